@@ -1,0 +1,3 @@
+//! The `ncpu` command: arguments in, tables out.
+
+fn main() {}

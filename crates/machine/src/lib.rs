@@ -1,0 +1,1 @@
+//! What the machine is, read from /sys and /proc under a root directory.

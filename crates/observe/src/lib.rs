@@ -1,0 +1,1 @@
+//! Live collectors and their BPF programs.

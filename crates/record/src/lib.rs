@@ -1,0 +1,1 @@
+//! A recording on disk: write, recover, verify, read, import.

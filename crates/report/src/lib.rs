@@ -1,0 +1,1 @@
+//! The onion: layers, ranking, advice; terminal and HTML.

@@ -1,0 +1,284 @@
+//! Making a table row by row, and reading its cells.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::builder::{ArrayBuilder, Float64Builder, StringBuilder, UInt64Builder};
+use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_schema::{ArrowError, Schema};
+
+use crate::{Column, Error, Result, Type};
+
+/// A named Arrow record batch whose columns are all [`Column`]s.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    name: String,
+    columns: Vec<Column>,
+    batch: RecordBatch,
+}
+
+impl Table {
+    /// Starts a table of these columns.
+    pub fn builder(name: &str, columns: &[Column]) -> Builder {
+        let cells = columns
+            .iter()
+            .map(|c| match c.ty {
+                Type::Text => Cells::Text(StringBuilder::new()),
+                Type::Int => Cells::Int(UInt64Builder::new()),
+                Type::Float => Cells::Float(Float64Builder::new()),
+            })
+            .collect();
+        Builder { name: name.into(), columns: columns.to_vec(), cells, rows: 0 }
+    }
+
+    /// Takes a batch read from a recording.
+    ///
+    /// # Errors
+    /// A column of a type no table has (anything but UTF-8, unsigned 64-bit and 64-bit float).
+    pub fn from_batch(name: &str, batch: RecordBatch) -> Result<Table> {
+        let columns = batch
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| {
+                Column::from_field(f).ok_or_else(|| {
+                    Error::Arrow(ArrowError::SchemaError(format!(
+                        "column `{}` of table `{name}` has type {}, which is none of Utf8, UInt64 and Float64",
+                        f.name(),
+                        f.data_type()
+                    )))
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Table { name: name.into(), columns, batch })
+    }
+
+    pub(crate) fn from_parts(name: &str, columns: Vec<Column>, arrays: Vec<ArrayRef>) -> Result<Table> {
+        let fields: Vec<_> = columns.iter().map(Column::to_field).collect();
+        let schema =
+            Schema::new_with_metadata(fields, HashMap::from([("table".to_string(), name.to_string())]));
+        let rows = arrays.first().map_or(0, |a| a.len());
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::new(schema), arrays, &options)?;
+        Ok(Table { name: name.into(), columns, batch })
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The columns, in order.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The Arrow batch, for writers and queries.
+    pub fn batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
+    /// How many rows there are.
+    pub fn num_rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// The place of a column.
+    ///
+    /// # Errors
+    /// [`Error::NoColumn`], which lists the columns there are.
+    pub fn index(&self, column: &str) -> Result<usize> {
+        self.columns.iter().position(|c| c.name == column).ok_or_else(|| Error::NoColumn {
+            table: self.name.clone(),
+            asked: column.into(),
+            columns: self.columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// A cell as a number; `None` where it is null, text, or not there.
+    pub fn number(&self, row: usize, column: &str) -> Option<f64> {
+        let array = self.batch.column_by_name(column)?;
+        if row >= array.len() || array.is_null(row) {
+            return None;
+        }
+        if let Some(a) = array.as_any().downcast_ref::<Float64Array>() {
+            return Some(a.value(row));
+        }
+        array.as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row) as f64)
+    }
+
+    /// A cell as an unsigned integer; `None` where it is null, of another type, or not there.
+    pub fn int(&self, row: usize, column: &str) -> Option<u64> {
+        let array = self.batch.column_by_name(column)?.as_any().downcast_ref::<UInt64Array>()?;
+        (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+    }
+
+    /// A cell as text; `None` where it is null, a number, or not there.
+    pub fn text(&self, row: usize, column: &str) -> Option<&str> {
+        let array = self.batch.column_by_name(column)?.as_any().downcast_ref::<StringArray>()?;
+        (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+    }
+
+    /// The same rows under another name.
+    pub fn renamed(mut self, name: &str) -> Table {
+        self.name = name.into();
+        self
+    }
+
+    /// Only these columns, in this order.
+    ///
+    /// # Errors
+    /// [`Error::NoColumn`].
+    pub fn project(&self, columns: &[&str]) -> Result<Table> {
+        let at = columns.iter().map(|c| self.index(c)).collect::<Result<Vec<_>>>()?;
+        Table::from_parts(
+            &self.name,
+            at.iter().map(|&i| self.columns[i].clone()).collect(),
+            at.iter().map(|&i| self.batch.column(i).clone()).collect(),
+        )
+    }
+}
+
+enum Cells {
+    Text(StringBuilder),
+    Int(UInt64Builder),
+    Float(Float64Builder),
+}
+
+/// Collects rows; see [`Table::builder`].
+pub struct Builder {
+    name: String,
+    columns: Vec<Column>,
+    cells: Vec<Cells>,
+    rows: usize,
+}
+
+impl Builder {
+    /// Starts the next row; cells not given are null.
+    pub fn row(&mut self) -> Row<'_> {
+        self.pad();
+        self.rows += 1;
+        Row { table: self, at: 0 }
+    }
+
+    fn pad(&mut self) {
+        let rows = self.rows;
+        for cells in &mut self.cells {
+            match cells {
+                Cells::Text(b) => (b.len()..rows).for_each(|_| b.append_null()),
+                Cells::Int(b) => (b.len()..rows).for_each(|_| b.append_null()),
+                Cells::Float(b) => (b.len()..rows).for_each(|_| b.append_null()),
+            }
+        }
+    }
+
+    /// How many rows have been started.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether no row has been started.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The table.
+    pub fn finish(mut self) -> Table {
+        self.pad();
+        let arrays = self
+            .cells
+            .iter_mut()
+            .map(|c| match c {
+                Cells::Text(b) => Arc::new(b.finish()) as ArrayRef,
+                Cells::Int(b) => Arc::new(b.finish()) as ArrayRef,
+                Cells::Float(b) => Arc::new(b.finish()) as ArrayRef,
+            })
+            .collect();
+        Table::from_parts(&self.name, self.columns, arrays)
+            .expect("the builder keeps every column at the same length and of its own type")
+    }
+}
+
+/// One row being filled, column by column in order.
+///
+/// A cell of the wrong type, or one past the last column, is a programming error and panics.
+pub struct Row<'a> {
+    table: &'a mut Builder,
+    at: usize,
+}
+
+impl Row<'_> {
+    fn next(&mut self) -> &mut Cells {
+        let at = self.at;
+        self.at += 1;
+        let name = &self.table.name;
+        self.table.cells.get_mut(at).unwrap_or_else(|| panic!("table `{name}` has no column {at}"))
+    }
+
+    fn wrong(&self, given: &str) -> ! {
+        let column = &self.table.columns[self.at - 1].name;
+        panic!("column `{column}` of table `{}` was given {given}", self.table.name)
+    }
+
+    /// A text cell.
+    pub fn text(mut self, value: impl AsRef<str>) -> Self {
+        match self.next() {
+            Cells::Text(b) => b.append_value(value),
+            _ => self.wrong("text"),
+        }
+        self
+    }
+
+    /// A text cell that may be unknown.
+    pub fn text_opt(self, value: Option<impl AsRef<str>>) -> Self {
+        match value {
+            Some(v) => self.text(v),
+            None => self.null(),
+        }
+    }
+
+    /// An integer cell (a float column takes it too).
+    pub fn int(mut self, value: u64) -> Self {
+        match self.next() {
+            Cells::Int(b) => b.append_value(value),
+            Cells::Float(b) => b.append_value(value as f64),
+            Cells::Text(_) => self.wrong("an integer"),
+        }
+        self
+    }
+
+    /// An integer cell that may be unknown.
+    pub fn int_opt(self, value: Option<u64>) -> Self {
+        match value {
+            Some(v) => self.int(v),
+            None => self.null(),
+        }
+    }
+
+    /// A float cell.
+    pub fn float(mut self, value: f64) -> Self {
+        match self.next() {
+            Cells::Float(b) => b.append_value(value),
+            _ => self.wrong("a float"),
+        }
+        self
+    }
+
+    /// A float cell that may be unknown.
+    pub fn float_opt(self, value: Option<f64>) -> Self {
+        match value {
+            Some(v) => self.float(v),
+            None => self.null(),
+        }
+    }
+
+    /// A cell whose value is not known.
+    pub fn null(mut self) -> Self {
+        match self.next() {
+            Cells::Text(b) => b.append_null(),
+            Cells::Int(b) => b.append_null(),
+            Cells::Float(b) => b.append_null(),
+        }
+        self
+    }
+}

@@ -1,0 +1,96 @@
+//! The one shape of everything `ncpu` sees: a [`Table`].
+//!
+//! A table is an Arrow record batch whose columns carry a [`Unit`], a [`Kind`] and a one-line
+//! meaning. Collectors yield tables and never print; views render tables and never collect. Because
+//! there is one shape there is one way to sort, take quantile bands and average ([`Select`]) and one
+//! way to print ([`Printer`]).
+//!
+//! ```
+//! use ncpu_table::{Column, Kind, Select, Table, Unit};
+//!
+//! let mut rows = Table::builder("locks", &[
+//!     Column::text("lock", "name of the lock"),
+//!     Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+//! ]);
+//! rows.row().text("pcf").int(1_170_899);
+//! rows.row().text("mmap_lock").int(86_959);
+//! let table = rows.finish();
+//! let top = Select { sort: Some("count".parse().unwrap()), top: Some(1), ..Select::default() };
+//! assert_eq!(top.apply(table).unwrap().num_rows(), 1);
+//! ```
+
+mod build;
+mod column;
+mod print;
+mod select;
+mod text;
+
+pub use build::{Builder, Row, Table};
+pub use column::{Column, Kind, Type, Unit};
+pub use print::{Format, Printer};
+pub use select::{Select, SortKey};
+pub use text::render as render_text;
+
+/// What can go wrong with a table.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The user named a column that the table does not have.
+    #[error("table `{table}` has no column `{asked}`; its columns are {columns}")]
+    NoColumn {
+        /// The table's name.
+        table: String,
+        /// What was asked for.
+        asked: String,
+        /// The columns there are, separated by commas.
+        columns: String,
+    },
+    /// Bands are taken of a sorted order, so `-A` needs `-k`.
+    #[error("-A {0} divides rows sorted by a column into bands: name the column with -k COLUMN")]
+    BandsWithoutSort(usize),
+    /// `-m` averages bands, so it needs them.
+    #[error("-m takes the mean of each band: say how many bands with -A N")]
+    MeanWithoutBands,
+    /// Zero bands or zero rows make no table.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// Two tables of different columns cannot share one CSV or Parquet stream.
+    #[error(
+        "{format} output holds one table, but `{first}` was followed by `{second}`; use -o json or choose one table"
+    )]
+    MixedTables {
+        /// Name of the format.
+        format: &'static str,
+        /// The table the stream began with.
+        first: String,
+        /// The table that does not fit.
+        second: String,
+    },
+    /// Arrow refused an operation.
+    #[error(transparent)]
+    Arrow(#[from] arrow_schema::ArrowError),
+    /// The Parquet encoder failed.
+    #[error("writing parquet: {0}")]
+    Parquet(#[from] parquet::errors::ParquetError),
+    /// The output could not be written.
+    #[error("writing output: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Whether the reader of our output went away (`ncpu cpus | head`), which is no failure.
+    pub fn is_broken_pipe(&self) -> bool {
+        use std::io::ErrorKind::BrokenPipe;
+        let io = |e: &(dyn std::error::Error + 'static)| {
+            e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == BrokenPipe)
+        };
+        match self {
+            Error::Io(e) => e.kind() == BrokenPipe,
+            Error::Arrow(arrow_schema::ArrowError::IoError(_, e)) => e.kind() == BrokenPipe,
+            Error::Parquet(parquet::errors::ParquetError::External(e)) => io(e.as_ref()),
+            _ => false,
+        }
+    }
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,193 @@
+//! Tables out: text, JSON lines, CSV, Parquet.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use parquet::arrow::ArrowWriter;
+
+use crate::{Error, Result, Table, render_text};
+
+/// How tables are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people: aligned, fitted to the terminal.
+    #[default]
+    Text,
+    /// One JSON object a row.
+    Json,
+    /// Comma-separated values with one header line.
+    Csv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Format, String> {
+        match s {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            "csv" => Ok(Format::Csv),
+            "parquet" => Ok(Format::Parquet),
+            _ => Err(format!("`{s}` is no output format; there are text, json, csv and parquet")),
+        }
+    }
+}
+
+/// Writes a sequence of tables (one an interval) to one stream.
+pub struct Printer<W: Write + Send> {
+    format: Format,
+    width: usize,
+    out: Option<W>,
+    first: Option<Table>,
+    parquet: Option<ArrowWriter<W>>,
+    printed: usize,
+}
+
+impl<W: Write + Send> Printer<W> {
+    /// A printer for text `width` columns wide (other formats ignore the width).
+    pub fn new(out: W, format: Format, width: usize) -> Printer<W> {
+        Printer { format, width, out: Some(out), first: None, parquet: None, printed: 0 }
+    }
+
+    /// Which format it writes.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes one table.
+    ///
+    /// # Errors
+    /// The stream cannot be written, or a CSV or Parquet stream is given a second table whose
+    /// columns differ from the first's.
+    pub fn table(&mut self, table: &Table) -> Result<()> {
+        self.same_columns(table)?;
+        let first = self.printed == 0;
+        self.printed += 1;
+        if self.format == Format::Parquet {
+            if self.parquet.is_none() {
+                let Some(out) = self.out.take() else { return Ok(()) };
+                self.parquet = Some(ArrowWriter::try_new(out, table.batch().schema(), None)?);
+            }
+            if let Some(writer) = &mut self.parquet {
+                writer.write(table.batch())?;
+            }
+            return Ok(());
+        }
+        let Some(out) = self.out.as_mut() else { return Ok(()) };
+        match self.format {
+            Format::Text => {
+                if !first {
+                    writeln!(out)?;
+                }
+                out.write_all(render_text(table, self.width).as_bytes())?;
+            }
+            Format::Json => {
+                let mut json = arrow_json::WriterBuilder::new()
+                    .with_explicit_nulls(true)
+                    .build::<_, arrow_json::writer::LineDelimited>(&mut *out);
+                json.write(table.batch())?;
+                json.finish()?;
+            }
+            Format::Csv => {
+                let mut csv = arrow_csv::WriterBuilder::new().with_header(first).build(&mut *out);
+                csv.write(table.batch())?;
+            }
+            Format::Parquet => {}
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn same_columns(&mut self, table: &Table) -> Result<()> {
+        let format = match self.format {
+            Format::Csv => "csv",
+            Format::Parquet => "parquet",
+            Format::Text | Format::Json => return Ok(()),
+        };
+        match &self.first {
+            Some(first) if first.columns() != table.columns() => {
+                Err(Error::MixedTables { format, first: first.name().into(), second: table.name().into() })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.first = Some(table.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes what is left (Parquet's footer).
+    ///
+    /// # Errors
+    /// The stream cannot be written.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(parquet) = self.parquet.take() {
+            parquet.close()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, Kind, Unit};
+
+    fn table() -> Table {
+        let mut b = Table::builder(
+            "locks",
+            &[
+                Column::text("lock", "name"),
+                Column::int("count", Unit::None, Kind::Count, "events"),
+                Column::float("util", Unit::Share, Kind::Share, "share"),
+            ],
+        );
+        b.row().text("a \"quoted\", name").int(7).float(0.5);
+        b.row().text("b");
+        b.finish()
+    }
+
+    fn printed(format: Format) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut p = Printer::new(&mut out, format, 80);
+        p.table(&table()).unwrap();
+        p.table(&table()).unwrap();
+        p.finish().unwrap();
+        out
+    }
+
+    #[test]
+    fn json_is_one_object_a_row_with_nulls_said() {
+        let out = String::from_utf8(printed(Format::Json)).unwrap();
+        assert_eq!(out.lines().count(), 4);
+        assert_eq!(out.lines().nth(1), Some(r#"{"lock":"b","count":null,"util":null}"#));
+    }
+
+    #[test]
+    fn csv_has_one_header() {
+        let out = String::from_utf8(printed(Format::Csv)).unwrap();
+        assert_eq!(out.lines().filter(|l| *l == "lock,count,util").count(), 1);
+        assert!(out.contains(r#""a ""quoted"", name",7,0.5"#), "{out}");
+    }
+
+    #[test]
+    fn parquet_reads_back_with_units() {
+        let out = printed(Format::Parquet);
+        let reader =
+            parquet::arrow::arrow_reader::ParquetRecordBatchReader::try_new(bytes::Bytes::from(out), 1024);
+        let batches: Vec<_> = reader.unwrap().map(|b| b.unwrap()).collect();
+        let back = Table::from_batch("locks", batches[0].clone()).unwrap();
+        assert_eq!(back.columns(), table().columns());
+        assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn csv_refuses_a_second_shape() {
+        let mut p = Printer::new(Vec::new(), Format::Csv, 80);
+        p.table(&table()).unwrap();
+        let other = table().project(&["lock"]).unwrap();
+        assert!(p.table(&other).unwrap_err().to_string().contains("use -o json"));
+    }
+}

@@ -1,0 +1,266 @@
+//! `-k`, `-A`, `-m` and `--top`: sort, quantile bands, means, the first rows.
+//!
+//! The semantics are those of Solaris 11.1 `mpstat -k intr -A 4 -m 10 5`: rows are sorted by a
+//! metric, highest first, divided into N bands of equal size, and each band becomes one row: sums
+//! of counts and times (or, with `-m`, means), and means of shares and gauges always.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
+use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
+use arrow_select::take::take;
+
+use crate::{Column, Error, Kind, Result, Table, Type, Unit};
+
+/// A column to sort by, and which way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SortKey {
+    /// The column's name.
+    pub column: String,
+    /// Lowest first; otherwise numbers go highest first and words in order.
+    pub ascending: bool,
+}
+
+impl FromStr for SortKey {
+    type Err = std::convert::Infallible;
+
+    /// `COLUMN` or `COLUMN:asc`.
+    fn from_str(s: &str) -> Result<SortKey, Self::Err> {
+        Ok(match s.strip_suffix(":asc") {
+            Some(column) => SortKey { column: column.into(), ascending: true },
+            None => SortKey { column: s.into(), ascending: false },
+        })
+    }
+}
+
+/// What the user asked to see of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    /// `-k COLUMN`.
+    pub sort: Option<SortKey>,
+    /// `-A N`: quantile bands.
+    pub bands: Option<usize>,
+    /// `-m`: each band's row holds means instead of sums.
+    pub mean: bool,
+    /// `--top N`: only the first N rows.
+    pub top: Option<usize>,
+}
+
+impl Select {
+    /// Sorts, bands and cuts.
+    ///
+    /// # Errors
+    /// A column that is not there, bands without a column to sort by, `-m` without bands, or zero
+    /// bands or rows.
+    pub fn apply(&self, table: Table) -> Result<Table> {
+        if self.bands == Some(0) {
+            return Err(Error::Zero("-A"));
+        }
+        if self.top == Some(0) {
+            return Err(Error::Zero("--top"));
+        }
+        let table = match &self.sort {
+            Some(key) => sort(&table, key)?,
+            None => table,
+        };
+        let table = match (self.bands, &self.sort) {
+            (Some(n), None) => return Err(Error::BandsWithoutSort(n)),
+            (Some(n), Some(_)) => bands(&table, n, self.mean)?,
+            (None, _) if self.mean => return Err(Error::MeanWithoutBands),
+            (None, _) => table,
+        };
+        Ok(match self.top {
+            Some(n) if n < table.num_rows() => Table::from_batch(table.name(), table.batch().slice(0, n))?,
+            _ => table,
+        })
+    }
+}
+
+fn sort(table: &Table, key: &SortKey) -> Result<Table> {
+    let at = table.index(&key.column)?;
+    let descending = !key.ascending && table.columns()[at].ty != Type::Text;
+    // Ties keep their order: the row number is the second key.
+    let order: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..table.num_rows() as u64));
+    let indices = lexsort_to_indices(
+        &[
+            SortColumn {
+                values: table.batch().column(at).clone(),
+                options: Some(SortOptions { descending, nulls_first: false }),
+            },
+            SortColumn { values: order, options: None },
+        ],
+        None,
+    )?;
+    let arrays =
+        table.batch().columns().iter().map(|a| take(a, &indices, None)).collect::<Result<Vec<_>, _>>()?;
+    Table::from_parts(table.name(), table.columns().to_vec(), arrays)
+}
+
+/// The rows of band `i` of `n`: sizes differ by at most one, as `rows × i / n` divides them.
+fn band_range(rows: usize, n: usize, i: usize) -> std::ops::Range<usize> {
+    rows * i / n..rows * (i + 1) / n
+}
+
+fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
+    let n = n.min(table.num_rows().max(1));
+    let ranges: Vec<_> = (0..n).map(|i| band_range(table.num_rows(), n, i)).collect();
+    let mut columns = vec![
+        Column::text("band", "which band of the sorted rows, of how many"),
+        Column::int("rows", Unit::None, Kind::Gauge, "rows in the band"),
+    ];
+    let mut arrays: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values((1..=n).map(|i| format!("{i}/{n}")))),
+        Arc::new(UInt64Array::from_iter_values(ranges.iter().map(|r| r.len() as u64))),
+    ];
+    for (i, column) in table.columns().iter().enumerate() {
+        let array = table.batch().column(i);
+        match (column.kind, column.ty) {
+            // A band's name is the set of its rows' names.
+            (Kind::Key, Type::Int) => {
+                let ids = array.as_any().downcast_ref::<UInt64Array>().expect("type checked");
+                columns.push(Column::text(&column.name, &column.meaning));
+                arrays.push(Arc::new(StringArray::from_iter_values(
+                    ranges
+                        .iter()
+                        .map(|r| id_set(r.clone().filter_map(|j| ids.is_valid(j).then(|| ids.value(j))))),
+                )));
+            }
+            (_, Type::Text) => {
+                let names = array.as_any().downcast_ref::<StringArray>().expect("type checked");
+                columns.push(column.clone());
+                arrays.push(Arc::new(StringArray::from_iter_values(ranges.iter().map(|r| {
+                    let mut set: Vec<&str> =
+                        r.clone().filter_map(|j| names.is_valid(j).then(|| names.value(j))).collect();
+                    set.sort_unstable();
+                    set.dedup();
+                    set.join(",")
+                }))));
+            }
+            (kind, ty) => {
+                let value = |j: usize| -> Option<f64> {
+                    if array.is_null(j) {
+                        None
+                    } else if ty == Type::Int {
+                        array.as_any().downcast_ref::<UInt64Array>().map(|a| a.value(j) as f64)
+                    } else {
+                        array.as_any().downcast_ref::<Float64Array>().map(|a| a.value(j))
+                    }
+                };
+                let means = mean || matches!(kind, Kind::Gauge | Kind::Share | Kind::Mean | Kind::Key);
+                columns.push(Column { ty: Type::Float, ..column.clone() });
+                arrays.push(Arc::new(Float64Array::from_iter(ranges.iter().map(|r| {
+                    let known: Vec<f64> = r.clone().filter_map(value).collect();
+                    let sum: f64 = known.iter().sum();
+                    match known.len() {
+                        0 => None,
+                        k if means => Some(sum / k as f64),
+                        _ => Some(sum),
+                    }
+                }))));
+            }
+        }
+    }
+    Table::from_parts(table.name(), columns, arrays)
+}
+
+/// `0-3,8`: a set of numbers in the kernel's list format.
+fn id_set(ids: impl Iterator<Item = u64>) -> String {
+    let mut ids: Vec<u64> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut out = String::new();
+    let mut i = 0;
+    while i < ids.len() {
+        let mut j = i;
+        while j + 1 < ids.len() && ids[j + 1] == ids[j] + 1 {
+            j += 1;
+        }
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(&ids[i].to_string());
+        if j > i {
+            out.push('-');
+            out.push_str(&ids[j].to_string());
+        }
+        i = j + 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cpus(intr: &[u64]) -> Table {
+        let mut b = Table::builder(
+            "cpus",
+            &[
+                Column::id("CPU", "CPU number"),
+                Column::int("intr", Unit::PerSecond, Kind::Count, "interrupts"),
+                Column::float("usr", Unit::Percent, Kind::Share, "user time"),
+            ],
+        );
+        for (cpu, &n) in intr.iter().enumerate() {
+            b.row().int(cpu as u64).int(n).float(n as f64 / 10.0);
+        }
+        b.finish()
+    }
+
+    fn select(k: &str, bands: Option<usize>, mean: bool, top: Option<usize>) -> Select {
+        Select { sort: Some(k.parse().unwrap()), bands, mean, top }
+    }
+
+    #[test]
+    fn sorts_highest_first_and_keeps_ties_in_order() {
+        let t = select("intr", None, false, None).apply(cpus(&[5, 9, 5, 1])).unwrap();
+        let order: Vec<_> = (0..4).map(|r| t.int(r, "CPU").unwrap()).collect();
+        assert_eq!(order, [1, 0, 2, 3]);
+        let t = select("intr:asc", None, false, Some(1)).apply(cpus(&[5, 9, 5, 1])).unwrap();
+        assert_eq!((t.num_rows(), t.int(0, "CPU")), (1, Some(3)));
+    }
+
+    #[test]
+    fn quartiles_as_the_solaris_mpstat_example() {
+        let t = select("intr", Some(4), true, None).apply(cpus(&[10, 80, 20, 70, 30, 60, 40, 50])).unwrap();
+        assert_eq!(t.num_rows(), 4);
+        assert_eq!(t.text(0, "CPU"), Some("1,3"));
+        assert_eq!(t.number(0, "intr"), Some(75.0));
+        assert_eq!(t.number(3, "intr"), Some(15.0));
+        let sums =
+            select("intr", Some(4), false, None).apply(cpus(&[10, 80, 20, 70, 30, 60, 40, 50])).unwrap();
+        assert_eq!(sums.number(0, "intr"), Some(150.0));
+        assert_eq!(sums.number(0, "usr"), Some(7.5), "a percentage is never summed");
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        let e = select("inter", None, false, None).apply(cpus(&[1])).unwrap_err();
+        assert_eq!(e.to_string(), "table `cpus` has no column `inter`; its columns are CPU, intr, usr");
+        let no_sort = Select { bands: Some(4), ..Select::default() };
+        assert!(no_sort.apply(cpus(&[1])).unwrap_err().to_string().contains("-k COLUMN"));
+        assert!(select("intr", None, true, None).apply(cpus(&[1])).is_err());
+        assert!(select("intr", Some(0), true, None).apply(cpus(&[1])).is_err());
+    }
+
+    #[test]
+    fn sets_read_as_the_kernel_writes_them() {
+        assert_eq!(id_set([3, 1, 2, 8, 0].into_iter()), "0-3,8");
+        assert_eq!(id_set(std::iter::empty()), "");
+    }
+
+    proptest! {
+        #[test]
+        fn bands_lose_no_row_and_no_event(intr in prop::collection::vec(0u64..1_000_000, 0..200), n in 1usize..20) {
+            let total: u64 = intr.iter().sum();
+            let rows = intr.len();
+            let t = select("intr", Some(n), false, None).apply(cpus(&intr)).unwrap();
+            let sum: f64 = (0..t.num_rows()).filter_map(|r| t.number(r, "intr")).sum();
+            let counted: u64 = (0..t.num_rows()).map(|r| t.int(r, "rows").unwrap()).sum();
+            prop_assert_eq!(sum, total as f64);
+            prop_assert_eq!(counted, rows as u64);
+        }
+    }
+}

@@ -1,1 +1,143 @@
 //! A recording on disk: write, recover, verify, read, import.
+//!
+//! A recording is a directory `NAME.ncpu/` with a `manifest.json` and a Parquet file per table. While
+//! it is being written each table is an append-only Arrow IPC stream that is flushed every interval,
+//! so that kill -9 or power loss costs at most the last one; [`Recording::open`] recovers it and says
+//! so. `docs/recording.md` describes the files for other readers.
+//!
+//! ```
+//! use ncpu_record::{Manifest, Recording, Writer};
+//! use ncpu_table::{Column, Kind, Table, Unit};
+//!
+//! # fn main() -> ncpu_record::Result<()> {
+//! let mut rows = Table::builder("locks", &[
+//!     Column::text("lock", "name of the lock"),
+//!     Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+//! ]);
+//! rows.row().text("pcf").int(1_170_899);
+//! let table = rows.finish();
+//!
+//! let dir = std::env::temp_dir().join(format!("doc-{}.ncpu", std::process::id()));
+//! let mut writer = Writer::create(&dir, Manifest::new(512, vec!["make".into()], 1.0))?;
+//! writer.append(&table)?;
+//! writer.flush()?;
+//! writer.finish()?;
+//!
+//! let recording = Recording::open(&dir)?;
+//! assert_eq!(recording.tables["locks"].int(0, "count"), Some(1_170_899));
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+
+mod gather;
+mod manifest;
+mod read;
+mod stream;
+mod sync;
+mod write;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use gather::Gather;
+pub use manifest::{FORMAT, FileEntry, Manifest};
+pub use read::Recording;
+#[doc(hidden)]
+pub use stream::recover as recover_stream;
+pub use write::Writer;
+
+/// What can go wrong with a recording. Every message names the file or directory it is about.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused an operation.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A recording is never written over.
+    #[error("{} already holds a recording: choose another name, or remove it first", .0.display())]
+    Exists(PathBuf),
+    /// A directory of other files is not made into a recording.
+    #[error("{} is not empty and no recording: name a new directory", .0.display())]
+    NotEmpty(PathBuf),
+    /// There is no `manifest.json`.
+    #[error("{} is no recording: it has no manifest.json", .0.display())]
+    NotARecording(PathBuf),
+    /// The manifest does not say what a manifest says.
+    #[error("{}: {reason}; the recording's tables may still be read with any Parquet engine", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A newer `ncpu` wrote the recording.
+    #[error(
+        "{}: recording format {found} is newer than {FORMAT}, the newest this ncpu {} reads: use a newer ncpu",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    NewerFormat {
+        /// The manifest.
+        path: PathBuf,
+        /// The format it names.
+        found: u64,
+    },
+    /// The writer was cut off, so the manifest has no checksums yet.
+    #[error("{} was not finished, so there are no checksums to verify; opening it recovers what there is", .0.display())]
+    Unfinished(PathBuf),
+    /// A file the manifest lists is gone.
+    #[error("{} is missing, though the manifest lists it: copy the whole directory", .0.display())]
+    Missing(PathBuf),
+    /// A file is not what was written.
+    #[error("{} is damaged: {reason}; take it from a good copy of the recording", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How it differs from what was written.
+        reason: String,
+    },
+    /// A table's name becomes a file's name.
+    #[error("`{0}` cannot name a table of a recording: use 1 to 64 of a-z A-Z 0-9 _ -")]
+    TableName(String),
+    /// A table keeps its columns for the length of a recording.
+    #[error("table `{table}` began with columns {was} and cannot go on with {now}")]
+    Columns {
+        /// The table.
+        table: String,
+        /// The columns it began with.
+        was: String,
+        /// The columns it was given.
+        now: String,
+    },
+    /// A table could not be encoded or put together.
+    #[error("table `{table}`: {reason}")]
+    Table {
+        /// The table.
+        table: String,
+        /// What Arrow or Parquet said.
+        reason: String,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Error {
+        Error::Io { path: path.into(), action, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> Error {
+        Error::Damaged { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn table(table: &str, reason: impl std::fmt::Display) -> Error {
+        Error::Table { table: table.into(), reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,128 @@
+//! A recording in memory, while it grows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
+use ncpu_table::Table;
+
+use crate::manifest::is_table_name;
+use crate::{Error, Manifest, Recording, Result};
+
+/// Gathers the tables of a live run and hands them over as a [`Recording`], without touching the
+/// disk. Rows of tables of the same name are put together.
+#[derive(Debug)]
+pub struct Gather {
+    manifest: Manifest,
+    parts: BTreeMap<String, Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    first: Table,
+    batches: Vec<RecordBatch>,
+}
+
+impl Gather {
+    /// Starts with no tables.
+    pub fn new(manifest: Manifest) -> Gather {
+        Gather { manifest, parts: BTreeMap::new() }
+    }
+
+    /// The manifest, to add notes to.
+    pub fn manifest_mut(&mut self) -> &mut Manifest {
+        &mut self.manifest
+    }
+
+    /// Adds a table's rows.
+    ///
+    /// # Errors
+    /// The name is not one a recording can have, or the columns are not those the table began with.
+    pub fn append(&mut self, table: &Table) -> Result<()> {
+        match self.parts.get_mut(table.name()) {
+            Some(parts) => {
+                same_columns(&parts.first, table)?;
+                let schema = parts.first.batch().schema();
+                parts.batches.push(with_schema(table, &schema)?);
+            }
+            None => {
+                if !is_table_name(table.name()) {
+                    return Err(Error::TableName(table.name().into()));
+                }
+                let parts = Parts { first: table.clone(), batches: vec![table.batch().clone()] };
+                self.parts.insert(table.name().into(), parts);
+            }
+        }
+        Ok(())
+    }
+
+    /// The recording.
+    ///
+    /// # Errors
+    /// A table grew past what one Arrow array holds (2 GiB of text).
+    pub fn finish(mut self) -> Result<Recording> {
+        self.manifest.complete = true;
+        let tables = self
+            .parts
+            .into_iter()
+            .map(|(name, parts)| {
+                let schema = parts.first.batch().schema();
+                let table = join(&name, &schema, &parts.batches)?;
+                Ok((name, table))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Recording { manifest: self.manifest, tables, recovered: Vec::new(), notes: Vec::new() })
+    }
+}
+
+/// One table of batches that share a schema.
+pub(crate) fn join(name: &str, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Table> {
+    let batch = concat_batches(schema, batches).map_err(|e| Error::table(name, e))?;
+    Table::from_batch(name, batch).map_err(|e| Error::table(name, e))
+}
+
+/// The rows under the schema the table began with: one stream has one schema, and a table that was
+/// renamed or projected may carry other metadata of its own.
+pub(crate) fn with_schema(table: &Table, schema: &SchemaRef) -> Result<RecordBatch> {
+    RecordBatch::try_new(Arc::clone(schema), table.batch().columns().to_vec())
+        .map_err(|e| Error::table(table.name(), e))
+}
+
+pub(crate) fn same_columns(first: &Table, next: &Table) -> Result<()> {
+    if first.columns() == next.columns() {
+        return Ok(());
+    }
+    let names = |t: &Table| {
+        t.columns().iter().map(|c| format!("{} ({:?})", c.name, c.ty)).collect::<Vec<_>>().join(", ")
+    };
+    Err(Error::Columns { table: next.name().into(), was: names(first), now: names(next) })
+}
+
+#[cfg(test)]
+mod tests {
+    use ncpu_table::Column;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_one_name_are_put_together() {
+        let table = |name: &str, cpu: u64| {
+            let mut b = Table::builder(name, &[Column::id("cpu", "CPU")]);
+            b.row().int(cpu);
+            b.finish()
+        };
+        let mut gather = Gather::new(Manifest::new(2, vec![], 1.0));
+        gather.append(&table("cpus", 0)).unwrap();
+        gather.append(&table("other", 1).renamed("cpus")).unwrap();
+        gather.append(&table("locks", 2)).unwrap();
+        let wrong = Table::builder("cpus", &[Column::text("cpu", "CPU")]).finish();
+        assert!(gather.append(&wrong).unwrap_err().to_string().contains("cpu (Int)"));
+        assert!(gather.append(&table("../cpus", 1)).unwrap_err().to_string().contains("`../cpus`"));
+        let recording = gather.finish().unwrap();
+        assert_eq!(recording.tables["cpus"].num_rows(), 2);
+        assert_eq!(recording.tables["cpus"].int(1, "cpu"), Some(1));
+        assert_eq!(recording.tables.len(), 2);
+    }
+}

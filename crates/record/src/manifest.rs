@@ -1,0 +1,205 @@
+//! `manifest.json`: what was recorded, where, and the checksum of each file.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// The format this version writes and the newest it reads.
+pub const FORMAT: u32 = 1;
+
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// What a recording says of itself. Fields a newer writer added are ignored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the layout: [`FORMAT`].
+    pub format: u32,
+    /// The `ncpu` that wrote it.
+    pub ncpu_version: String,
+    /// Start, in seconds since 1970 UTC.
+    pub created_unix: f64,
+    /// Host name (`/proc/sys/kernel/hostname`).
+    pub host: String,
+    /// Kernel release (`/proc/sys/kernel/osrelease`).
+    pub kernel: String,
+    /// Model of the first CPU, as the machine names it; empty where it has none.
+    pub cpu_model: String,
+    /// Online CPUs at the start.
+    pub cpus: u64,
+    /// The command that was run or watched, argument by argument.
+    pub command: Vec<String>,
+    /// Length of an interval in seconds; 0 for a single one.
+    pub interval_s: f64,
+    /// Whether the writer finished. If not, the tables are recovered from their streams.
+    pub complete: bool,
+    /// The Parquet files by name; empty until the writer finishes.
+    #[serde(default)]
+    pub files: BTreeMap<String, FileEntry>,
+    /// What a reader should be told: drops, missing sources, hotplug.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// A file of the recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Rows in the table.
+    pub rows: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// SHA-256 of the file in hexadecimal, as `sha256sum` prints it.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// A manifest that begins now on this machine: host and kernel are read from `/proc`; the CPU
+    /// model is left empty for the caller, who knows the machine.
+    pub fn new(cpus: u64, command: Vec<String>, interval_s: f64) -> Manifest {
+        let proc = |name: &str| {
+            let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+            text.map_or_else(|_| String::new(), |s| s.trim().to_string())
+        };
+        Manifest {
+            format: FORMAT,
+            ncpu_version: env!("CARGO_PKG_VERSION").into(),
+            created_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+            host: proc("hostname"),
+            kernel: proc("osrelease"),
+            cpu_model: String::new(),
+            cpus,
+            command,
+            interval_s,
+            complete: false,
+            files: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Parses the text of a manifest; `path` is for the message.
+    ///
+    /// # Errors
+    /// [`Error::NewerFormat`], or [`Error::Manifest`] with the place of the fault.
+    pub fn parse(text: &str, path: &Path) -> Result<Manifest> {
+        let wrong = |reason: String| Error::Manifest { path: path.into(), reason };
+        // The format is looked at first: a newer one may differ in any other field.
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+        let format = value.get("format").and_then(serde_json::Value::as_u64);
+        match format {
+            None => return Err(wrong("it has no number `format`".into())),
+            Some(0) => return Err(wrong("`format` is 0, and formats start at 1".into())),
+            Some(found) if found > u64::from(FORMAT) => {
+                return Err(Error::NewerFormat { path: path.into(), found });
+            }
+            Some(_) => {}
+        }
+        let manifest: Manifest = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        // Names become paths, so one that could leave the directory is refused.
+        if let Some(bad) = manifest.files.keys().find(|f| table_of(f, ".parquet").is_none()) {
+            return Err(wrong(format!("`{bad}` is no name of a table's file")));
+        }
+        Ok(manifest)
+    }
+
+    /// Reads the manifest of a recording without its tables.
+    ///
+    /// # Errors
+    /// It is missing, cannot be read or parsed, or is of a newer format.
+    pub fn read(dir: &Path) -> Result<Manifest> {
+        let path = dir.join(MANIFEST);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| Error::Manifest { path: path.clone(), reason: "not UTF-8 text".into() })?;
+                Manifest::parse(&text, &path)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
+                Err(Error::NotARecording(dir.into()))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(Error::NotARecording(dir.into())),
+            Err(e) => Err(Error::io(&path, "read", e)),
+        }
+    }
+
+    /// Puts the manifest in place whole or not at all.
+    pub(crate) fn write(&self, dir: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::Manifest { path: dir.join(MANIFEST), reason: e.to_string() })?;
+        replace(dir, MANIFEST, |file| {
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")
+        })
+    }
+}
+
+/// Writes a file under a temporary name, syncs it and renames it, then syncs the directory.
+pub(crate) fn replace(dir: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let path = dir.join(name);
+    let temporary = dir.join(format!("{name}.tmp"));
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        fill(&mut file)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        Error::io(&path, "write", e)
+    })
+}
+
+/// The table whose file this is: `locks` of `locks.parquet`; `None` for any other name.
+pub(crate) fn table_of<'a>(file: &'a str, suffix: &str) -> Option<&'a str> {
+    file.strip_suffix(suffix).filter(|t| is_table_name(t))
+}
+
+pub(crate) fn is_table_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Manifest> {
+        Manifest::parse(text, Path::new("x.ncpu/manifest.json"))
+    }
+
+    #[test]
+    fn round_trip_and_fields_to_come() {
+        let mut manifest = Manifest::new(1536, vec!["make".into(), "-j".into()], 1.0);
+        manifest.files.insert("locks.parquet".into(), FileEntry { rows: 1, bytes: 2, sha256: "00".into() });
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(parse(&text).unwrap(), manifest);
+        let more = text.replacen('{', r#"{"colour":"red","#, 1);
+        assert_eq!(parse(&more).unwrap(), manifest);
+    }
+
+    #[test]
+    fn wrong_manifests_are_named() {
+        let good = serde_json::to_string(&Manifest::new(2, vec![], 1.0)).unwrap();
+        for (text, expect) in [
+            ("", "not JSON"),
+            ("[1]", "no number `format`"),
+            (r#"{"format":0}"#, "formats start at 1"),
+            (r#"{"format":1}"#, "missing field"),
+            (r#"{"format":9,"anything":[]}"#, "format 9 is newer than 1"),
+            (
+                &good
+                    .replace(r#""files":{}"#, r#""files":{"../x.parquet":{"rows":0,"bytes":0,"sha256":""}}"#),
+                "no name of a table's file",
+            ),
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(expect) && message.contains("manifest.json"), "{message}");
+        }
+    }
+}

@@ -1,1 +1,4 @@
 //! Live collectors and their BPF programs.
+
+pub mod engine;
+pub mod symbols;

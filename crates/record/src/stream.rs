@@ -1,12 +1,15 @@
 //! Recovering an Arrow IPC stream that was cut off at any byte.
 //!
-//! The frames are checked here before the Arrow reader sees them, because it trusts lengths and
-//! offsets: a bad one would make it panic or ask for any amount of memory.
+//! The three column types of a table are decoded here: the Arrow reader trusts the lengths and
+//! offsets of a stream, and panics on wrong ones or asks for any amount of memory.
 
-use arrow_array::RecordBatch;
-use arrow_ipc::reader::StreamReader;
-use arrow_ipc::{MessageHeader, Precision, Type, root_as_message};
-use arrow_schema::SchemaRef;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::{Message, MessageHeader, Precision, Type, root_as_message};
+use arrow_schema::{DataType, SchemaRef};
 
 /// What could be read of a stream.
 pub struct Recovered {
@@ -23,24 +26,21 @@ pub struct Recovered {
 /// Reads the whole batches at the head of a stream. `Ok(None)`: the stream was cut off before its
 /// schema was whole, so there is nothing to recover. `Err`: the head is no stream of a table.
 pub fn recover(bytes: &[u8]) -> Result<Option<Recovered>, String> {
-    let head = match frame(bytes) {
-        Frame::Whole { message, len, body } => {
-            check_schema(message)?;
-            if body != 0 {
-                return Err("its schema message has a body".into());
-            }
-            len
-        }
-        Frame::Cut | Frame::Zeros => return Ok(None),
-        Frame::End => return Err("it ends before its schema".into()),
-        Frame::Wrong(why) => return Err(format!("it does not begin as an Arrow stream: {why}")),
+    let (schema, mut end) = match head(bytes) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(None),
+        // A head that is cut off, and zeros to the end of the file.
+        Err(_) if matches!(frame(trim_zeros(bytes)), Frame::Cut) => return Ok(None),
+        Err(why) => return Err(why),
     };
-    let columns = schema_columns(bytes);
-    let mut end = head;
+    let mut batches = Vec::new();
     let why = loop {
         match frame(&bytes[end..]) {
-            Frame::Whole { message, len, body } => match check_batch(message, body, columns) {
-                Ok(()) => end += len,
+            Frame::Whole { message, body, len } => match batch(&schema, message, body) {
+                Ok(batch) => {
+                    batches.push(batch);
+                    end += len;
+                }
                 Err(why) => break Some(why),
             },
             Frame::Cut if end == bytes.len() => break None,
@@ -54,18 +54,22 @@ pub fn recover(bytes: &[u8]) -> Result<Option<Recovered>, String> {
             Frame::Wrong(why) => break Some(why.into()),
         }
     };
-
-    let reader = StreamReader::try_new(&bytes[..end], None).map_err(|e| e.to_string())?;
-    let schema = reader.schema();
-    let mut batches = Vec::new();
-    for batch in reader {
-        match batch {
-            Ok(batch) => batches.push(batch),
-            // The frames are sound but the contents are not, so it was not cut off but damaged.
-            Err(e) => return Err(format!("batch {} cannot be read: {e}", batches.len() + 1)),
-        }
-    }
     Ok(Some(Recovered { schema, batches, dropped: bytes.len() - end, why }))
+}
+
+/// The schema and the length of its frame.
+fn head(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
+    match frame(bytes) {
+        Frame::Whole { message, body: [], len } => Ok(Some((schema(message)?, len))),
+        Frame::Whole { .. } => Err("its schema message has a body".into()),
+        Frame::Cut | Frame::Zeros => Ok(None),
+        Frame::End => Err("it ends before its schema".into()),
+        Frame::Wrong(why) => Err(format!("it does not begin as an Arrow stream: {why}")),
+    }
+}
+
+fn trim_zeros(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1)]
 }
 
 /// Continuation marker and a length of zero.
@@ -74,9 +78,9 @@ const END: usize = 8;
 enum Frame<'a> {
     /// `len` is the whole frame's, `body` the part behind the metadata.
     Whole {
-        message: arrow_ipc::Message<'a>,
+        message: Message<'a>,
+        body: &'a [u8],
         len: usize,
-        body: usize,
     },
     /// The bytes end before the frame does.
     Cut,
@@ -88,10 +92,7 @@ enum Frame<'a> {
 }
 
 fn frame(bytes: &[u8]) -> Frame<'_> {
-    let word = |at: usize| {
-        let word = bytes.get(at..at + 4)?;
-        Some(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-    };
+    let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     let (Some(marker), Some(length)) = (word(0), word(4)) else { return Frame::Cut };
     match (marker, length) {
         (u32::MAX, 0) => return Frame::End,
@@ -100,23 +101,23 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
         (0, 0) if bytes.iter().all(|&b| b == 0) => return Frame::Zeros,
         _ => return Frame::Wrong("a message does not begin with ffffffff"),
     }
-    let Some(metadata) = bytes.get(8..8 + length as usize) else { return Frame::Cut };
+    let Some((metadata, rest)) = bytes[8..].split_at_checked(length as usize) else { return Frame::Cut };
     let Ok(message) = root_as_message(metadata) else { return Frame::Wrong("a message cannot be decoded") };
     let Ok(body) = usize::try_from(message.bodyLength()) else {
         return Frame::Wrong("a message has a negative length");
     };
-    let rest = bytes.len() - 8 - metadata.len();
-    if body > rest {
-        return Frame::Cut;
+    match rest.get(..body) {
+        Some(body) => Frame::Whole { message, body, len: 8 + metadata.len() + body.len() },
+        None => Frame::Cut,
     }
-    Frame::Whole { message, len: 8 + metadata.len() + body, body }
 }
 
 /// Only what a table has: UTF-8, unsigned 64-bit and 64-bit float, no dictionaries, no nesting.
-fn check_schema(message: arrow_ipc::Message) -> Result<(), String> {
-    let Some(fields) = message.header_as_schema().and_then(|s| s.fields()) else {
+fn schema(message: Message) -> Result<SchemaRef, String> {
+    let Some(schema) = message.header_as_schema() else {
         return Err("its first message is no schema".into());
     };
+    let fields = schema.fields().unwrap_or_default();
     if fields.is_empty() {
         return Err("its schema has no columns".into());
     }
@@ -134,29 +135,11 @@ fn check_schema(message: arrow_ipc::Message) -> Result<(), String> {
         if !(plain && known) || name.is_empty() {
             return Err(format!("column `{name}` is of a type no table has"));
         }
-        let whole = |kv: &arrow_ipc::KeyValue| kv.key().is_some() && kv.value().is_some();
-        if !field.custom_metadata().is_none_or(|m| m.iter().all(|kv| whole(&kv))) {
-            return Err(format!("column `{name}` has metadata without key or value"));
-        }
     }
-    Ok(())
+    try_fb_to_schema(schema).map(Arc::new).map_err(|e| e.to_string())
 }
 
-/// Buffers of each column of the schema in the first frame: text has one more, its offsets.
-fn schema_columns(bytes: &[u8]) -> Columns {
-    let Frame::Whole { message, .. } = frame(bytes) else { return Columns::default() };
-    let Some(fields) = message.header_as_schema().and_then(|s| s.fields()) else { return Columns::default() };
-    let texts = fields.iter().filter(|f| f.type_type() == Type::Utf8).count();
-    Columns { nodes: fields.len(), buffers: 2 * fields.len() + texts }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Columns {
-    nodes: usize,
-    buffers: usize,
-}
-
-fn check_batch(message: arrow_ipc::Message, body: usize, columns: Columns) -> Result<(), String> {
+fn batch(schema: &SchemaRef, message: Message, body: &[u8]) -> Result<RecordBatch, String> {
     if message.header_type() != MessageHeader::RecordBatch {
         return Err("a message is no record batch".into());
     }
@@ -168,26 +151,65 @@ fn check_batch(message: arrow_ipc::Message, body: usize, columns: Columns) -> Re
     }
     let rows = batch.length();
     // The narrowest column takes 4 bytes a row, so more rows than bytes is a lie.
-    if usize::try_from(rows).map_or(true, |rows| rows > body) {
-        return Err(format!("a record batch of {body} bytes claims {rows} rows"));
-    }
-    let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
-        return Err("a record batch has no columns".into());
+    let Some(n) = usize::try_from(rows).ok().filter(|&n| n <= body.len()) else {
+        return Err(format!("a record batch of {} bytes claims {rows} rows", body.len()));
     };
-    if nodes.len() != columns.nodes || buffers.len() != columns.buffers {
-        return Err("a record batch does not have the schema's columns".into());
-    }
-    if nodes.iter().any(|n| n.length() != rows || !(0..=rows).contains(&n.null_count())) {
-        return Err("a column of a record batch has another length".into());
-    }
-    let inside = |b: &arrow_ipc::Buffer| {
-        let (Ok(at), Ok(len)) = (usize::try_from(b.offset()), usize::try_from(b.length())) else {
-            return false;
+    let mut nodes = batch.nodes().unwrap_or_default().iter();
+    let mut buffers = batch.buffers().unwrap_or_default().iter().map(|b| {
+        let (at, len) = (usize::try_from(b.offset()).ok()?, usize::try_from(b.length()).ok()?);
+        body.get(at..at.checked_add(len)?)
+    });
+    let mut buffer = || match buffers.next() {
+        Some(Some(bytes)) => Ok(bytes),
+        Some(None) => Err("a column of a record batch lies outside it"),
+        None => Err("a record batch has too few columns"),
+    };
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        let Some(node) = nodes.next().filter(|node| node.length() == rows) else {
+            return Err(format!("column `{}` of a record batch has another length", field.name()));
         };
-        at.checked_add(len).is_some_and(|end| end <= body)
-    };
-    if !buffers.iter().all(inside) {
-        return Err("a column of a record batch lies outside it".into());
+        let valid = buffer()?;
+        let nulls = (node.null_count() > 0).then(|| nulls(valid, n)).transpose()?;
+        columns.push(match field.data_type() {
+            DataType::UInt64 => {
+                let values = words(buffer()?, n)?.map(u64::from_le_bytes).collect::<ScalarBuffer<_>>();
+                Arc::new(UInt64Array::new(values, nulls)) as ArrayRef
+            }
+            DataType::Float64 => {
+                let values = words(buffer()?, n)?.map(f64::from_le_bytes).collect::<ScalarBuffer<_>>();
+                Arc::new(Float64Array::new(values, nulls))
+            }
+            _ => {
+                let offsets = offsets(buffer()?, n)?;
+                let text = Buffer::from(buffer()?);
+                Arc::new(StringArray::try_new(offsets, text, nulls).map_err(|e| e.to_string())?)
+            }
+        });
     }
-    Ok(())
+    RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
+}
+
+const SHORT: &str = "a column of a record batch is too short";
+
+fn nulls(bytes: &[u8], rows: usize) -> Result<NullBuffer, &'static str> {
+    let bytes = bytes.get(..rows.div_ceil(8)).ok_or(SHORT)?;
+    Ok(NullBuffer::new(BooleanBuffer::new(Buffer::from(bytes), 0, rows)))
+}
+
+/// The first `count` items of `N` bytes each.
+fn words<const N: usize>(bytes: &[u8], count: usize) -> Result<impl Iterator<Item = [u8; N]>, &'static str> {
+    let bytes = count.checked_mul(N).and_then(|len| bytes.get(..len)).ok_or(SHORT)?;
+    Ok(bytes.as_chunks::<N>().0.iter().copied())
+}
+
+fn offsets(bytes: &[u8], rows: usize) -> Result<OffsetBuffer<i32>, &'static str> {
+    if rows == 0 {
+        return Ok(OffsetBuffer::new_empty());
+    }
+    let offsets: Vec<i32> = words(bytes, rows + 1)?.map(i32::from_le_bytes).collect();
+    if offsets[0] < 0 || !offsets.is_sorted() {
+        return Err("a text column of a record batch has wrong offsets");
+    }
+    Ok(OffsetBuffer::new(offsets.into()))
 }

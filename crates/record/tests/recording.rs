@@ -1,0 +1,393 @@
+//! A recording through all that can happen to it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ncpu_record::{Error, Manifest, Recording, Writer, recover_stream};
+use ncpu_table::{Column, Kind, Table, Unit};
+use proptest::prelude::*;
+
+fn cpus(interval: u64) -> Table {
+    let mut b = Table::builder(
+        "cpus",
+        &[
+            Column::float("time", Unit::Seconds, Kind::Key, "end of the interval"),
+            Column::id("cpu", "CPU"),
+            Column::int("xcal", Unit::PerSecond, Kind::Count, "cross-calls sent"),
+            Column::text("state", "online or offline"),
+        ],
+    );
+    for cpu in 0..4 {
+        let row = b.row().float(interval as f64).int(cpu);
+        match cpu {
+            3 => row.null().null(),
+            _ => row.int(interval * 10 + cpu).text("online"),
+        };
+    }
+    b.finish()
+}
+
+fn locks() -> Table {
+    let mut b = Table::builder(
+        "locks",
+        &[
+            Column::text("lock", "name"),
+            Column::float("CPU-util", Unit::Share, Kind::Share, "share of capacity"),
+        ],
+    );
+    b.row().text("pcf").float(0.866);
+    b.finish()
+}
+
+fn manifest() -> Manifest {
+    Manifest::new(4, vec!["make".into(), "-j4".into()], 1.0)
+}
+
+fn unfinished(dir: &Path, intervals: u64) {
+    let mut writer = Writer::create(dir, manifest()).unwrap();
+    writer.append(&locks()).unwrap();
+    for interval in 0..intervals {
+        writer.append(&cpus(interval)).unwrap();
+        writer.flush().unwrap();
+    }
+}
+
+fn finished(dir: &Path) {
+    let mut writer = Writer::create(dir, manifest()).unwrap();
+    for interval in 0..3 {
+        writer.append(&cpus(interval)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.append(&locks()).unwrap();
+    writer.manifest_mut().notes.push("no PMU".into());
+    writer.finish().unwrap();
+}
+
+/// A directory of the test's own and the recording's name in it.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("x.ncpu");
+    (home, dir)
+}
+
+fn fails(result: Result<impl Sized, Error>, expect: &[&str]) {
+    let Err(error) = result else { panic!("no error; expected one of {expect:?}") };
+    let message = error.to_string();
+    for part in expect {
+        assert!(message.contains(part), "`{message}` does not say `{part}`");
+    }
+}
+
+#[test]
+fn whole() {
+    let (_home, dir) = place();
+    finished(&dir);
+    let mut names: Vec<_> =
+        fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["cpus.parquet", "locks.parquet", "manifest.json"]);
+
+    let recording = Recording::open(&dir).unwrap();
+    assert!(recording.manifest.complete && recording.recovered.is_empty() && recording.notes.is_empty());
+    assert_eq!(recording.manifest.command, ["make", "-j4"]);
+    assert_eq!(recording.manifest.notes, ["no PMU"]);
+    let table = &recording.tables["cpus"];
+    assert_eq!(table.num_rows(), 12);
+    assert_eq!(table.columns(), cpus(0).columns());
+    assert_eq!(table.int(9, "xcal"), Some(21));
+    assert_eq!(table.int(11, "xcal"), None);
+    assert_eq!(recording.tables["locks"].columns(), locks().columns());
+    assert_eq!(Recording::verify(&dir).unwrap(), recording.manifest);
+
+    // A recording in memory goes to disk and comes back the same.
+    let copy = dir.with_file_name("copy.ncpu");
+    recording.save(&copy).unwrap();
+    assert_eq!(Recording::open(&copy).unwrap().tables, recording.tables);
+}
+
+#[test]
+fn any_parquet_reader_finds_the_metadata() {
+    let (_home, dir) = place();
+    finished(&dir);
+    let file = fs::File::open(dir.join("cpus.parquet")).unwrap();
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let xcal = reader.schema().field_with_name("xcal").unwrap();
+    assert_eq!(xcal.metadata()["unit"], "/s");
+    assert_eq!(xcal.metadata()["kind"], "count");
+    assert_eq!(xcal.metadata()["meaning"], "cross-calls sent");
+    assert_eq!(reader.build().unwrap().map(|b| b.unwrap().num_rows()).sum::<usize>(), 12);
+}
+
+#[test]
+fn nothing_is_written_over() {
+    let (home, dir) = place();
+    fs::create_dir(&dir).unwrap();
+    finished(&dir);
+    fails(Writer::create(&dir, manifest()), &["x.ncpu", "already holds a recording", "another name"]);
+    fs::write(home.path().join("file"), "").unwrap();
+    fails(Writer::create(home.path(), manifest()), &["not empty"]);
+    fails(Writer::create(&home.path().join("file"), manifest()), &["file"]);
+    fails(Writer::create(&home.path().join("no/such.ncpu"), manifest()), &["no/such.ncpu", "No such file"]);
+}
+
+#[test]
+fn damage_names_the_file() {
+    let (home, dir) = place();
+    finished(&dir);
+    let file = dir.join("cpus.parquet");
+    let good = fs::read(&file).unwrap();
+    let both = |expect: &[&str]| {
+        fails(Recording::open(&dir), expect);
+        fails(Recording::verify(&dir), expect);
+    };
+
+    for at in [0, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(&file, bad).unwrap();
+        both(&["cpus.parquet is damaged", "SHA-256"]);
+    }
+    fs::write(&file, &good[..good.len() - 1]).unwrap();
+    both(&["cpus.parquet is damaged", "truncated"]);
+    fs::write(&file, "").unwrap();
+    both(&["cpus.parquet is damaged", "truncated to 0"]);
+    fs::write(&file, [&good[..], b"x"].concat()).unwrap();
+    both(&["cpus.parquet is damaged", "instead of"]);
+    fs::remove_file(&file).unwrap();
+    both(&["cpus.parquet is missing"]);
+    fs::write(&file, &good).unwrap();
+    Recording::open(&dir).unwrap();
+
+    let json = dir.join("manifest.json");
+    let text = fs::read_to_string(&json).unwrap();
+    fs::write(&json, text.replace(r#""format": 1"#, r#""format": 2"#)).unwrap();
+    both(&["manifest.json", "format 2 is newer than 1", "newer ncpu"]);
+    fs::write(&json, &text[..text.len() / 2]).unwrap();
+    both(&["manifest.json", "not JSON"]);
+    fs::write(&json, [0xff, 0xfe]).unwrap();
+    both(&["manifest.json", "not UTF-8"]);
+    fs::write(&json, "").unwrap();
+    both(&["manifest.json", "not JSON"]);
+    fs::remove_file(&json).unwrap();
+    both(&["x.ncpu is no recording"]);
+    fails(Recording::open(&home.path().join("none.ncpu")), &["none.ncpu", "No such file"]);
+    fails(Recording::open(&file), &["cpus.parquet is no recording"]);
+}
+
+/// The checksum of a file can be right and the file still be no Parquet.
+#[test]
+fn what_only_looks_right_is_damaged_too() {
+    let (_home, dir) = place();
+    finished(&dir);
+    let json = dir.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    fs::write(dir.join("locks.parquet"), "garbage").unwrap();
+    let entry = &mut manifest["files"]["locks.parquet"];
+    entry["bytes"] = 7.into();
+    entry["sha256"] = "fb7be6b6b5bd2da7c27fca5ec8b5b5c0e64b9a1d0ed5ab8bd5c6d2e0a1a0f0f0".into();
+    fs::write(&json, manifest.to_string()).unwrap();
+    let Err(Error::Damaged { reason, .. }) = Recording::open(&dir) else { panic!() };
+    let real = reason.split_whitespace().nth(3).unwrap();
+    manifest["files"]["locks.parquet"]["sha256"] = real.into();
+    fs::write(&json, manifest.to_string()).unwrap();
+    fails(Recording::open(&dir), &["locks.parquet is damaged", "Parquet"]);
+}
+
+#[test]
+fn other_files_are_ignored_with_a_note() {
+    let (_home, dir) = place();
+    finished(&dir);
+    fs::write(dir.join("README"), "mine").unwrap();
+    fs::write(dir.join("old.parquet"), "mine").unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.notes.len(), 2, "{:?}", recording.notes);
+    assert!(recording.notes[0].contains("README is no part"));
+    assert_eq!(recording.tables.len(), 2);
+}
+
+#[test]
+fn an_unfinished_one_is_recovered() {
+    let (_home, dir) = place();
+    unfinished(&dir, 3);
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.recovered, ["cpus", "locks"]);
+    assert!(recording.notes.is_empty(), "{:?}", recording.notes);
+    assert_eq!(recording.tables["cpus"].num_rows(), 12);
+    fails(Recording::verify(&dir), &["x.ncpu was not finished"]);
+
+    fs::write(dir.join("locks.arrows"), "").unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.recovered, ["cpus"]);
+    assert!(recording.notes[0].contains("locks.arrows was cut off before its first interval"));
+    for garbage in [&b"garbage, not a stream"[..], &[0xff; 64], b"\xff\xff\xff\xff\x10\0\0\0AAAAAAAAAAAAAAAA"]
+    {
+        fs::write(dir.join("locks.arrows"), garbage).unwrap();
+        match Recording::open(&dir) {
+            Err(e) => assert!(e.to_string().contains("locks.arrows is damaged"), "{e}"),
+            // A length of 4 GiB cannot be told from a file cut off.
+            Ok(r) => assert!(r.notes[0].contains("locks.arrows was cut off"), "{:?}", r.notes),
+        }
+    }
+}
+
+#[test]
+fn a_stream_cut_at_any_byte_gives_its_whole_intervals() {
+    let (_home, dir) = place();
+    unfinished(&dir, 3);
+    let whole = fs::read(dir.join("cpus.arrows")).unwrap();
+    let mut seen = [false; 4];
+    for len in 0..=whole.len() {
+        let (rows, dropped) = match recover_stream(&whole[..len]).unwrap() {
+            Some(found) => {
+                assert_eq!(found.why.is_some(), found.dropped > 0);
+                (found.batches.iter().map(|b| b.num_rows()).sum::<usize>(), found.dropped)
+            }
+            None => (0, len),
+        };
+        assert_eq!(rows % 4, 0);
+        assert!(dropped <= len);
+        seen[rows / 4] = true;
+
+        // Power loss: the file has its length but the tail reads as zeros.
+        let mut zeros = whole[..len].to_vec();
+        zeros.resize(whole.len() + 4096, 0);
+        if let Some(found) = recover_stream(&zeros).unwrap() {
+            assert!(found.why.is_some());
+        }
+    }
+    assert_eq!(seen, [true; 4]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn a_stream_with_wrong_bytes_never_panics(
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<proptest::sample::Index>(),
+    ) {
+        use std::sync::OnceLock;
+        static STREAM: OnceLock<Vec<u8>> = OnceLock::new();
+        let stream = STREAM.get_or_init(|| {
+            let (_home, dir) = place();
+            unfinished(&dir, 2);
+            fs::read(dir.join("cpus.arrows")).unwrap()
+        });
+        let mut bytes = stream.clone();
+        for (at, to) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+        }
+        let _ = recover_stream(&bytes);
+        bytes.truncate(cut.index(stream.len()));
+        let _ = recover_stream(&bytes);
+    }
+}
+
+/// Not a test of itself: the process that `kill_loses_nothing_flushed` kills.
+#[test]
+fn child_that_records_until_killed() {
+    let Some(dir) = std::env::var_os("NCPU_RECORD_TEST_DIR") else { return };
+    let mut writer = Writer::create(Path::new(&dir), manifest()).unwrap();
+    for interval in 0.. {
+        writer.append(&cpus(interval)).unwrap();
+        writer.flush().unwrap();
+        println!("flushed");
+    }
+}
+
+#[test]
+fn kill_loses_nothing_flushed() {
+    let (_home, dir) = place();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_records_until_killed", "--nocapture"])
+        .env("NCPU_RECORD_TEST_DIR", &dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let flushed = lines.by_ref().filter(|l| l.as_ref().unwrap().contains("flushed")).take(20).count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let flushed = flushed + lines.filter(|l| l.as_ref().unwrap().contains("flushed")).count();
+    assert!(flushed >= 20);
+
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.recovered, ["cpus"]);
+    let rows = recording.tables["cpus"].num_rows();
+    assert!(rows >= flushed * 4, "{rows} rows of {flushed} intervals");
+    assert_eq!(recording.tables["cpus"].int(flushed * 4 - 2, "xcal"), Some((flushed as u64 - 1) * 10 + 2));
+}
+
+#[test]
+fn columns_do_not_change() {
+    let (_home, dir) = place();
+    let mut writer = Writer::create(&dir, manifest()).unwrap();
+    writer.append(&cpus(0)).unwrap();
+    fails(writer.append(&locks().renamed("cpus")), &["table `cpus`", "time (Float)", "lock (Text)"]);
+    fails(writer.append(&locks().renamed("a/b")), &["`a/b` cannot name a table"]);
+    writer.append(&cpus(1)).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(Recording::open(&dir).unwrap().tables["cpus"].num_rows(), 8);
+}
+
+/// A mount that goes away with the test; `None`, with a word, where we may not mount.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(at: &Path, flags: rustix::mount::MountFlags) -> Option<Mount> {
+        fs::create_dir(at).unwrap();
+        match rustix::mount::mount("tmpfs", at, "tmpfs", flags, c"size=256k") {
+            Ok(()) => Some(Mount(at.into())),
+            Err(e) => {
+                eprintln!("skipped: no tmpfs can be mounted here ({e}); run as root");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_written_is_recovered() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::tmpfs(&home.path().join("small"), rustix::mount::MountFlags::empty()) else {
+        return;
+    };
+    let dir = mount.0.join("x.ncpu");
+    let mut writer = Writer::create(&dir, manifest()).unwrap();
+    let mut flushed = 0;
+    let failed = loop {
+        let result = writer.append(&cpus(flushed)).and_then(|()| writer.flush());
+        match result {
+            Ok(()) => flushed += 1,
+            Err(e) => break e,
+        }
+        assert!(flushed < 10_000, "256 KiB never filled up");
+    };
+    let message = failed.to_string();
+    assert!(message.contains("cpus.arrows") && message.contains("No space left"), "{message}");
+    // Finishing cannot work either, and says so.
+    let Err(e) = writer.finish() else { panic!("finished on a full disk") };
+    assert!(e.to_string().contains("No space left"), "{e}");
+
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.recovered, ["cpus"]);
+    assert_eq!(recording.tables["cpus"].num_rows() as u64, flushed * 4);
+    assert!(recording.notes.iter().any(|n| n.contains("cpus.arrows: the last")), "{:?}", recording.notes);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::tmpfs(&home.path().join("ro"), rustix::mount::MountFlags::RDONLY) else {
+        return;
+    };
+    fails(Writer::create(&mount.0.join("x.ncpu"), manifest()), &["x.ncpu", "Read-only file system"]);
+}

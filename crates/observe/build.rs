@@ -5,6 +5,7 @@ use std::{env, fs};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
     let dir = Path::new("src/bpf");
     println!("cargo:rerun-if-changed={}", dir.display());
     for entry in fs::read_dir(dir).expect("src/bpf is part of the source").flatten() {
@@ -15,7 +16,7 @@ fn main() {
         let skel = out.join(format!("{name}.skel.rs"));
         if let Err(e) = libbpf_cargo::SkeletonBuilder::new()
             .source(&path)
-            .clang_args(["-Wall", "-Werror", "-Wno-unused-function", "-I", "src/bpf"])
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-unused-function", "-I", "src/bpf", "-I", &headers])
             .build_and_generate(&skel)
         {
             panic!("compiling {} with clang (Debian: apt-get install clang): {e:#}", path.display());

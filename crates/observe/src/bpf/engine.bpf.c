@@ -1,0 +1,1070 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * The engine: where every CPU is, what every thread of the program waits for, and which locks.
+ *
+ * Hot paths write only to the current CPU's slot, to the current CPU's part of the lock table, and
+ * to the record of the thread at hand, so that observing adds no shared cache line. Sums over CPUs
+ * are taken by one reader: the leader's timer (for what idle CPUs are idle for) and user space.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "engine.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define LCB_F_MUTEX 32
+
+const volatile __u32 cfg_all;		/* every thread is the program */
+const volatile __u32 cfg_tgid;		/* or this process and what it starts */
+const volatile __u64 cfg_cgroup;	/* or this cgroup (v2 inode) */
+const volatile __u32 cfg_cgroup_level;
+const volatile __u32 cfg_self;		/* ncpu's own process */
+const volatile __u32 cfg_cpus;		/* possible CPUs */
+const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
+const volatile __u32 cfg_micro;		/* exact microstates: syscalls and faults are traced */
+const volatile __u32 cfg_futex = 1;
+const volatile __u32 cfg_exits = 1;	/* emit a record for every thread that ends */
+const volatile __u32 cfg_stacks = 1;
+const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
+
+/* User space retunes these while running. */
+__u32 lock_walk_mask = 15;		/* walk one contention's stack in mask + 1 */
+__u32 off_walk_mask = 15;
+__u32 observing;			/* 0 until everything is attached */
+
+/* Written by the leader's timer alone. */
+__u64 idle_ns[IDLE_N];
+__u64 leader_last;
+__u64 leader_ticks;
+__u64 runnable_ns;	/* integral of waiting run-queue threads, idle CPUs or not */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_slot);
+} cpu_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lock_slot);
+} lock_slots SEC(".maps");
+
+/* ns asleep by system call number; one row of SYSCALLS a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SYSCALLS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sleep_calls SEC(".maps");
+
+struct lock_wait {
+	__u64 lock;
+	__u64 stack;
+	__u64 begin;
+	__u64 off;	/* the thread's off-CPU total when the wait began */
+	__u32 kind;
+	__u32 level;	/* interrupt level it began at */
+};
+
+struct task_rec {
+	__u64 since;
+	__u64 off;		/* ns off CPU in all */
+	__u64 micro[MICRO_N];
+	__u64 spin;
+	__u64 vcx, icx, scl, sig;
+	__u64 minf, majf;
+	__u64 futex;		/* address waited for */
+	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
+	__u32 futex_word;
+	__u32 off_weight;
+	__s16 call;		/* system call it sleeps in */
+	__u8 known;
+	__u8 target;
+	__u8 state;		/* enum micro now */
+	__u8 on_state;		/* USR, SYS or TRP: what it returns to */
+	__u8 instr;		/* the fault is an instruction fetch */
+	__u8 wait;		/* enum wait, counted in some CPU's waiting[] */
+	__u8 nlocks;
+	__u8 on_cpu;
+	__u8 off_wait;
+	struct lock_wait locks[LOCK_NEST];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_rec);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 3); /* one a level of nesting a program may be entered at */
+	__type(key, __u32);
+	__type(value, struct stack_event);
+} scratch SEC(".maps");
+
+/* Verdicts of user space on futexes: (tgid << 48 ^ address) to enum futex_class. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u32);
+} verdicts SEC(".maps");
+
+/* Which stacks and futexes user space has been sent already: a lossy filter, one a CPU. */
+struct seen {
+	__u64 id[512];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct seen);
+} sent SEC(".maps");
+
+/* Masks an index where the verifier sees it; clang would drop a mask it knows to be idle. */
+#define MASK(i, mask) ({ __u64 __i = (i); asm volatile("%0 &= " #mask : "+r"(__i)); __i; })
+
+static __always_inline struct cpu_slot *slot(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cpu_slots, &cpu);
+}
+
+/* The state of a CPU is its innermost interrupt, or its task; spinning there is spinning. */
+static __always_inline __u32 at(const struct cpu_slot *s)
+{
+	__u32 depth = s->depth;
+
+	if (depth == 0 || depth > IRQ_NEST)
+		return s->spin[0] && s->base == AT_TARGET ? AT_SPIN : s->base;
+	if (s->spin[MASK(depth, 3)])
+		return AT_SPIN;
+	return s->irq[MASK(depth - 1, 3)];
+}
+
+static __always_inline void charge(struct cpu_slot *s, __u64 now)
+{
+	if (s->last && now > s->last)
+		s->at[MASK(at(s), 7)] += now - s->last;
+	s->last = now;
+}
+
+static __always_inline bool cgroup_holds(struct task_struct *p)
+{
+	struct cgroup *c = BPF_CORE_READ(p, cgroups, dfl_cgrp);
+	int level = BPF_CORE_READ(c, level);
+
+	if (level < (int)cfg_cgroup_level)
+		return false;
+	struct cgroup *a = NULL;
+	if (bpf_core_field_exists(c->ancestors)) {
+		bpf_core_read(&a, sizeof(a), &c->ancestors[cfg_cgroup_level & 63]);
+		return BPF_CORE_READ(a, kn, id) == cfg_cgroup;
+	}
+	return BPF_CORE_READ(c, kn, id) == cfg_cgroup;
+}
+
+/* A thread seen for the first time: is it the program's? Its ancestors tell, for those started before us. */
+static __always_inline bool is_target(struct task_struct *p)
+{
+	__u32 tgid = BPF_CORE_READ(p, tgid);
+
+	if (tgid == cfg_self)
+		return false;
+	if (cfg_all)
+		return !(BPF_CORE_READ(p, flags) & PF_IDLE);
+	if (cfg_cgroup)
+		return cgroup_holds(p);
+	for (int i = 0; i < 12; i++) {
+		if (tgid == cfg_tgid)
+			return true;
+		if (tgid <= 1)
+			return false;
+		p = BPF_CORE_READ(p, real_parent);
+		tgid = BPF_CORE_READ(p, tgid);
+	}
+	return false;
+}
+
+static __always_inline struct task_rec *look(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
+{
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!r) {
+		struct cpu_slot *s = slot();
+		if (s)
+			s->drop_task++;
+		return NULL;
+	}
+	if (!r->known) {
+		r->known = 1;
+		r->since = now;
+		r->state = SLP;
+		r->on_state = SYS; /* it is in the kernel when first seen */
+		r->call = -1;
+		r->target = is_target(p);
+	}
+	return r;
+}
+
+/* Charges a thread's time to its state and puts it into the next. */
+static __always_inline void micro(struct task_rec *r, __u32 next, __u64 now)
+{
+	__u64 i = MASK(r->state, 7);
+
+	if (now > r->since) {
+		__u64 d = now - r->since;
+		r->micro[i] += d;
+		if (i >= TFL)
+			r->off += d;
+	}
+	r->since = now;
+	r->state = next;
+}
+
+static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
+{
+	__u32 w = r->wait;
+
+	if (w)
+		s->waiting[MASK(w, 7)]--;
+	r->wait = WAIT_NONE;
+}
+
+static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)
+{
+	end_wait(s, r);
+	if (!r->target)
+		return;
+	r->wait = w;
+	s->waiting[MASK(w, 7)]++;
+}
+
+static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,
+						   __u32 kind)
+{
+	__u64 h = (lock ^ stack ^ ((__u64)tgid << 32) ^ kind) * 0x9e3779b97f4a7c15ull;
+	__u32 mask = cfg_lock_slots - 1;
+	__u32 base = bpf_get_smp_processor_id() * cfg_lock_slots;
+	__u32 i = (__u32)(h >> 32);
+
+	for (int probe = 0; probe < 16; probe++) {
+		__u32 key = base + ((i + probe) & mask);
+		struct lock_slot *l = bpf_map_lookup_elem(&lock_slots, &key);
+		if (!l)
+			break;
+		if (l->lock == lock && l->stack == stack && l->tgid == tgid && l->kind == kind)
+			return l;
+		if (l->lock == 0) {
+			l->stack = stack;
+			l->tgid = tgid;
+			l->kind = kind;
+			l->lock = lock;
+			return l;
+		}
+	}
+	s->drop_lock++;
+	return NULL;
+}
+
+static __always_inline bool first_sight(__u64 id)
+{
+	__u32 zero = 0;
+	struct seen *seen = bpf_map_lookup_elem(&sent, &zero);
+
+	if (!seen)
+		return true;
+	__u32 i = id ^ id >> 32;
+	if (seen->id[MASK(i, 511)] == id)
+		return false;
+	seen->id[MASK(i, 511)] = id;
+	return true;
+}
+
+static __always_inline void head(struct event_head *h, __u32 kind, struct task_struct *p, __u64 now)
+{
+	h->kind = kind;
+	h->cpu = bpf_get_smp_processor_id();
+	h->tgid = BPF_CORE_READ(p, tgid);
+	h->tid = BPF_CORE_READ(p, pid);
+	h->time = now;
+	bpf_core_read(&h->comm, sizeof(h->comm), &p->comm);
+}
+
+static __always_inline void emit_stack(struct stack_event *e, __u64 flags)
+{
+	__u64 size = (__u32)(e->kernel_bytes + e->user_bytes);
+
+	size += sizeof(*e) - sizeof(e->frames);
+	if (size > sizeof(*e))
+		size = sizeof(*e);
+	if (bpf_ringbuf_output(&ring, e, size, flags)) {
+		struct cpu_slot *s = slot();
+		if (s)
+			s->drop_ring++;
+	}
+}
+
+/* Kernel then user frames, packed. */
+static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, bool user)
+{
+	__s32 k = 0, u = 0;
+
+	if (kernel)
+		k = bpf_get_stack(ctx, e->frames, 8 * (STACK_MAX - 1), 0);
+	if (k < 0)
+		k = 0;
+	if (user)
+		u = bpf_get_stack(ctx, (void *)e->frames + (k & 0x1f8), 8 * (STACK_MAX - 1), BPF_F_USER_STACK);
+	e->kernel_bytes = k;
+	e->user_bytes = u < 0 ? 0 : u;
+}
+
+static __always_inline __u64 hash_frames(const struct stack_event *e, int n)
+{
+	__u64 h = 0x9e3779b97f4a7c15ull;
+
+	for (int i = 0; i < 2 * CALLER_STACK; i++) {
+		if (i >= n)
+			break;
+		h = (h ^ e->frames[i]) * 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	return h ? h : 1;
+}
+
+/* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
+SEC("raw_tp")
+int mark(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_slot *s = slot();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!s)
+		return 0;
+	if (!s->last) {
+		struct task_rec *r = p->flags & PF_IDLE ? NULL : get(p, now);
+		if (r) {
+			r->on_cpu = 1;
+			r->state = r->on_state;
+		}
+		s->base = p->flags & PF_IDLE ? AT_IDLE : r && r->target ? AT_TARGET :
+			  p->tgid == cfg_self ? AT_SELF : AT_OTHER;
+	}
+	charge(s, now);
+	return 0;
+}
+
+/* ---- threads on and off CPU ---- */
+
+static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	__u64 nr, addr, op, val;
+
+	r->futex = 0;
+	r->call = -1;
+#if defined(__TARGET_ARCH_arm64)
+	nr = (__u32)BPF_CORE_READ(regs, syscallno);
+	if (nr != 98 || !cfg_futex) {
+		r->call = nr < SYSCALLS ? nr : -1;
+		return;
+	}
+	addr = BPF_CORE_READ(regs, orig_x0);
+	op = BPF_CORE_READ(regs, regs[1]);
+	val = BPF_CORE_READ(regs, regs[2]);
+#else
+	nr = BPF_CORE_READ(regs, orig_ax);
+	if (nr >= SYSCALLS)
+		return; /* not in a system call: a fault, or an interrupted program */
+	r->call = nr;
+	if (nr != 202 || !cfg_futex)
+		return;
+	addr = BPF_CORE_READ(regs, di);
+	op = BPF_CORE_READ(regs, si);
+	val = BPF_CORE_READ(regs, dx);
+#endif
+	r->call = nr;
+	__u32 cmd = op & 127, private = (op >> 7) & 1, class = FUTEX_UNKNOWN;
+	__u64 key = ((__u64)BPF_CORE_READ(p, tgid) << 48) ^ addr;
+	__u32 *verdict = bpf_map_lookup_elem(&verdicts, &key);
+
+	if (verdict)
+		class = *verdict;
+	else if (cmd == 6 || cmd == 13) /* FUTEX_LOCK_PI, FUTEX_LOCK_PI2 */
+		class = FUTEX_LOCK;
+	else if ((cmd == 0 || cmd == 9) && val == 2) /* "locked, with waiters": glibc's and Rust's mutex */
+		class = FUTEX_LOCK;
+	else if (cmd == 9 && val == 0 && !private) /* sem_wait of a process-shared semaphore */
+		class = FUTEX_SEM;
+	r->futex = addr;
+	r->futex_word = cmd | private << 8 | class << 16;
+}
+
+static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
+{
+	t->tgid = BPF_CORE_READ(p, tgid);
+	t->tid = BPF_CORE_READ(p, pid);
+	t->ppid = BPF_CORE_READ(p, real_parent, tgid);
+	t->target = r->target;
+	t->start = BPF_CORE_READ(p, start_time);
+	for (int i = 0; i < MICRO_N; i++)
+		t->micro[i] = r->micro[i];
+	t->spin = r->spin;
+	t->vcx = r->vcx;
+	t->icx = r->icx;
+	t->scl = r->scl;
+	t->sig = r->sig;
+	t->minf = r->minf;
+	t->majf = r->majf;
+	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
+	struct task_struct *leader = BPF_CORE_READ(p, group_leader);
+	bpf_core_read(&t->group, sizeof(t->group), &leader->comm);
+}
+
+static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
+				    bool runnable, __u32 state, __u64 now)
+{
+	__u32 wait = WAIT_SLEEP, next = SLP;
+
+	r->on_cpu = 0;
+	if (runnable) {
+		r->icx++;
+		micro(r, LAT, now);
+		begin_wait(s, r, WAIT_RUNQ);
+		return;
+	}
+	r->vcx++;
+	r->futex = 0;
+	r->off_stack = 0;
+	if (r->nlocks) {
+		wait = WAIT_KLOCK;
+		next = LCK;
+		r->call = -1;
+	} else if (r->on_state == TRP) {
+		wait = WAIT_IO;
+		next = r->instr ? TFL : DFL;
+		r->call = -1;
+	} else {
+		classify_futex(r, p);
+		__u32 class = r->futex ? r->futex_word >> 16 : FUTEX_UNKNOWN;
+		if (class == FUTEX_LOCK || class == FUTEX_SEM) {
+			wait = WAIT_ULOCK;
+			next = LCK;
+		} else if (BPF_CORE_READ_BITFIELD_PROBED(p, in_iowait)) {
+			wait = WAIT_IO;
+		}
+	}
+	micro(r, next, now);
+	begin_wait(s, r, wait);
+	if (!r->target || !cfg_stacks || !observing)
+		return;
+
+	__u64 key = ((__u64)BPF_CORE_READ(p, tgid) << 48) ^ r->futex;
+	bool fresh = r->futex && first_sight(key);
+	bool walked = (s->off_walk++ & off_walk_mask) == 0;
+	if (!fresh && !walked)
+		return;
+	__u32 zero = 0;
+	struct stack_event *e = bpf_map_lookup_elem(&scratch, &zero);
+	if (!e)
+		return;
+	walk(ctx, e, walked, true);
+	head(&e->head, fresh ? EV_FUTEX : EV_OFF_CPU, p, now);
+	if (fresh) {
+		/* User space judges by the waiter's stack what kind of futex this is. */
+		e->id = r->futex;
+		e->where = r->futex_word;
+		e->weight = 1;
+		emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+	if (walked) {
+		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
+		e->head.kind = EV_OFF_CPU;
+		e->id = r->off_stack;
+		e->where = wait;
+		e->weight = r->off_weight = off_walk_mask + 1;
+		r->off_wait = wait;
+		if (first_sight(r->off_stack))
+			emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+}
+
+static __always_inline void add_lock(struct lock_slot *l, __u64 spin, __u64 block)
+{
+	if (!l)
+		return;
+	l->count++;
+	l->spin += spin;
+	l->block += block;
+	if (spin + block > l->max)
+		l->max = spin + block;
+}
+
+/* A walked thread is on CPU again: its stack is worth the time it was off. */
+static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+{
+	if (!r->off_stack)
+		return;
+	add_lock(lock_slot(s, 1, r->off_stack, BPF_CORE_READ(p, tgid), KIND_OFF | r->off_wait), 0,
+		 ns * r->off_weight);
+	r->off_stack = 0;
+}
+
+/* A thread's wait for a futex has ended: blame whoever woke it. */
+static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns,
+				       __u32 waker)
+{
+	struct lock_slot *l = lock_slot(s, r->futex, 0, BPF_CORE_READ(p, tgid), KIND_FUTEX);
+
+	if (!l)
+		return;
+	l->count++;
+	l->block += ns;
+	if (ns > l->max)
+		l->max = ns;
+	l->futex = r->futex_word;
+	if (!waker)
+		return;
+	l->wakes++;
+	if (l->holder == waker) {
+		l->vote += ns;
+	} else if (l->vote < ns) {
+		l->holder = waker;
+		l->vote = ns - l->vote;
+	} else {
+		l->vote -= ns;
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	charge(s, now);
+	s->switches++;
+	s->depth = 0;
+
+	if (!(prev->flags & PF_IDLE)) {
+		struct task_rec *r = get(prev, now);
+		if (r) {
+			r->on_cpu = 0;
+			if (!preempt && (prev_state & TASK_DEAD)) {
+				micro(r, SLP, now);
+				if (cfg_exits && (r->target || cfg_all)) {
+					struct exit_event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+					if (e) {
+						head(&e->head, EV_EXIT, prev, now);
+						thread_out(&e->thread, r, prev);
+						bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+					} else {
+						s->drop_ring++;
+					}
+				}
+			} else {
+				off_cpu(ctx, s, prev, r, preempt || prev_state == TASK_RUNNING, prev_state, now);
+			}
+		}
+	}
+
+	s->spin[0] = 0;
+	if (next->flags & PF_IDLE) {
+		s->base = AT_IDLE;
+		return 0;
+	}
+	struct task_rec *r = get(next, now);
+	if (!r) {
+		s->base = AT_OTHER;
+		return 0;
+	}
+	__u32 was = r->state;
+	if (was >= TFL && was != LAT && r->wait == WAIT_SLEEP && r->call >= 0) {
+		/* Woken without sched_wakeup seen; the sleep ends here. */
+		__u32 nr = r->call;
+		__u64 *ns = bpf_map_lookup_elem(&sleep_calls, &nr);
+		if (ns && now > r->since)
+			*ns += now - r->since;
+	}
+	if (was != LAT)
+		off_done(s, next, r, now > r->since ? now - r->since : 0);
+	micro(r, r->on_state, now);
+	end_wait(s, r);
+	r->on_cpu = 1;
+	s->spin[0] = r->nlocks;
+	s->base = r->target ? AT_TARGET : BPF_CORE_READ(next, tgid) == cfg_self ? AT_SELF : AT_OTHER;
+	return 0;
+}
+
+static __always_inline int wakeup(struct task_struct *p)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+
+	if (!r || r->on_cpu || r->state == LAT)
+		return 0;
+	__u64 ns = now > r->since ? now - r->since : 0;
+	if (r->futex && (r->target || cfg_lock_all)) {
+		/* A timer or signal wakes from interrupt context: nobody held it up. */
+		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
+		futex_done(s, p, r, ns, waker);
+	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
+		__u32 nr = r->call;
+		__u64 *slept = bpf_map_lookup_elem(&sleep_calls, &nr);
+		if (slept)
+			*slept += ns;
+	}
+	off_done(s, p, r, ns);
+	micro(r, LAT, now);
+	begin_wait(s, r, WAIT_RUNQ);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(sched_wakeup, struct task_struct *p)
+{
+	return wakeup(p);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(sched_wakeup_new, struct task_struct *p)
+{
+	return wakeup(p);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *up = look(parent), *r = get(child, now);
+
+	if (r) {
+		r->on_state = SYS;
+		r->state = SLP;
+		if (up && up->known && !cfg_cgroup && child->tgid != cfg_tgid)
+			r->target = up->target;
+	}
+	return 0;
+}
+
+/* ---- interrupts ---- */
+
+static __always_inline void irq_enter(__u32 where)
+{
+	struct cpu_slot *s = slot();
+
+	/* Before everything is attached an entry might have no exit. */
+	if (!s || !observing)
+		return;
+	charge(s, bpf_ktime_get_ns());
+	__u32 d = s->depth;
+	s->depth = d + 1;
+	if (d >= IRQ_NEST) {
+		s->drop_nest++;
+		return;
+	}
+	s->irq[MASK(d, 3)] = where;
+	s->spin[MASK(d + 1, 3)] = 0;
+	if (where == AT_SOFTIRQ)
+		s->softirqs++;
+	else
+		s->irqs++;
+}
+
+static __always_inline void irq_exit(void)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s || !s->depth)
+		return;
+	charge(s, bpf_ktime_get_ns());
+	s->depth--;
+}
+
+#define VECTOR(name)                                                        \
+	SEC("tp_btf/" #name "_entry") int name##_in(void *ctx)              \
+	{                                                                   \
+		irq_enter(AT_HARDIRQ);                                      \
+		return 0;                                                   \
+	}                                                                   \
+	SEC("tp_btf/" #name "_exit") int name##_out(void *ctx)              \
+	{                                                                   \
+		irq_exit();                                                 \
+		return 0;                                                   \
+	}
+
+VECTOR(local_timer)
+VECTOR(reschedule)
+VECTOR(call_function)
+VECTOR(call_function_single)
+VECTOR(irq_work)
+VECTOR(irq_handler)
+
+SEC("tp_btf/softirq_entry")
+int softirq_in(void *ctx)
+{
+	irq_enter(AT_SOFTIRQ);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_out(void *ctx)
+{
+	irq_exit();
+	return 0;
+}
+
+SEC("tp_btf/tlb_flush")
+int BPF_PROG(tlb_flush, int reason, unsigned long pages)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	if (reason == 4) { /* TLB_REMOTE_SEND_IPI */
+		s->tlb_sent++;
+	} else if (reason == 1) { /* TLB_REMOTE_SHOOTDOWN */
+		s->tlb_received++;
+		/* Nothing was charged since the interrupt began, so all of it becomes a shootdown. */
+		if (s->depth && s->depth <= IRQ_NEST)
+			s->irq[MASK(s->depth - 1, 3)] = AT_TLB;
+	}
+	return 0;
+}
+
+/* ---- kernel locks ---- */
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+
+	if (!r || !(r->target || cfg_lock_all))
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 n = r->nlocks;
+	/* A mutex that stops spinning begins again: the same wait, another phase. */
+	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == (__u64)lock)
+		return 0;
+	if (n >= LOCK_NEST) {
+		s->drop_nest++;
+		return 0;
+	}
+	struct lock_wait *w = &r->locks[MASK(n, 3)];
+	w->lock = (__u64)lock;
+	w->begin = now;
+	w->off = r->off;
+	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
+	w->level = s->depth;
+	w->stack = 0;
+	charge(s, now);
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	if (level == 0)
+		s->spin[0] = n + 1;
+	else
+		s->spin[MASK(level, 3)]++;
+	r->nlocks = n + 1;
+	s->lock_events++;
+
+	if (cfg_stacks && observing && (s->walk++ & lock_walk_mask) == 0) {
+		__u32 which = s->depth ? 2 : 1;
+		struct stack_event *e = bpf_map_lookup_elem(&scratch, &which);
+		if (e) {
+			__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0);
+			if (k > 0) {
+				w->stack = hash_frames(e, k / 8);
+				if (first_sight(w->stack)) {
+					head(&e->head, EV_LOCK_STACK, p, now);
+					e->id = w->stack;
+					e->where = flags;
+					e->weight = lock_walk_mask + 1;
+					e->kernel_bytes = k;
+					e->user_bytes = 0;
+					emit_stack(e, BPF_RB_NO_WAKEUP);
+				}
+			}
+		}
+	}
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(contention_end, void *lock, int ret)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+
+	if (!r || !r->nlocks)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 n = r->nlocks;
+	/* Ends match the innermost begin; one whose begin was dropped matches none. */
+	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
+	if (w->lock != (__u64)lock)
+		return 0;
+	__u64 off = r->off - w->off;
+	__u64 all = now > w->begin ? now - w->begin : 0;
+	__u64 block = off < all ? off : all;
+	__u64 spin = all - block;
+
+	charge(s, now);
+	r->nlocks = n - 1;
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	if (level == 0)
+		s->spin[0] = n - 1;
+	else if (s->spin[MASK(level, 3)])
+		s->spin[MASK(level, 3)]--;
+	r->spin += spin;
+
+	__u32 tgid = BPF_CORE_READ(p, tgid);
+	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block);
+	if (w->stack)
+		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block);
+	return 0;
+}
+
+/* ---- exact microstates (threads) ---- */
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long id)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	r->scl++;
+	if (r->state != SYS)
+		micro(r, SYS, bpf_ktime_get_ns());
+	r->on_state = SYS;
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	if (r->state != USR)
+		micro(r, USR, bpf_ktime_get_ns());
+	r->on_state = USR;
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsigned long error_code)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	if (r->state == TRP) {
+		/* The last fault's end was not seen (perf throttles): its length is unknown. */
+		struct cpu_slot *s = slot();
+		if (s)
+			s->lost_fault_end++;
+		r->state = USR;
+	}
+	micro(r, TRP, now);
+	r->on_state = TRP;
+	r->instr = (error_code & 16) != 0;
+	return 0;
+}
+
+static __always_inline int fault_end(bool major)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	if (major)
+		r->majf++;
+	else
+		r->minf++;
+	if (r->on_state == TRP) {
+		micro(r, USR, bpf_ktime_get_ns());
+		r->on_state = USR;
+	}
+	return 0;
+}
+
+SEC("perf_event")
+int fault_minor(void *ctx)
+{
+	return fault_end(false);
+}
+
+SEC("perf_event")
+int fault_major(void *ctx)
+{
+	return fault_end(true);
+}
+
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(signal_deliver, int sig)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (r && r->target)
+		r->sig++;
+	return 0;
+}
+
+/* ---- timers ---- */
+
+/* cpu-clock on every CPU: what the CPU is executing. */
+SEC("perf_event")
+int sample(void *ctx)
+{
+	struct cpu_slot *s = slot();
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!s || !observing)
+		return 0;
+	/* The timer's own interrupt is not what the CPU was at. */
+	__u32 depth = s->depth, state;
+	if (depth && depth <= IRQ_NEST && s->irq[MASK(depth - 1, 3)] == AT_HARDIRQ) {
+		s->depth = depth - 1;
+		state = at(s);
+		s->depth = depth;
+	} else {
+		state = at(s);
+	}
+	if (state == AT_IDLE || state == AT_SELF)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	charge(s, now);
+	__u32 zero = 0;
+	struct stack_event *e = bpf_map_lookup_elem(&scratch, &zero);
+	if (e) {
+		head(&e->head, EV_SAMPLE, p, now);
+		e->where = state;
+		e->id = 0;
+		e->weight = 1;
+		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
+		__u64 key = (__u64)e->head.tgid << 48 ^ 0x5a5a;
+		emit_stack(e, first_sight(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	}
+	/* Walking was our doing, not the interrupt's. */
+	__u64 end = bpf_ktime_get_ns();
+	s->at[AT_SELF] += end - now;
+	s->last = end;
+	return 0;
+}
+
+struct sum {
+	__s32 waiting[8];
+	__u32 idle;
+	__u32 running;
+};
+
+static long add_cpu(__u32 cpu, struct sum *sum)
+{
+	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s)
+		return 1;
+	if (!s->last)
+		return 0; /* never seen: offline */
+	for (int i = 0; i < WAIT_N; i++)
+		sum->waiting[i] += s->waiting[i];
+	if (s->base == AT_IDLE)
+		sum->idle++;
+	else if (s->base == AT_TARGET)
+		sum->running++;
+	return 0;
+}
+
+/* One CPU's timer looks at all CPUs: what are the idle ones idle for? */
+SEC("perf_event")
+int leader(void *ctx)
+{
+	struct sum sum = {};
+	__u64 now = bpf_ktime_get_ns();
+	__u64 before = leader_last;
+
+	leader_last = now;
+	if (!observing || !before || now <= before)
+		return 0;
+	bpf_loop(cfg_cpus, add_cpu, &sum, 0);
+	__u64 dt = now - before;
+	__u32 idle = sum.idle;
+	__u32 active = sum.running;
+
+	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
+		__u32 n = sum.waiting[w] > 0 ? sum.waiting[w] : 0;
+		active += n;
+		if (n > idle)
+			n = idle;
+		idle_ns[w - 1] += (__u64)n * dt;
+		idle -= n;
+	}
+	idle_ns[active ? IDLE_SERIAL : IDLE_ASLEEP] += (__u64)idle * dt;
+	if (sum.waiting[WAIT_RUNQ] > 0)
+		runnable_ns += (__u64)sum.waiting[WAIT_RUNQ] * dt;
+	leader_ticks++;
+	return 0;
+}
+
+/* ---- reading out ---- */
+
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} __attribute__((preserve_access_index));
+
+SEC("iter/task")
+int dump_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct seq_file *seq = ctx->meta->seq;
+
+	if (!p)
+		return 0;
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
+	if (!r || !r->target)
+		return 0;
+	struct thread_out t = {};
+	thread_out(&t, r, p);
+	/* The state it is in now, up to now, without touching the record its CPU writes. */
+	__u64 now = bpf_ktime_get_ns();
+	__u64 since = r->since;
+	if (now > since)
+		t.micro[MASK(r->state, 7)] += now - since;
+	bpf_seq_write(seq, &t, sizeof(t));
+	return 0;
+}

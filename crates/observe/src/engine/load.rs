@@ -1,0 +1,164 @@
+//! Loading and attaching what the kernel has, and saying what it lacks.
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject};
+
+use super::skel::{EngineSkel, EngineSkelBuilder};
+use super::{Config, Error, Result, Target, perf};
+
+/// The lock tables of all CPUs take this much together, however many CPUs there are.
+const LOCK_TABLE_BYTES: usize = 16 << 20;
+
+pub(super) fn load(
+    config: &Config,
+    storage: &'static mut MaybeUninit<OpenObject>,
+    notes: &mut Vec<String>,
+) -> Result<EngineSkel<'static>> {
+    let bpf = |doing| move |source| Error::Bpf { doing, source };
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::NoBtf);
+    }
+    let mut open = EngineSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
+    let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+    let slots = (LOCK_TABLE_BYTES / size_of::<super::LockSlot>() / cpus).clamp(256, 16_384);
+    let slots = 1 << slots.ilog2();
+
+    if let Some(ro) = &mut open.maps.rodata_data {
+        match config.target {
+            Target::All => ro.cfg_all = 1,
+            Target::Tree(pid) => ro.cfg_tgid = pid,
+            Target::Cgroup { id, level } => {
+                ro.cfg_cgroup = id;
+                ro.cfg_cgroup_level = level;
+            }
+        }
+        ro.cfg_self = std::process::id();
+        ro.cfg_cpus = cpus as u32;
+        ro.cfg_lock_slots = slots as u32;
+        ro.cfg_lock_all = config.lock_all.into();
+        ro.cfg_micro = config.micro.into();
+        ro.cfg_stacks = config.stacks.into();
+    }
+    open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(bpf("sizing the CPU slots"))?;
+    open.maps.lock_slots.set_max_entries((slots * cpus) as u32).map_err(bpf("sizing the lock table"))?;
+
+    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+    let has = |tracepoint: &str| {
+        btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
+    };
+    for needed in ["sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_process_fork"] {
+        if !has(needed) {
+            return Err(Error::NoTracepoint(needed));
+        }
+    }
+
+    let progs = &mut open.progs;
+    let locks = config.locks && has("contention_begin") && has("contention_end");
+    if config.locks && !locks {
+        notes.push("no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)".into());
+    }
+    progs.contention_begin.set_autoload(locks);
+    progs.contention_end.set_autoload(locks);
+
+    let tlb = config.tlb && has("tlb_flush");
+    if config.tlb && !tlb {
+        notes.push("no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint".into());
+    }
+    progs.tlb_flush.set_autoload(tlb);
+
+    let soft = config.irqs && has("softirq_entry") && has("softirq_exit");
+    progs.softirq_in.set_autoload(soft);
+    progs.softirq_out.set_autoload(soft);
+    let irq = config.irqs && has("irq_handler_entry") && has("irq_handler_exit");
+    progs.irq_handler_in.set_autoload(irq);
+    progs.irq_handler_out.set_autoload(irq);
+    // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
+    let vectors = config.irqs && has("local_timer_entry");
+    if config.irqs && !vectors {
+        notes.push("timer and cross-call interrupts are not told apart: the kernel has no irq_vectors tracepoints".into());
+    }
+    for (enter, exit) in [
+        (&mut progs.local_timer_in, &mut progs.local_timer_out),
+        (&mut progs.reschedule_in, &mut progs.reschedule_out),
+        (&mut progs.call_function_in, &mut progs.call_function_out),
+        (&mut progs.call_function_single_in, &mut progs.call_function_single_out),
+        (&mut progs.irq_work_in, &mut progs.irq_work_out),
+    ] {
+        enter.set_autoload(vectors);
+        exit.set_autoload(vectors);
+    }
+
+    let faults = config.micro && has("page_fault_user");
+    if config.micro && !faults {
+        notes.push("no TRP, TFL and DFL: the kernel has no exceptions:page_fault_user (it is x86's); faults count as USR".into());
+    }
+    progs.page_fault_user.set_autoload(faults);
+    progs.fault_minor.set_autoload(config.micro);
+    progs.fault_major.set_autoload(config.micro);
+    progs.sys_enter.set_autoload(config.micro);
+    progs.sys_exit.set_autoload(config.micro);
+    progs.signal_deliver.set_autoload(config.micro);
+    progs.sample.set_autoload(config.sample_hz.is_some());
+    progs.leader.set_autoload(config.leader);
+
+    open.load().map_err(|source| match source.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
+        _ => Error::Bpf { doing: "loading the BPF programs", source },
+    })
+}
+
+/// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
+pub(super) fn attach(skel: &mut EngineSkel<'static>, config: &Config, notes: &mut Vec<String>) -> Result<Vec<Link>> {
+    let mut links = Vec::new();
+    let p = &skel.progs;
+    let traced = [
+        &p.sched_process_fork,
+        &p.sched_wakeup,
+        &p.sched_wakeup_new,
+        &p.sched_switch,
+        &p.irq_handler_in,
+        &p.irq_handler_out,
+        &p.softirq_in,
+        &p.softirq_out,
+        &p.local_timer_in,
+        &p.local_timer_out,
+        &p.reschedule_in,
+        &p.reschedule_out,
+        &p.call_function_in,
+        &p.call_function_out,
+        &p.call_function_single_in,
+        &p.call_function_single_out,
+        &p.irq_work_in,
+        &p.irq_work_out,
+        &p.tlb_flush,
+        &p.contention_end,
+        &p.contention_begin,
+        &p.sys_exit,
+        &p.sys_enter,
+        &p.page_fault_user,
+        &p.signal_deliver,
+    ];
+    for program in traced.into_iter().filter(|p| p.autoload()) {
+        let link = program
+            .attach()
+            .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })?;
+        links.push(link);
+    }
+    if config.micro {
+        for cpu in perf::online_cpus() {
+            for (program, event) in [(&p.fault_minor, perf::SW_FAULTS_MIN), (&p.fault_major, perf::SW_FAULTS_MAJ)] {
+                match perf::software(cpu, event).and_then(|fd| perf::attach(program, fd)) {
+                    Ok(link) => links.push(link),
+                    Err(e) => {
+                        notes.push(format!("no end of faults: {e}; TRP runs on to the next system call"));
+                        return Ok(links);
+                    }
+                }
+            }
+        }
+    }
+    Ok(links)
+}

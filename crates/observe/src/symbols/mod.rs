@@ -1,7 +1,12 @@
 //! Names for addresses: kernel and user symbols, kernel locks, and what a stack was doing.
 
 mod classify;
+mod elf;
 mod kernel;
+mod maps;
+mod user;
 
 pub use classify::{KernelClass, kernel_class};
 pub use kernel::{Kernel, KernelError};
+pub use maps::ProcMaps;
+pub use user::User;

@@ -1,1 +1,71 @@
 //! What the machine is, read from /sys and /proc under a root directory.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), ncpu_machine::Error> {
+//! let machine = ncpu_machine::Topology::read("/".as_ref())?;
+//! println!("{} packages, {} cores, {} CPUs", machine.packages.len(), machine.cores.len(), machine.ncpu());
+//! # Ok(()) }
+//! ```
+
+use std::path::{Path, PathBuf};
+
+mod allowed;
+mod cpuinfo;
+mod cpus;
+mod cpuset;
+#[doc(hidden)]
+pub mod generate;
+mod knl;
+mod nodes;
+mod read;
+mod root;
+#[doc(hidden)]
+pub mod testing;
+mod topology;
+
+pub use cpuinfo::{CpuInfo, parse as parse_cpuinfo};
+pub use cpuset::{CpuSet, MAX_CPU, ParseError};
+pub use topology::{Cache, CacheType, Core, Cpu, Group, Hugepages, Kind, Node, Package, SideCache, Topology};
+
+/// Why a machine could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The root directory cannot be opened.
+    #[error("cannot open {}: {source}", root.display())]
+    Root {
+        /// The root.
+        root: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The root directory holds no machine.
+    #[error(
+        "{} holds no {missing}: give the directory that contains a machine's sys/ and proc/", root.display()
+    )]
+    NoMachine {
+        /// The root.
+        root: PathBuf,
+        /// The path that is not there.
+        missing: &'static str,
+    },
+    /// A file that should hold a set of CPUs holds something else.
+    #[error("{}: {source}", path.display())]
+    Set {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The online CPUs below a root directory (`/sys/devices/system/cpu/online`, else each `cpuN/online`).
+///
+/// # Errors
+/// The directory cannot be opened, holds no `sys/devices/system/cpu`, or its list is malformed.
+pub fn online_cpus(root: &Path) -> Result<CpuSet> {
+    let dir = root::Dir::root(root)?;
+    Ok(cpus::Lists::read(root, &dir)?.online)
+}

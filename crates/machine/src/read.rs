@@ -1,0 +1,110 @@
+//! [`Topology::read`]: puts together what the other modules read.
+
+use std::path::Path;
+
+use crate::cpus::{Found, Lists, Quirks};
+use crate::root::Dir;
+use crate::{CpuSet, Kind, Package, Result, Topology, allowed, cpuinfo, cpus, knl, nodes};
+
+impl Topology {
+    /// Reads the machine whose `sys` and `proc` lie below `root` (`/` for the running one).
+    ///
+    /// What is an object follows hwloc: one exists where its lowest CPU says so, and of two that
+    /// overlap without one holding the other the later found is left out.
+    ///
+    /// # Errors
+    /// The directory cannot be opened, holds no `sys/devices/system/cpu`, or a list the rest hangs
+    /// on is malformed. Lesser files that make no sense become [`Topology::warnings`].
+    pub fn read(root: &Path) -> Result<Topology> {
+        let live = root.canonicalize().is_ok_and(|p| p == Path::new("/"));
+        let dir = Dir::root(root)?;
+        let mut lists = Lists::read(root, &dir)?;
+        let mut buf = Vec::new();
+        let (mut infos, global) = cpuinfo::parse(dir.read("proc/cpuinfo", &mut buf).unwrap_or_default());
+        let first = infos.first().map(|(_, info)| info.clone());
+        infos.sort_by_key(|i| i.0);
+        let arch = architecture(&dir, live);
+        let quirks = Quirks::of(&arch, first.as_ref());
+
+        let Found { mut t, known, rates, .. } = cpus::find(&mut lists, &quirks)?;
+        t.possible = lists.possible;
+        t.present = lists.present;
+        t.online = known;
+        let limits = if live { allowed::of_this_process(&dir)? } else { allowed::of_gathered_tree(&dir)? };
+        t.allowed = limits.0.map_or_else(|| t.online.clone(), |a| a.and(&t.online));
+
+        nodes::find(&dir, &mut t)?;
+        if quirks.knl {
+            knl::apply(&dir, &mut t);
+        }
+        let all: CpuSet = t.nodes.iter().map(|n| n.id).collect();
+        t.allowed_nodes = limits.1.map_or_else(|| all.clone(), |a| a.and(&all));
+        t.kinds = kinds(&dir, &t, &rates)?;
+
+        let by_cpu = |cpu: u32| infos.binary_search_by_key(&cpu, |i| i.0).map_or(&global, |i| &infos[i].1);
+        let rated = |cpu: u32| rates.mhz.get(&cpu).copied();
+        let rated_by_core: Vec<Option<f64>> =
+            t.cores.iter().map(|c| c.cpus.first().and_then(rated)).collect();
+        t.link();
+        for cpu in &mut t.cpus {
+            let core = cpu.core.and_then(|c| rated_by_core[c]);
+            cpu.mhz = rated(cpu.id).or(core).or(by_cpu(cpu.id).mhz).or(global.mhz);
+        }
+        let clocks: Vec<Option<f64>> =
+            t.packages.iter().map(|p| p.cpus.first().and_then(|c| t.cpu(c)).and_then(|c| c.mhz)).collect();
+        for (package, mhz) in t.packages.iter_mut().zip(clocks) {
+            let info = package.cpus.first().map_or(&global, by_cpu);
+            *package = Package {
+                vendor: info.vendor.clone().or_else(|| global.vendor.clone()),
+                model: info.model.clone().or_else(|| global.model.clone()),
+                mhz,
+                ..std::mem::take(package)
+            };
+        }
+        Ok(t)
+    }
+}
+
+/// `uname -m` of the machine: of this one, or as recorded by `hwloc-gather-topology`; without that
+/// record it is not known, and no quirk of an architecture applies.
+fn architecture(dir: &Dir, live: bool) -> String {
+    if live {
+        return rustix::system::uname().machine().to_string_lossy().into_owned();
+    }
+    let mut buf = Vec::new();
+    let text = dir.read("proc/hwloc-nofile-info", &mut buf).unwrap_or_default();
+    text.lines().find_map(|l| l.strip_prefix("Architecture: ")).unwrap_or_default().trim().to_string()
+}
+
+/// Kinds of core: what the kernel's PMUs name, else capacities, else rated clocks that differ.
+fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates) -> Result<Vec<Kind>> {
+    let mut buf = Vec::new();
+    let mut named = Vec::new();
+    for name in ["cpu_lowpower", "cpu_atom", "cpu_core"] {
+        if let Some(cpus) = dir.list(&format!("sys/devices/{name}/cpus"), &mut buf)? {
+            let cpus = cpus.and(&t.online);
+            if !cpus.is_empty() {
+                named.push(Kind { name: name.into(), cpus });
+            }
+        }
+    }
+    if named.len() > 1 {
+        return Ok(named);
+    }
+    for (values, unit) in [(&rates.capacity, "capacity"), (&rates.base_mhz, "MHz")] {
+        let mut kinds: Vec<(u64, CpuSet)> = Vec::new();
+        for core in &t.cores {
+            let Some(&value) = core.cpus.first().and_then(|c| values.get(&c)) else { continue };
+            match kinds.iter_mut().find(|k| k.0 == value) {
+                Some(kind) => kind.1 = kind.1.or(&core.cpus),
+                None => kinds.push((value, core.cpus.clone())),
+            }
+        }
+        if kinds.len() > 1 {
+            kinds.sort();
+            let name = |v: u64| if unit == "MHz" { format!("{v} MHz") } else { format!("{unit} {v}") };
+            return Ok(kinds.into_iter().map(|(v, cpus)| Kind { name: name(v), cpus }).collect());
+        }
+    }
+    Ok(Vec::new())
+}

@@ -1,0 +1,112 @@
+//! Reading files below a root directory: each relative to an open directory, none through a FIFO
+//! that would block, none longer than it may be.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
+
+use crate::{CpuSet, Error, Result};
+
+/// No file of sysfs comes near this; /proc/cpuinfo of 8192 CPUs is some 20 MiB.
+const LONGEST: u64 = 64 << 20;
+
+/// An open directory of the tree.
+pub(crate) struct Dir {
+    fd: OwnedFd,
+    /// Where it is, for messages.
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens the root.
+    pub fn root(path: &Path) -> Result<Dir> {
+        let fd = openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| Error::Root { root: path.into(), source: e.into() })?;
+        Ok(Dir { fd, path: path.into() })
+    }
+
+    /// Opens a directory below; `None` where there is none.
+    pub fn dir(&self, name: &str) -> Option<Dir> {
+        let name = name.trim_start_matches('/');
+        let fd = openat(&self.fd, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(Dir { fd, path: self.path.join(name) })
+    }
+
+    /// Where a file below is, for messages.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name.trim_start_matches('/'))
+    }
+
+    /// Whether something of this name is there.
+    pub fn has(&self, name: &str) -> bool {
+        accessat(&self.fd, name.trim_start_matches('/'), Access::EXISTS, AtFlags::empty()).is_ok()
+    }
+
+    /// The names in this directory.
+    pub fn names(&self) -> Vec<String> {
+        let Ok(dir) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
+        dir.filter_map(|e| e.ok()?.file_name().to_str().ok().map(String::from)).collect()
+    }
+
+    /// The numbers of entries called `prefix` and a number (`cpu17`, `node3`).
+    pub fn numbered(&self, prefix: &str) -> CpuSet {
+        self.names().iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect()
+    }
+
+    /// Reads a file into `buf`; `None` where it cannot be read, which sysfs also uses for "not
+    /// known" (an offline CPU's topology).
+    pub fn read<'b>(&self, name: &str, buf: &'b mut Vec<u8>) -> Option<&'b str> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).ok()?;
+        // One read fills a page, and all of sysfs fits in one.
+        buf.resize(4096, 0);
+        let mut len = rustix::io::read(&fd, &mut buf[..]).ok()?;
+        if len == 4096 {
+            let mut rest = Vec::new();
+            File::from(fd).take(LONGEST).read_to_end(&mut rest).ok()?;
+            buf.extend_from_slice(&rest);
+            len += rest.len();
+        }
+        buf.truncate(len);
+        // A model name may hold a stray Latin-1 byte: that one is lost, the rest is not.
+        if std::str::from_utf8(buf).is_err() {
+            *buf = String::from_utf8_lossy(buf).into_owned().into_bytes();
+        }
+        std::str::from_utf8(buf).ok()
+    }
+
+    /// Reads a file's leading number; `None` where there is none. `4096K` reads as 4096.
+    pub fn number<T: TryFrom<i64>>(&self, name: &str, buf: &mut Vec<u8>) -> Option<T> {
+        leading_number(self.read(name, buf)?).and_then(|n| T::try_from(n).ok())
+    }
+
+    /// Reads a CPU list; `None` where the file is not there.
+    pub fn list(&self, name: &str, buf: &mut Vec<u8>) -> Result<Option<CpuSet>> {
+        match self.read(name, buf).map(CpuSet::parse_list) {
+            None => Ok(None),
+            Some(Ok(set)) => Ok(Some(set)),
+            Some(Err(source)) => Err(Error::Set { path: self.path(name), source }),
+        }
+    }
+
+    /// Reads a CPU mask; `None` where the file is not there.
+    pub fn mask(&self, name: &str, buf: &mut Vec<u8>) -> Result<Option<CpuSet>> {
+        match self.read(name, buf).map(CpuSet::parse_mask) {
+            None => Ok(None),
+            Some(Ok(set)) => Ok(Some(set)),
+            Some(Err(source)) => Err(Error::Set { path: self.path(name), source }),
+        }
+    }
+}
+
+/// The number a text starts with.
+pub(crate) fn leading_number(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let n: i64 = digits[..end].parse().ok()?;
+    Some(if text.starts_with('-') { -n } else { n })
+}

@@ -82,16 +82,19 @@ pub enum Kind {
     Share,
     /// A mean per event; averaged.
     Mean,
+    /// The largest of something; the largest is kept.
+    Peak,
 }
 
 impl Kind {
-    const ALL: [(Kind, &'static str); 6] = [
+    const ALL: [(Kind, &'static str); 7] = [
         (Kind::Key, "key"),
         (Kind::Count, "count"),
         (Kind::Gauge, "gauge"),
         (Kind::Time, "time"),
         (Kind::Share, "share"),
         (Kind::Mean, "mean"),
+        (Kind::Peak, "peak"),
     ];
 
     /// The word kept in a recording's column metadata.

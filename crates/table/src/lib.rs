@@ -21,6 +21,7 @@
 
 mod build;
 mod column;
+mod group;
 mod print;
 mod select;
 mod text;

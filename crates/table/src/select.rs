@@ -154,6 +154,7 @@ fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
                     let sum: f64 = known.iter().sum();
                     match known.len() {
                         0 => None,
+                        _ if kind == Kind::Peak => known.iter().copied().reduce(f64::max),
                         k if means => Some(sum / k as f64),
                         _ => Some(sum),
                     }

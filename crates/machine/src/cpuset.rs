@@ -67,25 +67,36 @@ impl CpuSet {
     /// [`ParseError`] names the group that is wrong.
     pub fn parse_mask(text: &str) -> Result<CpuSet, ParseError> {
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
-        let mut words = Vec::new();
+        let mut set = CpuSet::new();
         if text.is_empty() {
-            return Ok(CpuSet { words });
+            return Ok(set);
         }
-        for (at, group) in text.rsplit(',').enumerate() {
+        let mut rest = text;
+        let mut at = 0;
+        loop {
+            // Of a large machine's masks most groups are zero.
+            if let Some(higher) = rest.strip_suffix(",00000000") {
+                (rest, at) = (higher, at + 1);
+                continue;
+            }
+            let (higher, group) = rest.rsplit_once(',').map_or((None, rest), |(h, g)| (Some(h), g));
             let digits = group.len() <= 8 && group.bytes().all(|b| b.is_ascii_hexdigit());
             let bits = match u32::from_str_radix(group, 16) {
-                Ok(bits) if digits => u64::from(bits),
+                Ok(bits) if digits => bits,
                 _ => return Err(ParseError::Group(clip(group))),
             };
-            if bits != 0 && at * 32 + 31 > MAX_CPU as usize {
-                return Err(ParseError::TooBig((at * 32 + bits.trailing_zeros() as usize).to_string()));
-            }
             if bits != 0 {
-                words.resize(words.len().max(at / 2 + 1), 0);
-                words[at / 2] |= bits << (at % 2 * 32);
+                if at * 32 + 31 > MAX_CPU as usize {
+                    return Err(ParseError::TooBig((at * 32 + bits.trailing_zeros() as usize).to_string()));
+                }
+                set.words.resize(set.words.len().max(at / 2 + 1), 0);
+                set.words[at / 2] |= u64::from(bits) << (at % 2 * 32);
+            }
+            match higher {
+                Some(higher) => (rest, at) = (higher, at + 1),
+                None => return Ok(set),
             }
         }
-        Ok(CpuSet { words })
     }
 
     /// The kernel's list notation, `0-3,8`.
@@ -311,8 +322,19 @@ mod tests {
             let error = CpuSet::parse_list(list).unwrap_err().to_string();
             assert!(error.contains(part), "{list}: {error}");
         }
-        for mask in ["g", "ff,", "1ffffffff", "+f", "0x1", "1,,1"] {
-            assert!(CpuSet::parse_mask(mask).is_err(), "{mask}");
+        for (mask, part) in [
+            ("g", "`g`"),
+            ("ff,", "``"),
+            (",ff", "``"),
+            (",", "``"),
+            ("1ffffffff", "`1ffffffff`"),
+            ("1,+f,0", "`+f`"),
+            ("0x1", "`0x1`"),
+            ("1,,1", "``"),
+            ("é,1", "`é`"),
+        ] {
+            let error = CpuSet::parse_mask(mask).unwrap_err().to_string();
+            assert!(error.contains(part), "{mask}: {error}");
         }
         assert!(CpuSet::parse_mask(&format!("1{}", ",00000000".repeat(3000))).is_err());
     }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use crate::cpus::{Found, Lists, Quirks};
-use crate::root::Dir;
+use crate::root::{self, Dir};
 use crate::{CpuSet, Kind, Package, Result, Topology, allowed, cpuinfo, cpus, knl, nodes};
 
 impl Topology {
-    /// Reads the machine whose `sys` and `proc` lie below `root` (`/` for the running one).
+    /// Reads the machine whose `sys` and `proc` lie below `path` (`/` for the running one).
     ///
     /// What is an object follows hwloc: one exists where its lowest CPU says so, and of two that
     /// overlap without one holding the other the later found is left out.
@@ -15,18 +15,29 @@ impl Topology {
     /// # Errors
     /// The directory cannot be opened, holds no `sys/devices/system/cpu`, or a list the rest hangs
     /// on is malformed. Lesser files that make no sense become [`Topology::warnings`].
-    pub fn read(root: &Path) -> Result<Topology> {
-        let live = root.canonicalize().is_ok_and(|p| p == Path::new("/"));
-        let dir = Dir::root(root)?;
-        let mut lists = Lists::read(root, &dir)?;
-        let mut buf = Vec::new();
-        let (mut infos, global) = cpuinfo::parse(dir.read("proc/cpuinfo", &mut buf).unwrap_or_default());
-        let first = infos.first().map(|(_, info)| info.clone());
-        infos.sort_by_key(|i| i.0);
+    pub fn read(path: &Path) -> Result<Topology> {
+        let live = path.canonicalize().is_ok_and(|p| p == Path::new("/"));
+        let dir = Dir::root(path)?;
+        let mut lists = Lists::read(path, &dir)?;
         let arch = architecture(&dir, live);
-        let quirks = Quirks::of(&arch, first.as_ref());
-
-        let Found { mut t, known, rates, .. } = cpus::find(&mut lists, &quirks)?;
+        // Its first page tells the quirks; the rest, megabytes on a large machine, is read and
+        // parsed while the CPUs are walked.
+        let mut buf = Vec::new();
+        let rest = dir.head("proc/cpuinfo", &mut buf);
+        let head = cpuinfo::parse(&String::from_utf8_lossy(&buf)).0;
+        let quirks = Quirks::of(&arch, head.first().map(|(_, info)| info));
+        let (infos, found) = std::thread::scope(|scope| {
+            let infos = scope.spawn(|| {
+                rest.map(|file| root::rest(file, &mut buf));
+                let (mut cpus, global) = cpuinfo::parse(&String::from_utf8_lossy(&buf));
+                cpus.sort_by_key(|c| c.0);
+                (cpus, global)
+            });
+            let found = cpus::find(&mut lists, &quirks);
+            (infos.join(), found)
+        });
+        let (infos, global) = infos.unwrap_or_default();
+        let Found { mut t, known, rates, .. } = found?;
         t.possible = lists.possible;
         t.present = lists.present;
         t.online = known;

@@ -13,6 +13,8 @@ use crate::{CpuSet, Error, Result};
 /// No file of sysfs comes near this; /proc/cpuinfo of 8192 CPUs is some 20 MiB.
 const LONGEST: u64 = 64 << 20;
 
+const PAGE: usize = 4096;
+
 /// An open directory of the tree.
 pub(crate) struct Dir {
     fd: OwnedFd,
@@ -56,26 +58,37 @@ impl Dir {
         self.names().iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect()
     }
 
+    /// Reads a file's first page into `buf`; gives the open file where more may follow.
+    pub fn head(&self, name: &str, buf: &mut Vec<u8>) -> Option<File> {
+        let (fd, len) = self.page(name, buf).unwrap_or_default();
+        buf.truncate(len);
+        fd.filter(|_| len == PAGE).map(File::from)
+    }
+
+    fn page(&self, name: &str, buf: &mut Vec<u8>) -> Option<(Option<OwnedFd>, usize)> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).ok()?;
+        buf.resize(buf.len().max(PAGE), 0);
+        let len = rustix::io::read(&fd, &mut buf[..PAGE]).ok()?;
+        Some((Some(fd), len))
+    }
+
     /// Reads a file into `buf`; `None` where it cannot be read, which sysfs also uses for "not
     /// known" (an offline CPU's topology).
     pub fn read<'b>(&self, name: &str, buf: &'b mut Vec<u8>) -> Option<&'b str> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).ok()?;
-        // One read fills a page, and all of sysfs fits in one.
-        buf.resize(4096, 0);
-        let mut len = rustix::io::read(&fd, &mut buf[..]).ok()?;
-        if len == 4096 {
-            let mut rest = Vec::new();
-            File::from(fd).take(LONGEST).read_to_end(&mut rest).ok()?;
-            buf.extend_from_slice(&rest);
-            len += rest.len();
+        // One read fetches all of a sysfs file, which is a page at most.
+        let (fd, mut len) = self.page(name, buf)?;
+        if len == PAGE {
+            buf.truncate(len);
+            rest(File::from(fd?), buf);
+            len = buf.len();
         }
-        buf.truncate(len);
         // A model name may hold a stray Latin-1 byte: that one is lost, the rest is not.
-        if std::str::from_utf8(buf).is_err() {
-            *buf = String::from_utf8_lossy(buf).into_owned().into_bytes();
+        if std::str::from_utf8(&buf[..len]).is_err() {
+            *buf = String::from_utf8_lossy(&buf[..len]).into_owned().into_bytes();
+            len = buf.len();
         }
-        std::str::from_utf8(buf).ok()
+        std::str::from_utf8(&buf[..len]).ok()
     }
 
     /// Reads a file's leading number; `None` where there is none. `4096K` reads as 4096.
@@ -100,6 +113,12 @@ impl Dir {
             Some(Err(source)) => Err(Error::Set { path: self.path(name), source }),
         }
     }
+}
+
+/// Reads what is left of a file.
+pub(crate) fn rest(file: File, buf: &mut Vec<u8>) {
+    // What was read before an error stands; a reader of any file must bear with a short one.
+    let _ = file.take(LONGEST).read_to_end(buf);
 }
 
 /// The number a text starts with.

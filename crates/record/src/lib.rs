@@ -31,6 +31,7 @@
 //! ```
 
 mod gather;
+pub mod lockstat;
 mod manifest;
 mod read;
 mod stream;

@@ -1,11 +1,13 @@
 //! Names for addresses: kernel and user symbols, kernel locks, and what a stack was doing.
 
+mod btf;
 mod classify;
 mod elf;
 mod kernel;
 mod maps;
 mod user;
 
+pub use btf::{BtfError, BtfMembers};
 pub use classify::{KernelClass, kernel_class};
 pub use kernel::{Kernel, KernelError};
 pub use maps::ProcMaps;

@@ -28,7 +28,9 @@ impl Topology {
         let quirks = Quirks::of(&arch, head.first().map(|(_, info)| info));
         let (infos, found) = std::thread::scope(|scope| {
             let infos = scope.spawn(|| {
-                rest.map(|file| root::rest(file, &mut buf));
+                if let Some(file) = rest {
+                    root::rest(file, &mut buf);
+                }
                 let (mut cpus, global) = cpuinfo::parse(&String::from_utf8_lossy(&buf));
                 cpus.sort_by_key(|c| c.0);
                 (cpus, global)

@@ -1,1 +1,3 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
+
+pub mod topology;

@@ -1,0 +1,82 @@
+//! The remedy of a layer, in a line.
+
+use super::Layer;
+use super::evidence::{Context, top_detail, top_lock};
+
+/// Known kernel locks and what takes the load off them.
+const LOCKS: &[(&str, &str)] = &[
+    ("file_lock", "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files"),
+    ("mmap_lock", "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads; huge pages"),
+    ("rq", "threads wake one another at a high rate: batch the hand-offs, spin briefly before sleeping, keep partners on neighbouring CPUs"),
+    ("i_rwsem", "writers append to, or create files in, one inode: spread over several files or directories, preallocate, write with O_DIRECT"),
+    ("i_lock", "one inode is referenced from everywhere: spread over several files"),
+    ("d_lockref", "one path is looked up from everywhere: open relative to a directory descriptor, spread over directories"),
+    ("d_lock", "one directory entry is taken from everywhere: spread over directories"),
+    ("sighand_struct", "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes"),
+    ("siglock", "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes"),
+    ("pipe_inode_info", "one pipe has many writers or readers: a pipe for each pair, or larger messages"),
+    ("epoll", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
+    ("ep_", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
+    ("sock", "one socket serves many threads: SO_REUSEPORT, or a socket for each"),
+    ("futex", "futexes share a hash bucket, or one has many waiters: fewer waiters, or FUTEX2 private hash (Linux 6.16)"),
+    ("lruvec", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
+    ("zone", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
+    ("pcp", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
+    ("anon_vma", "forks of one process share its anonymous memory's tree: exec sooner (posix_spawn), fewer forks from large processes"),
+    ("tasklist", "processes start and end at a high rate: threads or a pool of workers"),
+    ("css_set", "tasks move between or start in cgroups at a high rate: start them in place (clone3 CLONE_INTO_CGROUP)"),
+    ("jbd2", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
+    ("journal", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
+];
+
+fn lock_advice(lock: Option<String>, act: &str) -> String {
+    let Some(lock) = lock else {
+        return format!("name the lock with `ncpu locks -s 10`, then {act}");
+    };
+    let known = LOCKS.iter().find(|(part, _)| lock.contains(part));
+    match known {
+        Some((_, remedy)) => (*remedy).to_string(),
+        None => format!("see who takes {lock} with `ncpu locks -s 10`, then {act}"),
+    }
+}
+
+pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
+    match layer {
+        Layer::KernelSpin => lock_advice(top_lock(context, "spin"), "take it less often, or share less between threads"),
+        Layer::KernelBlock => lock_advice(top_lock(context, "block"), "hold it for less, or share less between threads"),
+        Layer::UserLock => "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into(),
+        Layer::Faults => match top_detail(context, &["fault", "zeroing"]) {
+            Some(d) if d.contains("clear_huge") || d.contains("folio_zero") => {
+                "huge pages are zeroed on first touch: keep memory instead of returning it, or populate ahead with all CPUs (MAP_POPULATE, MADV_POPULATE_WRITE)".into()
+            }
+            _ => "touch less fresh memory: keep freed memory (MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_), huge pages (THP), fewer short processes, prelinked or static programs".into(),
+        },
+        Layer::Tlb => "unmap, protect and free memory in larger pieces; keep an address space on fewer CPUs (processes instead of threads); huge pages".into(),
+        Layer::Calls => match top_detail(context, &["syscall", "exec", "exit"]).as_deref() {
+            Some(call @ ("execve" | "exit" | "exit_group" | "clone" | "clone3" | "vfork" | "fork" | "wait4")) => {
+                format!("processes start and end at a high rate ({call}): fewer, longer ones (a compile server, a worker pool), static linking, posix_spawn")
+            }
+            Some("read" | "write" | "pread64" | "pwrite64" | "readv" | "writev" | "sendto" | "recvfrom" | "sendmsg" | "recvmsg") => {
+                "larger buffers, mmap, or batching (io_uring, sendmmsg) make fewer calls of the same bytes".into()
+            }
+            Some("mmap" | "munmap" | "mprotect" | "brk" | "madvise") => "an allocator that keeps memory: larger arenas, MALLOC_TRIM_THRESHOLD_, huge pages".into(),
+            Some("futex" | "sched_yield") => "a lock is contended at a high rate: see user lock waiting, and `ncpu locks`".into(),
+            Some("openat" | "open" | "stat" | "newfstatat" | "access" | "statx" | "readlink") => {
+                "paths are looked up at a high rate: shorter search paths, caches of what does not exist, directory descriptors".into()
+            }
+            Some(call) => format!("most is {call}: call it less often, or in batches"),
+            None => "call less often, or in batches".into(),
+        },
+        Layer::Switches => "threads hand work over too finely: batch the hand-offs, fewer threads than CPUs × 2, spin briefly before sleeping".into(),
+        Layer::Interrupts => "spread the queues (irq affinity, RSS/RPS), coalesce, keep housekeeping on few CPUs (isolcpus, nohz_full)".into(),
+        Layer::Steal => "the hypervisor gives your CPUs to others: pin or reserve vCPUs, or move".into(),
+        Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, check cpu.max throttling, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
+        Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
+        Layer::Serial => format!(
+            "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",
+            context.cpus
+        ),
+        Layer::OtherKernel => "see the kernel frames in the flame graph (--html)".into(),
+        Layer::User | Layer::Others | Layer::Own | Layer::Asleep | Layer::Unseen => String::new(),
+    }
+}

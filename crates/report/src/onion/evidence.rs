@@ -1,0 +1,263 @@
+//! What a layer consists of: top locks, callers, calls, processes.
+
+use ncpu_record::Recording;
+use ncpu_table::{Select, SortKey, Table};
+
+use super::Layer;
+
+pub(super) struct Context<'a> {
+    pub recording: &'a Recording,
+    pub elapsed: f64,
+    pub cpus: u64,
+    pub capacity: f64,
+}
+
+impl Context<'_> {
+    pub fn table(&self, name: &str) -> Option<&Table> {
+        self.recording.tables.get(name)
+    }
+
+    /// The rows of a table put together by `keys`, largest `by` first.
+    pub fn ranked(&self, table: &str, keys: &[&str], by: &str) -> Option<Table> {
+        let grouped = self.table(table)?.group_by(keys).ok()?;
+        let sort = Some(SortKey { column: by.into(), ascending: false });
+        Select { sort, ..Select::default() }.apply(grouped).ok()
+    }
+}
+
+/// Which layer a sample's class belongs to.
+fn layer_of(class: &str) -> Layer {
+    match class {
+        "user" => Layer::User,
+        "user spin" => Layer::UserLock,
+        "lock spin" => Layer::KernelSpin,
+        "tlb" => Layer::Tlb,
+        "zeroing" | "fault" => Layer::Faults,
+        "switch" => Layer::Switches,
+        "softirq" | "interrupt" => Layer::Interrupts,
+        "syscall" | "exec" | "exit" => Layer::Calls,
+        _ => Layer::OtherKernel,
+    }
+}
+
+/// The program's samples outside traced lock waits, by layer.
+pub(super) fn split(samples: Option<&Table>) -> Vec<(Layer, u64)> {
+    let mut out: Vec<(Layer, u64)> = Vec::new();
+    let Some(samples) = samples else { return out };
+    for row in 0..samples.num_rows() {
+        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else { continue };
+        let n = samples.int(row, "samples").unwrap_or(0);
+        let layer = layer_of(class);
+        match out.iter_mut().find(|(l, _)| *l == layer) {
+            Some((_, sum)) => *sum += n,
+            None => out.push((layer, n)),
+        }
+    }
+    out
+}
+
+/// `name 62 %, name 20 %` of samples that `keep` holds for, by what `name` makes of the row.
+fn shares(context: &Context<'_>, keep: impl Fn(&str, &str) -> bool, column: &str, most: usize) -> Vec<(String, f64)> {
+    let Some(samples) = context.table("samples") else { return Vec::new() };
+    let mut sums: Vec<(String, u64)> = Vec::new();
+    let mut total = 0;
+    for row in 0..samples.num_rows() {
+        let (Some(at), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else { continue };
+        if !keep(at, class) {
+            continue;
+        }
+        let n = samples.int(row, "samples").unwrap_or(0);
+        total += n;
+        let name = match (column, class) {
+            ("detail", "exec") => "execve",
+            ("detail", "exit") => "exit",
+            _ => samples.text(row, column).unwrap_or("?"),
+        };
+        match sums.iter_mut().find(|(k, _)| k == name) {
+            Some((_, sum)) => *sum += n,
+            None => sums.push((name.to_string(), n)),
+        }
+    }
+    sums.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    sums.truncate(most);
+    sums.into_iter().map(|(k, n)| (k, n as f64 / total.max(1) as f64)).collect()
+}
+
+fn listed(parts: &[(String, f64)]) -> String {
+    parts.iter().map(|(name, p)| format!("{name} {:.0} %", p * 100.0)).collect::<Vec<_>>().join(", ")
+}
+
+/// A sentence of shares, unless there are none.
+fn told(prefix: &str, parts: &[(String, f64)]) -> Vec<String> {
+    if parts.is_empty() { Vec::new() } else { vec![format!("{prefix}{}", listed(parts))] }
+}
+
+/// The callers of a lock from walked contentions, `spin` or `block` deciding.
+fn callers(context: &Context<'_>, lock: &str, by: &str) -> String {
+    let Some(ranked) = context.ranked("lock_callers", &["lock", "caller"], by) else { return String::new() };
+    let of: Vec<(String, f64)> = (0..ranked.num_rows())
+        .filter(|&r| ranked.text(r, "lock") == Some(lock))
+        .filter_map(|r| Some((ranked.text(r, "caller")?.to_string(), ranked.number(r, by)?)))
+        .collect();
+    let total: f64 = of.iter().map(|(_, s)| s).sum();
+    if total <= 0.0 {
+        return String::new();
+    }
+    let top: Vec<_> = of.into_iter().take(2).map(|(c, s)| (c, s / total)).collect();
+    format!(" from {}", listed(&top))
+}
+
+fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
+    let Some(ranked) = context.ranked("locks", &["lock", "type"], by) else { return Vec::new() };
+    let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, by)).sum();
+    (0..ranked.num_rows().min(3))
+        .filter_map(|r| {
+            let (lock, s) = (ranked.text(r, "lock")?, ranked.number(r, by)?);
+            if s <= 0.01 * total {
+                return None;
+            }
+            let n = ranked.int(r, "count")?.max(1);
+            Some(format!(
+                "{lock} ({}) {:.0} %: {n} waits, {:.1} us {by} each{}",
+                ranked.text(r, "type")?,
+                100.0 * s / total,
+                s * 1e6 / n as f64,
+                callers(context, lock, by)
+            ))
+        })
+        .collect()
+}
+
+fn user_locks(context: &Context<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(ranked) = context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block") {
+        for r in 0..ranked.num_rows() {
+            let (Some(lock), Some(kind)) = (ranked.text(r, "lock"), ranked.text(r, "type")) else { continue };
+            if !matches!(kind, "lock" | "semaphore") {
+                continue;
+            }
+            let process = ranked.text(r, "process").unwrap_or("?");
+            let caller = ranked.text(r, "caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
+            let holder = ranked.text(r, "holder").map(|h| format!(", woken mostly by {h}"));
+            let (n, s) = (ranked.int(r, "count").unwrap_or(0), ranked.number(r, "block").unwrap_or(0.0));
+            out.push(format!(
+                "{kind} {lock} of {process}{}: {n} waits, {s:.3} thread-s{}",
+                caller.unwrap_or_default(),
+                holder.unwrap_or_default()
+            ));
+            if out.len() == 2 {
+                break;
+            }
+        }
+    }
+    out.extend(told("spinning in ", &shares(context, |at, c| at == "target" && c == "user spin", "detail", 2)));
+    out
+}
+
+fn counter(context: &Context<'_>, event: &str) -> f64 {
+    let Some(t) = context.table("counters") else { return 0.0 };
+    (0..t.num_rows()).filter(|&r| t.text(r, "event") == Some(event)).filter_map(|r| t.number(r, "count")).sum()
+}
+
+/// Where the program's threads slept, by system call.
+fn sleeping(context: &Context<'_>) -> Vec<String> {
+    let Some(ranked) = context.ranked("sleeps", &["call"], "seconds") else { return Vec::new() };
+    let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, "seconds")).sum();
+    let top: Vec<_> = (0..ranked.num_rows().min(3))
+        .filter_map(|r| Some((ranked.text(r, "call")?.to_string(), ranked.number(r, "seconds")? / total)))
+        .collect();
+    told("threads asleep in ", &top)
+}
+
+/// The thread that was on CPU longest.
+fn busiest(context: &Context<'_>) -> Option<String> {
+    let grouped = context.table("threads")?.group_by(&["tid", "process", "thread"]).ok()?;
+    let busy = |t: &Table, r: usize| ["USR", "SYS", "TRP"].iter().filter_map(|c| t.number(r, c)).sum::<f64>();
+    let top = (0..grouped.num_rows()).max_by(|&a, &b| busy(&grouped, a).total_cmp(&busy(&grouped, b)))?;
+    let share = busy(&grouped, top) / context.elapsed.max(f64::MIN_POSITIVE);
+    let name = grouped.text(top, "thread")?.to_string();
+    let tid = grouped.int(top, "tid")?;
+    Some(format!("busiest thread {name}/{tid}, on CPU {:.0} % of the time", share * 100.0))
+}
+
+pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
+    let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
+    match layer {
+        Layer::KernelSpin => {
+            let mut out = kernel_locks(context, "spin");
+            let untraced = split(context.table("samples")).iter().find(|(l, _)| *l == Layer::KernelSpin).map_or(0, |l| l.1);
+            let traced = samples_at(context, "spin");
+            if traced + untraced > 0 {
+                out.push(format!(
+                    "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover"
+                ));
+            }
+            out
+        }
+        Layer::KernelBlock => kernel_locks(context, "block"),
+        Layer::UserLock => user_locks(context),
+        Layer::Faults => {
+            let mut out = told("", &shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "process", 3));
+            let zero = shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "class", 2);
+            out.extend(zero.iter().find(|(c, _)| c == "zeroing").map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)));
+            out
+        }
+        Layer::Tlb => {
+            let (sent, received) = (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
+            let mut out = vec![format!("{} sent, {} received", per_second(sent), per_second(received))];
+            out.extend(told("sent by ", &shares(context, |at, c| at == "target" && c == "tlb", "process", 3)));
+            out
+        }
+        Layer::Calls => told("", &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4)),
+        Layer::Switches => vec![per_second(counter(context, "context switches"))],
+        Layer::Interrupts => vec![format!(
+            "{} interrupts, {} softirqs",
+            per_second(counter(context, "interrupts")),
+            per_second(counter(context, "softirqs"))
+        )],
+        Layer::RunQueue => {
+            let waiting = counter(context, "run-queue waiting, us") / 1e6;
+            vec![format!("{:.2} threads queued on average", waiting / context.elapsed.max(f64::MIN_POSITIVE))]
+        }
+        Layer::Serial => {
+            let mut out: Vec<String> = busiest(context).into_iter().collect();
+            out.extend(sleeping(context));
+            out
+        }
+        Layer::Asleep | Layer::Io => sleeping(context),
+        Layer::User => {
+            let mut out = told("", &shares(context, |at, c| at == "target" && c == "user", "process", 3));
+            let functions: Vec<_> = shares(context, |at, c| at == "target" && c == "user", "detail", 4)
+                .into_iter()
+                .filter(|(f, _)| !f.starts_with('['))
+                .take(3)
+                .collect();
+            out.extend(told("in ", &functions));
+            out
+        }
+        Layer::OtherKernel => told("", &shares(context, |at, c| at == "target" && layer_of(c) == Layer::OtherKernel, "detail", 3)),
+        Layer::Others => told("", &shares(context, |at, _| at == "other", "process", 3)),
+        Layer::Own => vec![format!("{:.2} % of capacity", 100.0 * own(context) / context.capacity.max(f64::MIN_POSITIVE))],
+        Layer::Steal | Layer::Unseen => Vec::new(),
+    }
+}
+
+fn own(context: &Context<'_>) -> f64 {
+    context.table("cpu_time").map_or(0.0, |t| super::sum(t, "ncpu"))
+}
+
+fn samples_at(context: &Context<'_>, place: &str) -> u64 {
+    let Some(t) = context.table("samples") else { return 0 };
+    (0..t.num_rows()).filter(|&r| t.text(r, "at") == Some(place)).filter_map(|r| t.int(r, "samples")).sum()
+}
+
+/// The kernel lock that costs most by `spin` or `block`.
+pub(super) fn top_lock(context: &Context<'_>, by: &str) -> Option<String> {
+    let ranked = context.ranked("locks", &["lock"], by)?;
+    (ranked.num_rows() > 0).then(|| ranked.text(0, "lock").map(str::to_string)).flatten()
+}
+
+/// The largest detail of the program's samples of a class.
+pub(super) fn top_detail(context: &Context<'_>, classes: &[&str]) -> Option<String> {
+    shares(context, |at, c| at == "target" && classes.contains(&c), "detail", 1).pop().map(|(name, _)| name)
+}

@@ -1,0 +1,118 @@
+//! The onion for the terminal.
+
+use std::fmt::Write;
+
+use super::{Onion, Row};
+
+/// Layers below this share are told in one line together.
+const SMALL: f64 = 0.005;
+const BAR: usize = 20;
+
+/// Renders the onion at most `width` columns wide (evidence and advice are wrapped, never cut).
+pub fn render(onion: &Onion, width: usize) -> String {
+    let width = width.clamp(60, 140);
+    let mut out = String::new();
+    out.push_str(&wrap(&headline(onion), width, "", "  "));
+    let _ = writeln!(
+        out,
+        "Capacity: {} CPUs x {:.2} s = {:.2} CPU-seconds\n",
+        onion.cpus, onion.elapsed, onion.capacity
+    );
+    let _ = writeln!(out, "{:>7}  {:>9} {:>7}  layer", "share", "CPU-s", "+-");
+    let (could, rest): (Vec<&Row>, Vec<&Row>) = onion.rows.iter().partition(|r| r.layer.recoverable());
+    let (large, small): (Vec<&Row>, Vec<&Row>) = could.into_iter().partition(|r| r.share >= SMALL);
+    for (title, rows) in [("could come back:", large), ("the rest:", rest)] {
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "{title}");
+        for row in rows {
+            layer(&mut out, row, width);
+        }
+        if title.starts_with("could") && !small.is_empty() {
+            let total: f64 = small.iter().map(|r| r.share).sum();
+            let names: Vec<String> =
+                small.iter().map(|r| format!("{} {:.2} %", r.layer.name(), r.share * 100.0)).collect();
+            let line = format!("small, {:.2} % together: {}", total * 100.0, names.join(", "));
+            out.push_str(&wrap(&line, width, "                           ", "                             "));
+        }
+    }
+    for note in &onion.notes {
+        out.push_str(&wrap(&format!("note: {note}"), width, "", "      "));
+    }
+    out
+}
+
+/// As `time` in zsh tells it: user, system, CPU and elapsed.
+fn headline(onion: &Onion) -> String {
+    let mut line = if onion.command.is_empty() { "the machine".to_string() } else { onion.command.clone() };
+    if line.chars().count() > 60 {
+        line = line.chars().take(57).chain("...".chars()).collect();
+    }
+    let _ = write!(line, ": {:.2} s elapsed", onion.elapsed);
+    if let Some((user, system)) = onion.used {
+        let percent = 100.0 * (user + system) / onion.elapsed.max(f64::MIN_POSITIVE);
+        let _ = write!(line, ", {user:.2} s user, {system:.2} s system, {percent:.0} % CPU");
+    }
+    match onion.status {
+        Some(0) | None => {}
+        Some(status) => {
+            let _ = write!(line, ", exit status {status}");
+        }
+    }
+    line
+}
+
+fn layer(out: &mut String, row: &Row, width: usize) {
+    let filled = ((row.share * BAR as f64).round() as usize).min(BAR);
+    let bar: String = "#".repeat(filled) + &".".repeat(BAR - filled);
+    let error = if row.error > 0.0005 { format!("{:.2}", row.error) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "{:>5.1} %  {:>9.3} {error:>7}  {:<24} {bar}  {}",
+        row.share * 100.0,
+        row.seconds,
+        row.layer.name(),
+        if width >= 110 { row.layer.meaning() } else { "" },
+    );
+    trim_end(out);
+    if row.share < SMALL {
+        return;
+    }
+    for line in &row.evidence {
+        out.push_str(&wrap(line, width, "                           ", "                             "));
+    }
+    if !row.advice.is_empty() {
+        out.push_str(&wrap(&row.advice, width, "                        -> ", "                           "));
+    }
+}
+
+fn trim_end(out: &mut String) {
+    let end = out.trim_end().len();
+    out.truncate(end);
+    out.push('\n');
+}
+
+/// Breaks a line at spaces; `first` and `next` are put before the first and the following lines.
+fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
+    let mut out = String::new();
+    let mut line = String::from(first);
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let length = line.chars().count() + usize::from(!empty) + word.chars().count();
+        if !empty && length > width {
+            out.push_str(&line);
+            out.push('\n');
+            line = String::from(next);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    out.push_str(&line);
+    out.push('\n');
+    out
+}

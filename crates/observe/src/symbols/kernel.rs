@@ -47,6 +47,8 @@ struct Name {
     len: u16,
     /// Index into the modules; 0 is the kernel proper.
     module: u16,
+    /// A variable, no function.
+    data: bool,
 }
 
 /// The kernel's symbols by address: one sorted array and one arena of names.
@@ -59,6 +61,7 @@ pub struct Kernel {
     names: Vec<Name>,
     arena: String,
     modules: Vec<Box<str>>,
+    lists_variables: bool,
 }
 
 impl Kernel {
@@ -94,6 +97,19 @@ impl Kernel {
     pub fn lookup(&self, addr: u64) -> Option<(&str, u64)> {
         let i = self.index(addr)?;
         Some((self.name(i), addr - self.addrs[i]))
+    }
+
+    /// The variable `addr` lies in, and the offset from its start. Most kernels list all variables; one
+    /// built without `KALLSYMS_ALL` lists a few, and then only their very starts are sure.
+    pub fn variable(&self, addr: u64) -> Option<(&str, u64)> {
+        let i = self.index(addr)?;
+        let offset = addr - self.addrs[i];
+        (self.names[i].data && (offset == 0 || self.lists_variables)).then(|| (self.name(i), offset))
+    }
+
+    /// Whether variables have symbols (`KALLSYMS_ALL`).
+    pub fn lists_variables(&self) -> bool {
+        self.lists_variables
     }
 
     /// The module `addr` lies in; `None` for the kernel proper and for unknown addresses.
@@ -200,7 +216,7 @@ impl Parser {
             };
             Some(n.checked_mul(16)? + u64::from(digit))
         })?;
-        let [_, b' ', name @ ..] = &line[digits + 1..] else { return None };
+        let [kind, b' ', name @ ..] = &line[digits + 1..] else { return None };
         // Hidden addresses read 0; per-CPU offsets are small, no addresses, and of no use.
         if addr >> 63 == 0 {
             return Some(());
@@ -210,7 +226,9 @@ impl Parser {
         let name = &name[..tab.unwrap_or(name.len())];
         let start = u32::try_from(self.arena.len()).ok()?;
         self.arena.extend_from_slice(name);
-        self.rows.push((addr, Name { start, len: u16::try_from(name.len()).ok()?, module }));
+        let len = u16::try_from(name.len()).ok()?;
+        let data = matches!(kind, b'B' | b'b' | b'D' | b'd' | b'R' | b'r' | b'V' | b'v');
+        self.rows.push((addr, Name { start, len, module, data }));
         Some(())
     }
 
@@ -236,8 +254,9 @@ impl Parser {
         // Of several names at one address the last is the one that lookup finds.
         let text = |n: Name| &arena[n.start as usize..n.start as usize + usize::from(n.len)];
         self.rows.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| goodness(text(a.1)).cmp(&goodness(text(b.1)))));
+        let lists_variables = self.rows.iter().filter(|r| r.1.data).count() > self.rows.len() / 100;
         let (addrs, names) = self.rows.into_iter().unzip();
-        Kernel { addrs, names, arena, modules: self.modules }
+        Kernel { addrs, names, arena, modules: self.modules, lists_variables }
     }
 }
 
@@ -268,6 +287,8 @@ mod tests {
         ffffffff81000100 t __pfx_osq_lock\n\
         ffffffff81000110 T osq_lock\n\
         ffffffff81000200 T next\n\
+        ffffffff82000000 D init_mm\n\
+        ffffffff82000040 D tasklist_lock\n\
         ffffffffc0201000 t nfs_open\t[nfs]\n\
         ffffffffc0201040 t nfs_close\t[nfs]\n\
         ffffffffc0101000 t xfs_open\t[xfs]\n";
@@ -284,6 +305,9 @@ mod tests {
         assert_eq!(k.range_of("osq_lock"), Some(0xffffffff81000110..0xffffffff81000200));
         assert_eq!(k.range_of("no_such"), None);
         assert_eq!(k.address_of("_text"), Some(0xffffffff81000000));
+        assert_eq!(k.variable(0xffffffff82000040), Some(("tasklist_lock", 0)));
+        assert_eq!(k.variable(0xffffffff82000008), Some(("init_mm", 8)));
+        assert_eq!(k.variable(0xffffffff81000113), None, "a function is no lock");
         for nowhere in [0, 0x10, 0xffff888000000000, 0xffffffff90000000, u64::MAX] {
             assert_eq!(k.lookup(nowhere), None, "{nowhere:#x}");
         }

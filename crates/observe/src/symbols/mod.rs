@@ -4,11 +4,16 @@ mod btf;
 mod classify;
 mod elf;
 mod kernel;
+mod locks;
 mod maps;
+mod objects;
+mod slabs;
 mod user;
 
 pub use btf::{BtfError, BtfMembers};
 pub use classify::{KernelClass, kernel_class};
 pub use kernel::{Kernel, KernelError};
+pub use locks::LockNamer;
 pub use maps::ProcMaps;
+pub use objects::Owner;
 pub use user::User;

@@ -1,3 +1,50 @@
 //! The `ncpu` command: arguments in, tables out.
 
-fn main() {}
+mod run;
+mod sink;
+mod stop;
+mod table_args;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// See where a large Linux machine's CPU capacity goes.
+#[derive(Parser)]
+#[command(name = "ncpu", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Watch(run::WatchArgs),
+    Report(run::ReportCommand),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Watch(args) => run::watch(args),
+        Command::Report(args) => run::report_again(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ncpu: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the reader of our output went away (`ncpu cpus | head`).
+fn broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|cause| {
+        cause.downcast_ref::<ncpu_table::Error>().is_some_and(ncpu_table::Error::is_broken_pipe)
+            || cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

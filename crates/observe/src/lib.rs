@@ -1,4 +1,6 @@
 //! Live collectors and their BPF programs.
 
+pub mod cpus;
 pub mod engine;
+pub mod observation;
 pub mod symbols;

@@ -10,7 +10,7 @@ use super::raw::{
 };
 
 /// A walked stack: addresses, innermost first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
     /// The process.
     pub tgid: u32,

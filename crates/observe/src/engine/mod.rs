@@ -14,7 +14,6 @@ mod raw;
 use std::collections::HashMap;
 use std::io::Read;
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
 use libbpf_rs::{Iter, Link, MapCore, RingBuffer};
 
@@ -265,11 +264,9 @@ impl Engine {
         self.hz
     }
 
-    /// Waits up to `timeout` for events and returns them.
-    pub fn poll(&mut self, timeout: Duration) -> Vec<Event> {
-        // An interrupted poll (Ctrl-C) returns what there is.
-        let _ = self.ring.poll(timeout);
-        self.inbox.take()
+    /// Becomes readable when the kernel side wants to be heard at once.
+    pub(crate) fn ring_fd(&self) -> i32 {
+        self.ring.epoll_fd()
     }
 
     /// Returns the events there are now.

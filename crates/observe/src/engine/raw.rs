@@ -1,7 +1,7 @@
 //! The layout of what the BPF programs write; mirrors `src/bpf/engine.h`.
 
 /// Where a CPU is: indices of [`CpuSlot::at`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Where {
     /// No thread to run.

@@ -5,26 +5,56 @@ use super::evidence::{Context, top_detail, top_lock};
 
 /// Known kernel locks and what takes the load off them.
 const LOCKS: &[(&str, &str)] = &[
-    ("file_lock", "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files"),
-    ("mmap_lock", "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads; huge pages"),
-    ("rq", "threads wake one another at a high rate: batch the hand-offs, spin briefly before sleeping, keep partners on neighbouring CPUs"),
-    ("i_rwsem", "writers append to, or create files in, one inode: spread over several files or directories, preallocate, write with O_DIRECT"),
+    (
+        "file_lock",
+        "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files",
+    ),
+    (
+        "mmap_lock",
+        "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads; huge pages",
+    ),
+    (
+        "rq",
+        "threads wake one another at a high rate: batch the hand-offs, spin briefly before sleeping, keep partners on neighbouring CPUs",
+    ),
+    (
+        "i_rwsem",
+        "writers append to, or create files in, one inode: spread over several files or directories, preallocate, write with O_DIRECT",
+    ),
     ("i_lock", "one inode is referenced from everywhere: spread over several files"),
-    ("d_lockref", "one path is looked up from everywhere: open relative to a directory descriptor, spread over directories"),
+    (
+        "d_lockref",
+        "one path is looked up from everywhere: open relative to a directory descriptor, spread over directories",
+    ),
     ("d_lock", "one directory entry is taken from everywhere: spread over directories"),
-    ("sighand_struct", "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes"),
-    ("siglock", "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes"),
+    (
+        "sighand_struct",
+        "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes",
+    ),
+    (
+        "siglock",
+        "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes",
+    ),
     ("pipe_inode_info", "one pipe has many writers or readers: a pipe for each pair, or larger messages"),
     ("epoll", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
     ("ep_", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
     ("sock", "one socket serves many threads: SO_REUSEPORT, or a socket for each"),
-    ("futex", "futexes share a hash bucket, or one has many waiters: fewer waiters, or FUTEX2 private hash (Linux 6.16)"),
+    (
+        "futex",
+        "futexes share a hash bucket, or one has many waiters: fewer waiters, or FUTEX2 private hash (Linux 6.16)",
+    ),
     ("lruvec", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
     ("zone", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
     ("pcp", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
-    ("anon_vma", "forks of one process share its anonymous memory's tree: exec sooner (posix_spawn), fewer forks from large processes"),
+    (
+        "anon_vma",
+        "forks of one process share its anonymous memory's tree: exec sooner (posix_spawn), fewer forks from large processes",
+    ),
     ("tasklist", "processes start and end at a high rate: threads or a pool of workers"),
-    ("css_set", "tasks move between or start in cgroups at a high rate: start them in place (clone3 CLONE_INTO_CGROUP)"),
+    (
+        "css_set",
+        "tasks move between or start in cgroups at a high rate: start them in place (clone3 CLONE_INTO_CGROUP)",
+    ),
     ("jbd2", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
     ("journal", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
 ];

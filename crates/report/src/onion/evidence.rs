@@ -45,7 +45,9 @@ pub(super) fn split(samples: Option<&Table>) -> Vec<(Layer, u64)> {
     let mut out: Vec<(Layer, u64)> = Vec::new();
     let Some(samples) = samples else { return out };
     for row in 0..samples.num_rows() {
-        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else { continue };
+        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else {
+            continue;
+        };
         let n = samples.int(row, "samples").unwrap_or(0);
         let layer = layer_of(class);
         match out.iter_mut().find(|(l, _)| *l == layer) {
@@ -57,7 +59,12 @@ pub(super) fn split(samples: Option<&Table>) -> Vec<(Layer, u64)> {
 }
 
 /// `name 62 %, name 20 %` of samples that `keep` holds for, by what `name` makes of the row.
-fn shares(context: &Context<'_>, keep: impl Fn(&str, &str) -> bool, column: &str, most: usize) -> Vec<(String, f64)> {
+fn shares(
+    context: &Context<'_>,
+    keep: impl Fn(&str, &str) -> bool,
+    column: &str,
+    most: usize,
+) -> Vec<(String, f64)> {
     let Some(samples) = context.table("samples") else { return Vec::new() };
     let mut sums: Vec<(String, u64)> = Vec::new();
     let mut total = 0;
@@ -130,7 +137,9 @@ fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
 
 fn user_locks(context: &Context<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    if let Some(ranked) = context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block") {
+    if let Some(ranked) =
+        context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block")
+    {
         for r in 0..ranked.num_rows() {
             let (Some(lock), Some(kind)) = (ranked.text(r, "lock"), ranked.text(r, "type")) else { continue };
             if !matches!(kind, "lock" | "semaphore") {
@@ -150,13 +159,19 @@ fn user_locks(context: &Context<'_>) -> Vec<String> {
             }
         }
     }
-    out.extend(told("spinning in ", &shares(context, |at, c| at == "target" && c == "user spin", "detail", 2)));
+    out.extend(told(
+        "spinning in ",
+        &shares(context, |at, c| at == "target" && c == "user spin", "detail", 2),
+    ));
     out
 }
 
 fn counter(context: &Context<'_>, event: &str) -> f64 {
     let Some(t) = context.table("counters") else { return 0.0 };
-    (0..t.num_rows()).filter(|&r| t.text(r, "event") == Some(event)).filter_map(|r| t.number(r, "count")).sum()
+    (0..t.num_rows())
+        .filter(|&r| t.text(r, "event") == Some(event))
+        .filter_map(|r| t.number(r, "count"))
+        .sum()
 }
 
 /// Where the program's threads slept, by system call.
@@ -185,7 +200,10 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
     match layer {
         Layer::KernelSpin => {
             let mut out = kernel_locks(context, "spin");
-            let untraced = split(context.table("samples")).iter().find(|(l, _)| *l == Layer::KernelSpin).map_or(0, |l| l.1);
+            let untraced = split(context.table("samples"))
+                .iter()
+                .find(|(l, _)| *l == Layer::KernelSpin)
+                .map_or(0, |l| l.1);
             let traced = samples_at(context, "spin");
             if traced + untraced > 0 {
                 out.push(format!(
@@ -197,18 +215,33 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         Layer::KernelBlock => kernel_locks(context, "block"),
         Layer::UserLock => user_locks(context),
         Layer::Faults => {
-            let mut out = told("", &shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "process", 3));
-            let zero = shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "class", 2);
-            out.extend(zero.iter().find(|(c, _)| c == "zeroing").map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)));
+            let mut out = told(
+                "",
+                &shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "process", 3),
+            );
+            let zero =
+                shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "class", 2);
+            out.extend(
+                zero.iter()
+                    .find(|(c, _)| c == "zeroing")
+                    .map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)),
+            );
             out
         }
         Layer::Tlb => {
-            let (sent, received) = (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
+            let (sent, received) =
+                (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
             let mut out = vec![format!("{} sent, {} received", per_second(sent), per_second(received))];
-            out.extend(told("sent by ", &shares(context, |at, c| at == "target" && c == "tlb", "process", 3)));
+            out.extend(told(
+                "sent by ",
+                &shares(context, |at, c| at == "target" && c == "tlb", "process", 3),
+            ));
             out
         }
-        Layer::Calls => told("", &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4)),
+        Layer::Calls => told(
+            "",
+            &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4),
+        ),
         Layer::Switches => vec![per_second(counter(context, "context switches"))],
         Layer::Interrupts => vec![format!(
             "{} interrupts, {} softirqs",
@@ -235,9 +268,15 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out.extend(told("in ", &functions));
             out
         }
-        Layer::OtherKernel => told("", &shares(context, |at, c| at == "target" && layer_of(c) == Layer::OtherKernel, "detail", 3)),
+        Layer::OtherKernel => told(
+            "",
+            &shares(context, |at, c| at == "target" && layer_of(c) == Layer::OtherKernel, "detail", 3),
+        ),
         Layer::Others => told("", &shares(context, |at, _| at == "other", "process", 3)),
-        Layer::Own => vec![format!("{:.2} % of capacity", 100.0 * own(context) / context.capacity.max(f64::MIN_POSITIVE))],
+        Layer::Own => vec![format!(
+            "{:.2} % of capacity",
+            100.0 * own(context) / context.capacity.max(f64::MIN_POSITIVE)
+        )],
         Layer::Steal | Layer::Unseen => Vec::new(),
     }
 }

@@ -151,7 +151,9 @@ pub struct Onion {
 
 /// A recording that holds no observation.
 #[derive(Debug, thiserror::Error)]
-#[error("the recording has no table `{0}`: it is of another command than run or watch, or was cut off in its first interval")]
+#[error(
+    "the recording has no table `{0}`: it is of another command than run or watch, or was cut off in its first interval"
+)]
 pub struct Missing(pub &'static str);
 
 /// Sums a column.
@@ -177,14 +179,13 @@ impl Onion {
         let capacity = cpus as f64 * elapsed;
 
         let mut seconds: Vec<(Layer, f64, f64)> = Vec::new();
-        let mut add = |layer: Layer, s: f64, error: f64| {
-            match seconds.iter_mut().find(|(l, ..)| *l == layer) {
-                Some((_, sum, e)) => {
-                    *sum += s;
-                    *e = e.hypot(error);
-                }
-                None => seconds.push((layer, s, error)),
+        let mut add = |layer: Layer, s: f64, error: f64| match seconds.iter_mut().find(|(l, ..)| *l == layer)
+        {
+            Some((_, sum, e)) => {
+                *sum += s;
+                *e = e.hypot(error);
             }
+            None => seconds.push((layer, s, error)),
         };
 
         // Stolen time hides in whatever ran.
@@ -273,7 +274,12 @@ impl Onion {
                 Column::text("layer", "where capacity went"),
                 Column::float("share", Unit::Percent, Kind::Share, "share of capacity"),
                 Column::float("seconds", Unit::CpuSeconds, Kind::Time, "CPU-seconds"),
-                Column::float("error", Unit::CpuSeconds, Kind::Gauge, "half-width of the 95 % interval; 0 is exact"),
+                Column::float(
+                    "error",
+                    Unit::CpuSeconds,
+                    Kind::Gauge,
+                    "half-width of the 95 % interval; 0 is exact",
+                ),
                 Column::text("recoverable", "whether it could come back"),
                 Column::text("evidence", "what it consists of"),
                 Column::text("advice", "the remedy"),
@@ -309,7 +315,8 @@ fn notes(recording: &Recording, samples: u64) -> Vec<String> {
         }
     }
     if (1..300).contains(&samples) {
-        notes.push(format!("only {samples} samples: run longer, or sample faster with -F, for a finer split"));
+        notes
+            .push(format!("only {samples} samples: run longer, or sample faster with -F, for a finer split"));
     }
     notes
 }

@@ -1,0 +1,58 @@
+//! Where an observation's tables go: into memory for the report, and to disk with `--record`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ncpu_record::{Gather, Manifest, Recording, Writer};
+use ncpu_table::Table;
+
+/// Both ends of an observation's tables.
+pub struct Sink {
+    gather: Gather,
+    writer: Option<Writer>,
+    /// The recording on disk failed; the report still comes.
+    failed: Option<String>,
+    dir: Option<PathBuf>,
+}
+
+impl Sink {
+    /// Opens the recording, where there is to be one.
+    pub fn open(command: Vec<String>, interval_s: f64, record: Option<&Path>) -> anyhow::Result<Sink> {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
+        let manifest = Manifest::new(cpus, command, interval_s);
+        let writer = match record {
+            Some(dir) => Some(Writer::create(dir, manifest.clone()).context("--record")?),
+            None => None,
+        };
+        Ok(Sink { gather: Gather::new(manifest), writer, failed: None, dir: record.map(Path::to_path_buf) })
+    }
+
+    /// Takes a table's new rows. A disk that fills up ends the recording, not the observation.
+    pub fn table(&mut self, table: &Table) -> anyhow::Result<()> {
+        self.gather.append(table)?;
+        if let Some(writer) = &mut self.writer
+            && let Err(e) = writer.append(table).and_then(|()| writer.flush())
+        {
+            eprintln!("ncpu: recording stopped: {e}");
+            self.failed = Some(e.to_string());
+            self.writer = None;
+        }
+        Ok(())
+    }
+
+    /// Closes the recording; the error of one that failed comes with the report's data.
+    pub fn finish(mut self, notes: Vec<String>) -> anyhow::Result<(Recording, Option<anyhow::Error>)> {
+        self.gather.manifest_mut().notes = notes.clone();
+        let recording = self.gather.finish()?;
+        let mut error = self.failed.map(|e| anyhow::anyhow!("the recording is not complete: {e}"));
+        if let Some(mut writer) = self.writer {
+            writer.manifest_mut().notes = notes;
+            if let Err(e) = writer.finish() {
+                error = Some(anyhow::Error::new(e).context("the recording is not complete"));
+            } else if let Some(dir) = self.dir {
+                eprintln!("ncpu: recorded in {}; `ncpu report {0}` prints it again", dir.display());
+            }
+        }
+        Ok((recording, error))
+    }
+}

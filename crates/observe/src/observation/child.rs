@@ -1,0 +1,217 @@
+//! The program under observation: started held, let go once everything is attached.
+
+use std::ffi::{CString, OsString};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitOptions};
+
+/// Why a program did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such program.
+    #[error("{0}: command not found; give a program in PATH or a path to one")]
+    NotFound(String),
+    /// It cannot be executed.
+    #[error("{command}: {source}")]
+    CannotRun {
+        /// The program.
+        command: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No process could be made.
+    #[error("starting {command}: {source}")]
+    Fork {
+        /// The program.
+        command: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl StartError {
+    /// The exit status a shell gives: 127 where there is no such command, 126 where it cannot run.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            StartError::NotFound(_) => 127,
+            _ => 126,
+        }
+    }
+}
+
+/// A child that waits before its `exec`.
+pub struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+    gate: Option<OwnedFd>,
+    failure: std::io::PipeReader,
+    command: String,
+}
+
+/// How a program ended and what it and all it waited for used, as the shell's `time` tells it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended {
+    /// Exit status as a shell gives it: 128 + signal for a killed program.
+    pub status: i32,
+    /// User time, seconds.
+    pub user: f64,
+    /// System time, seconds.
+    pub system: f64,
+    /// Largest resident set of any of its processes, bytes.
+    pub max_rss: u64,
+}
+
+impl Child {
+    /// Forks; the child waits for [`Child::release`].
+    ///
+    /// # Errors
+    /// No pipe or no process to be had.
+    pub fn hold(argv: &[OsString]) -> Result<Child, StartError> {
+        let command = argv.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
+        let fork_error = |source| StartError::Fork { command: command.clone(), source };
+        let args: Vec<CString> = argv
+            .iter()
+            .map(|a| CString::new(a.clone().into_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|e| fork_error(e.into()))?;
+        let mut pointers: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let (gate_read, gate) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|e| fork_error(e.into()))?;
+        let (failure, failure_write) = std::io::pipe().map_err(fork_error)?;
+
+        // SAFETY: the child calls only async-signal-safe functions before it execs or exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: as above; all pointers were made before the fork.
+            unsafe {
+                use std::os::fd::AsRawFd;
+                let mut byte = 0u8;
+                libc::close(gate.as_raw_fd());
+                let go = libc::read(gate_read.as_raw_fd(), (&raw mut byte).cast(), 1);
+                if go != 1 {
+                    libc::_exit(1); // ncpu died before it let us go
+                }
+                // What ncpu ignores or blocks for itself is not the program's.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                libc::signal(libc::SIGTERM, libc::SIG_DFL);
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::execvp(pointers[0], pointers.as_ptr());
+                let errno = *libc::__errno_location();
+                libc::write(failure_write.as_raw_fd(), (&raw const errno).cast(), 4);
+                libc::_exit(127);
+            }
+        }
+        if pid < 0 {
+            return Err(fork_error(std::io::Error::last_os_error()));
+        }
+        let pid = Pid::from_raw(pid).ok_or_else(|| fork_error(std::io::Error::other("fork gave no pid")))?;
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+            .map_err(|e| fork_error(e.into()))?;
+        Ok(Child { pid, pidfd, gate: Some(gate), failure, command })
+    }
+
+    /// The child's process ID.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Becomes readable when the program has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Lets the child exec its program.
+    ///
+    /// # Errors
+    /// The program cannot be executed.
+    pub fn release(&mut self) -> Result<(), StartError> {
+        if let Some(gate) = self.gate.take() {
+            // A child that has died already is told by what it says of its failure, or by its end.
+            let _ = rustix::io::write(&gate, b"g");
+        }
+        let mut errno = [0u8; 4];
+        match self.failure.read_exact(&mut errno) {
+            Err(_) => Ok(()), // closed by a successful exec
+            Ok(()) => {
+                let source = std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+                let _ = self.wait(true);
+                Err(match source.kind() {
+                    std::io::ErrorKind::NotFound => StartError::NotFound(self.command.clone()),
+                    _ => StartError::CannotRun { command: self.command.clone(), source },
+                })
+            }
+        }
+    }
+
+    /// How it ended; `None` while it runs and `block` is false.
+    pub fn wait(&self, block: bool) -> Option<Ended> {
+        let mut status = 0;
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        let flags = if block { 0 } else { WaitOptions::NOHANG.bits() as i32 };
+        let pid = self.pid.as_raw_nonzero().get();
+        loop {
+            // SAFETY: both pointers are to live locals.
+            let got = unsafe { libc::wait4(pid, &raw mut status, flags, usage.as_mut_ptr()) };
+            if got == pid {
+                break;
+            }
+            if got == 0 {
+                return None;
+            }
+            if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                return Some(Ended::default()); // somebody else has reaped it
+            }
+        }
+        // SAFETY: zeroed is a valid rusage, and wait4 has filled it.
+        let usage = unsafe { usage.assume_init() };
+        let seconds = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000).as_secs_f64();
+        Some(Ended {
+            status: if libc::WIFSIGNALED(status) {
+                128 + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            },
+            user: seconds(usage.ru_utime),
+            system: seconds(usage.ru_stime),
+            max_rss: usage.ru_maxrss as u64 * 1024,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(argv: &[&str]) -> Result<Ended, StartError> {
+        let argv: Vec<OsString> = argv.iter().map(Into::into).collect();
+        let mut child = Child::hold(&argv)?;
+        assert!(child.wait(false).is_none(), "a held child does not run");
+        child.release()?;
+        Ok(child.wait(true).unwrap())
+    }
+
+    #[test]
+    fn status_is_passed_on() {
+        assert_eq!(run(&["true"]).unwrap().status, 0);
+        assert_eq!(run(&["sh", "-c", "exit 7"]).unwrap().status, 7);
+        assert_eq!(run(&["sh", "-c", "kill -9 $$"]).unwrap().status, 137);
+    }
+
+    #[test]
+    fn what_cannot_run_is_told_as_a_shell_does() {
+        let e = run(&["no-such-program-here"]).unwrap_err();
+        assert_eq!(e.exit_status(), 127);
+        assert!(e.to_string().starts_with("no-such-program-here: command not found"));
+        assert_eq!(run(&["/etc/passwd"]).unwrap_err().exit_status(), 126);
+    }
+
+    #[test]
+    fn used_time_is_counted_with_that_of_its_children() {
+        let ended = run(&["sh", "-c", "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; true"]).unwrap();
+        assert!(ended.user + ended.system > 0.0 && ended.max_rss > 0);
+    }
+}

@@ -4,6 +4,7 @@
 //! metric, highest first, divided into N bands of equal size, and each band becomes one row: sums
 //! of counts and times (or, with `-m`, means), and means of shares and gauges always.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -104,34 +105,54 @@ fn band_range(rows: usize, n: usize, i: usize) -> std::ops::Range<usize> {
 
 fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
     let n = n.min(table.num_rows().max(1));
-    let ranges: Vec<_> = (0..n).map(|i| band_range(table.num_rows(), n, i)).collect();
-    let mut columns = vec![
-        Column::text("band", "which band of the sorted rows, of how many"),
-        Column::int("rows", Unit::None, Kind::Gauge, "rows in the band"),
-    ];
-    let mut arrays: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values((1..=n).map(|i| format!("{i}/{n}")))),
-        Arc::new(UInt64Array::from_iter_values(ranges.iter().map(|r| r.len() as u64))),
-    ];
+    let ranges: Vec<Vec<usize>> = (0..n).map(|i| band_range(table.num_rows(), n, i).collect()).collect();
+    let label = Column::text("band", "which band of the sorted rows, of how many");
+    let labels = StringArray::from_iter_values((1..=n).map(|i| format!("{i}/{n}")));
+    merge(table, (label, Arc::new(labels)), &ranges, mean)
+}
+
+impl Table {
+    /// One row for each value of `key`, in its order, merging the rows that have it as `-A` merges
+    /// those of a band: sums of counts and times (or, with `mean`, means), and means of shares and
+    /// gauges always. Rows for which `of` knows no value are merged into a last row without one.
+    ///
+    /// # Errors
+    /// Arrow refuses the columns.
+    pub fn merge_by(&self, key: Column, of: impl Fn(usize) -> Option<u64>, mean: bool) -> Result<Table> {
+        let mut groups: BTreeMap<(bool, Option<u64>), Vec<usize>> = BTreeMap::new();
+        for row in 0..self.num_rows() {
+            let value = of(row);
+            groups.entry((value.is_none(), value)).or_default().push(row);
+        }
+        let keys = UInt64Array::from_iter(groups.keys().map(|(_, value)| *value));
+        merge(self, (key, Arc::new(keys)), &groups.into_values().collect::<Vec<_>>(), mean)
+    }
+}
+
+/// A row for each group of rows, named by `label`.
+fn merge(table: &Table, label: (Column, ArrayRef), groups: &[Vec<usize>], mean: bool) -> Result<Table> {
+    let mut columns = vec![label.0, Column::int("rows", Unit::None, Kind::Gauge, "rows put together")];
+    let mut arrays: Vec<ArrayRef> =
+        vec![label.1, Arc::new(UInt64Array::from_iter_values(groups.iter().map(|r| r.len() as u64)))];
     for (i, column) in table.columns().iter().enumerate() {
         let array = table.batch().column(i);
         match (column.kind, column.ty) {
-            // A band's name is the set of its rows' names.
+            // The name of rows put together is the set of their names.
             (Kind::Key, Type::Int) => {
                 let ids = array.as_any().downcast_ref::<UInt64Array>().expect("type checked");
                 columns.push(Column::text(&column.name, &column.meaning));
                 arrays.push(Arc::new(StringArray::from_iter_values(
-                    ranges
+                    groups
                         .iter()
-                        .map(|r| id_set(r.clone().filter_map(|j| ids.is_valid(j).then(|| ids.value(j))))),
+                        .map(|r| id_set(r.iter().filter(|&&j| ids.is_valid(j)).map(|&j| ids.value(j)))),
                 )));
             }
             (_, Type::Text) => {
                 let names = array.as_any().downcast_ref::<StringArray>().expect("type checked");
                 columns.push(column.clone());
-                arrays.push(Arc::new(StringArray::from_iter_values(ranges.iter().map(|r| {
+                arrays.push(Arc::new(StringArray::from_iter_values(groups.iter().map(|r| {
                     let mut set: Vec<&str> =
-                        r.clone().filter_map(|j| names.is_valid(j).then(|| names.value(j))).collect();
+                        r.iter().filter(|&&j| names.is_valid(j)).map(|&j| names.value(j)).collect();
                     set.sort_unstable();
                     set.dedup();
                     set.join(",")
@@ -149,8 +170,8 @@ fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
                 };
                 let means = mean || matches!(kind, Kind::Gauge | Kind::Share | Kind::Mean | Kind::Key);
                 columns.push(Column { ty: Type::Float, ..column.clone() });
-                arrays.push(Arc::new(Float64Array::from_iter(ranges.iter().map(|r| {
-                    let known: Vec<f64> = r.clone().filter_map(value).collect();
+                arrays.push(Arc::new(Float64Array::from_iter(groups.iter().map(|r| {
+                    let known: Vec<f64> = r.iter().copied().filter_map(value).collect();
                     let sum: f64 = known.iter().sum();
                     match known.len() {
                         0 => None,
@@ -234,6 +255,20 @@ mod tests {
             select("intr", Some(4), false, None).apply(cpus(&[10, 80, 20, 70, 30, 60, 40, 50])).unwrap();
         assert_eq!(sums.number(0, "intr"), Some(150.0));
         assert_eq!(sums.number(0, "usr"), Some(7.5), "a percentage is never summed");
+    }
+
+    #[test]
+    fn grouped_by_what_the_caller_knows_of_a_row() {
+        let core = |row| if row == 4 { None } else { Some(row as u64 % 2) };
+        let t = cpus(&[10, 20, 30, 40, 50]).merge_by(Column::id("core", "core"), core, false).unwrap();
+        assert_eq!(t.num_rows(), 3);
+        assert_eq!(
+            (t.int(0, "core"), t.text(0, "CPU"), t.number(0, "intr")),
+            (Some(0), Some("0,2"), Some(40.0))
+        );
+        assert_eq!((t.int(2, "core"), t.int(2, "rows")), (None, Some(1)));
+        let t = cpus(&[10, 30]).merge_by(Column::id("core", "core"), |_| Some(7), true).unwrap();
+        assert_eq!((t.number(0, "intr"), t.number(0, "usr")), (Some(20.0), Some(2.0)));
     }
 
     #[test]

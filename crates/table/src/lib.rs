@@ -21,6 +21,7 @@
 
 mod build;
 mod column;
+mod compact;
 mod group;
 mod print;
 mod select;
@@ -28,6 +29,7 @@ mod text;
 
 pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};
+pub use compact::Compact;
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
 pub use text::render as render_text;

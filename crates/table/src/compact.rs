@@ -1,0 +1,249 @@
+//! Text as the stat tools of old print it: whole numbers in narrow columns, header by name only.
+
+use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
+
+use crate::{Table, Type};
+
+/// How a table is laid out as compact text.
+#[derive(Clone, Copy, Debug)]
+pub struct Compact<'a> {
+    /// The least widths of columns by name, the blank before each included; a column not listed is as
+    /// wide as its name.
+    pub widths: &'a [(&'a str, usize)],
+    /// Width of the terminal.
+    pub width: usize,
+    /// Put blocks of rows side by side, as many as the width takes, with this many blanks between.
+    pub side_by_side: Option<usize>,
+}
+
+impl Compact<'_> {
+    /// Renders a table.
+    ///
+    /// Numbers are rounded, aligned to the right and never cut: a column grows with them. What is not
+    /// known is `-`. Words other than the first column's come last, cut to the width.
+    pub fn render(&self, table: &Table) -> String {
+        let columns = table.columns();
+        let is_word = |c: usize| c > 0 && columns[c].ty == Type::Text;
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by_key(|&c| is_word(c));
+
+        let cells: Vec<Cells> = order.iter().map(|&c| Cells::of(table, c)).collect();
+        let mut widths: Vec<usize> = order
+            .iter()
+            .zip(&cells)
+            .enumerate()
+            .map(|(i, (&c, cells))| {
+                let name = columns[c].name.as_str();
+                let least = self.widths.iter().find(|(n, _)| *n == name).map_or(0, |(_, w)| *w);
+                least.max(name.len().max(cells.longest()) + usize::from(i > 0))
+            })
+            .collect();
+        let numbers = order.iter().filter(|&&c| !is_word(c)).count();
+        let taken: usize = widths[..numbers].iter().sum();
+        let words = widths.len() - numbers;
+        for (width, &c) in widths[numbers..].iter_mut().zip(&order[numbers..]) {
+            let share = self.width.saturating_sub(taken) / words;
+            *width = (*width).min(share.max(columns[c].name.len().max(8) + 1));
+        }
+
+        let line_width: usize = widths.iter().sum();
+        let rows = table.num_rows();
+        let blocks = match self.side_by_side {
+            Some(gap) => self.width.saturating_add(gap) / (line_width + gap).max(1),
+            None => 1,
+        };
+        let blocks = blocks.clamp(1, rows.max(1));
+        let gap = " ".repeat(self.side_by_side.unwrap_or(0));
+        let height = rows.div_ceil(blocks);
+
+        let mut out = String::with_capacity((height + 1) * blocks * (line_width + gap.len() + 1));
+        let write_line = |out: &mut String, cell: &dyn Fn(&mut String, usize)| {
+            for (i, &width) in widths.iter().enumerate() {
+                let start = out.len();
+                if i < numbers {
+                    cell(out, i);
+                    let written = out.len() - start;
+                    pad(out, start, width.saturating_sub(written));
+                } else {
+                    out.push(' ');
+                    cell(out, i);
+                    cut(out, start, width);
+                }
+            }
+        };
+        for block in 0..blocks {
+            if block > 0 {
+                out.push_str(&gap);
+            }
+            write_line(&mut out, &|out, i| out.push_str(&columns[order[i]].name));
+        }
+        end_line(&mut out);
+        for line in 0..height {
+            for block in 0..blocks {
+                let row = block * height + line;
+                if row >= rows {
+                    continue;
+                }
+                if block > 0 {
+                    out.push_str(&gap);
+                }
+                write_line(&mut out, &|out, i| cells[i].write(out, row));
+            }
+            end_line(&mut out);
+        }
+        out
+    }
+}
+
+fn end_line(out: &mut String) {
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
+/// Inserts blanks before what was written last.
+fn pad(out: &mut String, at: usize, blanks: usize) {
+    const BLANKS: &str = "                                ";
+    if let Some(blanks) = BLANKS.get(..blanks) {
+        out.insert_str(at, blanks);
+    } else {
+        out.insert_str(at, &" ".repeat(blanks));
+    }
+}
+
+/// Fills or shortens what was written last.
+fn cut(out: &mut String, start: usize, width: usize) {
+    let chars = out[start..].chars().count();
+    if chars > width {
+        if let Some((at, _)) = out[start..].char_indices().nth(width - 1) {
+            out.truncate(start + at);
+            out.push('…');
+        }
+    } else {
+        out.extend(std::iter::repeat_n(' ', width - chars));
+    }
+}
+
+enum Cells<'a> {
+    Int(&'a UInt64Array),
+    Float(&'a Float64Array),
+    Text(&'a StringArray),
+    Nothing,
+}
+
+impl<'a> Cells<'a> {
+    fn of(table: &'a Table, column: usize) -> Cells<'a> {
+        let any = table.batch().column(column).as_any();
+        if let Some(a) = any.downcast_ref() {
+            Cells::Int(a)
+        } else if let Some(a) = any.downcast_ref() {
+            Cells::Float(a)
+        } else {
+            any.downcast_ref().map_or(Cells::Nothing, Cells::Text)
+        }
+    }
+
+    fn longest(&self) -> usize {
+        let digits = |n: u64| n.checked_ilog10().map_or(1, |d| d as usize + 1);
+        let most = |cells: &mut dyn Iterator<Item = usize>| cells.max().unwrap_or(1);
+        match self {
+            Cells::Int(a) => most(&mut a.iter().map(|n| n.map_or(1, digits))),
+            Cells::Float(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| digits(n.round() as u64)))),
+            Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| s.chars().count()))),
+            Cells::Nothing => 1,
+        }
+    }
+
+    fn write(&self, out: &mut String, row: usize) {
+        let number = match self {
+            Cells::Int(a) if a.is_valid(row) => a.value(row),
+            // No column counts below zero; as a cast saturates, such a value shows as 0.
+            Cells::Float(a) if a.is_valid(row) => a.value(row).round() as u64,
+            Cells::Text(a) if a.is_valid(row) => {
+                return out.extend(a.value(row).chars().map(|c| if c.is_control() { '?' } else { c }));
+            }
+            _ => return out.push('-'),
+        };
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        let mut n = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                break;
+            }
+        }
+        out.push_str(std::str::from_utf8(&digits[at..]).expect("digits are ASCII"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, Kind, Select, Unit};
+
+    const WIDTHS: &[(&str, usize)] = &[("CPU", 3), ("intr", 6), ("usr", 5)];
+
+    fn cpus(rows: u64) -> Table {
+        let mut b = Table::builder(
+            "cpus",
+            &[
+                Column::id("CPU", ""),
+                Column::float("intr", Unit::PerSecond, Kind::Count, ""),
+                Column::float("usr", Unit::Percent, Kind::Share, ""),
+            ],
+        );
+        for cpu in 0..rows {
+            let row = b.row().int(cpu).float(cpu as f64 * 1000.4);
+            if cpu == 1 {
+                row.null()
+            } else {
+                row.float(2.6)
+            };
+        }
+        b.finish()
+    }
+
+    fn render(table: &Table, width: usize, side_by_side: Option<usize>) -> String {
+        Compact { widths: WIDTHS, width, side_by_side }.render(table)
+    }
+
+    #[test]
+    fn whole_numbers_in_narrow_columns() {
+        insta::assert_snapshot!(render(&cpus(3), 80, None), @r"
+        CPU  intr  usr
+          0     0    3
+          1  1000    -
+          2  2001    3
+        ");
+        assert_eq!(render(&cpus(0), 80, None), "CPU  intr  usr\n");
+    }
+
+    #[test]
+    fn blocks_side_by_side_fill_the_width() {
+        insta::assert_snapshot!(render(&cpus(5), 40, Some(4)), @r"
+        CPU  intr  usr    CPU  intr  usr
+          0     0    3      3  3001    3
+          1  1000    -      4  4002    3
+          2  2001    3
+        ");
+        assert_eq!(render(&cpus(5), 10, Some(4)), render(&cpus(5), 10, None), "too narrow for two");
+        assert!(render(&cpus(300), 200, Some(4)).lines().all(|l| l.len() <= 200));
+    }
+
+    #[test]
+    fn sets_come_last_and_are_cut() {
+        let select =
+            Select { sort: Some("intr".parse().unwrap()), bands: Some(2), mean: true, ..Default::default() };
+        let t = select.apply(cpus(20)).unwrap();
+        insta::assert_snapshot!(render(&t, 80, None), @r"
+        band rows  intr  usr CPU
+         1/2   10 14506    3 10-19
+         2/2   10  4502    3 0-9
+        ");
+        let t = cpus(400).merge_by(Column::id("core", ""), |r| Some(r as u64 % 2), true).unwrap();
+        assert!(render(&t, 60, None).lines().all(|l| l.chars().count() <= 60));
+        assert!(render(&t, 60, None).contains('…'));
+    }
+}

@@ -9,6 +9,7 @@ mod maps;
 mod objects;
 mod slabs;
 mod user;
+mod wait;
 
 pub use btf::{BtfError, BtfMembers};
 pub use classify::{KernelClass, kernel_class};
@@ -17,3 +18,4 @@ pub use locks::LockNamer;
 pub use maps::ProcMaps;
 pub use objects::Owner;
 pub use user::User;
+pub use wait::{UserWait, user_wait_class};

@@ -36,7 +36,7 @@ struct Parser<'a> {
     path: &'a Path,
     at: usize,
     sections: Vec<Section>,
-    notes: Vec<String>,
+    notes: Vec<(usize, String)>,
     /// What a row is, by the head above it.
     rows: Rows,
     /// The head of a Solaris section: its columns come on a later line.
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
     }
 
     fn note(&mut self, line: usize, note: impl std::fmt::Display) {
-        self.notes.push(format!("line {line}: {note}"));
+        self.notes.push((line, format!("line {line}: {note}")));
     }
 
     fn line(&mut self, text: &str) -> Result<(), Error> {
@@ -413,13 +413,15 @@ impl<'a> Parser<'a> {
                 self.note(line, format_args!("{event}: with -g rows overlap, so they are not part of TOTAL"));
             }
         }
+        self.notes.sort_by_key(|(line, _)| *line);
+        let mut notes: Vec<String> = self.notes.into_iter().map(|(_, note)| note).collect();
         let runs = self.run + 1;
         if runs > 1 {
-            self.notes.push(format!(
+            notes.push(format!(
                 "{runs} runs of lockstat are in this file: a row's CPU-util is of its own run, TOTAL's of all together"
             ));
         }
-        let mut file = LockFile { path: self.path.into(), ncpu, sections: self.sections, notes: self.notes };
+        let mut file = LockFile { path: self.path.into(), ncpu, sections: self.sections, notes };
         if let Some(total) = total(&file).filter(|&t| t > 1.0) {
             file.notes.push(format!("TOTAL is {total:.3}, more than {ncpu} CPUs can spin: is -n right?"));
         }

@@ -18,4 +18,4 @@ pub use locks::LockNamer;
 pub use maps::ProcMaps;
 pub use objects::Owner;
 pub use user::User;
-pub use wait::{UserWait, user_wait_class};
+pub use wait::{UserWait, futex_wait_class, user_wait_class};

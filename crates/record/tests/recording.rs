@@ -233,6 +233,25 @@ fn an_unfinished_one_is_recovered() {
 }
 
 #[test]
+fn a_finish_cut_off_leaves_the_streams_in_charge() {
+    let (_home, dir) = place();
+    unfinished(&dir, 2);
+    for left in ["cpus.parquet", "locks.parquet.tmp", "manifest.json.tmp"] {
+        fs::write(dir.join(left), "half").unwrap();
+    }
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.recovered, ["cpus", "locks"]);
+    assert!(recording.notes.is_empty(), "{:?}", recording.notes);
+    // And the other way about: finished, with a stream not yet removed.
+    let whole = dir.with_file_name("whole.ncpu");
+    finished(&whole);
+    fs::copy(dir.join("cpus.arrows"), whole.join("cpus.arrows")).unwrap();
+    let recording = Recording::open(&whole).unwrap();
+    assert_eq!(recording.tables["cpus"].num_rows(), 12);
+    assert!(recording.notes[0].contains("cpus.arrows is no part"));
+}
+
+#[test]
 fn a_stream_cut_at_any_byte_gives_its_whole_intervals() {
     let (_home, dir) = place();
     unfinished(&dir, 3);

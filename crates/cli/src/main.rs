@@ -1,10 +1,14 @@
 //! The `ncpu` command: arguments in, tables out.
 
+mod import;
+mod locks;
 mod run;
 mod sink;
 mod stop;
 mod table_args;
 mod target;
+mod threads;
+mod topology;
 
 use std::process::ExitCode;
 
@@ -23,6 +27,11 @@ enum Command {
     Run(run::RunArgs),
     Watch(run::WatchArgs),
     Report(run::ReportCommand),
+    #[command(visible_alias = "lockstat")]
+    Locks(locks::LocksArgs),
+    #[command(visible_alias = "prstat")]
+    Threads(threads::ThreadsArgs),
+    Topology(topology::Args),
 }
 
 fn main() -> ExitCode {
@@ -30,6 +39,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Watch(args) => run::watch(args),
         Command::Report(args) => run::report_again(args),
+        Command::Locks(args) => locks::run(args),
+        Command::Threads(args) => threads::run(args),
+        Command::Topology(args) => topology::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -126,7 +126,8 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status as u8))
 }
 
-fn start_failed(e: ncpu_observe::observation::StartError) -> anyhow::Result<ExitCode> {
+/// A command that did not start: told as a shell does.
+pub fn start_failed(e: ncpu_observe::observation::StartError) -> anyhow::Result<ExitCode> {
     eprintln!("ncpu: {e}");
     Ok(ExitCode::from(e.exit_status()))
 }

@@ -1,5 +1,7 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
 pub mod html;
+pub mod locks;
 pub mod onion;
+pub mod threads;
 pub mod topology;

@@ -1047,6 +1047,21 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
+/* Threads that were there before: asleep, or on CPU since now. */
+SEC("iter/task")
+int seed_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p || bpf_task_storage_get(&tasks, p, 0, 0))
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *r = get(p, now);
+	if (r && r->target && !p->__state)
+		r->state = p->on_cpu ? r->on_state : LAT;
+	return 0;
+}
+
 SEC("iter/task")
 int dump_threads(struct bpf_iter__task *ctx)
 {

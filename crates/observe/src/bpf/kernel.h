@@ -73,6 +73,7 @@ struct task_struct {
 	unsigned int flags;
 	unsigned int __state;
 	int prio;
+	int on_cpu;
 	int exit_code;
 	unsigned in_iowait : 1;
 	char comm[16];

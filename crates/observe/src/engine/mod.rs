@@ -220,6 +220,10 @@ impl Engine {
                 Err(e) => self.notes.push(format!("idle CPUs are not explained: {e}")),
             }
         }
+        if config.micro {
+            // Threads that sleep through the first interval must be known to have slept.
+            self.iterate(&self.skel.progs.seed_threads)?;
+        }
         self.mark(&online);
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
         self.began = monotonic_ns();
@@ -392,17 +396,23 @@ impl Engine {
             .collect()
     }
 
+    fn iterate(&self, program: &libbpf_rs::ProgramMut<'_>) -> Result<Vec<u8>> {
+        let bpf = |doing| move |source| Error::Bpf { doing, source };
+        let link = program.attach_iter_with_opts(libbpf_rs::IterOpts::None);
+        let link = link.map_err(bpf("attaching a thread iterator"))?;
+        let mut iter = Iter::new(&link).map_err(bpf("opening a thread iterator"))?;
+        let mut bytes = Vec::new();
+        let io = |source| Error::Io { doing: "reading a thread iterator", source };
+        iter.read_to_end(&mut bytes).map_err(io)?;
+        Ok(bytes)
+    }
+
     /// The program's living threads, by a BPF iterator: no file of /proc is opened.
     ///
     /// # Errors
     /// The iterator cannot be run.
     pub fn threads(&self) -> Result<Vec<ThreadOut>> {
-        let bpf = |doing| move |source| Error::Bpf { doing, source };
-        let link = self.skel.progs.dump_threads.attach_iter_with_opts(libbpf_rs::IterOpts::None);
-        let link = link.map_err(bpf("attaching the thread iterator"))?;
-        let mut iter = Iter::new(&link).map_err(bpf("opening the thread iterator"))?;
-        let mut bytes = Vec::new();
-        iter.read_to_end(&mut bytes).map_err(|source| Error::Io { doing: "reading the thread iterator", source })?;
+        let bytes = self.iterate(&self.skel.progs.dump_threads)?;
         Ok(bytes.chunks_exact(size_of::<ThreadOut>()).filter_map(raw::read).collect())
     }
 }

@@ -109,9 +109,6 @@ impl Observation {
         stop: &AtomicBool,
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<Until, E> {
-        if let Some(note) = self.symbols.load_kernel() {
-            self.notes.push(note);
-        }
         let mut next = Instant::now() + interval;
         loop {
             let now = Instant::now();
@@ -197,6 +194,11 @@ impl Observation {
         }
     }
 
+    /// The kernel's symbols take 30 ms to read, so not before there is something to name.
+    fn needs_kernel_names(&self) -> bool {
+        !self.symbols.kernel_loaded() && (!self.samples.is_empty() || self.lock_events > 0)
+    }
+
     /// One stack in so many contentions is walked now.
     pub fn walked_every(&self) -> u32 {
         self.every
@@ -237,6 +239,9 @@ impl Observation {
         self.before = snap;
 
         let threads = self.thread_table(t);
+        if self.needs_kernel_names() && let Some(note) = self.symbols.load_kernel() {
+            self.notes.push(note);
+        }
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
         let locks = self.locks.tables(
             &self.engine.locks(),

@@ -13,6 +13,7 @@ use crate::symbols::{Kernel, KernelClass, ProcMaps, User, kernel_class};
 /// Names for addresses, with what they cost paid once.
 pub(super) struct Symbols {
     kernel: Option<Arc<Kernel>>,
+    loaded: bool,
     names: HashMap<u64, Arc<str>>,
     maps: ProcMaps,
     user: User,
@@ -23,6 +24,7 @@ impl Symbols {
     pub fn new() -> Symbols {
         Symbols {
             kernel: None,
+            loaded: false,
             names: HashMap::new(),
             maps: ProcMaps::new(Path::new("/")),
             user: User::new(),
@@ -32,6 +34,7 @@ impl Symbols {
 
     /// Reads the kernel's symbols; the note says why there are none.
     pub fn load_kernel(&mut self) -> Option<String> {
+        self.loaded = true;
         match Kernel::load(Path::new("/")) {
             Ok(kernel) => {
                 self.kernel = Some(Arc::new(kernel));
@@ -39,6 +42,11 @@ impl Symbols {
             }
             Err(e) => Some(format!("kernel functions have no names: {e}")),
         }
+    }
+
+    /// Whether [`Symbols::load_kernel`] was called, whatever came of it.
+    pub fn kernel_loaded(&self) -> bool {
+        self.loaded
     }
 
     /// The kernel's symbols, where they could be read.
@@ -162,6 +170,10 @@ impl Samples {
     pub fn add(&mut self, at: Where, stack: Stack) {
         // One row for all threads of a name: the thread's number tells nothing in a flame graph.
         *self.pending.entry((at, Stack { tid: 0, ..stack })).or_default() += 1;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
     }
 
     /// The tables `samples` and `stacks` of what came since the last call.

@@ -1,0 +1,215 @@
+//! `ncpu locks`: kernel and user locks, live or from lockstat files.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ncpu_observe::engine::{Config, Target};
+use ncpu_observe::observation::{Child, Observation};
+use ncpu_record::Recording;
+use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
+use ncpu_table::{Format, Table};
+
+use crate::run::start_failed;
+use crate::sink::Sink;
+use crate::stop;
+use crate::table_args::{TableArgs, text_width};
+use crate::target::{TargetArgs, pidfd};
+
+/// Show contended kernel and user locks by name and caller, with the capacity they cost
+#[derive(Args, Debug)]
+pub struct LocksArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// What a row is: a lock and its caller unless told otherwise
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+
+    /// Walk every contention's stack and show DEPTH frames (walking slows contended code)
+    #[arg(short, long = "stack", value_name = "DEPTH", default_value_t = 0)]
+    stack: usize,
+
+    /// Only kernel locks
+    #[arg(long, conflicts_with = "user")]
+    kernel: bool,
+
+    /// Only user locks
+    #[arg(long)]
+    user: bool,
+
+    /// All futexes, conditions and unknown ones too
+    #[arg(long)]
+    futexes: bool,
+
+    /// Read lockstat output of Solaris, illumos or NetBSD instead, and print lockutil's table
+    #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "arguments"])]
+    import: Option<PathBuf>,
+
+    /// CPUs of the machine the imported file comes from
+    #[arg(short, long, value_name = "NCPU", requires = "import")]
+    ncpu: Option<u64>,
+
+    /// Elapsed seconds, for imported files that do not tell them
+    #[arg(long, value_name = "SECONDS", requires = "import")]
+    elapsed: Option<f64>,
+
+    #[command(flatten)]
+    select: TableArgs,
+
+    /// Record the observation in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// SECONDS to watch (until Ctrl-C without), or `--` and a command to run
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    arguments: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ByArg {
+    Lock,
+    Caller,
+    Process,
+}
+
+/// Runs the command.
+pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(file), Some(ncpu)) = (&args.import, args.ncpu) {
+        return crate::import::run(file, ncpu, args.elapsed, &args.select);
+    }
+    // A lone number is a time; anything else is a command.
+    let seconds = match args.arguments.as_slice() {
+        [one] => one.to_str().and_then(|s| s.parse::<f64>().ok()),
+        _ => None,
+    };
+    let command: &[OsString] = if seconds.is_some() { &[] } else { &args.arguments };
+    let stop = stop::on_signals()?;
+    let mut child = None;
+    let (target, words) = if command.is_empty() {
+        (args.target.target()?, args.target.words())
+    } else {
+        match Child::hold(command) {
+            Ok(held) => {
+                let target = Target::Tree(held.pid());
+                child = Some(held);
+                (target, command.iter().map(|a| a.to_string_lossy().into_owned()).collect())
+            }
+            Err(e) => return start_failed(e),
+        }
+    };
+    let mut sink = Sink::open(words, 1.0, args.record.as_deref())?;
+    let watched = pidfd(&target);
+    let config = Config { leader: false, tlb: false, ..Config::onion(target, 99) };
+    let mut observation = Observation::begin(&config)?;
+    if args.stack > 0 {
+        observation.walk_all();
+    }
+    if let Some(child) = &mut child
+        && let Err(e) = child.release()
+    {
+        return start_failed(e);
+    }
+    let deadline = match seconds {
+        Some(s) => {
+            let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
+            Some(Instant::now() + length.with_context(|| format!("watching for {s} s: give a positive number"))?)
+        }
+        None => None,
+    };
+    let mut take = |t: &Table| sink.table(t);
+    use std::os::fd::AsFd;
+    let until = child.as_ref().map(Child::pidfd).or(watched.as_ref().map(|fd| fd.as_fd()));
+    observation.watch(until, deadline, Duration::from_secs(1), &stop, &mut take)?;
+    let ended = child.as_ref().and_then(|c| c.wait(false));
+    let every = observation.walked_every();
+    let notes = observation.finish(ended, &mut take)?;
+    let (recording, failed) = sink.finish(notes)?;
+    print(&recording, &args, every)?;
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    Ok(ExitCode::from(ended.map_or(0, |e| e.status as u8)))
+}
+
+fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<()> {
+    let by = match args.by {
+        None => By::LockAndCaller,
+        Some(ByArg::Lock) => By::Lock,
+        Some(ByArg::Caller) => By::Caller,
+        Some(ByArg::Process) => By::Process,
+    };
+    let select = args.select.select();
+    let text = args.select.format() == Format::Text;
+    let mut printer = args.select.printer()?;
+    if !args.user {
+        let kernel = select.apply(table(recording, by, args.stack))?;
+        if text && args.stack > 0 && by == By::LockAndCaller {
+            print!("{}", with_stacks(&kernel)?);
+        } else if kernel.num_rows() > 0 || !text {
+            printer.table(&kernel)?;
+        } else {
+            println!("no kernel lock was contended");
+        }
+        if text {
+            footer(recording, every);
+        }
+    }
+    // CSV and Parquet hold one table: the kernel's, unless --user chooses.
+    let both = matches!(args.select.format(), Format::Text | Format::Json);
+    if !args.kernel && (args.user || both) {
+        match user_table(recording, args.futexes) {
+            Some(user) if user.num_rows() > 0 || !text => {
+                // A column to sort by may be the kernel table's alone.
+                let user = select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
+                printer.table(&user)?;
+            }
+            _ if text => println!("no user lock was waited for"),
+            _ => {}
+        }
+    }
+    Ok(printer.finish()?)
+}
+
+fn footer(recording: &Recording, every: u32) {
+    let total = recording.tables.get("locks").map_or(0.0, |t| {
+        (0..t.num_rows()).filter_map(|r| t.number(r, "spin")).sum::<f64>()
+    });
+    let capacity = capacity(recording).max(f64::MIN_POSITIVE);
+    println!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds", total / capacity);
+    if let Some((inside, outside)) = second_estimate(recording) {
+        println!(
+            "second estimate, by sampling: {:.3} inside traced waits, {:.3} in slow paths the tracepoints do not cover",
+            inside / capacity,
+            outside / capacity
+        );
+    }
+    println!("callers: one stack in {every} contentions walked");
+    for note in &recording.manifest.notes {
+        println!("note: {note}");
+    }
+    println!();
+}
+
+/// The table with each row's frames below it.
+fn with_stacks(table: &Table) -> anyhow::Result<String> {
+    let names: Vec<&str> = table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
+    let text = ncpu_table::render_text(&table.project(&names)?, text_width());
+    let mut out = String::new();
+    for (i, line) in text.lines().enumerate() {
+        out.push_str(line);
+        out.push('\n');
+        if i == 0 {
+            continue;
+        }
+        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()) {
+            out.push_str("        ");
+            out.push_str(frame);
+            out.push('\n');
+        }
+    }
+    Ok(out)
+}

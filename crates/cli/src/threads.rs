@@ -1,0 +1,99 @@
+//! `ncpu threads`: microstates of every thread, exact.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ncpu_observe::engine::{Config, Target};
+use ncpu_observe::observation::{Observation, Until};
+use ncpu_report::threads::table;
+use ncpu_table::{Format, Table};
+
+use crate::stop;
+use crate::table_args::TableArgs;
+use crate::target::{TargetArgs, pidfd};
+
+/// Show what each thread's time went to: microstates as prstat -mL, exact, not sampled
+#[derive(Args, Debug)]
+pub struct ThreadsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// What a row is: a thread unless told otherwise
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+
+    /// Threads that slept all the time too (always with -p)
+    #[arg(long)]
+    idle: bool,
+
+    #[command(flatten)]
+    select: TableArgs,
+
+    /// Seconds between reports
+    #[arg(default_value_t = 1.0)]
+    interval: f64,
+
+    /// How many reports; until Ctrl-C without
+    count: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ByArg {
+    Thread,
+    Process,
+}
+
+/// Runs the command.
+pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
+    let interval = Duration::try_from_secs_f64(args.interval)
+        .ok()
+        .filter(|d| *d >= Duration::from_millis(10))
+        .with_context(|| format!("an interval of {} s: give 0.01 or more", args.interval))?;
+    if args.count == Some(0) {
+        anyhow::bail!("0 reports: give 1 or more");
+    }
+    let stop = stop::on_signals()?;
+    let target = args.target.target()?;
+    let watched = pidfd(&target);
+    let every = args.idle || matches!(target, Target::Tree(_));
+    let config = Config {
+        sample_hz: None,
+        leader: false,
+        irqs: false,
+        tlb: false,
+        stacks: false,
+        micro: true,
+        ..Config::onion(target, 99)
+    };
+    let select = args.select.select();
+    let mut printer = args.select.printer()?;
+    let by_process = args.by == Some(ByArg::Process);
+    let mut observation = Observation::begin(&config)?;
+    for note in observation.notes() {
+        eprintln!("ncpu: {note}");
+    }
+    let mut drops = Vec::new();
+    let mut take = |raw: &Table| -> anyhow::Result<()> {
+        match raw.name() {
+            "threads" => printer.table(&select.apply(table(raw, by_process, every))?)?,
+            "drops" => drops = (0..raw.num_rows()).filter_map(|r| Some((raw.text(r, "what")?.to_string(), raw.int(r, "count")?))).collect(),
+            _ => {}
+        }
+        Ok(())
+    };
+    use std::os::fd::AsFd;
+    // The last interval ends with the observation.
+    let deadline = args.count.map(|n| Instant::now() + interval.mul_f64(n as f64));
+    let until = observation.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
+    observation.finish(None, &mut take)?;
+    if until == Until::Ended && args.select.format() == Format::Text {
+        eprintln!("ncpu: the process has ended");
+    }
+    for (what, n) in drops {
+        eprintln!("ncpu: dropped: {n} {what}");
+    }
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,250 @@
+//! Kernel locks by lock, caller or process, with the share of capacity spent spinning for each.
+
+use std::collections::HashMap;
+
+use ncpu_record::Recording;
+use ncpu_table::{Column, Kind, Table, Unit};
+
+/// What a row of the locks table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// A lock and the function that asked for it.
+    #[default]
+    LockAndCaller,
+    /// A lock.
+    Lock,
+    /// A function that asks for locks.
+    Caller,
+    /// A process.
+    Process,
+}
+
+/// Sums of one row.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    count: f64,
+    spin: f64,
+    block: f64,
+    max: f64,
+}
+
+/// The locks of a recording, most time spent waiting on CPU first.
+///
+/// Counts and times by lock and process are exact. Callers are known of the contentions whose stack
+/// was walked; each lock's exact totals are divided among its callers in the proportion of those
+/// (`walked` says how many there were). `CPU-util` is `lockutil`'s:
+/// count × mean spin / (elapsed × CPUs × 1e9).
+///
+/// `depth` > 0 adds a column `stack` with so many frames, innermost first, `;` between them.
+pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
+    let mut columns = Vec::new();
+    if by != By::Caller && by != By::Process {
+        columns.push(Column::text("lock", "name of the lock"));
+        columns.push(Column::text("type", "spinlock, mutex, rwsem …; :R and :W are readers and writers"));
+    }
+    match by {
+        By::LockAndCaller | By::Caller => columns.push(Column::text("caller", "the function that asked for it")),
+        By::Process => columns.push(Column::text("process", "the waiting process")),
+        By::Lock => {}
+    }
+    columns.extend([
+        Column::float("CPU-util", Unit::Share, Kind::Share, "share of capacity spent spinning for it"),
+        Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+        Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU"),
+        Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
+        Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU"),
+        Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
+        Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
+    ]);
+    let with_callers = matches!(by, By::LockAndCaller | By::Caller);
+    if with_callers {
+        columns.push(Column::int("walked", Unit::None, Kind::Count, "contentions behind the caller's share"));
+    }
+    if depth > 0 && by == By::LockAndCaller {
+        columns.push(Column::text("stack", "callers, innermost first"));
+    }
+    let mut out = Table::builder("locks", &columns);
+    let capacity = capacity(recording);
+
+    let mut rows: Vec<(Vec<String>, Sums, u64, String)> = match by {
+        By::Lock => exact(recording, &["lock", "type"]).into_iter().map(plain).collect(),
+        By::Process => exact(recording, &["process"]).into_iter().map(plain).collect(),
+        By::LockAndCaller => divided(recording, depth),
+        By::Caller => by_caller(divided(recording, 0)),
+    };
+    rows.sort_by(|a, b| (b.1.spin + b.1.block).total_cmp(&(a.1.spin + a.1.block)));
+    rows.sort_by(|a, b| b.1.spin.total_cmp(&a.1.spin));
+    for (keys, sums, walked, stack) in rows {
+        let mut row = out.row();
+        for key in keys {
+            row = row.text(key);
+        }
+        let mean = |s: f64| if sums.count > 0.0 { s * 1e6 / sums.count } else { 0.0 };
+        row = row
+            .float(sums.spin / capacity.max(f64::MIN_POSITIVE))
+            .int(sums.count.round() as u64)
+            .float(sums.spin)
+            .float(mean(sums.spin))
+            .float(sums.block)
+            .float(mean(sums.block))
+            .float(sums.max);
+        if with_callers {
+            row = row.int(walked);
+        }
+        if depth > 0 && by == By::LockAndCaller {
+            row.text(stack);
+        }
+    }
+    out.finish()
+}
+
+type Counted = (Vec<String>, Sums, u64, String);
+
+fn plain((keys, sums): (Vec<String>, Sums)) -> Counted {
+    (keys, sums, 0, String::new())
+}
+
+/// CPU-seconds observed.
+pub fn capacity(recording: &Recording) -> f64 {
+    let Some(t) = recording.tables.get("cpu_time") else { return 0.0 };
+    let columns = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
+    (0..t.num_rows()).flat_map(|r| columns.iter().filter_map(move |c| t.number(r, c))).sum()
+}
+
+/// The exact table put together by `keys`.
+fn exact(recording: &Recording, keys: &[&str]) -> Vec<(Vec<String>, Sums)> {
+    let Some(t) = recording.tables.get("locks").and_then(|t| t.group_by(keys).ok()) else { return Vec::new() };
+    (0..t.num_rows())
+        .map(|r| {
+            let names = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
+            let number = |c: &str| t.number(r, c).unwrap_or(0.0);
+            (names, Sums { count: number("count"), spin: number("spin"), block: number("block"), max: number("max") })
+        })
+        .collect()
+}
+
+/// Each lock's exact totals, divided among its callers as its walked contentions tell.
+fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
+    let keys: &[&str] = if depth > 0 { &["lock", "type", "caller", "stack"] } else { &["lock", "type", "caller"] };
+    let walked = recording.tables.get("lock_callers").and_then(|t| t.group_by(keys).ok());
+    let mut by_lock: HashMap<(String, String), Vec<(String, String, Sums)>> = HashMap::new();
+    if let Some(t) = &walked {
+        for r in 0..t.num_rows() {
+            let text = |c: &str| t.text(r, c).unwrap_or("?").to_string();
+            let number = |c: &str| t.number(r, c).unwrap_or(0.0);
+            let stack: Vec<&str> = t.text(r, "stack").unwrap_or("").split(';').take(depth).collect();
+            let stack = stack.join(";");
+            let sums = Sums { count: number("walked"), spin: number("spin"), block: number("block"), max: 0.0 };
+            let callers = by_lock.entry((text("lock"), text("type"))).or_default();
+            // Stacks that differ only deeper than asked are one.
+            match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
+                Some((_, _, have)) => {
+                    have.count += sums.count;
+                    have.spin += sums.spin;
+                    have.block += sums.block;
+                }
+                None => callers.push((text("caller"), stack, sums)),
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for (keys, total) in exact(recording, &["lock", "type"]) {
+        let (lock, kind) = (keys[0].clone(), keys[1].clone());
+        let Some(callers) = by_lock.remove(&(lock.clone(), kind.clone())) else {
+            out.push((vec![lock, kind, "[not walked]".into()], total, 0, String::new()));
+            continue;
+        };
+        let all = callers.iter().fold(Sums::default(), |a, (_, _, s)| Sums {
+            count: a.count + s.count,
+            spin: a.spin + s.spin,
+            block: a.block + s.block,
+            max: 0.0,
+        });
+        let part = |exact: f64, of: f64, all: f64, count: f64| {
+            // Where the walked ones took no such time at all, their counts decide.
+            if all > 0.0 { exact * of / all } else { exact * count }
+        };
+        for (caller, stack, s) in callers {
+            let count = s.count / all.count.max(1.0);
+            let sums = Sums {
+                count: total.count * count,
+                spin: part(total.spin, s.spin, all.spin, count),
+                block: part(total.block, s.block, all.block, count),
+                max: total.max,
+            };
+            out.push((vec![lock.clone(), kind.clone(), caller], sums, s.count as u64, stack));
+        }
+    }
+    out
+}
+
+fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
+    let mut out: Vec<Counted> = Vec::new();
+    for (keys, sums, walked, _) in rows {
+        let caller = keys.into_iter().nth(2).unwrap_or_default();
+        match out.iter_mut().find(|(k, ..)| k[0] == caller) {
+            Some((_, have, n, _)) => {
+                have.count += sums.count;
+                have.spin += sums.spin;
+                have.block += sums.block;
+                have.max = have.max.max(sums.max);
+                *n += walked;
+            }
+            None => out.push((vec![caller], sums, walked, String::new())),
+        }
+    }
+    out
+}
+
+/// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
+/// waited for first.
+pub fn user_table(recording: &Recording, every: bool) -> Option<Table> {
+    let keys = ["lock", "type", "process", "pid", "caller", "holder"];
+    let grouped = recording.tables.get("user_locks")?.group_by(&keys).ok()?;
+    let mut rows: Vec<usize> = (0..grouped.num_rows())
+        .filter(|&r| every || matches!(grouped.text(r, "type"), Some("lock" | "semaphore")))
+        .collect();
+    let block = |r: usize| grouped.number(r, "block").unwrap_or(0.0);
+    rows.sort_by(|&a, &b| block(b).total_cmp(&block(a)));
+    let mut out = Table::builder(
+        "user_locks",
+        &[
+            Column::text("lock", "static variable, or address, of the futex word"),
+            Column::text("type", "lock, semaphore, condition or unknown"),
+            Column::text("process", "the waiting process"),
+            Column::id("pid", "its ID"),
+            Column::text("caller", "where it waits"),
+            Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
+            Column::int("count", Unit::None, Kind::Count, "waits"),
+            Column::float("block", Unit::Seconds, Kind::Time, "time waiting, all threads"),
+            Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
+            Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
+        ],
+    );
+    for r in rows {
+        let n = grouped.int(r, "count").unwrap_or(0);
+        let text = |c: &str| grouped.text(r, c);
+        let cells = out.row().text_opt(text("lock")).text_opt(text("type")).text_opt(text("process"));
+        let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller")).text_opt(text("holder"));
+        cells.int(n).float(block(r)).float(block(r) * 1e6 / n.max(1) as f64).float_opt(grouped.number(r, "max"));
+    }
+    Some(out.finish())
+}
+
+/// Samples in lock slow paths inside traced waits and outside them, in CPU-seconds: the second
+/// estimate, with its own blind spots (code that runs with interrupts off) beside the first's (the
+/// pending-bit waiter of a spinlock, an rwsem writer's spinning).
+pub fn second_estimate(recording: &Recording) -> Option<(f64, f64)> {
+    let hz = recording.tables.get("summary")?.number(0, "hz").filter(|hz| *hz > 0.0)?;
+    let t = recording.tables.get("samples")?;
+    let (mut inside, mut outside) = (0.0, 0.0);
+    for r in 0..t.num_rows() {
+        let n = t.number(r, "samples").unwrap_or(0.0);
+        match (t.text(r, "at"), t.text(r, "class")) {
+            (Some("spin"), _) => inside += n,
+            (Some("target"), Some("lock spin")) => outside += n,
+            _ => {}
+        }
+    }
+    Some((inside / hz, outside / hz))
+}

@@ -264,6 +264,8 @@ impl Topology {
             all.iter().filter_map(|g| Some(Group { id: g.id, cpus: keep(&g.cpus, rank)? })).collect()
         };
         let mut t = Topology {
+            // What may not be used is not told of, but it is not offline either.
+            present: self.present.minus(&self.online.minus(&self.allowed)),
             online: self.online.and(&self.allowed),
             cores: self
                 .cores

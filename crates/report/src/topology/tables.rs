@@ -38,7 +38,7 @@ pub fn cpus(t: &Topology) -> Table {
             key("cluster", "cluster_id where cores share a cluster"),
             key("node", "NUMA node"),
             Column::text("kind", "kind of core on a hybrid machine"),
-            Column::float("mhz", Unit::Megahertz, Kind::Gauge, "rated clock"),
+            Column::float("MHz", Unit::Megahertz, Kind::Gauge, "rated clock"),
         ],
     );
     for id in t.online.or(&t.offline()).iter() {
@@ -78,7 +78,7 @@ pub fn cores(t: &Topology) -> Table {
             Column::text("kind", "kind of core on a hybrid machine"),
             gauge("threads", Unit::None, "CPUs of the core"),
             Column::text("cpus", "CPUs of the core"),
-            Column::float("mhz", Unit::Megahertz, Kind::Gauge, "rated clock"),
+            Column::float("MHz", Unit::Megahertz, Kind::Gauge, "rated clock"),
         ],
     );
     for core in &t.cores {

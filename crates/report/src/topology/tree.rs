@@ -52,12 +52,10 @@ fn heading(t: &Topology) -> String {
     let mut out = parts.join(", ") + "\n";
     let mut models: Vec<String> = Vec::new();
     for p in &t.packages {
-        let name = [
-            p.vendor.as_deref().filter(|_| {
-                p.model.as_ref().is_some_and(|m| m.starts_with("part") || m.starts_with("machine"))
-            }),
-            p.model.as_deref(),
-        ];
+        // A bare part number tells nothing without its maker.
+        let bare = |m: &String| m.starts_with("part ") || m.starts_with("machine ");
+        let vendor = p.vendor.as_deref().filter(|_| p.model.as_ref().is_none_or(bare));
+        let name = [vendor, p.model.as_deref()];
         let mut words: Vec<String> = name.into_iter().flatten().map(shown).collect();
         words.extend(p.mhz.map(|m| format!("({m:.0} MHz)")));
         let text = words.join(" ");
@@ -91,9 +89,9 @@ fn grow(t: &Topology) -> Vec<Part> {
         let state = if cpus.is_empty() || cpus.is_subset(&t.allowed) {
             ""
         } else if cpus.intersects(&t.allowed) {
-            " (partly allowed)"
+            PARTLY
         } else {
-            " (not allowed)"
+            NOT_ALLOWED
         };
         let numbered = id.map_or(label.to_string(), |id| format!("{label} {id}"));
         parts.push(Part {
@@ -135,7 +133,7 @@ fn grow(t: &Topology) -> Vec<Part> {
     }
     for c in &t.cores {
         let kind = c.cpus.first().and_then(|cpu| t.cpu(cpu)?.kind);
-        let kind = kind.map_or(String::new(), |k| format!(" {}", t.kinds[k].name));
+        let kind = kind.map_or(String::new(), |k| format!(" ({})", t.kinds[k].name));
         let threads = if c.cpus.len() > 1 { format!(" of {} CPUs", c.cpus.len()) } else { String::new() };
         put("Core", None, true, CORE, &c.cpus, &(kind + &threads));
     }
@@ -148,6 +146,8 @@ fn grow(t: &Topology) -> Vec<Part> {
 }
 
 const CORE: u32 = 50;
+const NOT_ALLOWED: &str = " (not allowed)";
+const PARTLY: &str = " (partly allowed)";
 
 /// Nests parts, largest first: the one each lies in is the last that took its first CPU.
 fn nest(mut parts: Vec<Part>) -> Vec<Part> {
@@ -192,7 +192,7 @@ impl Line {
             let room = width.saturating_sub(used + 1).max(12);
             Some(shortest.chars().take(room).chain(['…']).collect())
         });
-        let _ = match cpus {
+        let _ = match cpus.filter(|c| !c.is_empty()) {
             Some(cpus) => writeln!(out, "{head}  {cpus}"),
             None => writeln!(out, "{head}"),
         };
@@ -201,13 +201,13 @@ impl Line {
 
 fn lines(parts: &[Part]) -> Vec<Line> {
     let mut out = Vec::new();
-    list(parts, 0, true, &mut out);
+    list(parts, 0, Some(&CpuSet::new()), &mut out);
     out
 }
 
-/// Lists sibling parts; `numbered` where their CPUs are still one run of the machine's, not each of
-/// several alike.
-fn list(parts: &[Part], depth: usize, numbered: bool, out: &mut Vec<Line>) {
+/// Lists sibling parts. `outer` is what they lie in; nothing where they stand for each of several
+/// alike, whose CPUs differ.
+fn list(parts: &[Part], depth: usize, outer: Option<&CpuSet>, out: &mut Vec<Line>) {
     let mut at = 0;
     while at < parts.len() {
         let like = signature(&parts[at]);
@@ -228,7 +228,7 @@ fn list(parts: &[Part], depth: usize, numbered: bool, out: &mut Vec<Line>) {
             .collect();
         let mut text = names.join(" + ");
         // Each says whether it is allowed; once is enough.
-        for state in [" (not allowed)", " (partly allowed)"] {
+        for state in [NOT_ALLOWED, PARTLY] {
             if text.matches(state).count() > 1 {
                 text = text.replace(state, "") + state;
             }
@@ -236,18 +236,31 @@ fn list(parts: &[Part], depth: usize, numbered: bool, out: &mut Vec<Line>) {
         if run.len() > 1 {
             text = format!("{} x {text}", run.len());
         }
-        let inner = &chain[chain.len() - 1];
+        let inner = chain[chain.len() - 1];
         let all = run.iter().fold(CpuSet::new(), |set, p| set.or(&p.cpus));
         let mut cpus = Vec::new();
-        if numbered && !all.is_empty() {
+        if let Some(outer) = outer.filter(|_| !all.is_empty()) {
             if inner.core && run.len() > 1 && inner.cpus.len() > 1 {
                 let each: Vec<String> = run.iter().map(|p| p.cpus.to_list()).collect();
                 cpus.push(format!("CPUs {}", each.join(" ")));
             }
-            cpus.push(format!("CPU{} {all}", if all.len() == 1 { "" } else { "s" }));
+            if *outer == all {
+                cpus.push(String::new());
+            } else {
+                cpus.push(format!("CPU{} {all}", if all.len() == 1 { "" } else { "s" }));
+            }
         }
         out.push(Line { depth, text, cpus });
-        list(&inner.children, depth + 1, numbered && run.len() == 1, out);
+        let here = out.len();
+        list(&inner.children, depth + 1, outer.filter(|_| run.len() == 1).map(|_| &all), out);
+        // "Package 0" and "2 x Core" below it are one short line.
+        if let [only] = &out[here..]
+            && only.cpus.iter().all(String::is_empty)
+            && out[here - 1].text.len() + only.text.len() < 32
+        {
+            let only = out.remove(here);
+            out[here - 1].text.push_str(&format!(": {}", only.text));
+        }
     }
 }
 

@@ -70,8 +70,18 @@ enum cgroup_subsys_id___names {
 	memory_cgrp_id___names = 1,
 };
 
+struct slab___names {
+	struct kmem_cache *slab_cache;
+};
+
 struct page___names {
 	unsigned long flags;
+	unsigned long compound_head;
+	struct kmem_cache *slab_cache;	/* before 5.17 */
+};
+
+enum pageflags___names {
+	PG_slab___names = 7,
 };
 
 struct vm_struct___names {
@@ -121,24 +131,67 @@ __u64 addr;
 struct slab_object object;
 __u32 have_slabs;
 
+/* Where x86-64 kernels keep the starts of the direct map and of the array of pages, if known. */
+__u64 direct_map_at;
+__u64 pages_at;
+__u32 without_kfunc;	/* for tests: do as older kernels must */
+__u64 direct_map;
+__u64 pages;
+
+/* What bpf_get_kmem_cache does, for kernels that do not have it. */
+static struct kmem_cache *slab_of_page(void)
+{
+	struct kmem_cache *cache = NULL;
+	struct page___names *page;
+	unsigned long head = 0;
+
+	if (direct_map_at)
+		bpf_probe_read_kernel(&direct_map, sizeof(direct_map), (void *)direct_map_at);
+	if (pages_at)
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)pages_at);
+	if (!direct_map || !pages)
+		return NULL;
+	have_slabs = 1;
+	if (addr < direct_map || addr >= pages)
+		return NULL;
+	page = (void *)(pages + ((addr - direct_map) >> 12) * bpf_core_type_size(struct page___names));
+	if (bpf_core_read(&head, sizeof(head), &page->compound_head))
+		return NULL;
+	if (head & 1)
+		page = (void *)(head - 1);
+	/* Later kernels tell by another member; the check of the cache's shape must do there. */
+	if (bpf_core_enum_value_exists(enum pageflags___names, PG_slab___names) &&
+	    !(BPF_CORE_READ(page, flags) >> bpf_core_enum_value(enum pageflags___names, PG_slab___names) & 1))
+		return NULL;
+	if (bpf_core_type_exists(struct slab___names))
+		bpf_core_read(&cache, sizeof(cache), &((struct slab___names *)page)->slab_cache);
+	else if (bpf_core_field_exists(page->slab_cache))
+		bpf_core_read(&cache, sizeof(cache), &page->slab_cache);
+	return cache;
+}
+
 SEC("syscall")
 int name_slab(void *ctx)
 {
-	struct kmem_cache *s;
+	struct kmem_cache *s = NULL;
 
 	object.found = 0;
-	if (!bpf_get_kmem_cache)
-		return 0;
-	have_slabs = 1;
-	s = bpf_get_kmem_cache(addr);
+	if (bpf_get_kmem_cache && !without_kfunc) {
+		have_slabs = 1;
+		s = bpf_get_kmem_cache(addr);
+	} else {
+		s = slab_of_page();
+	}
 	if (!s)
 		return 0;
-	object.size = s->size;
-	object.object_size = s->object_size;
-	object.oo = s->oo.x;
-	object.min = s->min.x;
-	object.red_left_pad = s->red_left_pad;
-	object.found = bpf_probe_read_kernel_str(object.name, sizeof(object.name), s->name) > 0;
+	object.size = BPF_CORE_READ(s, size);
+	object.object_size = BPF_CORE_READ(s, object_size);
+	object.oo = BPF_CORE_READ(s, oo.x);
+	object.min = BPF_CORE_READ(s, min.x);
+	object.red_left_pad = BPF_CORE_READ(s, red_left_pad);
+	if (!object.size || object.object_size > object.size || !(object.oo & 0xffff))
+		return 0;
+	object.found = bpf_probe_read_kernel_str(object.name, sizeof(object.name), BPF_CORE_READ(s, name)) > 1;
 	return 0;
 }
 

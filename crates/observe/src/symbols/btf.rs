@@ -66,8 +66,11 @@ pub struct BtfMembers {
     dir: PathBuf,
     kernel: Section,
     modules: RefCell<HashMap<String, Option<Section>>>,
-    found: RefCell<HashMap<String, Option<(Option<String>, u32)>>>,
+    found: RefCell<HashMap<String, Option<Definition>>>,
 }
+
+/// The module that defines a struct, if it is not the kernel proper, and the number of the type.
+type Definition = (Option<String>, u32);
 
 /// A variable of a data section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +142,7 @@ impl BtfMembers {
         Some(f(&types, id))
     }
 
-    fn locate(&self, name: &str) -> Option<(Option<String>, u32)> {
+    fn locate(&self, name: &str) -> Option<Definition> {
         if let Some(id) = (Types { base: None, own: &self.kernel }).find(name, &[STRUCT]) {
             return Some((None, id));
         }

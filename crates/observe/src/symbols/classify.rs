@@ -78,8 +78,11 @@ pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
         KernelClass::Syscall(name)
     } else if any(is_idle) {
         KernelClass::Idle
-    } else if any(|f| matches!(f, "kthread" | "ret_from_fork" | "ret_from_fork_asm" | "worker_thread")) {
+    } else if any(is_thread_function) {
         KernelClass::KernelThread
+    } else if any(|f| f.starts_with("ret_from_fork")) {
+        // A child's way to its first instruction.
+        KernelClass::Syscall("clone")
     } else {
         KernelClass::Other
     }
@@ -268,6 +271,14 @@ fn is_exit(f: &str) -> bool {
 
 fn is_idle(f: &str) -> bool {
     matches!(f, "do_idle" | "cpu_startup_entry" | "default_idle_call" | "cpuidle_enter" | "play_idle_precise")
+}
+
+/// What a kernel thread runs in; a child that was forked has none of these below it.
+fn is_thread_function(f: &str) -> bool {
+    matches!(
+        f,
+        "kthread" | "worker_thread" | "io_wq_worker" | "io_sq_thread" | "vhost_task_fn" | "kernel_init"
+    )
 }
 
 /// The system call a context serves: the outermost frame that names one, else the frame the

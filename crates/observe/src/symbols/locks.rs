@@ -62,6 +62,12 @@ impl LockNamer {
             notes.push(format!("locks in kernel objects are told by caller: {e} (it needs root and BTF)"));
         });
         let mut objects = objects.ok();
+        if objects.as_mut().is_some_and(|o| !o.find_slabs(kernel.as_deref())) {
+            notes.push(
+                "locks in kernel objects are told by caller: the kernel lacks bpf_get_kmem_cache (Linux 6.13)"
+                    .into(),
+            );
+        }
         let places = objects.as_mut().map(Objects::places).unwrap_or_default();
         if objects.is_some() && places.run_queues.is_empty() {
             notes.push("run queues are told by caller: this kernel shows no way to them".into());
@@ -159,15 +165,8 @@ impl LockNamer {
         if let Some(name) = symbol.or_else(|| self.of_cpu(addr)).or_else(|| self.of_node(addr)) {
             return (Lock { name: Some(name.into()), ..Lock::default() }, None);
         }
-        match self.objects.as_mut().map(|o| o.slab(addr)) {
-            Some(Ok(Some(slab))) => return self.of_slab(addr, &slab),
-            Some(Err(e)) => {
-                let note = format!("locks in kernel objects are told by caller: {e}");
-                if !self.notes.contains(&note) {
-                    self.notes.push(note);
-                }
-            }
-            Some(Ok(None)) | None => {}
+        if let Some(slab) = self.objects.as_mut().and_then(|o| o.slab(addr)?) {
+            return self.of_slab(addr, &slab);
         }
         let name = self.of_page(addr).map(Into::into);
         (Lock { name, ..Lock::default() }, None)
@@ -358,10 +357,18 @@ mod tests {
             libc::dup2(0, 100 + i);
             libc::close(100 + i);
         };
-        let Some((namer, locks)) = names_under(work) else { return };
+        let Some((mut namer, locks)) = names_under(work) else { return };
         let file_lock = locks.iter().find(|l| namer.name(l.0) == Some("files_struct.file_lock"));
         let owner = namer.owner(file_lock.expect("the table of descriptors is contended for").0);
         assert_eq!(owner.map(|o| o.tgid), Some(std::process::id()));
+        let Some(objects) = namer.objects.as_mut() else { return };
+        let mut slabs = || -> Vec<_> { locks.iter().map(|l| objects.slab(l.0)).collect() };
+        let told = slabs();
+        assert!(told.iter().flatten().flatten().any(|s| s.cache == "files_cache"), "{told:?}");
+        if namer.objects.as_mut().is_some_and(Objects::as_older_kernels) {
+            let objects = namer.objects.as_mut().unwrap();
+            assert_eq!(locks.iter().map(|l| objects.slab(l.0)).collect::<Vec<_>>(), told);
+        }
     }
 
     #[test]
@@ -378,6 +385,8 @@ mod tests {
         let mmap_lock = locks.iter().find(|l| namer.name(l.0) == Some("mm_struct.mmap_lock"));
         let owner = namer.owner(mmap_lock.expect("the address space is contended for").0);
         assert_eq!(owner.map(|o| o.tgid), Some(std::process::id()));
+        let inner = locks.iter().filter(|l| namer.name(l.0) == Some("mm_struct.mmap_lock.wait_lock"));
+        assert!(inner.map(|l| namer.owner(l.0)).all(|o| o.is_some()), "locks of one object share its owner");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::mem::MaybeUninit;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, ProgramInput};
 
+use super::Kernel;
+
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/locknames.skel.rs"));
@@ -57,24 +59,46 @@ impl Objects {
         Ok(Objects { skel, tasks })
     }
 
-    /// The slab cache `addr` lies in. `None` if in none; an error if the kernel cannot tell.
-    pub fn slab(&mut self, addr: u64) -> Result<Option<Slab>, &'static str> {
-        let Some(data) = self.skel.maps.bss_data.as_deref_mut() else {
-            return Err("its memory is not mapped");
-        };
-        data.addr = addr;
-        let run = self.skel.progs.name_slab.test_run(ProgramInput::default());
-        if run.is_err() || data.have_slabs == 0 {
-            return Err("the kernel lacks bpf_get_kmem_cache (Linux 6.13)");
+    /// Finds out how this kernel tells an object's cache: by bpf_get_kmem_cache (Linux 6.13), else by
+    /// its array of pages, which has symbols on x86-64 (`KALLSYMS_ALL`). Says whether there is a way.
+    pub fn find_slabs(&mut self, kernel: Option<&Kernel>) -> bool {
+        if self.slab(0).is_some() {
+            return true;
         }
+        let at = |name| kernel.filter(|_| cfg!(target_arch = "x86_64"))?.address_of(name);
+        let (Some(map), Some(pages)) = (at("page_offset_base"), at("vmemmap_base")) else { return false };
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            (data.direct_map_at, data.pages_at) = (map, pages);
+        }
+        self.slab(0).is_some()
+    }
+
+    /// The slab cache `addr` lies in; `Some(None)` if in none, `None` if the kernel cannot tell.
+    pub fn slab(&mut self, addr: u64) -> Option<Option<Slab>> {
+        let data = self.skel.maps.bss_data.as_deref_mut()?;
+        data.addr = addr;
+        self.skel.progs.name_slab.test_run(ProgramInput::default()).ok()?;
         let o = &data.object;
-        Ok((o.found != 0 && o.size != 0).then(|| Slab {
-            cache: text(&o.name),
-            size: o.size,
-            object_size: o.object_size,
-            red_left_pad: o.red_left_pad,
-            shapes: [o.oo, o.min],
-        }))
+        (data.have_slabs != 0).then(|| {
+            (o.found != 0).then(|| Slab {
+                cache: text(&o.name),
+                size: o.size,
+                object_size: o.object_size,
+                red_left_pad: o.red_left_pad,
+                shapes: [o.oo, o.min],
+            })
+        })
+    }
+
+    /// Does without bpf_get_kmem_cache, on a machine whose layout is not randomized.
+    #[cfg(test)]
+    pub fn as_older_kernels(&mut self) -> bool {
+        const PAGES: u64 = 0xffffea0000000000;
+        let known = cfg!(target_arch = "x86_64") && self.places().page >> 40 == PAGES >> 40;
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut().filter(|_| known) {
+            (data.without_kfunc, data.direct_map, data.pages) = (1, 0xffff888000000000, PAGES);
+        }
+        known
     }
 
     /// Walks all tasks once (about 0.2 µs each) to find what has no symbol.
@@ -100,12 +124,15 @@ impl Objects {
         let map = &self.skel.maps.owned;
         let owner = |object: &u64| {
             let value = map.lookup(&object.to_ne_bytes(), MapFlags::ANY).ok()??;
-            let _ = map.delete(&object.to_ne_bytes());
             let tgid = u32::from_ne_bytes(value.get(..4)?.try_into().ok()?);
             let comm = value.get(4..)?.split(|&b| b == 0).next()?;
             (tgid != 0).then(|| Owner { tgid, comm: String::from_utf8_lossy(comm).into_owned() })
         };
-        objects.iter().map(owner).collect()
+        let owners = objects.iter().map(owner).collect();
+        for object in objects {
+            let _ = map.delete(&object.to_ne_bytes());
+        }
+        owners
     }
 
     fn set_wanted(&mut self, places: bool, owners: bool) {

@@ -1,0 +1,149 @@
+//! The live view: every CPU of a machine as one cell of a grid, coloured by what it does.
+//!
+//! It is given tables and the place of each CPU, and knows nothing of where they come from.
+
+mod grid;
+mod view;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ncpu_table::Table;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+pub use view::View;
+
+/// Where a CPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Number of its package.
+    pub package: u32,
+    /// Number of its core, distinct over all packages.
+    pub core: u32,
+    /// Its own number.
+    pub cpu: u32,
+}
+
+/// What the user asked of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Move the selection.
+    Left,
+    /// Move the selection.
+    Right,
+    /// Move the selection.
+    Up,
+    /// Move the selection.
+    Down,
+    /// Move the selection a screen up.
+    PageUp,
+    /// Move the selection a screen down.
+    PageDown,
+    /// Select the first cell.
+    Home,
+    /// Select the last cell.
+    End,
+    /// Colour by the next metric.
+    NextMetric,
+    /// Colour by the metric before.
+    PreviousMetric,
+    /// A cell for each core, or for each CPU.
+    Fold,
+    /// Stop taking samples, or go on.
+    Pause,
+    /// Leave.
+    Quit,
+}
+
+impl Key {
+    fn of(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+        Some(match code {
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
+            KeyCode::Left => Key::Left,
+            KeyCode::Right => Key::Right,
+            KeyCode::Up => Key::Up,
+            KeyCode::Down => Key::Down,
+            KeyCode::PageUp => Key::PageUp,
+            KeyCode::PageDown => Key::PageDown,
+            KeyCode::Home => Key::Home,
+            KeyCode::End => Key::End,
+            KeyCode::Char('k') => Key::NextMetric,
+            KeyCode::Char('K') => Key::PreviousMetric,
+            KeyCode::Char('f') => Key::Fold,
+            KeyCode::Char('p' | ' ') => Key::Pause,
+            _ => return None,
+        })
+    }
+}
+
+/// Shows the view until the user leaves it or `stop` is set. `sample` yields the rates since it was
+/// last called, with what the user should be told.
+///
+/// The terminal is restored on every way out, a panic included.
+///
+/// # Errors
+/// The terminal cannot be used, or `sample` fails.
+pub fn run<E: From<io::Error>>(
+    mut view: View,
+    interval: Duration,
+    stop: &AtomicBool,
+    sample: impl FnMut() -> Result<(Table, Vec<String>), E>,
+) -> Result<(), E> {
+    let mut terminal = ratatui::try_init()?;
+    let result = show(&mut terminal, &mut view, interval, stop, sample);
+    ratatui::try_restore()?;
+    result
+}
+
+/// How long a signal may go unseen.
+const GLANCE: Duration = Duration::from_millis(100);
+
+fn show<E: From<io::Error>>(
+    terminal: &mut ratatui::DefaultTerminal,
+    view: &mut View,
+    interval: Duration,
+    stop: &AtomicBool,
+    mut sample: impl FnMut() -> Result<(Table, Vec<String>), E>,
+) -> Result<(), E> {
+    // The first sample comes soon, so that the screen is not empty for long.
+    let mut due = Instant::now() + interval.min(GLANCE);
+    loop {
+        terminal.draw(|frame| view.draw(frame))?;
+        let mut changed = false;
+        while !changed {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            // What a signal interrupts is looked at again.
+            let ready = match event::poll(left.min(GLANCE)) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => false,
+                ready => ready?,
+            };
+            if ready {
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => {
+                        match Key::of(key.code, key.modifiers) {
+                            Some(Key::Quit) => return Ok(()),
+                            Some(key) => view.key(key),
+                            None => {}
+                        }
+                        changed = true;
+                    }
+                    Event::Resize(..) => changed = true,
+                    _ => {}
+                }
+            }
+            if Instant::now() >= due {
+                due = (due + interval).max(Instant::now());
+                if !view.is_paused() {
+                    let (table, notes) = sample()?;
+                    view.update(table, notes);
+                    changed = true;
+                }
+            }
+        }
+    }
+}

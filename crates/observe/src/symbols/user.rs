@@ -85,7 +85,10 @@ impl User {
                     return name;
                 }
             }
-            known.unwrap_or_else(|| maps.file(file).label.clone().into())
+            known.unwrap_or_else(|| match &*maps.file(file).label {
+                label if label.starts_with('[') => label.into(),
+                label => format!("[unknown {label}]").into(),
+            })
         };
         let names = places.iter().zip(addrs).map(name).collect();
         self.trim();

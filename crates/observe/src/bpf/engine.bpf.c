@@ -31,7 +31,7 @@ const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the progra
 
 /* User space retunes these while running. */
 __u32 lock_walk_mask = 15;		/* walk one contention's stack in mask + 1 */
-__u32 off_walk_mask = 15;
+__u32 off_walk_mask;
 __u32 observing;			/* 0 until everything is attached */
 
 /* Written by the leader's timer alone. */
@@ -210,12 +210,9 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 {
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	if (!r) {
-		struct cpu_slot *s = slot();
-		if (s)
-			s->drop_task++;
+	/* A record that could not be made now is made at the thread's next event. */
+	if (!r)
 		return NULL;
-	}
 	if (!r->known) {
 		r->known = 1;
 		r->since = now;
@@ -572,7 +569,9 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!(prev->flags & PF_IDLE)) {
 		struct task_rec *r = get(prev, now);
-		if (r) {
+		if (!r && !preempt && (prev_state & TASK_DEAD)) {
+			s->drop_task++; /* it ends without ever having had one */
+		} else if (r) {
 			r->on_cpu = 0;
 			if (!preempt && (prev_state & TASK_DEAD)) {
 				micro(r, SLP, now);

@@ -290,7 +290,9 @@ impl Engine {
     pub fn walk_every(&mut self, locks: u32, off_cpu: u32) {
         if let Some(data) = &mut self.skel.maps.data_data {
             data.lock_walk_mask = locks.next_power_of_two() - 1;
-            data.off_walk_mask = off_cpu.next_power_of_two() - 1;
+        }
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.off_walk_mask = off_cpu.next_power_of_two() - 1;
         }
     }
 

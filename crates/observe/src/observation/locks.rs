@@ -164,7 +164,9 @@ impl LockTables {
             let waiter = self.waiters.get(&(row.tgid, row.lock));
             let class = waiter.map_or(row.futex >> 16, |(_, class)| *class);
             let frames = waiter.map(|(s, _)| symbols.user(s.tgid, &s.user)).unwrap_or_default();
-            let at = frames.iter().find(|f| !is_wait_function(f)).or(frames.first());
+            // Callers are lost where the C library keeps no frame pointers: then the wait itself is named.
+            let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
+            let at = named().find(|f| !is_wait_function(f)).or_else(|| named().next());
             let holder = (row.holder != 0).then(|| match threads.get(&row.holder) {
                 Some(name) => format!("{name}/{}", row.holder),
                 None => row.holder.to_string(),

@@ -22,7 +22,8 @@ use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut, Where};
 use locks::LockTables;
 use samples::{Samples, Symbols};
 
-/// Lock stacks walked a second on the whole machine; see [`Engine::walk_every`].
+/// Stacks walked a second on the whole machine, of contentions and of waits off CPU; see
+/// [`Engine::walk_every`].
 const WALKS_PER_SECOND: u64 = 400;
 
 /// A running observation.
@@ -41,7 +42,8 @@ pub struct Observation {
     stat: Stat,
     lock_events: u64,
     every: u32,
-    depth_one: bool,
+    off_every: u32,
+    walk_all: bool,
 }
 
 /// What ended the waiting.
@@ -78,15 +80,16 @@ impl Observation {
             notes: Vec::new(),
             lock_events: 0,
             every: 16,
-            depth_one: false,
+            off_every: 1,
+            walk_all: false,
         })
     }
 
     /// Walks every contention's stack, whatever it costs (`locks -s`).
     pub fn walk_all(&mut self) {
-        self.depth_one = true;
+        self.walk_all = true;
         self.every = 1;
-        self.engine.walk_every(1, 16);
+        self.engine.walk_every(1, self.off_every);
     }
 
     /// What could not be observed, one line each.
@@ -179,18 +182,17 @@ impl Observation {
         }
     }
 
-    /// Walks fewer stacks where there is more contention: a walk costs ten times the rest.
-    fn tune(&mut self, seconds: f64) {
+    /// Walks fewer stacks where there is more to walk: a walk costs ten times the rest.
+    fn tune(&mut self, seconds: f64, switches: u64) {
+        let seconds = seconds.max(0.01);
+        let one_in = |n: u64| ((n as f64 / seconds) as u64 / WALKS_PER_SECOND).clamp(1, 65_536).next_power_of_two() as u32;
         let events = self.engine.lock_events();
-        let rate = (events - self.lock_events) as f64 / seconds.max(0.01);
+        let every = if self.walk_all { 1 } else { one_in(events - self.lock_events) };
+        let off_every = one_in(switches);
         self.lock_events = events;
-        if self.depth_one {
-            return;
-        }
-        let every = ((rate / WALKS_PER_SECOND as f64) as u32).clamp(1, 65_536).next_power_of_two();
-        if every != self.every {
-            self.every = every;
-            self.engine.walk_every(every, 16);
+        if (every, off_every) != (self.every, self.off_every) {
+            (self.every, self.off_every) = (every, off_every);
+            self.engine.walk_every(every, off_every);
         }
     }
 
@@ -207,7 +209,7 @@ impl Observation {
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
         self.receive();
         let snap = self.engine.snapshot();
-        self.tune(snap.elapsed - self.before.elapsed);
+        self.tune(snap.elapsed - self.before.elapsed, snap.switches - self.before.switches);
         let t = snap.elapsed;
 
         let mut cpu_time = tables::cpu_time();

@@ -1,0 +1,331 @@
+//! Observes real processes whose behaviour is known. Needs root and BPF; says so and passes where
+//! there are none.
+
+use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ncpu_observe::engine::{Config, Target};
+use ncpu_observe::observation::{Child, Ended, Observation};
+use ncpu_table::Table;
+
+/// One observation at a time: each is a workload to the others.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn allowed() -> Option<MutexGuard<'static, ()>> {
+    let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    if rustix::process::geteuid().is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some(guard);
+    }
+    eprintln!("skipped: observing needs root and BTF");
+    None
+}
+
+/// This test's own executable, asked to play a part of `parts` below.
+fn part(name: &str) -> Vec<OsString> {
+    let me = std::env::current_exe().unwrap();
+    vec![me.into(), "--ignored".into(), "--exact".into(), format!("parts::{name}").into(), "--nocapture".into()]
+}
+
+fn sh(script: &str) -> Vec<OsString> {
+    vec!["sh".into(), "-c".into(), script.into()]
+}
+
+struct Seen {
+    tables: Vec<Table>,
+    ended: Ended,
+    elapsed: f64,
+}
+
+impl Seen {
+    fn rows<'a>(&'a self, table: &'a str) -> impl Iterator<Item = (&'a Table, usize)> + 'a {
+        self.tables.iter().filter(move |t| t.name() == table).flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
+    }
+
+    fn sum(&self, table: &str, column: &str) -> f64 {
+        self.rows(table).filter_map(|(t, r)| t.number(r, column)).sum()
+    }
+}
+
+fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
+    let mut child = Child::hold(argv).unwrap();
+    let mut config = Config::onion(Target::Tree(child.pid()), 499);
+    change(&mut config);
+    let mut observation = Observation::begin(&config).unwrap();
+    child.release().unwrap();
+    let mut tables = Vec::new();
+    let mut take = |t: &Table| -> Result<(), std::convert::Infallible> {
+        tables.push(t.clone());
+        Ok(())
+    };
+    let never = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    observation
+        .watch(Some(child.pidfd()), Some(deadline), Duration::from_millis(200), &never, &mut take)
+        .unwrap();
+    let ended = child.wait(true).unwrap();
+    observation.finish(Some(ended), &mut take).unwrap();
+    let elapsed = tables.iter().find(|t| t.name() == "summary").and_then(|t| t.number(0, "elapsed")).unwrap();
+    Seen { tables, ended, elapsed }
+}
+
+const PLACES: [&str; 8] = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
+
+fn assert_sums_to_capacity(seen: &Seen) {
+    let cpus = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus: usize = cpus
+        .trim()
+        .split(',')
+        .map(|p| match p.split_once('-') {
+            Some((a, b)) => b.parse::<usize>().unwrap() - a.parse::<usize>().unwrap() + 1,
+            None => 1,
+        })
+        .sum();
+    let capacity = cpus as f64 * seen.elapsed;
+    let sum: f64 = PLACES.iter().map(|p| seen.sum("cpu_time", p)).sum();
+    assert!((sum / capacity - 1.0).abs() < 0.01, "{sum} CPU-s of a capacity of {capacity}");
+    let why: f64 = ["runq", "klock", "ulock", "io", "serial", "asleep"].iter().map(|c| seen.sum("idle_time", c)).sum();
+    let idle = seen.sum("cpu_time", "idle");
+    assert!((why - idle).abs() < 0.05 * capacity + 0.02, "idle {idle}, explained {why}");
+}
+
+#[test]
+fn every_cpu_second_is_in_one_place() {
+    let Some(_one) = allowed() else { return };
+    for argv in [sh("sleep 0.7"), sh("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"), part("contend_fds")] {
+        let seen = observe(&argv, |_| {});
+        assert_sums_to_capacity(&seen);
+    }
+}
+
+#[test]
+fn the_programs_time_is_what_its_rusage_says() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&sh("i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done"), |_| {});
+    let used = seen.ended.user + seen.ended.system;
+    // Interrupts are in the kernel's figure and not in ours.
+    let ours = seen.sum("cpu_time", "target") + seen.sum("cpu_time", "spin");
+    let irq = seen.sum("cpu_time", "hardirq") + seen.sum("cpu_time", "softirq");
+    assert!(ours <= used * 1.02 + 0.02 && ours + irq >= used * 0.97 - 0.02, "ours {ours} + {irq}, rusage {used}");
+    let user = seen.rows("samples").filter(|(t, r)| t.text(*r, "class") == Some("user")).count();
+    assert!(user > 0, "a loop in a shell is user code");
+}
+
+#[test]
+fn microstates_are_exact_and_sum_to_the_threads_time() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("sleep_and_burn"), |c| {
+        c.micro = true;
+        c.sample_hz = None;
+    });
+    let states = ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT"];
+    let of = |thread: &str, state: &str| -> f64 {
+        seen.rows("threads")
+            .filter(|(t, r)| t.text(*r, "thread") == Some(thread))
+            .filter_map(|(t, r)| t.number(r, state))
+            .sum()
+    };
+    let burnt: f64 = ["USR", "SYS", "TRP"].iter().map(|s| of("burner", s)).sum();
+    let told = std::env::temp_dir().join("ncpu-test-burner-schedstat");
+    let schedstat = std::fs::read_to_string(&told).unwrap();
+    let cpu_ns: f64 = schedstat.split(' ').next().unwrap().parse().unwrap();
+    assert!((burnt - cpu_ns / 1e9).abs() < 0.02 + 0.03 * burnt, "ours {burnt}, schedstat {}", cpu_ns / 1e9);
+    assert!(of("sleeper", "SLP") > 0.25, "asleep for 0.3 s: {}", of("sleeper", "SLP"));
+    assert!(of("sleeper", "LCK") < 0.05);
+    let calls: f64 = of("caller", "SCL");
+    assert!((5000.0..5200.0).contains(&calls), "5000 system calls and a few: {calls}");
+    let lock = of("locker", "LCK");
+    assert!(lock > 0.15, "blocked 0.2 s behind a mutex: {lock}");
+    for thread in ["burner", "sleeper", "caller", "locker"] {
+        let sum: f64 = states.iter().map(|s| of(thread, s)).sum();
+        assert!(sum > 0.0 && sum < seen.elapsed * 1.01, "{thread}: {sum} of {}", seen.elapsed);
+    }
+}
+
+#[test]
+fn a_contended_kernel_lock_is_named_with_its_callers() {
+    let Some(_one) = allowed() else { return };
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("skipped: one CPU contends for nothing");
+        return;
+    }
+    let contended = |seen: &Seen| -> f64 {
+        seen.rows("locks")
+            .filter(|(t, r)| t.text(*r, "lock").is_some_and(|l| l.contains("file_lock")))
+            .filter_map(|(t, r)| t.number(r, "count"))
+            .sum()
+    };
+    // Beside other programs the threads may get one CPU at a time, and then nothing contends.
+    let mut seen = observe(&part("contend_fds"), |_| {});
+    for _ in 0..9 {
+        if contended(&seen) > 100.0 {
+            break;
+        }
+        seen = observe(&part("contend_fds"), |_| {});
+    }
+    assert!(contended(&seen) > 100.0, "locks: {:?}", seen.rows("locks").filter_map(|(t, r)| t.text(r, "lock")).collect::<Vec<_>>());
+    let callers: Vec<&str> = seen
+        .rows("lock_callers")
+        .filter(|(t, r)| t.text(*r, "lock").is_some_and(|l| l.contains("file_lock")))
+        .filter_map(|(t, r)| t.text(r, "caller"))
+        .collect();
+    assert!(callers.iter().any(|c| c.contains("dup") || c.contains("close") || c.contains("fd")), "{callers:?}");
+    // Each spin is a part of the time in which some CPU was told to spin.
+    let spun = seen.sum("locks", "spin");
+    let at = seen.sum("cpu_time", "spin");
+    assert!(spun > 0.0 && (spun - at).abs() < 0.1 * spun + 0.01, "by lock {spun}, by CPU {at}");
+}
+
+#[test]
+fn a_contended_mutex_is_a_user_lock() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("contend_mutex"), |_| {});
+    let waits: f64 = seen
+        .rows("user_locks")
+        .filter(|(t, r)| t.text(*r, "type") == Some("lock"))
+        .filter_map(|(t, r)| t.number(r, "count"))
+        .sum();
+    assert!(waits > 10.0, "{waits} waits");
+    let holders = seen.rows("user_locks").filter(|(t, r)| t.text(*r, "holder").is_some()).count();
+    assert!(holders > 0, "somebody woke the waiters");
+}
+
+#[test]
+fn ten_thousand_short_processes_are_all_counted() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("fork_much"), |c| c.stacks = false);
+    assert_eq!(seen.ended.status, 0);
+    let children = seen
+        .rows("threads")
+        .filter(|(t, r)| t.int(*r, "pid") == t.int(*r, "tid") && t.text(*r, "process").is_some())
+        .map(|(t, r)| t.int(r, "pid").unwrap())
+        .collect::<std::collections::HashSet<_>>()
+        .len();
+    let dropped = seen.sum("drops", "count");
+    assert!(children as f64 + dropped >= 10_000.0, "{children} processes seen, {dropped} dropped");
+}
+
+#[test]
+fn a_watched_process_that_ends_ends_the_watch() {
+    let Some(_one) = allowed() else { return };
+    let mut child = std::process::Command::new("sleep").arg("0.3").spawn().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let mut observation = Observation::begin(&Config::onion(Target::Tree(child.id()), 99)).unwrap();
+    let mut take = |_: &Table| -> Result<(), std::convert::Infallible> { Ok(()) };
+    use std::os::fd::AsFd;
+    let until = observation.watch(
+        Some(pidfd.as_fd()),
+        Some(Instant::now() + Duration::from_secs(20)),
+        Duration::from_millis(100),
+        &AtomicBool::new(false),
+        &mut take,
+    );
+    assert_eq!(until.unwrap(), ncpu_observe::observation::Until::Ended);
+    observation.finish(None, &mut take).unwrap();
+    child.wait().unwrap();
+}
+
+/// What the observed processes do: each is run by this executable under observation.
+mod parts {
+    use std::os::fd::{AsRawFd, RawFd};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    fn dup2_close(from: RawFd, to: RawFd) {
+        // SAFETY: numbers far above any descriptor in use; the copy is closed at once.
+        unsafe {
+            libc::dup2(from, to);
+            libc::close(to);
+        }
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn contend_fds() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let until = Instant::now() + Duration::from_millis(600);
+        std::thread::scope(|s| {
+            for i in 0..4 {
+                let from = null.as_raw_fd();
+                s.spawn(move || {
+                    while Instant::now() < until {
+                        (0..100).for_each(|_| dup2_close(from, 500 + i));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn contend_mutex() {
+        let lock = Mutex::new(0u64);
+        let until = Instant::now() + Duration::from_millis(600);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    while Instant::now() < until {
+                        let mut n = lock.lock().unwrap();
+                        let hold = Instant::now() + Duration::from_micros(300);
+                        while Instant::now() < hold {
+                            *n += 1;
+                        }
+                    }
+                });
+            }
+        });
+        assert!(*lock.lock().unwrap() > 0);
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn sleep_and_burn() {
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.clone();
+        let guard = held.lock().unwrap();
+        let threads = [
+            named("burner").spawn(|| {
+                let until = Instant::now() + Duration::from_millis(400);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+                std::fs::write(std::env::temp_dir().join("ncpu-test-burner-schedstat"), stat).unwrap();
+            }),
+            named("sleeper").spawn(|| std::thread::sleep(Duration::from_millis(300))),
+            named("caller").spawn(|| {
+                for _ in 0..5000 {
+                    // SAFETY: a call without arguments.
+                    unsafe { libc::syscall(libc::SYS_getppid) };
+                }
+            }),
+            named("locker").spawn(move || drop(lock.lock().unwrap())),
+        ];
+        std::thread::sleep(Duration::from_millis(200));
+        drop(guard);
+        for t in threads {
+            t.unwrap().join().unwrap();
+        }
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn fork_much() {
+        for _ in 0..10_000 {
+            // SAFETY: the child only exits.
+            unsafe {
+                match libc::fork() {
+                    0 => libc::_exit(0),
+                    -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+                    pid => {
+                        let mut status = 0;
+                        libc::waitpid(pid, &raw mut status, 0);
+                    }
+                }
+            }
+        }
+    }
+}

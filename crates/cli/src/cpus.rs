@@ -194,7 +194,7 @@ fn wait(until: Instant, stop: &AtomicBool) {
         let left =
             rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         // Unlike the standard library's sleep, this one ends at a signal.
-        rustix::thread::nanosleep(&left);
+        let _ = rustix::thread::nanosleep(&left);
     }
 }
 
@@ -221,8 +221,7 @@ fn live(args: &CpusArgs, mut sampler: Sampler, stop: &AtomicBool) -> anyhow::Res
         })
         .collect();
     let color = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let widths = WIDTHS.map(|(name, width)| (name, if name == "usr" { 4 } else { width }));
-    let view = ncpu_live::View::new(places, &widths, color);
+    let view = ncpu_live::View::new(places, color);
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
     ncpu_live::run(view, interval, stop, || -> anyhow::Result<_> {
         Ok((sampler.sample()?, sampler.notes()))

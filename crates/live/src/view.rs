@@ -26,7 +26,6 @@ const BANDS: usize = 4;
 /// The state of the screen: the last table, and what the user chose to see of it.
 pub struct View {
     places: Vec<Place>,
-    widths: Vec<(&'static str, usize)>,
     color: bool,
     table: Option<Table>,
     /// Row of each CPU in the table.
@@ -45,13 +44,11 @@ pub struct View {
 }
 
 impl View {
-    /// A view of these CPUs. `widths` are those of [`Compact`]; without `color` a cell's darkness
-    /// alone tells its value.
-    pub fn new(places: Vec<Place>, widths: &[(&'static str, usize)], color: bool) -> View {
+    /// A view of these CPUs. Without `color` a cell's darkness alone tells its value.
+    pub fn new(places: Vec<Place>, color: bool) -> View {
         let units = grid::units(&places, false);
         View {
             places,
-            widths: widths.to_vec(),
             color,
             table: None,
             rows: HashMap::new(),
@@ -275,9 +272,8 @@ impl View {
             _ => self.merged(table, unit, &rows),
         };
         let Ok(row) = row else { return };
-        self.draw_table(buffer, area, &row);
+        let at = self.draw_table(buffer, area, &row);
         let place = format!("  package {}  core {}", unit.package, unit.core);
-        let at = 3 + self.widths.iter().map(|w| w.1).sum::<usize>();
         if unit.package != u32::MAX && at + place.len() <= area.width.into() {
             write(buffer, Rect { y: area.y + 1, ..area }, at as u16, &place, Style::new());
         }
@@ -293,12 +289,15 @@ impl View {
         Table::from_batch(merged.name(), merged.batch().slice(0, 1))
     }
 
-    fn draw_table(&self, buffer: &mut Buffer, area: Rect, table: &Table) {
-        let compact = Compact { widths: &self.widths, width: area.width.into(), side_by_side: None };
-        for (i, line) in compact.render(table).lines().take(area.height.into()).enumerate() {
+    /// Returns how wide it is.
+    fn draw_table(&self, buffer: &mut Buffer, area: Rect, table: &Table) -> usize {
+        let compact = Compact { widths: &[], width: area.width.into(), side_by_side: None };
+        let text = compact.render(table);
+        for (i, line) in text.lines().take(area.height.into()).enumerate() {
             let style = if i == 0 { Style::new().add_modifier(Modifier::DIM) } else { Style::new() };
             write(buffer, Rect { y: area.y + i as u16, ..area }, 0, line, style);
         }
+        text.lines().map(|l| l.chars().count()).max().unwrap_or(0)
     }
 
     fn draw_grid(&self, buffer: &mut Buffer, area: Rect, values: &[Option<f64>]) {

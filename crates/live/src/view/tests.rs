@@ -3,32 +3,17 @@ use ncpu_table::{Kind, Unit};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-const WIDTHS: [(&str, usize); 17] = [
-    ("CPU", 3),
-    ("minf", 5),
-    ("mjf", 4),
-    ("xcal", 5),
-    ("intr", 6),
-    ("ithr", 5),
-    ("csw", 5),
-    ("icsw", 5),
-    ("migr", 5),
-    ("smtx", 5),
-    ("srw", 5),
-    ("syscl", 6),
-    ("usr", 4),
-    ("sys", 4),
-    ("wt", 4),
-    ("st", 4),
-    ("idl", 4),
+const COLUMNS: [&str; 17] = [
+    "CPU", "minf", "mjf", "xcal", "intr", "ithr", "csw", "icsw", "migr", "smtx", "srw", "syscl", "usr",
+    "sys", "wt", "st", "idl",
 ];
 
 /// A machine numbered as x86 is, with a load that differs by package and core.
 fn machine(packages: u32, cores: u32, threads: u32) -> (Vec<Place>, Table) {
     let all = packages * cores;
-    let columns: Vec<Column> = WIDTHS
+    let columns: Vec<Column> = COLUMNS
         .iter()
-        .map(|&(name, _)| match name {
+        .map(|&name| match name {
             "CPU" => Column::id(name, ""),
             "usr" | "sys" | "wt" | "st" | "idl" => Column::float(name, Unit::Percent, Kind::Share, ""),
             _ => Column::float(name, Unit::PerSecond, Kind::Count, ""),
@@ -52,7 +37,7 @@ fn machine(packages: u32, cores: u32, threads: u32) -> (Vec<Place>, Table) {
 
 fn view(packages: u32, cores: u32, threads: u32, color: bool) -> View {
     let (places, table) = machine(packages, cores, threads);
-    let mut view = View::new(places, &WIDTHS, color);
+    let mut view = View::new(places, color);
     view.update(table, Vec::new());
     view
 }
@@ -136,7 +121,7 @@ fn colour_only_where_it_is_wanted() {
 #[test]
 fn cpus_come_go_and_columns_are_missing() {
     let (places, _) = machine(1, 4, 1);
-    let mut v = View::new(places, &WIDTHS, false);
+    let mut v = View::new(places, false);
     show(&mut v);
     let mut t = Table::builder(
         "cpus",

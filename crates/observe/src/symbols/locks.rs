@@ -25,7 +25,7 @@ const OWNED: [&str; 6] =
 /// - of an object of unknown type, its cache and the place in it: `kmalloc-512+0x10`.
 ///
 /// Opening costs about 25 ms and needs root; [`LockNamer::resolve`] loads the kernel's types once
-/// (5 ms), then costs about 1 µs a new address, plus one walk of all tasks (0.5 µs each) in a batch
+/// (6 ms), then costs about 2 µs a new address, plus one walk of all tasks (0.5 µs each) in a batch
 /// that has locks of processes. Objects are freed and their memory reused, so resolve while the locks
 /// are in use: each second, say. A name once found stays.
 pub struct LockNamer {
@@ -216,12 +216,20 @@ impl LockNamer {
         let spots = || slab.shapes.iter().filter_map(|&shape| spot(addr, slab, shape));
         for (base, offset) in spots() {
             let Some(btf) = self.types().filter(|_| !is_sized(&slab.cache)) else { break };
-            for of in self.merged.names(&slab.cache).flat_map(structs_of) {
-                let fits = btf.size_of(&of).is_some_and(|size| size <= u64::from(slab.object_size));
-                if let Some(name) = fits.then(|| btf.lock_at(&of, offset)).flatten() {
-                    let object = OWNED.contains(&&*of).then_some(base);
-                    return (Lock { name: Some(name.into()), ..Lock::default() }, object);
-                }
+            let lock_in = |cache| {
+                structs_of(cache).into_iter().find_map(|of| {
+                    let fits = btf.size_of(&of)? <= u64::from(slab.object_size);
+                    let name = fits.then(|| btf.lock_at(&of, offset))??;
+                    Some((name, OWNED.contains(&&*of)))
+                })
+            };
+            // Merged caches hold objects of several types: a name is sure if only one has a lock here.
+            let mut found: Vec<_> = self.merged.names(&slab.cache).filter_map(lock_in).collect();
+            found.sort();
+            found.dedup();
+            if let [(name, owned)] = &*found {
+                let lock = Lock { name: Some(name.as_str().into()), ..Lock::default() };
+                return (lock, owned.then_some(base));
             }
         }
         let Some((_, offset)) = spots().next() else { return Default::default() };

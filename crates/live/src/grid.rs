@@ -69,11 +69,19 @@ pub fn fit(units: &[Unit], width: usize, height: usize) -> Grid {
     last
 }
 
+fn label(package: u32) -> String {
+    match package {
+        u32::MAX => "P? ".into(),
+        n => format!("P{n} "),
+    }
+}
+
 /// Packages from left to right as far as they fit whole, cores kept together with a blank between.
 fn lay_out(units: &[Unit], width: usize, cell_width: usize) -> Grid {
     let mut grid = Grid { cell_width, ..Grid::default() };
     let (mut line, mut column) = (0, 0);
     let mut at = 0;
+    let label_width = units.iter().map(|u| label(u.package).len()).max().unwrap_or(0);
     for package in units.chunk_by(|a, b| a.package == b.package) {
         let cores: Vec<Range<usize>> = package
             .chunk_by(|a, b| a.core == b.core)
@@ -84,10 +92,7 @@ fn lay_out(units: &[Unit], width: usize, cell_width: usize) -> Grid {
             .collect();
         // Cores of one cell need no blank to be told apart, except now and then.
         let gap = usize::from(cores.iter().any(|c| c.len() > 1));
-        let label = match package[0].package {
-            u32::MAX => "P? ".to_string(),
-            n => format!("P{n} "),
-        };
+        let label = format!("{:<label_width$}", label(package[0].package));
         let whole: usize = label.len() + cores.iter().map(|c| c.len() * cell_width + gap).sum::<usize>();
         if column > 0 && column + whole > width {
             (line, column) = (line + 1, 0);

@@ -1,8 +1,8 @@
 //! CPUs, cores, packages and caches from `/sys/devices/system/cpu`.
 //!
 //! An object exists where the lowest CPU of its own map names it, which is how hwloc sees it: a CPU
-//! whose map contradicts its neighbours' adds nothing. A CPU that an accepted object already holds is
-//! not asked about that object again, which is most of the files of a large machine.
+//! whose map contradicts its neighbours' adds nothing. A CPU that an accepted package or cache already
+//! holds is not asked about it again, which is most of the files of a large machine.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -160,7 +160,6 @@ pub(crate) fn find(lists: &mut Lists, quirks: &Quirks) -> Result<Found> {
         cpufreq: has("cpufreq"),
         capacity: has("cpu_capacity"),
         split_units: None,
-        core_seen: CpuSet::new(),
         die_seen: CpuSet::new(),
         cluster_seen: CpuSet::new(),
         package_seen: CpuSet::new(),
@@ -201,7 +200,6 @@ struct Walk<'a> {
     /// Whether siblings are cores of a compute unit; known once two are met.
     split_units: Option<bool>,
     /// CPUs held by accepted objects.
-    core_seen: CpuSet,
     cluster_seen: CpuSet,
     die_seen: CpuSet,
     package_seen: CpuSet,
@@ -228,7 +226,7 @@ impl Walk<'_> {
                 Some(set.and(self.known))
             }
             Err(error) => {
-                found.t.warnings.push(format!("{error}; left out"));
+                found.t.warnings.push(format!("{}; left out", error.whole()));
                 None
             }
         }
@@ -240,9 +238,6 @@ impl Walk<'_> {
 
     fn topology(&mut self, cpu: u32, found: &mut Found) {
         let units = self.quirks.compute_units;
-        if !units && self.core_seen.contains(cpu) {
-            return;
-        }
         let core_file = format!("topology/{}", self.files.core);
         let mut first_of_core = true;
         if let Some(mut cpus) = self.map(cpu, &core_file, found) {
@@ -256,7 +251,6 @@ impl Walk<'_> {
                 if split {
                     cpus = CpuSet::from_iter([cpu]);
                 }
-                self.core_seen = self.core_seen.or(&cpus);
                 self.core = cpus.clone();
                 let id = self.id(cpu, "core_id");
                 if found.nests(&cpus) {

@@ -31,7 +31,7 @@ pub use topology::{Cache, CacheType, Core, Cpu, Group, Hugepages, Kind, Node, Pa
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The root directory cannot be opened.
-    #[error("cannot open {}: {source}", root.display())]
+    #[error("cannot open {}", root.display())]
     Root {
         /// The root.
         root: PathBuf,
@@ -49,13 +49,20 @@ pub enum Error {
         missing: &'static str,
     },
     /// A file that should hold a set of CPUs holds something else.
-    #[error("{}: {source}", path.display())]
+    #[error("{} holds no set of CPUs", path.display())]
     Set {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: ParseError,
     },
+}
+
+impl Error {
+    /// The error and its cause in one line.
+    fn whole(&self) -> String {
+        std::error::Error::source(self).map_or_else(|| self.to_string(), |cause| format!("{self}: {cause}"))
+    }
 }
 
 /// A result of this crate.

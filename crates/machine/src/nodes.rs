@@ -35,7 +35,7 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
             Ok(Some(cpus)) => cpus,
             Ok(None) => continue,
             Err(error) => {
-                t.warnings.push(format!("{error}; node {id} left out"));
+                t.warnings.push(format!("{}; node {id} left out", error.whole()));
                 continue;
             }
         };

@@ -121,3 +121,67 @@ fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates) -> Result<Vec<Kind>> {
     }
     Ok(Vec::new())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::generate::{Shape, write};
+    use crate::{Error, online_cpus};
+
+    #[test]
+    fn a_machine_that_tells_only_its_cpus() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpu = dir.path().join("sys/devices/system/cpu");
+        fs::create_dir_all(cpu.join("cpu0")).unwrap();
+        fs::write(cpu.join("online"), "0,4095\n").unwrap();
+        let t = Topology::read(dir.path()).unwrap();
+        assert_eq!((t.ncpu(), t.cores.len(), t.packages.len(), t.nodes.len()), (2, 0, 0, 1));
+        assert_eq!(t.node_of(4095).map(|n| n.cpus.to_list()), Some("0,4095".into()));
+        assert_eq!(online_cpus(dir.path()).unwrap().to_list(), "0,4095");
+        assert!(t.core_of(4095).is_none() && t.package_of(7).is_none());
+    }
+
+    #[test]
+    fn what_is_no_machine_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Topology::read(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("holds no sys/devices/system/cpu: give the directory"), "{error}");
+        assert!(matches!(Topology::read(&dir.path().join("none")).unwrap_err(), Error::Root { .. }));
+        write(dir.path(), &Shape { nodes: 1, cores: 2, threads: 1 }).unwrap();
+        fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-\u{7}x").unwrap();
+        let error = Topology::read(dir.path()).unwrap_err();
+        assert_eq!(
+            error.whole().split("cpu/").nth(1),
+            Some("online holds no set of CPUs: `0-?x` is no CPU number or range; a list looks like 0-3,8")
+        );
+    }
+
+    #[test]
+    fn a_malformed_map_is_left_out_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 2, cores: 2, threads: 1 }).unwrap();
+        let cpu = dir.path().join("sys/devices/system/cpu/cpu2");
+        fs::write(cpu.join("topology/package_cpus"), "zz\n").unwrap();
+        fs::write(cpu.join("cache/index2/size"), "99999999999999999999K\n").unwrap();
+        fs::write(dir.path().join("proc/cpuinfo"), b"processor : 1\nmodel name : a\xffb\n").unwrap();
+        let t = Topology::read(dir.path()).unwrap();
+        assert_eq!(t.packages.len(), 1);
+        assert_eq!(t.warnings.len(), 1);
+        assert!(t.warnings[0].ends_with("package_cpus holds no set of CPUs: `zz` is no group of a mask; a mask looks like ff,ffffffff; left out"), "{}", t.warnings[0]);
+    }
+
+    #[test]
+    fn lookups() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 2, cores: 3, threads: 2 }).unwrap();
+        let t = Topology::read(dir.path()).unwrap();
+        assert_eq!(t.core_of(10).map(|c| c.cpus.to_list()), Some("4,10".into()));
+        assert_eq!(t.cpu(10).map(|c| (c.thread, c.mhz)), Some((1, Some(2400.0))));
+        assert_eq!(t.package_of(10).and_then(|p| p.id), Some(1));
+        assert_eq!(t.node_of(10).and_then(|n| n.free), Some(32 << 30));
+        assert_eq!(t.memory(), 128 << 30);
+        assert_eq!(t.distances, [[10, 21], [21, 10]]);
+    }
+}

@@ -116,11 +116,203 @@ fn gathered_trees() {
     }
 }
 
+const CPU: &str = "sys/devices/system/cpu";
+const NODE: &str = "sys/devices/system/node";
+
+/// A generated machine with something changed, read as hwloc reads it.
+struct Made(tempfile::TempDir);
+
+impl Made {
+    fn new(nodes: u32, cores: u32, threads: u32) -> Made {
+        let dir = tempfile::tempdir().unwrap();
+        generate::write(dir.path(), &generate::Shape { nodes, cores, threads }).unwrap();
+        Made(dir)
+    }
+
+    fn put(self, path: &str, text: &str) -> Made {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("{text}\n")).unwrap();
+        self
+    }
+
+    fn drop(self, path: &str) -> Made {
+        let path = self.0.path().join(path);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+        self
+    }
+
+    fn cpu(self, cpu: u32, file: &str, set: &str) -> Made {
+        let mask = CpuSet::parse_list(set).unwrap().to_mask();
+        self.put(&format!("{CPU}/cpu{cpu}/{file}"), &mask)
+    }
+
+    /// A processor of x86 that quirks apply to.
+    fn processor(self, vendor: &str, family: u32, model: u32) -> Made {
+        let info =
+            format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n");
+        self.put("proc/cpuinfo", &info).put("proc/hwloc-nofile-info", "Architecture: x86_64")
+    }
+
+    fn node(self, node: u32, cpus: &str, distance: &str) -> Made {
+        let mask = CpuSet::parse_list(cpus).unwrap().to_mask();
+        self.put(&format!("{NODE}/node{node}/cpumap"), &mask)
+            .put(&format!("{NODE}/node{node}/meminfo"), &format!("Node {node} MemTotal: 1048576 kB"))
+            .put(&format!("{NODE}/node{node}/distance"), distance)
+    }
+
+    fn check(&self, name: &str) -> Topology {
+        compare(name, self.0.path());
+        Topology::read(self.0.path()).unwrap()
+    }
+}
+
 #[test]
-fn generated_tree() {
-    let dir = tempfile::tempdir().unwrap();
-    generate::write(dir.path(), &generate::Shape { nodes: 3, cores: 5, threads: 3 }).unwrap();
-    compare("generated", dir.path());
+fn generated() {
+    Made::new(3, 5, 3).check("generated");
+    Made::new(1, 1, 1).check("one CPU");
+}
+
+#[test]
+fn dies() {
+    let mut made = Made::new(2, 4, 1);
+    for (cpus, id) in [("0-1", 0), ("2-3", 1), ("4-5", 0), ("6-7", 1)] {
+        for cpu in CpuSet::parse_list(cpus).unwrap().iter() {
+            made = made.cpu(cpu, "topology/die_cpus", cpus);
+            made = made.put(&format!("{CPU}/cpu{cpu}/topology/die_id"), &id.to_string());
+        }
+    }
+    assert_eq!(made.check("two dies a package").dies.len(), 4);
+    let made = made.put(&format!("{CPU}/cpu2/topology/die_id"), "-1");
+    assert_eq!(made.check("a die without a number").dies[1].id, None);
+}
+
+#[test]
+fn offline_and_sparse() {
+    let made = Made::new(2, 3, 2).put(&format!("{CPU}/online"), "0,2-3,5-8,10");
+    let t = made.check("offline CPUs");
+    assert_eq!(t.offline().to_list(), "1,4,9,11");
+    let made = made.drop(&format!("{CPU}/cpu3/topology"));
+    made.check("an online CPU without a topology");
+}
+
+#[test]
+fn memory_only_nodes() {
+    let online = format!("{NODE}/online");
+    let made = Made::new(2, 2, 1)
+        .put(&online, "0-2")
+        .node(0, "0-1", "10 21 17")
+        .node(1, "2-3", "21 10 28")
+        .node(2, "", "17 28 10");
+    let t = made.check("memory nearest to node 0");
+    assert_eq!((t.nodes[2].cpus.len(), t.nodes[2].local_cpus.to_list()), (0, "0-1".into()));
+    let made = made.node(2, "", "28 28 10");
+    assert!(made.check("memory as far from all").nodes[2].local_cpus.is_empty());
+    let made = made.put(&format!("{NODE}/node2/access0/initiators/node1/x"), "");
+    assert_eq!(made.check("memory with an initiator").nodes[2].local_cpus.to_list(), "2-3");
+    let made = made
+        .put(&format!("{NODE}/node2/memory_side_cache/index1/size"), "4194304")
+        .put(&format!("{NODE}/node2/memory_side_cache/index1/line_size"), "64")
+        .put(&format!("{NODE}/node2/memory_side_cache/index1/indexing"), "0");
+    assert_eq!(made.check("a memory-side cache").nodes[2].side_caches.len(), 1);
+    let made = made.put("proc/driver/nvidia/gpus/0000:01:00.0/numa_status", "Node: 2");
+    assert_eq!(made.check("a GPU's memory").nodes.len(), 2);
+    let made = made.node(1, "1-3", "21 10 28");
+    assert_eq!(made.check("nodes that overlap").nodes.len(), 1);
+}
+
+#[test]
+fn knights_landing() {
+    let l3 =
+        |t: &Topology| t.caches.iter().filter(|c| c.memory_side).map(|c| c.size >> 30).collect::<Vec<_>>();
+    let knl = |nodes, cores| {
+        let mut made = Made::new(nodes, cores, 4).processor("GenuineIntel", 6, 87);
+        for cpu in 0..nodes * cores * 4 {
+            made = made.drop(&format!("{CPU}/cpu{cpu}/cache/index3"));
+        }
+        made
+    };
+    assert_eq!(l3(&knl(1, 4).check("KNL, MCDRAM a cache")), [16]);
+    assert_eq!(l3(&knl(4, 2).check("KNL, SNC4, MCDRAM a cache")), [4, 4, 4, 4]);
+    let flat = knl(1, 4).put(&format!("{NODE}/online"), "0-1").node(0, "0-15", "10 31").node(1, "", "31 10");
+    let t = flat.check("KNL, flat");
+    assert!(l3(&t).is_empty());
+    assert_eq!(t.nodes[1].local_cpus.to_list(), "0-15");
+    let flat = knl(2, 2)
+        .put(&format!("{NODE}/online"), "0-3")
+        .node(0, "0-1,4-5,8-9,12-13", "10 21 31 41")
+        .node(1, "2-3,6-7,10-11,14-15", "21 10 41 31")
+        .node(2, "", "31 41 10 41")
+        .node(3, "", "41 31 41 10");
+    assert_eq!(flat.check("KNL, SNC2, flat").nodes[3].local_cpus.first(), Some(2));
+}
+
+#[test]
+fn compute_units() {
+    let mut made = Made::new(1, 2, 2).processor("AuthenticAMD", 21, 1);
+    made.check("AMD, threads with a core's number");
+    for cpu in 0..4u32 {
+        made = made.put(&format!("{CPU}/cpu{cpu}/topology/core_id"), &cpu.to_string()).cpu(
+            cpu,
+            "cache/index0/shared_cpu_map",
+            &cpu.to_string(),
+        );
+    }
+    assert_eq!(made.check("AMD compute units").cores.len(), 4);
+}
+
+#[test]
+fn old_kernels() {
+    let mut made = Made::new(2, 2, 2);
+    for cpu in 0..8 {
+        for file in ["core_cpus", "package_cpus", "die_cpus", "cluster_cpus", "die_id", "cluster_id"] {
+            made = made.drop(&format!("{CPU}/cpu{cpu}/topology/{file}"));
+        }
+    }
+    made = made.drop(&format!("{CPU}/online")).put(&format!("{CPU}/cpu3/online"), "0");
+    made.check("thread_siblings and cpuN/online");
+    made = made.drop(NODE);
+    assert_eq!(made.check("no NUMA").nodes.len(), 1);
+}
+
+#[test]
+fn cpusets() {
+    for (mount, name, files) in [
+        ("cgroup2 /cg cgroup2 rw 0 0", "0::/job", ["cpuset.cpus.effective", "cpuset.mems.effective"]),
+        ("cgroup /cg cgroup rw,cpuset 0 0", "4:cpuset:/job", ["cpuset.cpus", "cpuset.mems"]),
+        ("none /cg cgroup rw,cpuset,noprefix 0 0", "4:cpuset:/job", ["cpus", "mems"]),
+        ("none /cg cpuset rw 0 0", "4:cpuset:/job", ["cpus", "mems"]),
+    ] {
+        let made = Made::new(4, 2, 2)
+            .put("proc/mounts", mount)
+            .put("proc/self/cgroup", name)
+            .put("cg/cgroup.controllers", "cpu cpuset io")
+            .put(&format!("cg/job/{}", files[0]), "1-2,9")
+            .put(&format!("cg/job/{}", files[1]), "0,3");
+        let t = made.check(mount);
+        assert_eq!((t.allowed.to_list(), t.allowed_nodes.to_list()), ("1-2,9".into(), "0,3".into()));
+    }
+}
+
+#[test]
+fn contradictions() {
+    let made = Made::new(2, 4, 1)
+        .cpu(2, "topology/package_cpus", "2-5")
+        .cpu(4, "topology/package_cpus", "2-5")
+        .cpu(5, "cache/index2/shared_cpu_map", "5-6")
+        .cpu(6, "cache/index1/shared_cpu_map", "6-7")
+        .cpu(1, "topology/core_cpus", "1-2");
+    made.check("maps that contradict each other");
+    // A level is not read again where size and neighbours are alike, so the size differs too.
+    let made = made
+        .cpu(0, "cache/index0/shared_cpu_map", "")
+        .put(&format!("{CPU}/cpu3/cache/index1/size"), "99K")
+        .put(&format!("{CPU}/cpu3/cache/index1/level"), "9");
+    made.check("an empty map and a level that is none");
 }
 
 #[test]

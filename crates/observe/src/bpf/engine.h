@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What the engine's BPF programs and user space share; mirrored by src/engine/raw.rs. */
 #ifndef NCPU_ENGINE_H
 #define NCPU_ENGINE_H

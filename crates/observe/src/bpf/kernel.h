@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The few kernel types the programs read, relocated by CO-RE on load, so that one object runs on
  * every kernel from 5.15 on. Only the members used are listed; order and padding do not matter.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * What kernel objects lie at given addresses. Nothing is attached: user space hands over a batch of
  * addresses and runs a program once.

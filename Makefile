@@ -1,0 +1,59 @@
+# make run    builds ncpu and shows where two real workloads' CPU time went
+# make test   runs every test; README.md tells the rest
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+NCPU := target/release/ncpu
+FDTORTURE := target/workloads/fdtorture
+# Observing the kernel needs root; building does not.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: build run test bench man completions install clean tools test-tools
+build: tools
+	$(CARGO) build --release --locked
+
+# The workload's sources are found as the user, since root's PATH may have no cargo.
+run: build $(FDTORTURE)
+	@[ -z "$(SUDO)" ] || command -v sudo >/dev/null || \
+		{ echo "make run: observing the kernel needs root, and there is no sudo: run it as root" >&2; exit 1; }
+	$(SUDO) $(NCPU) run -- workloads/build.sh -s "$$(workloads/build.sh -l)"
+	$(SUDO) $(NCPU) run -- $(FDTORTURE) 4 5
+
+test: tools test-tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --workspace --locked
+	@[ -z "$(SUDO)" ] || echo "make test: tests that observe the kernel were skipped: they need root"
+
+bench: build $(FDTORTURE)
+	@for bench in benches/*.sh; do \
+		[ -x "$$bench" ] || continue; echo "== $$bench"; "$$bench" || exit; done
+
+man: build
+	$(NCPU) man target/man
+
+completions: build
+	mkdir -p target/completions
+	for shell in bash zsh fish elvish powershell; do \
+		$(NCPU) completions $$shell >target/completions/ncpu.$$shell || exit; done
+
+install: man completions
+	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -Dm 644 target/completions/ncpu.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ncpu
+	install -Dm 644 target/completions/ncpu.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ncpu
+	install -Dm 644 target/completions/ncpu.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ncpu.fish
+
+clean:
+	$(CARGO) clean
+
+$(FDTORTURE): workloads/fdtorture.c
+	mkdir -p $(@D)
+	gcc -O2 -Wall -Wextra -pthread -o $@ $<
+
+tools:
+	@.ci/tools clang gcc make pkg-config libelf-dev zlib1g-dev
+
+test-tools:
+	@.ci/tools hwloc-nox

@@ -1,0 +1,129 @@
+//! Text into markup: nothing a recording says is trusted.
+
+use serde_json::Value;
+
+/// Escapes text for element content and quoted attributes.
+pub(super) fn esc(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // HTML knows no other control characters, and bidirectional overrides turn text around.
+            '\n' | '\t' => out.push(' '),
+            c if c.is_control() || is_bidi(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Characters that change the direction of what follows them.
+pub(super) fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// JSON that can stand in a `<script>`: no `<` can end it, no U+2028 can end a line of it.
+pub(super) fn json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Finite and not negative, as every duration and count is; anything else is nothing.
+pub(super) fn sane(value: Option<f64>) -> f64 {
+    value.filter(|v| v.is_finite() && *v > 0.0).unwrap_or(0.0)
+}
+
+/// `1,170,899`.
+pub(super) fn count(n: f64) -> String {
+    let digits = format!("{n:.0}");
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Seconds with the digits that matter.
+pub(super) fn seconds(s: f64) -> String {
+    match s {
+        s if s >= 1000.0 => count(s),
+        s if s >= 100.0 => format!("{s:.1}"),
+        s if s >= 10.0 => format!("{s:.2}"),
+        s => format!("{s:.3}"),
+    }
+}
+
+/// A share, 0–1, in per cent.
+pub(super) fn percent(share: f64) -> String {
+    let p = share * 100.0;
+    if p >= 0.095 || p == 0.0 { format!("{p:.1} %") } else { format!("{p:.2} %") }
+}
+
+/// Seconds since 1970 as `2025-01-31 12:00 UTC`; empty where no date of ours.
+pub(super) fn utc(unix: f64) -> String {
+    if !(0.0..253_402_300_800.0).contains(&unix) {
+        return String::new();
+    }
+    let minutes = (unix / 60.0) as i64;
+    let (days, minute) = (minutes / 1440, minutes % 1440);
+    // Days to civil date, with years that begin in March (Hinnant).
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_breaks_out() {
+        assert_eq!(esc("<b a='\"'>&\u{1}\u{202e}"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}\u{fffd}");
+        let text = json(&Value::from("</script>\u{2028}&"));
+        assert_eq!(text, "\"\\u003c/script\\u003e\\u2028\\u0026\"");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), "</script>\u{2028}&");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(
+            (count(0.0), count(999.0), count(1_170_899.0)),
+            ("0".into(), "999".into(), "1,170,899".into())
+        );
+        assert_eq!(
+            (seconds(0.0123), seconds(12.345), seconds(12345.6)),
+            ("0.012".into(), "12.35".into(), "12,346".into())
+        );
+        assert_eq!(
+            (percent(0.0), percent(0.0001), percent(0.123)),
+            ("0.0 %".into(), "0.01 %".into(), "12.3 %".into())
+        );
+        assert_eq!(sane(Some(f64::NAN)) + sane(Some(-1.0)) + sane(None), 0.0);
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0.0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc(1_709_208_000.0), "2024-02-29 12:00 UTC");
+        assert_eq!(utc(f64::NAN) + &utc(-1.0) + &utc(1e300), "");
+    }
+}

@@ -1,0 +1,135 @@
+//! One self-contained page of an observation.
+//!
+//! The page asks for nothing from anywhere: styles, script and data are in it, and its content
+//! security policy lets no other script run, whatever a process may have called itself.
+
+mod flame;
+mod grid;
+mod layers;
+mod markup;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ncpu_record::Recording;
+use sha2::{Digest, Sha256};
+
+use crate::onion::{Missing, Onion};
+use markup::{esc, json, percent, seconds, utc};
+
+const STYLE: &str = include_str!("../../../../web/page.css");
+const SCRIPT: &str = include_str!("../../../../web/page.js");
+
+const SECTIONS: [(&str, &str); 7] = [
+    ("layers", "Layers"),
+    ("time", "Over time"),
+    ("locks", "Kernel locks"),
+    ("user-locks", "User locks"),
+    ("threads", "Threads"),
+    ("calls", "System calls"),
+    ("flames", "Flame graphs"),
+];
+
+/// The page.
+///
+/// # Errors
+/// [`Missing`], as [`crate::onion::Onion::peel`].
+pub fn page(recording: &Recording) -> Result<String, Missing> {
+    let onion = Onion::peel(recording)?;
+    let mut out = String::with_capacity(1 << 19);
+    let command = if onion.command.is_empty() { "the machine" } else { &onion.command };
+    let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
+         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'sha256-{script}'; img-src data:; base-uri 'none'; form-action 'none'\">\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
+         <meta name=color-scheme content=\"light dark\"><meta name=referrer content=no-referrer>\
+         <link rel=icon href=\"data:,\"><title>ncpu: {}</title><style>{STYLE}</style></head><body>",
+        esc(command)
+    );
+    header(&mut out, recording, &onion, command);
+    out.push_str("<main>");
+    layers::section(&mut out, &onion);
+    let data = time::section(&mut out, recording);
+    tables::locks(&mut out, recording, &onion);
+    tables::user_locks(&mut out, recording);
+    tables::threads(&mut out, recording);
+    tables::calls(&mut out, recording, &onion);
+    flame::section(&mut out, recording);
+    let _ = write!(
+        out,
+        "</main><footer>ncpu {}; recorded by ncpu {}</footer>\
+         <script type=application/json id=data>{}</script><script>{SCRIPT}</script></body></html>\n",
+        env!("CARGO_PKG_VERSION"),
+        esc(&recording.manifest.ncpu_version),
+        json(&data)
+    );
+    Ok(out)
+}
+
+fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str) {
+    out.push_str("<header><nav aria-label=Sections>");
+    for (id, name) in SECTIONS {
+        let _ = write!(out, "<a href=\"#{id}\">{name}</a>");
+    }
+    let _ = write!(
+        out,
+        "<button type=button id=theme hidden>Dark</button></nav><h1><code>{}</code></h1><p class=where>",
+        esc(command)
+    );
+    let m = &recording.manifest;
+    let words = [
+        m.host.clone(),
+        if m.kernel.is_empty() { String::new() } else { format!("Linux {}", m.kernel) },
+        m.cpu_model.clone(),
+        utc(m.created_unix),
+        match onion.status {
+            Some(0) | None => String::new(),
+            Some(status) => format!("exit status {status}"),
+        },
+    ];
+    let words: Vec<String> = words.iter().filter(|w| !w.is_empty()).map(|w| esc(w)).collect();
+    let _ = write!(out, "{}</p><dl class=figures>", words.join(" · "));
+
+    let back: f64 = onion.rows.iter().filter(|r| r.layer.recoverable()).map(|r| r.share).sum();
+    let mut figures = vec![("could come back", percent(back), "of capacity".to_string())];
+    figures.push(("elapsed", seconds(onion.elapsed), "s".into()));
+    match onion.used {
+        Some((user, system)) => {
+            let cpu = 100.0 * (user + system) / onion.elapsed.max(f64::MIN_POSITIVE);
+            figures.push(("user", seconds(user), "s".into()));
+            figures.push(("system", seconds(system), "s".into()));
+            figures.push(("CPU", format!("{cpu:.0} %"), format!("of {}00 %", onion.cpus).replace(' ', "")));
+        }
+        None => figures.push(("user and system", "–".into(), "known of commands run".into())),
+    }
+    figures.push((
+        "capacity",
+        seconds(onion.capacity),
+        format!("CPU-s = {} CPUs × {} s", onion.cpus, seconds(onion.elapsed)),
+    ));
+    for (name, value, unit) in figures {
+        let _ = write!(out, "<div><dt>{name}</dt><dd>{value} <small>{unit}</small></dd></div>");
+    }
+    out.push_str("</dl>");
+
+    let mut notes = onion.notes.clone();
+    if !recording.recovered.is_empty() {
+        notes.insert(0, "The recording was cut off and has been recovered: the last interval, and what is told at the end (user and system time, steal), may be missing.".into());
+    }
+    if !notes.is_empty() {
+        out.push_str("<aside class=notes aria-label=Notes><strong>Notes</strong><ul>");
+        for note in &notes {
+            let _ = write!(out, "<li>{}</li>", esc(note));
+        }
+        out.push_str("</ul></aside>");
+    }
+    out.push_str("</header>");
+}

@@ -47,7 +47,7 @@ static void usage(FILE *out)
 {
 	fprintf(out,
 		"usage: fdtorture [--processes | --unshare] WORKERS SECONDS\n"
-		"Does dup2 and close in WORKERS threads for SECONDS and prints pairs of calls per second.\n"
+		"Does dup2 and close in WORKERS threads for SECONDS and prints how many pairs a second, as ops/s.\n"
 		"  --processes  each worker is a process with a descriptor table of its own\n"
 		"  --unshare    each worker is a thread with a descriptor table of its own\n");
 }
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 	}
 	static const char *const what[] = { "threads, one descriptor table", "processes, a descriptor table each",
 					    "threads, a descriptor table each" };
-	printf("%d %s: %.0f dup2+close pairs/s (%.0f to %.0f by worker)\n", n, what[table], sum / elapsed,
+	printf("%d %s: %.0f ops/s of dup2 and close (%.0f to %.0f by worker)\n", n, what[table], sum / elapsed,
 	       least / elapsed, most / elapsed);
 	return 0;
 }

@@ -1,5 +1,7 @@
 //! The `ncpu` command: arguments in, tables out.
 
+mod cpus;
+mod generate;
 mod import;
 mod locks;
 mod run;
@@ -31,7 +33,10 @@ enum Command {
     Locks(locks::LocksArgs),
     #[command(visible_alias = "prstat")]
     Threads(threads::ThreadsArgs),
+    Cpus(cpus::CpusArgs),
     Topology(topology::Args),
+    Completions(generate::CompletionsArgs),
+    Man(generate::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,7 +46,10 @@ fn main() -> ExitCode {
         Command::Report(args) => run::report_again(args),
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
+        Command::Cpus(args) => cpus::run(args),
         Command::Topology(args) => topology::run(&args),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
     };
     match result {
         Ok(code) => code,

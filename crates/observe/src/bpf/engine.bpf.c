@@ -83,6 +83,7 @@ struct task_rec {
 	__u64 futex;		/* address waited for */
 	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
 	__u32 futex_word;
+	__u32 futex_value;
 	__u32 off_weight;
 	__s16 call;		/* system call it sleeps in */
 	__u8 known;
@@ -416,6 +417,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	else if (cmd == 9 && val == 0 && !private) /* sem_wait of a process-shared semaphore */
 		class = FUTEX_SEM;
 	r->futex = addr;
+	r->futex_value = val;
 	r->futex_word = cmd | private << 8 | class << 16;
 }
 
@@ -493,7 +495,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		e->id = r->futex;
 		e->where = r->futex_word;
-		e->weight = 1;
+		e->weight = r->futex_value;
 		emit_stack(e, BPF_RB_NO_WAKEUP);
 	}
 	if (walked) {

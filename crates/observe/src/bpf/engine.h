@@ -121,7 +121,7 @@ struct stack_event {
 	struct event_head head;
 	__u64 id;		/* lock: hash; off-CPU: ns; futex: address */
 	__u32 where;		/* sample: enum where; off-CPU: enum wait; futex: op|private|class */
-	__u32 weight;		/* events this one stands for */
+	__u32 weight;		/* events this one stands for; futex: the value expected */
 	__s32 kernel_bytes;
 	__s32 user_bytes;
 	__u64 frames[2 * STACK_MAX]; /* kernel, then user from frames[kernel_bytes / 8] */

@@ -35,8 +35,17 @@ pub enum Event {
     LockStack(u64, Stack),
     /// The stack of a thread going off CPU, by its identity.
     OffCpu(u64, Stack),
-    /// A thread waits for a futex not seen lately: address, operation word, stack.
-    Futex(u64, u32, Stack),
+    /// A thread waits for a futex not seen lately.
+    Futex {
+        /// Address of the futex word.
+        address: u64,
+        /// Operation | private << 8 | the kernel side's guess of the class << 16.
+        word: u32,
+        /// The value it expects there.
+        value: u32,
+        /// The waiter's stack.
+        stack: Stack,
+    },
 }
 
 /// Events received and not yet taken.
@@ -82,7 +91,7 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         EV_SAMPLE => Event::Sample(Where::from_raw(stack.place), walked),
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
         EV_OFF_CPU => Event::OffCpu(stack.id, walked),
-        EV_FUTEX => Event::Futex(stack.id, stack.place, walked),
+        EV_FUTEX => Event::Futex { address: stack.id, word: stack.place, value: stack.weight, stack: walked },
         _ => return None,
     })
 }

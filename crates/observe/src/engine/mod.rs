@@ -157,6 +157,8 @@ impl Engine {
     /// [`Engine::notes`] and left out.
     pub fn attach(config: &Config) -> Result<Engine> {
         let mut notes = Vec::new();
+        // Errors carry what matters of libbpf's own words; its log would come between the program's.
+        libbpf_rs::set_print(None);
         // One engine a process: its object lives until the process ends.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut skel = load::load(config, storage, &mut notes)?;

@@ -8,7 +8,7 @@ use ncpu_table::Table;
 use super::samples::{Symbols, fold, without_probe};
 use super::tables;
 use crate::engine::{LockRow, Locks, Stack};
-use crate::symbols::{LockNamer, UserWait, user_wait_class};
+use crate::symbols::{LockNamer, UserWait, futex_wait_class};
 
 /// `LCB_F_*` of include/trace/events/lock.h.
 const READ: u32 = 2;
@@ -92,10 +92,14 @@ impl LockTables {
 
     /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes
     /// back to the kernel side.
-    pub fn judge(&mut self, symbols: &mut Symbols, address: u64, word: u32, stack: Stack) -> Option<u32> {
+    pub fn judge(&mut self, symbols: &mut Symbols, address: u64, word: u32, value: u32, stack: Stack) -> Option<u32> {
         let frames = symbols.user(stack.tgid, &stack.user);
         let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
-        let verdict = match user_wait_class(&names) {
+        // The operation and FUTEX_PRIVATE_FLAG, as the call had them.
+        let op = (word & 0x7f) | ((word >> 8) & 1) << 7;
+        // A process-shared semaphore looks like a condition: there the kernel side's guess stands.
+        let value = if word >> 16 == 0 { value } else { u32::MAX };
+        let verdict = match futex_wait_class(op, value, &names) {
             UserWait::Lock => Some(1),
             UserWait::Semaphore => Some(2),
             UserWait::Condition | UserWait::Join | UserWait::Barrier => Some(3),

@@ -171,10 +171,10 @@ impl Observation {
                     self.symbols.note(stack.tgid, &stack.comm);
                     self.locks.off_stack(id, stack);
                 }
-                Event::Futex(address, word, stack) => {
+                Event::Futex { address, word, value, stack } => {
                     self.symbols.note(stack.tgid, &stack.comm);
                     let tgid = stack.tgid;
-                    if let Some(class) = self.locks.judge(&mut self.symbols, address, word, stack) {
+                    if let Some(class) = self.locks.judge(&mut self.symbols, address, word, value, stack) {
                         self.engine.judge_futex(tgid, address, class);
                     }
                 }

@@ -86,8 +86,7 @@ impl Symbols {
 
     /// The static variable at an address, where the program's symbols have it.
     pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
-        let names = self.user.symbolize(&mut self.maps, tgid, &[address]);
-        names.first().filter(|n| !n.starts_with('[')).map(|n| n.to_string())
+        self.user.variable(&self.maps, tgid, address)
     }
 
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {

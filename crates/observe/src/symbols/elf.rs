@@ -17,6 +17,8 @@ struct Segment {
     offset: u64,
     address: u64,
     size: u64,
+    /// In memory, zero-filled data included.
+    memory: u64,
 }
 
 impl Segments {
@@ -38,10 +40,23 @@ impl Segments {
         file.read_exact_at(&mut headers, table).ok()?;
         let loads = headers.chunks_exact(usize::from(size)).filter_map(|h| {
             let load = h[..4] == 1u32.to_ne_bytes();
-            let segment = Segment { offset: u64_at(h, 8)?, address: u64_at(h, 16)?, size: u64_at(h, 32)? };
+            let segment = Segment { offset: u64_at(h, 8)?, address: u64_at(h, 16)?, size: u64_at(h, 32)?, memory: u64_at(h, 40)? };
             load.then_some(segment)
         });
         Some(Segments(loads.collect()))
+    }
+
+    /// How far from its own addresses the file was loaded, if `start` maps it from `offset` on.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        // Mappings begin on a page, segments need not.
+        let page = |n: u64| n & !0xfff;
+        let s = self.0.iter().find(|s| page(s.offset) == offset || (s.offset..s.offset + s.size).contains(&offset))?;
+        Some(start.wrapping_sub(page(s.address.wrapping_add(offset.wrapping_sub(page(s.offset))))))
+    }
+
+    /// Whether any segment holds this address in memory.
+    pub fn holds(&self, address: u64) -> bool {
+        self.0.iter().any(|s| address.checked_sub(s.address).is_some_and(|o| o < s.memory))
     }
 
     /// The address, as the symbols count it, of the byte at `offset` of the file.

@@ -119,6 +119,16 @@ impl ProcMaps {
         })
     }
 
+    /// The files mapped by the process's newest image: each with a mapping's start and file offset.
+    pub(super) fn mapped(&self, tgid: u32) -> Vec<(u32, u64, u64)> {
+        let image = self.processes.get(&tgid).and_then(|images| images.last());
+        let mut files: Vec<_> =
+            image.map_or(Vec::new(), |i| i.0.iter().map(|m| (m.file, m.start, m.offset)).collect());
+        files.sort_unstable();
+        files.dedup_by_key(|f| f.0);
+        files
+    }
+
     pub(super) fn file(&self, id: u32) -> &MappedFile {
         &self.files[id as usize]
     }

@@ -30,8 +30,12 @@ pub struct User {
     files: HashMap<u32, Program>,
     names: HashMap<(u32, u64), Arc<str>>,
     perf_maps: HashMap<u32, PerfMap>,
+    variables: HashMap<u32, (Segments, Variables)>,
     unknown: Arc<str>,
 }
+
+/// Static variables of a file: address, size, name, by address.
+type Variables = Vec<(u64, u64, Box<str>)>;
 
 /// Where the symbols of a program or library come from.
 struct Program {
@@ -54,6 +58,7 @@ impl User {
             files: HashMap::new(),
             names: HashMap::new(),
             perf_maps: HashMap::new(),
+            variables: HashMap::new(),
             unknown: "[unknown]".into(),
         }
     }
@@ -95,6 +100,31 @@ impl User {
         names
     }
 
+    /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
+    pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
+        for (file, start, offset) in maps.mapped(tgid) {
+            let Some(path) = maps.file(file).path.as_deref() else { continue };
+            let (segments, variables) = self.variables.entry(file).or_insert_with(|| {
+                (Segments::read(path).unwrap_or_default(), Variables::new())
+            });
+            let Some(address) = segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias)) else { continue };
+            if !segments.holds(address) {
+                continue;
+            }
+            if variables.is_empty() {
+                *variables = read_variables(path);
+            }
+            let at = variables.partition_point(|v| v.0 <= address).checked_sub(1)?;
+            let (begin, size, name) = &variables[at];
+            return match address - begin {
+                0 => Some(name.to_string()),
+                o if o < *size => Some(format!("{name}+{o:#x}")),
+                _ => None,
+            };
+        }
+        None
+    }
+
     /// Names offsets of one file, all in one batch.
     fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
         let program = self.files.entry(file).or_insert_with(|| {
@@ -118,7 +148,7 @@ impl User {
         let mut found = found.into_iter();
         for &offset in offsets {
             let name = match found.next() {
-                Some(Symbolized::Sym(sym)) => Arc::from(&*sym.name),
+                Some(Symbolized::Sym(sym)) => demangled(&sym.name),
                 _ => unknown.clone(),
             };
             self.names.insert((file, offset), name);
@@ -134,14 +164,52 @@ impl User {
         if self.names.len() > MAX_NAMES {
             self.names.clear();
         }
+        if self.variables.len() > MAX_FILES {
+            self.variables.clear();
+        }
         if self.perf_maps.len() > MAX_PERF_MAPS {
             self.perf_maps.clear();
         }
     }
 }
 
+fn read_variables(path: &Path) -> Variables {
+    use blazesym::inspect::source::{Elf, Source};
+    use blazesym::SymType;
+    use blazesym::inspect::Inspector;
+    let file = debug_file(path).unwrap_or_else(|| path.to_owned());
+    let mut found = Variables::new();
+    // A file without symbols has no variables to tell.
+    let _ = Inspector::new().for_each(&Source::Elf(Elf::new(file)), |sym| {
+        if sym.sym_type == SymType::Variable {
+            found.push((sym.addr, sym.size.unwrap_or(0) as u64, demangled(&sym.name)[..].into()));
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    found.sort_unstable();
+    found
+}
+
 fn symbolizer() -> Symbolizer {
-    Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build()
+    Symbolizer::builder()
+        .enable_code_info(false)
+        .enable_inlined_fns(false)
+        // Done by `demangled`, which leaves a C function called `w` alone.
+        .enable_demangling(false)
+        .build()
+}
+
+/// Only names that begin as mangled ones do are: to a C++ demangler `w` is `wchar_t`.
+fn demangled(name: &str) -> Arc<str> {
+    if name.starts_with("_Z") || name.starts_with("_R") {
+        if let Ok(rust) = rustc_demangle::try_demangle(name) {
+            return format!("{rust:#}").into();
+        }
+        if let Some(cpp) = cpp_demangle::Symbol::new(name).ok().and_then(|s| s.demangle().ok()) {
+            return cpp.into();
+        }
+    }
+    name.into()
 }
 
 /// The functions a run-time compiler says it made: `start size name` a line, numbers in hex.

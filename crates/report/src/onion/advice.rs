@@ -94,6 +94,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
             Some("openat" | "open" | "stat" | "newfstatat" | "access" | "statx" | "readlink") => {
                 "paths are looked up at a high rate: shorter search paths, caches of what does not exist, directory descriptors".into()
             }
+            Some("entry") => "the calls are so short that entering and leaving the kernel is most of them: batch (io_uring, sendmmsg, readv), or cache what they answer".into(),
             Some(call) => format!("most is {call}: call it less often, or in batches"),
             None => "call less often, or in batches".into(),
         },

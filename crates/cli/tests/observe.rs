@@ -1,0 +1,234 @@
+//! The commands as a user meets them, bad conditions first.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ncpu(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ncpu")).args(args).env("COLUMNS", "100").output().unwrap()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned()
+}
+
+fn root() -> bool {
+    let yes = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
+    if !yes {
+        eprintln!("skipped: observing needs root and BTF");
+    }
+    yes
+}
+
+#[test]
+fn the_commands_status_is_passed_on() {
+    if !root() {
+        return;
+    }
+    assert_eq!(ncpu(&["run", "--", "true"]).status.code(), Some(0));
+    assert_eq!(ncpu(&["run", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(ncpu(&["run", "--", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
+    assert_eq!(ncpu(&["locks", "--", "sh", "-c", "exit 3"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_told_as_a_shell_tells_it() {
+    if !root() {
+        return;
+    }
+    for verb in ["run", "locks"] {
+        let o = ncpu(&[verb, "--", "no-such-program"]);
+        assert_eq!(o.status.code(), Some(127), "{verb}");
+        assert!(err(&o).contains("no-such-program: command not found"), "{}", err(&o));
+    }
+    assert_eq!(ncpu(&["run", "--", "/etc/passwd"]).status.code(), Some(126));
+}
+
+#[test]
+fn a_process_or_cgroup_that_is_not_there() {
+    let o = ncpu(&["watch", "-p", "4999999", "1"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("there is no process 4999999"), "{}", err(&o));
+    let o = ncpu(&["watch", "-c", "no/such/group", "1"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("cgroup") && err(&o).contains("no/such/group"), "{}", err(&o));
+}
+
+#[test]
+fn numbers_that_make_no_sense() {
+    for args in [
+        &["watch", "0"][..],
+        &["watch", "--interval", "0", "1"],
+        &["threads", "0"],
+        &["threads", "1", "0"],
+        &["run", "-F", "0", "--", "true"],
+        &["run"],
+    ] {
+        let o = ncpu(args);
+        assert!(!o.status.success(), "{args:?}");
+        assert!(!err(&o).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn without_root_it_says_what_is_missing() {
+    if !root() {
+        return;
+    }
+    // The binary must be readable by nobody.
+    let dir = tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let copy = dir.path().join("ncpu");
+    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    use std::os::unix::process::CommandExt;
+    for args in [&["run", "--", "true"][..], &["watch", "1"], &["threads", "1", "1"], &["locks", "1"]] {
+        let o = Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap();
+        assert_eq!(o.status.code(), Some(1), "{args:?}");
+        assert_eq!(err(&o).lines().count(), 1, "one clear line: {}", err(&o));
+        assert!(err(&o).contains("needs root"), "{}", err(&o));
+    }
+}
+
+#[test]
+fn ctrl_c_still_reports() {
+    if !root() {
+        return;
+    }
+    let child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+        .args(["run", "--", "sleep", "30"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(o.status.code(), Some(130));
+    assert!(err(&o).contains("Capacity:") && err(&o).contains("idle"), "{}", err(&o));
+    // Its `sleep` is not ours to kill: a terminal's Ctrl-C reaches it by itself.
+    let _ = Command::new("pkill").args(["-f", "^sleep 30$"]).status();
+}
+
+#[test]
+fn a_recording_is_reported_again_with_the_same_figures() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("a.ncpu");
+    let recording = recording.to_str().unwrap();
+    let o = ncpu(&["run", "--record", recording, "--interval", "0.2", "--", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let again = ncpu(&["report", recording]);
+    assert!(again.status.success(), "{}", err(&again));
+    assert!(err(&o).contains(&out(&again)), "live:\n{}\nagain:\n{}", err(&o), out(&again));
+    let json = ncpu(&["report", recording, "--table", "cpu_time", "-o", "json"]);
+    assert!(out(&json).lines().count() >= 4, "{}", out(&json));
+    let o = ncpu(&["report", recording, "--table", "nonsense"]);
+    assert!(err(&o).contains("no table `nonsense`") && err(&o).contains("cpu_time"), "{}", err(&o));
+    let o = ncpu(&["run", "--record", recording, "--", "true"]);
+    assert!(!o.status.success() && err(&o).contains(recording), "an old recording is not written over: {}", err(&o));
+
+    // A damaged file is named.
+    let file = Path::new(recording).join("cpu_time.parquet");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&file, bytes).unwrap();
+    let o = ncpu(&["report", recording]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("cpu_time.parquet"), "{}", err(&o));
+}
+
+#[test]
+fn a_killed_recording_loses_its_last_interval_at_most() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("killed.ncpu");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+        .args(["watch", "--interval", "0.2", "--record"])
+        .arg(&recording)
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let o = ncpu(&["report", recording.to_str().unwrap()]);
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(out(&o).contains("Capacity:"), "{}", out(&o));
+    let rows = ncpu(&["report", recording.to_str().unwrap(), "--table", "idle_time", "-o", "json"]);
+    assert!(out(&rows).lines().count() >= 4, "of about 15 intervals: {}", out(&rows));
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_report() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(dir.path()).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    }
+    let recording = dir.path().join("full.ncpu");
+    let o = ncpu(&["run", "--interval", "0.05", "--record", recording.to_str().unwrap(), "--", "sleep", "2"]);
+    let _ = Command::new("umount").arg(dir.path()).status();
+    assert_eq!(o.status.code(), Some(1), "{}", err(&o));
+    assert!(err(&o).contains("recording stopped") && err(&o).contains("Capacity:"), "{}", err(&o));
+}
+
+#[test]
+fn a_machine_without_tracefs_and_without_btf() {
+    if !root() {
+        return;
+    }
+    // In a mount namespace of its own: nothing over tracefs (tp_btf needs none), then over BTF.
+    let script = format!(
+        "mount -t tmpfs none /sys/kernel/tracing 2>/dev/null; {0} run -- true || exit 9; mount -t tmpfs none /sys/kernel/btf || exit 8; {0} run -- true",
+        env!("CARGO_BIN_EXE_ncpu")
+    );
+    let o = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    if o.status.code() == Some(8) {
+        eprintln!("skipped: /sys/kernel/btf cannot be hidden here");
+        return;
+    }
+    assert_eq!(o.status.code(), Some(1), "{}", err(&o));
+    assert!(err(&o).contains("this kernel has no BTF"), "{}", err(&o));
+}
+
+#[test]
+fn lockutils_figures_from_the_document() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/data/lockstat/blog-kWP.txt");
+    let o = ncpu(&["locks", "--import", file.to_str().unwrap(), "-n", "512"]);
+    assert!(o.status.success(), "{}", err(&o));
+    for figure in ["0.866", "0.004", "0.050", "0.920"] {
+        assert!(out(&o).contains(figure), "{figure} in\n{}", out(&o));
+    }
+    let o = ncpu(&["locks", "--import", "/etc/passwd", "-n", "4"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("/etc/passwd:1:"), "{}", err(&o));
+    let o = ncpu(&["locks", "--import", file.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(2), "-n is needed");
+}
+
+#[test]
+fn every_layer_is_in_the_json() {
+    if !root() {
+        return;
+    }
+    let o = ncpu(&["run", "-o", "json", "--", "sleep", "0.3"]);
+    assert!(o.status.success());
+    let shares: f64 = out(&o)
+        .lines()
+        .map(|l| {
+            let at = l.find("\"share\":").unwrap() + 8;
+            l[at..].split(',').next().unwrap().parse::<f64>().unwrap()
+        })
+        .sum();
+    assert!((shares - 100.0).abs() < 1.0, "layers sum to {shares} %:\n{}", out(&o));
+}

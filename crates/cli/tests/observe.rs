@@ -106,7 +106,7 @@ fn ctrl_c_still_reports() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let o = child.wait_with_output().unwrap();
     assert_eq!(o.status.code(), Some(130));
-    assert!(err(&o).contains("Capacity:") && err(&o).contains("idle"), "{}", err(&o));
+    assert!(err(&o).contains("sleep 30:") && err(&o).contains("Capacity:"), "{}", err(&o));
     // Its `sleep` is not ours to kill: a terminal's Ctrl-C reaches it by itself.
     let _ = Command::new("pkill").args(["-f", "^sleep 30$"]).status();
 }
@@ -154,14 +154,24 @@ fn a_killed_recording_loses_its_last_interval_at_most() {
         .arg(&recording)
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    // Several intervals, however slow the machine is.
+    let stream = recording.join("idle_time.arrows");
+    let started = std::time::Instant::now();
+    let (mut length, mut grown) = (0, 0);
+    while grown < 4 {
+        let now = std::fs::metadata(&stream).map_or(0, |m| m.len());
+        grown += u32::from(now > length);
+        length = now;
+        assert!(started.elapsed().as_secs() < 60, "no intervals are written to {}", stream.display());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     let o = ncpu(&["report", recording.to_str().unwrap()]);
     assert!(o.status.success(), "{}", err(&o));
     assert!(out(&o).contains("Capacity:"), "{}", out(&o));
     let rows = ncpu(&["report", recording.to_str().unwrap(), "--table", "idle_time", "-o", "json"]);
-    assert!(out(&rows).lines().count() >= 4, "of about 15 intervals: {}", out(&rows));
+    assert!(out(&rows).lines().count() >= 3, "{}", out(&rows));
 }
 
 #[test]

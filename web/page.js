@@ -64,7 +64,9 @@
     const when = i => from(i).toFixed(2) + "–" + ends[i].toFixed(2) + " s";
 
     const box = $("#area .box"), cursor = $(".cursor", box), areaRead = $("#area-read");
-    box.addEventListener("pointermove", e => {
+    // A finger moves nothing: it only comes down.
+    const hover = (e, f) => ["pointermove", "pointerdown"].forEach(type => e.addEventListener(type, f));
+    hover(box, e => {
       const r = box.getBoundingClientRect(), t = (e.clientX - r.left) / r.width * end, i = column(t);
       cursor.hidden = false;
       cursor.style.left = (from(i) + ends[i]) / 2 / end * 100 + "%";
@@ -132,7 +134,7 @@
       heatRead.textContent = name(rows[r]) + ", " + when(i) + ": " +
         (v === undefined ? "not seen" : data.heat[kind.value][0] + " " + (v * 100).toFixed(0) + " %");
     }
-    canvas.addEventListener("pointermove", e => {
+    hover(canvas, e => {
       const b = canvas.getBoundingClientRect();
       const r = Math.floor((e.clientY - b.top) / b.height * rows.length);
       tell(Math.max(0, Math.min(rows.length - 1, r)), column((e.clientX - b.left) / b.width * end));
@@ -164,7 +166,8 @@
     if (!frames.length) return;
     const by = new Map(frames.map(f => [f.g, f]));
     const base = frames.reduce((a, f) => f.w > a.w || (f.w === a.w && f.y > a.y) ? f : a);
-    let zoomed = base, at = null;
+    const step = +svg.dataset.frame;
+    let zoomed = base, at = null, settled = false;
     const seconds = f => (parseFloat(f.us.replace(/,/g, "")) / 1e6).toFixed(3) + " s";
     const share = (f, of) => (100 * f.w / of.w).toFixed(2) + " %";
 
@@ -179,6 +182,7 @@
     function layout() {
       const width = svg.clientWidth || 1000, z = zoomed, letter = 7.25;
       const writes = [];
+      let top = base.y;
       for (const f of frames) {
         const above = f.y > z.y;
         const parent = above && f.x <= z.x && f.x + f.w >= z.x + z.w;
@@ -188,6 +192,7 @@
         f.shown = parent || inside;
         if (!f.shown) continue;
         const x = parent ? 0 : (f.x - z.x) / z.w, w = parent ? 1 : f.w / z.w;
+        if (w * width >= 4) top = Math.min(top, f.y);
         f.rect.setAttribute("x", 100 * x + "%");
         f.rect.setAttribute("width", 100 * w + "%");
         const letters = Math.floor((w * width - 6) / letter);
@@ -203,11 +208,18 @@
         text.setAttribute("x", x);
         text.textContent = word;
       }
+      // What is too narrow to read gets room once it is zoomed to; the base stays where it was.
+      const height = base.y + step - top + 2, grown = height - svg.clientHeight;
+      svg.setAttribute("height", height);
+      $("svg", svg).setAttribute("y", 2 - top);
+      if (settled && svg.getBoundingClientRect().top < innerHeight) scrollBy({ top: grown, behavior: "instant" });
     }
     function zoom(f) {
       zoomed = f;
+      settled = true;
       out.hidden = f === base;
       layout();
+      settled = false;
       search();
       show(f);
     }
@@ -227,7 +239,6 @@
       for (const f of hits) if (f.x >= until) { sum += f.w; until = f.x + f.w; }
       found.textContent = term ? (100 * sum / zoomed.w).toFixed(2) + " % matched" : "";
     }
-    const step = svg.dataset.frame * 1;
     const near = (f, dx, dy) => frames.filter(o => o.shown && Math.abs(o.y - (f.y - dy * step)) < 1 &&
       (dy > 0 ? o.x >= f.x && o.x + o.w <= f.x + f.w : dy < 0 ? o.x <= f.x && o.x + o.w >= f.x + f.w :
         dx > 0 ? o.x >= f.x + f.w : o.x + o.w <= f.x))
@@ -245,6 +256,15 @@
       e.preventDefault();
     });
     out.addEventListener("click", () => zoom(base));
+    // The widest frames on the base as buttons: the narrow ones are hard to hit with a finger.
+    const first = frames.filter(f => Math.abs(base.y - f.y - step) < 1).sort((a, b) => b.w - a.w).slice(0, 8);
+    for (const f of first.length > 1 ? first : []) {
+      const b = document.createElement("button");
+      b.type = "button";
+      b.textContent = f.name + " " + share(f, base);
+      b.addEventListener("click", () => zoom(f));
+      $(".goto", part).append(b);
+    }
     input.addEventListener("input", search);
     layout();
     redraw.push(layout);

@@ -20,11 +20,7 @@ const FRAME: usize = 18;
 
 const KINDS: [(&str, &str, &str); 3] = [
     ("on-cpu", "On CPU", "Where the program's threads executed, from timer samples."),
-    (
-        "spin",
-        "Spin",
-        "Who waited on CPU for kernel locks, scaled from the contentions whose stacks were walked.",
-    ),
+    ("spin", "Spin", "Who waited on CPU for kernel locks, from the timer samples that fell into a wait."),
     (
         "off-cpu",
         "Off CPU",
@@ -58,7 +54,7 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
                     " <small>{} s</small></h3><p class=lead>{meaning} Frames below {narrow} % are not drawn.</p>\
                      <div class=tools><input type=search placeholder=\"Search functions\" aria-label=\"Search \
                      functions, {title}\"><button type=button class=out hidden>Zoom out</button><output \
-                     aria-live=polite></output></div>{svg}<output class=read></output></div>",
+                     aria-live=polite></output></div><div class=\"tools goto\"></div>{svg}<output class=read></output></div>",
                     seconds(total)
                 );
             }
@@ -72,7 +68,7 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
 
 fn absent(kind: &str) -> &'static str {
     match kind {
-        "spin" => "No kernel lock was waited for on CPU by a thread whose stack was walked.",
+        "spin" => "No timer sample fell into a wait for a kernel lock.",
         "off-cpu" => "No thread of the program slept while its stack was watched.",
         _ => "No timer sample hit the program.",
     }
@@ -147,7 +143,7 @@ fn inner(svg: &str) -> Option<String> {
     let _ = write!(
         out,
         "<svg class=frames tabindex=0 role=application aria-label=\"flame graph\" height={:.0} \
-         data-top={top:.0} data-frame={FRAME}><svg y=\"-{top:.0}\" overflow=visible>",
+         data-frame={FRAME}><svg y=\"-{top:.0}\" overflow=visible>",
         bottom - top
     );
     // Frames too narrow for a word have an empty text: the script makes it when it is zoomed to.

@@ -10,6 +10,7 @@ const SHOWN: usize = 10;
 const MOST: usize = 300;
 
 /// A column: its head and what it means.
+#[derive(Clone, Copy)]
 pub(super) struct Head {
     pub name: &'static str,
     pub meaning: &'static str,
@@ -27,6 +28,8 @@ pub(super) const fn number(name: &'static str, meaning: &'static str) -> Head {
 pub(super) enum Cell {
     /// Untrusted text.
     Text(String),
+    /// Untrusted text of several words, which may be broken into lines.
+    Words(String),
     /// A number, and how it is shown.
     Number(f64, String),
     /// Markup made here, and the number it sorts by.
@@ -59,6 +62,7 @@ pub(super) fn table(out: &mut String, name: &str, heads: &[Head], by: usize, row
         for cell in row {
             let _ = match cell {
                 Cell::Text(text) => write!(out, "<td>{}</td>", esc(&text)),
+                Cell::Words(text) => write!(out, "<td class=w>{}</td>", esc(&text)),
                 Cell::Number(v, shown) => {
                     write!(out, "<td class=n data-v=\"{}\">{}</td>", round(v), esc(&shown))
                 }

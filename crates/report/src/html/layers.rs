@@ -29,7 +29,7 @@ pub(super) fn class(layer: Layer) -> &'static str {
     }
 }
 
-/// Layers with a smaller share than this begin closed.
+/// Recoverable layers of this share begin open, and the largest always.
 const OPEN: f64 = 0.05;
 
 pub(super) fn section(out: &mut String, onion: &Onion) {
@@ -60,8 +60,8 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
             percent(share),
             seconds(cpu)
         );
-        for row in rows {
-            layer(out, row, from, onion.capacity);
+        for (i, row) in rows.into_iter().enumerate() {
+            layer(out, row, from, onion.capacity, recoverable && (i == 0 || row.share >= OPEN));
             from += row.share;
         }
         out.push_str("</div>");
@@ -69,10 +69,10 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
     out.push_str("</section>");
 }
 
-fn layer(out: &mut String, row: &Row, from: f64, capacity: f64) {
+fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {
     let error = if row.error > 0.0005 { format!("± {}", seconds(row.error)) } else { String::new() };
     let told = !row.evidence.is_empty() || !row.advice.is_empty();
-    let open = if told && row.share >= OPEN && row.layer.recoverable() { " open" } else { "" };
+    let open = if told && open { " open" } else { "" };
     let place = |s: f64| (s * 100.0).clamp(0.0, 100.0);
     let _ = write!(
         out,

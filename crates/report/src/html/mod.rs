@@ -10,6 +10,7 @@ mod markup;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod time;
 
 use std::fmt::Write;
@@ -60,13 +61,13 @@ pub fn page(recording: &Recording) -> Result<String, Missing> {
     let data = time::section(&mut out, recording);
     tables::locks(&mut out, recording, &onion);
     tables::user_locks(&mut out, recording);
-    tables::threads(&mut out, recording);
+    threads::section(&mut out, recording);
     tables::calls(&mut out, recording, &onion);
     flame::section(&mut out, recording);
     let _ = write!(
         out,
         "</main><footer>ncpu {}; recorded by ncpu {}</footer>\
-         <script type=application/json id=data>{}</script><script>{SCRIPT}</script></body></html>\n",
+         <script type=application/json id=data>{}</script><script>{SCRIPT}</script></body></html>",
         env!("CARGO_PKG_VERSION"),
         esc(&recording.manifest.ncpu_version),
         json(&data)
@@ -106,7 +107,7 @@ fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str)
             let cpu = 100.0 * (user + system) / onion.elapsed.max(f64::MIN_POSITIVE);
             figures.push(("user", seconds(user), "s".into()));
             figures.push(("system", seconds(system), "s".into()));
-            figures.push(("CPU", format!("{cpu:.0} %"), format!("of {}00 %", onion.cpus).replace(' ', "")));
+            figures.push(("CPU", format!("{cpu:.0} %"), format!("of {}00 %", onion.cpus)));
         }
         None => figures.push(("user and system", "–".into(), "known of commands run".into())),
     }

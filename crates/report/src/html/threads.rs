@@ -1,0 +1,163 @@
+//! Threads and how they spent their lives.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use ncpu_record::Recording;
+use ncpu_table::Table;
+
+use super::grid::{Cell, Head, number, table, word};
+use super::tables::{grouped, many, none, ranked, secs, text, value};
+
+/// `prstat -m`: name, class of its colour, meaning.
+const MICRO: [(&str, &str, &str); 8] = [
+    ("USR", "m-usr", "user code"),
+    ("SYS", "m-sys", "system calls"),
+    ("TRP", "m-trp", "traps (page faults)"),
+    ("TFL", "m-tfl", "asleep in a fault on code"),
+    ("DFL", "m-dfl", "asleep in a fault on data"),
+    ("LCK", "m-lck", "asleep for a lock"),
+    ("SLP", "m-slp", "asleep for anything else"),
+    ("LAT", "m-lat", "runnable, waiting for a CPU"),
+];
+const SYS: usize = 1;
+
+/// Columns of time in the tables; shown where any thread has some.
+const TIMES: [(&str, Head); 6] = [
+    ("USR", number("USR s", "user code")),
+    ("SYS", number("SYS s", "system calls")),
+    ("TRP", number("TRP s", "page faults")),
+    ("LCK", number("LCK s", "asleep for locks")),
+    ("LAT", number("LAT s", "runnable, waiting for a CPU")),
+    ("spin", number("spin s", "spinning in kernel locks, a part of the time on CPU")),
+];
+
+/// Columns of events, likewise.
+const EVENTS: [(&str, Head); 5] = [
+    ("VCX", number("VCX", "voluntary context switches")),
+    ("ICX", number("ICX", "involuntary context switches")),
+    ("SCL", number("SCL", "system calls")),
+    ("minf", number("minor faults", "faults that needed no I/O")),
+    ("majf", number("major faults", "faults that waited for I/O")),
+];
+
+/// What the recording tells apart.
+struct Told {
+    /// Whether time in user code is told from time in the kernel: `run` and `watch` leave system
+    /// calls untraced, and give all time on CPU as SYS.
+    split: bool,
+    columns: Vec<&'static str>,
+}
+
+impl Told {
+    fn of(t: &Table) -> Told {
+        let any = |c: &str| (0..t.num_rows()).any(|r| value(t, r, c) > 0.0);
+        let split = any("USR") || any("SCL");
+        let columns = TIMES.iter().chain(&EVENTS).map(|(c, _)| *c);
+        let shown = |c: &&str| any(c) && (split || !matches!(*c, "USR" | "SYS" | "TRP"));
+        Told { split, columns: columns.filter(shown).collect() }
+    }
+
+    fn heads(&self, of: &'static [(&'static str, Head)]) -> impl Iterator<Item = Head> {
+        of.iter().filter(|(c, _)| self.columns.contains(c)).map(|(_, head)| *head)
+    }
+
+    fn state(&self, i: usize) -> (&'static str, &'static str, &'static str) {
+        if i == SYS && !self.split { ("CPU", "m-usr", "on CPU, user code and kernel") } else { MICRO[i] }
+    }
+
+    /// Eight microstates as one stacked bar.
+    fn bar(&self, t: &Table, r: usize) -> String {
+        let parts = MICRO.map(|(name, ..)| value(t, r, name));
+        let life: f64 = parts.iter().sum();
+        let mut words = Vec::new();
+        let mut bar = String::new();
+        for (i, s) in parts.iter().enumerate() {
+            let (name, class, _) = self.state(i);
+            let p = 100.0 * s / life.max(f64::MIN_POSITIVE);
+            if p >= 0.5 {
+                words.push(format!("{name} {p:.0} %"));
+                let _ = write!(bar, "<i class={class} style=\"width:{p:.1}%\"></i>");
+            }
+        }
+        let words = words.join(", ");
+        format!("<span class=micro role=img aria-label=\"{words}\" title=\"{words}\">{bar}</span>")
+    }
+
+    fn cells(&self, t: &Table, r: usize) -> (f64, Vec<Cell>) {
+        let on_cpu = ["USR", "SYS", "TRP"].map(|c| value(t, r, c)).iter().sum();
+        (on_cpu, vec![Cell::Markup(on_cpu, self.bar(t, r)), secs(on_cpu)])
+    }
+
+    fn rest(&self, t: &Table, r: usize, of: &[(&'static str, Head)]) -> Vec<Cell> {
+        let cell = |c: &str| {
+            let v = value(t, r, c);
+            if EVENTS.iter().any(|(e, _)| *e == c) { many(v) } else { secs(v) }
+        };
+        of.iter().filter(|(c, _)| self.columns.contains(c)).map(|(c, _)| cell(c)).collect()
+    }
+}
+
+const BAR: Head = word("microstates", "shares of its life; sorts by time on CPU");
+const ON_CPU: Head = number("on CPU s", "USR + SYS + TRP");
+
+pub(super) fn section(out: &mut String, recording: &Recording) {
+    out.push_str("<section id=threads><h2>Threads</h2>");
+    match grouped(recording, "threads", &["pid", "tid", "process", "thread"]) {
+        Some(t) => tables(out, &t),
+        None => none(out, "No thread was seen."),
+    }
+    out.push_str("</section>");
+}
+
+fn tables(out: &mut String, t: &Table) {
+    let told = Told::of(t);
+    out.push_str("<p class=lead>How each thread spent its life, exact. <span class=key>");
+    let seen = |i: &usize| (0..t.num_rows()).any(|r| value(t, r, MICRO[*i].0) > 0.0);
+    for i in (0..MICRO.len()).filter(seen) {
+        let (name, class, meaning) = told.state(i);
+        let _ = write!(out, "<span><i class={class}></i>{name} {meaning}</span>");
+    }
+    out.push_str("</span></p>");
+    // A build's thousands of processes are told by name first.
+    if t.num_rows() > 12
+        && let Ok(by_name) = t.group_by(&["process"])
+    {
+        let mut n: HashMap<&str, f64> = HashMap::new();
+        for r in 0..t.num_rows() {
+            *n.entry(t.text(r, "process").unwrap_or_default()).or_default() += 1.0;
+        }
+        let rows = (0..by_name.num_rows()).map(|r| {
+            let (on_cpu, cells) = told.cells(&by_name, r);
+            let threads = n.get(by_name.text(r, "process").unwrap_or_default()).copied().unwrap_or(0.0);
+            let mut row = vec![Cell::Text(text(&by_name, r, "process")), many(threads)];
+            row.extend(cells);
+            row.extend(told.rest(&by_name, r, &TIMES));
+            (on_cpu, row)
+        });
+        let mut heads = vec![
+            word("process", "name of the process"),
+            number("threads", "threads of that name"),
+            BAR,
+            ON_CPU,
+        ];
+        heads.extend(told.heads(&TIMES));
+        out.push_str("<h3>By process name</h3>");
+        table(out, "Threads by process name", &heads, 3, ranked(rows.collect()));
+        out.push_str("<h3>Each</h3>");
+    }
+    let rows = (0..t.num_rows()).map(|r| {
+        let (process, thread) = (text(t, r, "process"), text(t, r, "thread"));
+        let name = if process == thread { thread } else { format!("{process}: {thread}") };
+        let (on_cpu, cells) = told.cells(t, r);
+        let tid = value(t, r, "tid");
+        let mut row = vec![Cell::Text(name), Cell::Number(tid, tid.to_string())];
+        row.extend(cells);
+        row.extend(told.rest(t, r, &TIMES));
+        row.extend(told.rest(t, r, &EVENTS));
+        (on_cpu, row)
+    });
+    let mut heads = vec![word("thread", "names of process and thread"), number("tid", "thread"), BAR, ON_CPU];
+    heads.extend(told.heads(&TIMES).chain(told.heads(&EVENTS)));
+    table(out, "Threads", &heads, 3, ranked(rows.collect()));
+}

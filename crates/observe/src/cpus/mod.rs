@@ -291,8 +291,8 @@ impl Sampler {
         }
         if here && (self.lacks(Metric::Minf) || self.lacks(Metric::Mjf)) {
             let mut faults = Faults::new();
-            let online = (0..self.last.len()).filter(|&cpu| self.last[cpu].online);
-            match online.map(|cpu| faults.open(cpu as u32)).collect::<std::io::Result<()>>() {
+            let mut online = (0..self.last.len()).filter(|&cpu| self.last[cpu].online);
+            match online.try_for_each(|cpu| faults.open(cpu as u32)) {
                 Ok(()) => {
                     self.faults = Some(faults);
                     self.take_from(Metric::Minf, Origin::Faults);

@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]
-#[command(name = "ncpu", version, about, max_term_width = 100)]
+#[command(name = "ncpu", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -59,6 +59,17 @@ mod tests {
     }
 
     #[test]
+    fn solaris_names_are_commands() {
+        for (solaris, ours) in
+            [("mpstat", "cpus"), ("lockstat", "locks"), ("prstat", "threads"), ("psrinfo", "topology")]
+        {
+            let cli = Cli::command();
+            let command = cli.get_subcommands().find(|c| c.get_all_aliases().any(|a| a == solaris));
+            assert_eq!(command.map(clap::Command::get_name), Some(ours), "{solaris}");
+        }
+    }
+
+    #[test]
     fn every_shell_completes_every_command() {
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).unwrap();

@@ -33,6 +33,7 @@ enum Command {
     Locks(locks::LocksArgs),
     #[command(visible_alias = "prstat")]
     Threads(threads::ThreadsArgs),
+    #[command(visible_alias = "mpstat")]
     Cpus(cpus::CpusArgs),
     Topology(topology::Args),
     Completions(generate::CompletionsArgs),

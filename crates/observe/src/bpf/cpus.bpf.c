@@ -129,16 +129,19 @@ extern const struct vm_event_state vm_event_states __ksym __weak;
 #ifdef __TARGET_ARCH_x86
 extern const irq_cpustat_t irq_stat __ksym __weak;
 
-#define ADD(field)                                  \
-	if (bpf_core_field_exists(stat->field))     \
-	sum += stat->field
+#define ADD(field)                                               \
+	if (bpf_core_field_exists(irq_cpustat_t, field))         \
+	sum += *(__u32 *)(counts + bpf_core_field_offset(irq_cpustat_t, field))
 
+/* Copied out first: the verifier of 6.1 lets no typedef of an unnamed struct be read directly. */
 static __always_inline __u32 arch_irqs(__u32 cpu)
 {
-	const irq_cpustat_t *stat = bpf_per_cpu_ptr(&irq_stat, cpu);
+	const void *stat = bpf_per_cpu_ptr(&irq_stat, cpu);
+	__u32 size = bpf_core_type_size(irq_cpustat_t);
+	char counts[128] __attribute__((aligned(8))) = {};
 	__u32 sum = 0;
 
-	if (!stat)
+	if (!stat || size > sizeof(counts) || bpf_probe_read_kernel(counts, size, stat))
 		return 0;
 	ADD(__nmi_count);
 	ADD(apic_timer_irqs);

@@ -108,15 +108,18 @@ impl Counters {
         // The kernel's own counters cannot be reached where its symbol table lacks data
         // (CONFIG_KALLSYMS_ALL=n); there are other ways to those columns, so nothing is said here.
         if matches!(&loaded, Err(e) if !forbidden(e)) && names.contains(&PEEK) {
-            names.retain(|n| *n != PEEK);
-            loaded = load(&names);
+            let rest: Vec<_> = names.iter().copied().filter(|n| *n != PEEK).collect();
+            if let Ok(skel) = load(&rest) {
+                (loaded, names) = (Ok(skel), rest);
+            }
         }
+        // Something else is missing: try one by one.
         if matches!(&loaded, Err(e) if !forbidden(e)) {
             names.retain(|name| match load(&[name]) {
                 Ok(_) => true,
                 Err(e) => {
                     let Some(p) = PROGRAMS.iter().find(|p| p.name == *name) else { return false };
-                    if !p.feeds.contains(&Metric::Xcal) {
+                    if p.name != PEEK && !p.feeds.contains(&Metric::Xcal) {
                         let why = format!("the kernel refuses a program on tracepoint {}: {e}", p.tracepoint);
                         missing.push(Missing { metrics: fed(&[name], metrics), why });
                     }

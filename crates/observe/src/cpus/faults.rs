@@ -49,14 +49,17 @@ impl Faults {
     }
 
     /// Opens the events of a CPU, afresh if they were open: events do not outlive their CPU's
-    /// going offline.
+    /// going offline. One that has gone by now has none.
     pub fn open(&mut self, cpu: u32) -> std::io::Result<()> {
         let at = cpu as usize;
         if self.cpus.len() <= at {
             self.cpus.resize_with(at + 1, || None);
         }
         self.cpus[at] = None;
-        let minor = event(cpu, PAGE_FAULTS_MIN, -1)?;
+        let minor = match event(cpu, PAGE_FAULTS_MIN, -1) {
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+            minor => minor?,
+        };
         let major = event(cpu, PAGE_FAULTS_MAJ, minor.as_raw_fd())?;
         self.cpus[at] = Some((minor, major));
         Ok(())

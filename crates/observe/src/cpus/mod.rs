@@ -424,7 +424,7 @@ impl Sampler {
         }
         if let Some(faults) = &mut self.faults {
             for &cpu in &came {
-                // A CPU that is gone again has no events; its faults stay unknown.
+                // Without events its faults stay unknown.
                 let _ = faults.open(cpu as u32);
                 self.last[cpu].counts[Metric::Minf as usize] = UNKNOWN;
                 self.last[cpu].counts[Metric::Mjf as usize] = UNKNOWN;

@@ -248,12 +248,12 @@ impl View {
         };
         let select = Select { sort: Some(sort), bands: Some(BANDS), mean: true, top: None };
         let Ok(bands) = select.apply(table.clone()) else { return };
-        // Which CPUs they are would take more room than there is.
+        // Highest first; which CPUs they are would take more room than there is.
         let names: Vec<&str> = bands
             .columns()
             .iter()
             .map(|c| c.name.as_str())
-            .filter(|n| !matches!(*n, "CPU" | "rows" | "time"))
+            .filter(|n| !matches!(*n, "band" | "CPU" | "rows" | "time"))
             .collect();
         if let Ok(bands) = bands.project(&names) {
             self.draw_table(buffer, area, &bands);

@@ -8,6 +8,8 @@
 
 mod advice;
 mod evidence;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use ncpu_record::Recording;
@@ -126,6 +128,15 @@ pub struct Row {
     pub evidence: Vec<String>,
     /// The remedy, in a line.
     pub advice: String,
+}
+
+impl Row {
+    /// How many times as much the program could do in the same time if this layer were gone and its
+    /// capacity did what the rest of the capacity does: 1 / (1 − share). What Amdahl would say, so
+    /// an upper bound: removing one layer often uncovers the next.
+    pub fn gain(&self) -> f64 {
+        1.0 / (1.0 - self.share).max(1e-3)
+    }
 }
 
 /// The whole onion.
@@ -281,6 +292,7 @@ impl Onion {
                     "half-width of the 95 % interval; 0 is exact",
                 ),
                 Column::text("recoverable", "whether it could come back"),
+                Column::float("gain", Unit::None, Kind::Gauge, "throughput without it over throughput with it, at most"),
                 Column::text("evidence", "what it consists of"),
                 Column::text("advice", "the remedy"),
             ],
@@ -292,6 +304,7 @@ impl Onion {
                 .float(row.seconds)
                 .float(row.error)
                 .text(if row.layer.recoverable() { "yes" } else { "no" })
+                .float_opt(row.layer.recoverable().then(|| row.gain()))
                 .text(row.evidence.join("; "))
                 .text(&row.advice);
         }

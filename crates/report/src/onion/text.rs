@@ -18,7 +18,7 @@ pub fn render(onion: &Onion, width: usize) -> String {
         "Capacity: {} CPUs x {:.2} s = {:.2} CPU-seconds\n",
         onion.cpus, onion.elapsed, onion.capacity
     );
-    let _ = writeln!(out, "{:>7}  {:>9} {:>7}  layer", "share", "CPU-s", "+-");
+    let _ = writeln!(out, "{:>7}  {:>9} {:>7}  {:<24} {:<BAR$}  {}", "share", "CPU-s", "+-", "layer", "", "gain");
     let (could, rest): (Vec<&Row>, Vec<&Row>) = onion.rows.iter().partition(|r| r.layer.recoverable());
     let (large, small): (Vec<&Row>, Vec<&Row>) = could.into_iter().partition(|r| r.share >= SMALL);
     for (title, rows) in [("could come back:", large), ("the rest:", rest)] {
@@ -73,7 +73,7 @@ fn layer(out: &mut String, row: &Row, width: usize) {
         row.share * 100.0,
         row.seconds,
         row.layer.name(),
-        if width >= 110 { row.layer.meaning() } else { "" },
+        gain(row),
     );
     trim_end(out);
     if row.share < SMALL {
@@ -85,6 +85,11 @@ fn layer(out: &mut String, row: &Row, width: usize) {
     if !row.advice.is_empty() {
         out.push_str(&wrap(&row.advice, width, "                        -> ", "                           "));
     }
+}
+
+/// What the program would do more in the same time if the layer's capacity went to its work.
+fn gain(row: &Row) -> String {
+    if row.layer.recoverable() && row.share >= SMALL { format!("x{:.2}", row.gain()) } else { String::new() }
 }
 
 fn trim_end(out: &mut String) {

@@ -1,0 +1,104 @@
+use ncpu_record::{Gather, Manifest, Recording};
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::{Layer, Onion, render};
+
+/// Two CPUs for ten seconds: 4 CPU-s spinning, 6 on CPU, 8 idle, 2 of other programs.
+fn recording() -> Recording {
+    let places = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
+    let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, ""), Column::id("CPU", "")];
+    columns.extend(places.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")));
+    let mut cpu_time = Table::builder("cpu_time", &columns);
+    for cpu in 0..2 {
+        let mut row = cpu_time.row().float(10.0).int(cpu);
+        for s in [4.0, 3.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0] {
+            row = row.float(s);
+        }
+    }
+    let why = ["runq", "klock", "ulock", "io", "serial", "asleep"];
+    let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, "")];
+    columns.extend(why.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")));
+    let mut idle_time = Table::builder("idle_time", &columns);
+    // The leader's timer saw half of the idle time; its proportions count.
+    let mut row = idle_time.row().float(10.0);
+    for s in [0.0, 0.0, 1.0, 0.0, 3.0, 0.0] {
+        row = row.float(s);
+    }
+    let _ = row;
+    let mut samples = Table::builder(
+        "samples",
+        &[
+            Column::text("at", ""),
+            Column::text("class", ""),
+            Column::text("detail", ""),
+            Column::text("process", ""),
+            Column::int("samples", Unit::None, Kind::Count, ""),
+        ],
+    );
+    samples.row().text("target").text("user").text("work").text("db").int(300);
+    samples.row().text("target").text("syscall").text("dup2").text("db").int(200);
+    samples.row().text("target").text("zeroing").text("clear_page_erms").text("db").int(100);
+    samples.row().text("spin").text("lock spin").text("native_queued_spin_lock_slowpath").text("db").int(400);
+    let mut locks = Table::builder(
+        "locks",
+        &[
+            Column::text("lock", ""),
+            Column::text("type", ""),
+            Column::text("process", ""),
+            Column::int("count", Unit::None, Kind::Count, ""),
+            Column::float("spin", Unit::Seconds, Kind::Time, ""),
+            Column::float("block", Unit::Seconds, Kind::Time, ""),
+            Column::float("max", Unit::Microseconds, Kind::Peak, ""),
+        ],
+    );
+    locks.row().text("files_struct.file_lock").text("spinlock").text("db").int(4_000_000).float(4.0).float(0.0).float(90.0);
+    let mut gather = Gather::new(Manifest::new(2, vec!["db".into(), "-x".into()], 1.0));
+    for table in [cpu_time.finish(), idle_time.finish(), samples.finish(), locks.finish()] {
+        gather.append(&table).unwrap();
+    }
+    gather.finish().unwrap()
+}
+
+#[test]
+fn every_second_is_in_one_layer_and_the_largest_that_could_come_back_is_first() {
+    let onion = Onion::peel(&recording()).unwrap();
+    assert_eq!(onion.capacity, 20.0);
+    let sum: f64 = onion.rows.iter().map(|r| r.seconds).sum();
+    assert!((sum - 20.0).abs() < 1e-9, "{sum}");
+    assert_eq!(onion.rows[0].layer, Layer::Serial);
+    let close = |layer, seconds: f64| {
+        assert!((onion.seconds(layer) - seconds).abs() < 1e-9, "{layer:?}: {}", onion.seconds(layer));
+    };
+    close(Layer::Serial, 6.0);
+    close(Layer::UserLock, 2.0);
+    close(Layer::KernelSpin, 4.0);
+    close(Layer::User, 3.0);
+    close(Layer::Calls, 2.0);
+    close(Layer::Faults, 1.0);
+    close(Layer::Others, 2.0);
+    assert!((onion.rows[0].gain() - 1.0 / 0.7).abs() < 1e-9);
+    let last = onion.rows.iter().rposition(|r| r.layer.recoverable()).unwrap();
+    assert!(onion.rows[..=last].iter().all(|r| r.layer.recoverable()));
+}
+
+#[test]
+fn a_known_lock_has_its_remedy() {
+    let onion = Onion::peel(&recording()).unwrap();
+    let spin = onion.rows.iter().find(|r| r.layer == Layer::KernelSpin).unwrap();
+    assert!(spin.evidence[0].starts_with("files_struct.file_lock (spinlock) 100 %: 4000000 waits, 1.0 us spin each"), "{:?}", spin.evidence);
+    assert!(spin.advice.contains("descriptor table"), "{}", spin.advice);
+}
+
+#[test]
+fn a_recording_of_something_else_is_told() {
+    let empty = Gather::new(Manifest::new(2, Vec::new(), 1.0)).finish().unwrap();
+    assert!(Onion::peel(&empty).unwrap_err().to_string().contains("cpu_time"));
+}
+
+#[test]
+fn text_fits_the_width() {
+    let onion = Onion::peel(&recording()).unwrap();
+    let narrow = render(&onion, 80);
+    assert!(narrow.lines().all(|l| l.chars().count() <= 80), "{narrow}");
+    insta::assert_snapshot!(render(&onion, 120));
+}

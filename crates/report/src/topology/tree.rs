@@ -119,19 +119,23 @@ fn grow(t: &Topology) -> Vec<Part> {
         }
         if n.cpus.is_empty() {
             note.push_str(", memory only");
+            if !n.local_cpus.is_empty() {
+                let _ = write!(note, ", nearest to CPUs {}", n.local_cpus);
+            }
         }
         if !t.allowed_nodes.contains(n.id) {
             note.push_str(", memory not allowed");
         }
         put("Node", Some(n.id), false, 4, &n.cpus, &note);
     }
-    t.clusters.iter().for_each(|g| put("Cluster", None, true, 5, &g.cpus, ""));
-    for c in &t.caches {
+    // What has no CPU left that may be used is told of only where it has a number.
+    t.clusters.iter().filter(|g| !g.cpus.is_empty()).for_each(|g| put("Cluster", None, true, 5, &g.cpus, ""));
+    for c in t.caches.iter().filter(|c| !c.cpus.is_empty()) {
         let rank = 10 + (5 - c.level.min(5)) * 3 + u32::from(c.name().ends_with('i'));
         let what = if c.memory_side { " memory-side cache" } else { "" };
         put(&c.name(), None, true, rank, &c.cpus, &format!(" {}{what}", bytes(c.size)));
     }
-    for c in &t.cores {
+    for c in t.cores.iter().filter(|c| !c.cpus.is_empty()) {
         let kind = c.cpus.first().and_then(|cpu| t.cpu(cpu)?.kind);
         let kind = kind.map_or(String::new(), |k| format!(" ({})", t.kinds[k].name));
         let threads = if c.cpus.len() > 1 { format!(" of {} CPUs", c.cpus.len()) } else { String::new() };
@@ -170,6 +174,7 @@ fn nest(mut parts: Vec<Part>) -> Vec<Part> {
             None => roots.push(part),
         }
     }
+    roots.reverse();
     roots.sort_by_key(|p| (p.cpus.first().unwrap_or(u32::MAX), p.rank));
     roots
 }

@@ -4,11 +4,12 @@
 //! whose map contradicts its neighbours' adds nothing. A CPU that an accepted package or cache already
 //! holds is not asked about it again, which is most of the files of a large machine.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use crate::caches;
 use crate::root::Dir;
-use crate::{Cache, CacheType, Core, Cpu, CpuInfo, CpuSet, Error, Group, Package, Result, Topology};
+use crate::{Cache, Core, Cpu, CpuInfo, CpuSet, Error, Group, Package, Result, Topology};
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 
@@ -87,15 +88,48 @@ pub(crate) struct Found {
     /// Online CPUs with a topology; all online ones where none has.
     pub known: CpuSet,
     pub rates: Rates,
-    /// Objects' sizes and, by CPU, the objects that hold it: whether a new one nests.
+}
+
+/// Something found, before it is known to nest.
+pub(crate) enum Object {
+    Core(Core),
+    Package(Package),
+    Die(Group),
+    Cluster(Group),
+    Book(Group),
+    Drawer(Group),
+    Cache(Cache),
+}
+
+/// Objects with the CPU each was found at, ascending, and warnings.
+#[derive(Default)]
+pub(crate) struct Finds {
+    pub objects: Vec<(u32, Object)>,
+    pub warnings: Vec<String>,
+}
+
+impl Finds {
+    /// Reads a map of a CPU; a malformed one is warned of.
+    pub fn map(&mut self, dir: &Dir, cpu: u32, file: &str, buf: &mut Vec<u8>) -> Option<CpuSet> {
+        dir.mask(&format!("cpu{cpu}/{file}"), buf).unwrap_or_else(|error| {
+            self.warnings.push(format!("{}; left out", error.whole()));
+            None
+        })
+    }
+}
+
+/// Keeps the objects that nest in one another.
+#[derive(Default)]
+struct Nest {
+    /// The objects' sizes and, by CPU, the objects that hold it.
     sizes: Vec<u32>,
     chains: Vec<Vec<u32>>,
 }
 
-impl Found {
-    /// Whether every object found so far holds this set, lies in it, or is apart from it; and takes
-    /// it into account from now on.
-    fn nests(&mut self, set: &CpuSet) -> bool {
+impl Nest {
+    /// Whether every object so far holds this set, lies in it, or is apart from it; and takes it into
+    /// account from now on.
+    fn takes(&mut self, set: &CpuSet) -> bool {
         let mut shared: Vec<(u32, u32)> = Vec::new();
         for cpu in set.iter() {
             for &object in &self.chains[cpu as usize] {
@@ -117,18 +151,32 @@ impl Found {
         }
         true
     }
+
+    fn put(&mut self, t: &mut Topology, object: Object) {
+        match object {
+            Object::Core(o) if self.takes(&o.cpus) => t.cores.push(o),
+            Object::Package(o) if self.takes(&o.cpus) => t.packages.push(o),
+            Object::Die(o) if self.takes(&o.cpus) => t.dies.push(o),
+            Object::Cluster(o) if self.takes(&o.cpus) => t.clusters.push(o),
+            Object::Book(o) if self.takes(&o.cpus) => t.books.push(o),
+            Object::Drawer(o) if self.takes(&o.cpus) => t.drawers.push(o),
+            Object::Cache(o) if self.takes(&o.cpus) => t.caches.push(o),
+            _ => {}
+        }
+    }
 }
 
+/// Names of the maps, which Linux 5.3 changed.
 struct Files {
     core: &'static str,
     package: &'static str,
 }
 
-const NEW: Files = Files { core: "core_cpus", package: "package_cpus" };
-const OLD: Files = Files { core: "thread_siblings", package: "core_siblings" };
+const NEW: Files = Files { core: "topology/core_cpus", package: "topology/package_cpus" };
+const OLD: Files = Files { core: "topology/thread_siblings", package: "topology/core_siblings" };
 
 /// Finds everything below `/sys/devices/system/cpu`.
-pub(crate) fn find(lists: &mut Lists, quirks: &Quirks) -> Result<Found> {
+pub(crate) fn find(lists: &Lists, quirks: &Quirks) -> Found {
     let dir = &lists.dir;
     let mut known: CpuSet =
         lists.named.and(&lists.online).iter().filter(|c| dir.has(&format!("cpu{c}/topology"))).collect();
@@ -136,25 +184,13 @@ pub(crate) fn find(lists: &mut Lists, quirks: &Quirks) -> Result<Found> {
     if bare {
         known = lists.online.clone();
     }
-    let span = known.last().map_or(0, |c| c as usize + 1);
-    let mut found = Found {
-        t: Topology {
-            cpus: known.iter().map(|id| Cpu { id, ..Cpu::default() }).collect(),
-            ..Topology::default()
-        },
-        known: known.clone(),
-        rates: Rates::default(),
-        sizes: Vec::new(),
-        chains: vec![Vec::new(); span],
-    };
     let first = known.first().unwrap_or(0);
     let has = |file: &str| dir.has(&format!("cpu{first}/{file}"));
-    let files = if has("topology/core_cpus") || has("topology/package_cpus") { NEW } else { OLD };
     let mut walk = Walk {
         dir,
         known: &known,
         quirks,
-        files,
+        files: if has(NEW.core) || has(NEW.package) { NEW } else { OLD },
         clusters: has("topology/cluster_cpus"),
         dies: has("topology/die_cpus"),
         cpufreq: has("cpufreq"),
@@ -163,28 +199,43 @@ pub(crate) fn find(lists: &mut Lists, quirks: &Quirks) -> Result<Found> {
         die_seen: CpuSet::new(),
         cluster_seen: CpuSet::new(),
         package_seen: CpuSet::new(),
-        core: CpuSet::new(),
-        settled: CpuSet::new(),
-        empty_map: false,
-        last: Vec::new(),
-        shapes: HashMap::new(),
+        finds: Finds::default(),
+        rates: Rates::default(),
         buf: Vec::new(),
     };
-    for cpu in known.iter() {
-        if !bare {
-            walk.topology(cpu, &mut found);
+    // The caches are half the files: they are read beside the rest, told of each CPU's core.
+    let caches = std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (known, knl) = (&known, quirks.knl);
+        let caches = scope.spawn(move || caches::find(dir, known, knl, told));
+        for cpu in known.iter() {
+            let core = if bare { CpuSet::new() } else { walk.topology(cpu) };
+            // It listens to the end; should it have panicked, the join tells.
+            let _ = tell.send((cpu, core));
         }
-        walk.caches(cpu, &mut found);
-    }
-    let t = &mut found.t;
-    // A cluster that is a core or a die says nothing new; hwloc shows none either.
-    let same = |g: &Group| {
-        t.cores.iter().map(|c| &c.cpus).chain(t.dies.iter().map(|d| &d.cpus)).any(|s| *s == g.cpus)
-            || t.packages.iter().any(|p| p.cpus == g.cpus)
+        drop(tell);
+        caches.join().unwrap_or_default()
+    });
+
+    let mut t = Topology {
+        cpus: known.iter().map(|id| Cpu { id, ..Cpu::default() }).collect(),
+        warnings: [walk.finds.warnings, caches.warnings].concat(),
+        ..Topology::default()
     };
-    let clusters: Vec<Group> = t.clusters.iter().filter(|g| !same(g)).cloned().collect();
-    t.clusters = clusters;
-    Ok(found)
+    let mut objects = walk.finds.objects;
+    objects.extend(caches.objects);
+    // Stable: of one CPU, what is not a cache stays before its caches.
+    objects.sort_by_key(|o| o.0);
+    let span = known.last().map_or(0, |c| c as usize + 1);
+    let mut nest = Nest { sizes: Vec::new(), chains: vec![Vec::new(); span] };
+    objects.into_iter().for_each(|(_, object)| nest.put(&mut t, object));
+
+    // A cluster that is a core, die or package says nothing new; hwloc shows none either.
+    let cores = t.cores.iter().map(|c| &c.cpus);
+    let said: HashSet<&CpuSet> =
+        cores.chain(t.dies.iter().map(|d| &d.cpus)).chain(t.packages.iter().map(|p| &p.cpus)).collect();
+    t.clusters.retain(|g| !said.contains(&g.cpus));
+    Found { t, known: known.clone(), rates: walk.rates }
 }
 
 struct Walk<'a> {
@@ -203,78 +254,60 @@ struct Walk<'a> {
     cluster_seen: CpuSet,
     die_seen: CpuSet,
     package_seen: CpuSet,
-    /// The core found last.
-    core: CpuSet,
-    /// CPUs whose caches are all known.
-    settled: CpuSet,
-    /// Whether the map read last named no CPU at all.
-    empty_map: bool,
-    /// The caches of the last CPU asked, by index.
-    last: Vec<Cache>,
-    /// Line and ways of a level, type and size.
-    shapes: HashMap<(u32, CacheType, u64), (u32, u32)>,
+    finds: Finds,
+    rates: Rates,
     buf: Vec<u8>,
 }
 
 impl Walk<'_> {
-    /// Reads a map of a CPU, cut to the CPUs that are there; a malformed one is warned of.
-    fn map(&mut self, cpu: u32, file: &str, found: &mut Found) -> Option<CpuSet> {
-        match self.dir.mask(&format!("cpu{cpu}/{file}"), &mut self.buf) {
-            Ok(set) => {
-                let set = set?;
-                self.empty_map = set.is_empty();
-                Some(set.and(self.known))
-            }
-            Err(error) => {
-                found.t.warnings.push(format!("{}; left out", error.whole()));
-                None
-            }
-        }
+    fn map(&mut self, cpu: u32, file: &str) -> Option<CpuSet> {
+        let set = self.finds.map(self.dir, cpu, file, &mut self.buf)?;
+        Some(set.and(self.known))
     }
 
     fn id(&mut self, cpu: u32, file: &str) -> Option<u32> {
         self.dir.number(&format!("cpu{cpu}/topology/{file}"), &mut self.buf)
     }
 
-    fn topology(&mut self, cpu: u32, found: &mut Found) {
+    /// Finds what `cpuN/topology` tells; gives the CPU's core.
+    fn topology(&mut self, cpu: u32) -> CpuSet {
         let units = self.quirks.compute_units;
-        let core_file = format!("topology/{}", self.files.core);
         let mut first_of_core = true;
-        if let Some(mut cpus) = self.map(cpu, &core_file, found) {
+        let mut core = CpuSet::new();
+        if let Some(mut cpus) = self.map(cpu, self.files.core) {
             first_of_core = cpus.first() == Some(cpu);
             if units && self.split_units.is_none() && cpus.len() > 1 {
                 let sibling = cpus.iter().find(|&c| c != cpu).unwrap_or(cpu);
                 self.split_units = Some(self.id(cpu, "core_id") != self.id(sibling, "core_id"));
             }
             let split = units && self.split_units != Some(false);
+            if split {
+                cpus = CpuSet::from_iter([cpu]);
+            }
+            core.clone_from(&cpus);
             if first_of_core || split {
-                if split {
-                    cpus = CpuSet::from_iter([cpu]);
-                }
-                self.core = cpus.clone();
                 let id = self.id(cpu, "core_id");
-                if found.nests(&cpus) {
-                    found.t.cores.push(Core { id, cpus });
-                }
+                self.finds.objects.push((cpu, Object::Core(Core { id, cpus })));
             }
         }
         if first_of_core {
-            self.rates(cpu, found);
-            self.packages(cpu, found);
+            self.rates(cpu);
+            self.packages(cpu);
         }
         if self.quirks.s390 {
-            self.books(cpu, found);
+            self.books(cpu);
         }
+        core
     }
 
     /// Clusters, dies and packages, each looked at only from the first CPU of the smaller one.
-    fn packages(&mut self, cpu: u32, found: &mut Found) {
+    fn packages(&mut self, cpu: u32) {
         let mut cluster = None;
         if self.clusters {
             if self.cluster_seen.contains(cpu) {
                 return;
             }
-            cluster = self.map(cpu, "topology/cluster_cpus", found).filter(|c| c.len() > 1);
+            cluster = self.map(cpu, "topology/cluster_cpus").filter(|c| c.len() > 1);
             if let Some(set) = &cluster {
                 if set.first() != Some(cpu) {
                     return;
@@ -285,7 +318,7 @@ impl Walk<'_> {
         let mut die = None;
         let mut in_die = self.die_seen.contains(cpu);
         if self.dies && !in_die {
-            die = self.map(cpu, "topology/die_cpus", found).filter(|d| d.len() > 1);
+            die = self.map(cpu, "topology/die_cpus").filter(|d| d.len() > 1);
             in_die = die.as_ref().is_some_and(|d| d.first() != Some(cpu));
             match &die {
                 Some(set) if !in_die => self.die_seen = self.die_seen.or(set),
@@ -293,47 +326,44 @@ impl Walk<'_> {
             }
         }
         if !in_die && !self.package_seen.contains(cpu) {
-            let file = format!("topology/{}", self.files.package);
-            if let Some(cpus) = self.map(cpu, &file, found) {
+            if let Some(cpus) = self.map(cpu, self.files.package) {
                 if cpus.first() == Some(cpu) {
                     self.package_seen = self.package_seen.or(&cpus);
                     let id = self.id(cpu, "physical_package_id");
-                    if found.nests(&cpus) {
-                        found.t.packages.push(Package { id, cpus: cpus.clone(), ..Package::default() });
-                    }
+                    let package = Package { id, cpus: cpus.clone(), ..Package::default() };
+                    self.finds.objects.push((cpu, Object::Package(package)));
                 }
                 die = die.filter(|d| *d != cpus);
             }
         }
-        for (set, file, dies) in [(cluster, "cluster_id", false), (die, "die_id", true)] {
-            let Some(cpus) = set else { continue };
-            let id = self.id(cpu, file);
-            if found.nests(&cpus) {
-                let list = if dies { &mut found.t.dies } else { &mut found.t.clusters };
-                list.push(Group { id, cpus });
-            }
+        if let Some(cpus) = cluster {
+            let id = self.id(cpu, "cluster_id");
+            self.finds.objects.push((cpu, Object::Cluster(Group { id, cpus })));
+        }
+        if let Some(cpus) = die {
+            let id = self.id(cpu, "die_id");
+            self.finds.objects.push((cpu, Object::Die(Group { id, cpus })));
         }
     }
 
-    fn books(&mut self, cpu: u32, found: &mut Found) {
+    fn books(&mut self, cpu: u32) {
         for (map, file, drawers) in
             [("topology/book_siblings", "book_id", false), ("topology/drawer_siblings", "drawer_id", true)]
         {
             // As hwloc has it, drawers are looked for only where there are books.
-            let Some(cpus) = self.map(cpu, map, found) else { return };
+            let Some(cpus) = self.map(cpu, map) else { return };
             if cpus.first() != Some(cpu) {
                 continue;
             }
             let Some(id) = self.id(cpu, file) else { continue };
-            if found.nests(&cpus) {
-                let list = if drawers { &mut found.t.drawers } else { &mut found.t.books };
-                list.push(Group { id: Some(id), cpus });
-            }
+            let group = Group { id: Some(id), cpus };
+            let object = if drawers { Object::Drawer(group) } else { Object::Book(group) };
+            self.finds.objects.push((cpu, object));
         }
     }
 
-    fn rates(&mut self, cpu: u32, found: &mut Found) {
-        let rates = &mut found.rates;
+    fn rates(&mut self, cpu: u32) {
+        let rates = &mut self.rates;
         let mut khz = |file: &str| {
             let khz = self.dir.number::<u32>(&format!("cpu{cpu}/cpufreq/{file}"), &mut self.buf)?;
             (khz > 0).then_some(u64::from(khz / 1000))
@@ -353,110 +383,5 @@ impl Walk<'_> {
         {
             rates.capacity.insert(cpu, u64::from(capacity));
         }
-    }
-
-    fn caches(&mut self, cpu: u32, found: &mut Found) {
-        if self.settled.contains(cpu) {
-            return;
-        }
-        let before = std::mem::take(&mut self.last);
-        let (mut alike, mut gap) = (true, false);
-        let mut mates: Option<CpuSet> = None;
-        for index in 0..10 {
-            // The outermost cache of the CPU before, when it is accepted and names this CPU and all
-            // within was alike, is this CPU's too.
-            if alike && index > 0 && index + 1 == before.len() {
-                let outer = &before[index];
-                if outer.level > 1
-                    && outer.cpus.contains(cpu)
-                    && found.t.caches.iter().rev().any(|c| c == outer)
-                    && !self.dir.has(&format!("cpu{cpu}/cache/index{}", index + 1))
-                {
-                    mates = mates.map(|m| m.and(&outer.cpus));
-                    self.last.push(outer.clone());
-                    break;
-                }
-            }
-            let Some(mut cpus) = self.map(cpu, &format!("cache/index{index}/shared_cpu_map"), found) else {
-                if index == 0 && !self.dir.has(&format!("cpu{cpu}/cache")) {
-                    break;
-                }
-                continue;
-            };
-            if self.empty_map {
-                // Old ia64 kernels leave the map of a core's own caches empty.
-                let file = format!("topology/{}", self.files.core);
-                cpus = self.map(cpu, &file, found).unwrap_or_default();
-            }
-            mates = Some(mates.map_or_else(|| cpus.clone(), |m| m.and(&cpus)));
-            gap |= self.last.len() != index;
-            let Some(cache) = self.cache(cpu, index, cpus, before.get(index).filter(|_| alike && !gap))
-            else {
-                continue;
-            };
-            alike &= before
-                .get(index)
-                .is_some_and(|b| (b.level, b.ty, b.size) == (cache.level, cache.ty, cache.size));
-            self.last.push(cache.clone());
-            if cache.cpus.first() != Some(cpu) || (self.quirks.knl && cache.level == 3 && cache.size == 0) {
-                continue;
-            }
-            let twice = found
-                .t
-                .caches
-                .iter()
-                .rev()
-                .take(10)
-                .any(|c| (c.level, c.ty) == (cache.level, cache.ty) && c.cpus == cache.cpus);
-            if !twice && found.nests(&cache.cpus) {
-                found.t.caches.push(cache);
-            }
-        }
-        if gap {
-            self.last.clear();
-        }
-        // A strand that all its core-mate's caches name has no cache of its own.
-        if let Some(mates) = mates.filter(|_| self.core.contains(cpu)) {
-            self.settled = self.settled.or(&mates.and(&self.core));
-        }
-    }
-
-    /// Reads a cache; level and type are taken from the CPU before where its cache of this index has
-    /// the same size and all before were alike.
-    fn cache(&mut self, cpu: u32, index: usize, cpus: CpuSet, before: Option<&Cache>) -> Option<Cache> {
-        let base = format!("cpu{cpu}/cache/index{index}");
-        let mut get = |file: &str| self.dir.number::<u32>(&format!("{base}/{file}"), &mut self.buf);
-        let size = u64::from(get("size").unwrap_or(0)) << 10;
-        let (level, ty) = match before.filter(|b| b.size == size) {
-            Some(b) => (b.level, b.ty),
-            None => {
-                let level = get("level")?;
-                let ty = match self.dir.read(&format!("{base}/type"), &mut self.buf).unwrap_or_default() {
-                    t if t.starts_with("Data") => CacheType::Data,
-                    t if t.starts_with("Instruction") => CacheType::Instruction,
-                    _ => CacheType::Unified,
-                };
-                (level, ty)
-            }
-        };
-        if level == 0 || level > 5 || (level > 3 && ty == CacheType::Instruction) {
-            return None;
-        }
-        let (line, ways) = match self.shapes.get(&(level, ty, size)) {
-            Some(&shape) => shape,
-            None => {
-                let mut get = |file: &str| self.dir.number::<u32>(&format!("{base}/{file}"), &mut self.buf);
-                let line = get("coherency_line_size").unwrap_or(0);
-                let sets = get("number_of_sets").unwrap_or(0);
-                let partition = get("physical_line_partition").unwrap_or(1);
-                let across = u64::from(line) * u64::from(partition) * u64::from(sets);
-                // A single set is how some kernels say "not known".
-                let ways = if across == 0 || sets == 1 { 0 } else { size / across };
-                let shape = (line, u32::try_from(ways).unwrap_or(0));
-                self.shapes.insert((level, ty, size), shape);
-                shape
-            }
-        };
-        Some(Cache { level, ty, size, line, ways, cpus, memory_side: false })
     }
 }

@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 mod allowed;
+mod caches;
 mod cpuinfo;
 mod cpus;
 mod cpuset;

@@ -18,7 +18,7 @@ impl Topology {
     pub fn read(path: &Path) -> Result<Topology> {
         let live = path.canonicalize().is_ok_and(|p| p == Path::new("/"));
         let dir = Dir::root(path)?;
-        let mut lists = Lists::read(path, &dir)?;
+        let lists = Lists::read(path, &dir)?;
         let arch = architecture(&dir, live);
         // Its first page tells the quirks; the rest, megabytes on a large machine, is read and
         // parsed while the CPUs are walked.
@@ -35,11 +35,11 @@ impl Topology {
                 cpus.sort_by_key(|c| c.0);
                 (cpus, global)
             });
-            let found = cpus::find(&mut lists, &quirks);
+            let found = cpus::find(&lists, &quirks);
             (infos.join(), found)
         });
         let (infos, global) = infos.unwrap_or_default();
-        let Found { mut t, known, rates, .. } = found?;
+        let Found { mut t, known, rates } = found;
         t.possible = lists.possible;
         t.present = lists.present;
         t.online = known;

@@ -16,7 +16,16 @@ fn main() {
         let skel = out.join(format!("{name}.skel.rs"));
         if let Err(e) = libbpf_cargo::SkeletonBuilder::new()
             .source(&path)
-            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-unused-function", "-I", "src/bpf", "-I", &headers])
+            .clang_args([
+                "-mcpu=v3",
+                "-Wall",
+                "-Werror",
+                "-Wno-unused-function",
+                "-I",
+                "src/bpf",
+                "-I",
+                &headers,
+            ])
             .build_and_generate(&skel)
         {
             panic!("compiling {} with clang (Debian: apt-get install clang): {e:#}", path.display());

@@ -116,7 +116,10 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     let deadline = match seconds {
         Some(s) => {
             let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
-            Some(Instant::now() + length.with_context(|| format!("watching for {s} s: give a positive number"))?)
+            Some(
+                Instant::now()
+                    + length.with_context(|| format!("watching for {s} s: give a positive number"))?,
+            )
         }
         None => None,
     };
@@ -164,7 +167,8 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
         match user_table(recording, args.futexes) {
             Some(user) if user.num_rows() > 0 || !text => {
                 // A column to sort by may be the kernel table's alone.
-                let user = select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
+                let user =
+                    select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
                 printer.table(&user)?;
             }
             _ if text => println!("no user lock was waited for"),
@@ -175,9 +179,10 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
 }
 
 fn footer(recording: &Recording, every: u32) {
-    let total = recording.tables.get("locks").map_or(0.0, |t| {
-        (0..t.num_rows()).filter_map(|r| t.number(r, "spin")).sum::<f64>()
-    });
+    let total = recording
+        .tables
+        .get("locks")
+        .map_or(0.0, |t| (0..t.num_rows()).filter_map(|r| t.number(r, "spin")).sum::<f64>());
     let capacity = capacity(recording).max(f64::MIN_POSITIVE);
     println!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds", total / capacity);
     if let Some((inside, outside)) = second_estimate(recording) {
@@ -196,7 +201,8 @@ fn footer(recording: &Recording, every: u32) {
 
 /// The table with each row's frames below it.
 fn with_stacks(table: &Table) -> anyhow::Result<String> {
-    let names: Vec<&str> = table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
+    let names: Vec<&str> =
+        table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
     let text = ncpu_table::render_text(&table.project(&names)?, text_width());
     let mut out = String::new();
     for (i, line) in text.lines().enumerate() {

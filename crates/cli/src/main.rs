@@ -66,6 +66,8 @@ fn main() -> ExitCode {
 fn broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|cause| {
         cause.downcast_ref::<ncpu_table::Error>().is_some_and(ncpu_table::Error::is_broken_pipe)
-            || cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            || cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     })
 }

@@ -136,9 +136,12 @@ pub fn start_failed(e: ncpu_observe::observation::StartError) -> anyhow::Result<
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let interval = interval(args.observe.interval)?;
     let length = match args.seconds {
-        Some(s) => Some(Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero()).with_context(|| {
-            format!("watching for {s} s: give a positive number of seconds")
-        })?),
+        Some(s) => Some(
+            Duration::try_from_secs_f64(s)
+                .ok()
+                .filter(|d| !d.is_zero())
+                .with_context(|| format!("watching for {s} s: give a positive number of seconds"))?,
+        ),
         None => None,
     };
     let stop = stop::on_signals()?;

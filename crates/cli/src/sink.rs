@@ -18,7 +18,7 @@ pub struct Sink {
 impl Sink {
     /// Opens the recording, where there is to be one.
     pub fn open(command: Vec<String>, interval_s: f64, record: Option<&Path>) -> anyhow::Result<Sink> {
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
+        let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
         let manifest = Manifest::new(cpus, command, interval_s);
         let writer = match record {
             Some(dir) => Some(Writer::create(dir, manifest.clone()).context("--record")?),
@@ -42,10 +42,13 @@ impl Sink {
 
     /// Closes the recording; the error of one that failed comes with the report's data.
     pub fn finish(mut self, notes: Vec<String>) -> anyhow::Result<(Recording, Option<anyhow::Error>)> {
+        let model = cpu_model();
+        self.gather.manifest_mut().cpu_model = model.clone();
         self.gather.manifest_mut().notes = notes.clone();
         let recording = self.gather.finish()?;
         let mut error = self.failed.map(|e| anyhow::anyhow!("the recording is not complete: {e}"));
         if let Some(mut writer) = self.writer {
+            writer.manifest_mut().cpu_model = model;
             writer.manifest_mut().notes = notes;
             if let Err(e) = writer.finish() {
                 error = Some(anyhow::Error::new(e).context("the recording is not complete"));
@@ -55,4 +58,10 @@ impl Sink {
         }
         Ok((recording, error))
     }
+}
+
+/// Read when the observation is over, so as to cost it nothing.
+fn cpu_model() -> String {
+    let topology = ncpu_machine::Topology::read(Path::new("/")).ok();
+    topology.and_then(|t| t.packages.into_iter().find_map(|p| p.model)).unwrap_or_default()
 }

@@ -78,7 +78,11 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let mut take = |raw: &Table| -> anyhow::Result<()> {
         match raw.name() {
             "threads" => printer.table(&select.apply(table(raw, by_process, every))?)?,
-            "drops" => drops = (0..raw.num_rows()).filter_map(|r| Some((raw.text(r, "what")?.to_string(), raw.int(r, "count")?))).collect(),
+            "drops" => {
+                drops = (0..raw.num_rows())
+                    .filter_map(|r| Some((raw.text(r, "what")?.to_string(), raw.int(r, "count")?)))
+                    .collect()
+            }
             _ => {}
         }
         Ok(())
@@ -86,7 +90,8 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     use std::os::fd::AsFd;
     // The last interval ends with the observation.
     let deadline = args.count.map(|n| Instant::now() + interval.mul_f64(n as f64));
-    let until = observation.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
+    let until =
+        observation.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
     observation.finish(None, &mut take)?;
     if until == Until::Ended && args.select.format() == Format::Text {
         eprintln!("ncpu: the process has ended");

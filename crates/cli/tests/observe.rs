@@ -79,7 +79,10 @@ fn without_root_it_says_what_is_missing() {
         return;
     }
     // The binary must be readable by nobody.
-    let dir = tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let dir = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
     let copy = dir.path().join("ncpu");
     std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
     use std::os::unix::process::CommandExt;
@@ -119,7 +122,17 @@ fn a_recording_is_reported_again_with_the_same_figures() {
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("a.ncpu");
     let recording = recording.to_str().unwrap();
-    let o = ncpu(&["run", "--record", recording, "--interval", "0.2", "--", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+    let o = ncpu(&[
+        "run",
+        "--record",
+        recording,
+        "--interval",
+        "0.2",
+        "--",
+        "sh",
+        "-c",
+        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done",
+    ]);
     assert!(o.status.success(), "{}", err(&o));
     let again = ncpu(&["report", recording]);
     assert!(again.status.success(), "{}", err(&again));
@@ -129,7 +142,11 @@ fn a_recording_is_reported_again_with_the_same_figures() {
     let o = ncpu(&["report", recording, "--table", "nonsense"]);
     assert!(err(&o).contains("no table `nonsense`") && err(&o).contains("cpu_time"), "{}", err(&o));
     let o = ncpu(&["run", "--record", recording, "--", "true"]);
-    assert!(!o.status.success() && err(&o).contains(recording), "an old recording is not written over: {}", err(&o));
+    assert!(
+        !o.status.success() && err(&o).contains(recording),
+        "an old recording is not written over: {}",
+        err(&o)
+    );
 
     // A damaged file is named.
     let file = Path::new(recording).join("cpu_time.parquet");
@@ -180,7 +197,8 @@ fn a_full_disk_ends_the_recording_and_not_the_report() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(dir.path()).status();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(dir.path()).status();
     if !mounted.is_ok_and(|s| s.success()) {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;

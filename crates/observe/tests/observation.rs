@@ -25,7 +25,13 @@ fn allowed() -> Option<MutexGuard<'static, ()>> {
 /// This test's own executable, asked to play a part of `parts` below.
 fn part(name: &str) -> Vec<OsString> {
     let me = std::env::current_exe().unwrap();
-    vec![me.into(), "--ignored".into(), "--exact".into(), format!("parts::{name}").into(), "--nocapture".into()]
+    vec![
+        me.into(),
+        "--ignored".into(),
+        "--exact".into(),
+        format!("parts::{name}").into(),
+        "--nocapture".into(),
+    ]
 }
 
 fn sh(script: &str) -> Vec<OsString> {
@@ -40,7 +46,10 @@ struct Seen {
 
 impl Seen {
     fn rows<'a>(&'a self, table: &'a str) -> impl Iterator<Item = (&'a Table, usize)> + 'a {
-        self.tables.iter().filter(move |t| t.name() == table).flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
+        self.tables
+            .iter()
+            .filter(move |t| t.name() == table)
+            .flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
     }
 
     fn sum(&self, table: &str, column: &str) -> f64 {
@@ -85,7 +94,8 @@ fn assert_sums_to_capacity(seen: &Seen) {
     let capacity = cpus as f64 * seen.elapsed;
     let sum: f64 = PLACES.iter().map(|p| seen.sum("cpu_time", p)).sum();
     assert!((sum / capacity - 1.0).abs() < 0.01, "{sum} CPU-s of a capacity of {capacity}");
-    let why: f64 = ["runq", "klock", "ulock", "io", "serial", "asleep"].iter().map(|c| seen.sum("idle_time", c)).sum();
+    let why: f64 =
+        ["runq", "klock", "ulock", "io", "serial", "asleep"].iter().map(|c| seen.sum("idle_time", c)).sum();
     let idle = seen.sum("cpu_time", "idle");
     assert!((why - idle).abs() < 0.05 * capacity + 0.02, "idle {idle}, explained {why}");
 }
@@ -93,7 +103,9 @@ fn assert_sums_to_capacity(seen: &Seen) {
 #[test]
 fn every_cpu_second_is_in_one_place() {
     let Some(_one) = allowed() else { return };
-    for argv in [sh("sleep 0.7"), sh("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"), part("contend_fds")] {
+    for argv in
+        [sh("sleep 0.7"), sh("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"), part("contend_fds")]
+    {
         let seen = observe(&argv, |_| {});
         assert_sums_to_capacity(&seen);
     }
@@ -107,7 +119,10 @@ fn the_programs_time_is_what_its_rusage_says() {
     // Interrupts are in the kernel's figure and not in ours.
     let ours = seen.sum("cpu_time", "target") + seen.sum("cpu_time", "spin");
     let irq = seen.sum("cpu_time", "hardirq") + seen.sum("cpu_time", "softirq");
-    assert!(ours <= used * 1.02 + 0.02 && ours + irq >= used * 0.97 - 0.02, "ours {ours} + {irq}, rusage {used}");
+    assert!(
+        ours <= used * 1.02 + 0.02 && ours + irq >= used * 0.97 - 0.02,
+        "ours {ours} + {irq}, rusage {used}"
+    );
     let user = seen.rows("samples").filter(|(t, r)| t.text(*r, "class") == Some("user")).count();
     assert!(user > 0, "a loop in a shell is user code");
 }
@@ -164,13 +179,20 @@ fn a_contended_kernel_lock_is_named_with_its_callers() {
         }
         seen = observe(&part("contend_fds"), |_| {});
     }
-    assert!(contended(&seen) > 100.0, "locks: {:?}", seen.rows("locks").filter_map(|(t, r)| t.text(r, "lock")).collect::<Vec<_>>());
+    assert!(
+        contended(&seen) > 100.0,
+        "locks: {:?}",
+        seen.rows("locks").filter_map(|(t, r)| t.text(r, "lock")).collect::<Vec<_>>()
+    );
     let callers: Vec<&str> = seen
         .rows("lock_callers")
         .filter(|(t, r)| t.text(*r, "lock").is_some_and(|l| l.contains("file_lock")))
         .filter_map(|(t, r)| t.text(r, "caller"))
         .collect();
-    assert!(callers.iter().any(|c| c.contains("dup") || c.contains("close") || c.contains("fd")), "{callers:?}");
+    assert!(
+        callers.iter().any(|c| c.contains("dup") || c.contains("close") || c.contains("fd")),
+        "{callers:?}"
+    );
     // Each spin is a part of the time in which some CPU was told to spin.
     let spun = seen.sum("locks", "spin");
     let at = seen.sum("cpu_time", "spin");

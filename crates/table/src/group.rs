@@ -33,8 +33,7 @@ impl Table {
                 total.1 += 1;
             }
         }
-        let columns: Vec<_> =
-            key_at.iter().chain(&sums).map(|&c| self.columns()[c].clone()).collect();
+        let columns: Vec<_> = key_at.iter().chain(&sums).map(|&c| self.columns()[c].clone()).collect();
         let mut out = Table::builder(self.name(), &columns);
         for (first, totals) in order.into_iter().zip(totals) {
             let mut row = out.row();

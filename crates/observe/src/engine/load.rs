@@ -58,7 +58,9 @@ pub(super) fn load(
     let progs = &mut open.progs;
     let locks = config.locks && has("contention_begin") && has("contention_end");
     if config.locks && !locks {
-        notes.push("no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)".into());
+        notes.push(
+            "no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)".into(),
+        );
     }
     progs.contention_begin.set_autoload(locks);
     progs.contention_end.set_autoload(locks);
@@ -78,7 +80,10 @@ pub(super) fn load(
     // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
     let vectors = config.irqs && has("local_timer_entry");
     if config.irqs && !vectors {
-        notes.push("timer and cross-call interrupts are not told apart: the kernel has no irq_vectors tracepoints".into());
+        notes.push(
+            "timer and cross-call interrupts are not told apart: the kernel has no irq_vectors tracepoints"
+                .into(),
+        );
     }
     for (enter, exit) in [
         (&mut progs.local_timer_in, &mut progs.local_timer_out),
@@ -111,7 +116,11 @@ pub(super) fn load(
 }
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
-pub(super) fn attach(skel: &mut EngineSkel<'static>, config: &Config, notes: &mut Vec<String>) -> Result<Vec<Link>> {
+pub(super) fn attach(
+    skel: &mut EngineSkel<'static>,
+    config: &Config,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Link>> {
     let mut links = Vec::new();
     let p = &skel.progs;
     let traced = [
@@ -149,7 +158,9 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, config: &Config, notes: &mu
     }
     if config.micro {
         for cpu in perf::online_cpus() {
-            for (program, event) in [(&p.fault_minor, perf::SW_FAULTS_MIN), (&p.fault_major, perf::SW_FAULTS_MAJ)] {
+            for (program, event) in
+                [(&p.fault_minor, perf::SW_FAULTS_MIN), (&p.fault_major, perf::SW_FAULTS_MAJ)]
+            {
                 match perf::software(cpu, event).and_then(|fd| perf::attach(program, fd)) {
                     Ok(link) => links.push(link),
                     Err(e) => {

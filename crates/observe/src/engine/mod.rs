@@ -46,7 +46,9 @@ pub enum Error {
     #[error("this kernel has no tracepoint {0}, which every observation rests on")]
     NoTracepoint(&'static str),
     /// The cgroup cannot be found.
-    #[error("cgroup {path}: {source}; give a path below the cgroup v2 mount, such as system.slice/postgresql.service")]
+    #[error(
+        "cgroup {path}: {source}; give a path below the cgroup v2 mount, such as system.slice/postgresql.service"
+    )]
     Cgroup {
         /// The path tried.
         path: String,
@@ -203,7 +205,8 @@ impl Engine {
                 ));
             }
             for &cpu in &online {
-                let link = perf::cpu_clock(cpu, self.hz).and_then(|fd| perf::attach(&self.skel.progs.sample, fd));
+                let link =
+                    perf::cpu_clock(cpu, self.hz).and_then(|fd| perf::attach(&self.skel.progs.sample, fd));
                 match link {
                     Ok(link) => self.links.push(link),
                     Err(e) if cpu == online[0] => {
@@ -306,10 +309,8 @@ impl Engine {
     /// Reads all counters; O(CPUs).
     pub fn snapshot(&self) -> Snapshot {
         let end = self.ended.unwrap_or_else(monotonic_ns);
-        let mut snap = Snapshot {
-            elapsed: end.saturating_sub(self.began) as f64 / 1e9,
-            ..Snapshot::default()
-        };
+        let mut snap =
+            Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
         let mut drops = [0u64; 5];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
@@ -318,6 +319,11 @@ impl Engine {
             }
             let start = self.start.get(cpu).copied().unwrap_or_default();
             let mut at: [u64; WHERE] = std::array::from_fn(|i| now.at[i].saturating_sub(start.at[i]));
+            // Its first charge reaches back to the mark, just before the observation began.
+            if start.last != 0 {
+                let first = &mut at[start.now_at() as usize];
+                *first = first.saturating_sub(self.began.saturating_sub(start.last));
+            }
             // The state it is in has not been charged yet.
             at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
             snap.cpus.push((cpu, at));
@@ -326,8 +332,7 @@ impl Engine {
             snap.irqs += now.irqs - start.irqs;
             snap.softirqs += now.softirqs - start.softirqs;
             snap.switches += now.switches - start.switches;
-            let lost =
-                [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end];
+            let lost = [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
         if let Some(bss) = &self.skel.maps.bss_data {

@@ -77,13 +77,6 @@ pub(crate) fn attach(program: &ProgramMut<'_>, fd: OwnedFd) -> std::io::Result<L
 
 /// The CPUs that are online now.
 pub(crate) fn online_cpus() -> Vec<usize> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus = Vec::new();
-    for part in list.trim().split(',').filter(|p| !p.is_empty()) {
-        let (a, b) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(a), Ok(b)) = (a.parse::<usize>(), b.parse::<usize>()) {
-            cpus.extend(a..=b.min(a + 65_536));
-        }
-    }
-    cpus
+    ncpu_machine::online_cpus(std::path::Path::new("/"))
+        .map_or_else(|_| Vec::new(), |set| set.iter().map(|c| c as usize).collect())
 }

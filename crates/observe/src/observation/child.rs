@@ -79,8 +79,8 @@ impl Child {
             .map_err(|e| fork_error(e.into()))?;
         let mut pointers: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        let (gate_read, gate) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|e| fork_error(e.into()))?;
+        let (gate_read, gate) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fork_error(e.into()))?;
         let (failure, failure_write) = std::io::pipe().map_err(fork_error)?;
 
         // SAFETY: the child calls only async-signal-safe functions before it execs or exits.
@@ -168,7 +168,8 @@ impl Child {
         }
         // SAFETY: zeroed is a valid rusage, and wait4 has filled it.
         let usage = unsafe { usage.assume_init() };
-        let seconds = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000).as_secs_f64();
+        let seconds =
+            |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000).as_secs_f64();
         Some(Ended {
             status: if libc::WIFSIGNALED(status) {
                 128 + libc::WTERMSIG(status)
@@ -211,7 +212,8 @@ mod tests {
 
     #[test]
     fn used_time_is_counted_with_that_of_its_children() {
-        let ended = run(&["sh", "-c", "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; true"]).unwrap();
+        let ended =
+            run(&["sh", "-c", "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; true"]).unwrap();
         assert!(ended.user + ended.system > 0.0 && ended.max_rss > 0);
     }
 }

@@ -20,7 +20,13 @@ const MUTEX: u32 = 32;
 fn type_of(flags: u32) -> &'static str {
     match flags {
         f if f & MUTEX != 0 => "mutex",
-        f if f & PERCPU != 0 => if f & READ != 0 { "percpu-rwsem:R" } else { "percpu-rwsem:W" },
+        f if f & PERCPU != 0 => {
+            if f & READ != 0 {
+                "percpu-rwsem:R"
+            } else {
+                "percpu-rwsem:W"
+            }
+        }
         f if f & RT != 0 => "rt-mutex",
         f if f & 1 != 0 && f & READ != 0 => "rwlock:R",
         f if f & 1 != 0 && f & WRITE != 0 => "rwlock:W",
@@ -31,11 +37,32 @@ fn type_of(flags: u32) -> &'static str {
 }
 
 /// Functions of the locks themselves: the caller is the first that is none of them.
-fn is_lock_function(name: &str) -> bool {
-    const STARTS: [&str; 22] = [
-        "_raw_spin", "_raw_read", "_raw_write", "__raw_", "queued_", "native_queued_", "__pv_queued", "pv_",
-        "mutex_", "__mutex_", "ww_mutex", "rwsem_", "down_", "__down", "down", "percpu_down", "__percpu_down",
-        "rt_mutex", "rt_spin", "osq_lock", "__raw_callee_save", "do_raw_",
+pub(super) fn is_lock_function(name: &str) -> bool {
+    const STARTS: [&str; 24] = [
+        "_raw_spin",
+        "_raw_read",
+        "_raw_write",
+        "__raw_",
+        "queued_",
+        "native_queued_",
+        "__pv_queued",
+        "pv_",
+        "mutex_",
+        "__mutex_",
+        "ww_mutex",
+        "rwsem_",
+        "down_",
+        "__down",
+        "down",
+        "percpu_down",
+        "__percpu_down",
+        "rt_mutex",
+        "rt_spin",
+        "osq_lock",
+        "__raw_callee_save",
+        "do_raw_",
+        "virt_spin_lock",
+        "folio_lruvec_lock",
     ];
     // `down` alone is the semaphore; `down_something_else` is caught by its own prefix.
     STARTS.iter().any(|s| if *s == "down" { name == "down" } else { name.starts_with(s) })
@@ -92,7 +119,14 @@ impl LockTables {
 
     /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes
     /// back to the kernel side.
-    pub fn judge(&mut self, symbols: &mut Symbols, address: u64, word: u32, value: u32, stack: Stack) -> Option<u32> {
+    pub fn judge(
+        &mut self,
+        symbols: &mut Symbols,
+        address: u64,
+        word: u32,
+        value: u32,
+        stack: Stack,
+    ) -> Option<u32> {
         let frames = symbols.user(stack.tgid, &stack.user);
         let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
         // The operation and FUTEX_PRIVATE_FLAG, as the call had them.
@@ -113,7 +147,8 @@ impl LockTables {
     }
 
     fn delta(&mut self, row: &LockRow, kind: u32) -> Option<LockRow> {
-        let before = self.before.insert((row.lock, row.stack, row.tgid, kind), row.clone()).unwrap_or_default();
+        let before =
+            self.before.insert((row.lock, row.stack, row.tgid, kind), row.clone()).unwrap_or_default();
         let mut new = row.clone();
         new.count -= before.count;
         new.spin -= before.spin;
@@ -123,7 +158,13 @@ impl LockTables {
     }
 
     /// Tables `locks`, `lock_callers`, `user_locks` and the off-CPU and spin rows of `stacks`.
-    pub fn tables(&mut self, now: &Locks, symbols: &mut Symbols, process: &HashMap<u32, String>, threads: &HashMap<u32, String>) -> [Table; 4] {
+    pub fn tables(
+        &mut self,
+        now: &Locks,
+        symbols: &mut Symbols,
+        process: &HashMap<u32, String>,
+        threads: &HashMap<u32, String>,
+    ) -> [Table; 4] {
         let unknown = String::from("[gone]");
         let process = |tgid: u32| process.get(&tgid).unwrap_or(&unknown);
         let mut addresses: Vec<u64> = now.kernel.iter().map(|r| r.lock).collect();
@@ -148,10 +189,11 @@ impl LockTables {
         for row in &now.kernel {
             let Some(new) = self.delta(row, row.flags) else { continue };
             let by = asked_by.get(&row.lock).map_or("", String::as_str);
-            let name = self.namer.as_ref().and_then(|n| n.name_for(row.lock, by)).unwrap_or_else(|| match by {
-                "" => format!("{:#x}", row.lock),
-                _ => format!("lock in {by}"),
-            });
+            let name =
+                self.namer.as_ref().and_then(|n| n.name_for(row.lock, by)).unwrap_or_else(|| match by {
+                    "" => format!("{:#x}", row.lock),
+                    _ => format!("lock in {by}"),
+                });
             let (spin, block) = (new.spin as f64 / 1e9, new.block as f64 / 1e9);
             if row.stack == 0 {
                 let cells = locks.row().text(name).text(type_of(row.flags)).text(process(row.tgid));
@@ -186,7 +228,12 @@ impl LockTables {
             let kernel = symbols.kernel(&stack.kernel);
             let folded = fold(&stack.comm, &symbols.user(stack.tgid, &stack.user), without_probe(&kernel));
             let why = crate::engine::WAIT.get(row.flags as usize).copied().unwrap_or("");
-            stacks.row().text("off-cpu").text(format!("{why};{folded}")).float(new.block as f64 / 1e9).int(new.count);
+            stacks
+                .row()
+                .text("off-cpu")
+                .text(format!("{why};{folded}"))
+                .float(new.block as f64 / 1e9)
+                .int(new.count);
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish()]
     }
@@ -194,9 +241,19 @@ impl LockTables {
 
 /// Frames of the wait itself: who asked is above them.
 fn is_wait_function(name: &str) -> bool {
-    ["futex", "lll_lock", "pthread_mutex", "pthread_cond", "pthread_rwlock", "sem_wait", "new_sem", "lock_contended", "syscall"]
-        .iter()
-        .any(|s| name.contains(s))
+    [
+        "futex",
+        "lll_lock",
+        "pthread_mutex",
+        "pthread_cond",
+        "pthread_rwlock",
+        "sem_wait",
+        "new_sem",
+        "lock_contended",
+        "syscall",
+    ]
+    .iter()
+    .any(|s| name.contains(s))
 }
 
 #[cfg(test)]
@@ -210,11 +267,19 @@ mod tests {
     #[test]
     fn the_caller_is_behind_probe_and_lock_functions() {
         let stack = frames(&[
-            "bpf_prog_1234_contention_begin", "bpf_trace_run2", "__traceiter_contention_begin",
-            "native_queued_spin_lock_slowpath", "_raw_spin_lock", "close_fd", "__x64_sys_close",
+            "bpf_prog_1234_contention_begin",
+            "bpf_trace_run2",
+            "__traceiter_contention_begin",
+            "native_queued_spin_lock_slowpath",
+            "_raw_spin_lock",
+            "close_fd",
+            "__x64_sys_close",
         ]);
         assert_eq!(caller(&stack), "close_fd");
-        assert_eq!(caller(&frames(&["__traceiter_contention_begin", "__mutex_lock", "pipe_write"])), "pipe_write");
+        assert_eq!(
+            caller(&frames(&["__traceiter_contention_begin", "__mutex_lock", "pipe_write"])),
+            "pipe_write"
+        );
         assert_eq!(caller(&frames(&["down_read", "down_write_killable"])), "[unknown]");
         assert_eq!(caller(&frames(&["download_thing"])), "download_thing");
     }

@@ -141,10 +141,8 @@ impl Observation {
         let ring = unsafe { BorrowedFd::borrow_raw(self.engine.ring_fd()) };
         let mut fds = vec![PollFd::from_borrowed_fd(ring, PollFlags::IN)];
         fds.extend(pidfd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let time = rustix::time::Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        };
+        let time =
+            rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         // Interrupted by a signal: the loop looks at `stop`.
         let _ = rustix::event::poll(&mut fds, Some(&time));
         fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
@@ -185,7 +183,9 @@ impl Observation {
     /// Walks fewer stacks where there is more to walk: a walk costs ten times the rest.
     fn tune(&mut self, seconds: f64, switches: u64) {
         let seconds = seconds.max(0.01);
-        let one_in = |n: u64| ((n as f64 / seconds) as u64 / WALKS_PER_SECOND).clamp(1, 65_536).next_power_of_two() as u32;
+        let one_in = |n: u64| {
+            ((n as f64 / seconds) as u64 / WALKS_PER_SECOND).clamp(1, 65_536).next_power_of_two() as u32
+        };
         let events = self.engine.lock_events();
         let every = if self.walk_all { 1 } else { one_in(events - self.lock_events) };
         let off_every = one_in(switches);
@@ -241,7 +241,9 @@ impl Observation {
         self.before = snap;
 
         let threads = self.thread_table(t);
-        if self.needs_kernel_names() && let Some(note) = self.symbols.load_kernel() {
+        if self.needs_kernel_names()
+            && let Some(note) = self.symbols.load_kernel()
+        {
             self.notes.push(note);
         }
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
@@ -258,7 +260,8 @@ impl Observation {
                 sleeps.row().text(call_name(nr)).float((ns - before) as f64 / 1e9);
             }
         }
-        let tables = [cpu_time.finish(), idle.finish(), counters.finish(), threads, samples, stacks, sleeps.finish()];
+        let tables =
+            [cpu_time.finish(), idle.finish(), counters.finish(), threads, samples, stacks, sleeps.finish()];
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
             sink(table)?;
         }
@@ -286,7 +289,13 @@ impl Observation {
                 self.thread_names.insert(now.tid, now.name());
                 kept.insert(key, *now);
             }
-            let mut row = out.row().float(t).int(now.tgid.into()).int(now.tid.into()).text(now.process()).text(now.name());
+            let mut row = out
+                .row()
+                .float(t)
+                .int(now.tgid.into())
+                .int(now.tid.into())
+                .text(now.process())
+                .text(now.name());
             for (now, before) in now.micro.iter().zip(before.micro) {
                 row = row.float(now.saturating_sub(before) as f64 / 1e9);
             }
@@ -319,7 +328,9 @@ impl Observation {
         let stat = Stat::read();
         self.tick(sink)?;
         let mut summary = tables::summary();
-        let ticks = |now: u64, before: u64| now.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let ticks = |now: u64, before: u64| {
+            now.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64
+        };
         summary
             .row()
             .float(self.before.elapsed)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ncpu_table::Table;
 
+use super::locks::is_lock_function;
 use super::tables;
 use crate::engine::{Stack, Where};
 use crate::symbols::{Kernel, KernelClass, ProcMaps, User, kernel_class};
@@ -101,10 +102,12 @@ impl Symbols {
 
 /// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
 pub(super) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
-    let probe = frames
-        .iter()
-        .take(8)
-        .rposition(|f| f.starts_with("bpf_") || f.starts_with("__traceiter_") || f.starts_with("__bpf_") || f.starts_with("0x"));
+    let probe = frames.iter().take(8).rposition(|f| {
+        f.starts_with("bpf_")
+            || f.starts_with("__traceiter_")
+            || f.starts_with("__bpf_")
+            || f.starts_with("0x")
+    });
     &frames[probe.map_or(0, |i| i + 1)..]
 }
 
@@ -123,7 +126,8 @@ fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, &'a 
     }
     let leaf = kernel[0];
     match kernel_class(kernel) {
-        KernelClass::LockSpin => ("lock spin", leaf),
+        // Who wants the lock tells more than which slow path it waits in.
+        KernelClass::LockSpin => ("lock spin", kernel.iter().find(|f| !is_lock_function(f)).unwrap_or(&leaf)),
         KernelClass::TlbShootdown => ("tlb", leaf),
         KernelClass::Zeroing => ("zeroing", leaf),
         KernelClass::ContextSwitch => ("switch", leaf),

@@ -55,7 +55,10 @@ pub(super) fn idle_time() -> Builder {
 
 /// Events by interval.
 pub(super) fn counters() -> Builder {
-    Table::builder("counters", &[at(), Column::text("event", "what was counted"), count("count", "how often")])
+    Table::builder(
+        "counters",
+        &[at(), Column::text("event", "what was counted"), count("count", "how often")],
+    )
 }
 
 /// Timer samples by what the CPU was doing.
@@ -193,11 +196,26 @@ pub(super) fn summary() -> Builder {
             seconds("user", "user time of the command and its children (wait4)"),
             seconds("system", "system time of the command and its children (wait4)"),
             Column::int("cpus", Unit::None, Kind::Gauge, "CPUs observed"),
-            Column::float("steal", Unit::CpuSeconds, Kind::Time, "time the hypervisor gave to others (/proc/stat)"),
-            Column::float("iowait", Unit::CpuSeconds, Kind::Time, "idle time with I/O outstanding (/proc/stat)"),
+            Column::float(
+                "steal",
+                Unit::CpuSeconds,
+                Kind::Time,
+                "time the hypervisor gave to others (/proc/stat)",
+            ),
+            Column::float(
+                "iowait",
+                Unit::CpuSeconds,
+                Kind::Time,
+                "idle time with I/O outstanding (/proc/stat)",
+            ),
             Column::int("hz", Unit::None, Kind::Gauge, "timer samples a second on each CPU"),
             Column::int("status", Unit::None, Kind::Gauge, "exit status of the command"),
-            Column::int("max_rss", Unit::Bytes, Kind::Gauge, "largest resident set of the command's processes"),
+            Column::int(
+                "max_rss",
+                Unit::Bytes,
+                Kind::Gauge,
+                "largest resident set of the command's processes",
+            ),
         ],
     )
 }

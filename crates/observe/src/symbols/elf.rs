@@ -40,7 +40,12 @@ impl Segments {
         file.read_exact_at(&mut headers, table).ok()?;
         let loads = headers.chunks_exact(usize::from(size)).filter_map(|h| {
             let load = h[..4] == 1u32.to_ne_bytes();
-            let segment = Segment { offset: u64_at(h, 8)?, address: u64_at(h, 16)?, size: u64_at(h, 32)?, memory: u64_at(h, 40)? };
+            let segment = Segment {
+                offset: u64_at(h, 8)?,
+                address: u64_at(h, 16)?,
+                size: u64_at(h, 32)?,
+                memory: u64_at(h, 40)?,
+            };
             load.then_some(segment)
         });
         Some(Segments(loads.collect()))
@@ -50,7 +55,10 @@ impl Segments {
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // Mappings begin on a page, segments need not.
         let page = |n: u64| n & !0xfff;
-        let s = self.0.iter().find(|s| page(s.offset) == offset || (s.offset..s.offset + s.size).contains(&offset))?;
+        let s = self
+            .0
+            .iter()
+            .find(|s| page(s.offset) == offset || (s.offset..s.offset + s.size).contains(&offset))?;
         Some(start.wrapping_sub(page(s.address.wrapping_add(offset.wrapping_sub(page(s.offset))))))
     }
 

@@ -104,10 +104,13 @@ impl User {
     pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         for (file, start, offset) in maps.mapped(tgid) {
             let Some(path) = maps.file(file).path.as_deref() else { continue };
-            let (segments, variables) = self.variables.entry(file).or_insert_with(|| {
-                (Segments::read(path).unwrap_or_default(), Variables::new())
-            });
-            let Some(address) = segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias)) else { continue };
+            let (segments, variables) = self
+                .variables
+                .entry(file)
+                .or_insert_with(|| (Segments::read(path).unwrap_or_default(), Variables::new()));
+            let Some(address) = segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias)) else {
+                continue;
+            };
             if !segments.holds(address) {
                 continue;
             }
@@ -174,9 +177,9 @@ impl User {
 }
 
 fn read_variables(path: &Path) -> Variables {
-    use blazesym::inspect::source::{Elf, Source};
     use blazesym::SymType;
     use blazesym::inspect::Inspector;
+    use blazesym::inspect::source::{Elf, Source};
     let file = debug_file(path).unwrap_or_else(|| path.to_owned());
     let mut found = Variables::new();
     // A file without symbols has no variables to tell.

@@ -3,12 +3,15 @@
 use super::Layer;
 use super::evidence::{Context, top_detail, top_lock};
 
-/// Known kernel locks and what takes the load off them.
+const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
+
+/// Known kernel locks, and what takes the load off them. Locks the tracepoints do not cover are known
+/// by the functions that take them.
 const LOCKS: &[(&str, &str)] = &[
-    (
-        "file_lock",
-        "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files",
-    ),
+    ("file_lock", FILE_LOCK),
+    ("close_fd", FILE_LOCK),
+    ("alloc_fd", FILE_LOCK),
+    ("ksys_dup3", FILE_LOCK),
     (
         "mmap_lock",
         "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads; huge pages",
@@ -72,7 +75,10 @@ fn lock_advice(lock: Option<String>, act: &str) -> String {
 
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
     match layer {
-        Layer::KernelSpin => lock_advice(top_lock(context, "spin"), "take it less often, or share less between threads"),
+        Layer::KernelSpin => lock_advice(
+            top_lock(context, "spin").or_else(|| top_detail(context, &["lock spin"])),
+            "take it less often, or share less between threads",
+        ),
         Layer::KernelBlock => lock_advice(top_lock(context, "block"), "hold it for less, or share less between threads"),
         Layer::UserLock => "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into(),
         Layer::Faults => match top_detail(context, &["fault", "zeroing"]) {

@@ -206,8 +206,10 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 .map_or(0, |l| l.1);
             let traced = samples_at(context, "spin");
             if traced + untraced > 0 {
+                let from = shares(context, |at, c| at == "target" && c == "lock spin", "detail", 2);
+                let from = if from.is_empty() { String::new() } else { format!(", from {}", listed(&from)) };
                 out.push(format!(
-                    "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover"
+                    "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover{from}"
                 ));
             }
             out

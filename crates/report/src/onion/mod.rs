@@ -292,7 +292,12 @@ impl Onion {
                     "half-width of the 95 % interval; 0 is exact",
                 ),
                 Column::text("recoverable", "whether it could come back"),
-                Column::float("gain", Unit::None, Kind::Gauge, "throughput without it over throughput with it, at most"),
+                Column::float(
+                    "gain",
+                    Unit::None,
+                    Kind::Gauge,
+                    "throughput without it over throughput with it, at most",
+                ),
                 Column::text("evidence", "what it consists of"),
                 Column::text("advice", "the remedy"),
             ],

@@ -51,7 +51,15 @@ fn recording() -> Recording {
             Column::float("max", Unit::Microseconds, Kind::Peak, ""),
         ],
     );
-    locks.row().text("files_struct.file_lock").text("spinlock").text("db").int(4_000_000).float(4.0).float(0.0).float(90.0);
+    locks
+        .row()
+        .text("files_struct.file_lock")
+        .text("spinlock")
+        .text("db")
+        .int(4_000_000)
+        .float(4.0)
+        .float(0.0)
+        .float(90.0);
     let mut gather = Gather::new(Manifest::new(2, vec!["db".into(), "-x".into()], 1.0));
     for table in [cpu_time.finish(), idle_time.finish(), samples.finish(), locks.finish()] {
         gather.append(&table).unwrap();
@@ -85,7 +93,12 @@ fn every_second_is_in_one_layer_and_the_largest_that_could_come_back_is_first() 
 fn a_known_lock_has_its_remedy() {
     let onion = Onion::peel(&recording()).unwrap();
     let spin = onion.rows.iter().find(|r| r.layer == Layer::KernelSpin).unwrap();
-    assert!(spin.evidence[0].starts_with("files_struct.file_lock (spinlock) 100 %: 4000000 waits, 1.0 us spin each"), "{:?}", spin.evidence);
+    assert!(
+        spin.evidence[0]
+            .starts_with("files_struct.file_lock (spinlock) 100 %: 4000000 waits, 1.0 us spin each"),
+        "{:?}",
+        spin.evidence
+    );
     assert!(spin.advice.contains("descriptor table"), "{}", spin.advice);
 }
 

@@ -36,9 +36,7 @@ pub fn render(table: &Table, width: usize) -> String {
         out.push('\n');
     };
     line(&|c| heads[c].clone());
-    for row in 0..table.num_rows() {
-        line(&|c| cells[c][row].clone());
-    }
+    (0..table.num_rows()).for_each(|row| line(&|c| cells[c][row].clone()));
     out
 }
 

@@ -68,7 +68,7 @@ pub(super) fn is_lock_function(name: &str) -> bool {
     STARTS.iter().any(|s| if *s == "down" { name == "down" } else { name.starts_with(s) })
 }
 
-pub(super) fn caller<'a>(frames: &'a [Arc<str>]) -> &'a str {
+pub(super) fn caller(frames: &[Arc<str>]) -> &str {
     let frames = without_probe(frames);
     frames.iter().find(|f| !is_lock_function(f)).map_or("[unknown]", |f| f)
 }

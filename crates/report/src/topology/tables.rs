@@ -94,7 +94,7 @@ pub fn cores(t: &Topology) -> Table {
             Some(kind) => row.text(&t.kinds[kind].name),
             None => row.null(),
         };
-        let _ = row.int(core.cpus.len() as u64).text(&core.cpus.to_list()).float_opt(cpu.and_then(|c| c.mhz));
+        let _ = row.int(core.cpus.len() as u64).text(core.cpus.to_list()).float_opt(cpu.and_then(|c| c.mhz));
     }
     b.finish()
 }
@@ -118,14 +118,14 @@ pub fn caches(t: &Topology) -> Table {
     for c in &t.caches {
         let _ = b
             .row()
-            .text(&c.name())
+            .text(c.name())
             .int(u64::from(c.level))
             .text(if c.memory_side { "Memory-side" } else { c.ty.word() })
             .int_opt(known(c.size))
             .int_opt(known(u64::from(c.line)))
             .int_opt(known(u64::from(c.ways)))
             .int(c.cpus.len() as u64)
-            .text(&c.cpus.to_list());
+            .text(c.cpus.to_list());
     }
     b.finish()
 }
@@ -160,10 +160,10 @@ pub fn nodes(t: &Topology) -> Table {
             .int(n.cpus.len() as u64)
             .int_opt(n.total)
             .int_opt(n.free)
-            .text(&pools.collect::<Vec<_>>().join(" "))
+            .text(pools.collect::<Vec<_>>().join(" "))
             .int_opt((side > 0).then_some(side))
-            .text(&n.cpus.to_list())
-            .text(&n.local_cpus.to_list());
+            .text(n.cpus.to_list())
+            .text(n.local_cpus.to_list());
     }
     b.finish()
 }
@@ -212,8 +212,8 @@ pub fn objects(t: &Topology) -> Table {
             .text(ty)
             .int_opt(id.map(u64::from))
             .int(cpus.len() as u64)
-            .text(&cpus.to_list())
-            .text(&cpus.and(&t.allowed).to_list())
+            .text(cpus.to_list())
+            .text(cpus.and(&t.allowed).to_list())
             .int_opt(size)
             .int_opt(line.map(u64::from));
         let _ = match name {

@@ -43,7 +43,9 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
         columns.push(Column::text("type", "spinlock, mutex, rwsem …; :R and :W are readers and writers"));
     }
     match by {
-        By::LockAndCaller | By::Caller => columns.push(Column::text("caller", "the function that asked for it")),
+        By::LockAndCaller | By::Caller => {
+            columns.push(Column::text("caller", "the function that asked for it"))
+        }
         By::Process => columns.push(Column::text("process", "the waiting process")),
         By::Lock => {}
     }
@@ -113,19 +115,30 @@ pub fn capacity(recording: &Recording) -> f64 {
 
 /// The exact table put together by `keys`.
 fn exact(recording: &Recording, keys: &[&str]) -> Vec<(Vec<String>, Sums)> {
-    let Some(t) = recording.tables.get("locks").and_then(|t| t.group_by(keys).ok()) else { return Vec::new() };
+    let Some(t) = recording.tables.get("locks").and_then(|t| t.group_by(keys).ok()) else {
+        return Vec::new();
+    };
     (0..t.num_rows())
         .map(|r| {
             let names = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
             let number = |c: &str| t.number(r, c).unwrap_or(0.0);
-            (names, Sums { count: number("count"), spin: number("spin"), block: number("block"), max: number("max") })
+            (
+                names,
+                Sums {
+                    count: number("count"),
+                    spin: number("spin"),
+                    block: number("block"),
+                    max: number("max"),
+                },
+            )
         })
         .collect()
 }
 
 /// Each lock's exact totals, divided among its callers as its walked contentions tell.
 fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
-    let keys: &[&str] = if depth > 0 { &["lock", "type", "caller", "stack"] } else { &["lock", "type", "caller"] };
+    let keys: &[&str] =
+        if depth > 0 { &["lock", "type", "caller", "stack"] } else { &["lock", "type", "caller"] };
     let walked = recording.tables.get("lock_callers").and_then(|t| t.group_by(keys).ok());
     let mut by_lock: HashMap<(String, String), Vec<(String, String, Sums)>> = HashMap::new();
     if let Some(t) = &walked {
@@ -134,7 +147,8 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             let number = |c: &str| t.number(r, c).unwrap_or(0.0);
             let stack: Vec<&str> = t.text(r, "stack").unwrap_or("").split(';').take(depth).collect();
             let stack = stack.join(";");
-            let sums = Sums { count: number("walked"), spin: number("spin"), block: number("block"), max: 0.0 };
+            let sums =
+                Sums { count: number("walked"), spin: number("spin"), block: number("block"), max: 0.0 };
             let callers = by_lock.entry((text("lock"), text("type"))).or_default();
             // Stacks that differ only deeper than asked are one.
             match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
@@ -226,7 +240,11 @@ pub fn user_table(recording: &Recording, every: bool) -> Option<Table> {
         let text = |c: &str| grouped.text(r, c);
         let cells = out.row().text_opt(text("lock")).text_opt(text("type")).text_opt(text("process"));
         let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller")).text_opt(text("holder"));
-        cells.int(n).float(block(r)).float(block(r) * 1e6 / n.max(1) as f64).float_opt(grouped.number(r, "max"));
+        cells
+            .int(n)
+            .float(block(r))
+            .float(block(r) * 1e6 / n.max(1) as f64)
+            .float_opt(grouped.number(r, "max"));
     }
     Some(out.finish())
 }

@@ -38,7 +38,14 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         "runnable, waiting for a CPU",
     ];
     columns.extend(STATES.iter().zip(meanings).map(|(s, m)| Column::float(s, Unit::Percent, Kind::Share, m)));
-    let meanings = ["voluntary switches", "involuntary switches", "system calls", "signals", "minor faults", "major faults"];
+    let meanings = [
+        "voluntary switches",
+        "involuntary switches",
+        "system calls",
+        "signals",
+        "minor faults",
+        "major faults",
+    ];
     columns.extend(COUNTS.iter().zip(meanings).map(|(c, m)| Column::int(c, Unit::None, Kind::Count, m)));
     columns.push(Column::float("time", Unit::Seconds, Kind::Time, "the time the percentages are of"));
     columns.push(Column::text("process", "name of the process"));
@@ -78,7 +85,12 @@ mod tests {
 
     #[test]
     fn percentages_of_each_threads_own_time() {
-        let mut columns = vec![Column::id("pid", ""), Column::id("tid", ""), Column::text("process", ""), Column::text("thread", "")];
+        let mut columns = vec![
+            Column::id("pid", ""),
+            Column::id("tid", ""),
+            Column::text("process", ""),
+            Column::text("thread", ""),
+        ];
         columns.extend(STATES.iter().map(|s| Column::float(s, Unit::Seconds, Kind::Time, "")));
         columns.extend(COUNTS.iter().map(|c| Column::int(c, Unit::None, Kind::Count, "")));
         let mut b = Table::builder("threads", &columns);

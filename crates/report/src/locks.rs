@@ -100,7 +100,10 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     out.finish()
 }
 
+/// Keys, sums, contentions walked, stack.
 type Counted = (Vec<String>, Sums, u64, String);
+/// Caller, stack, sums of the walked contentions.
+type Walked = (String, String, Sums);
 
 fn plain((keys, sums): (Vec<String>, Sums)) -> Counted {
     (keys, sums, 0, String::new())
@@ -140,7 +143,7 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
     let keys: &[&str] =
         if depth > 0 { &["lock", "type", "caller", "stack"] } else { &["lock", "type", "caller"] };
     let walked = recording.tables.get("lock_callers").and_then(|t| t.group_by(keys).ok());
-    let mut by_lock: HashMap<(String, String), Vec<(String, String, Sums)>> = HashMap::new();
+    let mut by_lock: HashMap<(String, String), Vec<Walked>> = HashMap::new();
     if let Some(t) = &walked {
         for r in 0..t.num_rows() {
             let text = |c: &str| t.text(r, c).unwrap_or("?").to_string();

@@ -18,8 +18,7 @@ pub fn render(onion: &Onion, width: usize) -> String {
         "Capacity: {} CPUs x {:.2} s = {:.2} CPU-seconds\n",
         onion.cpus, onion.elapsed, onion.capacity
     );
-    let _ =
-        writeln!(out, "{:>7}  {:>9} {:>7}  {:<24} {:<BAR$}  {}", "share", "CPU-s", "+-", "layer", "", "gain");
+    let _ = writeln!(out, "{:>7}  {:>9} {:>7}  {:<24} {:<BAR$}  gain", "share", "CPU-s", "+-", "layer", "");
     let (could, rest): (Vec<&Row>, Vec<&Row>) = onion.rows.iter().partition(|r| r.layer.recoverable());
     let (large, small): (Vec<&Row>, Vec<&Row>) = could.into_iter().partition(|r| r.share >= SMALL);
     for (title, rows) in [("could come back:", large), ("the rest:", rest)] {

@@ -283,7 +283,9 @@ mod tests {
         let Some((start, end)) = libc else { return eprintln!("skipped: sleep uses no libc.so.6") };
         let addrs: Vec<u64> = (start..end).step_by(4096).collect();
         let names = User::new().symbolize(&mut maps, child.id(), &addrs);
-        assert!(names.iter().filter(|n| !n.starts_with('[')).count() > addrs.len() / 2, "{names:?}");
+        // Without debug symbols only exported functions have names.
+        let named = names.iter().filter(|n| !n.starts_with('[')).count();
+        assert!(named > addrs.len() / 10, "{named} of {}: {names:?}", addrs.len());
     }
 
     /// The executable mapping of the C library, once the program is past its start.

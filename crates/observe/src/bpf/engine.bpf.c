@@ -14,6 +14,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+#define LCB_F_SPIN 1
 #define LCB_F_MUTEX 32
 
 const volatile __u32 cfg_all;		/* every thread is the program */
@@ -374,6 +375,27 @@ int mark(void *ctx)
 	return 0;
 }
 
+/*
+ * A spinlock's wait neither sleeps nor lets its own level run anything else, so one found below
+ * another wait of that level, or at a context switch, has had its end missed: an interrupt that comes
+ * while a program runs cannot run that program again.
+ */
+static __always_inline bool is_stale(const struct lock_wait *w, __u32 level)
+{
+	return w->kind == LCB_F_SPIN && w->level >= level;
+}
+
+static __always_inline void drop_stale(struct cpu_slot *s, struct task_rec *r, __u32 level)
+{
+	for (int i = 0; i < LOCK_NEST; i++) {
+		__u32 n = r->nlocks;
+		if (!n || !is_stale(&r->locks[MASK(n - 1, 3)], level))
+			return;
+		r->nlocks = n - 1;
+		s->drop_nest++;
+	}
+}
+
 /* ---- threads on and off CPU ---- */
 
 static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
@@ -571,6 +593,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!(prev->flags & PF_IDLE)) {
 		struct task_rec *r = get(prev, now);
+		if (r)
+			drop_stale(s, r, 0);
 		if (!r && !preempt && (prev_state & TASK_DEAD)) {
 			s->drop_task++; /* it ends without ever having had one */
 		} else if (r) {
@@ -770,6 +794,8 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 	if (!r || !(r->target || cfg_lock_all))
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	drop_stale(s, r, level);
 	__u32 n = r->nlocks;
 	/* A mutex that stops spinning begins again: the same wait, another phase. */
 	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == (__u64)lock)
@@ -783,14 +809,13 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 	w->begin = now;
 	w->off = r->off;
 	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
-	w->level = s->depth;
+	w->level = level;
 	w->stack = 0;
 	charge(s, now);
-	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	if (level == 0)
 		s->spin[0] = n + 1;
 	else
-		s->spin[MASK(level, 3)]++;
+		s->spin[MASK(level, 3)] = 1;
 	r->nlocks = n + 1;
 	s->lock_events++;
 
@@ -827,10 +852,17 @@ int BPF_PROG(contention_end, void *lock, int ret)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	__u32 n = r->nlocks;
-	/* Ends match the innermost begin; one whose begin was dropped matches none. */
+	/* The innermost wait for this lock; those above it have had their ends missed. */
 	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
+	for (int i = 0; i < LOCK_NEST && w->lock != (__u64)lock; i++) {
+		if (n <= 1)
+			return 0; /* its begin was missed */
+		n--;
+		w = &r->locks[MASK(n - 1, 3)];
+	}
 	if (w->lock != (__u64)lock)
 		return 0;
+	s->drop_nest += r->nlocks - n;
 	__u64 off = r->off - w->off;
 	__u64 all = now > w->begin ? now - w->begin : 0;
 	__u64 block = off < all ? off : all;
@@ -841,8 +873,8 @@ int BPF_PROG(contention_end, void *lock, int ret)
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	if (level == 0)
 		s->spin[0] = n - 1;
-	else if (s->spin[MASK(level, 3)])
-		s->spin[MASK(level, 3)]--;
+	else
+		s->spin[MASK(level, 3)] = 0;
 	r->spin += spin;
 
 	__u32 tgid = BPF_CORE_READ(p, tgid);

@@ -342,7 +342,7 @@ impl Engine {
         }
         let names = [
             "lock waits (lock table full)",
-            "lock waits nested too deeply",
+            "lock waits (nested too deeply, or an end missed in an interrupt)",
             "threads (no memory for a record)",
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",

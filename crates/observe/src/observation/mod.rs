@@ -207,8 +207,10 @@ impl Observation {
     }
 
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
-        self.receive();
+        // Counters before events: a stack is sent before anything is counted for it.
+        let locks = self.engine.locks();
         let snap = self.engine.snapshot();
+        self.receive();
         self.tune(snap.elapsed - self.before.elapsed, snap.switches - self.before.switches);
         let t = snap.elapsed;
 

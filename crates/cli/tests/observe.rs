@@ -230,6 +230,30 @@ fn a_machine_without_tracefs_and_without_btf() {
 }
 
 #[test]
+fn a_missing_tracepoint_takes_its_layer_and_leaves_the_rest() {
+    if !root() {
+        return;
+    }
+    let without = |tracepoint: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        command.args(args).env("NCPU_HIDE_TRACEPOINTS", tracepoint).output().unwrap()
+    };
+    for (tracepoint, word) in [
+        ("contention_begin", "no kernel locks"),
+        ("tlb_flush", "no TLB shootdowns"),
+        ("local_timer_entry", "not told apart"),
+    ] {
+        let o = without(tracepoint, &["run", "--", "true"]);
+        assert!(o.status.success(), "{tracepoint}: {}", err(&o));
+        assert!(err(&o).contains(word) && err(&o).contains("Capacity:"), "{tracepoint}: {}", err(&o));
+    }
+    let o = without("page_fault_user", &["threads", "0.2", "1"]);
+    assert!(o.status.success() && err(&o).contains("no TRP"), "{}", err(&o));
+    let o = without("sched_switch", &["run", "--", "true"]);
+    assert!(!o.status.success() && err(&o).contains("sched_switch"), "{}", err(&o));
+}
+
+#[test]
 fn lockutils_figures_from_the_document() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/data/lockstat/blog-kWP.txt");
     let o = ncpu(&["locks", "--import", file.to_str().unwrap(), "-n", "512"]);

@@ -269,3 +269,107 @@ pub fn second_estimate(recording: &Recording) -> Option<(f64, f64)> {
     }
     Some((inside / hz, outside / hz))
 }
+
+#[cfg(test)]
+mod tests {
+    use ncpu_record::Manifest;
+    use ncpu_table::Unit;
+
+    use super::*;
+
+    /// Two locks: one whose 1,000 waits were walked ten times, one never walked. 10 CPU-s observed.
+    fn recording() -> Recording {
+        let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+        let count = |name: &str| Column::int(name, Unit::None, Kind::Count, "");
+        let mut locks = Table::builder(
+            "locks",
+            &[
+                Column::text("lock", ""),
+                Column::text("type", ""),
+                Column::text("process", ""),
+                count("count"),
+                time("spin"),
+                time("block"),
+                Column::float("max", Unit::Microseconds, Kind::Peak, ""),
+            ],
+        );
+        locks.row().text("a").text("mutex").text("db").int(600).float(0.5).float(3.0).float(7.0);
+        locks.row().text("a").text("mutex").text("web").int(400).float(0.5).float(1.0).float(9.0);
+        locks.row().text("b").text("spinlock").text("web").int(5).float(0.25).float(0.0).float(1.0);
+        let mut callers = Table::builder(
+            "lock_callers",
+            &[
+                Column::text("lock", ""),
+                Column::text("type", ""),
+                Column::text("process", ""),
+                Column::text("caller", ""),
+                Column::text("stack", ""),
+                count("walked"),
+                time("spin"),
+                time("block"),
+            ],
+        );
+        callers
+            .row()
+            .text("a")
+            .text("mutex")
+            .text("db")
+            .text("f")
+            .text("f;g;h")
+            .int(6)
+            .float(0.003)
+            .float(0.0);
+        callers.row().text("a").text("mutex").text("db").text("f").text("f;g;i").int(2).float(0.0).float(0.0);
+        callers.row().text("a").text("mutex").text("web").text("k").text("k").int(2).float(0.001).float(0.0);
+        let places = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
+        let mut columns = vec![Column::id("CPU", "")];
+        columns.extend(places.iter().map(|p| time(p)));
+        let mut cpu_time = Table::builder("cpu_time", &columns);
+        let mut row = cpu_time.row().int(0);
+        for s in [5.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0] {
+            row = row.float(s);
+        }
+        let _ = row;
+        let mut gather = Recording::gather(Manifest::new(1, Vec::new(), 1.0));
+        for table in [locks.finish(), callers.finish(), cpu_time.finish()] {
+            gather.append(&table).unwrap();
+        }
+        gather.finish().unwrap()
+    }
+
+    #[test]
+    fn exact_totals_are_divided_among_callers_and_none_is_lost() {
+        let t = table(&recording(), By::LockAndCaller, 0);
+        let row = |caller: &str| (0..t.num_rows()).find(|&r| t.text(r, "caller") == Some(caller)).unwrap();
+        assert_eq!(t.int(row("f"), "count"), Some(800));
+        assert_eq!(t.number(row("f"), "spin"), Some(0.75), "by the time walked, not by the count");
+        assert_eq!(t.number(row("f"), "block"), Some(3.2), "none walked blocked: by the count");
+        assert_eq!(t.int(row("f"), "walked"), Some(8));
+        assert_eq!(t.text(row("[not walked]"), "lock"), Some("b"));
+        let sum = |c: &str| (0..t.num_rows()).filter_map(|r| t.number(r, c)).sum::<f64>();
+        assert!(
+            (sum("spin") - 1.25).abs() < 1e-9 && (sum("block") - 4.0).abs() < 1e-9 && sum("count") == 1005.0
+        );
+        assert!((t.number(row("f"), "CPU-util").unwrap() - 0.075).abs() < 1e-9);
+    }
+
+    #[test]
+    fn by_lock_by_caller_by_process() {
+        let r = recording();
+        let t = table(&r, By::Lock, 0);
+        assert_eq!((t.num_rows(), t.text(0, "lock"), t.number(0, "max")), (2, Some("a"), Some(9.0)));
+        let t = table(&r, By::Process, 0);
+        assert_eq!((t.text(0, "process"), t.number(0, "spin")), (Some("web"), Some(0.75)));
+        let t = table(&r, By::Caller, 0);
+        assert_eq!(t.num_rows(), 3);
+    }
+
+    #[test]
+    fn stacks_are_told_apart_no_deeper_than_asked() {
+        let t = table(&recording(), By::LockAndCaller, 2);
+        let stacks: Vec<_> = (0..t.num_rows()).filter_map(|r| t.text(r, "stack")).collect();
+        assert!(stacks.contains(&"f;g") && !stacks.contains(&"f;g;h"), "{stacks:?}");
+        let t = table(&recording(), By::LockAndCaller, 3);
+        assert_eq!((0..t.num_rows()).filter(|&r| t.text(r, "caller") == Some("f")).count(), 2);
+    }
+}

@@ -325,16 +325,17 @@ impl Walk<'_> {
                 _ => die = None,
             }
         }
-        if !in_die && !self.package_seen.contains(cpu) {
-            if let Some(cpus) = self.map(cpu, self.files.package) {
-                if cpus.first() == Some(cpu) {
-                    self.package_seen = self.package_seen.or(&cpus);
-                    let id = self.id(cpu, "physical_package_id");
-                    let package = Package { id, cpus: cpus.clone(), ..Package::default() };
-                    self.finds.objects.push((cpu, Object::Package(package)));
-                }
-                die = die.filter(|d| *d != cpus);
+        if !in_die
+            && !self.package_seen.contains(cpu)
+            && let Some(cpus) = self.map(cpu, self.files.package)
+        {
+            if cpus.first() == Some(cpu) {
+                self.package_seen = self.package_seen.or(&cpus);
+                let id = self.id(cpu, "physical_package_id");
+                let package = Package { id, cpus: cpus.clone(), ..Package::default() };
+                self.finds.objects.push((cpu, Object::Package(package)));
             }
+            die = die.filter(|d| *d != cpus);
         }
         if let Some(cpus) = cluster {
             let id = self.id(cpu, "cluster_id");

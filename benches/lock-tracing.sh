@@ -10,7 +10,7 @@ ncpu=${NCPU:-target/release/ncpu}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cc -O2 -pthread -o "$dir/torture" workloads/fdtorture.c
-torture=(taskset -c 0,1 "$dir/torture" 4 "$seconds")
+torture=("$(command -v taskset)" -c 0,1 "$dir/torture" 4 "$seconds")
 ops() { grep -oE '[0-9]+(\.[0-9]+)? (ops/s|operations per second)' | head -1 | cut -d' ' -f1; }
 
 # The same job for bpftrace: count and time by lock and caller's stack, three frames.

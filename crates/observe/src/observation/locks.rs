@@ -74,6 +74,7 @@ pub(super) fn caller(frames: &[Arc<str>]) -> &str {
 }
 
 /// Name and kind of what a thread waits for in user space.
+const SEMAPHORE: u32 = 2;
 const FUTEX_CLASS: [&str; 4] = ["unknown", "lock", "semaphore", "condition"];
 
 /// Keeps what came before, so that each call tells what is new.
@@ -131,15 +132,19 @@ impl LockTables {
         let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
         // The operation and FUTEX_PRIVATE_FLAG, as the call had them.
         let op = (word & 0x7f) | ((word >> 8) & 1) << 7;
-        // A process-shared semaphore looks like a condition: there the kernel side's guess stands.
-        let value = if word >> 16 == 0 { value } else { u32::MAX };
+        let guess = word >> 16;
+        // glibc waits for semaphores and conditions in one function; the kernel side has told a
+        // process-shared semaphore by its value.
+        let semaphore = guess == SEMAPHORE && !names.iter().any(|n| n.contains("cond"));
+        let value = if guess == 0 { value } else { u32::MAX };
         let verdict = match futex_wait_class(op, value, &names) {
             UserWait::Lock => Some(1),
-            UserWait::Semaphore => Some(2),
+            UserWait::Semaphore => Some(SEMAPHORE),
+            UserWait::Condition if semaphore => None,
             UserWait::Condition | UserWait::Join | UserWait::Barrier => Some(3),
             UserWait::Unknown => None,
         };
-        let class = verdict.unwrap_or(word >> 16);
+        let class = verdict.unwrap_or(guess);
         if self.waiters.len() < MAX_STACKS {
             self.waiters.insert((stack.tgid, address), (stack, class));
         }

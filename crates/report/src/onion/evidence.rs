@@ -135,22 +135,30 @@ fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
         .collect()
 }
 
+/// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
 fn user_locks(context: &Context<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    if let Some(ranked) =
-        context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block")
-    {
-        for r in 0..ranked.num_rows() {
-            let (Some(lock), Some(kind)) = (ranked.text(r, "lock"), ranked.text(r, "type")) else { continue };
-            if !matches!(kind, "lock" | "semaphore") {
-                continue;
-            }
-            let process = ranked.text(r, "process").unwrap_or("?");
-            let caller = ranked.text(r, "caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
-            let holder = ranked.text(r, "holder").map(|h| format!(", woken mostly by {h}"));
-            let (n, s) = (ranked.int(r, "count").unwrap_or(0), ranked.number(r, "block").unwrap_or(0.0));
+    let places = context.ranked("user_locks", &["type", "process", "caller"], "block");
+    let single = context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block");
+    if let (Some(places), Some(single)) = (places, single) {
+        for r in 0..places.num_rows() {
+            let text = |c: &str| places.text(r, c);
+            let Some(kind @ ("lock" | "semaphore")) = text("type") else { continue };
+            let (n, s) = (places.int(r, "count").unwrap_or(0), places.number(r, "block").unwrap_or(0.0));
+            let of: Vec<usize> = (0..single.num_rows())
+                .filter(|&q| ["type", "process", "caller"].iter().all(|c| single.text(q, c) == text(c)))
+                .collect();
+            let top = of.first().filter(|&&q| single.number(q, "block").unwrap_or(0.0) > 0.5 * s);
+            let which = match top {
+                Some(&q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
+                None => format!("{} {kind}s", of.len()),
+            };
+            let holder =
+                top.and_then(|&q| single.text(q, "holder")).map(|h| format!(", woken mostly by {h}"));
+            let caller = text("caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
             out.push(format!(
-                "{kind} {lock} of {process}{}: {n} waits, {s:.3} thread-s{}",
+                "{which} of {}{}: {n} waits, {s:.3} thread-s{}",
+                text("process").unwrap_or("?"),
                 caller.unwrap_or_default(),
                 holder.unwrap_or_default()
             ));

@@ -293,7 +293,8 @@ static __always_inline bool first_sight(__u64 id)
 
 	if (!seen)
 		return true;
-	__u32 i = id ^ id >> 32;
+	/* Futex words of a process lie close together: their low bits alone would collide. */
+	__u64 i = id * 0x9e3779b97f4a7c15ull >> 55;
 	if (seen->id[MASK(i, 511)] == id)
 		return false;
 	seen->id[MASK(i, 511)] = id;

@@ -8,7 +8,7 @@ use ncpu_table::Table;
 use super::samples::{Symbols, fold, without_probe};
 use super::tables;
 use crate::engine::{LockRow, Locks, Stack};
-use crate::symbols::{LockNamer, UserWait, futex_wait_class};
+use crate::symbols::{LockNamer, UserWait, futex_wait_class, user_wait_class};
 
 /// `LCB_F_*` of include/trace/events/lock.h.
 const READ: u32 = 2;
@@ -133,11 +133,14 @@ impl LockTables {
         // The operation and FUTEX_PRIVATE_FLAG, as the call had them.
         let op = (word & 0x7f) | ((word >> 8) & 1) << 7;
         let guess = word >> 16;
+        let told = match guess {
+            0 => futex_wait_class(op, value, &names),
+            _ => user_wait_class(&names),
+        };
         // glibc waits for semaphores and conditions in one function; the kernel side has told a
         // process-shared semaphore by its value.
         let semaphore = guess == SEMAPHORE && !names.iter().any(|n| n.contains("cond"));
-        let value = if guess == 0 { value } else { u32::MAX };
-        let verdict = match futex_wait_class(op, value, &names) {
+        let verdict = match told {
             UserWait::Lock => Some(1),
             UserWait::Semaphore => Some(SEMAPHORE),
             UserWait::Condition if semaphore => None,

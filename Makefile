@@ -34,7 +34,7 @@ man: build
 
 completions: build
 	mkdir -p target/completions
-	for shell in bash zsh fish elvish powershell; do \
+	for shell in bash zsh fish; do \
 		$(NCPU) completions $$shell >target/completions/ncpu.$$shell || exit; done
 
 install: man completions

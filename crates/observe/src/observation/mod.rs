@@ -249,12 +249,7 @@ impl Observation {
             self.notes.push(note);
         }
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
-        let locks = self.locks.tables(
-            &self.engine.locks(),
-            &mut self.symbols,
-            &self.process_names,
-            &self.thread_names,
-        );
+        let locks = self.locks.tables(&locks, &mut self.symbols, &self.process_names, &self.thread_names);
         let mut sleeps = tables::sleeps();
         for (nr, ns) in self.engine.sleep_calls() {
             let before = self.sleeps.insert(nr, ns).unwrap_or(0);

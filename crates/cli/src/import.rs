@@ -16,7 +16,7 @@ pub fn run(file: &Path, ncpu: u64, elapsed: Option<f64>, args: &TableArgs) -> an
     }
     let select = args.select();
     if args.format() == Format::Text && select == Select::default() {
-        print!("{}", lockstat::render_lockutil(&read));
+        crate::put(&lockstat::render_lockutil(&read))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut printer = args.printer()?;

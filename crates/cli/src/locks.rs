@@ -13,6 +13,7 @@ use ncpu_record::Recording;
 use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
 use ncpu_table::{Format, Table};
 
+use crate::put;
 use crate::run::start_failed;
 use crate::sink::Sink;
 use crate::stop;
@@ -151,14 +152,14 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     if !args.user {
         let kernel = select.apply(table(recording, by, args.stack))?;
         if text && args.stack > 0 && by == By::LockAndCaller {
-            print!("{}", with_stacks(&kernel)?);
+            put(&with_stacks(&kernel)?)?;
         } else if kernel.num_rows() > 0 || !text {
             printer.table(&kernel)?;
         } else {
-            println!("no kernel lock was contended");
+            put("no kernel lock was contended\n")?;
         }
         if text {
-            footer(recording, every);
+            put(&footer(recording, every))?;
         }
     }
     // CSV and Parquet hold one table: the kernel's, unless --user chooses.
@@ -171,32 +172,32 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
                     select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
                 printer.table(&user)?;
             }
-            _ if text => println!("no user lock was waited for"),
+            _ if text => put("no user lock was waited for\n")?,
             _ => {}
         }
     }
     Ok(printer.finish()?)
 }
 
-fn footer(recording: &Recording, every: u32) {
+fn footer(recording: &Recording, every: u32) -> String {
     let total = recording
         .tables
         .get("locks")
         .map_or(0.0, |t| (0..t.num_rows()).filter_map(|r| t.number(r, "spin")).sum::<f64>());
     let capacity = capacity(recording).max(f64::MIN_POSITIVE);
-    println!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds", total / capacity);
+    let mut out = format!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds\n", total / capacity);
     if let Some((inside, outside)) = second_estimate(recording) {
-        println!(
-            "second estimate, by sampling: {:.3} inside traced waits, {:.3} in slow paths the tracepoints do not cover",
+        out += &format!(
+            "second estimate, by sampling: {:.3} inside traced waits, {:.3} in slow paths the tracepoints do not cover\n",
             inside / capacity,
             outside / capacity
         );
     }
-    println!("callers: one stack in {every} contentions walked");
+    out += &format!("callers: one stack in {every} contentions walked\n");
     for note in &recording.manifest.notes {
-        println!("note: {note}");
+        out += &format!("note: {note}\n");
     }
-    println!();
+    out + "\n"
 }
 
 /// The table with each row's frames below it.

@@ -62,6 +62,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes to standard output; unlike `print!` it gives the error back.
+fn put(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
 /// Whether the reader of our output went away (`ncpu cpus | head`).
 fn broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|cause| {

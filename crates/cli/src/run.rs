@@ -184,7 +184,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
             if own_stdout {
                 eprint!("\n{text}");
             } else {
-                print!("{text}");
+                crate::put(&text)?;
             }
             return Ok(());
         }

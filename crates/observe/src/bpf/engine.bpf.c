@@ -71,7 +71,6 @@ struct lock_wait {
 	__u64 begin;
 	__u64 off;	/* the thread's off-CPU total when the wait began */
 	__u32 kind;
-	__u32 level;	/* interrupt level it began at */
 };
 
 struct task_rec {
@@ -147,23 +146,37 @@ static __always_inline struct cpu_slot *slot(void)
 	return bpf_map_lookup_elem(&cpu_slots, &cpu);
 }
 
-/* The state of a CPU is its innermost interrupt, or its task; spinning there is spinning. */
+/* The state of a CPU is its innermost interrupt, or its task; waiting on CPU there is spinning. */
 static __always_inline __u32 at(const struct cpu_slot *s)
 {
 	__u32 depth = s->depth;
 
 	if (depth == 0 || depth > IRQ_NEST)
-		return s->spin[0] && s->base == AT_TARGET ? AT_SPIN : s->base;
-	if (s->spin[MASK(depth, 3)])
+		return (s->waits || s->spinning[0]) && s->base == AT_TARGET ? AT_SPIN : s->base;
+	if (s->spinning[MASK(depth, 3)])
 		return AT_SPIN;
 	return s->irq[MASK(depth - 1, 3)];
 }
 
-static __always_inline void charge(struct cpu_slot *s, __u64 now)
+static __always_inline void add(struct cpu_slot *s, __u64 now)
 {
 	if (s->last && now > s->last)
 		s->at[MASK(at(s), 7)] += now - s->last;
 	s->last = now;
+}
+
+static void end_spin(struct cpu_slot *s, __u64 now);
+
+/*
+ * Charges the time up to now to where the CPU is. Called before every change of that, so that a
+ * spinlock's wait that has ended is settled here, outside of the lock's critical section: what its end
+ * costs, all waiters pay.
+ */
+static __always_inline void charge(struct cpu_slot *s, __u64 now)
+{
+	if (s->ended)
+		end_spin(s, now);
+	add(s, now);
 }
 
 static __always_inline bool cgroup_holds(struct task_struct *p)
@@ -353,6 +366,55 @@ static __always_inline __u64 hash_frames(const struct stack_event *e, int n)
 	return h ? h : 1;
 }
 
+static __always_inline void add_lock(struct lock_slot *l, __u64 spin, __u64 block)
+{
+	if (!l)
+		return;
+	l->count++;
+	l->timed++;
+	l->spin += spin;
+	l->block += block;
+	if (spin + block > l->max)
+		l->max = spin + block;
+}
+
+static __always_inline void add_spin(struct lock_slot *l, __u64 spin, bool timed)
+{
+	if (!l)
+		return;
+	if (timed)
+		add_lock(l, spin, 0);
+	else
+		l->count++;
+}
+
+static __noinline void end_spin(struct cpu_slot *s, __u64 now)
+{
+	__u64 end = s->ended;
+	bool timed = end != 1;
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	struct spin_wait *w = &s->spin[MASK(level, 3)];
+
+	s->ended = 0;
+	if (!timed) {
+		end = w->begin + s->mean_spin;
+		if (end > now)
+			end = now;
+	}
+	__u64 spin = end > w->begin ? end - w->begin : 0;
+	if (timed)
+		s->mean_spin += ((__s64)spin - (__s64)s->mean_spin) >> 4;
+	add(s, end);
+	s->spinning[MASK(level, 3)] = 0;
+	struct task_rec *r = look(bpf_get_current_task_btf());
+	if (r)
+		r->spin += spin;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	add_spin(lock_slot(s, w->lock, 0, tgid, w->kind), spin, timed);
+	if (w->stack)
+		add_spin(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, timed);
+}
+
 /* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
 SEC("raw_tp")
 int mark(void *ctx)
@@ -374,27 +436,6 @@ int mark(void *ctx)
 	}
 	charge(s, now);
 	return 0;
-}
-
-/*
- * A spinlock's wait neither sleeps nor lets its own level run anything else, so one found below
- * another wait of that level, or at a context switch, has had its end missed: an interrupt that comes
- * while a program runs cannot run that program again.
- */
-static __always_inline bool is_stale(const struct lock_wait *w, __u32 level)
-{
-	return w->kind == LCB_F_SPIN && w->level >= level;
-}
-
-static __always_inline void drop_stale(struct cpu_slot *s, struct task_rec *r, __u32 level)
-{
-	for (int i = 0; i < LOCK_NEST; i++) {
-		__u32 n = r->nlocks;
-		if (!n || !is_stale(&r->locks[MASK(n - 1, 3)], level))
-			return;
-		r->nlocks = n - 1;
-		s->drop_nest++;
-	}
 }
 
 /* ---- threads on and off CPU ---- */
@@ -533,17 +574,6 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 }
 
-static __always_inline void add_lock(struct lock_slot *l, __u64 spin, __u64 block)
-{
-	if (!l)
-		return;
-	l->count++;
-	l->spin += spin;
-	l->block += block;
-	if (spin + block > l->max)
-		l->max = spin + block;
-}
-
 /* A walked thread is on CPU again: its stack is worth the time it was off. */
 static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
 {
@@ -594,8 +624,6 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!(prev->flags & PF_IDLE)) {
 		struct task_rec *r = get(prev, now);
-		if (r)
-			drop_stale(s, r, 0);
 		if (!r && !preempt && (prev_state & TASK_DEAD)) {
 			s->drop_task++; /* it ends without ever having had one */
 		} else if (r) {
@@ -618,7 +646,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		}
 	}
 
-	s->spin[0] = 0;
+	s->waits = 0;
+	s->spinning[0] = 0;
 	if (next->flags & PF_IDLE) {
 		s->base = AT_IDLE;
 		return 0;
@@ -641,7 +670,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	micro(r, r->on_state, now);
 	end_wait(s, r);
 	r->on_cpu = 1;
-	s->spin[0] = r->nlocks;
+	s->waits = r->nlocks;
 	s->base = r->target ? AT_TARGET : BPF_CORE_READ(next, tgid) == cfg_self ? AT_SELF : AT_OTHER;
 	return 0;
 }
@@ -715,7 +744,7 @@ static __always_inline void irq_enter(__u32 where)
 		return;
 	}
 	s->irq[MASK(d, 3)] = where;
-	s->spin[MASK(d + 1, 3)] = 0;
+	s->spinning[MASK(d + 1, 3)] = 0;
 	if (where == AT_SOFTIRQ)
 		s->softirqs++;
 	else
@@ -785,103 +814,159 @@ int BPF_PROG(tlb_flush, int reason, unsigned long pages)
 
 /* ---- kernel locks ---- */
 
-SEC("tp_btf/contention_begin")
-int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+/* Whether this event is one of the 1 in mask + 1 chosen; not every so manieth, since calls alternate. */
+static __always_inline bool chosen(__u64 now, __u32 mask)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct cpu_slot *s = slot();
-	struct task_rec *r = s ? look(p) : NULL;
+	return ((now * 0x9e3779b97f4a7c15ull >> 40) & mask) == 0;
+}
+
+/* How many waits are timed follows their rate: all of them below 10,000 a second on this CPU. */
+static __always_inline void count_wait(struct cpu_slot *s, __u64 now)
+{
+	s->lock_events++;
+	s->window_waits++;
+	if (now - s->window < 10000000)
+		return;
+	__u32 n = s->window_waits;
+	s->time_mask = n > 3000 ? 63 : n > 1000 ? 31 : n > 300 ? 7 : n > 100 ? 3 : 0;
+	s->window_waits = 0;
+	s->window = now;
+}
+
+/* One contention in so many has its stack walked; the hash is what the lock table knows it by. */
+static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flags, __u64 now)
+{
+	if (!cfg_stacks || !observing || !chosen(now, lock_walk_mask))
+		return 0;
+	__u32 which = s->depth ? 2 : 1;
+	struct stack_event *e = bpf_map_lookup_elem(&scratch, &which);
+	if (!e)
+		return 0;
+	__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0);
+	if (k <= 0)
+		return 0;
+	__u64 id = hash_frames(e, k / 8);
+	if (first_sight(id)) {
+		head(&e->head, EV_LOCK_STACK, bpf_get_current_task_btf(), now);
+		e->id = id;
+		e->where = flags;
+		e->weight = lock_walk_mask + 1;
+		e->kernel_bytes = k;
+		e->user_bytes = 0;
+		emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+	return id;
+}
+
+/* Locks that sleep: the wait belongs to the task, which may move or go off CPU. */
+static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 lock, __u32 flags)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
 
 	if (!r || !(r->target || cfg_lock_all))
-		return 0;
-	__u64 now = bpf_ktime_get_ns();
-	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
-	drop_stale(s, r, level);
+		return;
 	__u32 n = r->nlocks;
 	/* A mutex that stops spinning begins again: the same wait, another phase. */
-	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == (__u64)lock)
-		return 0;
+	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == lock)
+		return;
 	if (n >= LOCK_NEST) {
 		s->drop_nest++;
-		return 0;
+		return;
 	}
+	__u64 now = bpf_ktime_get_ns();
 	struct lock_wait *w = &r->locks[MASK(n, 3)];
-	w->lock = (__u64)lock;
+	charge(s, now);
+	w->lock = lock;
 	w->begin = now;
 	w->off = r->off;
 	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
-	w->level = level;
-	w->stack = 0;
-	charge(s, now);
-	if (level == 0)
-		s->spin[0] = n + 1;
-	else
-		s->spin[MASK(level, 3)] = 1;
 	r->nlocks = n + 1;
+	s->waits = n + 1;
 	s->lock_events++;
+	w->stack = walk_lock(ctx, s, flags, now);
+}
 
-	if (cfg_stacks && observing && (s->walk++ & lock_walk_mask) == 0) {
-		__u32 which = s->depth ? 2 : 1;
-		struct stack_event *e = bpf_map_lookup_elem(&scratch, &which);
-		if (e) {
-			__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0);
-			if (k > 0) {
-				w->stack = hash_frames(e, k / 8);
-				if (first_sight(w->stack)) {
-					head(&e->head, EV_LOCK_STACK, p, now);
-					e->id = w->stack;
-					e->where = flags;
-					e->weight = lock_walk_mask + 1;
-					e->kernel_bytes = k;
-					e->user_bytes = 0;
-					emit_stack(e, BPF_RB_NO_WAKEUP);
-				}
-			}
-		}
+static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (!r || !r->nlocks)
+		return;
+	/* The innermost wait for this lock; those above it have had their ends missed. */
+	__u32 n = r->nlocks;
+	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
+	for (int i = 0; i < LOCK_NEST && w->lock != lock; i++) {
+		if (n <= 1)
+			return; /* its begin was missed */
+		n--;
+		w = &r->locks[MASK(n - 1, 3)];
 	}
+	if (w->lock != lock)
+		return;
+	s->drop_nest += r->nlocks - n;
+
+	__u64 now = bpf_ktime_get_ns();
+	__u64 off = r->off - w->off;
+	__u64 all = now > w->begin ? now - w->begin : 0;
+	__u64 block = off < all ? off : all;
+	__u64 spin = all - block;
+	charge(s, now);
+	r->nlocks = n - 1;
+	s->waits = n - 1;
+	r->spin += spin;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block);
+	if (w->stack)
+		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block);
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	if (!(flags & LCB_F_SPIN) || (flags & LCB_F_MUTEX)) {
+		begin_sleeping(ctx, s, (__u64)lock, flags);
+		return 0;
+	}
+	if (s->base != AT_TARGET && !cfg_lock_all)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	charge(s, now);
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	struct spin_wait *w = &s->spin[MASK(level, 3)];
+	/* An interrupt that comes while a program runs cannot run that program: its end was missed. */
+	if (s->spinning[MASK(level, 3)])
+		s->drop_nest++;
+	w->lock = (__u64)lock;
+	w->begin = now;
+	w->kind = flags;
+	s->spinning[MASK(level, 3)] = 1;
+	w->timed = chosen(now >> 3, s->time_mask);
+	count_wait(s, now);
+	w->stack = walk_lock(ctx, s, flags, now);
 	return 0;
 }
 
 SEC("tp_btf/contention_end")
 int BPF_PROG(contention_end, void *lock, int ret)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
 	struct cpu_slot *s = slot();
-	struct task_rec *r = s ? look(p) : NULL;
 
-	if (!r || !r->nlocks)
+	if (!s)
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
-	__u32 n = r->nlocks;
-	/* The innermost wait for this lock; those above it have had their ends missed. */
-	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
-	for (int i = 0; i < LOCK_NEST && w->lock != (__u64)lock; i++) {
-		if (n <= 1)
-			return 0; /* its begin was missed */
-		n--;
-		w = &r->locks[MASK(n - 1, 3)];
-	}
-	if (w->lock != (__u64)lock)
-		return 0;
-	s->drop_nest += r->nlocks - n;
-	__u64 off = r->off - w->off;
-	__u64 all = now > w->begin ? now - w->begin : 0;
-	__u64 block = off < all ? off : all;
-	__u64 spin = all - block;
-
-	charge(s, now);
-	r->nlocks = n - 1;
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
-	if (level == 0)
-		s->spin[0] = n - 1;
+	/*
+	 * The lock is held now, and all who wait for it wait for this: settle later, and read the clock,
+	 * which drains the pipeline, no more often than need be.
+	 */
+	if (s->spinning[MASK(level, 3)] && s->spin[MASK(level, 3)].lock == (__u64)lock)
+		s->ended = s->spin[MASK(level, 3)].timed ? bpf_ktime_get_ns() : 1;
 	else
-		s->spin[MASK(level, 3)] = 0;
-	r->spin += spin;
-
-	__u32 tgid = BPF_CORE_READ(p, tgid);
-	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block);
-	if (w->stack)
-		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block);
+		end_sleeping(s, (__u64)lock);
 	return 0;
 }
 

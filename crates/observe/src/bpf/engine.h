@@ -47,6 +47,15 @@ enum micro { USR, SYS, TRP, TFL, DFL, LCK, SLP, LAT, MICRO_N };
 #define STACK_MAX 64
 #define CALLER_STACK 24
 
+/* A spinlock waited for. It neither sleeps nor moves, so a CPU has at most one at each level. */
+struct spin_wait {
+	__u64 lock;
+	__u64 begin;		/* ns */
+	__u64 stack;		/* hash of the caller's stack, when walked */
+	__u32 kind;		/* LCB_F_* */
+	__u32 timed;
+};
+
 /* One per CPU, written by that CPU alone; user space reads it by mmap. */
 struct cpu_slot {
 	__u64 last;		/* ns, when the state below began */
@@ -54,13 +63,12 @@ struct cpu_slot {
 	__u32 base;		/* enum where of the current task */
 	__u32 depth;		/* interrupt nesting */
 	__u8 irq[4];		/* enum where of each nested level */
-	__u8 spin[4];		/* contended locks waited for at each level; 0 is the task's */
+	__u8 spinning[4];	/* whether a spinlock is waited for at each level; 0 is the task's */
 	__s32 waiting[8];	/* net threads of the program this CPU saw begin less end a wait */
 	__u64 switches;
 	__u64 tlb_sent;
 	__u64 tlb_received;
 	__u64 lock_events;
-	__u64 walk;		/* counts contentions, to walk one stack in so many */
 	__u64 off_walk;
 	__u64 drop_lock;	/* lock table full */
 	__u64 drop_nest;	/* locks or interrupts nested deeper than the tables */
@@ -69,6 +77,14 @@ struct cpu_slot {
 	__u64 lost_fault_end;	/* a fault whose end was not seen; its time went to USR */
 	__u64 irqs;
 	__u64 softirqs;
+	__u64 waits;		/* sleeping locks the current task waits for */
+	__u64 ended;		/* ns when the spinlock's wait of the current level ended; 0: it has not,
+				 * 1: it has, untimed */
+	__u64 window;		/* ns, when the count of waits below began */
+	__u32 window_waits;
+	__u32 time_mask;	/* one spinlock's wait in mask + 1 is timed */
+	__u64 mean_spin;	/* ns, of the waits timed lately */
+	struct spin_wait spin[4];
 } __attribute__((aligned(128)));
 
 /* One per (lock, stack) and CPU; the key is the first three members. */
@@ -85,7 +101,7 @@ struct lock_slot {
 	__u32 futex;		/* op | private << 8 | class << 16 of the last futex wait */
 	__u64 vote;		/* ns, weight of the vote */
 	__u64 wakes;
-	__u64 pad;
+	__u64 timed;		/* waits that spin is the time of; fewer than count where there are many */
 };
 
 #define KIND_FUTEX 0x80000000u

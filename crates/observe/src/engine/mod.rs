@@ -361,7 +361,8 @@ impl Engine {
             let s = self.locks.get(i);
             let (row, vote) = sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default();
             row.count += s.count;
-            row.spin += s.spin;
+            // Where only some waits were timed, they stand for all.
+            row.spin += (s.spin as f64 * s.count as f64 / s.timed.max(1) as f64) as u64;
             row.block += s.block;
             row.max = row.max.max(s.max);
             row.wakes += s.wakes;

@@ -71,13 +71,12 @@ pub struct CpuSlot {
     pub(crate) base: u32,
     pub(crate) depth: u32,
     pub(crate) irq: [u8; 4],
-    pub(crate) spin: [u8; 4],
+    pub(crate) spinning: [u8; 4],
     pub(crate) waiting: [i32; 8],
     pub(crate) switches: u64,
     pub(crate) tlb_sent: u64,
     pub(crate) tlb_received: u64,
     pub(crate) lock_events: u64,
-    pub(crate) walk: u64,
     pub(crate) off_walk: u64,
     pub(crate) drop_lock: u64,
     pub(crate) drop_nest: u64,
@@ -86,6 +85,13 @@ pub struct CpuSlot {
     pub(crate) lost_fault_end: u64,
     pub(crate) irqs: u64,
     pub(crate) softirqs: u64,
+    pub(crate) waits: u64,
+    pub(crate) ended: u64,
+    pub(crate) window: u64,
+    pub(crate) window_waits: u32,
+    pub(crate) time_mask: u32,
+    pub(crate) mean_spin: u64,
+    pub(crate) spin: [[u64; 4]; 4],
 }
 
 /// `struct lock_slot`.
@@ -104,7 +110,7 @@ pub struct LockSlot {
     pub(crate) futex: u32,
     pub(crate) vote: u64,
     pub(crate) wakes: u64,
-    pub(crate) pad: u64,
+    pub(crate) timed: u64,
 }
 
 /// `struct thread_out`.
@@ -207,9 +213,10 @@ impl CpuSlot {
         let depth = self.depth as usize;
         if depth == 0 || depth > 3 {
             let base = Where::from_raw(self.base);
-            return if self.spin[0] > 0 && base == Where::Target { Where::Spin } else { base };
+            let waits = self.waits > 0 || self.spinning[0] > 0;
+            return if waits && base == Where::Target { Where::Spin } else { base };
         }
-        if self.spin[depth] > 0 { Where::Spin } else { Where::from_raw(self.irq[depth - 1].into()) }
+        if self.spinning[depth] > 0 { Where::Spin } else { Where::from_raw(self.irq[depth - 1].into()) }
     }
 }
 
@@ -219,7 +226,7 @@ mod tests {
 
     #[test]
     fn layout_matches_the_header() {
-        assert_eq!(size_of::<CpuSlot>(), 256);
+        assert_eq!(size_of::<CpuSlot>(), 384);
         assert_eq!(size_of::<LockSlot>(), 88);
         assert_eq!(size_of::<ThreadOut>(), 16 + 8 + 64 + 7 * 8 + 32);
         assert_eq!(size_of::<StackHead>(), 64);

@@ -158,9 +158,10 @@ impl LockTables {
         let before =
             self.before.insert((row.lock, row.stack, row.tgid, kind), row.clone()).unwrap_or_default();
         let mut new = row.clone();
-        new.count -= before.count;
-        new.spin -= before.spin;
-        new.block -= before.block;
+        new.count = row.count.saturating_sub(before.count);
+        // An estimate where not all waits are timed, so it may step back a little.
+        new.spin = row.spin.saturating_sub(before.spin);
+        new.block = row.block.saturating_sub(before.block);
         new.wakes = row.wakes.saturating_sub(before.wakes);
         (new.count > 0).then_some(new)
     }

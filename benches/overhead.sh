@@ -22,7 +22,7 @@ awk '{ print $1 / 1000 }' "$dir/true" | summary ms "true"
 awk '{ print $1 / 1000 }' "$dir/run" | summary ms "ncpu run -- true"
 awk '{ print $1 / 1000 }' "$dir/attached" | summary ms "start of ncpu to start of the command"
 
-build=(workloads/build.sh)
+build=(workloads/build.sh -s "$(workloads/build.sh -l)")
 if [ -x "${build[0]}" ]; then
   for round in $(seq "$rounds"); do
     for c in $(shuf -e plain ncpu); do

@@ -165,7 +165,25 @@ static __always_inline void add(struct cpu_slot *s, __u64 now)
 	s->last = now;
 }
 
-static void end_spin(struct cpu_slot *s, __u64 now);
+/* A spinlock's wait is over: its time goes where it belongs, and it waits for the lock table. */
+static __always_inline void end_spin(struct cpu_slot *s, __u64 now)
+{
+	__u64 end = s->ended;
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	struct spin_wait *w = &s->spin[MASK(level, 3)];
+
+	s->ended = 0;
+	if (end == 1) { /* untimed */
+		end = w->begin + s->mean_spin;
+		if (end > now)
+			end = now;
+	}
+	s->done_spin = end > w->begin ? end - w->begin : 0;
+	s->done_tgid = bpf_get_current_pid_tgid() >> 32;
+	s->done = *w;
+	add(s, end);
+	s->spinning[MASK(level, 3)] = 0;
+}
 
 /*
  * Charges the time up to now to where the CPU is. Called before every change of that, so that a
@@ -388,31 +406,26 @@ static __always_inline void add_spin(struct lock_slot *l, __u64 spin, bool timed
 		l->count++;
 }
 
-static __noinline void end_spin(struct cpu_slot *s, __u64 now)
+/*
+ * Puts the last spinlock's wait into the lock table: before the next can take its place, and before
+ * anybody else gets the CPU.
+ */
+static __always_inline void put_spin(struct cpu_slot *s)
 {
-	__u64 end = s->ended;
-	bool timed = end != 1;
-	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
-	struct spin_wait *w = &s->spin[MASK(level, 3)];
+	struct spin_wait *w = &s->done;
+	__u64 spin = s->done_spin;
 
-	s->ended = 0;
-	if (!timed) {
-		end = w->begin + s->mean_spin;
-		if (end > now)
-			end = now;
-	}
-	__u64 spin = end > w->begin ? end - w->begin : 0;
-	if (timed)
+	if (!w->lock)
+		return;
+	if (w->timed)
 		s->mean_spin += ((__s64)spin - (__s64)s->mean_spin) >> 4;
-	add(s, end);
-	s->spinning[MASK(level, 3)] = 0;
 	struct task_rec *r = look(bpf_get_current_task_btf());
 	if (r)
 		r->spin += spin;
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	add_spin(lock_slot(s, w->lock, 0, tgid, w->kind), spin, timed);
+	add_spin(lock_slot(s, w->lock, 0, s->done_tgid, w->kind), spin, w->timed);
 	if (w->stack)
-		add_spin(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, timed);
+		add_spin(lock_slot(s, w->lock, w->stack, s->done_tgid, w->kind), spin, w->timed);
+	w->lock = 0;
 }
 
 /* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
@@ -435,6 +448,7 @@ int mark(void *ctx)
 			  p->tgid == cfg_self ? AT_SELF : AT_OTHER;
 	}
 	charge(s, now);
+	put_spin(s);
 	return 0;
 }
 
@@ -619,6 +633,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!s)
 		return 0;
 	charge(s, now);
+	put_spin(s);
 	s->switches++;
 	s->depth = 0;
 
@@ -936,6 +951,7 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	charge(s, now);
+	put_spin(s);
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	struct spin_wait *w = &s->spin[MASK(level, 3)];
 	/* An interrupt that comes while a program runs cannot run that program: its end was missed. */

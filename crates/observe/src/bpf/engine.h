@@ -84,6 +84,9 @@ struct cpu_slot {
 	__u32 window_waits;
 	__u32 time_mask;	/* one spinlock's wait in mask + 1 is timed */
 	__u64 mean_spin;	/* ns, of the waits timed lately */
+	struct spin_wait done;	/* a wait not yet in the lock table; none where its lock is 0 */
+	__u64 done_spin;	/* ns */
+	__u64 done_tgid;
 	struct spin_wait spin[4];
 } __attribute__((aligned(128)));
 

@@ -91,6 +91,7 @@ pub struct CpuSlot {
     pub(crate) window_waits: u32,
     pub(crate) time_mask: u32,
     pub(crate) mean_spin: u64,
+    pub(crate) done: [u64; 6],
     pub(crate) spin: [[u64; 4]; 4],
 }
 
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn layout_matches_the_header() {
-        assert_eq!(size_of::<CpuSlot>(), 384);
+        assert_eq!(size_of::<CpuSlot>(), 512);
         assert_eq!(size_of::<LockSlot>(), 88);
         assert_eq!(size_of::<ThreadOut>(), 16 + 8 + 64 + 7 * 8 + 32);
         assert_eq!(size_of::<StackHead>(), 64);

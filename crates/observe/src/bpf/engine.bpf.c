@@ -290,10 +290,14 @@ static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, _
 	s->waiting[MASK(w, 7)]++;
 }
 
-static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,
-						   __u32 kind)
+/*
+ * The place of a (lock, stack, process, kind) in this CPU's part of the table, or -1 where that is
+ * full. Not static, so that the verifier looks at it once a program and not once a path.
+ */
+__attribute__((noinline)) int lock_index(__u64 lock, __u64 stack, __u64 who)
 {
-	__u64 h = (lock ^ stack ^ ((__u64)tgid << 32) ^ kind) * 0x9e3779b97f4a7c15ull;
+	__u32 tgid = who >> 32, kind = who;
+	__u64 h = (lock ^ stack ^ who) * 0x9e3779b97f4a7c15ull;
 	__u32 mask = cfg_lock_slots - 1;
 	__u32 base = bpf_get_smp_processor_id() * cfg_lock_slots;
 	__u32 i = (__u32)(h >> 32);
@@ -304,17 +308,27 @@ static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 loc
 		if (!l)
 			break;
 		if (l->lock == lock && l->stack == stack && l->tgid == tgid && l->kind == kind)
-			return l;
+			return key;
 		if (l->lock == 0) {
 			l->stack = stack;
 			l->tgid = tgid;
 			l->kind = kind;
 			l->lock = lock;
-			return l;
+			return key;
 		}
 	}
-	s->drop_lock++;
-	return NULL;
+	return -1;
+}
+
+static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,
+						   __u32 kind)
+{
+	__u32 key = lock_index(lock, stack, (__u64)tgid << 32 | kind);
+	struct lock_slot *l = bpf_map_lookup_elem(&lock_slots, &key);
+
+	if (!l)
+		s->drop_lock++;
+	return l;
 }
 
 static __always_inline bool first_sight(__u64 id)

@@ -646,6 +646,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!s)
 		return 0;
+	if (prev->flags & PF_IDLE)
+		s->base = AT_IDLE;
 	charge(s, now);
 	put_spin(s);
 	s->switches++;
@@ -683,7 +685,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	struct task_rec *r = get(next, now);
 	if (!r) {
-		s->base = AT_OTHER;
+		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
 		return 0;
 	}
 	__u32 was = r->state;
@@ -765,8 +767,11 @@ static __always_inline void irq_enter(__u32 where)
 	/* Before everything is attached an entry might have no exit. */
 	if (!s || !observing)
 		return;
-	charge(s, bpf_ktime_get_ns());
 	__u32 d = s->depth;
+	/* An interrupt ends a halt: whatever was missed, the CPU was idle. */
+	if (d == 0 && (bpf_get_current_task_btf()->flags & PF_IDLE))
+		s->base = AT_IDLE;
+	charge(s, bpf_ktime_get_ns());
 	s->depth = d + 1;
 	if (d >= IRQ_NEST) {
 		s->drop_nest++;

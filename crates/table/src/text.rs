@@ -10,8 +10,37 @@ use crate::{Column, Kind, Table, Type, Unit};
 const MIN_TEXT: usize = 8;
 
 /// Renders a table as aligned text, at most `width` columns wide where its text columns can be
-/// shortened that far; a shortened cell ends in `…`. Numbers are never cut.
+/// shortened that far; a shortened cell ends in `…`. Numbers are never cut; where names would be cut
+/// beyond recognition, columns of means and peaks, last first, give way.
 pub fn render(table: &Table, width: usize) -> String {
+    let names = |t: &Table| t.columns().iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+    let mut shown = table.clone();
+    while least_width(&shown) > width {
+        let gives_way = |c: &Column| matches!(c.kind, Kind::Mean | Kind::Peak);
+        let Some(at) = shown.columns().iter().rposition(gives_way) else { break };
+        let mut rest = names(&shown);
+        rest.remove(at);
+        match shown.project(&rest.iter().map(String::as_str).collect::<Vec<_>>()) {
+            Ok(fewer) => shown = fewer,
+            Err(_) => break,
+        }
+    }
+    render_all(&shown, width)
+}
+
+/// The narrowest a table can be with names still to be recognised.
+fn least_width(table: &Table) -> usize {
+    const LEGIBLE: usize = 22;
+    let wide = |c: usize, column: &Column| {
+        let cells = format_column(table, c);
+        let full = cells.iter().map(|s| chars(s)).chain([chars(&head(column))]).max().unwrap_or(0);
+        if column.ty == Type::Text { full.min(LEGIBLE) } else { full }
+    };
+    let cells: usize = table.columns().iter().enumerate().map(|(c, column)| wide(c, column)).sum();
+    cells + 2 * table.columns().len().saturating_sub(1)
+}
+
+fn render_all(table: &Table, width: usize) -> String {
     let columns = table.columns();
     let heads: Vec<String> = columns.iter().map(head).collect();
     let cells: Vec<Vec<String>> = (0..columns.len()).map(|c| format_column(table, c)).collect();
@@ -162,6 +191,21 @@ mod tests {
            0.004  files_struct.file_lock with a long name  x?[2J              0.250    4.1K
                -  mmap_lock                                -                      -       -
         ");
+        let mut many = Table::builder(
+            "locks",
+            &[
+                Column::text("lock", "name"),
+                Column::float("spin", Unit::Seconds, Kind::Time, "time"),
+                Column::float("mean", Unit::Microseconds, Kind::Mean, "mean"),
+                Column::float("max", Unit::Microseconds, Kind::Peak, "peak"),
+            ],
+        );
+        many.row().text("files_struct.file_lock").float(1.0).float(2.0).float(3.0);
+        let many = many.finish();
+        assert!(render(&many, 80).contains("max us"));
+        let head = render(&many, 42).lines().next().unwrap().to_string();
+        assert!(head.contains("mean us") && !head.contains("max us"), "{head}");
+        assert!(render(&many, 30).contains("files_struct.file_lock"), "the name stays whole");
         let narrow = render(&locks(), 60);
         assert!(narrow.lines().all(|l| l.chars().count() <= 60), "{narrow}");
         assert!(narrow.contains('…'));

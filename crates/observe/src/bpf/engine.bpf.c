@@ -24,9 +24,6 @@ const volatile __u32 cfg_cgroup_level;
 const volatile __u32 cfg_self;		/* ncpu's own process */
 const volatile __u32 cfg_cpus;		/* possible CPUs */
 const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
-const volatile __u32 cfg_micro;		/* exact microstates: syscalls and faults are traced */
-const volatile __u32 cfg_futex = 1;
-const volatile __u32 cfg_exits = 1;	/* emit a record for every thread that ends */
 const volatile __u32 cfg_stacks = 1;
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 
@@ -477,7 +474,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	r->call = -1;
 #if defined(__TARGET_ARCH_arm64)
 	nr = (__u32)BPF_CORE_READ(regs, syscallno);
-	if (nr != 98 || !cfg_futex) {
+	if (nr != 98) {
 		r->call = nr < SYSCALLS ? nr : -1;
 		return;
 	}
@@ -489,7 +486,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	if (nr >= SYSCALLS)
 		return; /* not in a system call: a fault, or an interrupted program */
 	r->call = nr;
-	if (nr != 202 || !cfg_futex)
+	if (nr != 202)
 		return;
 	addr = BPF_CORE_READ(regs, di);
 	op = BPF_CORE_READ(regs, si);
@@ -661,7 +658,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 			r->on_cpu = 0;
 			if (!preempt && (prev_state & TASK_DEAD)) {
 				micro(r, SLP, now);
-				if (cfg_exits && (r->target || cfg_all)) {
+				if (r->target || cfg_all) {
 					struct exit_event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 					if (e) {
 						head(&e->head, EV_EXIT, prev, now);

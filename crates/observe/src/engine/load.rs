@@ -39,7 +39,6 @@ pub(super) fn load(
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
         ro.cfg_lock_all = config.lock_all.into();
-        ro.cfg_micro = config.micro.into();
         ro.cfg_stacks = config.stacks.into();
     }
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(bpf("sizing the CPU slots"))?;

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags};
 
 pub use child::{Child, Ended, StartError};
 
-use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut, Where};
+use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
 use locks::LockTables;
 use samples::{Samples, Symbols};
 
@@ -348,18 +348,6 @@ impl Observation {
             sink(&drops.finish())?;
         }
         Ok(self.notes())
-    }
-
-    /// CPU-seconds so far by [`Where`], all CPUs together.
-    pub fn totals(&self) -> [f64; 8] {
-        let snap = self.engine.snapshot();
-        let mut sum = [0.0; 8];
-        for (_, at) in &snap.cpus {
-            for w in Where::ALL {
-                sum[w as usize] += at[w as usize] as f64 / 1e9;
-            }
-        }
-        sum
     }
 }
 

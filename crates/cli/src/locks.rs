@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_observe::engine::{Config, Target};
 use ncpu_observe::observation::{Child, Observation};
@@ -14,7 +13,7 @@ use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
 use ncpu_table::{Format, Table};
 
 use crate::put;
-use crate::run::start_failed;
+use crate::run::{length, start_failed};
 use crate::sink::Sink;
 use crate::stop;
 use crate::table_args::{TableArgs, text_width};
@@ -88,6 +87,7 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let command: &[OsString] = if seconds.is_some() { &[] } else { &args.arguments };
+    let length = length(seconds)?;
     let stop = stop::on_signals()?;
     let mut child = None;
     let (target, words) = if command.is_empty() {
@@ -114,16 +114,7 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     {
         return start_failed(e);
     }
-    let deadline = match seconds {
-        Some(s) => {
-            let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
-            Some(
-                Instant::now()
-                    + length.with_context(|| format!("watching for {s} s: give a positive number"))?,
-            )
-        }
-        None => None,
-    };
+    let deadline = length.map(|l| Instant::now() + l);
     let mut take = |t: &Table| sink.table(t);
     use std::os::fd::AsFd;
     let until = child.as_ref().map(Child::pidfd).or(watched.as_ref().map(|fd| fd.as_fd()));

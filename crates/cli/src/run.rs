@@ -87,11 +87,22 @@ pub struct ReportCommand {
     dir: PathBuf,
 }
 
-fn interval(seconds: f64) -> anyhow::Result<Duration> {
+/// Time between two reports.
+pub fn interval(seconds: f64) -> anyhow::Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(d) if d >= Duration::from_millis(10) => Ok(d),
         _ => anyhow::bail!("an interval of {seconds} s: give 0.01 or more"),
     }
+}
+
+/// How long to watch; until told to stop without.
+pub fn length(seconds: Option<f64>) -> anyhow::Result<Option<Duration>> {
+    seconds
+        .map(|s| {
+            let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
+            length.with_context(|| format!("watching for {s} s: give a positive number of seconds"))
+        })
+        .transpose()
 }
 
 /// `ncpu run -- CMD`: exits with CMD's status.
@@ -135,15 +146,7 @@ pub fn start_failed(e: ncpu_observe::observation::StartError) -> anyhow::Result<
 /// `ncpu watch [SECONDS] [-p|-c|-a]`.
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let interval = interval(args.observe.interval)?;
-    let length = match args.seconds {
-        Some(s) => Some(
-            Duration::try_from_secs_f64(s)
-                .ok()
-                .filter(|d| !d.is_zero())
-                .with_context(|| format!("watching for {s} s: give a positive number of seconds"))?,
-        ),
-        None => None,
-    };
+    let length = length(args.seconds)?;
     let stop = stop::on_signals()?;
     let target = args.target.target()?;
     let mut sink = Sink::open(args.target.words(), args.observe.interval, args.observe.record.as_deref())?;

@@ -1,15 +1,15 @@
 //! `ncpu threads`: microstates of every thread, exact.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_observe::engine::{Config, Target};
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
+use crate::run::interval;
 use crate::stop;
 use crate::table_args::TableArgs;
 use crate::target::{TargetArgs, pidfd};
@@ -47,10 +47,7 @@ enum ByArg {
 
 /// Runs the command.
 pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
-    let interval = Duration::try_from_secs_f64(args.interval)
-        .ok()
-        .filter(|d| *d >= Duration::from_millis(10))
-        .with_context(|| format!("an interval of {} s: give 0.01 or more", args.interval))?;
+    let interval = interval(args.interval)?;
     if args.count == Some(0) {
         anyhow::bail!("0 reports: give 1 or more");
     }

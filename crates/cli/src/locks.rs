@@ -3,21 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::engine::{Config, Target};
-use ncpu_observe::observation::{Child, Observation};
+use ncpu_observe::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
 use ncpu_table::{Format, Table};
 
 use crate::put;
-use crate::run::{length, start_failed};
-use crate::sink::Sink;
-use crate::stop;
+use crate::subject::{Subject, observe};
 use crate::table_args::{TableArgs, text_width};
-use crate::target::{TargetArgs, pidfd};
+use crate::target::TargetArgs;
 
 /// Show contended kernel and user locks by name and caller, with the capacity they cost
 #[derive(Args, Debug)]
@@ -81,53 +78,15 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(ncpu)) = (&args.import, args.ncpu) {
         return crate::import::run(file, ncpu, args.elapsed, &args.select);
     }
-    // A lone number is a time; anything else is a command.
-    let seconds = match args.arguments.as_slice() {
-        [one] => one.to_str().and_then(|s| s.parse::<f64>().ok()),
-        _ => None,
-    };
-    let command: &[OsString] = if seconds.is_some() { &[] } else { &args.arguments };
-    let length = length(seconds)?;
-    let stop = stop::on_signals()?;
-    let mut child = None;
-    let (target, words) = if command.is_empty() {
-        (args.target.target()?, args.target.words())
-    } else {
-        match Child::hold(command) {
-            Ok(held) => {
-                let target = Target::Tree(held.pid());
-                child = Some(held);
-                (target, command.iter().map(|a| a.to_string_lossy().into_owned()).collect())
-            }
-            Err(e) => return start_failed(e),
+    let subject = Subject::of(&args.target, &args.arguments)?;
+    let config = |target| Config { leader: false, tlb: false, ..Config::onion(target, 99) };
+    let observed = observe(subject, config, Duration::from_secs(1), args.record.as_deref(), |o| {
+        if args.stack > 0 {
+            o.walk_all();
         }
-    };
-    let mut sink = Sink::open(words, 1.0, args.record.as_deref())?;
-    let watched = pidfd(&target);
-    let config = Config { leader: false, tlb: false, ..Config::onion(target, 99) };
-    let mut observation = Observation::begin(&config)?;
-    if args.stack > 0 {
-        observation.walk_all();
-    }
-    if let Some(child) = &mut child
-        && let Err(e) = child.release()
-    {
-        return start_failed(e);
-    }
-    let deadline = length.map(|l| Instant::now() + l);
-    let mut take = |t: &Table| sink.table(t);
-    use std::os::fd::AsFd;
-    let until = child.as_ref().map(Child::pidfd).or(watched.as_ref().map(|fd| fd.as_fd()));
-    observation.watch(until, deadline, Duration::from_secs(1), &stop, &mut take)?;
-    let ended = child.as_ref().and_then(|c| c.wait(false));
-    let every = observation.walked_every();
-    let notes = observation.finish(ended, &mut take)?;
-    let (recording, failed) = sink.finish(notes)?;
-    print(&recording, &args, every)?;
-    if let Some(e) = failed {
-        return Err(e);
-    }
-    Ok(ExitCode::from(ended.map_or(0, |e| e.status as u8)))
+    })?;
+    print(&observed.recording, &args, observed.walked_every)?;
+    observed.exit()
 }
 
 fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<()> {

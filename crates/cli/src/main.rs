@@ -7,6 +7,7 @@ mod locks;
 mod run;
 mod sink;
 mod stop;
+mod subject;
 mod table_args;
 mod target;
 mod threads;
@@ -15,6 +16,7 @@ mod topology;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ncpu_observe::observation::StartError;
 
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]
@@ -57,7 +59,8 @@ fn main() -> ExitCode {
         Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ncpu: {e:#}");
-            ExitCode::FAILURE
+            // A command that did not start is told as a shell tells it.
+            e.downcast_ref::<StartError>().map_or(ExitCode::FAILURE, |e| ExitCode::from(e.exit_status()))
         }
     }
 }

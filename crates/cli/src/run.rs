@@ -3,20 +3,17 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_observe::engine::{Config, Target};
-use ncpu_observe::observation::{Child, Observation};
+use ncpu_observe::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, render};
 use ncpu_table::Format;
 
-use crate::sink::Sink;
-use crate::stop;
+use crate::subject::{Subject, interval, observe};
 use crate::table_args::{TableArgs, text_width};
-use crate::target::{TargetArgs, pidfd};
+use crate::target::TargetArgs;
 
 /// Options common to run, watch and report.
 #[derive(Args, Debug)]
@@ -87,82 +84,22 @@ pub struct ReportCommand {
     dir: PathBuf,
 }
 
-/// Time between two reports.
-pub fn interval(seconds: f64) -> anyhow::Result<Duration> {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(d) if d >= Duration::from_millis(10) => Ok(d),
-        _ => anyhow::bail!("an interval of {seconds} s: give 0.01 or more"),
-    }
-}
-
-/// How long to watch; until told to stop without.
-pub fn length(seconds: Option<f64>) -> anyhow::Result<Option<Duration>> {
-    seconds
-        .map(|s| {
-            let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
-            length.with_context(|| format!("watching for {s} s: give a positive number of seconds"))
-        })
-        .transpose()
-}
-
 /// `ncpu run -- CMD`: exits with CMD's status.
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let interval = interval(args.observe.interval)?;
-    let stop = stop::on_signals()?;
-    let mut child = match Child::hold(&args.command) {
-        Ok(child) => child,
-        Err(e) => return start_failed(e),
-    };
-    let words: Vec<String> = args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut sink = Sink::open(words, args.observe.interval, args.observe.record.as_deref())?;
-    let config = Config::onion(Target::Tree(child.pid()), args.observe.hz);
-    let mut observation = Observation::begin(&config)?;
-    if let Err(e) = child.release() {
-        return start_failed(e);
-    }
-    let mut take = |t: &ncpu_table::Table| sink.table(t);
-    observation.watch(Some(child.pidfd()), None, interval, &stop, &mut take)?;
-    // Stopped by Ctrl-C, the program has had the same signal and may still be writing its last words.
-    let ended = child.wait(false);
-    let notes = observation.finish(ended, &mut take)?;
-    let (recording, failed) = sink.finish(notes)?;
-    report(&recording, &args.observe.report, true)?;
-    if let Some(e) = failed {
-        return Err(e);
-    }
-    let status = match ended {
-        Some(e) => e.status,
-        None => 130,
-    };
-    Ok(ExitCode::from(status as u8))
-}
-
-/// A command that did not start: told as a shell does.
-pub fn start_failed(e: ncpu_observe::observation::StartError) -> anyhow::Result<ExitCode> {
-    eprintln!("ncpu: {e}");
-    Ok(ExitCode::from(e.exit_status()))
+    peel(Subject::program(&args.command)?, &args.observe, true)
 }
 
 /// `ncpu watch [SECONDS] [-p|-c|-a]`.
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    let interval = interval(args.observe.interval)?;
-    let length = length(args.seconds)?;
-    let stop = stop::on_signals()?;
-    let target = args.target.target()?;
-    let mut sink = Sink::open(args.target.words(), args.observe.interval, args.observe.record.as_deref())?;
-    let pidfd = pidfd(&target);
-    let mut observation = Observation::begin(&Config::onion(target, args.observe.hz))?;
-    let mut take = |t: &ncpu_table::Table| sink.table(t);
-    let deadline = length.map(|l| Instant::now() + l);
-    use std::os::fd::AsFd;
-    observation.watch(pidfd.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
-    let notes = observation.finish(None, &mut take)?;
-    let (recording, failed) = sink.finish(notes)?;
-    report(&recording, &args.observe.report, false)?;
-    match failed {
-        Some(e) => Err(e),
-        None => Ok(ExitCode::SUCCESS),
-    }
+    peel(Subject::running(&args.target, args.seconds)?, &args.observe, false)
+}
+
+fn peel(subject: Subject, args: &ObserveArgs, own_stdout: bool) -> anyhow::Result<ExitCode> {
+    let interval = interval(args.interval)?;
+    let config = |target| Config::onion(target, args.hz);
+    let observed = observe(subject, config, interval, args.record.as_deref(), |_| ())?;
+    report(&observed.recording, &args.report, own_stdout)?;
+    observed.exit()
 }
 
 /// `ncpu report DIR`.
@@ -175,15 +112,17 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
 /// Prints what was asked for. A command's own output has stdout, so `run` reports to stderr unless
 /// a format for machines is asked for.
 fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow::Result<()> {
-    let onion = Onion::peel(recording)?;
     if let Some(file) = &args.html {
         let page = ncpu_report::html::page(recording)?;
         std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))?;
         eprintln!("ncpu: wrote {}", file.display());
     }
-    let table = match args.table.as_deref() {
+    let observed = recording.tables.contains_key("cpu_time");
+    let tables = match args.table.as_deref() {
+        // A recording of a command that looks once: its tables are all there is.
+        None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.select.format() == Format::Text => {
-            let text = render(&onion, text_width());
+            let text = render(&Onion::peel(recording)?, text_width());
             if own_stdout {
                 eprint!("\n{text}");
             } else {
@@ -191,17 +130,22 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
             }
             return Ok(());
         }
-        None | Some("layers") => onion.table(),
+        None | Some("layers") => vec![Onion::peel(recording)?.table()],
         Some(name) => match recording.tables.get(name) {
-            Some(table) => grouped(table)?,
+            Some(table) => vec![grouped(table)?],
             None => {
-                let names: Vec<&str> = recording.tables.keys().map(String::as_str).collect();
-                anyhow::bail!("this observation has no table `{name}`; it has layers, {}", names.join(", "))
+                let layers = observed.then_some("layers");
+                let names: Vec<&str> =
+                    layers.into_iter().chain(recording.tables.keys().map(String::as_str)).collect();
+                anyhow::bail!("there is no table `{name}`; there are {}", names.join(", "))
             }
         },
     };
+    let select = args.select.select();
     let mut printer = args.select.printer()?;
-    printer.table(&args.select.select().apply(table)?)?;
+    for table in tables {
+        printer.table(&select.apply(table)?)?;
+    }
     Ok(printer.finish()?)
 }
 

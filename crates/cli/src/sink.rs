@@ -60,6 +60,26 @@ impl Sink {
     }
 }
 
+/// Records the tables of a command that looks once, where `--record` asks for it.
+///
+/// # Errors
+/// The recording cannot be written.
+pub fn record_once(
+    record: Option<&Path>,
+    words: Vec<String>,
+    tables: &[Table],
+    notes: Vec<String>,
+) -> anyhow::Result<()> {
+    if record.is_none() {
+        return Ok(());
+    }
+    let mut sink = Sink::open(words, 0.0, record)?;
+    for table in tables {
+        sink.table(table)?;
+    }
+    sink.finish(notes)?.1.map_or(Ok(()), Err)
+}
+
 /// Read when the observation is over, so as to cost it nothing.
 fn cpu_model() -> String {
     let topology = ncpu_machine::Topology::read(Path::new("/")).ok();

@@ -9,8 +9,8 @@ use ncpu_observe::observation::{Observation, Until};
 use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
-use crate::run::interval;
 use crate::stop;
+use crate::subject::interval;
 use crate::table_args::TableArgs;
 use crate::target::{TargetArgs, pidfd};
 

@@ -9,6 +9,7 @@ use ncpu_machine::Topology;
 use ncpu_report::topology as view;
 use ncpu_table::Format;
 
+use crate::sink::record_once;
 use crate::table_args::{TableArgs, text_width};
 
 /// Show packages, cores, CPUs, caches and NUMA nodes
@@ -45,6 +46,10 @@ pub struct Args {
 
     #[command(flatten)]
     rows: TableArgs,
+
+    /// Record all tables in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
 }
 
 /// The tables there are.
@@ -76,6 +81,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.allowed {
         machine = machine.allowed_only();
     }
+    let tables = [view::objects, view::cpus, view::cores, view::caches, view::nodes, view::distances];
+    if args.record.is_some() {
+        let tables = tables.map(|table| table(&machine));
+        record_once(args.record.as_deref(), vec!["the machine".into()], &tables, machine.warnings.clone())?;
+    }
     let layout: Option<fn(&Topology) -> String> = match args {
         Args { psrinfo: true, .. } => Some(view::psrinfo),
         Args { lgrp: true, .. } => Some(view::lgrp),
@@ -92,14 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     if layout.is_none() && (rows || args.table.is_some()) {
-        let table = match args.table.unwrap_or(TableName::Objects) {
-            TableName::Objects => view::objects(&machine),
-            TableName::Cpus => view::cpus(&machine),
-            TableName::Cores => view::cores(&machine),
-            TableName::Caches => view::caches(&machine),
-            TableName::Nodes => view::nodes(&machine),
-            TableName::Distances => view::distances(&machine),
-        };
+        let table = tables[args.table.unwrap_or(TableName::Objects) as usize](&machine);
         let mut printer = args.rows.printer()?;
         printer.table(&select.apply(table)?)?;
         printer.finish()?;

@@ -104,7 +104,18 @@ fn ctrl_c_still_reports() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Observing has begun once the program runs.
+    let runs = || {
+        let o = Command::new("pgrep").args(["-x", "-P", &child.id().to_string(), "sleep"]).output().unwrap();
+        o.status.success()
+    };
+    for _ in 0..300 {
+        if runs() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(runs(), "the program has not started");
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let o = child.wait_with_output().unwrap();

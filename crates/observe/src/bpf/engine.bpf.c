@@ -28,6 +28,8 @@ const volatile __u32 cfg_stacks = 1;
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 
 /* User space retunes these while running. */
+__u64 observe_from = ~0ULL;		/* CLOCK_MONOTONIC, ns: CPU time counts from here */
+__u64 observe_until = ~0ULL;		/* to here */
 __u32 lock_walk_mask = 15;		/* walk one contention's stack in mask + 1 */
 __u32 off_walk_mask;
 __u32 observing;			/* 0 until everything is attached */
@@ -155,11 +157,19 @@ static __always_inline __u32 at(const struct cpu_slot *s)
 	return s->irq[MASK(depth - 1, 3)];
 }
 
+/* Only what lies in the observed time counts, so that on every CPU the states sum to just that. */
 static __always_inline void add(struct cpu_slot *s, __u64 now)
 {
-	if (s->last && now > s->last)
-		s->at[MASK(at(s), 7)] += now - s->last;
-	s->last = now;
+	__u64 from = s->last, to = now;
+
+	if (from < observe_from)
+		from = observe_from;
+	if (to > observe_until)
+		to = observe_until;
+	if (s->last && to > from)
+		s->at[MASK(at(s), 7)] += to - from;
+	if (now > s->last)
+		s->last = now;
 }
 
 /* A spinlock's wait is over: its time goes where it belongs, and it waits for the lock table. */

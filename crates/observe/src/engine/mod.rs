@@ -29,6 +29,9 @@ pub(crate) mod skel {
     include!(concat!(env!("OUT_DIR"), "/engine.skel.rs"));
 }
 
+/// How far ahead the ends of the observed time are set, nanoseconds.
+const AHEAD: u64 = 20_000;
+
 /// What stops an observation before it begins.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -231,7 +234,11 @@ impl Engine {
         }
         self.mark(&online);
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
-        self.began = monotonic_ns();
+        // A moment ahead, so that all CPUs know it when it comes.
+        self.began = monotonic_ns() + AHEAD;
+        if let Some(data) = &mut self.skel.maps.data_data {
+            data.observe_from = self.began;
+        }
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 1;
         }
@@ -243,8 +250,22 @@ impl Engine {
         if self.ended.is_some() {
             return;
         }
+        let mut until;
+        loop {
+            until = monotonic_ns() + AHEAD;
+            if let Some(data) = &mut self.skel.maps.data_data {
+                data.observe_until = until;
+            }
+            // Held up in between, CPUs may have counted past it.
+            if monotonic_ns() < until {
+                break;
+            }
+        }
+        while monotonic_ns() < until {
+            std::hint::spin_loop();
+        }
+        self.ended = Some(until);
         self.mark(&perf::online_cpus());
-        self.ended = Some(monotonic_ns());
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
         }
@@ -318,12 +339,7 @@ impl Engine {
                 continue;
             }
             let start = self.start.get(cpu).copied().unwrap_or_default();
-            let mut at: [u64; WHERE] = std::array::from_fn(|i| now.at[i].saturating_sub(start.at[i]));
-            // Its first charge reaches back to the mark, just before the observation began.
-            if start.last != 0 {
-                let first = &mut at[start.now_at() as usize];
-                *first = first.saturating_sub(self.began.saturating_sub(start.last));
-            }
+            let mut at: [u64; WHERE] = std::array::from_fn(|i| now.at[i]);
             // The state it is in has not been charged yet.
             at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
             snap.cpus.push((cpu, at));

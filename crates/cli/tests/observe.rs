@@ -142,7 +142,7 @@ fn a_recording_is_reported_again_with_the_same_figures() {
         "--",
         "sh",
         "-c",
-        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done",
+        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.5",
     ]);
     assert!(o.status.success(), "{}", err(&o));
     let again = ncpu(&["report", recording]);

@@ -88,6 +88,8 @@ struct cpu_slot {
 	__u64 done_spin;	/* ns */
 	__u64 done_tgid;
 	struct spin_wait spin[4];
+	__u64 task;		/* the task seen to run last */
+	__u64 unseen;		/* switches that the kernel did not trace */
 } __attribute__((aligned(128)));
 
 /* One per (lock, stack) and CPU; the key is the first three members. */

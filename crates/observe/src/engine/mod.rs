@@ -129,6 +129,8 @@ pub struct Snapshot {
     pub softirqs: u64,
     /// Context switches.
     pub switches: u64,
+    /// Switches the kernel did not trace, found out at the next event.
+    pub unseen_switches: u64,
     /// What was dropped, and how often: never silent.
     pub drops: Vec<(&'static str, u64)>,
 }
@@ -348,6 +350,7 @@ impl Engine {
             snap.irqs += now.irqs - start.irqs;
             snap.softirqs += now.softirqs - start.softirqs;
             snap.switches += now.switches - start.switches;
+            snap.unseen_switches += now.unseen - start.unseen;
             let lost = [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }

@@ -93,6 +93,8 @@ pub struct CpuSlot {
     pub(crate) mean_spin: u64,
     pub(crate) done: [u64; 6],
     pub(crate) spin: [[u64; 4]; 4],
+    pub(crate) task: u64,
+    pub(crate) unseen: u64,
 }
 
 /// `struct lock_slot`.

@@ -235,6 +235,7 @@ impl Observation {
             ("interrupts", snap.irqs - b.irqs),
             ("softirqs", snap.softirqs - b.softirqs),
             ("context switches", snap.switches - b.switches),
+            ("context switches not traced", snap.unseen_switches - b.unseen_switches),
             ("run-queue waiting, us", (snap.runnable - b.runnable) / 1000),
             ("idle ticks", snap.ticks - b.ticks),
         ] {

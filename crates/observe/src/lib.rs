@@ -4,3 +4,4 @@ pub mod cpus;
 pub mod engine;
 pub mod observation;
 pub mod symbols;
+pub mod timers;

@@ -79,17 +79,25 @@ impl Job {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            out.push(self.one(wait, tick, by, n)?);
+            out.push(self.one(wait, tick, by, n, stop)?);
         }
         Ok(out)
     }
 
-    fn one(&self, wait: &mut Wait, tick: u64, by: i32, n: usize) -> io::Result<Waited> {
-        sleep_to_phase(n, tick);
-        let start = clock(by);
-        wait(self.argument)?;
-        let took = clock(by).saturating_sub(start);
-        Ok(Waited { took, phase: clock(libc::CLOCK_MONOTONIC) % tick })
+    fn one(&self, wait: &mut Wait, tick: u64, by: i32, n: usize, stop: &AtomicBool) -> io::Result<Waited> {
+        loop {
+            sleep_to_phase(n, tick);
+            let start = clock(by);
+            match wait(self.argument) {
+                // A signal, or the kernel's own work for this thread: no timeout, so no sample.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && !stop.load(Ordering::Relaxed) => {}
+                Err(e) => return Err(e),
+                Ok(()) => {
+                    let took = clock(by).saturating_sub(start);
+                    return Ok(Waited { took, phase: clock(libc::CLOCK_MONOTONIC) % tick });
+                }
+            }
+        }
     }
 
     /// The same in a process of its own, so that its signals are nobody else's.
@@ -99,7 +107,7 @@ impl Job {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             for n in 0..self.samples {
-                let (kind, a, b) = match self.one(wait, tick, by, n) {
+                let (kind, a, b) = match self.one(wait, tick, by, n, stop) {
                     Ok(w) => (0, w.took, w.phase),
                     Err(e) => (e.raw_os_error().unwrap_or(libc::EIO) as u64, 0, 0),
                 };

@@ -103,13 +103,13 @@ pub fn timer_settime_realtime() -> io::Result<Wait> {
 fn itimer(which: i32, ns: u64) -> io::Result<()> {
     let time = libc::itimerval { it_interval: timeval(0), it_value: timeval(ns) };
     // SAFETY: a live local.
-    made(unsafe { libc::setitimer(which as _, &raw const time, null_mut()) }).map(drop)
+    made(unsafe { libc::setitimer(which, &raw const time, null_mut()) }).map(drop)
 }
 
 pub fn setitimer_real() -> io::Result<Wait> {
     let set = block(libc::SIGALRM)?;
     Ok(Box::new(move |ns| {
-        itimer(libc::ITIMER_REAL as i32, ns)?;
+        itimer(libc::ITIMER_REAL, ns)?;
         receive(&set)
     }))
 }
@@ -158,11 +158,11 @@ fn burn(signal: i32, arm: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 }
 
 pub fn setitimer_virtual() -> io::Result<Wait> {
-    Ok(Box::new(|ns| burn(libc::SIGVTALRM, || itimer(libc::ITIMER_VIRTUAL as i32, ns))))
+    Ok(Box::new(|ns| burn(libc::SIGVTALRM, || itimer(libc::ITIMER_VIRTUAL, ns))))
 }
 
 pub fn setitimer_prof() -> io::Result<Wait> {
-    Ok(Box::new(|ns| burn(libc::SIGPROF, || itimer(libc::ITIMER_PROF as i32, ns))))
+    Ok(Box::new(|ns| burn(libc::SIGPROF, || itimer(libc::ITIMER_PROF, ns))))
 }
 
 pub fn timer_settime_cpu() -> io::Result<Wait> {

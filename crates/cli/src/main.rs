@@ -11,6 +11,7 @@ mod subject;
 mod table_args;
 mod target;
 mod threads;
+mod timers;
 mod topology;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ enum Command {
     Threads(threads::ThreadsArgs),
     #[command(visible_alias = "mpstat")]
     Cpus(cpus::CpusArgs),
+    Timers(timers::TimersArgs),
     Topology(topology::Args),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),
+        Command::Timers(args) => timers::run(args),
         Command::Topology(args) => topology::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),

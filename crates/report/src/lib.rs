@@ -4,4 +4,5 @@ pub mod html;
 pub mod locks;
 pub mod onion;
 pub mod threads;
+pub mod timers;
 pub mod topology;

@@ -36,6 +36,8 @@ const WAKES_PER_CPU: f64 = 1000.0;
 
 /// One call waiting for one time, often.
 struct Job {
+    /// In the order of the plan.
+    place: usize,
     call: &'static Call,
     argument: u64,
     slack: u64,
@@ -195,7 +197,7 @@ pub fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(usize, u
     // The longest first, many at once; the short ones, each of which wakes often, by themselves.
     jobs.sort_by_key(|j| (j.call.scope == Scope::CpuTime, u64::MAX - j.length(tick)));
     let all = jobs.len();
-    let mut waits = Table::builder("timeouts", &columns());
+    let mut results: Vec<(Job, Vec<Waited>)> = Vec::with_capacity(all);
     let mut notes: Vec<String> = Vec::new();
     std::thread::scope(|scope| {
         let (send, done) = channel();
@@ -217,7 +219,7 @@ pub fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(usize, u
             finished += 1;
             progress(finished, all);
             match result {
-                Ok(results) => results.iter().for_each(|w| add(&mut waits, &job, w)),
+                Ok(waits) => results.push((job, waits)),
                 Err(_) if stop.load(Ordering::Relaxed) => {}
                 Err(e) => {
                     let note = format!("{} is not measured: {e}", job.call.name);
@@ -228,6 +230,11 @@ pub fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(usize, u
             }
         }
     });
+    results.sort_by_key(|(job, _)| job.place);
+    let mut waits = Table::builder("timeouts", &columns());
+    for (job, all) in &results {
+        all.iter().for_each(|w| add(&mut waits, job, w));
+    }
     let mut machine = Table::builder(
         "timer_machine",
         &[
@@ -280,20 +287,22 @@ fn jobs(plan: &Plan, tick: u64, slack: u64) -> Vec<Job> {
         arguments.sort_unstable();
         arguments.dedup();
         for &argument in &arguments {
-            jobs.push(Job { call, argument, slack, samples: samples(plan, call, argument, tick) });
+            let samples = samples(plan, call, argument, tick);
+            jobs.push(Job { place: jobs.len(), call, argument, slack, samples });
         }
         let near = arguments.iter().min_by_key(|a| a.abs_diff(1_000_000));
         if let (Some(&argument), true) = (near, call.scope != Scope::CpuTime && slack > 1) {
-            jobs.push(Job { call, argument, slack: 1, samples: samples(plan, call, argument, tick) });
+            let samples = samples(plan, call, argument, tick);
+            jobs.push(Job { place: jobs.len(), call, argument, slack: 1, samples });
         }
     }
     jobs
 }
 
-/// Enough for a percentile where it costs little: 50 of a short wait, 25 of one of 100 ms, 3 of seconds.
+/// Enough for a percentile where it costs little: 50 of a short wait, 25 of one of 100 ms, 5 of seconds.
 fn samples(plan: &Plan, call: &Call, argument: u64, tick: u64) -> usize {
     let most = if call.scope == Scope::CpuTime { 10 } else { 50 };
-    plan.samples.unwrap_or((2_600_000_000 / (argument + tick / 2)).clamp(3, most) as usize)
+    plan.samples.unwrap_or((2_600_000_000 / (argument + tick / 2)).clamp(5, most) as usize)
 }
 
 #[cfg(test)]

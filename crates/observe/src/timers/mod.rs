@@ -6,5 +6,5 @@ mod herd;
 mod measure;
 
 pub use calls::{CALLS, Call, Scope};
-pub use herd::{Herd, herd};
+pub use herd::{Herd, herd, herd_table};
 pub use measure::{Measured, Plan, measure, tick_ns, timer_slack};

@@ -1,0 +1,224 @@
+//! `ncpu timers`: how well calls keep time, who arms timers, what keeping time costs each CPU.
+
+use std::collections::HashSet;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ncpu_observe::timers::{CALLS, Call, Plan, herd, herd_table, measure, tick_ns};
+use ncpu_report::timers as view;
+use ncpu_table::{Format, Table};
+
+use crate::sink::record_once;
+use crate::table_args::TableArgs;
+use crate::{put, stop};
+
+/// Measure how well every call that takes a time keeps it
+#[derive(Args, Debug)]
+pub struct TimersArgs {
+    /// Only calls whose name matches GLOB, as in 'pthread_*'
+    #[arg(long, value_name = "GLOB")]
+    calls: Vec<String>,
+
+    /// Times to ask for; 9ms,10ms,11ms,1us,1ms,100ms unless told otherwise
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    times: Vec<u64>,
+
+    /// Waits of each call for each time; without, as many as a few seconds allow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    samples: Option<u32>,
+
+    /// What a row is: a call unless told otherwise
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+
+    /// Instead, let THREADS threads poll nothing with a timeout, over and over, and count calls and
+    /// context switches, for each time of --times: 9ms,10ms,11ms unless told otherwise
+    #[arg(long, value_name = "THREADS", conflicts_with_all = ["calls", "samples", "by"],
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    poll: Option<u64>,
+
+    #[command(flatten)]
+    select: TableArgs,
+
+    /// Record what was measured in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// How long, for each time, with --poll: 5 unless told otherwise
+    #[arg(requires = "poll")]
+    seconds: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ByArg {
+    Call,
+    /// A call and one of the times
+    Time,
+}
+
+/// `9ms`, `1us`, `500ns`, `1s`, in ns.
+fn time(s: &str) -> Result<u64, String> {
+    let at = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
+    let scale = match s[at..].trim() {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(format!("`{s}`: give a number and a unit, as in 500ns, 1us, 9ms or 1s")),
+    };
+    match s[..at].parse::<u64>().ok().and_then(|n| n.checked_mul(scale)) {
+        Some(ns @ 1..=3_600_000_000_000) => Ok(ns),
+        _ => Err(format!("`{s}`: give 1ns to 3600s")),
+    }
+}
+
+/// Whether `*` and `?` of a pattern can stand for what is in a name.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => (0..=name.len()).any(|n| matches(rest, &name[n..])),
+        (Some((p, rest)), Some((n, left))) => (p == n || *p == b'?') && matches(rest, left),
+        _ => false,
+    }
+}
+
+fn chosen(globs: &[String]) -> anyhow::Result<Vec<&'static Call>> {
+    for glob in globs {
+        if !CALLS.iter().any(|c| matches(glob.as_bytes(), c.name.as_bytes())) {
+            let names: Vec<&str> = CALLS.iter().map(|c| c.name).collect();
+            anyhow::bail!("--calls {glob}: no call is named so; there are {}", names.join(", "));
+        }
+    }
+    let wanted =
+        |c: &&Call| globs.is_empty() || globs.iter().any(|g| matches(g.as_bytes(), c.name.as_bytes()));
+    Ok(CALLS.iter().filter(wanted).collect())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What was asked for is not there, or cannot be measured, recorded or written.
+pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signals()?;
+    if args.times.is_empty() {
+        // Those of the threads document, then the range.
+        args.times = vec![9_000_000, 10_000_000, 11_000_000];
+        if args.poll.is_none() {
+            args.times.extend([1_000, 1_000_000, 100_000_000]);
+        }
+    }
+    let mut seen = HashSet::new();
+    args.times.retain(|t| seen.insert(*t));
+    match args.poll {
+        Some(threads) => poll(&args, threads, &stop),
+        None => calls(&args, &stop),
+    }
+}
+
+fn calls(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let calls = chosen(&args.calls)?;
+    let plan = Plan { calls, times: args.times.clone(), samples: args.samples.map(|n| n as usize) };
+    let terminal = std::io::stderr().is_terminal();
+    let measured = measure(&plan, stop, &mut |done, all| {
+        if terminal {
+            // Overwritten, and wiped out at last.
+            eprint!(
+                "\r\x1b[K{}",
+                if done < all { format!("ncpu: {done} of {all} measured") } else { String::new() }
+            );
+            _ = std::io::stderr().flush();
+        }
+    });
+    for note in &measured.notes {
+        eprintln!("ncpu: {note}");
+    }
+    let stopped = stop.load(Ordering::Relaxed);
+    if stopped {
+        eprintln!("ncpu: stopped: what was measured until then");
+    }
+    let by = if args.by == Some(ByArg::Time) { view::by_time } else { view::by_call };
+    let table = by(&measured.waits, &measured.machine, &args.times);
+    print(args, table, &view::machine_line(&measured.machine))?;
+    let tables = [measured.waits, measured.machine];
+    record_once(args.record.as_deref(), words(args), &tables, measured.notes)?;
+    Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn words(args: &TimersArgs) -> Vec<String> {
+    let poll = args.poll.map(|n| format!("--poll {n}"));
+    ["ncpu timers".to_string()].into_iter().chain(poll).collect()
+}
+
+fn print(args: &TimersArgs, table: Table, line: &str) -> anyhow::Result<()> {
+    let mut printer = args.select.printer()?;
+    printer.table(&args.select.select().apply(table)?)?;
+    printer.finish()?;
+    if args.select.format() == Format::Text {
+        put(line)?;
+    }
+    Ok(())
+}
+
+fn poll(args: &TimersArgs, threads: u64, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let length = Duration::try_from_secs_f64(args.seconds.unwrap_or(5.0)).ok().filter(|d| !d.is_zero());
+    let length = length.context("--poll: give a positive number of seconds")?;
+    let mut herds = Vec::new();
+    for &ns in &args.times {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        herds.push(herd(threads, ns.div_ceil(1_000_000), length, stop)?);
+    }
+    let raw = herd_table(&herds);
+    print(args, view::herd(&raw, tick_ns()), "")?;
+    record_once(args.record.as_deref(), words(args), &[raw], Vec::new())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        timers: TimersArgs,
+    }
+
+    fn parse(args: &str) -> Result<TimersArgs, clap::Error> {
+        Cli::try_parse_from(std::iter::once("timers").chain(args.split_whitespace())).map(|c| c.timers)
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse("--times 9ms,1us,500ns,1s").unwrap().times, [9_000_000, 1_000, 500, 1_000_000_000]);
+        for bad in ["9", "0ms", "ms", "-1ms", "1.5ms", "9999999s", "99999999999999999999s"] {
+            assert!(parse(&format!("--times={bad}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn globs_choose_calls() {
+        let names =
+            |glob: &str| chosen(&[glob.to_string()]).map(|c| c.iter().map(|c| c.name).collect::<Vec<_>>());
+        assert_eq!(names("poll").unwrap(), ["poll"]);
+        assert_eq!(names("?poll").unwrap(), ["ppoll"]);
+        assert_eq!(names("mq_*").unwrap(), ["mq_timedreceive", "mq_timedsend"]);
+        assert_eq!(names("*").unwrap().len(), CALLS.len());
+        assert!(names("port_get*").unwrap_err().to_string().contains("nanosleep"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for args in ["--poll 0", "--poll 3 --by time", "5", "--samples 0", "-m"] {
+            assert!(parse(args).is_err(), "{args}");
+        }
+        assert_eq!(parse("--poll 100 2").unwrap().seconds, Some(2.0));
+    }
+}

@@ -1,0 +1,309 @@
+//! Requested against actual: the waits of table `timeouts`, put together by call and time.
+
+use std::collections::BTreeMap;
+use std::f64::consts::TAU;
+
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::duration;
+
+/// Waits of one call.
+#[derive(Default)]
+struct Call {
+    unit: u64,
+    /// By argument (ns): how long each wait took (ns), sorted.
+    took: BTreeMap<u64, Vec<u64>>,
+    /// The same without timer slack.
+    unslacked: BTreeMap<u64, Vec<u64>>,
+    /// When after a tick each wait ended (ns).
+    phases: Vec<u64>,
+}
+
+impl Call {
+    fn argument(&self, time: u64) -> u64 {
+        time.max(1).div_ceil(self.unit.max(1)) * self.unit.max(1)
+    }
+
+    fn at(&self, time: u64) -> &[u64] {
+        self.took.get(&self.argument(time)).map_or(&[], Vec::as_slice)
+    }
+
+    /// How late all waits were, us, sorted; early ones are below 0.
+    fn lateness(waits: &BTreeMap<u64, Vec<u64>>) -> Vec<f64> {
+        let mut late: Vec<f64> =
+            waits.iter().flat_map(|(&asked, took)| took.iter().map(move |&t| late(t, asked))).collect();
+        late.sort_by(f64::total_cmp);
+        late
+    }
+}
+
+fn late(took: u64, asked: u64) -> f64 {
+    (took as f64 - asked as f64) / 1e3
+}
+
+/// The calls in order of first appearance.
+fn gather(waits: &Table) -> Vec<(String, Call)> {
+    let slack = (0..waits.num_rows()).filter_map(|r| waits.int(r, "slack")).max();
+    let mut calls: Vec<(String, Call)> = Vec::new();
+    for row in 0..waits.num_rows() {
+        let (Some(name), Some(asked), Some(took)) =
+            (waits.text(row, "call"), waits.int(row, "asked"), waits.int(row, "took"))
+        else {
+            continue;
+        };
+        let at = calls.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
+            calls.push((name.into(), Call::default()));
+            calls.len() - 1
+        });
+        let call = &mut calls[at].1;
+        call.unit = waits.int(row, "unit").unwrap_or(1);
+        let by_asked = if waits.int(row, "slack") == slack { &mut call.took } else { &mut call.unslacked };
+        by_asked.entry(asked).or_default().push(took);
+        call.phases.extend(waits.int(row, "phase"));
+    }
+    for (_, call) in &mut calls {
+        call.took.values_mut().chain(call.unslacked.values_mut()).for_each(|v| v.sort_unstable());
+    }
+    calls
+}
+
+/// The `p`-th percentile of sorted values, by nearest rank: a value that was measured.
+fn percentile<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
+    let rank = (p / 100.0 * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+/// What wakes a call's waiters: the ends of waits that began evenly spread over the tick gather just
+/// behind ticks if ticks wake them, and are spread as the beginnings were if a timer of high resolution
+/// does. The measure is the mean resultant length of the phases as angles (Mardia and Jupp,
+/// "Directional Statistics", 2.3): 1 where all are alike, 0 where they are spread evenly.
+fn woken_by(phases: &[u64], tick: u64) -> Option<&'static str> {
+    if phases.len() < 3 || tick == 0 {
+        return None;
+    }
+    let angles = phases.iter().map(|&p| TAU * (p % tick) as f64 / tick as f64);
+    let (x, y) = angles.fold((0.0, 0.0), |(x, y), a| (x + a.cos(), y + a.sin()));
+    match x.hypot(y) / phases.len() as f64 {
+        r if r > 0.8 => Some("tick"),
+        r if r < 0.4 => Some("hrtimer"),
+        _ => None, // disturbed
+    }
+}
+
+/// The smallest difference between two times that a call can tell apart.
+fn resolution(call: &Call, tick: u64) -> Option<u64> {
+    Some(match woken_by(&call.phases, tick)? {
+        "tick" => call.unit.max(tick),
+        _ => call.unit,
+    })
+}
+
+fn tick(machine: &Table) -> u64 {
+    machine.int(0, "tick").unwrap_or(0)
+}
+
+/// The unit that waits of this time are shown in, and its ns.
+fn scale(time: u64) -> (Unit, f64) {
+    if time < 1_000_000 {
+        (Unit::Microseconds, 1e3)
+    } else if time < 1_000_000_000 {
+        (Unit::Milliseconds, 1e6)
+    } else {
+        (Unit::Seconds, 1e9)
+    }
+}
+
+/// A row for each call: what it runs by, its resolution, how late it was for all times, and the median
+/// of what it took for each time (ns) of `times`.
+pub fn by_call(waits: &Table, machine: &Table, times: &[u64]) -> Table {
+    let tick = tick(machine);
+    let mut columns = vec![
+        Column::text("call", "name of the call"),
+        Column::text("by", "what ends the wait: a timer of high resolution, or a tick"),
+        Column::text("resolution", "smallest difference between two times it can tell apart"),
+        Column::float("late", Unit::Microseconds, Kind::Mean, "median time past the time asked for"),
+        Column::float("p99", Unit::Microseconds, Kind::Mean, "99th percentile of that"),
+    ];
+    for &time in times {
+        let name = duration(time).replace(' ', "");
+        columns.push(Column::float(&name, scale(time).0, Kind::Mean, "median of what such a wait took"));
+    }
+    columns.push(Column::float("max", Unit::Microseconds, Kind::Peak, "longest time past that asked for"));
+    columns.push(Column::float(
+        "no_slack",
+        Unit::Microseconds,
+        Kind::Mean,
+        "`late` with a timer slack of 1 ns",
+    ));
+    let mut out = Table::builder("timeouts", &columns);
+    for (name, call) in gather(waits) {
+        let late = Call::lateness(&call.took);
+        let mut row = out
+            .row()
+            .text(name)
+            .text_opt(woken_by(&call.phases, tick))
+            .text_opt(resolution(&call, tick).map(duration))
+            .float_opt(percentile(&late, 50.0))
+            .float_opt(percentile(&late, 99.0));
+        for &time in times {
+            row = row.float_opt(percentile(call.at(time), 50.0).map(|ns| ns as f64 / scale(time).1));
+        }
+        row.float_opt(late.last().copied()).float_opt(percentile(&Call::lateness(&call.unslacked), 50.0));
+    }
+    out.finish()
+}
+
+/// A row for each call and time (ns) of `times`.
+pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
+    let tick = tick(machine);
+    let late = |name: &str, kind, meaning: &str| Column::float(name, Unit::Microseconds, kind, meaning);
+    let mut out = Table::builder(
+        "timeouts",
+        &[
+            Column::text("call", "name of the call"),
+            Column::text("by", "what ends the wait: a timer of high resolution, or a tick"),
+            Column::text("time", "time wanted"),
+            Column::float("asked", Unit::Milliseconds, Kind::Gauge, "that in the call's unit, rounded up"),
+            Column::float("took", Unit::Milliseconds, Kind::Mean, "median of what the wait took"),
+            late("p50", Kind::Mean, "median time past the time asked for"),
+            late("p95", Kind::Mean, "95th percentile of that"),
+            late("p99", Kind::Mean, "99th percentile of that"),
+            late("max", Kind::Peak, "longest time past the time asked for"),
+            Column::int("early", Unit::None, Kind::Count, "waits that ended before the time asked for"),
+            Column::int("samples", Unit::None, Kind::Count, "waits measured"),
+        ],
+    );
+    for (name, call) in gather(waits) {
+        for &time in times {
+            let (asked, took) = (call.argument(time), call.at(time));
+            let lateness: Vec<f64> = took.iter().map(|&t| self::late(t, asked)).collect();
+            if took.is_empty() {
+                continue;
+            }
+            out.row()
+                .text(&name)
+                .text_opt(woken_by(&call.phases, tick))
+                .text(duration(time))
+                .float(asked as f64 / 1e6)
+                .float_opt(percentile(took, 50.0).map(|ns| ns as f64 / 1e6))
+                .float_opt(percentile(&lateness, 50.0))
+                .float_opt(percentile(&lateness, 95.0))
+                .float_opt(percentile(&lateness, 99.0))
+                .float_opt(lateness.last().copied())
+                .int(took.iter().filter(|&&t| t < asked).count() as u64)
+                .int(took.len() as u64);
+        }
+    }
+    out.finish()
+}
+
+/// What the machine's timers run by, in a line of words.
+pub fn machine_line(machine: &Table) -> String {
+    let ns = |column: &str| machine.int(0, column).map_or("-".into(), duration);
+    let hz = 1_000_000_000 / tick(machine).max(1);
+    format!(
+        "tick {} (CONFIG_HZ={hz}), timer slack {}, resolution of CLOCK_MONOTONIC {}, of CLOCK_REALTIME {}\n",
+        ns("tick"),
+        ns("slack"),
+        ns("monotonic"),
+        ns("realtime")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TICK: u64 = 4_000_000;
+
+    fn machine() -> Table {
+        let column = |name: &str| Column::int(name, Unit::Nanoseconds, Kind::Gauge, "");
+        let mut b = Table::builder("timer_machine", &["tick", "slack", "monotonic", "realtime"].map(column));
+        b.row().int(TICK).int(50_000).int(1).int(1);
+        b.finish()
+    }
+
+    /// Waits of 9 ms that begin evenly spread over the tick: `end` gives the end for a beginning.
+    type Case<'a> = (&'a str, u64, &'a dyn Fn(u64) -> u64);
+
+    fn waits(calls: &[Case<'_>]) -> Table {
+        let mut b = Table::builder(
+            "timeouts",
+            &[
+                Column::text("call", ""),
+                Column::id("unit", ""),
+                Column::id("asked", ""),
+                Column::id("slack", ""),
+                Column::int("took", Unit::Nanoseconds, Kind::Time, ""),
+                Column::int("phase", Unit::Nanoseconds, Kind::Gauge, ""),
+            ],
+        );
+        for (name, unit, end) in calls {
+            for n in 0..40u64 {
+                let begin = n * TICK / 40;
+                let end = end(begin);
+                b.row().text(name).int(*unit).int(9_000_000).int(50_000).int(end - begin).int(end % TICK);
+            }
+        }
+        b.finish()
+    }
+
+    #[test]
+    fn ticks_and_timers_are_told_apart() {
+        // schedule_timeout(): the first tick that is no earlier than the time asked for, and one more.
+        let by_tick = |begin: u64| (begin + 9_000_000).next_multiple_of(TICK) + TICK + 20_000;
+        let by_timer = |begin: u64| begin + 9_000_000 + 57_000;
+        let waits = waits(&[("recv", 1_000, &by_tick), ("nanosleep", 1, &by_timer)]);
+        let table = by_call(&waits, &machine(), &[9_000_000]);
+        assert_eq!((table.text(0, "by"), table.text(0, "resolution")), (Some("tick"), Some("4 ms")));
+        assert_eq!((table.text(1, "by"), table.text(1, "resolution")), (Some("hrtimer"), Some("1 ns")));
+        assert_eq!(table.number(1, "late"), Some(57.0));
+        assert_eq!(table.number(1, "9ms"), Some(9.057));
+        let late = table.number(0, "late").unwrap();
+        assert!((4_000.0..8_100.0).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_time_below_the_unit_is_rounded_up_to_it() {
+        let waits = waits(&[("poll", 9_000_000, &|begin| begin + 9_000_000)]);
+        let table = by_time(&waits, &machine(), &[1_000, 9_000_000]);
+        assert_eq!((table.num_rows(), table.number(0, "asked")), (2, Some(9.0)));
+        assert_eq!((table.int(0, "early"), table.int(0, "samples")), (Some(0), Some(40)));
+        assert_eq!(table.number(0, "max"), Some(0.0));
+    }
+
+    #[test]
+    fn an_early_return_is_told() {
+        let waits = waits(&[("nanosleep", 1, &|begin| begin + 8_999_000)]);
+        let table = by_time(&waits, &machine(), &[9_000_000]);
+        assert_eq!((table.int(0, "early"), table.number(0, "p50")), (Some(40), Some(-1.0)));
+    }
+
+    #[test]
+    fn percentiles_are_values_measured() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        let of = |p| percentile(&hundred, p).unwrap();
+        assert_eq!((of(50.0), of(95.0), of(99.0), of(100.0)), (50, 95, 99, 100));
+        assert_eq!(percentile(&[7], 50.0), Some(7));
+        assert_eq!(percentile::<u64>(&[], 50.0), None);
+    }
+
+    #[test]
+    fn phases_that_are_neither_are_not_judged() {
+        let half: Vec<u64> = (0..40).map(|n| n * TICK / 80).collect();
+        assert_eq!(woken_by(&half, TICK), None);
+        assert_eq!(woken_by(&[1, 2], TICK), None, "two say nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn a_percentile_is_no_less_than_a_lower_one(
+            mut values in prop::collection::vec(0u64..1000, 1..200), a in 0.0..100.0f64, b in 0.0..100.0f64
+        ) {
+            values.sort_unstable();
+            let (low, high) = (a.min(b), a.max(b));
+            prop_assert!(percentile(&values, low) <= percentile(&values, high));
+        }
+    }
+}

@@ -1,5 +1,6 @@
 # make run    builds ncpu and shows where two real workloads' CPU time went
-# make test   runs every test; README.md tells the rest
+# make test   runs every test on this machine, make test-vm those of a machine with 8 NUMA nodes
+# README.md tells the rest
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -8,9 +9,14 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: build run test bench man completions install clean tools test-tools
+.PHONY: build static run test test-vm bench man completions install clean tools test-tools vm-tools
 build: tools
 	$(CARGO) build --release --locked
+
+# Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.
+static: tools
+	$(CARGO) rustc --release --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
+	install -D $(NCPU) target/static/ncpu
 
 # The workload's sources are found as the user, since root's PATH may have no cargo.
 run: build $(FDTORTURE)
@@ -24,6 +30,11 @@ test: tools test-tools
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked
 	@[ -z "$(SUDO)" ] || echo "make test: tests that observe the kernel were skipped: they need root"
+
+test-vm: tools vm-tools
+	$(CARGO) rustc --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
+	install -D target/debug/ncpu target/vm/ncpu
+	tests/vm/run
 
 bench: build $(FDTORTURE)
 	@for bench in benches/*.sh; do \
@@ -57,3 +68,6 @@ tools:
 
 test-tools:
 	@.ci/tools hwloc-nox
+
+vm-tools:
+	@.ci/tools qemu-system-x86 busybox-static cpio

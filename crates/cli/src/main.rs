@@ -3,6 +3,7 @@
 mod cpus;
 mod generate;
 mod import;
+mod limits;
 mod locks;
 mod run;
 mod sink;
@@ -40,6 +41,7 @@ enum Command {
     Cpus(cpus::CpusArgs),
     Timers(timers::TimersArgs),
     Topology(topology::Args),
+    Limits(limits::Args),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Cpus(args) => cpus::run(args),
         Command::Timers(args) => timers::run(args),
         Command::Topology(args) => topology::run(&args),
+        Command::Limits(args) => limits::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

@@ -17,6 +17,7 @@ mod cpuset;
 #[doc(hidden)]
 pub mod generate;
 mod knl;
+pub mod limits;
 mod nodes;
 mod read;
 mod root;

@@ -30,11 +30,16 @@ impl Dir {
         Ok(Dir { fd, path: path.into() })
     }
 
+    /// Opens a directory below, or tells why not.
+    pub fn open_dir(&self, name: &str) -> rustix::io::Result<Dir> {
+        let name = name.trim_start_matches('/');
+        let fd = openat(&self.fd, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Dir { fd, path: self.path.join(name) })
+    }
+
     /// Opens a directory below; `None` where there is none.
     pub fn dir(&self, name: &str) -> Option<Dir> {
-        let name = name.trim_start_matches('/');
-        let fd = openat(&self.fd, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Dir { fd, path: self.path.join(name) })
+        self.open_dir(name).ok()
     }
 
     /// Where a file below is, for messages.
@@ -53,9 +58,34 @@ impl Dir {
         dir.filter_map(|e| e.ok()?.file_name().to_str().ok().map(String::from)).collect()
     }
 
+    /// The names of directories in this directory; links to directories are none.
+    pub fn subdirectories(&self) -> Vec<String> {
+        let Ok(dir) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
+        dir.filter_map(|e| {
+            let e = e.ok()?;
+            let name = e.file_name().to_str().ok()?;
+            // Every file system a machine's tree is on tells the type.
+            let is = e.file_type() == rustix::fs::FileType::Directory;
+            (is && name != "." && name != "..").then(|| name.to_string())
+        })
+        .collect()
+    }
+
     /// The numbers of entries called `prefix` and a number (`cpu17`, `node3`).
     pub fn numbered(&self, prefix: &str) -> CpuSet {
         self.names().iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect()
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, name: &str) -> rustix::io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).map(File::from)
+    }
+
+    /// What a symbolic link points to.
+    pub fn link(&self, name: &str) -> rustix::io::Result<String> {
+        let target = rustix::fs::readlinkat(&self.fd, name, Vec::new())?;
+        Ok(target.to_string_lossy().into_owned())
     }
 
     /// Reads a file's first page into `buf`; gives the open file where more may follow.
@@ -66,8 +96,7 @@ impl Dir {
     }
 
     fn page(&self, name: &str, buf: &mut Vec<u8>) -> Option<(Option<OwnedFd>, usize)> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).ok()?;
+        let fd = OwnedFd::from(self.open(name).ok()?);
         buf.resize(buf.len().max(PAGE), 0);
         let len = rustix::io::read(&fd, &mut buf[..PAGE]).ok()?;
         Some((Some(fd), len))

@@ -1,6 +1,7 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
 pub mod html;
+pub mod limits;
 pub mod locks;
 pub mod onion;
 pub mod threads;

@@ -1,0 +1,160 @@
+//! CPU bandwidth of control groups (`cpu.max`, `cpu.cfs_quota_us`) and how often it was used up: for
+//! an observation that wants to know whether its threads were held back.
+
+use std::path::Path;
+
+use super::cgroup::Mounts;
+use super::files::{Files, field, first};
+use crate::Result;
+use crate::root::Dir;
+
+/// What a group's `cpu.stat` tells since the group was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Periods in which something was to run.
+    pub periods: u64,
+    /// Of these, in how many the quota was used up.
+    pub throttled: u64,
+    /// Microseconds for which run queues were held back, summed over CPUs.
+    pub throttled_us: u64,
+}
+
+impl Bandwidth {
+    /// Reads a text as `cpu.stat` of either version.
+    pub fn parse(text: &str) -> Bandwidth {
+        let n = |key: &str| field(text, key);
+        Bandwidth {
+            periods: n("nr_periods ").unwrap_or(0),
+            throttled: n("nr_throttled ").unwrap_or(0),
+            throttled_us: n("throttled_usec ").or(n("throttled_time ").map(|ns| ns / 1000)).unwrap_or(0),
+        }
+    }
+
+    /// What came since `before`.
+    pub fn since(self, before: Bandwidth) -> Bandwidth {
+        Bandwidth {
+            periods: self.periods.saturating_sub(before.periods),
+            throttled: self.throttled.saturating_sub(before.throttled),
+            throttled_us: self.throttled_us.saturating_sub(before.throttled_us),
+        }
+    }
+}
+
+/// Thousandths of a CPU a quota allows, and its period in µs.
+pub(super) type Quota = (Option<u64>, u64);
+
+fn milli(quota: u64, period: u64) -> Option<u64> {
+    Some((u128::from(quota) * 1000 / u128::from(period)).min(u64::MAX.into()) as u64)
+}
+
+/// Reads a text as `cpu.max`: `max 100000` or `50000 100000`.
+pub(super) fn cpu_max(text: &str) -> Option<Quota> {
+    let mut words = text.split_ascii_whitespace();
+    let (quota, period) = (words.next()?, words.next().map_or(Some(100_000), |w| w.parse().ok())?);
+    if period == 0 {
+        return None;
+    }
+    match quota {
+        "max" => Some((None, period)),
+        n => Some((milli(n.parse().ok()?, period), period)),
+    }
+}
+
+/// Reads texts as `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+pub(super) fn cpu_quota(quota: &str, period: &str) -> Option<Quota> {
+    let period: u64 = first(period).filter(|&p| p > 0)?;
+    let quota: i64 = first(quota)?;
+    Some((u64::try_from(quota).ok().and_then(|q| milli(q, period)), period))
+}
+
+/// The hierarchy of the CPU controller.
+pub struct Hierarchy {
+    dir: Dir,
+    mount: String,
+    unified: bool,
+}
+
+impl Hierarchy {
+    /// Finds it below a root; `None` where no hierarchy has the controller.
+    ///
+    /// # Errors
+    /// The root cannot be opened.
+    pub fn find(root: &Path) -> Result<Option<Hierarchy>> {
+        let dir = Dir::root(root)?;
+        let files = Files::new(&dir, false);
+        let mut mounts = Mounts::read(&files);
+        let (mount, unified) = match mounts.by_controller.remove("cpu") {
+            Some(mount) => (mount, false),
+            None => {
+                let Some(mount) = mounts.unified else { return Ok(None) };
+                let list = files.text(&format!("{mount}/cgroup.controllers")).unwrap_or_default();
+                if !list.split_ascii_whitespace().any(|c| c == "cpu") {
+                    return Ok(None);
+                }
+                (mount, true)
+            }
+        };
+        Ok(Some(Hierarchy { dir, mount, unified }))
+    }
+
+    /// The group a process is in; `None` if it has ended.
+    pub fn group_of(&self, pid: u32) -> Option<String> {
+        let files = Files::new(&self.dir, false);
+        let text = files.fetch(&format!("proc/{pid}/cgroup")).ok()?;
+        text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            let ours = if self.unified {
+                controllers.is_empty()
+            } else {
+                controllers.split(',').any(|c| c == "cpu")
+            };
+            ours.then(|| path.to_string())
+        })
+    }
+
+    /// A group's limit in thousandths of a CPU, and what its limit did; `None` if it is gone or has
+    /// no such files (the root of version 2).
+    pub fn read(&self, group: &str) -> Option<(Option<u64>, Bandwidth)> {
+        let files = Files::new(&self.dir, false);
+        let text =
+            |name: &str| files.fetch(&format!("{}{}/{name}", self.mount, group.trim_end_matches('/'))).ok();
+        let quota = if self.unified {
+            cpu_max(&text("cpu.max")?)?
+        } else {
+            cpu_quota(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?)?
+        };
+        Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
+    }
+
+    /// The file that sets a group's limit, and what it is to be given for no limit.
+    pub fn remedy(&self, group: &str) -> String {
+        let (none, file) = if self.unified { ("max", "cpu.max") } else { ("-1", "cpu.cfs_quota_us") };
+        format!("echo {none} > /{}{}/{file}", self.mount, group.trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_of_both_versions() {
+        assert_eq!(cpu_max("50000 100000\n"), Some((Some(500), 100_000)));
+        assert_eq!(cpu_max("max 100000\n"), Some((None, 100_000)));
+        assert_eq!(cpu_max("50000 0\n"), None);
+        assert_eq!(cpu_quota("-1\n", "100000\n"), Some((None, 100_000)));
+        assert_eq!(cpu_quota("250000\n", "100000\n"), Some((Some(2500), 100_000)));
+        let v1 = Bandwidth::parse("nr_periods 10\nnr_throttled 4\nthrottled_time 2500000\n");
+        let v2 = Bandwidth::parse("usage_usec 1\nnr_periods 10\nnr_throttled 4\nthrottled_usec 2500\n");
+        assert_eq!(v1, v2);
+        assert_eq!(v1.since(v2), Bandwidth::default());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(a in "(max|-?[0-9]{0,20})?\\PC*", b in "[0-9]{0,20}\\PC*") {
+            let _ = (cpu_max(&format!("{a} {b}")), cpu_quota(&a, &b), Bandwidth::parse(&format!("nr_periods {a}")));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The exact command that sets a limit.
+
+use std::fmt::Write;
+
+use ncpu_machine::limits::{Knob, Limits, Reading, Size};
+
+use super::{Status, is_sysctl, judge, planned};
+
+/// What to run so that `reading` becomes `fit`; `None` where nothing sets it.
+pub(super) fn command(reading: &Reading, fit: u64) -> Option<String> {
+    Some(match &reading.knob {
+        Knob::Sysctl(_) | Knob::Field { .. } => {
+            let (name, value) = sysctl(&reading.knob, fit)?;
+            if value.contains(' ') {
+                format!("sysctl -w {name}='{value}'")
+            } else {
+                format!("sysctl -w {name}={value}")
+            }
+        }
+        Knob::File(path) => format!("echo {fit} > {}", quoted(path)),
+        Knob::CpuMax(path, period) => format!("echo '{} {period}' > {}", quota(fit, *period), quoted(path)),
+        Knob::CpuQuota(path, period) => format!("echo {} > {}", quota(fit, *period), quoted(path)),
+        // Soft and hard: the hard one may be below.
+        Knob::Prlimit(pid, option) => format!("prlimit --pid {pid} --{option}={fit}:{fit}"),
+        Knob::Boot(parameter) => format!("{parameter}={fit} on the kernel's command line"),
+        Knob::Build("CONFIG_NODES_SHIFT") => {
+            format!("build the kernel with CONFIG_NODES_SHIFT={}", fit.max(1).next_power_of_two().ilog2())
+        }
+        Knob::Build(option) => format!("build the kernel with {option}={fit}"),
+        Knob::Listen => format!("listen(fd, {fit}) in the program; net.core.somaxconn caps it"),
+        Knob::Fixed => return None,
+    })
+}
+
+fn quota(milli: u64, period: u64) -> u64 {
+    (u128::from(milli) * u128::from(period) / 1000).min(u64::MAX.into()) as u64
+}
+
+/// A path as a shell takes it: a cgroup may be called anything.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
+    if path.chars().all(plain) { path.into() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+/// A sysctl's name and all of its numbers.
+fn sysctl(knob: &Knob, fit: u64) -> Option<(&'static str, String)> {
+    match knob {
+        Knob::Sysctl(name) => Some((name, fit.to_string())),
+        // Ports: the range grows downwards, and the last is 65535.
+        Knob::Field { name: name @ "net.ipv4.ip_local_port_range", .. } => {
+            Some((name, format!("{} 65535", 65_536u64.saturating_sub(fit).max(1024))))
+        }
+        // Thresholds in a proportion that the kernel chose.
+        Knob::Field { name: name @ ("net.ipv4.tcp_mem" | "net.ipv4.udp_mem"), all, at } => {
+            let of = u128::from(*all.get(*at)?).max(1);
+            let scaled: Vec<String> =
+                all.iter().map(|&n| (u128::from(n) * u128::from(fit) / of).to_string()).collect();
+            Some((name, scaled.join(" ")))
+        }
+        Knob::Field { name, all, at } => {
+            let mut all = all.clone();
+            *all.get_mut(*at)? = fit;
+            Some((name, all.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))
+        }
+        _ => None,
+    }
+}
+
+/// Lines for a file of /etc/sysctl.d: what is not as it should be on this machine, or on the planned
+/// one.
+pub fn sysctl_file(limits: &Limits, size: Option<Size>) -> String {
+    let of = size.unwrap_or(limits.size);
+    let mut out = format!(
+        "# For {} CPUs and {} GiB, by ncpu limits; put it into /etc/sysctl.d and run `sysctl --system`\n",
+        of.cpus,
+        of.memory >> 30
+    );
+    let mut line = |reading: &Reading, fit: u64, why: &str| {
+        if let Some((name, value)) = sysctl(&reading.knob, fit) {
+            let _ = write!(out, "\n# {why}\n{name} = {value}\n");
+        }
+    };
+    match size {
+        None => judge(limits)
+            .iter()
+            .filter(|j| j.status != Status::Ok && is_sysctl(&j.reading.knob))
+            .filter_map(|j| Some((j, j.fit?)))
+            .for_each(|(j, fit)| line(j.reading, fit, &j.why)),
+        Some(size) => planned(limits, size)
+            .iter()
+            .filter(|p| p.small && is_sysctl(&p.reading.knob))
+            .for_each(|p| line(p.reading, p.fit, p.why)),
+    }
+    out
+}
+
+/// Parameters for the kernel's command line, of the machine or of the planned one.
+pub fn boot_parameters(limits: &Limits, size: Option<Size>) -> Vec<String> {
+    let parameter = |reading: &Reading, fit: u64| match &reading.knob {
+        Knob::Boot(name) => Some(format!("{name}={fit}")),
+        Knob::File(path) if path.contains("rcutree") => Some(format!("{}={fit}", reading.limit)),
+        _ => None,
+    };
+    match size {
+        None => judge(limits)
+            .iter()
+            .filter(|j| j.status != Status::Ok)
+            .filter_map(|j| parameter(j.reading, j.fit?))
+            .collect(),
+        Some(size) => planned(limits, size)
+            .iter()
+            .filter(|p| p.small)
+            .filter_map(|p| parameter(p.reading, p.fit))
+            .collect(),
+    }
+}

@@ -135,14 +135,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut tables = vec![view::table(&limits), view::pressure(&limits), view::settings(&limits)];
         tables.extend(size.map(|size| view::plan_table(&limits, size)));
         tables.retain(|t| t.num_rows() > 0);
-        let words = std::env::args().collect();
+        let words = vec!["the limits".into()];
         record_once(args.record.as_deref(), words, &tables, limits.unread.clone())?;
     }
     let select = args.rows.select();
     let rows = args.rows.format() != Format::Text || select != ncpu_table::Select::default();
-    let asked = args.table.or_else(|| {
-        rows.then_some(if size.is_some() { TableName::Plan } else { TableName::Limits })
-    });
+    let asked = args
+        .table
+        .or_else(|| rows.then_some(if size.is_some() { TableName::Plan } else { TableName::Limits }));
     let Some(asked) = asked else {
         let text = match size {
             Some(size) => view::plan(&limits, size, args.all, text_width()),

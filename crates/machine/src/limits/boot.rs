@@ -141,8 +141,7 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
         };
         let knob = if parameter.is_empty() { Knob::Fixed } else { Knob::Boot(parameter) };
         found.readings.push(
-            Reading::new(format!("{name} hash"), Area::Hashes, Unit::Count, Some(value), knob)
-                .used(used),
+            Reading::new(format!("{name} hash"), Area::Hashes, Unit::Count, Some(value), knob).used(used),
         );
     }
     if missing.len() == HASHES.len() {

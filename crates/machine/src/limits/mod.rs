@@ -153,8 +153,15 @@ pub enum Knob {
     CpuMax(String, u64),
     /// The same in cgroup v1 (`cpu.cfs_quota_us`).
     CpuQuota(String, u64),
-    /// A limit of a process: pid and `prlimit`'s word for it.
-    Prlimit(u32, &'static str),
+    /// A limit of a process.
+    Prlimit {
+        /// The process.
+        pid: u32,
+        /// `prlimit`'s word for the limit.
+        option: &'static str,
+        /// The hard limit, above which only root may set it; `None` is unlimited.
+        hard: Option<u64>,
+    },
     /// A parameter on the kernel's command line.
     Boot(&'static str),
     /// The kernel must be built otherwise.

@@ -214,10 +214,11 @@ fn rows(all: &[Process], found: &mut Found) {
         let mut groups: BTreeMap<u64, (u64, &Process)> = BTreeMap::new();
         let mut add = |process: &Process, note: Option<String>| {
             let Some(&(Some(soft), hard)) = process.limits.get(name) else { return };
+            let knob = Knob::Prlimit { pid: process.pid, option, hard };
             let hard = hard.map_or("hard limit unlimited".into(), |h| format!("hard limit {h}"));
             let comm = process.comm.clone();
             found.readings.push(
-                Reading::new(name, Area::Processes, unit, Some(soft), Knob::Prlimit(process.pid, option))
+                Reading::new(name, Area::Processes, unit, Some(soft), knob)
                     .scope(Scope::Process { pid: process.pid, comm })
                     .used(process.used.get(name).copied())
                     .peak(process.peak.get(name).copied())

@@ -202,12 +202,21 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = listener.local_addr().unwrap();
         let _waiting = std::net::TcpStream::connect(place).unwrap();
-        let Some(all) = diag::listeners() else {
-            println!("skipped: no sock_diag here");
-            return;
-        };
-        let (_, waiting, most) = all.iter().find(|l| l.0 == place.to_string()).unwrap();
-        assert_eq!(*waiting, 1, "one connection waits to be accepted");
+        // The handshake's last packet is the kernel's to deliver when it likes.
+        let mut found = None;
+        for _ in 0..1000 {
+            let Some(all) = diag::listeners() else {
+                println!("skipped: no sock_diag here");
+                return;
+            };
+            found = all.into_iter().find(|l| l.0 == place.to_string());
+            if found.as_ref().is_some_and(|l| l.1 == 1) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let (_, waiting, most) = found.unwrap();
+        assert_eq!(waiting, 1, "one connection waits to be accepted");
         // The standard library asks for -1 or 128 or 4096; somaxconn caps it.
         assert!(most.is_some_and(|m| m >= 1), "{most:?}");
     }

@@ -20,8 +20,11 @@ pub(super) fn command(reading: &Reading, fit: u64) -> Option<String> {
         Knob::File(path) => format!("echo {fit} > {}", quoted(path)),
         Knob::CpuMax(path, period) => format!("echo '{} {period}' > {}", quota(fit, *period), quoted(path)),
         Knob::CpuQuota(path, period) => format!("echo {} > {}", quota(fit, *period), quoted(path)),
-        // Soft and hard: the hard one may be below.
-        Knob::Prlimit(pid, option) => format!("prlimit --pid {pid} --{option}={fit}:{fit}"),
+        // The soft limit alone, where the hard one has room.
+        Knob::Prlimit { pid, option, hard } => match hard {
+            Some(hard) if *hard < fit => format!("prlimit --pid {pid} --{option}={fit}:{fit}"),
+            _ => format!("prlimit --pid {pid} --{option}={fit}:"),
+        },
         Knob::Boot(parameter) => format!("{parameter}={fit} on the kernel's command line"),
         Knob::Build("CONFIG_NODES_SHIFT") => {
             format!("build the kernel with CONFIG_NODES_SHIFT={}", fit.max(1).next_power_of_two().ilog2())

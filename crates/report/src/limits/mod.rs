@@ -95,6 +95,7 @@ fn judged(r: &Reading, machine: Machine) -> Judged<'_> {
         let n = r.used.max(r.peak).unwrap_or(0).max(if hit { r.value.unwrap_or(0) } else { 0 });
         n.saturating_mul(2)
     };
+    let most_ports = |n: u64| if r.limit == "net.ipv4.ip_local_port_range" { n.min(64_512) } else { n };
     let (fit, mut why) = match (status, r.enough) {
         (Status::Hit | Status::Near, Some(enough)) => {
             let why =
@@ -102,7 +103,7 @@ fn judged(r: &Reading, machine: Machine) -> Judged<'_> {
             (Some(enough.max(r.value.unwrap_or(0))), why)
         }
         (Status::Hit | Status::Near, None) => {
-            let twice = used_up();
+            let twice = most_ports(used_up());
             match need.filter(|&n| n >= twice) {
                 Some(need) => (Some(need), rule.map_or(String::new(), |r| r.why.into())),
                 None => (

@@ -74,7 +74,7 @@ fn system_hash(m: Machine, scale: u32, bucket: u64, most: Option<u64>) -> u64 {
         }
     }
     let entries = (m.size.memory >> scale).max(m.size.page / bucket).max(1).next_power_of_two();
-    let most = most.unwrap_or(m.size.memory / 16 / bucket).min(1 << 31).max(1);
+    let most = most.unwrap_or(m.size.memory / 16 / bucket).clamp(1, 1 << 31);
     // Rounded down, as the kernel takes the logarithm of it.
     1 << entries.min(most).ilog2()
 }

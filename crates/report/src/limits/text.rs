@@ -157,7 +157,8 @@ fn problems(out: &mut String, wrong: &[Judged<'_>], width: usize) {
 
 /// Every limit that is well, by area.
 fn list(out: &mut String, fine: &[Judged<'_>], width: usize) {
-    let head = ["limit", "scope", "value", "used", "used%", "peak", "hits", "fits"].map(String::from).to_vec();
+    let head =
+        ["limit", "scope", "value", "used", "used%", "peak", "hits", "fits"].map(String::from).to_vec();
     let mut rows = vec![head];
     for j in fine {
         let r = j.reading;
@@ -237,9 +238,7 @@ fn pressure(out: &mut String, limits: &Limits, most: usize) {
     if machine.is_empty() {
         return;
     }
-    out.push_str(
-        "\nPressure, per cent of the last 10, 60 and 300 seconds that some or all tasks stood still:\n",
-    );
+    out.push_str("\nPressure: tasks stood still, per cent of the last 10, 60 and 300 seconds:\n");
     for three in machine.chunks(3) {
         let _ = writeln!(out, "  {}", three.join(", "));
     }

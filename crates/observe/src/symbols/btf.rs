@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-/// Deeper nesting than any real type has.
-const MAX_DEPTH: u32 = 24;
+pub use ncpu_btf::BtfError;
+use ncpu_btf::kind::{ARRAY, STRUCT, TYPEDEF, UNION};
+use ncpu_btf::{MAX_DEPTH, Section, Types};
 
 /// The types the contention tracepoints report, by tag or typedef. A member of one of these is a
 /// lock; what lies inside it at offset 0 is its own business.
@@ -36,27 +35,6 @@ const LOCK_TYPES: &[&str] = &[
 /// than `ext4_inode_info.vfs_inode.i_rwsem`.
 const KNOWN_OBJECTS: &[&str] =
     &["inode", "sock", "zone", "lruvec", "kernfs_node", "super_block", "address_space"];
-
-/// Why there are no kernel types.
-#[derive(Debug, thiserror::Error)]
-pub enum BtfError {
-    /// The file could not be read.
-    #[error("reading {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// The file is not BTF, or of a kind not known.
-    #[error("{}: no BTF this program can read ({what})", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-}
 
 /// The kernel's types and those of modules, read from BTF when first asked for.
 ///
@@ -98,7 +76,7 @@ impl BtfMembers {
     /// The path of the lock at `offset` of `struct name`, such as `inode.i_rwsem`.
     pub fn lock_at(&self, name: &str, offset: u64) -> Option<String> {
         self.with(name, |types, id| {
-            let path = types.lock_at(id, offset)?;
+            let path = lock_at(types, id, offset)?;
             Some(match path.known {
                 Some((object, from)) => format!("{object}{}", &path.members[from..]),
                 None => format!("{name}{}", path.members),
@@ -108,13 +86,13 @@ impl BtfMembers {
 
     /// The static variables of the per-CPU section, by offset.
     pub(super) fn percpu(&self) -> Vec<Variable> {
-        let types = Types { base: None, own: &self.kernel };
+        let types = Types::new(None, &self.kernel);
         let section = [".data..percpu", ".data.percpu"].iter().find_map(|n| types.find_section(n));
         let Some(record) = section.and_then(|id| types.record(id)) else { return Vec::new() };
         let variable = |i| {
-            let [var, start, size] = types.words(record.body + i * 12)?;
+            let [var, start, size] = types.body(&record, i)?;
             let var = types.record(var)?;
-            let (target, _) = types.resolve(var.size)?;
+            let (target, _) = resolve(&types, var.size)?;
             let target = types.record(target)?;
             let of = (target.kind == STRUCT).then(|| types.string(target.name)).flatten();
             let range = u64::from(start)..u64::from(start) + u64::from(size);
@@ -137,14 +115,14 @@ impl BtfMembers {
         })?;
         let modules = self.modules.borrow();
         let types = match &module {
-            None => Types { base: None, own: &self.kernel },
-            Some(m) => Types { base: Some(&self.kernel), own: modules.get(m)?.as_ref()? },
+            None => Types::new(None, &self.kernel),
+            Some(m) => Types::new(Some(&self.kernel), modules.get(m)?.as_ref()?),
         };
         Some(f(&types, id))
     }
 
     fn locate(&self, name: &str) -> Option<Definition> {
-        if let Some(id) = (Types { base: None, own: &self.kernel }).find_struct(name) {
+        if let Some(id) = (Types::new(None, &self.kernel)).find_struct(name) {
             return Some((None, id));
         }
         let module = name.split('_').next().filter(|m| !m.is_empty() && !m.contains('/'))?;
@@ -152,98 +130,9 @@ impl BtfMembers {
         let section = modules
             .entry(module.to_owned())
             .or_insert_with(|| Section::read(&self.dir.join(module), Some(&self.kernel)).ok());
-        let types = Types { base: Some(&self.kernel), own: section.as_ref()? };
+        let types = Types::new(Some(&self.kernel), section.as_ref()?);
         Some((Some(module.to_owned()), types.find_struct(name)?))
     }
-}
-
-const ARRAY: u8 = 3;
-const STRUCT: u8 = 4;
-const UNION: u8 = 5;
-const TYPEDEF: u8 = 8;
-const VOLATILE: u8 = 9;
-const CONST: u8 = 10;
-const RESTRICT: u8 = 11;
-const DATASEC: u8 = 15;
-const TYPE_TAG: u8 = 18;
-
-/// One BTF file: its bytes and where each type starts.
-#[derive(Debug)]
-struct Section {
-    bytes: Vec<u8>,
-    types: Vec<u32>,
-    strings: Range<usize>,
-    /// Hash of the name and number of each named struct, sorted.
-    structs: Vec<(u64, u32)>,
-    /// The number of its first type, and the offset of its first string, in a module's numbering.
-    first_type: u32,
-    first_string: u32,
-}
-
-impl Section {
-    fn read(path: &Path, base: Option<&Section>) -> Result<Section, BtfError> {
-        let bytes = fs::read(path).map_err(|source| BtfError::Io { path: path.into(), source })?;
-        Section::parse(bytes, base).map_err(|what| BtfError::Malformed { path: path.into(), what })
-    }
-
-    fn parse(bytes: Vec<u8>, base: Option<&Section>) -> Result<Section, &'static str> {
-        let word = |at: usize| u32_at(&bytes, at).ok_or("cut short");
-        if word(0)? & 0xffff != 0xeb9f {
-            return Err("bad magic");
-        }
-        let part = |offset: u32, len: u32| {
-            let start = (word(4).ok()? as usize).checked_add(offset as usize)?;
-            let end = start.checked_add(len as usize)?;
-            (end <= bytes.len()).then_some(start..end)
-        };
-        let types = part(word(8)?, word(12)?).ok_or("cut short")?;
-        let strings = part(word(16)?, word(20)?).ok_or("cut short")?;
-        let mut starts = Vec::with_capacity(types.len() / 20);
-        let mut at = types.start;
-        while at < types.end {
-            starts.push(at as u32);
-            let info = word(at + 4)?;
-            let len = (info & 0xffff) as usize;
-            at += 12
-                + match (info >> 24) & 0x1f {
-                    1 | 14 | 17 => 4,
-                    2 | 7..=12 | 16 | 18 => 0,
-                    3 => 12,
-                    4 | 5 | 15 | 19 => 12 * len,
-                    6 | 13 => 8 * len,
-                    _ => return Err("unknown kind of type"),
-                };
-        }
-        let (first_type, first_string) = match base {
-            // Type 0 is void and stands in no file.
-            None => (1, 0),
-            Some(b) => (b.first_type + b.types.len() as u32, b.strings.len() as u32),
-        };
-        let structs = Vec::new();
-        let mut section = Section { types: starts, strings, structs, first_type, first_string, bytes };
-        section.structs = Types { base, own: &section }.structs();
-        Ok(section)
-    }
-}
-
-/// The types of one section, on top of those of its base.
-struct Types<'a> {
-    base: Option<&'a Section>,
-    own: &'a Section,
-}
-
-#[derive(Clone, Copy)]
-struct Record {
-    name: u32,
-    kind: u8,
-    len: usize,
-    /// Whether offsets of members carry a bit field's width.
-    bitfields: bool,
-    /// The size, or the type it refers to, by kind.
-    size: u32,
-    /// Where what follows the common part starts.
-    body: usize,
-    own: bool,
 }
 
 /// The members from a struct down to a lock, and the innermost well-known object on the way.
@@ -252,170 +141,72 @@ struct LockPath<'a> {
     known: Option<(&'a str, usize)>,
 }
 
-impl<'a> Types<'a> {
-    fn record(&self, id: u32) -> Option<Record> {
-        let own = id >= self.own.first_type;
-        let section = if own { self.own } else { self.base? };
-        let at = *section.types.get(id.checked_sub(section.first_type)? as usize)? as usize;
-        let info = u32_at(&section.bytes, at + 4)?;
-        Some(Record {
-            name: u32_at(&section.bytes, at)?,
-            kind: ((info >> 24) & 0x1f) as u8,
-            len: (info & 0xffff) as usize,
-            bitfields: info >> 31 != 0,
-            size: u32_at(&section.bytes, at + 8)?,
-            body: at + 12,
-            own,
-        })
-    }
+/// The type behind typedefs and qualifiers, and whether it is a lock by any name on the way.
+fn resolve(types: &Types, id: u32) -> Option<(u32, bool)> {
+    let mut lock = false;
+    let target = types.strip(id, |r| {
+        let named = matches!(r.kind, TYPEDEF | STRUCT | UNION);
+        lock |= named && types.string(r.name).is_some_and(|n| LOCK_TYPES.contains(&n));
+    })?;
+    Some((target, lock))
+}
 
-    /// Three numbers of a type's body, which lies in the same section as the type.
-    fn words(&self, at: usize) -> Option<[u32; 3]> {
-        words(&self.own.bytes, at)
-    }
+fn lock_at<'a>(types: &Types<'a>, id: u32, offset: u64) -> Option<LockPath<'a>> {
+    let mut path = LockPath { members: String::new(), known: None };
+    descend(types, id, offset, 0, &mut path).then_some(path)
+}
 
-    fn body(&self, record: &Record, i: usize) -> Option<[u32; 3]> {
-        let section = if record.own { self.own } else { self.base? };
-        words(&section.bytes, record.body + i * 12)
+/// Extends `path` from the type `id` to the lock at `offset` of it, if there is one.
+fn descend<'a>(types: &Types<'a>, id: u32, offset: u64, depth: u32, path: &mut LockPath<'a>) -> bool {
+    let Some((id, lock)) = resolve(types, id).filter(|_| depth < MAX_DEPTH) else { return false };
+    if lock && offset == 0 && depth > 0 {
+        return true;
     }
-
-    fn string(&self, offset: u32) -> Option<&'a str> {
-        let section = if offset >= self.own.first_string { self.own } else { self.base? };
-        let text = section.bytes.get(section.strings.clone())?;
-        let text = text.get((offset - section.first_string) as usize..)?;
-        let end = text.iter().position(|&b| b == 0)?;
-        std::str::from_utf8(&text[..end]).ok()
-    }
-
-    fn own_ids(&self) -> Range<u32> {
-        self.own.first_type..self.own.first_type + self.own.types.len() as u32
-    }
-
-    fn structs(&self) -> Vec<(u64, u32)> {
-        let named = |id| {
-            let r = self.record(id).filter(|r| r.kind == STRUCT && r.name != 0)?;
-            Some((hash(self.string(r.name)?), id))
-        };
-        let mut all: Vec<_> = self.own_ids().filter_map(named).collect();
-        all.sort_unstable();
-        all
-    }
-
-    /// The struct of its own section that has this name.
-    fn find_struct(&self, name: &str) -> Option<u32> {
-        let wanted = hash(name);
-        let first = self.own.structs.partition_point(|s| s.0 < wanted);
-        let same = self.own.structs[first..].iter().take_while(|s| s.0 == wanted);
-        same.map(|s| s.1).find(|&id| self.record(id).and_then(|r| self.string(r.name)) == Some(name))
-    }
-
-    /// The data section of its own section that has this name.
-    fn find_section(&self, name: &str) -> Option<u32> {
-        // They stand at the end.
-        self.own_ids().rev().find(|&id| {
-            self.record(id).is_some_and(|r| r.kind == DATASEC && self.string(r.name) == Some(name))
-        })
-    }
-
-    /// The type behind typedefs and qualifiers, and whether it is a lock by any name on the way.
-    fn resolve(&self, mut id: u32) -> Option<(u32, bool)> {
-        let mut lock = false;
-        for _ in 0..MAX_DEPTH {
-            let r = self.record(id)?;
-            let named = matches!(r.kind, TYPEDEF | STRUCT | UNION);
-            lock |= named && self.string(r.name).is_some_and(|n| LOCK_TYPES.contains(&n));
-            match r.kind {
-                TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => id = r.size,
-                _ => return Some((id, lock)),
+    let Some(r) = types.record(id) else { return false };
+    let before = (path.members.len(), path.known);
+    match r.kind {
+        STRUCT | UNION => {
+            if let Some(name) = types.string(r.name).filter(|n| KNOWN_OBJECTS.contains(n)) {
+                path.known = Some((name, path.members.len()));
             }
-        }
-        None
-    }
-
-    fn size(&self, id: u32, depth: u32) -> Option<u64> {
-        let (id, _) = self.resolve(id)?;
-        let r = self.record(id)?;
-        match r.kind {
-            ARRAY if depth < MAX_DEPTH => {
-                let [element, _, count] = self.body(&r, 0)?;
-                self.size(element, depth + 1)?.checked_mul(u64::from(count))
-            }
-            2 => Some(8),
-            ARRAY => None,
-            _ => Some(u64::from(r.size)),
-        }
-    }
-
-    fn lock_at(&self, id: u32, offset: u64) -> Option<LockPath<'a>> {
-        let mut path = LockPath { members: String::new(), known: None };
-        self.descend(id, offset, 0, &mut path).then_some(path)
-    }
-
-    /// Extends `path` from the type `id` to the lock at `offset` of it, if there is one.
-    fn descend(&self, id: u32, offset: u64, depth: u32, path: &mut LockPath<'a>) -> bool {
-        let Some((id, lock)) = self.resolve(id).filter(|_| depth < MAX_DEPTH) else { return false };
-        if lock && offset == 0 && depth > 0 {
-            return true;
-        }
-        let Some(r) = self.record(id) else { return false };
-        let before = (path.members.len(), path.known);
-        match r.kind {
-            STRUCT | UNION => {
-                if let Some(name) = self.string(r.name).filter(|n| KNOWN_OBJECTS.contains(n)) {
-                    path.known = Some((name, path.members.len()));
+            for i in 0..r.len {
+                let Some([name, member, bits]) = types.body(&r, i) else { break };
+                let (start, width) = if r.bitfields { (bits & 0xff_ffff, bits >> 24) } else { (bits, 0) };
+                let Some(inner) = offset.checked_sub(u64::from(start / 8)) else { continue };
+                if width != 0 || types.size(member).is_none_or(|size| inner >= size) {
+                    continue;
                 }
-                for i in 0..r.len {
-                    let Some([name, member, bits]) = self.body(&r, i) else { break };
-                    let (start, width) = if r.bitfields { (bits & 0xff_ffff, bits >> 24) } else { (bits, 0) };
-                    let Some(inner) = offset.checked_sub(u64::from(start / 8)) else { continue };
-                    if width != 0 || self.size(member, 0).is_none_or(|size| inner >= size) {
-                        continue;
-                    }
-                    let here = path.members.len();
-                    if let Some(name) = self.string(name).filter(|n| !n.is_empty()) {
-                        path.members.push('.');
-                        path.members.push_str(name);
-                    }
-                    if self.descend(member, inner, depth + 1, path) {
-                        return true;
-                    }
-                    path.members.truncate(here);
+                let here = path.members.len();
+                if let Some(name) = types.string(name).filter(|n| !n.is_empty()) {
+                    path.members.push('.');
+                    path.members.push_str(name);
+                }
+                if descend(types, member, inner, depth + 1, path) {
+                    return true;
+                }
+                path.members.truncate(here);
+            }
+        }
+        ARRAY => {
+            if let Some([element, ..]) = types.body(&r, 0)
+                && let Some(size @ 1..) = types.size(element)
+            {
+                path.members.push_str(&format!("[{}]", offset / size));
+                if descend(types, element, offset % size, depth + 1, path) {
+                    return true;
                 }
             }
-            ARRAY => {
-                if let Some([element, ..]) = self.body(&r, 0)
-                    && let Some(size @ 1..) = self.size(element, 0)
-                {
-                    path.members.push_str(&format!("[{}]", offset / size));
-                    if self.descend(element, offset % size, depth + 1, path) {
-                        return true;
-                    }
-                }
-            }
-            _ => {}
         }
-        path.members.truncate(before.0);
-        path.known = before.1;
-        false
+        _ => {}
     }
+    path.members.truncate(before.0);
+    path.known = before.1;
+    false
 }
-
-fn hash(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn words(bytes: &[u8], at: usize) -> Option<[u32; 3]> {
-    Some([u32_at(bytes, at)?, u32_at(bytes, at.checked_add(4)?)?, u32_at(bytes, at.checked_add(8)?)?])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn this_kernel() -> Option<BtfMembers> {

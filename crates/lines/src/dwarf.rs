@@ -1,0 +1,572 @@
+//! Variables and types from DWARF 2 to 5, in time and memory in proportion to the file, whatever it says.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use gimli::{
+    Abbreviations, AttributeValue, DebugAbbrev, DebugInfoOffset, DebugLine, DwAt, EndianSlice, Reader as _,
+    RunTimeEndian, Section as _, UnitOffset,
+};
+
+use crate::types::{Decl, Member, Shape, Source, TypeId, cut};
+
+type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
+type Entry<'d> = gimli::DebuggingInformationEntry<Slice<'d>>;
+type Unit<'d> = gimli::Unit<Slice<'d>>;
+
+/// The sections of a file that hold DWARF, uncompressed and relocated.
+pub(crate) struct Sections<'f>(gimli::DwarfSections<Cow<'f, [u8]>>, RunTimeEndian);
+
+impl<'f> Sections<'f> {
+    /// Takes each section from `get`, which gives an empty one where there is none.
+    pub fn load(big_endian: bool, mut get: impl FnMut(&str) -> Cow<'f, [u8]>) -> Sections<'f> {
+        let endian = if big_endian { RunTimeEndian::Big } else { RunTimeEndian::Little };
+        let wanted = |id: gimli::SectionId| {
+            use gimli::SectionId as Id;
+            matches!(
+                id,
+                Id::DebugAbbrev
+                    | Id::DebugAddr
+                    | Id::DebugInfo
+                    | Id::DebugLine
+                    | Id::DebugLineStr
+                    | Id::DebugStr
+                    | Id::DebugStrOffsets
+            )
+        };
+        let sections = gimli::DwarfSections::load(|id| {
+            Ok::<_, std::convert::Infallible>(if wanted(id) {
+                get(id.name())
+            } else {
+                Cow::Borrowed(&[][..])
+            })
+        });
+        let Ok(sections) = sections;
+        Sections(sections, endian)
+    }
+
+    /// Whether there is any debug information.
+    pub fn is_empty(&self) -> bool {
+        self.0.debug_info.borrow(|s| Slice::new(s, self.1)).reader().is_empty()
+    }
+}
+
+/// A variable with a place of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    /// With its namespaces, or the function it is static in.
+    pub name: String,
+    /// In thread-local storage the offset in the thread's block.
+    pub address: u64,
+    pub tls: bool,
+    pub ty: Option<TypeId>,
+    pub decl: Option<Decl>,
+    pub language: Language,
+}
+
+/// A struct or class.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordType {
+    /// With its namespaces.
+    pub name: String,
+    pub ty: TypeId,
+    pub decl: Option<Decl>,
+    pub language: Language,
+}
+
+/// What padding is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Language {
+    #[default]
+    C,
+    Cpp,
+    Rust,
+}
+
+/// What a file's DWARF tells.
+pub(crate) struct Dwarf<'d> {
+    dwarf: gimli::Dwarf<Slice<'d>>,
+    lines: DebugLine<Slice<'d>>,
+    /// By offset.
+    units: Vec<UnitInfo<'d>>,
+    signatures: HashMap<u64, TypeId>,
+    shapes: HashMap<TypeId, Option<Rc<Shape>>>,
+    files: HashMap<(usize, u64), Option<Rc<str>>>,
+    /// What may still be read: a file that sends the reader round in circles ends it.
+    budget: u64,
+    /// Units whose types lie in another file.
+    pub split: usize,
+    /// Units that could not be read.
+    pub damaged: usize,
+}
+
+struct UnitInfo<'d> {
+    start: usize,
+    unit: Unit<'d>,
+    language: Language,
+    /// Offset of its line program.
+    lines: Option<gimli::DebugLineOffset>,
+    header: Option<Option<Rc<gimli::LineProgramHeader<Slice<'d>>>>>,
+}
+
+impl<'d> Dwarf<'d> {
+    pub fn new(sections: &'d Sections<'_>) -> Dwarf<'d> {
+        let mut dwarf = sections.0.borrow(|s| Slice::new(s, sections.1));
+        // Line programs are read by us, and only where asked for.
+        let lines = std::mem::replace(&mut dwarf.debug_line, DebugLine::new(&[], sections.1));
+        let size = dwarf.debug_info.reader().len() as u64;
+        let mut this = Dwarf {
+            dwarf,
+            lines,
+            units: Vec::new(),
+            signatures: HashMap::new(),
+            shapes: HashMap::new(),
+            files: HashMap::new(),
+            budget: (1 << 20) + size.saturating_mul(16),
+            split: 0,
+            damaged: 0,
+        };
+        this.open_units();
+        this
+    }
+
+    /// Whether what the file told was cut short.
+    pub fn exhausted(&self) -> bool {
+        self.budget == 0
+    }
+
+    fn open_units(&mut self) {
+        let mut headers = Vec::new();
+        let mut iter = self.dwarf.units();
+        loop {
+            match iter.next() {
+                Ok(Some(header)) => headers.push(header),
+                Ok(None) => break,
+                Err(_) => {
+                    self.damaged += 1;
+                    break;
+                }
+            }
+        }
+        let tables = self.abbreviations(headers.iter().map(|h| h.debug_abbrev_offset().0).collect());
+        for header in headers {
+            let start = header.debug_info_offset().map_or(0, |o| o.0);
+            let kind = header.type_();
+            let Some(table) = tables.get(&header.debug_abbrev_offset().0) else {
+                self.damaged += 1;
+                continue;
+            };
+            let Ok(unit) = gimli::Unit::new_with_abbreviations(&self.dwarf, header, table.clone()) else {
+                self.damaged += 1;
+                continue;
+            };
+            if let gimli::UnitType::Type { type_signature, type_offset } = kind {
+                self.signatures.insert(type_signature.0, start.saturating_add(type_offset.0));
+            }
+            self.split += usize::from(unit.dwo_id.is_some());
+            let root = unit.entry(unit.header.root_offset()).ok();
+            let value = |at| root.as_ref().and_then(|r| r.attr_value(at));
+            let language = match value(gimli::DW_AT_language) {
+                Some(AttributeValue::Language(l)) => language(l),
+                _ => Language::C,
+            };
+            let lines = match value(gimli::DW_AT_stmt_list) {
+                Some(AttributeValue::DebugLineRef(offset)) => Some(offset),
+                _ => None,
+            };
+            self.units.push(UnitInfo { start, unit, language, lines, header: None });
+        }
+        self.units.sort_by_key(|u| u.start);
+    }
+
+    /// Each table once, and none beyond where the next one starts: so that all cost no more than the
+    /// section's size, even where units claim that every byte starts a table.
+    fn abbreviations(&self, starts: BTreeSet<usize>) -> HashMap<usize, Arc<Abbreviations>> {
+        let all = self.dwarf.debug_abbrev.reader();
+        let ends = starts.iter().skip(1).copied().chain([all.len()]);
+        let table = |(&start, end): (&usize, usize)| {
+            let bytes = all.slice().get(start..end.min(all.len()))?;
+            let table = DebugAbbrev::new(bytes, all.endian()).abbreviations(gimli::DebugAbbrevOffset(0));
+            Some((start, Arc::new(table.ok()?)))
+        };
+        starts.iter().zip(ends).filter_map(table).collect()
+    }
+
+    /// Walks everything once. Of records told several times alike, as headers are, the first is given.
+    pub fn scan(&mut self) -> (Vec<Variable>, Vec<RecordType>) {
+        let (mut variables, mut records) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
+        for at in 0..self.units.len() {
+            if self.scan_unit(at, &mut variables, &mut records, &mut seen).is_none() {
+                self.damaged += 1;
+            }
+        }
+        (variables, records)
+    }
+
+    fn scan_unit(
+        &mut self,
+        at: usize,
+        variables: &mut Vec<Variable>,
+        records: &mut Vec<RecordType>,
+        seen: &mut HashSet<(String, u64, Option<u64>)>,
+    ) -> Option<()> {
+        // A cheap copy, so that the cursor does not hold on to `self`.
+        let abbreviations = self.units[at].unit.abbreviations.clone();
+        let header = self.units[at].unit.header;
+        let (start, language) = (self.units[at].start, self.units[at].language);
+        let mut cursor = header.entries_raw(&abbreviations, None).ok()?;
+        let mut entry = Entry::null();
+        // The names around, each with the depth of what it names.
+        let mut scope: Vec<(isize, String)> = Vec::new();
+        while !cursor.is_empty() && self.budget > 0 {
+            let read = cursor.read_entry(&mut entry).ok()?;
+            self.spend(1 + entry.attrs().len() as u64);
+            if !read {
+                continue;
+            }
+            let depth = entry.depth();
+            while scope.last().is_some_and(|(d, _)| *d >= depth) {
+                scope.pop();
+            }
+            let tag = entry.tag();
+            match tag {
+                gimli::DW_TAG_variable => {
+                    if let Some(found) = self.variable(at, &entry, &scope, language) {
+                        variables.push(found);
+                    }
+                }
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
+                    let name = self.text(at, &entry, gimli::DW_AT_name);
+                    let size = entry.attr(gimli::DW_AT_byte_size).and_then(|a| a.udata_value());
+                    if let (Some(name), Some(size)) = (&name, size) {
+                        let name = qualified(&scope, name);
+                        let line = entry.attr(gimli::DW_AT_decl_line).and_then(|a| a.udata_value());
+                        if seen.insert((name.clone(), size, line)) {
+                            let decl = self.decl(at, &entry);
+                            let ty = start.checked_add(entry.offset().0)?;
+                            records.push(RecordType { name, ty, decl, language });
+                        }
+                    }
+                    if entry.has_children() {
+                        scope.push((depth, name.unwrap_or_default()));
+                    }
+                }
+                // `typedef struct { ... } name;`
+                gimli::DW_TAG_typedef => {
+                    let to = self.reference(at, &entry, gimli::DW_AT_type);
+                    let shape = to.and_then(|to| self.shape(to));
+                    if let (Some(ty), Some(Shape::Record { name: tag, size, union: false, .. })) =
+                        (to, shape.as_deref())
+                        && tag.is_empty()
+                        && let Some(name) = self.text(at, &entry, gimli::DW_AT_name)
+                    {
+                        let name = qualified(&scope, &name);
+                        let line = entry.attr(gimli::DW_AT_decl_line).and_then(|a| a.udata_value());
+                        if seen.insert((name.clone(), *size, line)) {
+                            let decl = self.decl(at, &entry);
+                            records.push(RecordType { name, ty, decl, language });
+                        }
+                    }
+                }
+                gimli::DW_TAG_namespace | gimli::DW_TAG_subprogram | gimli::DW_TAG_union_type
+                    if entry.has_children() =>
+                {
+                    let name = self.text(at, &entry, gimli::DW_AT_name);
+                    scope.push((depth, name.unwrap_or_default()));
+                }
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    fn variable(
+        &mut self,
+        at: usize,
+        entry: &Entry<'d>,
+        scope: &[(isize, String)],
+        language: Language,
+    ) -> Option<Variable> {
+        let AttributeValue::Exprloc(place) = entry.attr_value(gimli::DW_AT_location)? else { return None };
+        let (address, tls) = self.place(at, place)?;
+        // A definition outside of the class or namespace refers to what declared it.
+        let declared = match entry.attr_value(gimli::DW_AT_specification) {
+            Some(AttributeValue::UnitRef(offset)) => self.units[at].unit.entry(offset).ok(),
+            _ => None,
+        };
+        let mut of = |name: DwAt| {
+            self.text(at, entry, name).or_else(|| declared.as_ref().and_then(|d| self.text(at, d, name)))
+        };
+        let linkage = of(gimli::DW_AT_linkage_name).and_then(|n| demangle(&n));
+        let name = match linkage {
+            Some(name) => name,
+            None => qualified(scope, &of(gimli::DW_AT_name)?),
+        };
+        let ty = self.reference(at, entry, gimli::DW_AT_type);
+        let ty = ty.or_else(|| declared.as_ref().and_then(|d| self.reference(at, d, gimli::DW_AT_type)));
+        let decl = self.decl(at, entry).or_else(|| declared.as_ref().and_then(|d| self.decl(at, d)));
+        Some(Variable { name: cut(&name).into(), address, tls, ty, decl, language })
+    }
+
+    /// The fixed address an expression tells, and whether it is in thread-local storage.
+    fn place(&self, at: usize, place: gimli::Expression<Slice<'d>>) -> Option<(u64, bool)> {
+        use gimli::Operation as Op;
+        let unit = &self.units[at].unit;
+        let mut operations = place.operations(unit.encoding());
+        let first = operations.next().ok()??;
+        let second = operations.next().ok()?;
+        match (first, second) {
+            (Op::Address { address }, None) => Some((address, false)),
+            (Op::Address { address }, Some(Op::PlusConstant { value })) => {
+                Some((address.checked_add(value)?, false))
+            }
+            (Op::AddressIndex { index }, None) => Some((self.dwarf.address(unit, index).ok()?, false)),
+            (Op::UnsignedConstant { value } | Op::Address { address: value }, Some(Op::TLS)) => {
+                Some((value, true))
+            }
+            _ => None,
+        }
+    }
+
+    fn spend(&mut self, cost: u64) {
+        self.budget = self.budget.saturating_sub(cost);
+    }
+
+    fn text(&mut self, at: usize, entry: &Entry<'d>, name: DwAt) -> Option<String> {
+        let text = self.dwarf.attr_string(&self.units[at].unit, entry.attr_value(name)?).ok()?;
+        self.spend(text.len() as u64 / 8);
+        let text = String::from_utf8_lossy(&text.slice()[..text.len().min(4096)]);
+        Some(if name == gimli::DW_AT_linkage_name { text.into_owned() } else { cut(&text).into() })
+    }
+
+    fn reference(&self, at: usize, entry: &Entry<'d>, name: DwAt) -> Option<TypeId> {
+        match entry.attr_value(name)? {
+            AttributeValue::UnitRef(offset) => self.units[at].start.checked_add(offset.0),
+            AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) => Some(offset),
+            AttributeValue::DebugTypesRef(signature) => self.signatures.get(&signature.0).copied(),
+            _ => None,
+        }
+    }
+
+    fn decl(&mut self, at: usize, entry: &Entry<'d>) -> Option<Decl> {
+        let line = entry.attr(gimli::DW_AT_decl_line)?.udata_value()?;
+        let file = match entry.attr_value(gimli::DW_AT_decl_file)? {
+            AttributeValue::FileIndex(index) => index,
+            other => other.udata_value()?,
+        };
+        let file = match self.files.get(&(at, file)) {
+            Some(known) => known.clone(),
+            None => {
+                let name = self.file(at, file).map(Rc::from);
+                self.files.insert((at, file), name.clone());
+                name
+            }
+        };
+        Some(Decl { file: file?, line })
+    }
+
+    /// The path of a unit's file, relative to where it was compiled if it lies there.
+    fn file(&mut self, at: usize, index: u64) -> Option<String> {
+        if self.units[at].header.is_none() {
+            let info = &self.units[at];
+            let unit = &info.unit;
+            let program = info.lines.and_then(|offset| {
+                self.lines.program(offset, unit.header.address_size(), unit.comp_dir, unit.name).ok()
+            });
+            let header = program.map(|p| Rc::new(p.header().clone()));
+            self.spend(header.as_ref().map_or(0, |h| h.header_length() as u64));
+            self.units[at].header = Some(header);
+        }
+        let header = self.units[at].header.clone()??;
+        let file = header.file(index)?;
+        let unit = &self.units[at].unit;
+        let string = |value| {
+            let text = self.dwarf.attr_string(unit, value).ok()?;
+            Some(String::from_utf8_lossy(&text.slice()[..text.len().min(4096)]).into_owned())
+        };
+        let name = string(file.path_name())?;
+        let dir = (file.directory_index() > 0).then(|| string(file.directory(&header)?)).flatten();
+        let path = match dir {
+            Some(dir) if !name.starts_with('/') && !dir.is_empty() => format!("{dir}/{name}"),
+            _ => name,
+        };
+        let home = unit.comp_dir.map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty());
+        let short = home.and_then(|home| path.strip_prefix(&home)?.strip_prefix('/').map(str::to_owned));
+        Some(short.unwrap_or(path))
+    }
+
+    fn read_shape(&mut self, id: TypeId) -> Option<Shape> {
+        let at = self.units.partition_point(|u| u.start <= id).checked_sub(1)?;
+        let start = self.units[at].start;
+        let offset = UnitOffset(id.checked_sub(start)?);
+        let abbreviations = self.units[at].unit.abbreviations.clone();
+        let header = self.units[at].unit.header;
+        let mut cursor = header.entries_raw(&abbreviations, Some(offset)).ok()?;
+        let mut entry = Entry::null();
+        if !cursor.read_entry(&mut entry).ok()? {
+            return None;
+        }
+        self.spend(1 + entry.attrs().len() as u64);
+        let to = self.reference(at, &entry, gimli::DW_AT_type);
+        let name = self.text(at, &entry, gimli::DW_AT_name).unwrap_or_default();
+        let size = entry.attr(gimli::DW_AT_byte_size).and_then(|a| a.udata_value());
+        Some(match entry.tag() {
+            gimli::DW_TAG_base_type => {
+                let integer = matches!(
+                    entry.attr_value(gimli::DW_AT_encoding),
+                    Some(AttributeValue::Encoding(gimli::DW_ATE_signed | gimli::DW_ATE_unsigned))
+                );
+                Shape::Scalar { name, size: size?, integer }
+            }
+            gimli::DW_TAG_enumeration_type => Shape::Scalar { name, size: size?, integer: false },
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type
+            | gimli::DW_TAG_ptr_to_member_type => {
+                Shape::Pointer { size: size.unwrap_or(u64::from(header.address_size())), to }
+            }
+            gimli::DW_TAG_subroutine_type => Shape::Function,
+            gimli::DW_TAG_typedef => Shape::Named { name, to },
+            gimli::DW_TAG_const_type => Shape::Const { to },
+            gimli::DW_TAG_volatile_type | gimli::DW_TAG_restrict_type => Shape::Qualified { to },
+            gimli::DW_TAG_atomic_type => Shape::Atomic { to },
+            gimli::DW_TAG_array_type => {
+                let (count, inner) = self.dimensions(&mut cursor, entry.has_children())?;
+                Shape::Array { element: to?, count, inner }
+            }
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                let union = entry.tag() == gimli::DW_TAG_union_type;
+                let members = match entry.has_children() {
+                    true => self.members(at, &mut cursor)?,
+                    false => Vec::new(),
+                };
+                Shape::Record { name, size: size?, union, members }
+            }
+            _ => Shape::Opaque { name, size: size? },
+        })
+    }
+
+    /// Elements of the first dimension, and of all others together.
+    fn dimensions(
+        &mut self,
+        cursor: &mut gimli::EntriesRaw<'_, Slice<'d>>,
+        children: bool,
+    ) -> Option<(u64, u64)> {
+        let mut counts = Vec::new();
+        let mut entry = Entry::null();
+        while children && cursor.next_depth() > 0 && counts.len() < 16 && self.budget > 0 {
+            if !cursor.read_entry(&mut entry).ok()? {
+                continue;
+            }
+            self.spend(1 + entry.attrs().len() as u64);
+            if entry.tag() == gimli::DW_TAG_subrange_type {
+                let number = |at| entry.attr(at).and_then(|a| a.udata_value());
+                let count = number(gimli::DW_AT_count)
+                    .or_else(|| number(gimli::DW_AT_upper_bound).and_then(|top| top.checked_add(1)));
+                counts.push(count.unwrap_or(0));
+            }
+        }
+        let (first, rest) = counts.split_first()?;
+        Some((*first, rest.iter().try_fold(1u64, |product, n| product.checked_mul(*n))?))
+    }
+
+    fn members(&mut self, at: usize, cursor: &mut gimli::EntriesRaw<'_, Slice<'d>>) -> Option<Vec<Member>> {
+        let mut members = Vec::new();
+        let mut entry = Entry::null();
+        while cursor.next_depth() > 0 && self.budget > 0 {
+            let depth = cursor.next_depth();
+            let read = cursor.read_entry(&mut entry).ok()?;
+            self.spend(1 + entry.attrs().len() as u64);
+            let member = matches!(entry.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
+            if !read || depth != 1 || !member {
+                continue;
+            }
+            // Static members lie elsewhere.
+            if entry.has_attr(gimli::DW_AT_external) || entry.has_attr(gimli::DW_AT_declaration) {
+                continue;
+            }
+            let Some(ty) = self.reference(at, &entry, gimli::DW_AT_type) else { continue };
+            let number = |name| entry.attr(name).and_then(|a| a.udata_value());
+            let offset = match entry.attr_value(gimli::DW_AT_data_member_location) {
+                Some(AttributeValue::Exprloc(place)) => {
+                    let encoding = self.units[at].unit.encoding();
+                    match place.operations(encoding).next() {
+                        Ok(Some(gimli::Operation::PlusConstant { value })) => value,
+                        // A virtual base: its place is only known at run time.
+                        _ => continue,
+                    }
+                }
+                Some(value) => value.udata_value().unwrap_or(0),
+                None => number(gimli::DW_AT_data_bit_offset).map_or(0, |bits| bits / 8),
+            };
+            let inherited = entry.tag() == gimli::DW_TAG_inheritance;
+            let name = match inherited {
+                true => String::new(),
+                false => self.text(at, &entry, gimli::DW_AT_name).unwrap_or_default(),
+            };
+            let decl = self.decl(at, &entry);
+            members.push(Member { name, offset, ty, decl, bits: entry.has_attr(gimli::DW_AT_bit_size) });
+        }
+        Some(members)
+    }
+}
+
+impl Source for Dwarf<'_> {
+    fn shape(&mut self, id: TypeId) -> Option<Rc<Shape>> {
+        if let Some(known) = self.shapes.get(&id) {
+            return known.clone();
+        }
+        if self.budget == 0 {
+            return None;
+        }
+        let shape = self.read_shape(id).map(Rc::new);
+        self.shapes.insert(id, shape.clone());
+        shape
+    }
+}
+
+fn language(language: gimli::DwLang) -> Language {
+    use gimli::constants as c;
+    match language {
+        c::DW_LANG_Rust => Language::Rust,
+        c::DW_LANG_C_plus_plus
+        | c::DW_LANG_C_plus_plus_03
+        | c::DW_LANG_C_plus_plus_11
+        | c::DW_LANG_C_plus_plus_14
+        | c::DW_LANG_C_plus_plus_17
+        | c::DW_LANG_C_plus_plus_20 => Language::Cpp,
+        _ => Language::C,
+    }
+}
+
+fn qualified(scope: &[(isize, String)], name: &str) -> String {
+    let mut whole = String::new();
+    for (_, part) in scope.iter().filter(|(_, part)| !part.is_empty()) {
+        whole.push_str(part);
+        whole.push_str("::");
+        if whole.len() > 1024 {
+            break;
+        }
+    }
+    whole.push_str(name);
+    cut(&whole).into()
+}
+
+/// The name in the source of a symbol of C++ or Rust; `None` for any other.
+pub(crate) fn demangle(symbol: &str) -> Option<String> {
+    // Nothing sensible is longer, and what is not may unfold without end.
+    if symbol.len() > 4096 {
+        return None;
+    }
+    if let Ok(name) = rustc_demangle::try_demangle(symbol) {
+        return Some(format!("{name:#}"));
+    }
+    if !symbol.starts_with("_Z") {
+        return None;
+    }
+    let name = cpp_demangle::Symbol::new(symbol).ok()?;
+    name.demangle().ok()
+}

@@ -1,0 +1,344 @@
+//! Writable variables of an ELF file by its symbols, and where its debug information lies.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::ProgramHeader;
+use object::{
+    File, Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionFlags,
+    SectionIndex, SymbolKind,
+};
+
+use crate::dwarf::{Language, Sections, demangle};
+
+/// Where a variable lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Storage {
+    /// One for all CPUs.
+    Shared,
+    /// The kernel's per-CPU data: a copy for each CPU, which others may reach.
+    PerCpu,
+    /// Thread-local: a copy for each thread, which others may reach by pointer.
+    ThreadLocal,
+}
+
+/// A writable section.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub name: String,
+    /// In an object file not linked yet, one of our own making.
+    pub address: u64,
+    pub size: u64,
+    pub storage: Storage,
+    /// `.data..read_mostly`: what is in it is told to be so.
+    pub read_mostly: bool,
+    index: SectionIndex,
+}
+
+/// A variable by its symbol.
+#[derive(Clone, Debug)]
+pub(crate) struct Symbol {
+    /// Demangled.
+    pub name: String,
+    pub address: u64,
+    pub size: u64,
+    /// Its place in [`Elf::sections`].
+    pub section: usize,
+    pub language: Language,
+}
+
+/// What an ELF file says without its debug information.
+pub(crate) struct Elf<'d> {
+    file: File<'d>,
+    segments: Vec<Segment>,
+    /// By address; thread-local ones by offset, after the others.
+    pub sections: Vec<Section>,
+    bases: HashMap<SectionIndex, u64>,
+}
+
+/// A segment that is loaded, or one that is made read-only after loading.
+#[derive(Debug)]
+struct Segment {
+    relro: bool,
+    memory: Range<u64>,
+    file: Range<u64>,
+}
+
+fn segments<H: ProgramHeader>(headers: &[H], endian: H::Endian) -> Vec<Segment> {
+    let range = |start: u64, size: u64| start..start.saturating_add(size);
+    let segment = |h: &H| {
+        let relro = h.p_type(endian) == object::elf::PT_GNU_RELRO;
+        (relro || h.p_type(endian) == object::elf::PT_LOAD).then(|| Segment {
+            relro,
+            memory: range(h.p_vaddr(endian).into(), h.p_memsz(endian).into()),
+            file: range(h.p_offset(endian).into(), h.p_filesz(endian).into()),
+        })
+    };
+    headers.iter().filter_map(segment).collect()
+}
+
+/// Sections written by the loader, and then by nobody.
+const LOADERS: &[&str] = &[
+    ".dynamic",
+    ".init_array",
+    ".fini_array",
+    ".preinit_array",
+    ".ctors",
+    ".dtors",
+    ".jcr",
+    ".got",
+    ".got.plt",
+    ".tm_clone_table",
+    ".eh_frame",
+    ".gcc_except_table",
+];
+
+impl<'d> Elf<'d> {
+    /// Reads the headers.
+    pub fn parse(data: &'d [u8]) -> object::Result<Elf<'d>> {
+        let file = File::parse(data)?;
+        let segments = match &file {
+            File::Elf32(f) => segments(f.elf_program_headers(), f.endian()),
+            File::Elf64(f) => segments(f.elf_program_headers(), f.endian()),
+            _ => Vec::new(),
+        };
+        let relro = |range: &Range<u64>| {
+            let mut protected = segments.iter().filter(|s| s.relro);
+            protected.any(|s| s.memory.start <= range.start && range.end <= s.memory.end)
+        };
+        let relocatable = file.kind() == ObjectKind::Relocatable;
+        let (mut sections, mut bases) = (Vec::new(), HashMap::new());
+        let mut free = 1 << 16;
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            if !sh_flags.contains(object::elf::SHF_WRITE) || !sh_flags.contains(object::elf::SHF_ALLOC) {
+                continue;
+            }
+            let name = String::from_utf8_lossy(section.name_bytes().unwrap_or_default()).into_owned();
+            let (mut address, size) = (section.address(), section.size());
+            if relocatable {
+                // Each on pages of its own, as nothing is known of how they will lie together.
+                address = free;
+                free = free.saturating_add(size).saturating_add(0x1fff) & !0xfff;
+                bases.insert(section.index(), address);
+            }
+            // The part of it that is thread-local is a template, of which each thread writes a copy.
+            let protected =
+                !sh_flags.contains(object::elf::SHF_TLS) && relro(&(address..address.saturating_add(size)));
+            let constant = name.starts_with(".data.rel.ro") || name.contains("ro_after_init");
+            if protected || constant || LOADERS.contains(&name.as_str()) || size == 0 {
+                continue;
+            }
+            let storage = if sh_flags.contains(object::elf::SHF_TLS) {
+                Storage::ThreadLocal
+            } else if name.contains("percpu") {
+                Storage::PerCpu
+            } else {
+                Storage::Shared
+            };
+            if storage == Storage::ThreadLocal && !relocatable {
+                // Symbols count from the start of the thread's block.
+                let block = sections.iter().find(|s: &&Section| s.storage == Storage::ThreadLocal);
+                address = block.map_or(0, |b| address.saturating_sub(bases[&b.index]));
+                bases.entry(section.index()).or_insert(section.address());
+            }
+            let read_mostly = name.contains("read_mostly");
+            sections.push(Section { name, address, size, storage, read_mostly, index: section.index() });
+        }
+        if relocatable {
+            return Ok(Elf { file, segments, sections, bases });
+        }
+        Ok(Elf { file, segments, sections, bases: HashMap::new() })
+    }
+
+    /// How far from its own addresses the file was loaded, if `start` maps it from `offset` on.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        // Mappings begin on a page, segments need not.
+        let page = |n: u64| n & !0xfff;
+        let mut loaded = self.segments.iter().filter(|s| !s.relro);
+        let s = loaded.find(|s| page(s.file.start) == offset || s.file.contains(&offset))?;
+        Some(start.wrapping_sub(page(s.memory.start.wrapping_add(offset.wrapping_sub(page(s.file.start))))))
+    }
+
+    /// Whether it is still to be linked.
+    pub fn relocatable(&self) -> bool {
+        self.file.kind() == ObjectKind::Relocatable
+    }
+
+    pub fn big_endian(&self) -> bool {
+        !self.file.is_little_endian()
+    }
+
+    pub fn build_id(&self) -> Option<&'d [u8]> {
+        self.file.build_id().ok().flatten()
+    }
+
+    /// The section that holds an address, or an offset of thread-local storage.
+    pub fn section_of(&self, address: u64, tls: bool) -> Option<usize> {
+        self.sections.iter().position(|s| {
+            (s.storage == Storage::ThreadLocal) == tls
+                && address.checked_sub(s.address).is_some_and(|offset| offset < s.size)
+        })
+    }
+
+    /// The variables, by address, one for each address; whether the full table was there (a stripped
+    /// file tells only what it exports), and how many common symbols still have no place.
+    pub fn symbols(&self) -> (Vec<Symbol>, bool, usize) {
+        let full = self.file.symbol_table().is_some();
+        let mut commons = 0;
+        let mut symbols = Vec::new();
+        let mut take = |symbol: object::Symbol<'d, '_>| {
+            commons += usize::from(symbol.is_common());
+            symbols.extend(self.symbol(&symbol));
+        };
+        if full {
+            self.file.symbols().for_each(&mut take);
+        } else {
+            self.file.dynamic_symbols().for_each(&mut take);
+        }
+        // Of several names of one place the plainest, with the size any of them tells.
+        symbols.sort_by(|a: &Symbol, b| {
+            let key = |s: &Symbol| (s.section, s.address, s.name.starts_with('_'), s.name.len());
+            key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        symbols.dedup_by(|next, kept| {
+            let same = (next.section, next.address) == (kept.section, kept.address);
+            if same {
+                kept.size = kept.size.max(next.size);
+            }
+            same
+        });
+        // A symbol of no size (assembly) reaches to the next one.
+        for i in 0..symbols.len() {
+            if symbols[i].size == 0 {
+                let section = &self.sections[symbols[i].section];
+                let end = symbols.get(i + 1).filter(|n| n.section == symbols[i].section).map(|n| n.address);
+                let end = end.unwrap_or(section.address.saturating_add(section.size));
+                symbols[i].size = end.saturating_sub(symbols[i].address);
+            }
+        }
+        (symbols, full, commons)
+    }
+
+    fn symbol(&self, symbol: &object::Symbol<'d, '_>) -> Option<Symbol> {
+        if !symbol.is_definition() || !matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Tls) {
+            return None;
+        }
+        let index = symbol.section_index()?;
+        let section = self.sections.iter().position(|s| s.index == index)?;
+        let base = self.bases.get(&index).copied().unwrap_or(0);
+        let address = symbol.address().checked_add(base)?;
+        let place = &self.sections[section];
+        let room = address.checked_sub(place.address).and_then(|offset| place.size.checked_sub(offset))?;
+        let raw = String::from_utf8_lossy(symbol.name_bytes().ok()?);
+        let plain = demangle(&raw);
+        let language = match (&plain, raw.starts_with("_ZN") && raw.contains("17h")) {
+            (None, _) => Language::C,
+            (Some(_), rust) if rust || raw.starts_with("_R") => Language::Rust,
+            _ => Language::Cpp,
+        };
+        Some(Symbol {
+            name: crate::types::cut(&plain.unwrap_or_else(|| raw.into_owned())).into(),
+            address,
+            // What claims to go on beyond its section does not.
+            size: symbol.size().min(room),
+            section,
+            language,
+        })
+    }
+
+    /// The DWARF sections, uncompressed, and relocated where the linker has not done so.
+    pub fn dwarf(&self) -> Sections<'d> {
+        Sections::load(self.big_endian(), |name| self.debug_section(name).unwrap_or_default())
+    }
+
+    /// The kernel's type information, where the file carries it.
+    pub fn btf(&self) -> Option<Vec<u8>> {
+        Some(self.debug_section(".BTF")?.into_owned())
+    }
+
+    fn debug_section(&self, name: &str) -> Option<Cow<'d, [u8]>> {
+        let section = self.file.section_by_name(name)?;
+        let compressed = section.compressed_data().ok()?;
+        // No coder of sections makes them smaller than this; a header that says so wants our memory.
+        let most = (compressed.data.len() as u64).saturating_mul(1100).saturating_add(4096);
+        if compressed.uncompressed_size > most {
+            return None;
+        }
+        let mut data = compressed.decompress().ok()?;
+        if self.relocatable() {
+            self.relocate(&section, data.to_mut());
+        }
+        Some(data)
+    }
+
+    fn relocate(&self, section: &object::Section<'d, '_>, data: &mut [u8]) {
+        for (offset, relocation) in section.relocations() {
+            let (RelocationKind::Absolute, RelocationTarget::Symbol(target)) =
+                (relocation.kind(), relocation.target())
+            else {
+                continue;
+            };
+            let Ok(symbol) = self.file.symbol_by_index(target) else { continue };
+            let base = symbol.section_index().and_then(|i| self.bases.get(&i)).copied().unwrap_or(0);
+            let value = symbol.address().wrapping_add(base).wrapping_add_signed(relocation.addend());
+            let width = usize::from(relocation.size()) / 8;
+            let Some(place) =
+                usize::try_from(offset).ok().and_then(|o| data.get_mut(o..o.checked_add(width)?))
+            else {
+                continue;
+            };
+            match (width, self.big_endian()) {
+                (4, false) => place.copy_from_slice(&(value as u32).to_le_bytes()),
+                (4, true) => place.copy_from_slice(&(value as u32).to_be_bytes()),
+                (8, false) => place.copy_from_slice(&value.to_le_bytes()),
+                (8, true) => place.copy_from_slice(&value.to_be_bytes()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where the debug information of the file at `path` may lie: by build id, then by the name that the
+    /// file gives, with the checksum it must have.
+    pub fn debug_files(&self, path: &Path, debug_dir: &Path) -> Vec<(PathBuf, Option<u32>)> {
+        let mut files = Vec::new();
+        if let Some(id) = self.build_id().filter(|id| id.len() > 1) {
+            let hex: String = id.iter().take(64).map(|b| format!("{b:02x}")).collect();
+            files.push((
+                debug_dir.join(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..])),
+                None,
+            ));
+        }
+        if let Ok(Some((name, checksum))) = self.file.gnu_debuglink()
+            && let Ok(name) = std::str::from_utf8(name)
+            && !name.contains('/')
+            && let Some(dir) = path.parent()
+        {
+            let below = dir.strip_prefix("/").unwrap_or(dir);
+            for dir in [dir.to_path_buf(), dir.join(".debug"), debug_dir.join(below)] {
+                files.push((dir.join(name), Some(checksum)));
+            }
+        }
+        // The file itself may be named as its own.
+        files.retain(|(file, _)| file != path);
+        files
+    }
+}
+
+/// The checksum of `.gnu_debuglink`: CRC-32 as in zlib.
+pub(crate) fn crc32(data: &[u8]) -> u32 {
+    let table: [u32; 256] = std::array::from_fn(|i| {
+        (0..8).fold(i as u32, |c, _| if c & 1 != 0 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 })
+    });
+    !data.iter().fold(!0u32, |c, &b| table[((c ^ u32::from(b)) & 0xff) as usize] ^ (c >> 8))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checksum_is_zlibs() {
+        assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926, "the check value of CRC-32");
+    }
+}

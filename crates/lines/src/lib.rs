@@ -1,0 +1,357 @@
+//! Writable words that share a cache line, found without running anything: from the symbols of an ELF
+//! file, its DWARF, or the kernel's BTF.
+//!
+//! Two CPUs that write two words of one line take the line from each other with every write, although
+//! neither wants the other's word. Which words lie in one line is decided by the linker and by the layout
+//! of structs; both can be read. What cannot be read is who writes what, so words are ranked by what they
+//! are for: locks and atomics, then counters.
+
+mod btf;
+mod dwarf;
+mod elf;
+mod find;
+mod kernel;
+mod kind;
+mod process;
+mod tables;
+mod types;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use dwarf::{Dwarf, Language};
+use elf::Elf;
+pub use elf::Storage;
+pub use find::{Finding, Place, Shared, Sharing};
+use find::{Variable, in_struct, in_variables};
+pub use kernel::kernel;
+pub use kind::Kind;
+pub use process::process;
+pub use tables::{Tables, tables};
+pub use types::Decl;
+use types::{Flattener, Source, Word};
+
+/// Longer files are not read: none that holds a program is.
+const LONGEST: u64 = 16 << 30;
+
+/// What to look for, and where else to look.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a cache line, a power of two.
+    pub line: u64,
+    /// Further names of types that are locks.
+    pub lock_types: Vec<String>,
+    /// Where debug information lies that was split off (`/usr/lib/debug`).
+    pub debug_dir: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { line: 64, lock_types: Vec::new(), debug_dir: "/usr/lib/debug".into() }
+    }
+}
+
+/// Why a file was not analysed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is a directory, a device or a pipe.
+    #[error("{}: not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// It holds no program.
+    #[error("{}: not an ELF file: give a program, a shared library, an object file or a vmlinux", .0.display())]
+    NotElf(PathBuf),
+    /// It starts as an ELF file, and goes on as none.
+    #[error("{}: damaged ELF file: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is no such process, or it may not be looked at.
+    #[error("process {pid}: {source}")]
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The kernel tells no types.
+    #[error("{0}; give a vmlinux file with symbols instead of --kernel")]
+    Kernel(#[from] ncpu_btf::BtfError),
+}
+
+/// What was found in one file.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The file, or `kernel`.
+    pub object: String,
+    /// The worst first.
+    pub findings: Vec<Finding>,
+    /// What could not be told, and why.
+    pub notes: Vec<String>,
+    /// Writable variables looked at.
+    pub variables: usize,
+    /// Structs looked at.
+    pub structs: usize,
+}
+
+/// Analyses a program, shared library, object file or vmlinux.
+///
+/// # Errors
+/// The file cannot be read or is no ELF file.
+pub fn file(path: &Path, options: &Options) -> Result<Report, Error> {
+    let data = read(path)?;
+    let elf = parse(path, &data)?;
+    Ok(analyse(path, &elf, options))
+}
+
+/// The same of a file's bytes, with no other file looked at.
+///
+/// # Errors
+/// They are no ELF file.
+pub fn bytes(data: &[u8], options: &Options) -> Result<Report, Error> {
+    let nowhere = Options { debug_dir: "/nonexistent".into(), ..options.clone() };
+    let path = Path::new("/nonexistent/file");
+    Ok(analyse(path, &parse(path, data)?, &nowhere))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let io = |source| Error::Io { path: path.into(), source };
+    let meta = std::fs::metadata(path).map_err(io)?;
+    if !meta.is_file() || meta.len() > LONGEST {
+        return Err(Error::NotAFile(path.into()));
+    }
+    std::fs::read(path).map_err(io)
+}
+
+fn parse<'d>(path: &Path, data: &'d [u8]) -> Result<Elf<'d>, Error> {
+    if !data.starts_with(b"\x7fELF") {
+        return Err(Error::NotElf(path.into()));
+    }
+    Elf::parse(data).map_err(|e| Error::Damaged { path: path.into(), what: e.to_string() })
+}
+
+/// Finds the file with the debug information, which must be the one made with `elf`.
+fn debug_data(path: &Path, elf: &Elf, options: &Options) -> Option<Vec<u8>> {
+    elf.debug_files(path, &options.debug_dir).into_iter().find_map(|(file, checksum)| {
+        let data = read(&file).ok()?;
+        let other = Elf::parse(&data).ok()?;
+        let same = match (elf.build_id(), other.build_id()) {
+            (Some(a), Some(b)) => a == b,
+            _ => checksum == Some(elf::crc32(&data)),
+        };
+        same.then_some(data)
+    })
+}
+
+fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
+    let mut notes = Vec::new();
+    let mut sections = elf.dwarf();
+    let debug_data = if sections.is_empty() { debug_data(path, elf, options) } else { None };
+    let debug_elf = debug_data.as_ref().and_then(|data| Elf::parse(data).ok());
+    if let Some(debug) = &debug_elf {
+        sections = debug.dwarf();
+    }
+    let (mut symbols, mut full, commons) = elf.symbols();
+    if let Some(debug) = debug_elf.as_ref().filter(|_| !full) {
+        // Its sections have the same addresses, but nothing in them.
+        let told = debug.symbols();
+        (symbols, full) = (told.0, told.1);
+    }
+    if !full {
+        notes.push("stripped: only the variables it exports are known".into());
+    }
+    if commons > 0 {
+        notes.push(format!("{commons} COMMON symbols get their place when linked: link it to see theirs"));
+    }
+    if elf.relocatable() {
+        notes.push("not linked: lines are counted from the start of each section".into());
+    }
+    let kernel = elf.sections.iter().any(|s| s.name.contains("percpu"))
+        || elf.sections.iter().any(|s| s.name == ".gnu.linkonce.this_module");
+    let mut report = if !sections.is_empty() {
+        let mut dwarf = Dwarf::new(&sections);
+        let (variables, records) = dwarf.scan();
+        if dwarf.split > 0 {
+            notes.push(format!("the types of {} units lie in .dwo files, which are not read", dwarf.split));
+        }
+        if dwarf.damaged > 0 {
+            notes.push(format!("{} units of debug information are damaged", dwarf.damaged));
+        }
+        let records: Vec<_> = records.into_iter().map(|r| (r.name, r.ty, r.decl, r.language)).collect();
+        let mut report = Merge { elf, symbols, kernel, options }.run(variables, records, &mut dwarf);
+        if dwarf.exhausted() {
+            report.notes.push("the debug information sends its reader in circles: it was left there".into());
+        }
+        report
+    } else if let Some(types) = elf.btf().and_then(|b| ncpu_btf::Section::parse(b, None).ok()) {
+        notes.push("no DWARF: types from BTF, which tells no lines of the source".into());
+        let mut btf = btf::Btf::new(ncpu_btf::Types::new(None, &types));
+        let (variables, records) = btf.of_image(elf);
+        Merge { elf, symbols, kernel: true, options }.run(variables, records, &mut btf)
+    } else {
+        notes.push("no debug information: words are told by their names, structs are not known".into());
+        Merge { elf, symbols, kernel, options }.run(Vec::new(), Vec::new(), &mut NoTypes)
+    };
+    report.object = path.display().to_string();
+    report.notes.splice(0..0, notes);
+    report
+}
+
+struct NoTypes;
+
+impl Source for NoTypes {
+    fn shape(&mut self, _: types::TypeId) -> Option<std::rc::Rc<types::Shape>> {
+        None
+    }
+}
+
+/// A struct: name, type, where it is declared, and in what language.
+type RecordOf = (String, types::TypeId, Option<Decl>, Language);
+
+/// Puts symbols and types together.
+struct Merge<'a, 'd> {
+    elf: &'a Elf<'d>,
+    symbols: Vec<elf::Symbol>,
+    kernel: bool,
+    options: &'a Options,
+}
+
+impl Merge<'_, '_> {
+    fn run(self, described: Vec<dwarf::Variable>, records: Vec<RecordOf>, source: &mut dyn Source) -> Report {
+        let budget = (1 << 20) + 256 * (described.len() + records.len()) as u64;
+        let mut types = Flattener::new(source, &self.options.lock_types, budget);
+        let mut variables = Vec::new();
+        let mut placed = HashSet::new();
+        for found in described {
+            let Some(section) = self.elf.section_of(found.address, found.tls) else { continue };
+            if (found.tls && self.elf.relocatable()) || !placed.insert((section, found.address)) {
+                continue;
+            }
+            let key = (section, found.address);
+            let symbol = self.symbols.binary_search_by_key(&key, |s| (s.section, s.address)).ok();
+            let flat = found.ty.and_then(|ty| types.flat(ty));
+            let size = flat.as_ref().map(|f| f.size).or(symbol.map(|at| self.symbols[at].size));
+            let words = flat.map(|f| f.words.clone());
+            let variable = dwarf::Variable { ty: None, ..found };
+            variables.push(self.variable(variable, section, size.unwrap_or(0), words));
+        }
+        for symbol in &self.symbols {
+            if !placed.insert((symbol.section, symbol.address)) {
+                continue;
+            }
+            let variable = dwarf::Variable {
+                name: symbol.name.clone(),
+                address: symbol.address,
+                tls: false,
+                ty: None,
+                decl: None,
+                language: symbol.language,
+            };
+            variables.push(self.variable(variable, symbol.section, symbol.size, None));
+        }
+        finish(variables, records, &mut types, self.kernel, self.options)
+    }
+
+    fn variable(
+        &self,
+        found: dwarf::Variable,
+        section: usize,
+        size: u64,
+        words: Option<Vec<Word>>,
+    ) -> Variable {
+        let section = &self.elf.sections[section];
+        let words = named(&found.name, size, words, section.read_mostly);
+        Variable {
+            name: found.name,
+            address: found.address,
+            size,
+            section: section.name.clone(),
+            storage: section.storage,
+            decl: found.decl,
+            language: found.language,
+            kernel: self.kernel,
+            words,
+        }
+    }
+}
+
+/// A variable's words, with what its name says where its type does not.
+fn named(name: &str, size: u64, words: Option<Vec<Word>>, read_mostly: bool) -> Vec<Word> {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let mut words = words.unwrap_or_else(|| {
+        let kind = kind::of_name(last, size == 4 || size == 8, true);
+        let integer = kind == Kind::Counter;
+        vec![Word {
+            path: String::new(),
+            offset: 0,
+            size,
+            kind,
+            ty: "".into(),
+            integer,
+            decl: None,
+            array: None,
+        }]
+    });
+    for word in &mut words {
+        if word.path.is_empty() && word.kind == Kind::Data && !word.ty.is_empty() {
+            let integer = word.integer && types::element_size(word) >= 4;
+            word.kind = kind::of_name(last, integer, integer);
+        }
+        if read_mostly {
+            word.kind = Kind::ReadMostly;
+        }
+    }
+    words
+}
+
+/// Looks at variables and structs, and ranks what is found.
+fn finish(
+    mut variables: Vec<Variable>,
+    records: Vec<RecordOf>,
+    types: &mut Flattener,
+    kernel: bool,
+    options: &Options,
+) -> Report {
+    let line = options.line;
+    let mut findings = in_variables(&mut variables, line);
+    let mut structs = 0;
+    for (name, ty, decl, language) in records {
+        let Some(flat) = types.flat(ty) else { continue };
+        structs += 1;
+        findings.extend(in_struct(&flat, &name, decl.as_ref(), language, kernel, line));
+    }
+    findings.sort_by(|a, b| a.rank().cmp(&b.rank()));
+    findings.dedup();
+    let mut notes = Vec::new();
+    if types.exhausted() {
+        notes.push("more types are described than fit the file: the rest was left out".into());
+    }
+    Report { object: String::new(), findings, notes, variables: variables.len(), structs }
+}
+
+impl Finding {
+    /// Whether each CPU or thread has a copy of its own, so that sharing takes another to reach into it.
+    fn copies(&self) -> bool {
+        matches!(self.place, Place::Variables(Storage::PerCpu | Storage::ThreadLocal))
+    }
+
+    /// What findings are sorted by.
+    fn rank(&self) -> impl Ord + '_ {
+        (self.copies(), self.sharing, self.place, std::cmp::Reverse(self.hot), &self.name, self.line)
+    }
+
+    /// Whether it is worth a look without being asked for.
+    pub fn is_likely(&self) -> bool {
+        self.sharing.is_likely() && (!self.copies() || self.sharing <= Sharing::HotArray)
+    }
+}

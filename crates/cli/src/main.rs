@@ -4,6 +4,7 @@ mod cpus;
 mod generate;
 mod import;
 mod limits;
+mod lines;
 mod locks;
 mod run;
 mod sink;
@@ -42,6 +43,7 @@ enum Command {
     Timers(timers::TimersArgs),
     Topology(topology::Args),
     Limits(limits::Args),
+    Lines(lines::LinesArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Timers(args) => timers::run(args),
         Command::Topology(args) => topology::run(&args),
         Command::Limits(args) => limits::run(&args),
+        Command::Lines(args) => lines::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

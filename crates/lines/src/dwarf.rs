@@ -158,7 +158,7 @@ impl<'d> Dwarf<'d> {
                 self.damaged += 1;
                 continue;
             };
-            let Ok(unit) = gimli::Unit::new_with_abbreviations(&self.dwarf, header, table.clone()) else {
+            let Some((unit, lines)) = self.open_unit(header, table.clone()) else {
                 self.damaged += 1;
                 continue;
             };
@@ -167,18 +167,61 @@ impl<'d> Dwarf<'d> {
             }
             self.split += usize::from(unit.dwo_id.is_some());
             let root = unit.entry(unit.header.root_offset()).ok();
-            let value = |at| root.as_ref().and_then(|r| r.attr_value(at));
-            let language = match value(gimli::DW_AT_language) {
+            let language = match root.and_then(|r| r.attr_value(gimli::DW_AT_language)) {
                 Some(AttributeValue::Language(l)) => language(l),
                 _ => Language::C,
-            };
-            let lines = match value(gimli::DW_AT_stmt_list) {
-                Some(AttributeValue::DebugLineRef(offset)) => Some(offset),
-                _ => None,
             };
             self.units.push(UnitInfo { start, unit, language, lines, header: None });
         }
         self.units.sort_by_key(|u| u.start);
+    }
+
+    /// The unit without the header of its line program, which few need and gimli's own way would read,
+    /// and where that starts.
+    fn open_unit(
+        &self,
+        header: gimli::UnitHeader<Slice<'d>>,
+        abbreviations: Arc<Abbreviations>,
+    ) -> Option<(Unit<'d>, Option<gimli::DebugLineOffset>)> {
+        let root = header.entry(&abbreviations, header.root_offset()).ok()?;
+        let encoding = header.encoding();
+        let dwo_id = match (header.type_(), root.attr_value(gimli::DW_AT_GNU_dwo_id)) {
+            (gimli::UnitType::Skeleton(id) | gimli::UnitType::SplitCompilation(id), _) => Some(id),
+            (_, Some(AttributeValue::DwoId(id))) => Some(id),
+            _ => None,
+        };
+        let file = gimli::DwarfFileType::Main;
+        let mut unit = gimli::Unit {
+            header,
+            abbreviations: abbreviations.clone(),
+            name: None,
+            comp_dir: None,
+            low_pc: 0,
+            str_offsets_base: gimli::DebugStrOffsetsBase::default_for_encoding_and_file(encoding, file),
+            addr_base: gimli::DebugAddrBase(0),
+            loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(encoding, file),
+            rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(encoding, file),
+            line_program: None,
+            dwo_id,
+        };
+        if let Some(AttributeValue::DebugStrOffsetsBase(base)) =
+            root.attr_value(gimli::DW_AT_str_offsets_base)
+        {
+            unit.str_offsets_base = base;
+        }
+        let addresses = root.attr_value(gimli::DW_AT_addr_base);
+        if let Some(AttributeValue::DebugAddrBase(base)) =
+            addresses.or_else(|| root.attr_value(gimli::DW_AT_GNU_addr_base))
+        {
+            unit.addr_base = base;
+        }
+        let string = |name| self.dwarf.attr_string(&unit, root.attr_value(name)?).ok();
+        (unit.name, unit.comp_dir) = (string(gimli::DW_AT_name), string(gimli::DW_AT_comp_dir));
+        let lines = match root.attr_value(gimli::DW_AT_stmt_list) {
+            Some(AttributeValue::DebugLineRef(offset)) => Some(offset),
+            _ => None,
+        };
+        Some((unit, lines))
     }
 
     /// Each table once, and none beyond where the next one starts: so that all cost no more than the

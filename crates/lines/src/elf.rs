@@ -233,14 +233,16 @@ impl<'d> Elf<'d> {
         let place = &self.sections[section];
         let room = address.checked_sub(place.address).and_then(|offset| place.size.checked_sub(offset))?;
         let raw = String::from_utf8_lossy(symbol.name_bytes().ok()?);
-        let plain = demangle(&raw);
+        // `stderr@GLIBC_2.2.5`: the version is none of the name.
+        let raw = raw.split('@').next().unwrap_or(&raw);
+        let plain = demangle(raw);
         let language = match (&plain, raw.starts_with("_ZN") && raw.contains("17h")) {
             (None, _) => Language::C,
             (Some(_), rust) if rust || raw.starts_with("_R") => Language::Rust,
             _ => Language::Cpp,
         };
         Some(Symbol {
-            name: crate::types::cut(&plain.unwrap_or_else(|| raw.into_owned())).into(),
+            name: crate::types::cut(&plain.unwrap_or_else(|| raw.to_owned())).into(),
             address,
             // What claims to go on beyond its section does not.
             size: symbol.size().min(room),

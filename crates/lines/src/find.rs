@@ -214,10 +214,8 @@ fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u6
         }
     }
     let cost = parted.iter().map(|v| padding(v.size, line)).fold(0, u64::saturating_add);
-    let fix = match parted.first() {
-        Some(v) => format!("{} on {}", align_variable(v, line), each(&parted)),
-        None => String::new(),
-    };
+    let names: Vec<&str> = parted.iter().map(|v| v.name.as_str()).collect();
+    let fix = parted.first().map_or(String::new(), |v| apart(&names, &align_variable(v, line)));
     Some(Finding {
         sharing,
         place: Place::Variables(group[near].storage),
@@ -230,15 +228,6 @@ fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u6
         decl: hot.iter().find_map(|w| w.1.decl.clone()),
         words: words.iter().map(|(_, v, w)| v.shared(w)).collect(),
     })
-}
-
-fn each(variables: &[&Variable]) -> String {
-    match variables {
-        [one] => one.name.clone(),
-        [a, b] => format!("{} and {}", a.name, b.name),
-        [a, .., z] => format!("each of {} to {}", a.name, z.name),
-        [] => String::new(),
-    }
 }
 
 /// What else lies in a line.
@@ -270,7 +259,7 @@ fn array(v: &Variable, word: &Word, line: u64) -> Option<Finding> {
         hot: count.min(line.div_ceil(stride)),
         array: Some((stride, count)),
         cost: padding(stride, line).saturating_mul(count),
-        fix: format!("{} on the element's type", align_type(v.language, v.kernel, line)),
+        fix: format!("a line for each element: {} on its type", align_type(v.language, v.kernel, line)),
         decl: shared.decl.clone(),
         words: vec![shared],
     })
@@ -317,7 +306,7 @@ pub(crate) fn in_struct(
             array: Some((stride, count)),
             hot: count.min(line.div_ceil(stride)),
             cost: padding(stride, line).saturating_mul(count),
-            fix: format!("{} on the element's type", align_type(language, kernel, line)),
+            fix: format!("a line for each element: {} on its type", align_type(language, kernel, line)),
             ..finding(sharing, word.offset / line * line, vec![member(word)])
         });
     }
@@ -344,7 +333,7 @@ pub(crate) fn in_struct(
         let mut parted: Vec<&str> =
             words.iter().filter(|w| w.kind <= Kind::Counter).map(|w| w.top()).collect();
         parted.dedup();
-        let fix = format!("{} on {}", align_member(language, kernel, line), list(&parted));
+        let fix = apart(&parted, &align_member(language, kernel, line));
         let cost = parted_size(flat, &parted, line).saturating_sub(flat.size);
         let shared = words.iter().take(MAX_WORDS).map(|w| member(w)).collect();
         findings.push(Finding { cost, fix, ..finding(sharing, at, shared) });
@@ -352,13 +341,15 @@ pub(crate) fn in_struct(
     findings
 }
 
-fn list(names: &[&str]) -> String {
-    match names {
-        [a] => (*a).to_owned(),
-        [a, b] => format!("{a} and {b}"),
-        [a, .., z] => format!("each of {a} to {z}"),
-        [] => String::new(),
-    }
+/// `a line each for a, b and 3 more`.
+fn apart(names: &[&str], how: &str) -> String {
+    let list = match names {
+        [] => return String::new(),
+        [one] => return format!("a line of its own for {one}: {how}"),
+        [most @ .., last] if names.len() <= 4 => format!("{} and {last}", most.join(", ")),
+        _ => format!("{} and {} more", names[..3].join(", "), names.len() - 3),
+    };
+    format!("a line each for {list}: {how}")
 }
 
 fn member(word: &Word) -> Shared {
@@ -488,6 +479,6 @@ mod tests {
         assert_eq!(found.len(), 1);
         // a, b and c in a line each.
         assert_eq!((found[0].sharing, found[0].cost), (Sharing::Locks, 192 - 32));
-        assert_eq!(found[0].fix, "alignas(64) on a and b");
+        assert_eq!(found[0].fix, "a line each for a and b: alignas(64)");
     }
 }

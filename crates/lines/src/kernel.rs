@@ -16,7 +16,8 @@ use crate::{Error, Options, Report, finish, named};
 /// # Errors
 /// The kernel tells no types.
 pub fn kernel(root: &Path, options: &Options) -> Result<Report, Error> {
-    let section = Section::read(&root.join("sys/kernel/btf/vmlinux"), None)?;
+    let section = Section::read(&root.join("sys/kernel/btf/vmlinux"), None);
+    let section = section.map_err(|e| Error::Kernel(e.to_string()))?;
     let mut btf = Btf::new(Types::new(None, &section));
     let told = btf.variables();
     let records = btf.records();

@@ -55,7 +55,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("reading {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum Error {
         what: String,
     },
     /// There is no such process, or it may not be looked at.
-    #[error("process {pid}: {source}")]
+    #[error("process {pid}: its mappings cannot be read")]
     Process {
         /// Its id.
         pid: u32,
@@ -86,7 +86,7 @@ pub enum Error {
     },
     /// The kernel tells no types.
     #[error("{0}; give a vmlinux file with symbols instead of --kernel")]
-    Kernel(#[from] ncpu_btf::BtfError),
+    Kernel(String),
 }
 
 /// What was found in one file.
@@ -347,7 +347,9 @@ impl Finding {
 
     /// What findings are sorted by.
     fn rank(&self) -> impl Ord + '_ {
-        (self.copies(), self.sharing, self.place, std::cmp::Reverse(self.hot), &self.name, self.line)
+        use std::cmp::Reverse;
+        let locks = self.words.iter().filter(|w| w.kind == Kind::Lock).count();
+        (self.copies(), self.sharing, self.place, Reverse(locks), Reverse(self.hot), &self.name, self.line)
     }
 
     /// Whether it is worth a look without being asked for.

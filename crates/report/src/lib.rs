@@ -2,6 +2,7 @@
 
 pub mod html;
 pub mod limits;
+pub mod lines;
 pub mod locks;
 pub mod onion;
 pub mod threads;

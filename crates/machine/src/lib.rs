@@ -14,6 +14,7 @@ mod caches;
 mod cpuinfo;
 mod cpus;
 mod cpuset;
+pub mod events;
 #[doc(hidden)]
 pub mod generate;
 mod knl;

@@ -2,6 +2,8 @@
 
 pub mod cpus;
 pub mod engine;
+pub mod hardware;
 pub mod observation;
+mod perf_event;
 pub mod symbols;
 pub mod timers;

@@ -4,29 +4,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsFd;
 
-/// `struct perf_event_attr`, as far as the first version goes.
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    ty: u32,
-    size: u32,
-    config: u64,
-    period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-}
-
-const TYPE_SOFTWARE: u32 = 1;
-const PAGE_FAULTS_MIN: u64 = 5;
-const PAGE_FAULTS_MAJ: u64 = 6;
-const FORMAT_GROUP: u64 = 1 << 3;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_FORMAT_GROUP, PERF_TYPE_SOFTWARE,
+    perf_event_attr,
+};
 
 /// Two counting events for each CPU, read together.
 pub(super) struct Faults {
@@ -36,15 +19,6 @@ pub(super) struct Faults {
 impl Faults {
     /// No events yet: [`Faults::open`] opens those of a CPU.
     pub fn new() -> Faults {
-        // Two files a CPU are soon more than the usual 1024.
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: both calls are given a valid rlimit.
-        unsafe {
-            if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-                limit.rlim_cur = limit.rlim_max;
-                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-            }
-        }
         Faults { cpus: Vec::new() }
     }
 
@@ -56,11 +30,13 @@ impl Faults {
             self.cpus.resize_with(at + 1, || None);
         }
         self.cpus[at] = None;
-        let minor = match event(cpu, PAGE_FAULTS_MIN, -1) {
+        // Two files a CPU are soon more than the usual 1024; opening tells where that may not be.
+        let _ = crate::perf_event::allow_files(2 * self.cpus.len());
+        let minor = match event(cpu, PERF_COUNT_SW_PAGE_FAULTS_MIN, None) {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
             minor => minor?,
         };
-        let major = event(cpu, PAGE_FAULTS_MAJ, minor.as_raw_fd())?;
+        let major = event(cpu, PERF_COUNT_SW_PAGE_FAULTS_MAJ, Some(&minor))?;
         self.cpus[at] = Some((minor, major));
         Ok(())
     }
@@ -76,21 +52,12 @@ impl Faults {
     }
 }
 
-fn event(cpu: u32, config: u64, group: i32) -> std::io::Result<File> {
-    let attr = Attr {
-        ty: TYPE_SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config,
-        read_format: FORMAT_GROUP,
-        ..Attr::default()
+fn event(cpu: u32, config: u32, group: Option<&File>) -> std::io::Result<File> {
+    let attr = perf_event_attr {
+        type_: PERF_TYPE_SOFTWARE,
+        config: config.into(),
+        read_format: PERF_FORMAT_GROUP.into(),
+        ..perf_event_attr::default()
     };
-    // SAFETY: the attributes are of the size they say, and outlive the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, group, FLAG_FD_CLOEXEC)
-    };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nothing else owns.
-    Ok(unsafe { File::from_raw_fd(fd as i32) })
+    crate::perf_event::open(&attr, -1, cpu as i32, group.map(AsFd::as_fd), 0).map(File::from)
 }

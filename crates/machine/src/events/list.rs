@@ -1,0 +1,82 @@
+//! Everything there is to count, for a list.
+
+use glob::Pattern;
+
+use super::names::{self, caches};
+use super::{Class, Event, Sources};
+
+/// An event as a list shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The name to ask for it by.
+    pub name: String,
+    /// Another name for the same.
+    pub also: Option<&'static str>,
+    /// What it is in the PMU's own terms; empty for the kernel's generic events.
+    pub terms: String,
+    /// The event.
+    pub event: Event,
+}
+
+impl Sources {
+    /// Every event a name can be given for, tracepoints last: those whose name matches the pattern,
+    /// without one all but tracepoints. Generic hardware events are listed where there is a core PMU;
+    /// whether it has each of them only opening it tells.
+    ///
+    /// # Errors
+    /// The pattern is none.
+    pub fn list(&self, pattern: Option<&str>) -> Result<Vec<Listed>, glob::PatternError> {
+        let pattern = pattern.map(Pattern::new).transpose()?;
+        let mut names: Vec<(String, Option<&'static str>, String)> = Vec::new();
+        for list in [&names::SOFTWARE, &names::HARDWARE] {
+            names.extend(list.iter().map(|(name, also, _)| {
+                (name.to_string(), Some(*also).filter(|also| !also.is_empty()), String::new())
+            }));
+        }
+        names.extend(caches().map(|(name, _)| (name, None, String::new())));
+        if let Some(pmu) = self.known_by() {
+            let of = |(name, terms): (&str, &str)| (name.to_string(), None, format!("{}/{terms}/", pmu.name));
+            names.extend(self.model.events().into_iter().map(of));
+        }
+        for pmu in &self.pmus {
+            names.extend(
+                pmu.aliases.iter().map(|a| (format!("{}/{}/", pmu.name, a.name), None, a.terms.clone())),
+            );
+        }
+        let matches = |name: &str, also: Option<&str>| {
+            pattern.as_ref().is_none_or(|p| p.matches(name) || also.is_some_and(|also| p.matches(also)))
+        };
+        let mut listed: Vec<Listed> = names
+            .into_iter()
+            .filter(|(name, also, _)| matches(name, *also))
+            // What cannot be opened for want of a PMU is not there; an alias with `?` waits for a value.
+            .filter_map(|(name, also, terms)| {
+                let event = self.parse(&name).ok()?.pop()?;
+                Some(Listed { name, also, terms, event })
+            })
+            .collect();
+        if pattern.is_some() {
+            let points = self.tracepoints.keys().filter(|name| matches(name, None));
+            listed.extend(points.filter_map(|name| {
+                let event = self.parse(name).ok()?.pop()?;
+                Some(Listed { name: name.clone(), also: None, terms: String::new(), event })
+            }));
+        }
+        Ok(listed)
+    }
+
+    /// How many tracepoints there are that a list without a pattern leaves out.
+    pub fn left_out(&self) -> usize {
+        self.tracepoints.len()
+    }
+}
+
+impl Listed {
+    /// Words for the kind of event.
+    pub fn kind(&self) -> &str {
+        match self.event.class {
+            Class::Core if self.terms.is_empty() => "hardware",
+            _ => self.event.class.word(),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The events a machine can count: what `/sys/bus/event_source/devices` tells, the kernel's own names,
+//! tracepoints; and `perf`'s syntax for naming them.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sources = ncpu_machine::events::Sources::read("/".as_ref())?;
+//! let events = sources.parse("cycles,instructions:u,cpu/event=0x3c,cmask=1/,sched:sched_switch")?;
+//! # Ok(()) }
+//! ```
+
+mod format;
+mod known;
+mod list;
+mod names;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub use format::{Config, Format, Term, Value, terms};
+pub use known::{Model, Role, Width};
+pub use list::Listed;
+pub use names::{TYPE_CACHE, TYPE_HARDWARE, TYPE_SOFTWARE, TYPE_TRACEPOINT};
+pub use parse::{EventError, Problem};
+
+use crate::root::Dir;
+use crate::{CpuSet, Result};
+
+/// Everything on a machine that counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sources {
+    /// Performance-monitoring units, by name.
+    pub pmus: Vec<Pmu>,
+    /// Tracepoints, by `subsystem:name`, with their id; empty where tracefs cannot be read.
+    pub tracepoints: BTreeMap<String, u64>,
+    /// The CPU's model.
+    pub model: Model,
+    /// What a reader should hear: files that were there but made no sense and were left out.
+    pub warnings: Vec<String>,
+}
+
+/// A performance-monitoring unit: a directory of `/sys/bus/event_source/devices`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pmu {
+    /// Its directory's name.
+    pub name: String,
+    /// What `perf_event_attr.type` takes for it.
+    pub kind: u32,
+    /// The CPUs it is in, for one of several kinds of core (`cpus`).
+    pub cpus: Option<CpuSet>,
+    /// The CPUs to count on, one for each thing counted, such as a package (`cpumask`).
+    pub cpumask: Option<CpuSet>,
+    /// Fields of its events (`format/`).
+    pub formats: BTreeMap<String, Format>,
+    /// Events it has names for (`events/`), in order.
+    pub aliases: Vec<Alias>,
+    /// Instructions it can issue a cycle (`caps/slots`, Arm).
+    pub slots: Option<u32>,
+}
+
+/// A PMU's name for an event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Alias {
+    /// The name.
+    pub name: String,
+    /// What it stands for, as in `event=0x3c,umask=0x00`.
+    pub terms: String,
+    /// The unit of its scaled counts, as in `Joules`.
+    pub unit: Option<String>,
+    /// What a count is multiplied by to be of that unit.
+    pub scale: Option<f64>,
+}
+
+impl Pmu {
+    /// Whether it counts what a core executes: `cpu` on most machines, one for each kind of core (with a
+    /// file `cpus`) on others, `cpum_cf` on s390.
+    pub fn is_core(&self) -> bool {
+        self.name == "cpu" || self.name == "cpum_cf" || self.cpus.is_some()
+    }
+}
+
+/// An event that can be opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its name, as it was asked for.
+    pub name: String,
+    /// The unit of its scaled counts; none for a bare number.
+    pub unit: Option<String>,
+    /// What a count is multiplied by to be of that unit.
+    pub scale: f64,
+    /// What is not counted.
+    pub exclude: Exclude,
+    /// What counts it.
+    pub class: Class,
+    /// Whether it happens in the kernel alone, so that counting user mode alone counts nothing.
+    pub only_in_kernel: bool,
+    /// One, or one for each kind of core or each instance of a unit.
+    pub encodings: Vec<Encoding>,
+}
+
+/// What counts an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The kernel.
+    Software,
+    /// A tracepoint.
+    Tracepoint,
+    /// Each CPU's own hardware.
+    Core,
+    /// Hardware that several CPUs share, or the kernel on behalf of a CPU and not of a thread.
+    Shared,
+}
+
+impl Class {
+    /// A word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Class::Software => "software",
+            Class::Tracepoint => "tracepoint",
+            Class::Core => "core",
+            Class::Shared => "shared",
+        }
+    }
+}
+
+/// How an event is opened on one PMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// The PMU, for messages.
+    pub pmu: String,
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// `perf_event_attr.config` to `config3`.
+    pub config: Config,
+    /// The CPUs it is opened on; all where there is none.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Modes that are not counted: `:u` leaves out kernel and hypervisor, `:k` user and hypervisor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    /// User mode.
+    pub user: bool,
+    /// Kernel mode.
+    pub kernel: bool,
+    /// The hypervisor.
+    pub hv: bool,
+    /// When not running a guest (`:G`).
+    pub host: bool,
+    /// When running a guest (`:H`).
+    pub guest: bool,
+}
+
+impl Sources {
+    /// Reads what a machine can count below a root directory.
+    ///
+    /// # Errors
+    /// The root cannot be opened. A machine without `/sys/bus/event_source` has no PMUs, which is no
+    /// error.
+    pub fn read(root: &Path) -> Result<Sources> {
+        let dir = Dir::root(root)?;
+        let mut buf = Vec::new();
+        let mut sources = Sources { model: model(&dir, &mut buf), ..Sources::default() };
+        if let Some(devices) = dir.dir("sys/bus/event_source/devices") {
+            let mut names = devices.names();
+            names.retain(|n| !n.starts_with('.'));
+            names.sort();
+            for name in names {
+                if let Some(pmu) = devices.dir(&name) {
+                    sources.pmus.extend(read_pmu(name, &pmu, &mut buf, &mut sources.warnings));
+                }
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Reads the tracepoints too, some thousand small files.
+    pub fn read_tracepoints(&mut self, root: &Path) {
+        let Ok(dir) = Dir::root(root) else { return };
+        let mut buf = Vec::new();
+        let events = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
+        let Some(events) = events.iter().find_map(|path| dir.dir(path)) else { return };
+        for subsystem in events.names() {
+            let Some(points) = events.dir(&subsystem).filter(|_| !subsystem.starts_with('.')) else {
+                continue;
+            };
+            for name in points.names() {
+                let Some(point) = points.dir(&name).filter(|_| !name.starts_with('.')) else { continue };
+                if let Some(id) = point.number("id", &mut buf) {
+                    self.tracepoints.insert(format!("{subsystem}:{name}"), id);
+                }
+            }
+        }
+    }
+
+    /// The PMUs of the cores; none where the machine shows none, as most virtual ones do.
+    pub fn cores(&self) -> impl Iterator<Item = &Pmu> {
+        self.pmus.iter().filter(|p| p.is_core())
+    }
+
+    /// The PMU of a name.
+    pub fn pmu(&self, name: &str) -> Option<&Pmu> {
+        self.pmus.iter().find(|p| p.name == name)
+    }
+}
+
+fn read_pmu(name: String, dir: &Dir, buf: &mut Vec<u8>, warnings: &mut Vec<String>) -> Option<Pmu> {
+    let kind = dir.number("type", buf)?;
+    let mut pmu = Pmu { name, kind, ..Pmu::default() };
+    for (file, set) in [("cpus", &mut pmu.cpus), ("cpumask", &mut pmu.cpumask)] {
+        match dir.list(file, buf) {
+            Ok(list) => *set = list,
+            Err(e) => warnings.push(e.whole()),
+        }
+    }
+    if let Some(formats) = dir.dir("format") {
+        for field in formats.names().into_iter().filter(|n| !n.starts_with('.')) {
+            match formats.read(&field, buf).map(Format::parse) {
+                Some(Some(format)) => {
+                    pmu.formats.insert(field, format);
+                }
+                Some(None) => warnings.push(format!("{} holds no format", formats.path(&field).display())),
+                None => {}
+            }
+        }
+    }
+    if let Some(events) = dir.dir("events") {
+        let mut names = events.names();
+        names.sort();
+        // `energy-pkg.scale` and its like describe `energy-pkg`.
+        for event in names.into_iter().filter(|n| !n.contains('.') || is_event(n)) {
+            let Some(terms) = events.read(&event, buf).map(|t| t.trim().to_string()) else { continue };
+            let word = |ending: &str, buf: &mut Vec<u8>| {
+                let text = events.read(&format!("{event}.{ending}"), buf)?.trim();
+                (!text.is_empty()).then(|| text.to_string())
+            };
+            let unit = word("unit", buf);
+            let scale = word("scale", buf).and_then(|s| s.parse().ok()).filter(|s: &f64| s.is_finite());
+            pmu.aliases.push(Alias { name: event, terms, unit, scale });
+        }
+    }
+    // Written as 0x00000005; 0 is what a PMU that does not know says.
+    let slots = dir
+        .read("caps/slots", buf)
+        .and_then(|t| u32::from_str_radix(t.trim().trim_start_matches("0x"), 16).ok());
+    pmu.slots = slots.filter(|&n| n > 0);
+    Some(pmu)
+}
+
+/// Whether a name with a point is an event's and not a description of another.
+fn is_event(name: &str) -> bool {
+    const ABOUT: [&str; 5] = ["unit", "scale", "per-pkg", "snapshot", "percore"];
+    name.rsplit_once('.').is_some_and(|(event, ending)| !event.is_empty() && !ABOUT.contains(&ending))
+}
+
+/// Only of the first CPU: those of all are megabytes.
+fn model(dir: &Dir, buf: &mut Vec<u8>) -> Model {
+    // The rest of a file longer than a page is not wanted.
+    let _ = dir.head("proc/cpuinfo", buf);
+    let text = String::from_utf8_lossy(buf);
+    let (cpus, _) = crate::parse_cpuinfo(text.split("\n\n").next().unwrap_or(""));
+    cpus.into_iter().next().map_or_else(Model::default, |(_, info)| Model {
+        vendor: info.vendor.unwrap_or_default(),
+        family: info.family.unwrap_or(0),
+        model: info.model_number.unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests;

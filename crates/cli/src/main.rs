@@ -1,5 +1,6 @@
 //! The `ncpu` command: arguments in, tables out.
 
+mod counters;
 mod cpus;
 mod generate;
 mod import;
@@ -41,6 +42,8 @@ enum Command {
     #[command(visible_alias = "mpstat")]
     Cpus(cpus::CpusArgs),
     Timers(timers::TimersArgs),
+    #[command(visible_alias = "cpustat")]
+    Counters(Box<counters::CountersArgs>),
     Topology(topology::Args),
     Limits(limits::Args),
     Lines(lines::LinesArgs),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),
         Command::Timers(args) => timers::run(args),
+        Command::Counters(args) => counters::run(*args),
         Command::Topology(args) => topology::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Lines(args) => lines::run(&args),

@@ -1,5 +1,6 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+pub mod counters;
 pub mod html;
 pub mod limits;
 pub mod lines;

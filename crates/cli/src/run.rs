@@ -23,7 +23,8 @@ pub struct ReportArgs {
     html: Option<PathBuf>,
 
     /// Print a table of the observation instead of the onion: layers, locks, lock_callers,
-    /// user_locks, threads, samples, stacks, sleeps, cpu_time, idle_time, counters
+    /// user_locks, threads, samples, stacks, sleeps, cpu_time, idle_time, counters,
+    /// throttling
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
 
@@ -151,7 +152,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
 
 /// Rows of one key put together over the intervals, but for tables over time.
 fn grouped(table: &ncpu_table::Table) -> anyhow::Result<ncpu_table::Table> {
-    if matches!(table.name(), "cpu_time" | "idle_time" | "counters") {
+    if matches!(table.name(), "cpu_time" | "idle_time" | "counters" | "throttling") {
         return Ok(table.clone());
     }
     let keys: Vec<&str> = table

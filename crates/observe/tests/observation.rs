@@ -58,7 +58,13 @@ impl Seen {
 }
 
 fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
+    observe_placed(argv, |_| {}, change)
+}
+
+/// `place` is told the process before it runs.
+fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&mut Config)) -> Seen {
     let mut child = Child::hold(argv).unwrap();
+    place(child.pid());
     let mut config = Config::onion(Target::Tree(child.pid()), 499);
     change(&mut config);
     let mut observation = Observation::begin(&config).unwrap();
@@ -98,6 +104,64 @@ fn assert_sums_to_capacity(seen: &Seen) {
         ["runq", "klock", "ulock", "io", "serial", "asleep"].iter().map(|c| seen.sum("idle_time", c)).sum();
     let idle = seen.sum("cpu_time", "idle");
     assert!((why - idle).abs() < 0.05 * capacity + 0.02, "idle {idle}, explained {why}");
+}
+
+/// A cgroup of the CPU controller that is removed again: version 1, or version 2 where the root hands
+/// the controller down.
+struct Limited(std::path::PathBuf, &'static str);
+
+impl Limited {
+    /// One that may use 1 ms in 100.
+    fn make() -> Option<Limited> {
+        for (mount, limit, value) in
+            [("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "1000"), ("/sys/fs/cgroup", "cpu.max", "1000 100000")]
+        {
+            let group = std::path::Path::new(mount).join(format!("ncpu-test-{}", std::process::id()));
+            if std::fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let made = Limited(group, limit);
+            if std::fs::write(made.0.join(limit), value).is_ok() {
+                return Some(made);
+            }
+        }
+        eprintln!("skipped: no cgroup with a CPU limit can be made");
+        None
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // The kernel may take a moment to let go of the last process.
+        for _ in 0..1000 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_cgroups_cpu_limit_is_told_with_what_it_held_back() {
+    let Some(_one) = allowed() else { return };
+    let Some(group) = Limited::make() else { return };
+    // Runs until its group was throttled three times.
+    let stat = group.0.join("cpu.stat");
+    let script = format!(
+        "n=0; while [ $n -lt 3 ]; do while read k v; do [ $k = nr_throttled ] && n=$v; done < {}; done",
+        stat.display()
+    );
+    let place = |pid: u32| std::fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    let seen = observe_placed(&sh(&script), place, |_| {});
+    let name = format!("/{}", group.0.file_name().unwrap().to_string_lossy());
+    let rows: Vec<_> =
+        seen.rows("throttling").filter(|(t, r)| t.text(*r, "cgroup") == Some(name.as_str())).collect();
+    let sum = |column: &str| rows.iter().filter_map(|(t, r)| t.number(*r, column)).sum::<f64>();
+    assert!(sum("throttled") >= 3.0 && sum("periods") >= 3.0 && sum("held") > 0.0, "{}", rows.len());
+    let (t, r) = rows[0];
+    assert_eq!((t.text(r, "limit"), t.number(r, "allowed")), (Some(group.1), Some(0.01)));
+    assert!(t.text(r, "lift").unwrap().ends_with(&format!("{name}/{}", group.1)));
 }
 
 #[test]

@@ -127,10 +127,15 @@ impl Hierarchy {
         Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
     }
 
+    /// The name of the limit.
+    pub fn limit(&self) -> &'static str {
+        if self.unified { "cpu.max" } else { "cpu.cfs_quota_us" }
+    }
+
     /// The file that sets a group's limit, and what it is to be given for no limit.
     pub fn remedy(&self, group: &str) -> String {
-        let (none, file) = if self.unified { ("max", "cpu.max") } else { ("-1", "cpu.cfs_quota_us") };
-        format!("echo {none} > /{}{}/{file}", self.mount, group.trim_end_matches('/'))
+        let none = if self.unified { "max" } else { "-1" };
+        format!("echo {none} > /{}{}/{}", self.mount, group.trim_end_matches('/'), self.limit())
     }
 }
 

@@ -7,6 +7,7 @@ mod child;
 mod locks;
 mod samples;
 mod tables;
+mod throttle;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -21,6 +22,7 @@ pub use child::{Child, Ended, StartError};
 use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
 use locks::LockTables;
 use samples::{Samples, Symbols};
+use throttle::Throttle;
 
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU; see
 /// [`Engine::walk_every`].
@@ -40,6 +42,7 @@ pub struct Observation {
     thread_names: HashMap<u32, String>,
     notes: Vec<String>,
     stat: Stat,
+    throttle: Throttle,
     lock_events: u64,
     every: u32,
     off_every: u32,
@@ -67,6 +70,8 @@ impl Observation {
         engine.begin(config)?;
         Ok(Observation {
             stat: Stat::read(),
+            // Only who explains idle CPUs wants to know.
+            throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
             engine,
             symbols: Symbols::new(),
             samples: Samples::default(),
@@ -258,8 +263,16 @@ impl Observation {
                 sleeps.row().text(call_name(nr)).float((ns - before) as f64 / 1e9);
             }
         }
-        let tables =
-            [cpu_time.finish(), idle.finish(), counters.finish(), threads, samples, stacks, sleeps.finish()];
+        let tables = [
+            cpu_time.finish(),
+            idle.finish(),
+            counters.finish(),
+            threads,
+            samples,
+            stacks,
+            sleeps.finish(),
+            self.throttle.table(t),
+        ];
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
             sink(table)?;
         }
@@ -277,6 +290,7 @@ impl Observation {
             }
             Vec::new()
         });
+        self.throttle.met(living.iter().map(|t| t.tgid));
         let ended = std::mem::take(&mut self.exited);
         let mut kept = HashMap::with_capacity(living.len());
         for (now, alive) in living.iter().map(|t| (t, true)).chain(ended.iter().map(|t| (t, false))) {

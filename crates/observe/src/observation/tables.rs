@@ -182,6 +182,23 @@ pub(super) fn sleeps() -> Builder {
     )
 }
 
+/// What limits of CPU bandwidth did to the program's cgroups, by interval; exact.
+pub(super) fn throttling() -> Builder {
+    Table::builder(
+        "throttling",
+        &[
+            at(),
+            Column::text("cgroup", "the group whose limit it is"),
+            Column::text("limit", "cpu.max (cgroup v2) or cpu.cfs_quota_us (v1)"),
+            Column::text("lift", "the command that lifts it"),
+            Column::float("allowed", Unit::None, Kind::Gauge, "CPUs the limit allows"),
+            count("periods", "periods in which the group had something to run"),
+            count("throttled", "periods in which it had used up its limit"),
+            time("held", "CPU time for which its run queues were held back"),
+        ],
+    )
+}
+
 /// What was not counted.
 pub(super) fn drops() -> Builder {
     Table::builder("drops", &[Column::text("what", "what was dropped"), count("count", "how often")])

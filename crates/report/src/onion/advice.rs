@@ -1,7 +1,7 @@
 //! The remedy of a layer, in a line.
 
 use super::Layer;
-use super::evidence::{Context, top_detail, top_lock};
+use super::evidence::{Context, throttled, top_detail, top_lock};
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
@@ -107,7 +107,15 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
         Layer::Switches => "threads hand work over too finely: batch the hand-offs, fewer threads than CPUs × 2, spin briefly before sleeping".into(),
         Layer::Interrupts => "spread the queues (irq affinity, RSS/RPS), coalesce, keep housekeeping on few CPUs (isolcpus, nohz_full)".into(),
         Layer::Steal => "the hypervisor gives your CPUs to others: pin or reserve vCPUs, or move".into(),
-        Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, check cpu.max throttling, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
+        // Below a twentieth of a CPU it is not what kept threads waiting.
+        Layer::RunQueue if throttled(context).first().is_some_and(|t| t.held > 0.05 * context.elapsed) => {
+            let top = throttled(context).swap_remove(0);
+            let as_many = top.allowed.map_or(String::new(), |n| {
+                format!(", or run no more threads than the {:.0} CPUs it allows", n.max(1.0).ceil())
+            });
+            format!("{} of {} keeps CPUs idle: raise or lift it ({}){as_many}", top.limit, top.cgroup, top.lift)
+        }
+        Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
         Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
         Layer::Serial => format!(
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",

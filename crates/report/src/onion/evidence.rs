@@ -174,6 +174,53 @@ fn user_locks(context: &Context<'_>) -> Vec<String> {
     out
 }
 
+/// A limit on CPU bandwidth that held the program's threads back.
+pub(super) struct Throttled {
+    pub cgroup: String,
+    pub limit: String,
+    pub lift: String,
+    /// CPUs it allows.
+    pub allowed: Option<f64>,
+    periods: u64,
+    throttled: u64,
+    /// CPU-seconds.
+    pub held: f64,
+}
+
+/// Those limits, the one that held back most first. Groups above one another may both be held back,
+/// so their times must not be added.
+pub(super) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
+    let Some(t) = context.ranked("throttling", &["cgroup", "limit", "lift"], "held") else {
+        return Vec::new();
+    };
+    (0..t.num_rows())
+        .filter_map(|r| {
+            Some(Throttled {
+                cgroup: t.text(r, "cgroup")?.into(),
+                limit: t.text(r, "limit")?.into(),
+                lift: t.text(r, "lift")?.into(),
+                allowed: t.number(r, "allowed"),
+                periods: t.int(r, "periods")?,
+                throttled: t.int(r, "throttled")?,
+                held: t.number(r, "held")?,
+            })
+        })
+        .collect()
+}
+
+impl Throttled {
+    /// The limit and what it did, as a part of a sentence.
+    pub fn told(&self) -> String {
+        let allowed = self.allowed.map_or(String::new(), |n| {
+            format!(" ({} CPU{})", (n * 100.0).round() / 100.0, if n == 1.0 { "" } else { "s" })
+        });
+        format!(
+            "throttled by {} of {}{allowed}: {:.3} CPU-s held back, in {} of {} periods",
+            self.limit, self.cgroup, self.held, self.throttled, self.periods
+        )
+    }
+}
+
 fn counter(context: &Context<'_>, event: &str) -> f64 {
     let Some(t) = context.table("counters") else { return 0.0 };
     (0..t.num_rows())
@@ -260,7 +307,12 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         )],
         Layer::RunQueue => {
             let waiting = counter(context, "run-queue waiting, us") / 1e6;
-            vec![format!("{:.2} threads queued on average", waiting / context.elapsed.max(f64::MIN_POSITIVE))]
+            let mut out: Vec<String> = throttled(context).iter().take(2).map(Throttled::told).collect();
+            out.push(format!(
+                "{:.2} threads queued on average",
+                waiting / context.elapsed.max(f64::MIN_POSITIVE)
+            ));
+            out
         }
         Layer::Serial => {
             let mut out: Vec<String> = busiest(context).into_iter().collect();

@@ -265,6 +265,14 @@ impl Onion {
                 .partial_cmp(&(a.layer.recoverable(), a.seconds))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
+        let mut notes = notes(recording, total);
+        // Where other programs took the CPUs, nothing was idle and there is no layer to tell it.
+        if !rows.iter().any(|r| r.layer == Layer::RunQueue && r.share >= 0.01) {
+            let held = |t: &&evidence::Throttled| t.held > 0.05 * elapsed;
+            notes.extend(evidence::throttled(&context).iter().filter(held).map(|t| {
+                format!("the program was {}, for which no CPU stood idle; lift it: {}", t.told(), t.lift)
+            }));
+        }
         Ok(Onion {
             command: recording.manifest.command.join(" "),
             elapsed,
@@ -273,7 +281,7 @@ impl Onion {
             cpus,
             capacity,
             rows,
-            notes: notes(recording, total),
+            notes,
         })
     }
 

@@ -67,6 +67,66 @@ fn recording() -> Recording {
     gather.finish().unwrap()
 }
 
+/// 6 CPU-seconds of idle time while the program's threads were runnable, and a cgroup's limit behind it.
+fn throttled(idle: [f64; 6]) -> Onion {
+    let mut recording = recording();
+    let why = ["runq", "klock", "ulock", "io", "serial", "asleep"];
+    let columns: Vec<_> = why.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")).collect();
+    let mut times = Table::builder("idle_time", &columns);
+    let mut row = times.row();
+    for s in idle {
+        row = row.float(s);
+    }
+    let _ = row;
+    let mut limits = Table::builder(
+        "throttling",
+        &[
+            Column::float("t", Unit::Seconds, Kind::Key, ""),
+            Column::text("cgroup", ""),
+            Column::text("limit", ""),
+            Column::text("lift", ""),
+            Column::float("allowed", Unit::None, Kind::Gauge, ""),
+            Column::int("periods", Unit::None, Kind::Count, ""),
+            Column::int("throttled", Unit::None, Kind::Count, ""),
+            Column::float("held", Unit::CpuSeconds, Kind::Time, ""),
+        ],
+    );
+    for t in [5.0, 10.0] {
+        let row = limits.row().float(t).text("/job").text("cpu.max").text("echo max > /job/cpu.max");
+        row.float(1.5).int(50).int(40).float(3.0);
+        limits
+            .row()
+            .float(t)
+            .text("/")
+            .text("cpu.max")
+            .text("echo max > /cpu.max")
+            .null()
+            .int(50)
+            .int(1)
+            .float(0.1);
+    }
+    recording.tables.insert("idle_time".into(), times.finish());
+    recording.tables.insert("throttling".into(), limits.finish());
+    Onion::peel(&recording).unwrap()
+}
+
+#[test]
+fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
+    let onion = throttled([6.0, 0.0, 0.0, 0.0, 0.0, 2.0]);
+    let row = onion.rows.iter().find(|r| r.layer == Layer::RunQueue).unwrap();
+    assert_eq!(
+        row.evidence[0],
+        "throttled by cpu.max of /job (1.5 CPUs): 6.000 CPU-s held back, in 80 of 100 periods"
+    );
+    assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 CPUs"), "{}", row.advice);
+    assert!(!onion.notes.iter().any(|n| n.contains("throttled")), "said once: {:?}", onion.notes);
+    // Where no CPU was idle for it, no layer can tell.
+    let onion = throttled([0.0, 0.0, 0.0, 0.0, 0.0, 8.0]);
+    let notes: Vec<_> = onion.notes.iter().filter(|n| n.contains("throttled by cpu.max")).collect();
+    assert_eq!(notes.len(), 1, "{:?}", onion.notes);
+    assert!(notes[0].ends_with("lift it: echo max > /job/cpu.max"), "{notes:?}");
+}
+
 #[test]
 fn every_second_is_in_one_layer_and_the_largest_that_could_come_back_is_first() {
     let onion = Onion::peel(&recording()).unwrap();

@@ -19,6 +19,7 @@ pub mod events;
 pub mod generate;
 mod knl;
 pub mod limits;
+pub mod memory;
 mod nodes;
 mod read;
 mod root;
@@ -50,6 +51,12 @@ pub enum Error {
         root: PathBuf,
         /// The path that is not there.
         missing: &'static str,
+    },
+    /// A map of memory without memory.
+    #[error("{} names no memory; it shows addresses to root only", path.display())]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
     },
     /// A file that should hold a set of CPUs holds something else.
     #[error("{} holds no set of CPUs", path.display())]

@@ -3,6 +3,7 @@
 pub mod cpus;
 pub mod engine;
 pub mod hardware;
+pub mod memory;
 pub mod observation;
 mod perf_event;
 pub mod symbols;

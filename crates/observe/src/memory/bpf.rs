@@ -1,0 +1,373 @@
+//! The pages by BPF: the kernel's array of `struct page`, walked by `bpf/pages.bpf.c`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, MapCore};
+
+use super::exec::{ExecFrames, frame_of};
+use super::{Class, Counts, Kpageflags};
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/pages.skel.rs"));
+}
+
+/// Free blocks and page tables' folios begin at most so many pages before any of theirs
+/// (`MAX_PAGE_ORDER`; 13 on arm64 with pages of 64 KiB).
+const LARGEST_BLOCK: u64 = 1 << 13;
+
+/// `struct walk` of the BPF program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walk {
+    base: u64,
+    pfn: u64,
+    from: u64,
+    end: u64,
+    counts: [u64; 32],
+    mapping: u64,
+    exec: u64,
+    owner: u64,
+    owned: u64,
+    owner_class: u64,
+    pub dropped: u64,
+    pub by_file: u64,
+    run_end: u64,
+    row: u64,
+    pad: [u64; 16],
+}
+
+/// `struct anchor` of the BPF program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Anchor {
+    fd: u32,
+    page_size: u32,
+    page: u64,
+}
+
+/// The programs, loaded, and where the array of `struct page` is.
+pub struct Pages {
+    pub(super) skel: skel::PagesSkel<'static>,
+    fds: Fds,
+    base: u64,
+    slots: usize,
+}
+
+/// What the walking threads share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fds {
+    walks: RawFd,
+    tally: RawFd,
+    own: RawFd,
+    list: RawFd,
+}
+
+/// Which of the programs to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Tally,
+    /// By cgroup, or by file.
+    Own {
+        by_file: bool,
+    },
+    List,
+}
+
+/// Walks page frames; each thread has its own slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walker {
+    fds: Fds,
+    base: u64,
+    slot: u32,
+}
+
+impl Pages {
+    /// Loads the programs for up to `threads` walkers; `rows` is how many [`Program::List`] may give at once.
+    ///
+    /// # Errors
+    /// The kernel has no BTF, lacks what the programs need (Linux 5.17's bpf_loop), refuses this
+    /// user, or its `struct page`s cannot be found.
+    pub fn open(threads: usize, rows: usize) -> io::Result<Pages> {
+        libbpf_rs::set_print(None);
+        let bpf = |doing: &'static str| move |e: libbpf_rs::Error| io::Error::other(format!("{doing}: {e}"));
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open =
+            skel::PagesSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
+        let slots = threads.max(1);
+        open.maps.walks.set_max_entries(slots as u32).map_err(bpf("sizing the walks"))?;
+        open.maps.rows.set_max_entries(rows.max(1) as u32).map_err(bpf("sizing the rows"))?;
+        let skel = open.load().map_err(bpf("loading the BPF programs"))?;
+        let fds = Fds {
+            walks: skel.maps.walks.as_fd().as_raw_fd(),
+            tally: skel.progs.tally.as_fd().as_raw_fd(),
+            own: skel.progs.own.as_fd().as_raw_fd(),
+            list: skel.progs.list.as_fd().as_raw_fd(),
+        };
+        let base = find_base(skel.progs.find_page.as_fd().as_raw_fd())?;
+        Ok(Pages { skel, fds, base, slots })
+    }
+
+    /// The walker of a slot.
+    pub(super) fn walker(&self, slot: usize) -> Walker {
+        Walker { fds: self.fds, base: self.base, slot: (slot % self.slots) as u32 }
+    }
+
+    /// Finds the files that are mapped executable, for the walks that follow; gives how many there were
+    /// no room for.
+    ///
+    /// # Errors
+    /// The iterator over the mappings of all processes cannot run.
+    pub fn find_exec(&mut self) -> io::Result<u64> {
+        let map = &self.skel.maps.exec_files;
+        for key in map.keys().collect::<Vec<_>>() {
+            // Gone already is as good.
+            let _ = map.delete(&key);
+        }
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            data.exec_dropped = 0;
+        }
+        let link = self.skel.progs.find_exec.attach().map_err(io::Error::other)?;
+        // The program prints nothing: reading to the end is what runs it.
+        Iter::new(&link).map_err(io::Error::other)?.read_to_end(&mut Vec::new())?;
+        Ok(self.skel.maps.bss_data.as_deref().map_or(0, |d| d.exec_dropped))
+    }
+
+    /// Whether the classes are those of `/proc/kpageflags`, on samples spread over the ranges of page
+    /// frames `ranges`: a kernel to come may lay out its pages in a way this program does not know.
+    ///
+    /// # Errors
+    /// Either source fails.
+    pub fn agrees(&self, flags: &Kpageflags, ranges: &[(u64, u64)]) -> io::Result<bool> {
+        const WINDOWS: u64 = 24;
+        const WINDOW: u64 = 512;
+        let walker = self.walker(0);
+        let all: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
+        let (mut samples, mut differ) = (0, 0);
+        for i in 0..WINDOWS {
+            // The i-th of as many equal parts of all pages.
+            let mut at = all * i / WINDOWS;
+            let Some(&(first, end)) = ranges.iter().find(|r| {
+                let inside = at < r.1 - r.0;
+                at -= if inside { 0 } else { r.1 - r.0 };
+                inside
+            }) else {
+                continue;
+            };
+            let start = ((first + at) / WINDOW * WINDOW).max(first);
+            let end = end.min(start + WINDOW);
+            // Pages change between the two looks: only what differs again and again does differ.
+            let mut least = u64::MAX;
+            for _ in 0..3 {
+                let theirs = flags.tally(first, start, end, &ExecFrames::default())?;
+                let ours = walker.run(Program::Tally, first, start, end)?.0;
+                least = least.min(distance(&theirs, &ours));
+                if least == 0 {
+                    break;
+                }
+            }
+            samples += end - start;
+            differ += least;
+        }
+        Ok(differ * 50 <= samples)
+    }
+
+    #[cfg(test)]
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+}
+
+/// How many pages are in another class; the classes of files count as one.
+fn distance(a: &Counts, b: &Counts) -> u64 {
+    let file = |c: &Counts| c.iter().filter(|(class, _)| class.is_file()).map(|(_, n)| n).sum::<u64>();
+    let rest = Class::ALL.into_iter().filter(|c| !c.is_file()).map(|c| a[c].abs_diff(b[c])).sum::<u64>();
+    (rest + file(a).abs_diff(file(b))) / 2
+}
+
+impl Walker {
+    /// Runs a program over page frames `start..end`; `first` is where the memory they lie in begins.
+    /// Gives the pages by class, and the walk as it ended.
+    ///
+    /// # Errors
+    /// The kernel refuses to run the program.
+    pub fn run(self, program: Program, first: u64, start: u64, end: u64) -> io::Result<(Counts, Walk)> {
+        let mut walk = Walk {
+            base: self.base,
+            // From the head of the largest block there may be, so that none is entered midway.
+            pfn: (start - start % LARGEST_BLOCK).max(first),
+            from: start,
+            end,
+            counts: [0; 32],
+            mapping: 0,
+            exec: 0,
+            owner: 0,
+            owned: 0,
+            owner_class: 0,
+            dropped: 0,
+            by_file: u64::from(program == Program::Own { by_file: true }),
+            run_end: 0,
+            row: 0,
+            pad: [0; 16],
+        };
+        let fd = match program {
+            Program::Tally => self.fds.tally,
+            Program::Own { .. } => self.fds.own,
+            Program::List => self.fds.list,
+        };
+        while walk.pfn < end {
+            let from = walk.pfn;
+            self.update(&walk)?;
+            run(fd, &mut self.slot.to_ne_bytes())?;
+            self.look_up(&mut walk)?;
+            if walk.pfn <= from {
+                return Err(io::Error::other(format!("the BPF walk stands still at page frame {from}")));
+            }
+        }
+        let mut counts = Counts::default();
+        for (raw, n) in walk.counts.iter().enumerate() {
+            counts[Class::from_raw(raw as u32)] += n;
+        }
+        Ok((counts, walk))
+    }
+
+    fn update(&self, walk: &Walk) -> io::Result<()> {
+        // SAFETY: the map's values are `struct walk`, its keys four bytes.
+        let rc = unsafe {
+            libbpf_sys::bpf_map_update_elem(
+                self.fds.walks,
+                (&raw const self.slot).cast(),
+                std::ptr::from_ref(walk).cast(),
+                0,
+            )
+        };
+        if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-rc)) }
+    }
+
+    fn look_up(&self, walk: &mut Walk) -> io::Result<()> {
+        // SAFETY: as in `update`; any bits are a `Walk`.
+        let rc = unsafe {
+            libbpf_sys::bpf_map_lookup_elem(
+                self.fds.walks,
+                (&raw const self.slot).cast(),
+                std::ptr::from_mut(walk).cast(),
+            )
+        };
+        if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-rc)) }
+    }
+}
+
+/// Runs a program of type syscall once, with `context` in and out.
+pub(super) fn run(program: RawFd, context: &mut [u8]) -> io::Result<()> {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut opts = unsafe { std::mem::zeroed::<libbpf_sys::bpf_test_run_opts>() };
+    opts.sz = size_of_val(&opts) as _;
+    opts.ctx_in = context.as_ptr().cast();
+    opts.ctx_size_in = context.len() as u32;
+    opts.ctx_out = context.as_mut_ptr().cast();
+    opts.ctx_size_out = context.len() as u32;
+    // SAFETY: the context outlives the call.
+    let rc = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) };
+    match (rc, opts.retval) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(io::Error::other(format!("the BPF program returned {n}"))),
+        (e, _) => Err(io::Error::from_raw_os_error(-e)),
+    }
+}
+
+/// The address of the `struct page` of page frame 0. The array has no symbol everywhere and its place is
+/// random, but one page of which both the frame and the `struct page` are known tells it: that of a
+/// memfd, whose frame is in our pagemap. Two must agree.
+fn find_base(program: RawFd) -> io::Result<u64> {
+    let pagemap = File::open("/proc/self/pagemap")?;
+    let mut last = None;
+    // A page may be migrated between the looks.
+    for _ in 0..8 {
+        let anchor = AnchorPage::new()?;
+        let before = anchor.frame(&pagemap)?;
+        let mut context = [0; size_of::<Anchor>()];
+        context[..4].copy_from_slice(&(anchor.file.as_raw_fd() as u32).to_ne_bytes());
+        run(program, &mut context)?;
+        // SAFETY: any bits are an `Anchor`, and the array is as large.
+        let found: Anchor = unsafe { std::ptr::read_unaligned(context.as_ptr().cast()) };
+        let frame = anchor.frame(&pagemap)?;
+        // The low bits would say that it is no page but a node of a tree.
+        if before != frame || found.page == 0 || found.page & 3 != 0 || found.page_size == 0 {
+            continue;
+        }
+        let base = found.page.wrapping_sub(frame * u64::from(found.page_size));
+        if last == Some(base) {
+            return Ok(base);
+        }
+        last = Some(base);
+    }
+    Err(io::Error::other("the kernel's array of struct page was not found"))
+}
+
+/// A file in memory of one page, mapped.
+struct AnchorPage {
+    file: File,
+    at: *mut u8,
+    page: usize,
+}
+
+impl AnchorPage {
+    fn new() -> io::Result<AnchorPage> {
+        let page = rustix::param::page_size();
+        // SAFETY: a name that ends with 0.
+        let fd = unsafe { libc::memfd_create(c"ncpu".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, owned by nobody else.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(page as u64)?;
+        // SAFETY: a fresh mapping of a file that only this process has.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = at.cast::<u8>();
+        // SAFETY: the first byte of the page just mapped; the write is what gives it a frame.
+        unsafe { at.write_volatile(1) };
+        Ok(AnchorPage { file, at, page })
+    }
+
+    fn frame(&self, pagemap: &File) -> io::Result<u64> {
+        let mut word = [0; 8];
+        pagemap.read_exact_at(&mut word, self.at as u64 / self.page as u64 * 8)?;
+        frame_of(&word).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "/proc/self/pagemap shows no frames (CAP_SYS_ADMIN)",
+            )
+        })
+    }
+}
+
+impl Drop for AnchorPage {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, never handed out.
+        unsafe { libc::munmap(self.at.cast(), self.page) };
+    }
+}
+
+/// Whether the kernel has BTF at all.
+pub(super) fn has_btf() -> bool {
+    Path::new("/sys/kernel/btf/vmlinux").exists()
+}

@@ -7,6 +7,7 @@ mod import;
 mod limits;
 mod lines;
 mod locks;
+mod memory;
 mod run;
 mod sink;
 mod stop;
@@ -47,6 +48,8 @@ enum Command {
     Topology(topology::Args),
     Limits(limits::Args),
     Lines(lines::LinesArgs),
+    #[command(visible_alias = "memstat")]
+    Memory(memory::MemoryArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Topology(args) => topology::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Lines(args) => lines::run(&args),
+        Command::Memory(args) => memory::run(args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

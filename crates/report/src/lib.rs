@@ -5,6 +5,7 @@ pub mod html;
 pub mod limits;
 pub mod lines;
 pub mod locks;
+pub mod memory;
 pub mod onion;
 pub mod threads;
 pub mod timers;

@@ -193,21 +193,32 @@ struct obj_cgroup {
 
 #pragma clang attribute pop
 
+/* The numbers are the kernel's: here they only differ. */
 enum pageflags {
-	PG_locked___k = 1,
 	PG_referenced = 1,
-	PG_uptodate = 2,
-	PG_dirty = 3,
-	PG_lru = 4,
-	PG_head = 5,
-	PG_active = 6,
-	PG_reserved = 7,
-	PG_swapbacked = 8,
-	PG_writeback = 9,
-	PG_slab = 10,
-	PG_hwpoison = 11,
-	PG_large_rmappable = 12,
-	PG_hugetlb = 13,
+	PG_uptodate,
+	PG_dirty,
+	PG_lru,
+	PG_head,
+	PG_active,
+	PG_reserved,
+	PG_swapbacked,
+	PG_writeback,
+	PG_slab,
+	PG_hwpoison,
+	PG_large_rmappable,
+	PG_hugetlb,
+	PG_locked,
+	PG_error,
+	PG_reclaim,
+	PG_unevictable,
+	PG_mlocked,
+	PG_mappedtodisk,
+	PG_private,
+	PG_private_2,
+	PG_owner_priv_1,
+	PG_arch_1,
+	PG_idle,
 };
 
 /* Since 6.12 the top byte of page_type; in 6.11 single bits, inverted. */
@@ -284,8 +295,7 @@ struct {
 } owners SEC(".maps");
 
 struct row {
-	__u64 flags;	/* of the head, as the kernel numbers them */
-	__u64 kpf;	/* the KPF_* above */
+	__u64 kpf;	/* what /proc/kpageflags would give, as far as it is known here */
 	__u64 cgroup;
 	__u32 class;
 	__s32 mapcount;
@@ -293,11 +303,9 @@ struct row {
 	__u32 pad;
 };
 
-#define ROWS 65536
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);	/* ROWS where rows are asked for */
+	__uint(max_entries, 1);	/* as many as are asked for at once */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct row);
@@ -687,6 +695,19 @@ int own(struct args *args)
 	return 0;
 }
 
+#define COPY(name, bit) ((flags & FLAG(name)) ? 1ULL << (bit) : 0)
+
+/* The bits that /proc/kpageflags copies. */
+static __always_inline __u64 copied(__u64 flags)
+{
+	return COPY(PG_locked, 0) | COPY(PG_error, 1) | COPY(PG_referenced, 2) | COPY(PG_uptodate, 3) |
+	       COPY(PG_dirty, 4) | COPY(PG_lru, 5) | COPY(PG_active, 6) | COPY(PG_writeback, 8) |
+	       COPY(PG_reclaim, 9) | COPY(PG_swapbacked, 14) | COPY(PG_unevictable, 18) |
+	       COPY(PG_hwpoison, 19) | COPY(PG_idle, 25) | COPY(PG_reserved, 32) | COPY(PG_mlocked, 33) |
+	       COPY(PG_mappedtodisk, 34) | COPY(PG_private, 35) | COPY(PG_private_2, 36) |
+	       COPY(PG_owner_priv_1, 37) | COPY(PG_arch_1, 38);
+}
+
 static long list_page(__u64 i, struct local *l)
 {
 	struct walk *w = l->w;
@@ -714,7 +735,6 @@ static long list_page(__u64 i, struct local *l)
 	w->row = n + 1;
 	at = w->base + pfn * size;
 	see(at, &own);
-	row->flags = s.flags;
 	row->class = class;
 	row->refcount = s.refcount;
 	row->mapcount = 0;
@@ -736,7 +756,7 @@ static long list_page(__u64 i, struct local *l)
 			READ(entire, head + size, struct page___old, compound_mapcount);
 		row->mapcount += entire.counter + 1;
 	}
-	row->kpf = kpf;
+	row->kpf = kpf | copied(s.flags);
 	return 0;
 }
 

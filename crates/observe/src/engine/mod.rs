@@ -7,9 +7,9 @@
 mod config;
 mod events;
 mod load;
-mod mmap;
+pub(crate) mod mmap;
 mod perf;
-mod raw;
+pub(crate) mod raw;
 
 use std::collections::HashMap;
 use std::io::Read;

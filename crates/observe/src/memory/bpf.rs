@@ -114,6 +114,11 @@ impl Pages {
         Ok(Pages { skel, fds, base, slots })
     }
 
+    /// Where [`Program::List`] leaves its rows.
+    pub(super) fn rows(&self) -> &impl AsFd {
+        &self.skel.maps.rows
+    }
+
     /// The walker of a slot.
     pub(super) fn walker(&self, slot: usize) -> Walker {
         Walker { fds: self.fds, base: self.base, slot: (slot % self.slots) as u32 }
@@ -176,11 +181,6 @@ impl Pages {
             differ += least;
         }
         Ok(differ * 50 <= samples)
-    }
-
-    #[cfg(test)]
-    pub(super) fn base(&self) -> u64 {
-        self.base
     }
 }
 
@@ -268,10 +268,9 @@ pub(super) fn run(program: RawFd, context: &mut [u8]) -> io::Result<()> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut opts = unsafe { std::mem::zeroed::<libbpf_sys::bpf_test_run_opts>() };
     opts.sz = size_of_val(&opts) as _;
-    opts.ctx_in = context.as_ptr().cast();
+    // Programs of this type give their context back where it came from.
+    opts.ctx_in = context.as_mut_ptr().cast();
     opts.ctx_size_in = context.len() as u32;
-    opts.ctx_out = context.as_mut_ptr().cast();
-    opts.ctx_size_out = context.len() as u32;
     // SAFETY: the context outlives the call.
     let rc = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) };
     match (rc, opts.retval) {

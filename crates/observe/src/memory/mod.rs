@@ -20,13 +20,17 @@ mod counts;
 mod estimate;
 mod exec;
 mod kpageflags;
+mod rows;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use bpf::Pages;
 pub use class::{CLASSES, Class, Classifier, kpf};
 pub use counts::Counts;
 pub use exec::ExecFrames;
 pub use kpageflags::Kpageflags;
+pub use rows::row_columns;
 pub use tables::{columns, table};
 
 /// Pages that a thread takes at once: 1 GiB of pages of 4 KiB.
@@ -63,6 +67,8 @@ pub struct Options {
     pub threads: usize,
     /// Only these page frames.
     pub frames: Option<Range<u64>>,
+    /// Whether [`Memory::rows`] will be asked for.
+    pub rows: bool,
 }
 
 /// Why there is no answer.
@@ -90,6 +96,11 @@ pub enum Error {
     /// The frames asked for hold no memory.
     #[error("page frames {}-{} hold no memory; see /proc/iomem", .0.start, .0.end)]
     NoFrames(Range<u64>),
+    /// What needs each page, from an estimate.
+    #[error(
+        "needs root (CAP_SYS_ADMIN), and BPF or /proc/kpageflags: without them there is only `ncpu memory`'s estimate"
+    )]
+    Estimate,
     /// The walk was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -178,7 +189,7 @@ impl Memory {
         if let (true, Some(frames)) = (chunks.is_empty(), &options.frames) {
             return Err(Error::NoFrames(frames.clone()));
         }
-        let walks = match open_source(options.source, threads, &map, &mut notes) {
+        let walks = match open_source(options, threads, &map, &mut notes) {
             Ok(walks) => walks,
             Err(e) if options.source.is_some() || options.frames.is_some() => return Err(e),
             Err(e) => {
@@ -204,37 +215,14 @@ impl Memory {
     /// The source fails, or `stop` was set meanwhile.
     pub fn look(&mut self, stop: &AtomicBool) -> Result<Snapshot> {
         let source = self.source();
-        let failed = |e| Error::Walk { which: source, source: e };
         let start = Instant::now();
-        let exec = match &mut self.walks {
-            Walks::Bpf(pages) => {
-                let dropped = pages.find_exec().map_err(failed)?;
-                if dropped > 0 {
-                    self.notes.push(format!("executables: no room for {dropped} mappings of files; their pages count as mapped or cache"));
-                }
-                ExecFrames::default()
-            }
-            Walks::Kpageflags(_) => {
-                let exec = ExecFrames::find().map_err(failed)?;
-                if exec.missed > 0 {
-                    self.notes.push(format!(
-                        "executables: {} files could not be opened; their pages count as mapped or cache",
-                        exec.missed
-                    ));
-                }
-                exec
-            }
-            Walks::Meminfo => {
-                let nodes = estimate::read(Path::new("/"), self.page_size).map_err(failed)?;
-                return Ok(Snapshot {
-                    nodes,
-                    source,
-                    exec: Duration::ZERO,
-                    walk: start.elapsed(),
-                    page_size: self.page_size,
-                });
-            }
-        };
+        if matches!(self.walks, Walks::Meminfo) {
+            let nodes = estimate::read(Path::new("/"), self.page_size)
+                .map_err(|e| Error::Walk { which: source, source: e })?;
+            let (exec, walk) = (Duration::ZERO, start.elapsed());
+            return Ok(Snapshot { nodes, source, exec, walk, page_size: self.page_size });
+        }
+        let exec = self.find_exec()?;
         let found = start.elapsed();
         let nodes = self.walk(stop, |thread, chunk| match &self.walks {
             Walks::Bpf(pages) => pages
@@ -245,6 +233,35 @@ impl Memory {
             Walks::Meminfo => Ok(Counts::default()),
         })?;
         Ok(Snapshot { nodes, source, exec: found, walk: start.elapsed() - found, page_size: self.page_size })
+    }
+
+    /// Finds the files that are mapped executable: the frames of their pages, or for BPF a map in the
+    /// kernel and no frames.
+    fn find_exec(&mut self) -> Result<ExecFrames> {
+        let which = self.source();
+        let failed = |source| Error::Walk { which, source };
+        match &mut self.walks {
+            Walks::Bpf(pages) => {
+                let dropped = pages.find_exec().map_err(failed)?;
+                if dropped > 0 {
+                    self.notes.push(format!(
+                        "executables: no room for {dropped} mappings; their files' pages count as mapped or cache"
+                    ));
+                }
+                Ok(ExecFrames::default())
+            }
+            Walks::Kpageflags(_) => {
+                let exec = ExecFrames::find().map_err(failed)?;
+                if exec.missed > 0 {
+                    self.notes.push(format!(
+                        "executables: {} files could not be opened; their pages count as mapped or cache",
+                        exec.missed
+                    ));
+                }
+                Ok(exec)
+            }
+            Walks::Meminfo => Ok(ExecFrames::default()),
+        }
     }
 
     /// Gives each chunk to the next thread that is free, and sums by node.
@@ -318,14 +335,16 @@ fn chunks(map: &MemoryMap, only: Option<&Range<u64>>) -> Vec<Chunk> {
 }
 
 fn open_source(
-    asked: Option<Source>,
+    options: &Options,
     threads: usize,
     map: &MemoryMap,
     notes: &mut Vec<String>,
 ) -> Result<Walks> {
+    let asked = options.source;
+    let rows = if options.rows { rows::BATCH } else { 0 };
     let flags = Kpageflags::open(Path::new("/"));
     if asked != Some(Source::Kpageflags) {
-        match open_bpf(threads, map, flags.as_ref().ok()) {
+        match open_bpf(threads, rows, map, flags.as_ref().ok()) {
             Ok(pages) => return Ok(Walks::Bpf(Box::new(pages))),
             Err(source) if asked.is_some() => return Err(Error::Source { which: Source::Bpf, source }),
             Err(e) => {
@@ -342,11 +361,11 @@ fn open_source(
     Ok(Walks::Kpageflags(flags))
 }
 
-fn open_bpf(threads: usize, map: &MemoryMap, flags: Option<&Kpageflags>) -> io::Result<Pages> {
+fn open_bpf(threads: usize, rows: usize, map: &MemoryMap, flags: Option<&Kpageflags>) -> io::Result<Pages> {
     if !bpf::has_btf() {
         return Err(io::Error::other("the kernel has no BTF (/sys/kernel/btf/vmlinux)"));
     }
-    let pages = Pages::open(threads, 0)?;
+    let pages = Pages::open(threads, rows)?;
     let ranges: Vec<_> = map.ranges.iter().filter(|r| r.online).map(|r| (r.start, r.end)).collect();
     if let Some(flags) = flags
         && !pages.agrees(flags, &ranges)?

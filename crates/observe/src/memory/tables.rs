@@ -17,12 +17,12 @@ pub fn columns() -> Vec<Column> {
     ]
 }
 
-/// A row for each node and class that has pages, `time` seconds after the first look.
+/// A row for each node and class, `time` seconds after the first look.
 pub fn table(snapshot: &Snapshot, time: f64) -> Table {
     let all = snapshot.total().total().max(1) as f64;
     let mut rows = Table::builder("memory", &columns());
     for (node, counts) in &snapshot.nodes {
-        for (class, pages) in counts.iter().filter(|(_, pages)| *pages > 0) {
+        for (class, pages) in counts.iter() {
             rows.row()
                 .float(time)
                 .int(u64::from(*node))

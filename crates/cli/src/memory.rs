@@ -1,0 +1,197 @@
+//! `ncpu memory`: what each physical page is for.
+
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use ncpu_observe::memory::{self, Memory, Options, Source};
+use ncpu_report::memory as view;
+use ncpu_table::{Format, Select, Table};
+
+use crate::sink::Sink;
+use crate::stop;
+use crate::subject::interval;
+use crate::table_args::{StdoutPrinter, TableArgs, text_width};
+
+/// Show what every physical page is for, by class and NUMA node
+#[derive(Args, Debug)]
+pub struct MemoryArgs {
+    /// Where the answer comes from; without it, the best there is
+    #[arg(long, value_enum)]
+    source: Option<SourceArg>,
+
+    /// Threads that walk the pages; without it, one on each CPU
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+
+    /// Only page frames A to B-1, as in 0x100000-0x140000
+    #[arg(long, value_name = "A-B", value_parser = frames)]
+    pfns: Option<Range<u64>>,
+
+    /// Print every page: its class, how often it is mapped and referenced, its flags
+    #[arg(long, conflicts_with_all = ["sort", "bands", "mean", "record", "interval"])]
+    walk: bool,
+
+    #[command(flatten)]
+    rows: TableArgs,
+
+    /// Keep the tables in a recording
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// Seconds between reports; without it, one report
+    interval: Option<f64>,
+
+    /// How many reports; until Ctrl-C without
+    count: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceArg {
+    /// The kernel's array of struct page, by BPF
+    Bpf,
+    /// /proc/kpageflags
+    Kpageflags,
+    /// /proc/meminfo: an estimate, for those who are not root
+    Meminfo,
+}
+
+fn frames(text: &str) -> Result<Range<u64>, String> {
+    let number = |s: &str| match s.trim().strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => s.trim().parse().ok(),
+    };
+    let range = text.split_once('-').and_then(|(a, b)| Some(number(a)?..number(b)?));
+    // The highest page frame of 64 bits of address and pages of 4 KiB.
+    range
+        .filter(|r| r.start < r.end && r.end <= 1 << 52)
+        .ok_or_else(|| format!("`{text}` is no range of page frames; one looks like 0x100000-0x140000"))
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The source asked for cannot be used, or the output cannot be written.
+pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
+    let every = args.interval.map(interval).transpose()?;
+    if args.count == Some(0) {
+        anyhow::bail!("0 reports: give 1 or more");
+    }
+    let stop = stop::on_signals()?;
+    let select = args.rows.select();
+    // A mistaken -k is told before the walk.
+    select.apply(Table::builder("memory", &memory::columns()).finish())?;
+    let printer = args.rows.printer()?;
+    let options = Options {
+        source: args.source.map(|s| match s {
+            SourceArg::Bpf => Source::Bpf,
+            SourceArg::Kpageflags => Source::Kpageflags,
+            SourceArg::Meminfo => Source::Meminfo,
+        }),
+        threads: args.threads,
+        frames: args.pfns.clone(),
+        rows: args.walk,
+    };
+    let memory = Memory::open(&options)?;
+    report(&args, every, memory, select, printer, &stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(
+    args: &MemoryArgs,
+    every: Option<Duration>,
+    mut memory: Memory,
+    select: Select,
+    mut printer: StdoutPrinter,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let layout = args.rows.format() == Format::Text && select == Select::default();
+    let seconds = every.unwrap_or_default().as_secs_f64();
+    let mut sink = match &args.record {
+        Some(dir) => Some(Sink::open(vec!["the machine's memory".into()], seconds, Some(dir))?),
+        None => None,
+    };
+    let mut notes = Vec::new();
+    let count = args.count.unwrap_or(if every.is_some() { u64::MAX } else { 1 });
+    let start = Instant::now();
+    for done in 0..count {
+        let time = start.elapsed();
+        let snapshot = match memory.look(stop) {
+            Err(memory::Error::Interrupted) => break,
+            result => result?,
+        };
+        for note in std::mem::take(&mut memory.notes) {
+            eprintln!("ncpu: {note}");
+            notes.push(note);
+        }
+        let table = memory::table(&snapshot, time.as_secs_f64());
+        if let Some(sink) = &mut sink {
+            sink.table(&table)?;
+        }
+        if layout {
+            let mut text = String::new();
+            if every.is_some() {
+                let gap = if done == 0 { "" } else { "\n" };
+                text += &format!("{gap}after {:.1} s\n", time.as_secs_f64());
+            }
+            text += &view::memstat(&table);
+            text += &view::nodes(&table, text_width());
+            crate::put(&text)?;
+            if snapshot.source != Source::Meminfo {
+                eprintln!(
+                    "ncpu: by {} in {:.3} s, of which {:.3} s for finding executables",
+                    snapshot.source.word(),
+                    (snapshot.walk + snapshot.exec).as_secs_f64(),
+                    snapshot.exec.as_secs_f64()
+                );
+            }
+        } else {
+            printer.table(&select.apply(table)?)?;
+        }
+        let Some(every) = every.filter(|_| done + 1 < count) else { break };
+        // Looks lie on a grid of intervals, so that they do not drift.
+        let due = every.mul_f64((start.elapsed().as_secs_f64() / every.as_secs_f64()).floor() + 1.0);
+        wait(start + due, stop);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    printer.finish()?;
+    if let Some(sink) = sink {
+        sink.finish(notes)?.1.map_or(Ok(()), Err)?;
+    }
+    std::io::stdout().flush()?;
+    Ok(())
+}
+
+/// Sleeps until then or until a signal.
+fn wait(until: Instant, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let left =
+            rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        // Unlike the standard library's sleep, this one ends at a signal.
+        let _ = rustix::thread::nanosleep(&left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_page_frames() {
+        assert_eq!(frames("0x100-0x200"), Ok(256..512));
+        assert_eq!(frames("7-8"), Ok(7..8));
+        for text in ["", "8", "8-7", "7-7", "x-9", "0-0xffffffffffffffff", "-5"] {
+            assert!(frames(text).unwrap_err().contains("0x100000-0x140000"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Every page as a row: Solaris' `::walk allpages`, in batches, so that it takes the same memory on any
+//! machine.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::bpf::Program;
+use super::kpageflags::Words;
+use super::{Chunk, Class, Error, ExecFrames, Kpageflags, Memory, Pages, Result, Walks, kpf};
+use crate::engine::mmap::Mapped;
+use crate::engine::raw::Plain;
+
+/// Pages in a batch.
+pub(super) const BATCH: usize = 1 << 15;
+
+/// `struct row` of the BPF program: what there is to say of a page.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    pub kpf: u64,
+    pub cgroup: u64,
+    pub class: u32,
+    pub mapcount: i32,
+    pub refcount: i32,
+    pad: u32,
+}
+
+// SAFETY: integers only, laid out as in C.
+unsafe impl Plain for Row {}
+
+/// The columns of table `pages`.
+pub fn row_columns() -> Vec<Column> {
+    vec![
+        Column::id("pfn", "page frame number"),
+        Column::id("node", "NUMA node"),
+        Column::text("class", "what the page is for"),
+        Column::int("mapcount", Unit::None, Kind::Gauge, "how often it is mapped"),
+        Column::int("refcount", Unit::None, Kind::Gauge, "references to it or its folio; BPF only"),
+        Column::id("cgroup", "inode number of the cgroup it is charged to"),
+        Column::text("flags", "bits of /proc/kpageflags"),
+    ]
+}
+
+/// What the rows are read from.
+enum Listing<'m> {
+    Bpf { pages: &'m Pages, rows: Mapped<Row> },
+    Kpageflags { flags: &'m Kpageflags, count: Option<File>, cgroup: Option<File>, exec: ExecFrames },
+}
+
+impl Memory {
+    /// Gives every page to `take`, in order, as tables of some ten thousand rows.
+    ///
+    /// # Errors
+    /// The source fails or is an estimate, `stop` was set, or `take` fails.
+    pub fn rows<E: From<Error>>(
+        &mut self,
+        stop: &AtomicBool,
+        mut take: impl FnMut(&Table) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let exec = self.find_exec()?;
+        let listing = self.listing(exec)?;
+        for chunk in &self.chunks {
+            let mut at = chunk.start;
+            while at < chunk.end {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted.into());
+                }
+                let end = chunk.end.min(at + BATCH as u64);
+                let batch = Chunk { start: at, end, ..*chunk };
+                let mut table = Table::builder("pages", &row_columns());
+                let refcounts = matches!(listing, Listing::Bpf { .. });
+                let add = |pfn: u64, row: Row| {
+                    let cells = table
+                        .row()
+                        .int(pfn)
+                        .int(u64::from(chunk.node))
+                        .text(Class::from_raw(row.class).name())
+                        .int(row.mapcount.max(0) as u64);
+                    let cells = if refcounts { cells.int(row.refcount.max(0) as u64) } else { cells.null() };
+                    let cells = if row.cgroup == 0 { cells.null() } else { cells.int(row.cgroup) };
+                    cells.text(&kpf::words(row.kpf));
+                };
+                listing.each(&batch, add).map_err(|e| Error::Walk { which: self.source(), source: e })?;
+                take(&table.finish())?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    fn listing(&self, exec: ExecFrames) -> Result<Listing<'_>> {
+        match &self.walks {
+            Walks::Bpf(pages) => {
+                let rows = Mapped::new(pages.rows(), BATCH)
+                    .map_err(|e| Error::Walk { which: self.source(), source: e })?;
+                Ok(Listing::Bpf { pages, rows })
+            }
+            Walks::Kpageflags(flags) => {
+                let open = |name: &str| File::open(format!("/proc/{name}")).ok();
+                Ok(Listing::Kpageflags {
+                    flags,
+                    count: open("kpagecount"),
+                    cgroup: open("kpagecgroup"),
+                    exec,
+                })
+            }
+            Walks::Meminfo => Err(Error::Estimate),
+        }
+    }
+
+    /// What is known of each page of `start..end`, for tests.
+    #[cfg(test)]
+    pub(super) fn page_rows(&self, exec: ExecFrames, chunk: &Chunk) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let each = self.listing(exec)?.each(chunk, |_, row| rows.push(row));
+        each.map_err(|e| Error::Walk { which: self.source(), source: e })?;
+        Ok(rows)
+    }
+}
+
+impl Listing<'_> {
+    /// Gives the rows of a chunk of at most [`BATCH`] pages to `add`.
+    fn each(&self, chunk: &Chunk, mut add: impl FnMut(u64, Row)) -> io::Result<()> {
+        if !chunk.online {
+            let offline = Row { class: Class::Offline as u32, ..Row::default() };
+            (chunk.start..chunk.end).for_each(|pfn| add(pfn, offline));
+            return Ok(());
+        }
+        match self {
+            Listing::Bpf { pages, rows } => {
+                pages.walker(0).run(Program::List, chunk.first, chunk.start, chunk.end)?;
+                for pfn in chunk.start..chunk.end {
+                    add(pfn, rows.get((pfn - chunk.start) as usize));
+                }
+                Ok(())
+            }
+            Listing::Kpageflags { flags, count, cgroup, exec } => {
+                let words = |file: &Option<File>| -> io::Result<Vec<u64>> {
+                    match file {
+                        Some(file) => Ok(Words::new(file).read(chunk.start, chunk.end)?.collect()),
+                        None => Ok(Vec::new()),
+                    }
+                };
+                let (counts, cgroups) = (words(count)?, words(cgroup)?);
+                flags.each(chunk.first, chunk.start, chunk.end, exec, |pfn, kpf, class| {
+                    let at = (pfn - chunk.start) as usize;
+                    add(
+                        pfn,
+                        Row {
+                            kpf,
+                            cgroup: cgroups.get(at).copied().unwrap_or(0),
+                            class: class as u32,
+                            mapcount: counts.get(at).map_or(0, |&n| i32::try_from(n).unwrap_or(i32::MAX)),
+                            ..Row::default()
+                        },
+                    );
+                    Ok(())
+                })
+            }
+        }
+    }
+}

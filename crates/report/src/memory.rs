@@ -1,0 +1,168 @@
+//! Memory by class as Solaris' `::memstat` prints it, and by node.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ncpu_table::Table;
+
+/// Bytes of an MB, as `::memstat` counts.
+const MB: u64 = 1 << 20;
+
+/// What a table `memory` tells of one node, or of all together: pages and bytes by class.
+type Classes<'t> = Vec<(&'t str, u64, u64)>;
+
+fn classes<'t>(table: &'t Table, of: impl Fn(usize) -> bool) -> Classes<'t> {
+    let mut classes: Classes = Vec::new();
+    for row in 0..table.num_rows() {
+        let (Some(class), true) = (table.text(row, "class"), of(row)) else { continue };
+        let pages = table.int(row, "pages").unwrap_or(0);
+        let bytes = table.int(row, "bytes").unwrap_or(0);
+        match classes.iter_mut().find(|c| c.0 == class) {
+            Some(known) => {
+                known.1 = known.1.saturating_add(pages);
+                known.2 = known.2.saturating_add(bytes);
+            }
+            None => classes.push((class, pages, bytes)),
+        }
+    }
+    classes
+}
+
+/// The summary: pages, MB and per cent of each class that has any, and the total.
+pub fn memstat(table: &Table) -> String {
+    let classes = classes(table, |_| true);
+    let total = classes.iter().fold(0u64, |sum, c| sum.saturating_add(c.1));
+    let mut out = String::new();
+    let _ = writeln!(out, "{:<16} {:>16}  {:>16}  {:>4}", "Page Summary", "Pages", "MB", "%Tot");
+    let _ = writeln!(out, "{:<16} {1}  {1}  {2}", "-".repeat(12), "-".repeat(16), "-".repeat(4));
+    for (class, pages, bytes) in classes.iter().filter(|c| c.1 > 0) {
+        let percent = (100.0 * *pages as f64 / total.max(1) as f64).round();
+        let _ = writeln!(out, "{class:<16} {pages:>16}  {:>16}  {percent:>3}%", bytes / MB);
+    }
+    let bytes = classes.iter().fold(0u64, |sum, c| sum.saturating_add(c.2));
+    let _ = writeln!(out, "{:<16} {total:>16}  {:>16}", "Total", bytes / MB);
+    out
+}
+
+/// MB of each class on each node, as many nodes side by side as `width` allows; empty where there is
+/// one node only.
+pub fn nodes(table: &Table, width: usize) -> String {
+    const NAME: usize = 14;
+    const CELL: usize = 10;
+    let mut nodes: BTreeMap<u64, Classes> = BTreeMap::new();
+    for node in (0..table.num_rows()).filter_map(|row| table.int(row, "node")) {
+        nodes.entry(node).or_insert_with(|| classes(table, |row| table.int(row, "node") == Some(node)));
+    }
+    let mut out = String::new();
+    if nodes.len() < 2 {
+        return out;
+    }
+    let shown: Vec<&str> =
+        classes(table, |_| true).into_iter().filter(|c| c.1 > 0).map(|c| c.0).chain(["Total"]).collect();
+    let numbers: Vec<_> = nodes.iter().collect();
+    let each = (width.saturating_sub(NAME) / CELL).clamp(1, 16);
+    for block in numbers.chunks(each) {
+        let _ = write!(out, "\n{:<NAME$}", "MB");
+        for (node, _) in block {
+            let _ = write!(out, "{:>CELL$}", format!("node {node}"));
+        }
+        out.push('\n');
+        for class in &shown {
+            let _ = write!(out, "{class:<NAME$}");
+            for (_, classes) in block {
+                let bytes = classes
+                    .iter()
+                    .filter(|c| *class == "Total" || c.0 == *class)
+                    .fold(0u64, |sum, c| sum.saturating_add(c.2));
+                let _ = write!(out, "{:>CELL$}", bytes / MB);
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use ncpu_table::{Column, Kind, Unit};
+
+    use super::*;
+
+    fn table(rows: &[(u64, &str, u64)]) -> Table {
+        let mut b = Table::builder(
+            "memory",
+            &[
+                Column::id("node", ""),
+                Column::text("class", ""),
+                Column::int("pages", Unit::None, Kind::Count, ""),
+                Column::int("bytes", Unit::Bytes, Kind::Count, ""),
+            ],
+        );
+        for &(node, class, pages) in rows {
+            b.row().int(node).text(class).int(pages).int(pages * 8192);
+        }
+        b.finish()
+    }
+
+    /// The table of the blog, "Wicked fast memstat", whose pages are of 8 KiB.
+    #[test]
+    fn the_solaris_example() {
+        let t = table(&[
+            (0, "Kernel", 428086),
+            (0, "ZFS File Data", 25006),
+            (0, "Anon", 13992767),
+            (0, "Exec and libs", 652),
+            (0, "Page cache", 24979),
+            (0, "Nothing", 0),
+            (0, "Free (cachelist)", 1809),
+            (0, "Free (freelist)", 1979424),
+        ]);
+        assert_eq!(
+            memstat(&t),
+            "\
+Page Summary                Pages                MB  %Tot
+------------     ----------------  ----------------  ----
+Kernel                     428086              3344    3%
+ZFS File Data               25006               195    0%
+Anon                     13992767            109318   85%
+Exec and libs                 652                 5    0%
+Page cache                  24979               195    0%
+Free (cachelist)             1809                14    0%
+Free (freelist)           1979424             15464   12%
+Total                    16452723            128536
+"
+        );
+        assert_eq!(nodes(&t, 80), "");
+    }
+
+    #[test]
+    fn nodes_side_by_side_as_fit() {
+        let t = table(&[
+            (0, "Kernel", 128),
+            (0, "Free", 0),
+            (1, "Kernel", 256),
+            (1, "Free", 1280),
+            (7, "Free", 128),
+        ]);
+        let text = nodes(&t, 40);
+        assert_eq!(
+            text,
+            "\nMB                node 0    node 1\n\
+             Kernel                 1         2\n\
+             Free                   0        10\n\
+             Total                  1        12\n\
+             \nMB                node 7\n\
+             Kernel                 0\n\
+             Free                   1\n\
+             Total                  1\n"
+        );
+        assert!(nodes(&t, 200).lines().count() == 5);
+    }
+
+    #[test]
+    fn a_table_of_something_else_is_empty() {
+        let t = Table::builder("x", &[Column::id("node", "")]).finish();
+        assert!(memstat(&t).ends_with("Total                           0                 0\n"));
+        assert_eq!(nodes(&t, 80), "");
+    }
+}

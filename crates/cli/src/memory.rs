@@ -83,7 +83,7 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
     }
     let stop = stop::on_signals()?;
     let select = args.rows.select();
-    // A mistaken -k is told before the walk.
+    // A mistaken -k is told before the look.
     select.apply(Table::builder("memory", &memory::columns()).finish())?;
     let printer = args.rows.printer()?;
     let options = Options {
@@ -96,7 +96,10 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
         frames: args.pfns.clone(),
         rows: args.walk,
     };
-    let memory = Memory::open(&options)?;
+    let mut memory = Memory::open(&options)?;
+    if args.walk {
+        return walk(&args, &mut memory, printer, &stop);
+    }
     report(&args, every, memory, select, printer, &stop)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -167,6 +170,53 @@ fn report(
     std::io::stdout().flush()?;
     Ok(())
 }
+
+/// Prints every page, a batch at a time.
+fn walk(
+    args: &MemoryArgs,
+    memory: &mut Memory,
+    mut printer: StdoutPrinter,
+    stop: &AtomicBool,
+) -> anyhow::Result<ExitCode> {
+    for note in std::mem::take(&mut memory.notes) {
+        eprintln!("ncpu: {note}");
+    }
+    let text = args.rows.format() == Format::Text;
+    let mut out = std::io::BufWriter::new(std::io::stdout());
+    let mut head = true;
+    let mut left = args.rows.select().top.unwrap_or(usize::MAX);
+    let result = memory.rows(stop, |pages: &Table| -> anyhow::Result<()> {
+        let top = Select { top: Some(left.max(1)), ..Select::default() };
+        let pages = if left < pages.num_rows() { &top.apply(pages.clone())? } else { pages };
+        if text {
+            out.write_all(view::pages(pages, std::mem::take(&mut head)).as_bytes())?;
+        } else {
+            printer.table(pages)?;
+        }
+        left -= pages.num_rows();
+        anyhow::ensure!(left > 0, Enough);
+        Ok(())
+    });
+    match result {
+        Err(e) if e.is::<Enough>() => {}
+        result => result?,
+    }
+    out.flush()?;
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As many rows as were asked for.
+#[derive(Debug)]
+struct Enough;
+
+impl std::fmt::Display for Enough {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("as many rows as were asked for")
+    }
+}
+
+impl std::error::Error for Enough {}
 
 /// Sleeps until then or until a signal.
 fn wait(until: Instant, stop: &AtomicBool) {

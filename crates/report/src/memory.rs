@@ -82,6 +82,33 @@ pub fn nodes(table: &Table, width: usize) -> String {
     out
 }
 
+/// Rows of table `pages`, whose widths do not change from one batch to the next.
+pub fn pages(table: &Table, head: bool) -> String {
+    let mut out = String::with_capacity(table.num_rows() * 96);
+    if head {
+        let _ = writeln!(
+            out,
+            "{:>10} {:>4} {:<13} {:>8} {:>8} {:>9}  flags",
+            "pfn", "node", "class", "mapcount", "refcount", "cgroup"
+        );
+    }
+    let number = |row, column: &str| table.int(row, column).map_or("-".into(), |n| n.to_string());
+    for row in 0..table.num_rows() {
+        let _ = writeln!(
+            out,
+            "{:>10} {:>4} {:<13} {:>8} {:>8} {:>9}  {}",
+            number(row, "pfn"),
+            number(row, "node"),
+            table.text(row, "class").unwrap_or("-"),
+            number(row, "mapcount"),
+            number(row, "refcount"),
+            number(row, "cgroup"),
+            table.text(row, "flags").unwrap_or("-")
+        );
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use ncpu_table::{Column, Kind, Unit};

@@ -334,12 +334,7 @@ fn chunks(map: &MemoryMap, only: Option<&Range<u64>>) -> Vec<Chunk> {
     chunks
 }
 
-fn open_source(
-    options: &Options,
-    threads: usize,
-    map: &MemoryMap,
-    notes: &mut Vec<String>,
-) -> Result<Walks> {
+fn open_source(options: &Options, threads: usize, map: &MemoryMap, notes: &mut Vec<String>) -> Result<Walks> {
     let asked = options.source;
     let rows = if options.rows { rows::BATCH } else { 0 };
     let flags = Kpageflags::open(Path::new("/"));

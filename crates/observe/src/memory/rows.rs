@@ -81,7 +81,7 @@ impl Memory {
                         .int(row.mapcount.max(0) as u64);
                     let cells = if refcounts { cells.int(row.refcount.max(0) as u64) } else { cells.null() };
                     let cells = if row.cgroup == 0 { cells.null() } else { cells.int(row.cgroup) };
-                    cells.text(&kpf::words(row.kpf));
+                    cells.text(kpf::words(row.kpf));
                 };
                 listing.each(&batch, add).map_err(|e| Error::Walk { which: self.source(), source: e })?;
                 take(&table.finish())?;

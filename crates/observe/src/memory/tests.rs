@@ -17,10 +17,6 @@ fn open(source: Source) -> Option<Memory> {
     }
 }
 
-fn go() -> AtomicBool {
-    AtomicBool::new(false)
-}
-
 /// The pages of `chunk` whose class differs in both orders of looking, so not for having changed.
 fn differing(bpf: &mut Memory, flags: &mut Memory, chunk: &Chunk) -> Vec<(u64, Class, Class, String)> {
     let class = |row: &rows::Row| Class::from_raw(row.class);

@@ -2,6 +2,7 @@
 
 mod counters;
 mod cpus;
+mod crosscalls;
 mod generate;
 mod import;
 mod limits;
@@ -45,6 +46,8 @@ enum Command {
     Timers(timers::TimersArgs),
     #[command(visible_alias = "cpustat")]
     Counters(Box<counters::CountersArgs>),
+    #[command(visible_alias = "xcall")]
+    Crosscalls(crosscalls::CrosscallsArgs),
     Topology(topology::Args),
     Limits(limits::Args),
     Lines(lines::LinesArgs),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Cpus(args) => cpus::run(args),
         Command::Timers(args) => timers::run(args),
         Command::Counters(args) => counters::run(*args),
+        Command::Crosscalls(args) => crosscalls::run(args),
         Command::Topology(args) => topology::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Lines(args) => lines::run(&args),

@@ -1,6 +1,7 @@
 //! Live collectors and their BPF programs.
 
 pub mod cpus;
+pub mod crosscalls;
 pub mod engine;
 pub mod hardware;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
 pub mod counters;
+pub mod crosscalls;
 pub mod html;
 pub mod limits;
 pub mod lines;

@@ -11,17 +11,13 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "engine.h"
+#include "target.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define LCB_F_SPIN 1
 #define LCB_F_MUTEX 32
 
-const volatile __u32 cfg_all;		/* every thread is the program */
-const volatile __u32 cfg_tgid;		/* or this process and what it starts */
-const volatile __u64 cfg_cgroup;	/* or this cgroup (v2 inode) */
-const volatile __u32 cfg_cgroup_level;
-const volatile __u32 cfg_self;		/* ncpu's own process */
 const volatile __u32 cfg_cpus;		/* possible CPUs */
 const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
 const volatile __u32 cfg_stacks = 1;
@@ -202,43 +198,6 @@ static __always_inline void charge(struct cpu_slot *s, __u64 now)
 	if (s->ended)
 		end_spin(s, now);
 	add(s, now);
-}
-
-static __always_inline bool cgroup_holds(struct task_struct *p)
-{
-	struct cgroup *c = BPF_CORE_READ(p, cgroups, dfl_cgrp);
-	int level = BPF_CORE_READ(c, level);
-
-	if (level < (int)cfg_cgroup_level)
-		return false;
-	struct cgroup *a = NULL;
-	if (bpf_core_field_exists(c->ancestors)) {
-		bpf_core_read(&a, sizeof(a), &c->ancestors[cfg_cgroup_level & 63]);
-		return BPF_CORE_READ(a, kn, id) == cfg_cgroup;
-	}
-	return BPF_CORE_READ(c, kn, id) == cfg_cgroup;
-}
-
-/* A thread seen for the first time: is it the program's? Its ancestors tell, for those started before us. */
-static __always_inline bool is_target(struct task_struct *p)
-{
-	__u32 tgid = BPF_CORE_READ(p, tgid);
-
-	if (tgid == cfg_self)
-		return false;
-	if (cfg_all)
-		return !(BPF_CORE_READ(p, flags) & PF_IDLE);
-	if (cfg_cgroup)
-		return cgroup_holds(p);
-	for (int i = 0; i < 12; i++) {
-		if (tgid == cfg_tgid)
-			return true;
-		if (tgid <= 1)
-			return false;
-		p = BPF_CORE_READ(p, real_parent);
-		tgid = BPF_CORE_READ(p, tgid);
-	}
-	return false;
 }
 
 static __always_inline struct task_rec *look(struct task_struct *p)

@@ -5,10 +5,10 @@
 //! samples and threads that end; the rest is counters that [`Engine::snapshot`] reads by mmap.
 
 mod config;
-mod events;
+pub(crate) mod events;
 mod load;
 pub(crate) mod mmap;
-mod perf;
+pub(crate) mod perf;
 pub(crate) mod raw;
 
 use std::collections::HashMap;

@@ -5,7 +5,7 @@
 
 mod child;
 mod locks;
-mod samples;
+pub(crate) mod samples;
 mod tables;
 mod throttle;
 
@@ -366,7 +366,8 @@ impl Observation {
     }
 }
 
-fn call_name(nr: u32) -> String {
+/// The name of a system call.
+pub(crate) fn call_name(nr: u32) -> String {
     match syscalls::Sysno::new(nr as usize) {
         Some(call) => call.name().into(),
         None => format!("syscall {nr}"),

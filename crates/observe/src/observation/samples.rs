@@ -12,7 +12,7 @@ use crate::engine::{Stack, Where};
 use crate::symbols::{Kernel, KernelClass, ProcMaps, User, kernel_class};
 
 /// Names for addresses, with what they cost paid once.
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     kernel: Option<Arc<Kernel>>,
     loaded: bool,
     names: HashMap<u64, Arc<str>>,
@@ -101,7 +101,7 @@ impl Symbols {
 }
 
 /// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
-pub(super) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
+pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
     let probe = frames.iter().take(8).rposition(|f| {
         f.starts_with("bpf_")
             || f.starts_with("__traceiter_")
@@ -144,7 +144,7 @@ fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, &'a 
 }
 
 /// `outermost;…;leaf` behind the process's name, as flame graphs take it.
-pub(super) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
+pub(crate) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
     let mut out = clean(process);
     for frame in user.iter().rev() {
         out.push(';');

@@ -16,6 +16,7 @@ use ncpu_record::Recording;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 pub use text::render;
+pub(crate) use text::wrap;
 
 /// A layer of the onion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -99,7 +99,7 @@ fn trim_end(out: &mut String) {
 }
 
 /// Breaks a line at spaces; `first` and `next` are put before the first and the following lines.
-fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
+pub(crate) fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
     let mut out = String::new();
     let mut line = String::from(first);
     let mut empty = true;

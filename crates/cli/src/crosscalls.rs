@@ -1,0 +1,131 @@
+//! `ncpu crosscalls`: interrupts between CPUs, by who sends them and why.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use ncpu_observe::crosscalls::{Config, Crosscalls, package_of};
+use ncpu_record::Recording;
+use ncpu_report::crosscalls::{By, footer, table};
+use ncpu_table::{Format, Table};
+
+use crate::put;
+use crate::sink::Sink;
+use crate::stop;
+use crate::subject::Subject;
+use crate::table_args::{TableArgs, text_width};
+use crate::target::TargetArgs;
+
+/// Show which CPUs interrupt others, why, for whom, and what it costs both
+///
+/// TLB shootdowns, reschedules, function calls and irq work: by process, system call and caller, with their
+/// fan-out, the time senders wait and receivers take, and what one message a package would send.
+#[derive(Args, Debug)]
+pub struct CrosscallsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// What a row is: a cause, process, system call and caller unless told otherwise
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+
+    /// Walk the stack of every call and show DEPTH frames (walking slows senders)
+    #[arg(short, long = "stack", value_name = "DEPTH", default_value_t = 0)]
+    stack: usize,
+
+    /// Count packages as if the CPUs lay on N of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    packages: Option<u32>,
+
+    #[command(flatten)]
+    select: TableArgs,
+
+    /// Record the observation in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// SECONDS to watch (until Ctrl-C without), or `--` and a command to run
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    arguments: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ByArg {
+    Caller,
+    Process,
+    Cpu,
+    Syscall,
+    Cause,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Nothing can be observed, the program does not start, or standard output cannot be written.
+pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
+    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let stop = stop::on_signals()?;
+    let mut sink = Sink::open(subject.words.clone(), 1.0, args.record.as_deref())?;
+    let mut observation = Crosscalls::begin(&Config {
+        target: subject.target.clone(),
+        package_of: package_of(args.packages)?,
+        walk_all: args.stack > 0,
+    })?;
+    subject.release()?;
+    let mut take = |t: &Table| sink.table(t);
+    observation.watch(subject.end(), subject.deadline(), Duration::from_secs(1), &stop, &mut take)?;
+    let ended = subject.ended();
+    let notes = observation.finish(&mut take)?;
+    let (recording, failed) = sink.finish(notes)?;
+    print(&recording, &args)?;
+    failed.map_or_else(|| Ok(subject.exit_code(ended)), Err)
+}
+
+fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
+    let by = match args.by {
+        None => By::Sender,
+        Some(ByArg::Caller) => By::Caller,
+        Some(ByArg::Process) => By::Process,
+        Some(ByArg::Cpu) => By::Cpu,
+        Some(ByArg::Syscall) => By::Syscall,
+        Some(ByArg::Cause) => By::Cause,
+    };
+    let table = args.select.select().apply(table(recording, by, args.stack))?;
+    let text = args.select.format() == Format::Text;
+    if text && table.num_rows() == 0 {
+        put("no cross-call was sent\n")?;
+    } else if text && table.index("stack").is_ok() {
+        put(&with_stacks(&table)?)?;
+    } else {
+        let mut printer = args.select.printer()?;
+        printer.table(&table)?;
+        printer.finish()?;
+    }
+    if text {
+        put(&footer(recording, text_width()))?;
+    }
+    Ok(())
+}
+
+/// The table with each row's frames below it.
+fn with_stacks(table: &Table) -> anyhow::Result<String> {
+    let names: Vec<&str> =
+        table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
+    let text = ncpu_table::render_text(&table.project(&names)?, text_width());
+    let mut out = String::new();
+    for (i, line) in text.lines().enumerate() {
+        out.push_str(line);
+        out.push('\n');
+        if i == 0 {
+            continue;
+        }
+        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()) {
+            out.push_str("        ");
+            out.push_str(frame);
+            out.push('\n');
+        }
+    }
+    Ok(out)
+}

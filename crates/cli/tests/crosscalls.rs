@@ -1,0 +1,133 @@
+//! `ncpu crosscalls` as a user meets it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ncpu(args: &[&str]) -> Output {
+    hiding("", args)
+}
+
+fn hiding(tracepoints: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    command.args(args).env("COLUMNS", "100").env("NCPU_HIDE_TRACEPOINTS", tracepoints).output().unwrap()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned()
+}
+
+fn root() -> bool {
+    let yes = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
+    if !yes {
+        eprintln!("skipped: observing needs root and BTF");
+    }
+    yes
+}
+
+#[test]
+fn the_commands_status_is_passed_on_and_the_sums_are_told() {
+    if !root() {
+        return;
+    }
+    let o = ncpu(&["crosscalls", "--", "sh", "-c", "true & exit 3"]);
+    assert_eq!(o.status.code(), Some(3), "{}", err(&o));
+    assert!(out(&o).contains("calls/s"), "{}", out(&o));
+    let o = ncpu(&["xcall", "--", "no-such-program"]);
+    assert_eq!(o.status.code(), Some(127), "{}", err(&o));
+    assert!(err(&o).contains("command not found"), "{}", err(&o));
+}
+
+#[test]
+fn every_way_to_put_rows_together() {
+    if !root() {
+        return;
+    }
+    for (by, column) in [
+        ("caller", "caller"),
+        ("process", "process"),
+        ("cpu", "CPU"),
+        ("syscall", "call"),
+        ("cause", "function"),
+    ] {
+        let o = ncpu(&["crosscalls", "--by", by, "-o", "csv", "0.3"]);
+        assert!(o.status.success(), "{by}: {}", err(&o));
+        let head = out(&o).lines().next().unwrap_or_default().to_string();
+        assert!(head.split(',').any(|c| c == column), "{by}: {head}");
+    }
+    let o = ncpu(&["crosscalls", "-k", "calls", "--top", "1", "-o", "json", "0.3"]);
+    assert!(o.status.success() && out(&o).lines().count() <= 1, "{}", out(&o));
+}
+
+#[test]
+fn a_recording_holds_the_tables() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("x.ncpu");
+    let o = ncpu(&["crosscalls", "--packages", "2", "--record", recording.to_str().unwrap(), "0.3"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(&["report", recording.to_str().unwrap(), "--table", "summary", "-o", "json"]);
+    assert!(out(&o).contains("\"packages\":"), "{}{}", out(&o), err(&o));
+}
+
+#[test]
+fn a_missing_tracepoint_takes_its_columns_and_leaves_the_rest() {
+    if !root() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    for (tracepoints, word) in [
+        ("csd_queue_cpu", "which function a call runs"),
+        ("ipi_send_cpu", "reschedules sent"),
+        ("csd_queue_cpu,ipi_send_cpu", "targets of each call"),
+        ("tlb_flush", "reasons of flushes"),
+        ("call_function_single_entry", "time at receivers"),
+    ] {
+        let o = hiding(tracepoints, &["crosscalls", "0.2"]);
+        assert!(o.status.success(), "{tracepoints}: {}", err(&o));
+        assert!(out(&o).contains(word) && out(&o).contains("calls/s"), "{tracepoints}: {}", out(&o));
+    }
+    let o = hiding("csd_queue_cpu,ipi_send_cpu,tlb_flush", &["crosscalls", "0.2"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("ipi_send_cpu or tlb_flush"), "{}", err(&o));
+}
+
+#[test]
+fn who_is_gone_and_what_makes_no_sense() {
+    let o = ncpu(&["crosscalls", "-p", "4999999", "1"]);
+    assert!(err(&o).contains("there is no process 4999999"), "{}", err(&o));
+    let o = ncpu(&["crosscalls", "0"]);
+    assert!(!o.status.success() && !err(&o).is_empty());
+    let o = ncpu(&["crosscalls", "--packages", "0", "1"]);
+    assert_eq!(o.status.code(), Some(2), "{}", err(&o));
+    if !root() {
+        return;
+    }
+    // A process that ends midway ends the observation, long before its time.
+    let mut child = Command::new("sleep").arg("0.5").spawn().unwrap();
+    let o = ncpu(&["crosscalls", "-p", &child.id().to_string(), "3600"]);
+    child.wait().unwrap();
+    assert!(o.status.success() && out(&o).contains("calls/s"), "{}{}", out(&o), err(&o));
+}
+
+#[test]
+fn without_root_it_says_what_is_missing() {
+    if !root() {
+        return;
+    }
+    // The binary must be readable by nobody.
+    let dir = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let copy = dir.path().join("ncpu");
+    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    use std::os::unix::process::CommandExt;
+    let o = Command::new(&copy).args(["crosscalls", "1"]).uid(65534).gid(65534).output().unwrap();
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).lines().count() == 1 && err(&o).contains("needs root"), "{}", err(&o));
+}

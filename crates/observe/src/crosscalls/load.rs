@@ -1,0 +1,164 @@
+//! Loading and attaching what the kernel has, and saying what it lacks.
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+
+use super::skel::{CrosscallsSkel, CrosscallsSkelBuilder};
+use super::{Config, Has, raw};
+use crate::engine::{Error, Result, Target};
+use crate::symbols::Kernel;
+
+/// The tables of all CPUs take this much together, however many CPUs there are.
+const TABLE_BYTES: usize = 16 << 20;
+
+/// Functions that other CPUs run to flush their TLBs (arch/x86/mm/tlb.c).
+const FLUSHES: [&str; 3] = ["flush_tlb_func", "do_flush_tlb_all", "do_kernel_range_flush"];
+/// Where a sender waits for its targets (kernel/smp.c).
+const WAITS: [&str; 4] =
+    ["smp_call_function_many_cond", "smp_call_function_single", "__csd_lock_wait", "csd_lock_wait"];
+
+pub(super) fn load(
+    config: &Config,
+    kernel: Option<&Kernel>,
+    storage: &'static mut MaybeUninit<OpenObject>,
+    notes: &mut Vec<String>,
+) -> Result<(CrosscallsSkel<'static>, Has)> {
+    let bpf = |doing| move |source| Error::Bpf { doing, source };
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::NoBtf);
+    }
+    let mut open = CrosscallsSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
+    let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+    let rows = 1usize << (TABLE_BYTES / size_of::<raw::Row>() / cpus).clamp(128, 4096).ilog2();
+    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+    // For tests: tracepoints to do without, as an older kernel does.
+    let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
+    let tracepoint = |name: &str| {
+        !hidden.split(',').any(|h| h == name)
+            && btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+    };
+    let has = Has {
+        tlb: tracepoint("tlb_flush"),
+        ipi: tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask"),
+        csd: tracepoint("csd_queue_cpu") && tracepoint("csd_function_exit"),
+        vectors: tracepoint("call_function_single_entry"),
+        entries: tracepoint("ipi_entry") && tracepoint("ipi_exit"),
+    };
+    if !(has.tlb || has.ipi || has.csd) {
+        return Err(Error::NoTracepoint("ipi_send_cpu or tlb_flush"));
+    }
+    notes.extend(has.missing().map(String::from));
+
+    if let Some(ro) = &mut open.maps.rodata_data {
+        match config.target {
+            Target::All => ro.cfg_all = 1,
+            Target::Tree(pid) => ro.cfg_tgid = pid,
+            Target::Cgroup { id, level } => {
+                ro.cfg_cgroup = id;
+                ro.cfg_cgroup_level = level;
+            }
+        }
+        ro.cfg_self = std::process::id();
+        ro.cfg_cpus = cpus as u32;
+        ro.cfg_rows = rows as u32;
+        ro.cfg_csd = has.csd.into();
+        let address = |name: &str| kernel.and_then(|k| k.address_of(name)).unwrap_or(0);
+        ro.cfg_generic = address("generic_smp_call_function_single_interrupt");
+        for (slot, name) in ro.cfg_flush.iter_mut().zip(FLUSHES) {
+            *slot = address(name);
+        }
+        for (slot, name) in ro.cfg_waits.iter_mut().zip(WAITS) {
+            if let Some(range) = kernel.and_then(|k| k.range_of(name)) {
+                *slot = [range.start, range.end];
+            }
+        }
+    }
+    let sized = |r: libbpf_rs::Result<()>| r.map_err(bpf("sizing the tables"));
+    sized(open.maps.cpus.set_max_entries(cpus as u32))?;
+    sized(open.maps.exits.set_max_entries(cpus as u32))?;
+    sized(open.maps.package_of.set_max_entries(cpus as u32))?;
+    sized(open.maps.rows.set_max_entries((rows * cpus) as u32))?;
+
+    let progs = &mut open.progs;
+    progs.sched_process_fork.set_autoload(config.target != Target::All);
+    progs.tlb_flush.set_autoload(has.tlb);
+    progs.ipi_send_cpu.set_autoload(has.ipi);
+    progs.ipi_send_cpumask.set_autoload(has.ipi);
+    progs.csd_queue_cpu.set_autoload(has.csd);
+    progs.csd_function_entry.set_autoload(has.csd);
+    progs.csd_function_exit.set_autoload(has.csd);
+    for (enter, exit) in [
+        (&mut progs.reschedule_in, &mut progs.reschedule_out),
+        (&mut progs.call_function_in, &mut progs.call_function_out),
+        (&mut progs.call_function_single_in, &mut progs.call_function_single_out),
+        (&mut progs.irq_work_in, &mut progs.irq_work_out),
+    ] {
+        enter.set_autoload(has.vectors);
+        exit.set_autoload(has.vectors);
+    }
+    for (enter, exit, name) in [
+        (&mut progs.timer_in, &mut progs.timer_out, "local_timer_entry"),
+        (&mut progs.device_in, &mut progs.device_out, "irq_handler_entry"),
+        (&mut progs.softirq_in, &mut progs.softirq_out, "softirq_entry"),
+    ] {
+        let has = tracepoint(name);
+        enter.set_autoload(has);
+        exit.set_autoload(has);
+    }
+    progs.ipi_in.set_autoload(has.entries);
+    progs.ipi_out.set_autoload(has.entries);
+
+    let skel = open.load().map_err(|source| match source.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
+        _ => Error::Bpf { doing: "loading the BPF programs", source },
+    })?;
+    for (cpu, package) in config.package_of.iter().enumerate().take(cpus) {
+        skel.maps
+            .package_of
+            .update(&(cpu as u32).to_ne_bytes(), &package.to_ne_bytes(), MapFlags::ANY)
+            .map_err(bpf("telling the packages"))?;
+    }
+    Ok((skel, has))
+}
+
+/// Attaches every loaded tracepoint program: receivers first, so that no call is seen without its end.
+pub(super) fn attach(skel: &mut CrosscallsSkel<'static>) -> Result<Vec<Link>> {
+    let p = &skel.progs;
+    let traced = [
+        &p.sched_process_fork,
+        &p.timer_in,
+        &p.timer_out,
+        &p.device_in,
+        &p.device_out,
+        &p.softirq_in,
+        &p.softirq_out,
+        &p.reschedule_in,
+        &p.reschedule_out,
+        &p.call_function_in,
+        &p.call_function_out,
+        &p.call_function_single_in,
+        &p.call_function_single_out,
+        &p.irq_work_in,
+        &p.irq_work_out,
+        &p.ipi_in,
+        &p.ipi_out,
+        &p.csd_function_entry,
+        &p.csd_function_exit,
+        &p.csd_queue_cpu,
+        &p.tlb_flush,
+        &p.ipi_send_cpu,
+        &p.ipi_send_cpumask,
+    ];
+    traced
+        .into_iter()
+        .filter(|p| p.autoload())
+        .map(|program| {
+            program
+                .attach()
+                .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })
+        })
+        .collect()
+}

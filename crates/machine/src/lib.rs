@@ -21,6 +21,7 @@ mod knl;
 pub mod limits;
 pub mod memory;
 mod nodes;
+pub mod numa_maps;
 mod read;
 mod root;
 #[doc(hidden)]

@@ -5,6 +5,7 @@ pub mod crosscalls;
 pub mod engine;
 pub mod hardware;
 pub mod memory;
+pub mod numa;
 pub mod observation;
 mod perf_event;
 pub mod symbols;

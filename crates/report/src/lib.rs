@@ -7,6 +7,7 @@ pub mod limits;
 pub mod lines;
 pub mod locks;
 pub mod memory;
+pub mod numa;
 pub mod onion;
 pub mod threads;
 pub mod timers;

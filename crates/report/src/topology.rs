@@ -10,7 +10,7 @@ pub use tables::{caches, cores, cpus, distances, nodes, objects};
 pub use tree::tree;
 
 /// Binary multiples as `lgrpinfo` writes them: 128G, 3.9G, 774M.
-fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut n = n as f64;
     let mut unit = 0;

@@ -1,0 +1,151 @@
+//! CPU time of each process by node, exact, from `src/bpf/numa.bpf.c`.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::mem::MaybeUninit;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapCore};
+
+use super::time::Times;
+use crate::engine::mmap::Mapped;
+use crate::engine::raw::{Plain, comm, read};
+use crate::engine::{Error, Result, monotonic_ns, perf};
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/numa.skel.rs"));
+}
+
+/// Nodes the programs keep apart.
+const NODES: usize = 64;
+
+/// `struct cpu` of numa.bpf.c.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Cpu {
+    since: u64,
+    tid: u32,
+    tgid: u32,
+    node: u32,
+    pad: u32,
+    dropped: u64,
+    rest: [u64; 4],
+}
+
+/// `struct out` and `struct thread` of numa.bpf.c.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Out {
+    tgid: u32,
+    tid: u32,
+    comm: [u8; 16],
+    time: [u64; NODES],
+}
+
+impl Default for Out {
+    fn default() -> Out {
+        Out { tgid: 0, tid: 0, comm: [0; 16], time: [0; NODES] }
+    }
+}
+
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for Cpu {}
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for Out {}
+
+/// The programs, attached until dropped.
+pub(super) struct NodeTime {
+    skel: Box<skel::NumaSkel<'static>>,
+    _links: Vec<Link>,
+    cpus: Mapped<Cpu>,
+}
+
+impl NodeTime {
+    /// Loads, attaches and begins.
+    pub fn attach() -> Result<NodeTime> {
+        let bpf = |doing| move |source| Error::Bpf { doing, source };
+        libbpf_rs::set_print(None);
+        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(Error::NoBtf);
+        }
+        // Once a process: its object lives until the process ends.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open =
+            skel::NumaSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
+        let count = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+        open.maps.cpus.set_max_entries(count as u32).map_err(bpf("sizing the CPU slots"))?;
+        let skel = open.load().map_err(|source| match source.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
+            _ => Error::Bpf { doing: "loading the BPF programs", source },
+        })?;
+        let attach = |p: &libbpf_rs::ProgramMut<'_>| p.attach().map_err(bpf("attaching to sched_switch"));
+        let links = vec![attach(&skel.progs.on_switch)?, attach(&skel.progs.on_exit)?];
+        let cpus = Mapped::new(&skel.maps.cpus, count)
+            .map_err(|source| Error::Io { doing: "mapping the CPU slots", source })?;
+        for cpu in perf::online_cpus() {
+            let input = libbpf_rs::ProgramInput {
+                cpu: cpu as u32,
+                flags: 1, // BPF_F_TEST_RUN_ON_CPU
+                ..Default::default()
+            };
+            // A CPU that has just gone offline begins at its next switch.
+            let _ = skel.progs.mark.test_run(input);
+        }
+        Ok(NodeTime { skel: Box::new(skel), _links: links, cpus })
+    }
+
+    /// Times since attaching, and ns that could not be charged.
+    pub fn read(&self) -> Result<(Times, u64)> {
+        let bpf = |doing| move |source| Error::Bpf { doing, source };
+        let mut times = Times::default();
+        let mut add = |tgid: u32, tid: u32, name: &[u8; 16], node: u32, ns: u64| {
+            let process = times.processes.entry(tgid).or_default();
+            if process.name.is_empty() {
+                process.name = comm(name);
+            }
+            *process.nodes.entry(node).or_default() += ns;
+            if tid != 0 {
+                *process.threads.entry(tid).or_default().entry(node).or_default() += ns;
+            }
+        };
+        let link = self.skel.progs.dump.attach_iter_with_opts(libbpf_rs::IterOpts::None);
+        let link = link.map_err(bpf("attaching a thread iterator"))?;
+        let mut iter = Iter::new(&link).map_err(bpf("opening a thread iterator"))?;
+        let mut bytes = Vec::new();
+        iter.read_to_end(&mut bytes)
+            .map_err(|source| Error::Io { doing: "reading a thread iterator", source })?;
+        let mut names: HashMap<u32, [u8; 16]> = HashMap::new();
+        for out in bytes.chunks_exact(size_of::<Out>()).filter_map(read::<Out>) {
+            names.insert(out.tgid, out.comm);
+            for (node, &ns) in out.time.iter().enumerate().filter(|(_, ns)| **ns > 0) {
+                add(out.tgid, out.tid, &out.comm, node as u32, ns);
+            }
+        }
+        // After the threads: what one has run since it was switched in is not in its record yet.
+        let now = monotonic_ns();
+        let mut dropped = 0;
+        for i in 0..self.cpus.len() {
+            let cpu = self.cpus.get(i);
+            dropped += cpu.dropped;
+            if cpu.tid != 0 && cpu.since != 0 && (cpu.node as usize) < NODES {
+                let unknown = [0; 16];
+                let name = names.get(&cpu.tgid).unwrap_or(&unknown);
+                add(cpu.tgid, cpu.tid, name, cpu.node, now.saturating_sub(cpu.since));
+            }
+        }
+        let map = &self.skel.maps.gone;
+        for key in map.keys() {
+            let Ok(Some(value)) = map.lookup(&key, libbpf_rs::MapFlags::ANY) else { continue };
+            let word = |b: &[u8], at: usize| Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?));
+            let long = |b: &[u8]| Some(u64::from_ne_bytes(b.get(..8)?.try_into().ok()?));
+            let name: Option<[u8; 16]> = value.get(8..24).and_then(|b| b.try_into().ok());
+            if let (Some(tgid), Some(node), Some(ns), Some(name)) =
+                (word(&key, 0), word(&key, 4), long(&value), name)
+            {
+                add(tgid, 0, &name, node, ns);
+            }
+        }
+        Ok((times, dropped))
+    }
+}

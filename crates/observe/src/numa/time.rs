@@ -1,0 +1,140 @@
+//! CPU time of processes by NUMA node: exact by BPF, else from samples of /proc.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ncpu_machine::Topology;
+
+use super::bpf::NodeTime;
+use super::procfs::Proc;
+use crate::engine;
+
+/// ns by node.
+pub type ByNode = BTreeMap<u32, u64>;
+
+/// A process's time on CPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessTime {
+    /// Its name; empty where it is not known.
+    pub name: String,
+    /// ns by node, of all its threads, ended ones too.
+    pub nodes: ByNode,
+    /// The same by thread, of threads that live.
+    pub threads: HashMap<u32, ByNode>,
+}
+
+/// The time on CPU of every process that ran.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// By process.
+    pub processes: HashMap<u32, ProcessTime>,
+}
+
+impl Times {
+    /// What was added since `before`.
+    pub fn since(&self, before: &Times) -> Times {
+        let less = |now: &ByNode, before: Option<&ByNode>| -> ByNode {
+            let was = |node| before.and_then(|b| b.get(node)).copied().unwrap_or(0);
+            now.iter().map(|(n, t)| (*n, t.saturating_sub(was(n)))).filter(|(_, t)| *t > 0).collect()
+        };
+        let mut out = Times::default();
+        for (pid, now) in &self.processes {
+            let was = before.processes.get(pid);
+            let nodes = less(&now.nodes, was.map(|w| &w.nodes));
+            if nodes.is_empty() {
+                continue;
+            }
+            let threads = now
+                .threads
+                .iter()
+                .map(|(tid, t)| (*tid, less(t, was.and_then(|w| w.threads.get(tid)))))
+                .filter(|(_, t)| !t.is_empty())
+                .collect();
+            out.processes.insert(*pid, ProcessTime { name: now.name.clone(), nodes, threads });
+        }
+        out
+    }
+}
+
+/// Where the times come from.
+pub(super) enum Source {
+    /// BPF at each switch.
+    Exact(Box<NodeTime>),
+    /// /proc, read ten times a second.
+    Sampled(Sampler),
+}
+
+impl Source {
+    /// BPF where it is to be had; else /proc, with a line that says so.
+    pub fn open(topology: &Topology) -> (Source, Option<String>) {
+        match NodeTime::attach() {
+            Ok(time) => (Source::Exact(Box::new(time)), None),
+            Err(e) => {
+                let why = match e {
+                    engine::Error::NotPermitted => "BPF needs root".to_string(),
+                    e => e.to_string(),
+                };
+                let note = format!(
+                    "CPU time by node is sampled from /proc, a thread's time since the sample before going to the node it is found on: {why}"
+                );
+                (Source::Sampled(Sampler::new(topology)), Some(note))
+            }
+        }
+    }
+
+    /// Times since it was opened, and ns that could not be charged to a node.
+    pub fn read(&mut self, proc: &Proc, pids: &[u32]) -> engine::Result<(Times, u64)> {
+        match self {
+            Source::Exact(time) => time.read(),
+            Source::Sampled(sampler) => {
+                sampler.sample(proc, pids);
+                Ok((sampler.times.clone(), 0))
+            }
+        }
+    }
+
+    /// Between readings: samples where that is the source.
+    pub fn poll(&mut self, proc: &Proc, pids: &[u32]) {
+        if let Source::Sampled(sampler) = self {
+            sampler.sample(proc, pids);
+        }
+    }
+}
+
+/// Charges each thread's run time since the last sample to the node of the CPU it was last on.
+pub(super) struct Sampler {
+    node_of: HashMap<u32, u32>,
+    /// Run time of each thread at the last sample.
+    last: HashMap<u32, u64>,
+    first: bool,
+    times: Times,
+}
+
+impl Sampler {
+    pub fn new(topology: &Topology) -> Sampler {
+        let node_of = topology.cpus.iter().filter_map(|c| Some((c.id, topology.nodes[c.node?].id))).collect();
+        Sampler { node_of, last: HashMap::new(), first: true, times: Times::default() }
+    }
+
+    pub fn sample(&mut self, proc: &Proc, pids: &[u32]) {
+        let mut kept = HashMap::with_capacity(self.last.len());
+        for &pid in pids {
+            for tid in proc.threads(pid) {
+                let Some((cpu, ran)) = proc.thread_time(pid, tid) else { continue };
+                kept.insert(tid, ran);
+                let before = match self.last.get(&tid) {
+                    Some(before) => *before,
+                    // What ran before the observation is not of it; a thread born since is.
+                    None if self.first => ran,
+                    None => 0,
+                };
+                let ns = ran.saturating_sub(before);
+                let Some(&node) = self.node_of.get(&cpu).filter(|_| ns > 0) else { continue };
+                let process = self.times.processes.entry(pid).or_default();
+                *process.nodes.entry(node).or_default() += ns;
+                *process.threads.entry(tid).or_default().entry(node).or_default() += ns;
+            }
+        }
+        self.last = kept;
+        self.first = false;
+    }
+}

@@ -9,6 +9,7 @@ mod limits;
 mod lines;
 mod locks;
 mod memory;
+mod numa;
 mod run;
 mod sink;
 mod stop;
@@ -43,6 +44,7 @@ enum Command {
     Threads(threads::ThreadsArgs),
     #[command(visible_alias = "mpstat")]
     Cpus(cpus::CpusArgs),
+    Numa(numa::NumaArgs),
     Timers(timers::TimersArgs),
     #[command(visible_alias = "cpustat")]
     Counters(Box<counters::CountersArgs>),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),
+        Command::Numa(args) => numa::run(args),
         Command::Timers(args) => timers::run(args),
         Command::Counters(args) => counters::run(*args),
         Command::Crosscalls(args) => crosscalls::run(args),

@@ -120,6 +120,13 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
     }
     let observed = recording.tables.contains_key("cpu_time");
     let tables = match args.table.as_deref() {
+        None if !observed
+            && recording.tables.contains_key("numa_processes")
+            && args.select.format() == Format::Text =>
+        {
+            let numa = ncpu_report::numa::Numa::read(recording.tables.values());
+            return crate::put(&ncpu_report::numa::render(&numa, text_width(), false));
+        }
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.select.format() == Format::Text => {

@@ -80,7 +80,11 @@ static __always_inline void charge(struct cpu *c, struct task_struct *task, __u6
 	if (!c->since || !task->pid)
 		return;
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!t || node >= NODES) {
+	if (!t) {
+		c->dropped += now - c->since;
+		return;
+	}
+	if (node >= NODES) {
 		c->dropped += now - c->since;
 		return;
 	}

@@ -76,7 +76,10 @@ impl NodeTime {
         let count = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
         open.maps.cpus.set_max_entries(count as u32).map_err(bpf("sizing the CPU slots"))?;
         let skel = open.load().map_err(|source| match source.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
+            // Root is denied only what the verifier refuses.
+            libbpf_rs::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+                Error::NotPermitted
+            }
             _ => Error::Bpf { doing: "loading the BPF programs", source },
         })?;
         let attach = |p: &libbpf_rs::ProgramMut<'_>| p.attach().map_err(bpf("attaching to sched_switch"));

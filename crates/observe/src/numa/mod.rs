@@ -249,9 +249,12 @@ impl Numa {
             }
         }
         if refused > 0 {
-            self.note(format!(
-                "{refused} processes of other users are left out: seeing their pages needs root"
-            ));
+            let what = if refused == 1 { "1 process is".into() } else { format!("{refused} processes are") };
+            let why = match rustix::process::geteuid().is_root() {
+                true => "the kernel does not let it be seen (another user namespace, or a security module)",
+                false => "seeing other users' pages needs root",
+            };
+            self.note(format!("{what} left out: {why}"));
         }
         segments.complete(&self.proc, self.config.probe, self.config.scope == Scope::All);
         let stats = self.read_node_stats();
@@ -453,14 +456,14 @@ fn node_words(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// `Node 0 AnonHugePages:  2048 kB` lines: the huge ones, in bytes.
+/// `Node 0 AnonHugePages:  2048 kB` lines: what is free and the huge ones, in bytes.
 fn node_meminfo(text: &str) -> BTreeMap<String, u64> {
     text.lines()
         .filter_map(|l| {
             let mut words = l.split_ascii_whitespace().skip(2);
             let name = words.next()?.strip_suffix(':')?;
             let kb: u64 = words.next()?.parse().ok()?;
-            let wanted = ["AnonHugePages", "ShmemHugePages", "FileHugePages"].contains(&name);
+            let wanted = ["MemFree", "AnonHugePages", "ShmemHugePages", "FileHugePages"].contains(&name);
             wanted.then(|| Some((name.to_string(), kb.checked_mul(1024)?)))?
         })
         .collect()

@@ -45,7 +45,7 @@ pub(super) fn nodes(
         Column::text("cpus", "its online CPUs; none: it is memory only"),
         Column::float("elapsed", Unit::Seconds, Kind::Time, "length of the interval"),
         bytes("total", "memory"),
-        bytes("free", "memory free when the observation began"),
+        bytes("free", "memory free"),
         bytes("thp", "in transparent huge pages: anonymous, of shared memory and of files"),
         bytes("hugetlb", "in the pools of huge pages, of all sizes"),
         bytes("hugetlb_free", "of that not handed out"),
@@ -70,7 +70,7 @@ pub(super) fn nodes(
             .text(node.cpus.to_list())
             .float(elapsed)
             .int_opt(node.total)
-            .int_opt(node.free)
+            .int_opt(stat(now, "MemFree").or(node.free))
             .int_opt(thp)
             .int(pool(|h| Some(h.total)))
             .int(pool(|h| h.free));

@@ -2,6 +2,8 @@
 
 mod requests;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod text;
 mod verdict;
 
@@ -158,7 +160,7 @@ impl Numa {
         if let Some(t) = get("numa_processes") {
             numa.read_processes(t, get("numa_memory"), &mut cpu);
         }
-        numa.gone = cpu.values().flat_map(|c| c.values()).sum();
+        numa.gone = cpu.values().flat_map(|c| c.values()).fold(0.0, |sum, s| sum + s);
         numa
     }
 
@@ -402,7 +404,7 @@ fn remedy(p: &Placement, threads: u64, nothing_asked: bool) -> Option<String> {
         }
         Verdict::Misplaced => {
             let at = nodes(p.ran_on());
-            let from = nodes(p.memory.keys().copied().collect());
+            let from = nodes(p.memory.keys().copied().filter(|&n| p.memory_share(n) >= 0.01).collect());
             format!(
                 "start it with numactl --cpunodebind={at} --membind={at}; as it runs, move the memory (migratepages PID {from} {at}) or the threads (taskset)"
             )

@@ -183,8 +183,8 @@ impl Numa {
 fn place<'a>(row: ncpu_table::Row<'a>, p: &Placement) -> ncpu_table::Row<'a> {
     let known = p.verdict != super::Verdict::Idle;
     row.text(p.verdict.to_string())
-        .float_opt(known.then(|| 100.0 * p.remote))
-        .float_opt(known.then(|| 100.0 * p.least))
+        .float_opt(known.then_some(100.0 * p.remote))
+        .float_opt(known.then_some(100.0 * p.least))
         .float_opt(known.then_some(p.distance))
         .float(p.seconds())
         .int(p.bytes())

@@ -33,15 +33,14 @@ pub fn render(numa: &Numa, width: usize, all: bool) -> String {
         let rest = || numa.processes.iter().filter(|p| !shown.contains(&p.pid));
         let cpu: f64 = rest().map(|p| p.placement.seconds()).sum();
         let memory: u64 = rest().map(|p| p.placement.bytes()).sum();
-        let _ = writeln!(
-            out,
-            "\n{left} more processes: {cpu:.3} CPU-s, {} (-p PID, --every or -o json)",
-            bytes(memory)
-        );
+        let memory = bytes(memory);
+        let line = format!("{left} more processes: {cpu:.3} CPU-s, {memory} (-p PID, --every or -o json)");
+        let _ = writeln!(out);
+        out.push_str(&wrap(&line, width, "", "  "));
     }
     if numa.gone >= 0.001 {
-        let _ =
-            writeln!(out, "processes that ended before their memory was looked at: {:.3} CPU-s", numa.gone);
+        let line = format!("processes that ended before their memory was looked at: {:.3} CPU-s", numa.gone);
+        out.push_str(&wrap(&line, width, "", "  "));
     }
     for s in numa.segments.iter().take(most) {
         let _ = writeln!(out);
@@ -50,7 +49,9 @@ pub fn render(numa: &Numa, width: usize, all: bool) -> String {
     let left = numa.segments.len().saturating_sub(most);
     if left > 0 {
         let memory: u64 = numa.segments.iter().skip(most).map(|s| s.placement.bytes()).sum();
-        let _ = writeln!(out, "\n{left} more segments: {} (--every or --table segments)", bytes(memory));
+        let line = format!("{left} more segments: {} (--every or --table segments)", bytes(memory));
+        let _ = writeln!(out);
+        out.push_str(&wrap(&line, width, "", "  "));
     }
     out
 }
@@ -211,7 +212,11 @@ fn segment(
         pids => format!("mapped by {}", pids.iter().map(|p| label(*p)).collect::<Vec<_>>().join(", ")),
     };
     let kind = if s.name.starts_with(&s.kind) { String::new() } else { format!(" ({})", s.kind) };
-    let how = if s.how == "mapped" { String::new() } else { format!(", {} looked at", s.how) };
+    let how = match s.how.as_str() {
+        "all pages" => ", all pages looked at",
+        "sampled" => ", a sample of pages looked at",
+        _ => "",
+    };
     let verdict = if one { String::new() } else { format!(": {}", told(&s.placement)) };
     let line = format!("segment {}{kind}, {users}{how}{verdict}", s.name);
     out.push_str(&wrap(&line, width, "", "  "));

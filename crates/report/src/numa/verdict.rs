@@ -135,7 +135,8 @@ impl Placement {
 
     /// CPU-seconds.
     pub fn seconds(&self) -> f64 {
-        self.cpu.values().sum()
+        // An empty sum of floats is -0.
+        self.cpu.values().fold(0.0, |sum, s| sum + s)
     }
 
     /// CPU-seconds whose accesses are likely remote: what ranks placements.

@@ -1,0 +1,130 @@
+/*
+ * placed HOW MIB SECONDS [FILE]: memory placed in a known way, then read by a thread on each CPU (or
+ * on those that HOW says) until the time is up. Says "ready" once every page is touched.
+ *
+ *   local        each thread touches its own part first
+ *   interleaved  dealt out over all nodes (MPOL_INTERLEAVE)
+ *   cyclops      all touched by one thread on the last CPU
+ *   misplaced    touched on the last CPU, read by threads on CPU 0 and 1
+ *   late         touched on the last CPU, then asked to be interleaved
+ *   sysv-late    the same with a SysV segment
+ *   bound        asked to be on node 1, and there before it is touched
+ *   file         FILE, touched on the last CPU
+ *   huge         of 2 MiB hugetlb pages, touched on the last CPU
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MPOL_BIND 2
+#define MPOL_INTERLEAVE 3
+
+static char *memory;
+static size_t bytes;
+static int cpus, own;
+static volatile int stop;
+static pthread_barrier_t ready;
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		perror("sched_setaffinity");
+}
+
+static void *worker(void *arg)
+{
+	long me = (long)arg;
+	size_t part = bytes / cpus, at = me * part;
+	volatile char sum = 0;
+
+	pin(me);
+	if (own)
+		memset(memory + at, 1, part);
+	pthread_barrier_wait(&ready);
+	for (size_t i = at; !stop; i = (i + 64) % bytes)
+		sum += memory[own ? at + i % part : i];
+	return NULL;
+}
+
+static int nodes(void)
+{
+	int n = 0;
+	char dir[64];
+
+	for (;; n++) {
+		snprintf(dir, sizeof(dir), "/sys/devices/system/node/node%d", n);
+		if (access(dir, F_OK))
+			return n;
+	}
+}
+
+static void mbind(int mode, unsigned long mask)
+{
+	if (syscall(SYS_mbind, memory, bytes, mode, &mask, 64, 0))
+		perror("mbind");
+}
+
+int main(int argc, char **argv)
+{
+	const char *how = argc > 3 ? argv[1] : "";
+	int online = sysconf(_SC_NPROCESSORS_ONLN), fd = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	unsigned long all = (1UL << nodes()) - 1;
+
+	if (argc < 4)
+		return fprintf(stderr, "placed HOW MIB SECONDS [FILE]\n"), 2;
+	/* Whoever looks at it goes first: a guest's CPUs are slow. */
+	if (nice(19) == -1)
+		perror("nice");
+	bytes = (size_t)atoi(argv[2]) << 20;
+	cpus = strcmp(how, "misplaced") ? online : 2;
+	own = !strcmp(how, "local");
+	if (!strcmp(how, "file")) {
+		fd = argc > 4 ? open(argv[4], O_RDWR | O_CREAT, 0600) : -1;
+		if (fd < 0 || ftruncate(fd, bytes))
+			return perror(how), 1;
+		flags = MAP_SHARED;
+	}
+	if (!strcmp(how, "huge"))
+		flags |= MAP_HUGETLB;
+	if (!strcmp(how, "sysv-late"))
+		memory = shmat(shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600), NULL, 0);
+	else
+		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (memory == MAP_FAILED)
+		return perror(how), 1;
+	if (!strcmp(how, "interleaved"))
+		mbind(MPOL_INTERLEAVE, all);
+	if (!strcmp(how, "bound"))
+		mbind(MPOL_BIND, 2);
+	pin(online - 1);
+	if (!own)
+		memset(memory, 1, bytes);
+	if (strstr(how, "late"))
+		mbind(MPOL_INTERLEAVE, all);
+	pthread_barrier_init(&ready, NULL, cpus + 1);
+	for (long i = 0; i < cpus; i++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, worker, (void *)i))
+			return perror("pthread_create"), 1;
+	}
+	pthread_barrier_wait(&ready);
+	puts("ready");
+	fflush(stdout);
+	sleep(atoi(argv[3]));
+	stop = 1;
+	return 0;
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::memory::{self, Memory, Options, Source};
+use ncpu_observe::memory::{self, By, Memory, Options, Source};
 use ncpu_report::memory as view;
 use ncpu_table::{Format, Select, Table};
 
@@ -16,6 +16,9 @@ use crate::sink::Sink;
 use crate::stop;
 use crate::subject::interval;
 use crate::table_args::{StdoutPrinter, TableArgs, text_width};
+
+/// Owners that text shows where `--top` does not say how many.
+const LARGEST: usize = 20;
 
 /// Show what every physical page is for, by class and NUMA node
 #[derive(Args, Debug)]
@@ -31,6 +34,10 @@ pub struct MemoryArgs {
     /// Only page frames A to B-1, as in 0x100000-0x140000
     #[arg(long, value_name = "A-B", value_parser = frames)]
     pfns: Option<Range<u64>>,
+
+    /// Print the largest owners instead of classes
+    #[arg(long, value_enum, conflicts_with_all = ["walk", "pfns", "interval"])]
+    by: Option<ByArg>,
 
     /// Print every page: its class, how often it is mapped and referenced, its flags
     #[arg(long, conflicts_with_all = ["sort", "bands", "mean", "record", "interval"])]
@@ -60,6 +67,16 @@ enum SourceArg {
     Meminfo,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ByArg {
+    /// Processes: proportional set size, by their page tables
+    Process,
+    /// Cgroups: what is charged to each
+    Cgroup,
+    /// Files in the page cache, and shared memory
+    File,
+}
+
 fn frames(text: &str) -> Result<Range<u64>, String> {
     let number = |s: &str| match s.trim().strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -70,6 +87,16 @@ fn frames(text: &str) -> Result<Range<u64>, String> {
     range
         .filter(|r| r.start < r.end && r.end <= 1 << 52)
         .ok_or_else(|| format!("`{text}` is no range of page frames; one looks like 0x100000-0x140000"))
+}
+
+impl From<ByArg> for By {
+    fn from(by: ByArg) -> By {
+        match by {
+            ByArg::Process => By::Process,
+            ByArg::Cgroup => By::Cgroup,
+            ByArg::File => By::File,
+        }
+    }
 }
 
 /// Runs the command.
@@ -84,7 +111,9 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let select = args.rows.select();
     // A mistaken -k is told before the look.
-    select.apply(Table::builder("memory", &memory::columns()).finish())?;
+    if args.by.is_none() && !args.walk {
+        select.apply(Table::builder("memory", &memory::columns()).finish())?;
+    }
     let printer = args.rows.printer()?;
     let options = Options {
         source: args.source.map(|s| match s {
@@ -123,7 +152,11 @@ fn report(
     let start = Instant::now();
     for done in 0..count {
         let time = start.elapsed();
-        let snapshot = match memory.look(stop) {
+        let looked = match args.by {
+            Some(by) => memory.owners(by.into(), stop).map(|table| (table, None)),
+            None => memory.look(stop).map(|s| (memory::table(&s, time.as_secs_f64()), Some(s))),
+        };
+        let (table, snapshot) = match looked {
             Err(memory::Error::Interrupted) => break,
             result => result?,
         };
@@ -131,19 +164,15 @@ fn report(
             eprintln!("ncpu: {note}");
             notes.push(note);
         }
-        let table = memory::table(&snapshot, time.as_secs_f64());
         if let Some(sink) = &mut sink {
             sink.table(&table)?;
         }
-        if layout {
-            let mut text = String::new();
-            if every.is_some() {
-                let gap = if done == 0 { "" } else { "\n" };
-                text += &format!("{gap}after {:.1} s\n", time.as_secs_f64());
-            }
-            text += &view::memstat(&table);
-            text += &view::nodes(&table, text_width());
-            crate::put(&text)?;
+        if args.rows.format() == Format::Text && every.is_some() {
+            let gap = if done == 0 { "" } else { "\n" };
+            crate::put(&format!("{gap}after {:.1} s\n", time.as_secs_f64()))?;
+        }
+        if let (true, Some(snapshot)) = (layout, &snapshot) {
+            crate::put(&(view::memstat(&table) + &view::nodes(&table, text_width())))?;
             if snapshot.source != Source::Meminfo {
                 eprintln!(
                     "ncpu: by {} in {:.3} s, of which {:.3} s for finding executables",
@@ -152,6 +181,13 @@ fn report(
                     snapshot.exec.as_secs_f64()
                 );
             }
+        } else if args.rows.format() == Format::Text {
+            let select = match snapshot {
+                // The largest are what is asked for.
+                None => Select { top: select.top.or(Some(LARGEST)), ..select.clone() },
+                Some(_) => select.clone(),
+            };
+            printer.table(&view::in_mb(&select.apply(table)?))?;
         } else {
             printer.table(&select.apply(table)?)?;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ncpu_table::Table;
+use ncpu_table::{Column, Table, Type, Unit};
 
 /// Bytes of an MB, as `::memstat` counts.
 const MB: u64 = 1 << 20;
@@ -82,6 +82,30 @@ pub fn nodes(table: &Table, width: usize) -> String {
     out
 }
 
+/// The table with its bytes in MB, for people.
+pub fn in_mb(table: &Table) -> Table {
+    let bytes = |c: &Column| c.ty == Type::Int && c.unit == Unit::Bytes;
+    let columns: Vec<Column> = table
+        .columns()
+        .iter()
+        .map(|c| match c.name.as_str() {
+            _ if !bytes(c) => c.clone(),
+            "bytes" => Column::float("MB", Unit::None, c.kind, &c.meaning),
+            name => Column::float(&format!("{name} MB"), Unit::None, c.kind, &c.meaning),
+        })
+        .collect();
+    let mut rows = Table::builder(table.name(), &columns);
+    for at in 0..table.num_rows() {
+        table.columns().iter().fold(rows.row(), |row, c| match c.ty {
+            Type::Text => row.text_opt(table.text(at, &c.name)),
+            Type::Int if bytes(c) => row.float_opt(table.number(at, &c.name).map(|n| n / MB as f64)),
+            Type::Int => row.int_opt(table.int(at, &c.name)),
+            Type::Float => row.float_opt(table.number(at, &c.name)),
+        });
+    }
+    rows.finish()
+}
+
 /// Rows of table `pages`, whose widths do not change from one batch to the next.
 pub fn pages(table: &Table, head: bool) -> String {
     let mut out = String::with_capacity(table.num_rows() * 96);
@@ -111,7 +135,7 @@ pub fn pages(table: &Table, head: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_table::{Column, Kind, Unit};
+    use ncpu_table::Kind;
 
     use super::*;
 
@@ -184,6 +208,26 @@ Total                    16452723            128536
              Total                  1\n"
         );
         assert!(nodes(&t, 200).lines().count() == 5);
+    }
+
+    #[test]
+    fn bytes_become_mb() {
+        let mut b = Table::builder(
+            "files",
+            &[
+                Column::text("file", ""),
+                Column::id("inode", ""),
+                Column::int("bytes", Unit::Bytes, Kind::Gauge, ""),
+                Column::int("cache", Unit::Bytes, Kind::Gauge, ""),
+            ],
+        );
+        b.row().text("/x").null().int(3 << 19).null();
+        let t = in_mb(&b.finish());
+        assert_eq!(
+            (t.text(0, "file"), t.number(0, "MB"), t.number(0, "cache MB")),
+            (Some("/x"), Some(1.5), None)
+        );
+        assert_eq!(t.int(0, "inode"), None);
     }
 
     #[test]

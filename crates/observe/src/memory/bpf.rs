@@ -8,9 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, MapCore};
+use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use super::exec::{ExecFrames, frame_of};
+use super::owners::{Named, Owned};
 use super::{Class, Counts, Kpageflags};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -144,6 +145,40 @@ impl Pages {
         Ok(self.skel.maps.bss_data.as_deref().map_or(0, |d| d.exec_dropped))
     }
 
+    /// Empties the table of owners.
+    pub(super) fn forget_owners(&mut self) {
+        let map = &self.skel.maps.owners;
+        for key in map.keys().collect::<Vec<_>>() {
+            // Gone already is as good.
+            let _ = map.delete(&key);
+        }
+    }
+
+    /// The owners that [`Program::Own`] found.
+    pub(super) fn owned(&self) -> io::Result<Owned> {
+        let map = &self.skel.maps.owners;
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        };
+        let mut owned = Owned::new();
+        for key in map.keys() {
+            let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(io::Error::other)? else { continue };
+            let class = Class::from_raw(word(&key, 1) as u32);
+            owned.entry(word(&key, 0)).or_default()[class] += word(&value, 0);
+        }
+        Ok(owned)
+    }
+
+    /// What file the `struct address_space` at this address is of; `None` if it has gone.
+    pub(super) fn name(&mut self, address: u64) -> Option<Named> {
+        let map = &self.skel.maps.names;
+        let mut value = vec![0; map.value_size() as usize];
+        value.get_mut(..8)?.copy_from_slice(&address.to_ne_bytes());
+        map.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).ok()?;
+        run(self.skel.progs.name_file.as_fd().as_raw_fd(), &mut []).ok()?;
+        Named::parse(&map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??)
+    }
+
     /// Whether the classes are those of `/proc/kpageflags`, on samples spread over the ranges of page
     /// frames `ranges`: a kernel to come may lay out its pages in a way this program does not know.
     ///
@@ -269,8 +304,10 @@ pub(super) fn run(program: RawFd, context: &mut [u8]) -> io::Result<()> {
     let mut opts = unsafe { std::mem::zeroed::<libbpf_sys::bpf_test_run_opts>() };
     opts.sz = size_of_val(&opts) as _;
     // Programs of this type give their context back where it came from.
-    opts.ctx_in = context.as_mut_ptr().cast();
-    opts.ctx_size_in = context.len() as u32;
+    if !context.is_empty() {
+        opts.ctx_in = context.as_mut_ptr().cast();
+        opts.ctx_size_in = context.len() as u32;
+    }
     // SAFETY: the context outlives the call.
     let rc = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) };
     match (rc, opts.retval) {

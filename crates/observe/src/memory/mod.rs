@@ -20,6 +20,7 @@ mod counts;
 mod estimate;
 mod exec;
 mod kpageflags;
+mod owners;
 mod rows;
 mod tables;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use class::{CLASSES, Class, Classifier, kpf};
 pub use counts::Counts;
 pub use exec::ExecFrames;
 pub use kpageflags::Kpageflags;
+pub use owners::By;
 pub use rows::row_columns;
 pub use tables::{columns, table};
 
@@ -101,6 +103,12 @@ pub enum Error {
         "needs root (CAP_SYS_ADMIN), and BPF or /proc/kpageflags: without them there is only `ncpu memory`'s estimate"
     )]
     Estimate,
+    /// The owners cannot be found.
+    #[error("finding the owners of pages: {source}")]
+    Owners {
+        /// Why.
+        source: io::Error,
+    },
     /// The walk was interrupted.
     #[error("interrupted")]
     Interrupted,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -174,6 +174,12 @@ fn report(
         if let (true, Some(snapshot)) = (layout, &snapshot) {
             crate::put(&(view::memstat(&table) + &view::nodes(&table, text_width())))?;
             if snapshot.source != Source::Meminfo {
+                let uses = memory::kernel_uses(Path::new("/"), snapshot.page_size);
+                let uses: Vec<_> =
+                    uses.iter().map(|(name, bytes)| format!("{name} {} MB", bytes >> 20)).collect();
+                if !uses.is_empty() {
+                    crate::put(&format!("of Kernel: {}\n", uses.join(", ")))?;
+                }
                 eprintln!(
                     "ncpu: by {} in {:.3} s, of which {:.3} s for finding executables",
                     snapshot.source.word(),

@@ -47,7 +47,7 @@ pub fn row_columns() -> Vec<Column> {
 /// What the rows are read from.
 enum Listing<'m> {
     Bpf { pages: &'m Pages, rows: Mapped<Row> },
-    Kpageflags { flags: &'m Kpageflags, count: Option<File>, cgroup: Option<File>, exec: ExecFrames },
+    Kpageflags { flags: &'m Kpageflags, count: Option<File>, cgroup: Option<File>, exec: &'m ExecFrames },
 }
 
 impl Memory {
@@ -61,7 +61,7 @@ impl Memory {
         mut take: impl FnMut(&Table) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let exec = self.find_exec()?;
-        let listing = self.listing(exec)?;
+        let listing = self.listing(&exec)?;
         for chunk in &self.chunks {
             let mut at = chunk.start;
             while at < chunk.end {
@@ -91,7 +91,7 @@ impl Memory {
         Ok(())
     }
 
-    fn listing(&self, exec: ExecFrames) -> Result<Listing<'_>> {
+    fn listing<'m>(&'m self, exec: &'m ExecFrames) -> Result<Listing<'m>> {
         match &self.walks {
             Walks::Bpf(pages) => {
                 let rows = Mapped::new(pages.rows(), BATCH)
@@ -113,7 +113,7 @@ impl Memory {
 
     /// What is known of each page of `start..end`, for tests.
     #[cfg(test)]
-    pub(super) fn page_rows(&self, exec: ExecFrames, chunk: &Chunk) -> Result<Vec<Row>> {
+    pub(super) fn page_rows(&self, exec: &ExecFrames, chunk: &Chunk) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let each = self.listing(exec)?.each(chunk, |_, row| rows.push(row));
         each.map_err(|e| Error::Walk { which: self.source(), source: e })?;

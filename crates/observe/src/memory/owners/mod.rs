@@ -46,7 +46,9 @@ impl Memory {
                     return Err(Error::Interrupted);
                 }
                 if hidden > 0 {
-                    self.notes.push(format!("{hidden} processes of other users are not shown: run as root"));
+                    self.notes.push(format!(
+                        "processes that may not be looked at: {hidden} (root may look at most)"
+                    ));
                 }
                 Ok(table)
             }

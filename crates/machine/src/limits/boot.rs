@@ -125,9 +125,21 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
         };
         Some(keys.iter().filter_map(|k| of(k)).fold(0, u64::saturating_add))
     };
+    let cmdline = files.text("proc/cmdline").unwrap_or_default();
+    // What was asked for on the command line is rounded up, as the kernel does.
+    let asked = |parameter: &str| {
+        let words = cmdline.split_ascii_whitespace().take_while(|w| *w != "--");
+        let values = words.filter_map(|w| w.strip_prefix(parameter)?.strip_prefix('=')?.parse::<u64>().ok());
+        values.last().filter(|_| !parameter.is_empty()).and_then(u64::checked_next_power_of_two)
+    };
     let mut missing = Vec::new();
     for &(name, parameter, file) in HASHES {
-        let Some(value) = log.get(name).copied().or_else(|| file.and_then(|f| files.number(f))) else {
+        let Some(value) = log
+            .get(name)
+            .copied()
+            .or_else(|| file.and_then(|f| files.number(f)))
+            .or_else(|| asked(parameter))
+        else {
             missing.push(name);
             continue;
         };
@@ -147,7 +159,7 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
     if missing.len() == HASHES.len() {
         found.unread.push("no hash tables: the boot log is not to be had (dmesg, /var/log/dmesg)".into());
     } else if !missing.is_empty() {
-        found.unread.push(format!("hash tables the boot log does not name: {}", missing.join(", ")));
+        found.unread.push(format!("sizes of hash tables not found in the boot log: {}", missing.join(", ")));
     }
 }
 

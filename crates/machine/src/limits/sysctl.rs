@@ -209,10 +209,54 @@ fn scheduler(files: &Files<'_>, found: &mut Found) {
     ] {
         found.set(about, name, files.text(&file(name)), &file(name));
     }
+    zones(files, found);
     for name in ["features", "migration_cost_ns", "nr_migrate", "base_slice_ns", "tunable_scaling"] {
         let path = format!("sys/kernel/debug/sched/{name}");
         found.set("scheduler", &format!("sched/{name}"), files.text(&path), &path);
     }
+}
+
+/// Watermarks of the zones that hold memory.
+fn zones(files: &Files<'_>, found: &mut Found) {
+    for (zone, [free, min, low, high]) in
+        files.text("proc/zoneinfo").map(|t| watermarks(&t)).unwrap_or_default()
+    {
+        let value = format!("free {free}, min {min}, low {low}, high {high} pages");
+        found.set("memory", &zone, Some(value), "proc/zoneinfo");
+    }
+}
+
+/// Free pages and watermarks of the zones of a text as /proc/zoneinfo.
+fn watermarks(text: &str) -> Vec<(String, [u64; 4])> {
+    let mut out: Vec<(String, [u64; 4])> = Vec::new();
+    let mut managed = true;
+    for line in text.lines() {
+        if line.starts_with("Node ") {
+            if !managed {
+                out.pop();
+            }
+            managed = false;
+            let name = line.replace(", zone", "").split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            out.push((name, [0; 4]));
+            continue;
+        }
+        let Some((_, marks)) = out.last_mut() else { continue };
+        let mut words = line.split_ascii_whitespace().skip_while(|w| *w == "pages");
+        let (Some(key), Some(Ok(n))) = (words.next(), words.next().map(str::parse::<u64>)) else { continue };
+        match key {
+            "free" => marks[0] = n,
+            "min" => marks[1] = n,
+            "low" => marks[2] = n,
+            // Per-CPU lists have a `high:` of their own.
+            "high" => marks[3] = n,
+            "managed" => managed = n > 0,
+            _ => {}
+        }
+    }
+    if !managed {
+        out.pop();
+    }
+    out
 }
 
 impl Found {
@@ -377,6 +421,28 @@ impl Sources {
             "kernel.keys.root_maxbytes" => key(true, 2),
             "kernel.pty.max" => used(self.pty),
             _ => Use::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_that_hold_memory() {
+        let text = "Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 7\n  pages free     3840\n        \
+                    boost    0\n        min      8\n        low      10\n        high     12\n        managed  3840\n  \
+                    pagesets\n    cpu: 0\n              high:  99\nNode 0, zone  Movable\n  pages free     0\n        \
+                    managed  0\n";
+        assert_eq!(watermarks(text), [("Node 0 DMA".to_string(), [3840, 8, 10, 12])]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "(Node [0-9], zone|pages free|managed|high| [0-9]{1,22}|\n|\\PC){0,60}") {
+            let _ = watermarks(&text);
+            let _ = key_users(&text);
         }
     }
 }

@@ -69,6 +69,13 @@ fn sysctl(knob: &Knob, fit: u64) -> Option<(&'static str, String)> {
     }
 }
 
+/// A line of that file before it is written.
+struct Line {
+    knob: Knob,
+    fit: u64,
+    whys: Vec<String>,
+}
+
 /// Lines for a file of /etc/sysctl.d: what is not as it should be on this machine, or on the planned
 /// one.
 pub fn sysctl_file(limits: &Limits, size: Option<Size>) -> String {
@@ -78,10 +85,24 @@ pub fn sysctl_file(limits: &Limits, size: Option<Size>) -> String {
         of.cpus,
         of.memory >> 30
     );
+    let mut lines: Vec<Line> = Vec::new();
     let mut line = |reading: &Reading, fit: u64, why: &str| {
-        if let Some((name, value)) = sysctl(&reading.knob, fit) {
-            let _ = write!(out, "\n# {why}\n{name} = {value}\n");
+        // Two numbers of one sysctl are one line.
+        let mut knob = reading.knob.clone();
+        let other = lines.iter().position(|l| match (&l.knob, &knob) {
+            (Knob::Field { name: a, .. }, Knob::Field { name: b, .. }) => a == b,
+            _ => false,
+        });
+        let mut whys = vec![why.to_string()];
+        if let Some(other) = other.map(|at| lines.remove(at)) {
+            if let (Knob::Field { all, .. }, Knob::Field { all: old, at: set, .. }) = (&mut knob, &other.knob)
+                && let (Some(to), Some(_)) = (all.get_mut(*set), old.get(*set))
+            {
+                *to = other.fit;
+            }
+            whys.splice(0..0, other.whys);
         }
+        lines.push(Line { knob, fit, whys });
     };
     match size {
         None => judge(limits)
@@ -93,6 +114,13 @@ pub fn sysctl_file(limits: &Limits, size: Option<Size>) -> String {
             .iter()
             .filter(|p| p.small && is_sysctl(&p.reading.knob))
             .for_each(|p| line(p.reading, p.fit, p.why)),
+    }
+    for line in lines {
+        if let Some((name, value)) = sysctl(&line.knob, line.fit) {
+            out.push('\n');
+            line.whys.iter().for_each(|why| out.push_str(&format!("# {why}\n")));
+            let _ = writeln!(out, "{name} = {value}");
+        }
     }
     out
 }

@@ -106,16 +106,15 @@ fn judged(r: &Reading, machine: Machine) -> Judged<'_> {
             let twice = most_ports(used_up());
             match need.filter(|&n| n >= twice) {
                 Some(need) => (Some(need), rule.map_or(String::new(), |r| r.why.into())),
-                None => (
-                    Some(twice),
-                    if hit { "it was reached: twice as much" } else { "twice the most that was used" }.into(),
-                ),
+                None => {
+                    (Some(twice), if hit { "twice as much" } else { "twice the most that was used" }.into())
+                }
             }
         }
         _ => (need, rule.map_or(String::new(), |r| r.why.into())),
     };
     if hit && let Some(n) = r.hits {
-        why = format!("reached {n} times; {why}");
+        why = if n == 1 { format!("reached once; {why}") } else { format!("reached {n} times; {why}") };
     }
     if crowded && let (Some(used), Some(value)) = (r.used, r.value) {
         why = format!("{:.1} entries a bucket; {why}", used as f64 / value as f64);
@@ -240,6 +239,28 @@ pub fn settings(limits: &Limits) -> Table {
     out.finish()
 }
 
+/// Who decides what a limit is on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The kernel, when it boots.
+    Boot,
+    /// Nobody: it is the same number on every machine.
+    Fixed,
+    /// Whoever set it on this machine (a file of /etc/sysctl.d, the command line), if that goes along.
+    Set,
+}
+
+impl By {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            By::Boot => "boot",
+            By::Fixed => "fixed",
+            By::Set => "set here",
+        }
+    }
+}
+
 /// A limit on a planned machine.
 #[derive(Clone, Debug)]
 pub struct Planned<'a> {
@@ -247,8 +268,8 @@ pub struct Planned<'a> {
     pub reading: &'a Reading,
     /// What it would be there if nothing is changed: what the kernel sizes at boot, or today's value.
     pub there: u64,
-    /// Whether the kernel sizes it at boot.
-    pub sized: bool,
+    /// Who decides what it would be there.
+    pub by: By,
     /// What the planned machine needs.
     pub fit: u64,
     /// Whether it would be too small.
@@ -273,8 +294,13 @@ pub fn planned(limits: &Limits, planned: Size) -> Vec<Planned<'_>> {
                 (TOLERANCE..=1.0 / TOLERANCE).contains(&ratio)
             });
             let there = own.map_or(value, |boot| boot(planned));
+            let by = match (own, rule.boot) {
+                (Some(_), _) => By::Boot,
+                (None, Some(_)) => By::Set,
+                (None, None) => By::Fixed,
+            };
             let fit = (rule.need)(planned);
-            Some(Planned { reading: r, there, sized: own.is_some(), fit, small: there < fit, why: rule.why })
+            Some(Planned { reading: r, there, by, fit, small: there < fit, why: rule.why })
         })
         .collect();
     out.sort_by_key(|p| !p.small);
@@ -293,7 +319,10 @@ pub fn plan_table(limits: &Limits, size: Size) -> Table {
             int("there", "what it would be there if nothing is changed"),
             int("fit", "what the planned machine needs"),
             Column::text("unit", "unit of here, there and fit"),
-            Column::text("sized", "who sets it: the kernel at boot, or a fixed number"),
+            Column::text(
+                "by",
+                "who decides it there: boot (the kernel), fixed (one number), set here (a sysctl file)",
+            ),
             Column::text("set", "the command that sets it"),
             Column::text("why", "the formula of fit and its source"),
         ],
@@ -306,7 +335,7 @@ pub fn plan_table(limits: &Limits, size: Size) -> Table {
             .int(p.there)
             .int(p.fit)
             .text(unit(p.reading.unit))
-            .text(if p.sized { "boot" } else { "fixed" })
+            .text(p.by.word())
             .text_opt(command::command(p.reading, p.fit).filter(|_| p.small))
             .text(p.why);
     }

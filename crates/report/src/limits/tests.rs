@@ -115,12 +115,12 @@ fn a_planned_machine() {
     let plan = planned(&limits, size);
     let of = |limit: &str| plan.iter().find(|p| p.reading.limit == limit).unwrap();
     let pids = of("kernel.pid_max");
-    assert_eq!((pids.there, pids.fit, pids.small, pids.sized), (30_000, 2 << 20, true, false));
+    assert_eq!((pids.there, pids.fit, pids.small, pids.by), (30_000, 2 << 20, true, By::Set));
     let files = of("fs.nr_open");
-    assert_eq!((files.there, files.fit, files.small), (1 << 20, 2 << 20, true));
+    assert_eq!((files.there, files.fit, files.by), (1 << 20, 2 << 20, By::Fixed));
     // 512 GiB have 2^24 buckets by the kernel's formula, so the kernel sized it and will there too.
     let dentries = of("Dentry cache hash");
-    assert!(dentries.sized && !dentries.small, "{dentries:?}");
+    assert!(dentries.by == By::Boot && !dentries.small, "{dentries:?}");
     let text = super::plan(&limits, size, false, 80);
     assert!(text.contains("3 of 5 limits would be too small, 2 would fit."), "{text}");
     let file = sysctl_file(&limits, Some(size));
@@ -142,4 +142,17 @@ fn the_tables_hold_what_the_text_tells() {
     assert_eq!(pressure(&limits).num_rows(), 1);
     assert_eq!(settings(&limits).text(0, "value"), Some("250"));
     assert_eq!(plan_table(&limits, limits.size).num_rows(), 5);
+}
+
+#[test]
+fn two_numbers_of_one_sysctl_are_one_line() {
+    let mut limits = limits();
+    let knob = |at| Knob::Field { name: "kernel.sem", all: vec![1, 2, 3, 4], at };
+    limits.readings = vec![
+        reading("kernel.sem[2]", Area::Ipc, 2, 2, knob(1)),
+        reading("kernel.sem[4]", Area::Ipc, 4, 4, knob(3)),
+    ];
+    let file = sysctl_file(&limits, None);
+    assert_eq!(file.matches("kernel.sem").count(), 1, "{file}");
+    assert!(file.ends_with("\nkernel.sem = 1 4 3 8\n"), "{file}");
 }

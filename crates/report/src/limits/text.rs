@@ -279,12 +279,13 @@ pub fn plan(limits: &Limits, size: Size, every: bool, width: usize) -> String {
     let all = planned(limits, size);
     let total = all.len();
     let shown_ones: Vec<_> = all.iter().filter(|p| every || p.small).collect();
-    let mut rows = vec![["status", "limit", "here", "there", "fits"].map(String::from).to_vec()];
+    let mut rows = vec![["status", "limit", "set by", "here", "there", "fits"].map(String::from).to_vec()];
     for p in &shown_ones {
         let r = p.reading;
         rows.push(vec![
             if p.small { "small" } else { "ok" }.into(),
             r.limit.clone(),
+            p.by.word().into(),
             amount(r.value, r.unit),
             amount(Some(p.there), r.unit),
             amount(Some(p.fit), r.unit),
@@ -294,18 +295,15 @@ pub fn plan(limits: &Limits, size: Size, every: bool, width: usize) -> String {
         let _ = writeln!(out, "All {total} limits that follow CPUs or memory would fit.");
         return out;
     }
-    let lines = aligned(&rows, 2, width);
+    let lines = aligned(&rows, 3, width);
     let _ = writeln!(out, "{}", lines[0]);
     for (line, p) in lines[1..].iter().zip(&shown_ones) {
         let _ = writeln!(out, "{line}");
-        let set = if p.sized {
-            "the kernel sizes it at boot"
-        } else {
-            "the same on every machine, or set by somebody"
-        };
-        wrapped(&mut out, &format!("{}; {set}", p.why), INDENT, width);
-        if let Some(set) = command::command(p.reading, p.fit).filter(|_| p.small) {
-            let _ = writeln!(out, "{:INDENT$}{set}", "");
+        if p.small {
+            wrapped(&mut out, p.why, INDENT, width);
+            if let Some(set) = command::command(p.reading, p.fit) {
+                let _ = writeln!(out, "{:INDENT$}{set}", "");
+            }
         }
     }
     let small = all.iter().filter(|p| p.small).count();

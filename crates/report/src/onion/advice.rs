@@ -111,7 +111,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
         Layer::RunQueue if throttled(context).first().is_some_and(|t| t.held > 0.05 * context.elapsed) => {
             let top = throttled(context).swap_remove(0);
             let as_many = top.allowed.map_or(String::new(), |n| {
-                format!(", or run no more threads than the {:.0} CPUs it allows", n.max(1.0).ceil())
+                format!(", or run no more threads than the {:.0} it lets run at once", n.max(1.0).ceil())
             });
             format!("{} of {} keeps CPUs idle: raise or lift it ({}){as_many}", top.limit, top.cgroup, top.lift)
         }

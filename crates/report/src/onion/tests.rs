@@ -118,7 +118,7 @@ fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
         row.evidence[0],
         "throttled by cpu.max of /job (1.5 CPUs): 6.000 CPU-s held back, in 80 of 100 periods"
     );
-    assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 CPUs"), "{}", row.advice);
+    assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 it lets run"), "{}", row.advice);
     assert!(!onion.notes.iter().any(|n| n.contains("throttled")), "said once: {:?}", onion.notes);
     // Where no CPU was idle for it, no layer can tell.
     let onion = throttled([0.0, 0.0, 0.0, 0.0, 0.0, 8.0]);

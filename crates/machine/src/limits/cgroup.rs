@@ -324,6 +324,9 @@ fn bandwidth(
     size: Size,
 ) -> Limit {
     let b = Bandwidth::parse(stat);
+    // Where nobody counted what ran: at least the quota, in each period that used it up.
+    let used_us =
+        used_us.or(quota.map(|milli| (milli as f64 / 1000.0 * period as f64 * b.throttled as f64) as u64));
     let enough = used_us.filter(|_| quota.is_some() && b.throttled > 0 && b.periods > 0).map(|used| {
         let wanted = (used as f64 + b.throttled_us as f64) / (b.periods as f64 * period as f64);
         ((wanted * 1000.0).ceil() as u64).min(size.cpus.saturating_mul(1000))

@@ -151,6 +151,29 @@ const ATOMICS: &[&str] = &[
     "_Py_atomic_int",
 ];
 
+/// What stdatomic.h defines an `atomic_` of.
+const C11_ATOMICS: &[&str] = &[
+    "bool",
+    "char",
+    "schar",
+    "uchar",
+    "short",
+    "ushort",
+    "int",
+    "uint",
+    "long",
+    "ulong",
+    "llong",
+    "ullong",
+    "size_t",
+    "ptrdiff_t",
+    "intptr_t",
+    "uintptr_t",
+    "intmax_t",
+    "uintmax_t",
+    "wchar_t",
+];
+
 /// Generic types that are atomics, by the word before `<`.
 const ATOMIC_TEMPLATES: &[&str] = &[
     "atomic",
@@ -182,7 +205,11 @@ pub fn of_type(name: &str, extra: &[String]) -> Option<Kind> {
     let rust = ["AtomicBool", "AtomicPtr"].contains(&last)
         || ["AtomicUsize", "AtomicIsize"].contains(&last)
         || last.strip_prefix("AtomicU").or(last.strip_prefix("AtomicI")).is_some_and(is_number);
-    if ATOMICS.contains(&last) || rust {
+    // The typedefs of C11's stdatomic.h: DWARF before 5 does not tell that what they name is atomic.
+    let c11 = last
+        .strip_prefix("atomic_")
+        .is_some_and(|of| C11_ATOMICS.contains(&of) || of.starts_with("int_") || of.starts_with("uint_"));
+    if ATOMICS.contains(&last) || rust || c11 {
         return Some(Kind::Atomic);
     }
     let ops = ["_ops", "_operations", "_vtbl", "_vtable", "_funcs"].iter().any(|end| last.ends_with(end));
@@ -315,6 +342,8 @@ mod tests {
             ("core::sync::atomic::AtomicU64", Some(Kind::Atomic)),
             ("Atomic<usize>", Some(Kind::Atomic)),
             ("AtomicUnit", None),
+            ("atomic_ulong", Some(Kind::Atomic)),
+            ("atomic_notifier_head", None),
             ("raw_spinlock_t", Some(Kind::Lock)),
             ("refcount_t", Some(Kind::Atomic)),
             ("file_operations", Some(Kind::ReadMostly)),

@@ -214,7 +214,8 @@ fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u6
         }
     }
     let cost = parted.iter().map(|v| padding(v.size, line)).fold(0, u64::saturating_add);
-    let names: Vec<&str> = parted.iter().map(|v| v.name.as_str()).collect();
+    let names: Vec<String> = parted.iter().map(|v| told_apart(v, &parted)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let fix = parted.first().map_or(String::new(), |v| apart(&names, &align_variable(v, line)));
     Some(Finding {
         sharing,
@@ -339,6 +340,16 @@ pub(crate) fn in_struct(
         findings.push(Finding { cost, fix, ..finding(sharing, at, shared) });
     }
     findings
+}
+
+/// Its name; with the line of the source where another has the same, as static variables may.
+fn told_apart(v: &Variable, all: &[&Variable]) -> String {
+    match &v.decl {
+        Some(decl) if all.iter().filter(|o| o.name == v.name).count() > 1 => {
+            format!("{} ({}:{})", v.name, decl.file.rsplit('/').next().unwrap_or(""), decl.line)
+        }
+        _ => v.name.clone(),
+    }
 }
 
 /// `a line each for a, b and 3 more`.

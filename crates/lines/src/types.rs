@@ -278,10 +278,15 @@ impl<'a> Flattener<'a> {
                     // A `const char *` moves along a text as often as not.
                     return (cut(name).into(), Kind::Data);
                 }
-                _ => return ("".into(), kind),
+                Shape::Pointer { to: next, .. } => {
+                    // A pointer to a pointer; deeper ones are told as such, too.
+                    let (name, _) = if depth < MAX_DEPTH { self.pointee(*next, depth + 1) } else { break };
+                    return (cut(&format!("{name} *")).into(), kind);
+                }
+                Shape::Atomic { .. } | Shape::Array { .. } => break,
             }
         }
-        ("void".into(), Kind::Data)
+        ("void".into(), kind)
     }
 }
 

@@ -11,7 +11,7 @@ pub fn text(findings: &Table, words: &Table, objects: &Table, all: usize, width:
     let width = width.clamp(40, 160);
     let mut out = heading(objects, width);
     if findings.num_rows() == 0 {
-        out += "no locks, atomics or counters share a line\n";
+        out += "found no locks, atomics or counters that share a line\n";
         return out;
     }
     let several = objects.num_rows() > 1;

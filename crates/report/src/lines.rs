@@ -105,7 +105,11 @@ fn members(words: &Table, finding: u64, width: usize) -> String {
         let _ = write!(text, "  {:>1$}", row[1], widths[1]);
         for c in 2..6 {
             // The end of a path tells more than its start.
-            let cell = if c == 5 { end(&row[c], widths[c]) } else { start(&row[c], widths[c]) };
+            let cell = if c == 5 || row[c].contains("::") {
+                end(&row[c], widths[c])
+            } else {
+                start(&row[c], widths[c])
+            };
             if widths[c] > 0 {
                 let _ = write!(text, "  {cell:<0$}", widths[c]);
             }

@@ -4,6 +4,7 @@ pub mod cpus;
 pub mod crosscalls;
 pub mod engine;
 pub mod hardware;
+mod libbpf_log;
 pub mod memory;
 pub mod numa;
 pub mod observation;

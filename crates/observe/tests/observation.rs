@@ -330,6 +330,42 @@ fn a_watched_process_that_ends_ends_the_watch() {
     child.wait().unwrap();
 }
 
+#[test]
+fn a_program_that_was_computing_already_is_in_user_mode() {
+    let Some(_one) = allowed() else { return };
+    let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    // It computes once its time grows; `sh` reads the loop before.
+    let ran = || std::fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap();
+    while ran().split(' ').next().and_then(|ns| ns.parse().ok()).is_none_or(|ns: u64| ns < 50_000_000) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut config = Config::onion(Target::Tree(child.id()), 99);
+    config.micro = true;
+    let mut observation = Observation::begin(&config).unwrap();
+    let (mut user, mut system) = (0.0, 0.0);
+    let mut take = |table: &Table| -> Result<(), std::convert::Infallible> {
+        if table.name() == "threads" {
+            for row in 0..table.num_rows() {
+                user += table.number(row, "USR").unwrap_or(0.0);
+                system += table.number(row, "SYS").unwrap_or(0.0);
+            }
+        }
+        Ok(())
+    };
+    let watched = observation.watch(
+        None,
+        Some(Instant::now() + Duration::from_secs(1)),
+        Duration::from_millis(200),
+        &AtomicBool::new(false),
+        &mut take,
+    );
+    watched.unwrap();
+    observation.finish(None, &mut take).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(user > 0.0 && system < 0.05 * user, "user {user} s, system {system} s");
+}
+
 /// What the observed processes do: each is run by this executable under observation.
 mod parts {
     use std::os::fd::{AsRawFd, RawFd};

@@ -42,6 +42,23 @@ start() {
 	echo $started >>/vm/started
 }
 
+# await WHAT CMD...: waits until CMD succeeds; the case ends if it never does.
+await() {
+	local what=$1 tries=0
+	shift
+	until "$@"; do
+		tries=$((tries + 1))
+		[ $tries -lt 300 ] || fail "waited in vain for $what"
+		usleep 200000
+	done
+}
+
+# finish PROCESS: interrupts a program started, as Ctrl-C does, and gives back its exit status.
+finish() {
+	kill -INT "$1"
+	wait "$1"
+}
+
 # column NAME FILE: a column of a CSV file without quoted commas.
 column() {
 	awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i

@@ -205,6 +205,19 @@ static __always_inline struct task_rec *look(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
+/* Whether a thread entered the kernel last by a system call; by a fault or an interrupt otherwise. */
+static __always_inline bool in_call(struct task_struct *p)
+{
+	if (p->flags & PF_KTHREAD)
+		return true;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+#if defined(__TARGET_ARCH_arm64)
+	return (__s32)BPF_CORE_READ(regs, syscallno) >= 0;
+#else
+	return (__s64)BPF_CORE_READ(regs, orig_ax) >= 0;
+#endif
+}
+
 static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 {
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -216,7 +229,8 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 		r->known = 1;
 		r->since = now;
 		r->state = SLP;
-		r->on_state = SYS; /* it is in the kernel when first seen */
+		/* Off CPU it is where it entered the kernel; on CPU it may be back from there: see `settle`. */
+		r->on_state = in_call(p) ? SYS : USR;
 		r->call = -1;
 		r->target = is_target(p);
 	}
@@ -430,6 +444,26 @@ int mark(void *ctx)
 	}
 	charge(s, now);
 	put_spin(s);
+	return 0;
+}
+
+/*
+ * Another CPU is about to come online: since it went offline it was nowhere. An offline CPU runs no
+ * tracepoint, so this is told by the CPU that brings it up, and the first event there finds no beginning.
+ */
+SEC("tp_btf/cpuhp_enter")
+int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
+{
+	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s || cpu == bpf_get_smp_processor_id() || target <= step)
+		return 0;
+	s->last = 0;
+	s->base = AT_IDLE;
+	s->depth = 0;
+	s->waits = 0;
+	s->ended = 0;
+	s->task = 0;
 	return 0;
 }
 
@@ -807,6 +841,21 @@ static __always_inline void irq_exit(void)
 	}
 
 VECTOR(local_timer)
+/* A tick that comes from user mode shows that a thread which was on CPU when first seen was not in its last call. */
+SEC("tp_btf/local_timer_entry")
+int settle(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (r && r->on_state == SYS && !in_call(p)) {
+		r->on_state = USR;
+		if (r->state == SYS)
+			r->state = USR;
+	}
+	return 0;
+}
+
 VECTOR(reschedule)
 VECTOR(call_function)
 VECTOR(call_function_single)

@@ -73,7 +73,8 @@ struct task_struct {
 	unsigned int flags;
 	unsigned int __state;
 	int prio;
-	int on_cpu;
+	/* `int` before 7.1, a byte since: only unsigned ones are loaded in the size the kernel has. */
+	unsigned int on_cpu;
 	int exit_code;
 	unsigned in_iowait : 1;
 	char comm[16];

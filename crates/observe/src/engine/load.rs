@@ -110,12 +110,14 @@ pub(super) fn load(
     progs.sys_enter.set_autoload(config.micro);
     progs.sys_exit.set_autoload(config.micro);
     progs.signal_deliver.set_autoload(config.micro);
+    progs.settle.set_autoload(config.micro && has("local_timer_entry"));
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.leader);
+    progs.cpu_comes.set_autoload(has("cpuhp_enter"));
 
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
-        _ => Error::Bpf { doing: "loading the BPF programs", source },
+        _ => Error::Bpf { doing: "loading the BPF programs", source: crate::libbpf_log::explain(source) },
     })
 }
 
@@ -132,6 +134,7 @@ pub(super) fn attach(
         &p.sched_wakeup,
         &p.sched_wakeup_new,
         &p.sched_switch,
+        &p.cpu_comes,
         &p.irq_handler_in,
         &p.irq_handler_out,
         &p.softirq_in,
@@ -153,6 +156,7 @@ pub(super) fn attach(
         &p.sys_enter,
         &p.page_fault_user,
         &p.signal_deliver,
+        &p.settle,
     ];
     for program in traced.into_iter().filter(|p| p.autoload()) {
         let link = program
@@ -162,18 +166,23 @@ pub(super) fn attach(
     }
     if config.micro {
         for cpu in perf::online_cpus() {
-            for (program, event) in
-                [(&p.fault_minor, perf::SW_FAULTS_MIN), (&p.fault_major, perf::SW_FAULTS_MAJ)]
-            {
-                match perf::software(cpu, event).and_then(|fd| perf::attach(program, fd)) {
-                    Ok(link) => links.push(link),
-                    Err(e) => {
-                        notes.push(format!("no end of faults: {e}; TRP runs on to the next system call"));
-                        return Ok(links);
-                    }
+            match attach_faults(skel, cpu) {
+                Ok(pair) => links.extend(pair),
+                Err(e) => {
+                    notes.push(format!("no end of faults: {e}; TRP runs on to the next system call"));
+                    return Ok(links);
                 }
             }
         }
     }
     Ok(links)
+}
+
+/// Attaches the programs that see faults end, to one CPU.
+pub(super) fn attach_faults(skel: &EngineSkel<'static>, cpu: usize) -> std::io::Result<[Link; 2]> {
+    let one = |program, event| perf::software(cpu, event).and_then(|fd| perf::attach(program, fd));
+    Ok([
+        one(&skel.progs.fault_minor, perf::SW_FAULTS_MIN)?,
+        one(&skel.progs.fault_major, perf::SW_FAULTS_MAJ)?,
+    ])
 }

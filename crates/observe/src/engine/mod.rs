@@ -6,12 +6,13 @@
 
 mod config;
 pub(crate) mod events;
+mod hotplug;
 mod load;
 pub(crate) mod mmap;
 pub(crate) mod perf;
 pub(crate) mod raw;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::mem::MaybeUninit;
 
@@ -138,7 +139,8 @@ pub struct Snapshot {
 /// Everything attached; detaches when dropped.
 pub struct Engine {
     skel: Box<skel::EngineSkel<'static>>,
-    links: Vec<Link>,
+    /// Held, for they detach when dropped.
+    _links: Vec<Link>,
     ring: RingBuffer<'static>,
     inbox: events::Inbox,
     slots: Mapped<CpuSlot>,
@@ -148,6 +150,16 @@ pub struct Engine {
     ended: Option<u64>,
     notes: Vec<String>,
     hz: u32,
+    /// Whether the end of faults is watched.
+    micro: bool,
+    /// The CPUs online at the last look.
+    online: Vec<usize>,
+    /// CPUs that came or went since the observation began.
+    changed: BTreeSet<u32>,
+    /// The timers of each CPU.
+    timers: HashMap<usize, Vec<Link>>,
+    lead: Option<Link>,
+    leader: Option<usize>,
 }
 
 pub(crate) fn monotonic_ns() -> u64 {
@@ -164,8 +176,7 @@ impl Engine {
     /// [`Engine::notes`] and left out.
     pub fn attach(config: &Config) -> Result<Engine> {
         let mut notes = Vec::new();
-        // Errors carry what matters of libbpf's own words; its log would come between the program's.
-        libbpf_rs::set_print(None);
+        crate::libbpf_log::keep();
         // One engine a process: its object lives until the process ends.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut skel = load::load(config, storage, &mut notes)?;
@@ -180,7 +191,7 @@ impl Engine {
             .map_err(|source| Error::Bpf { doing: "opening the ring buffer", source })?;
         Ok(Engine {
             skel: Box::new(skel),
-            links,
+            _links: links,
             ring,
             inbox,
             slots,
@@ -190,6 +201,12 @@ impl Engine {
             ended: None,
             notes,
             hz: 0,
+            micro: false,
+            online: Vec::new(),
+            changed: BTreeSet::new(),
+            timers: HashMap::new(),
+            lead: None,
+            leader: None,
         })
     }
 
@@ -210,10 +227,8 @@ impl Engine {
                 ));
             }
             for &cpu in &online {
-                let link =
-                    perf::cpu_clock(cpu, self.hz).and_then(|fd| perf::attach(&self.skel.progs.sample, fd));
-                match link {
-                    Ok(link) => self.links.push(link),
+                match self.start_timers(cpu) {
+                    Ok(()) => {}
                     Err(e) if cpu == online[0] => {
                         self.notes.push(format!("no sampling: {e}"));
                         self.hz = 0;
@@ -223,18 +238,19 @@ impl Engine {
                 }
             }
         }
-        if let (true, Some(&first)) = (config.leader, online.first()) {
-            let hz = if online.len() <= 64 { 997 } else { 97 };
-            match perf::cpu_clock(first, hz).and_then(|fd| perf::attach(&self.skel.progs.leader, fd)) {
-                Ok(link) => self.links.push(link),
-                Err(e) => self.notes.push(format!("idle CPUs are not explained: {e}")),
-            }
+        self.online = online;
+        // From now on; the events that end faults have been attached with the tracepoints.
+        self.micro = config.micro;
+        if let (true, Some(&first)) = (config.leader, self.online.first())
+            && let Err(e) = self.lead(first)
+        {
+            self.notes.push(format!("idle CPUs are not explained: {e}"));
         }
         if config.micro {
             // Threads that sleep through the first interval must be known to have slept.
             self.iterate(&self.skel.progs.seed_threads)?;
         }
-        self.mark(&online);
+        self.mark(&self.online);
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
@@ -337,13 +353,16 @@ impl Engine {
         let mut drops = [0u64; 5];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
-            if now.last == 0 {
+            // Never seen, or seen once and about to come online again.
+            if now.last == 0 && now.at == [0; WHERE] {
                 continue;
             }
             let start = self.start.get(cpu).copied().unwrap_or_default();
             let mut at: [u64; WHERE] = std::array::from_fn(|i| now.at[i]);
             // The state it is in has not been charged yet.
-            at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
+            if now.last != 0 && self.online.binary_search(&cpu).is_ok() {
+                at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
+            }
             snap.cpus.push((cpu, at));
             snap.tlb_sent += now.tlb_sent - start.tlb_sent;
             snap.tlb_received += now.tlb_received - start.tlb_received;

@@ -101,6 +101,7 @@ impl Observation {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.engine.notes().to_vec();
         notes.extend(self.notes.iter().chain(self.locks.notes()).cloned());
+        notes.extend(self.engine.hotplug_note());
         notes
     }
 
@@ -212,6 +213,7 @@ impl Observation {
     }
 
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
+        self.engine.follow_hotplug();
         // Counters before events: a stack is sent before anything is counted for it.
         let locks = self.engine.locks();
         let snap = self.engine.snapshot();

@@ -1,0 +1,15 @@
+# A busy CPU is seen busy, an idle one idle, and each has its row.
+read -r cpus _ </vm/told/smp
+start taskset 20 spin 1 1000 # CPU 5
+ncpu cpus 2 1 -o csv >cpus.csv
+same "CPUs with a row" "$(seq 0 $((cpus - 1)))" "$(column CPU cpus.csv)"
+same "the busiest CPU" 5 "$(ncpu cpus 2 1 -k usr --top 1 -o csv >top.csv; column CPU top.csv)"
+column usr cpus.csv >usr
+column sys cpus.csv >sys
+column idl cpus.csv >idl
+column wt cpus.csv >wt
+column st cpus.csv >st
+paste usr sys wt st idl | awk '{ s = $1 + $2 + $3 + $4 + $5; if (s < 99.9 || s > 100.1) bad = 1 } END { exit bad }' ||
+	fail "times of a CPU do not sum to 100 %: $(cat cpus.csv)"
+awk 'NR == 6 { exit !($1 > 50) }' usr || fail "CPU 5 is busy, and ncpu says $(sed -n 6p usr) % usr"
+awk 'NR != 6 && $1 > 50 { n++ } END { exit !(n > NR / 2) }' idl || fail "most other CPUs are not idle: $(cat idl)"

@@ -1,0 +1,19 @@
+# Threads that take turns with a mutex are seen to wait for a lock, and the one that waits for them to sleep.
+start mutex 4 1000
+mutex=$started
+ncpu threads -p $mutex 2 1 -k TID:asc -o csv >mutex.csv
+column TID mutex.csv >tid
+ls /proc/$mutex/task | sort -n >task
+same threads "$(cat task)" "$(cat tid)"
+column LCK mutex.csv >lck
+column SLP mutex.csv >slp
+# Three of the four wait at any time.
+paste lck slp | awk 'NR == 1 { if ($1 > 1 || $2 < 95) bad = 1; next } $1 < 25 || $1 < $2 { bad = 1 }
+	END { exit bad || NR != 5 }' || fail "LCK and SLP of main and its workers: $(paste lck slp)"
+
+# A thread that computed already when the observation began is in user mode, alone on its CPU or not.
+start spin 2 1000
+ncpu threads -p $started 2 1 -o csv >spin.csv
+column USR spin.csv >usr
+column SYS spin.csv >sys
+paste usr sys | awk '$1 < 20 * $2 { bad = 1 } END { exit bad || NR != 2 }' || fail "USR and SYS of spin: $(paste usr sys)"

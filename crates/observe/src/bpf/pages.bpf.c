@@ -533,40 +533,43 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 		if (order <= 30 && !(first & ((1ULL << order) - 1)) && first + (1ULL << order) > pfn)
 			*pages = first + (1ULL << order) - pfn;
 	}
-	if (FLAG(PG_hwpoison) & s->flags)
-		return POISONED;
-	if (typed(s->type)) {
-		if (IS_TYPE(s->type, buddy, OLD_BUDDY)) {
-			__u64 order = 0;
+	/* Most pages are on the LRU lists and by themselves: those are none of what is asked here. */
+	if (large || (s->flags & (FLAG(PG_lru) | FLAG(PG_reserved) | FLAG(PG_hwpoison))) != FLAG(PG_lru)) {
+		if (FLAG(PG_hwpoison) & s->flags)
+			return POISONED;
+		if (typed(s->type)) {
+			if (IS_TYPE(s->type, buddy, OLD_BUDDY)) {
+				__u64 order = 0;
 
-			READ(order, at, struct page, private);
-			if (order <= 20 && !(pfn & ((1ULL << order) - 1)))
-				*pages = 1ULL << order;
-			*kpf |= KPF_BUDDY;
-			return FREE;
+				READ(order, at, struct page, private);
+				if (order <= 20 && !(pfn & ((1ULL << order) - 1)))
+					*pages = 1ULL << order;
+				*kpf |= KPF_BUDDY;
+				return FREE;
+			}
+			if (IS_TYPE(s->type, offline, OLD_OFFLINE)) {
+				*kpf |= KPF_OFFLINE;
+				return OFFLINE;
+			}
+			if (IS_TYPE(s->type, table, OLD_TABLE)) {
+				*kpf |= KPF_PGTABLE;
+				return PAGE_TABLES;
+			}
 		}
-		if (IS_TYPE(s->type, offline, OLD_OFFLINE)) {
-			*kpf |= KPF_OFFLINE;
-			return OFFLINE;
+		if (bpf_core_enum_value_exists(enum pageflags, PG_slab) ? !!(s->flags & FLAG(PG_slab))
+								       : IS_TYPE(s->type, slab, OLD_SLAB)) {
+			*kpf |= KPF_SLAB;
+			return SLAB;
 		}
-		if (IS_TYPE(s->type, table, OLD_TABLE)) {
-			*kpf |= KPF_PGTABLE;
-			return PAGE_TABLES;
+		if (s->flags & FLAG(PG_reserved))
+			return RESERVED;
+		if (large && is_hugetlb(head, s->type)) {
+			*kpf |= KPF_HUGE;
+			return HUGETLB;
 		}
+		if (large && is_thp(head, s))
+			*kpf |= KPF_THP;
 	}
-	if (bpf_core_enum_value_exists(enum pageflags, PG_slab) ? !!(s->flags & FLAG(PG_slab))
-							       : IS_TYPE(s->type, slab, OLD_SLAB)) {
-		*kpf |= KPF_SLAB;
-		return SLAB;
-	}
-	if (s->flags & FLAG(PG_reserved))
-		return RESERVED;
-	if (large && is_hugetlb(head, s->type)) {
-		*kpf |= KPF_HUGE;
-		return HUGETLB;
-	}
-	if (large && is_thp(head, s))
-		*kpf |= KPF_THP;
 	if (s->mapping & 1) {
 		*kpf |= KPF_ANON | ((s->mapping & 2) ? KPF_KSM : 0);
 		return *kpf & KPF_THP ? ANON_THP : ANON;

@@ -124,6 +124,7 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
         threads: args.threads,
         frames: args.pfns.clone(),
         rows: args.walk,
+        owners: args.by.is_some(),
     };
     let mut memory = Memory::open(&options)?;
     if args.walk {

@@ -71,6 +71,11 @@ struct page {
 	unsigned long memcg_data;
 };
 
+/* Since 7.1: the head's address as before, or a mask that makes it of the tail's. */
+struct page___info {
+	unsigned long compound_info;
+};
+
 /* Before 6.18, 6.4 and 6.2. */
 struct page___old {
 	unsigned long flags;
@@ -281,6 +286,18 @@ struct {
 
 __u64 exec_dropped;
 
+/*
+ * A bit for each hash of an address in exec_files: nearly every other file is told by one load. The
+ * blog's cache of vnodes did the same for memory that had fewer files.
+ */
+#define FILTER_BITS 16
+__u64 exec_filter[1 << (FILTER_BITS - 6)];
+
+static __u32 hash(__u64 mapping)
+{
+	return (mapping * 0x9e3779b97f4a7c15ULL) >> (64 - FILTER_BITS);
+}
+
 struct owner_key {
 	__u64 owner;	/* struct address_space, or the inode number of a cgroup */
 	__u64 class;
@@ -316,7 +333,6 @@ struct seen {
 	__u64 flags;
 	__u64 compound_head;
 	__u64 mapping;
-	__u64 private;
 	__u32 type;
 	__s32 refcount;
 	__u64 memcg;
@@ -335,9 +351,10 @@ static __always_inline void see(__u64 at, struct seen *s)
 		void *p = bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct pt_regs));
 
 		s->flags = *(__u64 *)p;
-		s->compound_head = *(__u64 *)(p + bpf_core_field_offset(struct page, compound_head));
+		s->compound_head = *(__u64 *)(p + (bpf_core_field_exists(struct page___info, compound_info)
+						   ? bpf_core_field_offset(struct page___info, compound_info)
+						   : bpf_core_field_offset(struct page, compound_head)));
 		s->mapping = *(__u64 *)(p + bpf_core_field_offset(struct page, mapping));
-		s->private = *(__u64 *)(p + bpf_core_field_offset(struct page, private));
 		s->type = *(__u32 *)(p + bpf_core_field_offset(struct page, page_type));
 		s->refcount = *(__s32 *)(p + bpf_core_field_offset(struct page, _refcount));
 		s->memcg = bpf_core_field_exists(struct page, memcg_data)
@@ -350,11 +367,16 @@ static __always_inline void see(__u64 at, struct seen *s)
 		s->flags = raw[0];
 		s->compound_head = raw[1];
 		s->mapping = raw[3];
-		s->private = raw[5];
 		s->type = raw[6];
 		s->refcount = raw[6] >> 32;
-		s->memcg = raw[7];
+		s->memcg = bpf_core_field_exists(struct page, memcg_data) ? raw[7] : 0;
 	}
+}
+
+/* The head of the tail at `at`. Masks are numbers above all addresses, heads are below their tails. */
+static __always_inline __u64 head_of(__u64 at, __u64 compound_head)
+{
+	return compound_head - 1 < at ? compound_head - 1 : at & compound_head;
 }
 
 /* The types of 6.1 to 6.10 have no BTF: include/linux/page-flags.h, PAGE_TYPE_BASE. */
@@ -433,8 +455,8 @@ static __always_inline bool is_thp(__u64 head, const struct seen *s)
 	return (s->flags & FLAG(PG_lru)) || (s->mapping & 1);
 }
 
-/* folio_mapped() of a large folio. */
-static __always_inline bool is_mapped(__u64 head, __u32 order)
+/* folio_mapped() of a large folio. A global function, which is verified once and not in every path to it. */
+__noinline int is_mapped(__u64 head, __u32 order)
 {
 	atomic_t count = { -1 };
 
@@ -467,6 +489,10 @@ static __always_inline bool is_mapped(__u64 head, __u32 order)
 
 static __always_inline bool is_exec(struct walk *w, __u64 mapping)
 {
+	__u32 bit = hash(mapping);
+
+	if (!(exec_filter[(bit >> 6) & ((1 << (FILTER_BITS - 6)) - 1)] >> (bit & 63) & 1))
+		return false;
 	if (mapping != w->mapping) {
 		w->mapping = mapping;
 		w->exec = bpf_map_lookup_elem(&exec_files, &mapping) != NULL;
@@ -489,7 +515,7 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 	*kpf = 0;
 	see(at, s);
 	if (s->compound_head & 1) {
-		head = s->compound_head - 1;
+		head = head_of(at, s->compound_head);
 		large = true;
 		*kpf |= KPF_COMPOUND_TAIL;
 		/* A tail of what? Its head was split meanwhile, if it is no head below this page. */
@@ -507,37 +533,43 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 		if (order <= 30 && !(first & ((1ULL << order) - 1)) && first + (1ULL << order) > pfn)
 			*pages = first + (1ULL << order) - pfn;
 	}
-	if (FLAG(PG_hwpoison) & s->flags)
-		return POISONED;
-	if (typed(s->type)) {
-		if (IS_TYPE(s->type, buddy, OLD_BUDDY)) {
-			if (s->private <= 20 && !(pfn & ((1ULL << s->private) - 1)))
-				*pages = 1ULL << s->private;
-			*kpf |= KPF_BUDDY;
-			return FREE;
+	/* Most pages are on the LRU lists and by themselves: those are none of what is asked here. */
+	if (large || (s->flags & (FLAG(PG_lru) | FLAG(PG_reserved) | FLAG(PG_hwpoison))) != FLAG(PG_lru)) {
+		if (FLAG(PG_hwpoison) & s->flags)
+			return POISONED;
+		if (typed(s->type)) {
+			if (IS_TYPE(s->type, buddy, OLD_BUDDY)) {
+				__u64 order = 0;
+
+				READ(order, at, struct page, private);
+				if (order <= 20 && !(pfn & ((1ULL << order) - 1)))
+					*pages = 1ULL << order;
+				*kpf |= KPF_BUDDY;
+				return FREE;
+			}
+			if (IS_TYPE(s->type, offline, OLD_OFFLINE)) {
+				*kpf |= KPF_OFFLINE;
+				return OFFLINE;
+			}
+			if (IS_TYPE(s->type, table, OLD_TABLE)) {
+				*kpf |= KPF_PGTABLE;
+				return PAGE_TABLES;
+			}
 		}
-		if (IS_TYPE(s->type, offline, OLD_OFFLINE)) {
-			*kpf |= KPF_OFFLINE;
-			return OFFLINE;
+		if (bpf_core_enum_value_exists(enum pageflags, PG_slab) ? !!(s->flags & FLAG(PG_slab))
+								       : IS_TYPE(s->type, slab, OLD_SLAB)) {
+			*kpf |= KPF_SLAB;
+			return SLAB;
 		}
-		if (IS_TYPE(s->type, table, OLD_TABLE)) {
-			*kpf |= KPF_PGTABLE;
-			return PAGE_TABLES;
+		if (s->flags & FLAG(PG_reserved))
+			return RESERVED;
+		if (large && is_hugetlb(head, s->type)) {
+			*kpf |= KPF_HUGE;
+			return HUGETLB;
 		}
+		if (large && is_thp(head, s))
+			*kpf |= KPF_THP;
 	}
-	if (bpf_core_enum_value_exists(enum pageflags, PG_slab) ? !!(s->flags & FLAG(PG_slab))
-							       : IS_TYPE(s->type, slab, OLD_SLAB)) {
-		*kpf |= KPF_SLAB;
-		return SLAB;
-	}
-	if (s->flags & FLAG(PG_reserved))
-		return RESERVED;
-	if (large && is_hugetlb(head, s->type)) {
-		*kpf |= KPF_HUGE;
-		return HUGETLB;
-	}
-	if (large && is_thp(head, s))
-		*kpf |= KPF_THP;
 	if (s->mapping & 1) {
 		*kpf |= KPF_ANON | ((s->mapping & 2) ? KPF_KSM : 0);
 		return *kpf & KPF_THP ? ANON_THP : ANON;
@@ -565,17 +597,17 @@ struct local {
 static long tally_page(__u64 i, struct local *l)
 {
 	struct walk *w = l->w;
-	__u64 pfn = w->pfn, pages, kpf, to;
+	__u64 pfn = w->pfn, end = w->end, from = w->from, pages, kpf, to;
 	struct seen s;
 	__u32 class;
 
-	if (pfn >= w->end)
+	if (pfn >= end)
 		return 1;
 	class = look(w, pfn, &s, &pages, &kpf);
-	to = pfn + pages < w->end ? pfn + pages : w->end;
+	to = pfn + pages < end ? pfn + pages : end;
 	w->pfn = to;
-	if (pfn < w->from)
-		pfn = w->from;
+	if (pfn < from)
+		pfn = from;
 	if (to > pfn)
 		w->counts[class & (CLASSES - 1)] += to - pfn;
 	return 0;
@@ -598,19 +630,22 @@ int tally(struct args *args)
 	return 0;
 }
 
-/* The inode number of the cgroup a page is charged to, as /proc/kpagecgroup gives it. */
-static __always_inline __u64 cgroup_of(const struct seen *s)
+/*
+ * The inode number of the cgroup that a page with this `memcg_data` is charged to, as /proc/kpagecgroup
+ * gives it. A global function, too.
+ */
+__noinline __u64 cgroup_of(__u64 data)
 {
 	struct mem_cgroup *memcg;
 	struct cgroup_subsys_state *css;
 
 	/* Bit 0: the objects of a slab, each with its owner. Bit 1: kernel memory, by way of an obj_cgroup. */
-	if (s->memcg & 1)
+	if (data & 1)
 		return 0;
-	memcg = (void *)(s->memcg & ~7ULL);
+	memcg = (void *)(data & ~7ULL);
 	if (!memcg)
 		return 0;
-	if (s->memcg & 2)
+	if (data & 2)
 		memcg = BPF_CORE_READ((struct obj_cgroup *)memcg, memcg);
 	css = &memcg->css;
 	/* A cgroup that was removed leaves its pages to the nearest ancestor that is online. */
@@ -668,7 +703,7 @@ static long own_page(__u64 i, struct local *l)
 	} else {
 		if (class == FREE || class == RESERVED || class == SLAB)
 			return 0;
-		owner = cgroup_of(&s);
+		owner = cgroup_of(s.memcg);
 	}
 	if (!owner)
 		return 0;
@@ -695,7 +730,10 @@ int own(struct args *args)
 	return 0;
 }
 
-#define COPY(name, bit) ((flags & FLAG(name)) ? 1ULL << (bit) : 0)
+/* Without a branch each: the verifier would try all their combinations. */
+#define COPY(name, bit)						\
+	(bpf_core_enum_value_exists(enum pageflags, name)	\
+	 ? (flags >> bpf_core_enum_value(enum pageflags, name) & 1) << (bit) : 0)
 
 /* The bits that /proc/kpageflags copies. */
 static __always_inline __u64 copied(__u64 flags)
@@ -738,14 +776,14 @@ static long list_page(__u64 i, struct local *l)
 	row->class = class;
 	row->refcount = s.refcount;
 	row->mapcount = 0;
-	row->cgroup = cgroup_of(&s);
+	row->cgroup = cgroup_of(s.memcg);
 	if (!typed(own.type) && (__s32)own.type >= 0) {
 		row->mapcount = own.type + 1;
 		if (!(kpf & (KPF_COMPOUND_HEAD | KPF_COMPOUND_TAIL)))
 			kpf |= KPF_MMAP;
 	}
 	if ((kpf & (KPF_COMPOUND_HEAD | KPF_COMPOUND_TAIL)) && (class >= ANON && class <= CACHE)) {
-		__u64 head = own.compound_head & 1 ? own.compound_head - 1 : at;
+		__u64 head = own.compound_head & 1 ? head_of(at, own.compound_head) : at;
 		atomic_t entire = { -1 };
 
 		if (is_mapped(head, order_of(head)))
@@ -781,15 +819,21 @@ int find_exec(struct bpf_iter__task_vma *ctx)
 	struct file *file;
 	__u64 mapping;
 	__u8 one = 1;
+	__u32 bit;
 
 	if (!vma || !(vma->vm_flags & VM_EXEC))
 		return 0;
 	file = vma->vm_file;
 	if (!file)
 		return 0;
-	mapping = (__u64)file->f_mapping;
+	/* As a number: the verifier lets nobody compute with a pointer. */
+	mapping = 0;
+	BPF_CORE_READ_INTO(&mapping, file, f_mapping);
 	if (bpf_map_update_elem(&exec_files, &mapping, &one, BPF_ANY))
 		__sync_fetch_and_add(&exec_dropped, 1);
+	bit = hash(mapping);
+	/* One iterator runs at a time. */
+	exec_filter[(bit >> 6) & ((1 << (FILTER_BITS - 6)) - 1)] |= 1ULL << (bit & 63);
 	return 0;
 }
 

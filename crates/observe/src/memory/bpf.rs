@@ -90,12 +90,13 @@ pub(super) struct Walker {
 }
 
 impl Pages {
-    /// Loads the programs for up to `threads` walkers; `rows` is how many [`Program::List`] may give at once.
+    /// Loads the programs for up to `threads` walkers; `rows` is how many
+    /// [`Program::List`] may give at once, `owners` whether [`Program::Own`] will run.
     ///
     /// # Errors
     /// The kernel has no BTF, lacks what the programs need (Linux 5.17's bpf_loop), refuses this
     /// user, or its `struct page`s cannot be found.
-    pub fn open(threads: usize, rows: usize) -> io::Result<Pages> {
+    pub fn open(threads: usize, rows: usize, owners: bool) -> io::Result<Pages> {
         libbpf_rs::set_print(None);
         let bpf = |doing: &'static str| move |e: libbpf_rs::Error| io::Error::other(format!("{doing}: {e}"));
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -104,12 +105,16 @@ impl Pages {
         let slots = threads.max(1);
         open.maps.walks.set_max_entries(slots as u32).map_err(bpf("sizing the walks"))?;
         open.maps.rows.set_max_entries(rows.max(1) as u32).map_err(bpf("sizing the rows"))?;
+        // What the kernel need not verify does not delay the look.
+        open.progs.list.set_autoload(rows > 0);
+        open.progs.own.set_autoload(owners);
+        open.progs.name_file.set_autoload(owners);
         let skel = open.load().map_err(bpf("loading the BPF programs"))?;
         let fds = Fds {
             walks: skel.maps.walks.as_fd().as_raw_fd(),
             tally: skel.progs.tally.as_fd().as_raw_fd(),
-            own: skel.progs.own.as_fd().as_raw_fd(),
-            list: skel.progs.list.as_fd().as_raw_fd(),
+            own: if owners { skel.progs.own.as_fd().as_raw_fd() } else { -1 },
+            list: if rows > 0 { skel.progs.list.as_fd().as_raw_fd() } else { -1 },
         };
         let base = find_base(skel.progs.find_page.as_fd().as_raw_fd())?;
         Ok(Pages { skel, fds, base, slots })
@@ -138,6 +143,7 @@ impl Pages {
         }
         if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
             data.exec_dropped = 0;
+            data.exec_filter = [0; 1024];
         }
         let link = self.skel.progs.find_exec.attach().map_err(io::Error::other)?;
         // The program prints nothing: reading to the end is what runs it.

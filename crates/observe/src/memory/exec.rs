@@ -138,8 +138,8 @@ fn executable(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     mappings(text).filter(|m| m.executable)
 }
 
-/// Pages mapped at once: a window of 256 MiB, so that a file of any size costs as much memory.
-const WINDOW: u64 = 1 << 16;
+/// Pages mapped at once: a window of 16 MiB, so that a file of any size costs as much memory.
+const WINDOW: u64 = 1 << 12;
 
 /// Adds the frames of a file's cached pages.
 fn cached_frames(path: &Path, pagemap: &File, frames: &mut Vec<u64>) -> io::Result<()> {

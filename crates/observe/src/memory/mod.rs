@@ -73,6 +73,8 @@ pub struct Options {
     pub frames: Option<Range<u64>>,
     /// Whether [`Memory::rows`] will be asked for.
     pub rows: bool,
+    /// Whether [`Memory::owners`] will be asked for.
+    pub owners: bool,
 }
 
 /// Why there is no answer.
@@ -349,7 +351,7 @@ fn open_source(options: &Options, threads: usize, map: &MemoryMap, notes: &mut V
     let rows = if options.rows { rows::BATCH } else { 0 };
     let flags = Kpageflags::open(Path::new("/"));
     if asked != Some(Source::Kpageflags) {
-        match open_bpf(threads, rows, map, flags.as_ref().ok()) {
+        match open_bpf(threads, rows, options.owners, map, flags.as_ref().ok()) {
             Ok(pages) => return Ok(Walks::Bpf(Box::new(pages))),
             Err(source) if asked.is_some() => return Err(Error::Source { which: Source::Bpf, source }),
             Err(e) => {
@@ -366,11 +368,17 @@ fn open_source(options: &Options, threads: usize, map: &MemoryMap, notes: &mut V
     Ok(Walks::Kpageflags(flags))
 }
 
-fn open_bpf(threads: usize, rows: usize, map: &MemoryMap, flags: Option<&Kpageflags>) -> io::Result<Pages> {
+fn open_bpf(
+    threads: usize,
+    rows: usize,
+    owners: bool,
+    map: &MemoryMap,
+    flags: Option<&Kpageflags>,
+) -> io::Result<Pages> {
     if !bpf::has_btf() {
         return Err(io::Error::other("the kernel has no BTF (/sys/kernel/btf/vmlinux)"));
     }
-    let pages = Pages::open(threads, rows)?;
+    let pages = Pages::open(threads, rows, owners)?;
     let ranges: Vec<_> = map.ranges.iter().filter(|r| r.online).map(|r| (r.start, r.end)).collect();
     if let Some(flags) = flags
         && !pages.agrees(flags, &ranges)?

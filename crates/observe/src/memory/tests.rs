@@ -3,7 +3,7 @@
 use super::*;
 
 fn open(source: Source) -> Option<Memory> {
-    let options = Options { source: Some(source), rows: true, ..Options::default() };
+    let options = Options { source: Some(source), rows: true, owners: true, ..Options::default() };
     if !rustix::process::geteuid().is_root() {
         println!("skipped: physical pages are shown to root only");
         return None;
@@ -138,7 +138,8 @@ fn a_part_and_its_rest_are_the_whole() {
     let cut = largest.start + (largest.end - largest.start) / 2 + 1;
     let mut pages = 0;
     for (frames, threads) in [(0..cut, 1), (cut..1 << 52, 3)] {
-        let options = Options { source: Some(Source::Bpf), frames: Some(frames), threads, rows: false };
+        let options =
+            Options { source: Some(Source::Bpf), frames: Some(frames), threads, ..Options::default() };
         pages += Memory::open(&options).unwrap().look(&AtomicBool::new(false)).unwrap().total().total();
     }
     assert_eq!(pages, whole.total().total());
@@ -152,7 +153,7 @@ fn every_page_is_a_row() {
     let chunk = bpf.chunks.iter().find(|c| c.end - c.start > 100).copied().unwrap();
     for source in [Source::Bpf, Source::Kpageflags] {
         let frames = Some(chunk.start..chunk.start + 100);
-        let options = Options { source: Some(source), frames, threads: 1, rows: true };
+        let options = Options { source: Some(source), frames, threads: 1, rows: true, owners: false };
         let Ok(mut memory) = Memory::open(&options) else { continue };
         let mut next = chunk.start;
         memory

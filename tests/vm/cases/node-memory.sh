@@ -1,0 +1,13 @@
+# Each node's memory is what the kernel tells, and what a program takes is taken from its node.
+tell() { ncpu topology --table nodes -o csv >nodes.csv && column "$1" nodes.csv; }
+for node in $(cut -d' ' -f1 /vm/told/nodes); do
+	awk '/MemTotal/ { print $4 * 1024 }' /sys/devices/system/node/node$node/meminfo
+done >kernel
+same "memory of the nodes" "$(cat kernel)" "$(tell total)"
+
+tell free >before
+start hold 3 128 >hold
+await "128 MiB on node 3" grep -q holding hold
+tell free >after
+paste before after | awk '{ d = int(($1 - $2) / 1048576); print NR - 1, d; if (NR - 1 == 3 ? d < 120 : d > 60) bad = 1 }
+	END { exit bad }' >taken || fail "node and MiB less free, with 128 MiB taken on node 3: $(cat taken)"

@@ -117,6 +117,14 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
                 sink.table(table)?;
             }
         }
+        if let Scope::Cgroup(path) = &scope
+            && first
+            && tables.iter().any(|t| t.name() == "numa_processes" && t.num_rows() == 0)
+        {
+            anyhow::bail!(
+                "no process of cgroup {path} is there to look at; give a path as /proc/PID/cgroup tells it"
+            );
+        }
         if let Scope::Tree(pid) = scope
             && !Path::new(&format!("/proc/{pid}")).exists()
             && here

@@ -35,7 +35,7 @@ pub struct Process {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Its threads.
+    /// Its threads when it was looked at, or the CPUs it kept busy where those are more.
     pub threads: u64,
     /// Where its memory and its CPU time are. Without its programs' and libraries' text, unless that is
     /// all there is.
@@ -314,10 +314,12 @@ impl Numa {
             together: t.number(r, "together"),
         };
         let memory = if total > 0 { data } else { all };
+        // Looked at before it made its threads, it has had them all the same.
+        let ran = cpu.values().fold(0.0, |sum, s| sum + s) / self.elapsed.max(f64::MIN_POSITIVE);
         Process {
             pid,
             name: t.text(r, "process").unwrap_or("?").into(),
-            threads: t.int(r, "threads").unwrap_or(1),
+            threads: t.int(r, "threads").unwrap_or(1).max(ran.round() as u64),
             placement: Placement::judge(memory, cpu, hints, &self.distances),
             thp,
             hugetlb,

@@ -354,8 +354,8 @@ impl Numa {
         let code: HashSet<(u64, u64)> =
             regions.iter().filter(|r| r.code && r.inode != 0).map(|r| (r.device, r.inode)).collect();
         // Of mappings somebody placed, the large ones are told one by one.
-        let mut placed: Vec<&Mapping> =
-            maps.iter().filter(|m| m.policy.mode != Mode::Default && m.bytes() >= 1 << 20).collect();
+        let asks = |m: &Mapping| !matches!(m.policy.mode, Mode::Default | Mode::Other);
+        let mut placed: Vec<&Mapping> = maps.iter().filter(|m| asks(m) && m.bytes() >= 1 << 20).collect();
         placed.sort_by_key(|m| std::cmp::Reverse(m.bytes()));
         let alone: HashSet<u64> = placed.iter().take(64).map(|m| m.start).collect();
         for m in &maps {

@@ -95,7 +95,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
         && args.table.is_none()
         && select == ncpu_table::Select::default();
     let mut printer = args.select.printer()?;
-    let (mut told, mut first) = (0, true);
+    let (mut told, mut first, mut distances) = (0, true, None);
     let mut next = Instant::now();
     for n in 1.. {
         next += every;
@@ -117,6 +117,14 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
                 sink.table(table)?;
             }
         }
+        if let Scope::Cgroup(path) = &scope
+            && first
+            && tables.iter().any(|t| t.name() == "numa_processes" && t.num_rows() == 0)
+        {
+            anyhow::bail!(
+                "no process of cgroup {path} is there to look at; give a path as /proc/PID/cgroup tells it"
+            );
+        }
         if let Scope::Tree(pid) = scope
             && !Path::new(&format!("/proc/{pid}")).exists()
             && here
@@ -124,7 +132,10 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
             eprintln!("ncpu numa: process {pid} has ended");
             break;
         }
-        let read = view::Numa::read(&tables);
+        if let Some(table) = tables.iter().find(|t| t.name() == "numa_distances") {
+            distances = Some(table.clone());
+        }
+        let read = view::Numa::read(tables.iter().chain(&distances));
         if text {
             if !first {
                 put("\n")?;

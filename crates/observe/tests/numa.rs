@@ -1,5 +1,6 @@
 //! Looks at real processes. Without root or BPF, CPU time comes from /proc: the tests hold for both.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use ncpu_observe::numa::{Config, Numa, Scope};
@@ -134,4 +135,45 @@ fn a_recorded_machine_and_a_vanished_process() {
     assert_eq!((segments.num_rows(), segments.text(0, "pids")), (1, Some("10 11")));
     let placed = named(&tables, "numa_segment_memory");
     assert_eq!((placed.int(0, "node"), placed.int(0, "bytes")), (Some(3), Some(1024 * 4096)));
+}
+
+#[test]
+fn a_large_process_is_sampled() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "parts::holds_memory", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while lines.next().unwrap().unwrap() != "holding" {}
+    let config = Config { sample_above: 0, ..Config::of(Scope::Processes(vec![child.id()])) };
+    let mut numa = Numa::begin(config).unwrap();
+    let tables = numa.tick();
+    let (processes, memory) = (named(&tables, "numa_processes"), named(&tables, "numa_memory"));
+    let sampled = processes.int(0, "sampled");
+    let anonymous: f64 = (0..memory.num_rows())
+        .filter(|&r| memory.text(r, "object") == Some("anonymous"))
+        .filter_map(|r| memory.number(r, "bytes"))
+        .sum();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let Some(pages) = sampled else {
+        return eprintln!("skipped: pages of another process cannot be asked for: {:?}", numa.notes());
+    };
+    assert!(pages >= 2048, "{pages}");
+    // 64 MiB are its own; the rest of it is small.
+    assert!((56e6..96e6).contains(&anonymous), "{anonymous}");
+}
+
+mod parts {
+    #[test]
+    #[ignore = "a part of another test"]
+    fn holds_memory() {
+        let memory = vec![1u8; 64 << 20];
+        println!("\nholding");
+        let mut line = String::new();
+        let _ = std::io::stdin().read_line(&mut line);
+        assert_eq!(memory[1 << 20], 1);
+    }
 }

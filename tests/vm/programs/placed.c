@@ -1,6 +1,7 @@
 /*
  * placed HOW MIB SECONDS [FILE]: memory placed in a known way, then read by a thread on each CPU (or
- * on those that HOW says) until the time is up. Says "ready" once every page is touched.
+ * on those that HOW says) until the time is up, for 2 ms of CPU time in every 50 ms or so: several of
+ * them, and who looks at them, fit on slow CPUs. Says "ready" once every page is touched.
  *
  *   local        each thread touches its own part first
  *   interleaved  dealt out over all nodes (MPOL_INTERLEAVE)
@@ -54,8 +55,16 @@ static void *worker(void *arg)
 	if (own)
 		memset(memory + at, 1, part);
 	pthread_barrier_wait(&ready);
-	for (size_t i = at; !stop; i = (i + 64) % bytes)
-		sum += memory[own ? at + i % part : i];
+	for (size_t i = at; !stop; usleep(48000)) {
+		struct timespec began, now;
+
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+		do {
+			for (int n = 0; n < 256; n++, i = (i + 64) % bytes)
+				sum += memory[own ? at + i % part : i];
+			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 2000000);
+	}
 	return NULL;
 }
 
@@ -85,9 +94,6 @@ int main(int argc, char **argv)
 
 	if (argc < 4)
 		return fprintf(stderr, "placed HOW MIB SECONDS [FILE]\n"), 2;
-	/* Whoever looks at it goes first: a guest's CPUs are slow. */
-	if (nice(19) == -1)
-		perror("nice");
 	bytes = (size_t)atoi(argv[2]) << 20;
 	cpus = strcmp(how, "misplaced") ? online : 2;
 	own = !strcmp(how, "local");

@@ -124,7 +124,7 @@ int mark(void *ctx)
 	return 0;
 }
 
-static __always_inline void leave(struct gone_key *key, const struct gone *zero, __u64 time)
+static __always_inline void leave(struct cpu *c, struct gone_key *key, const struct gone *zero, __u64 time)
 {
 	struct gone *g;
 
@@ -132,6 +132,8 @@ static __always_inline void leave(struct gone_key *key, const struct gone *zero,
 	g = bpf_map_lookup_elem(&gone, key);
 	if (g)
 		__sync_fetch_and_add(&g->time, time);
+	else
+		c->dropped += time;
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -147,9 +149,11 @@ int on_exit(__u64 *ctx)
 	key.tgid = task->tgid;
 	bpf_probe_read_kernel_str(zero.comm, sizeof(zero.comm), task->group_leader->comm);
 	/* It is on CPU now; what the switch away from it will charge goes with its storage. */
-	if (c && c->since && now > c->since) {
+	if (!c)
+		return 0;
+	if (c->since && now > c->since) {
 		key.node = bpf_get_numa_node_id();
-		leave(&key, &zero, now - c->since);
+		leave(c, &key, &zero, now - c->since);
 	}
 	t = bpf_task_storage_get(&threads, task, NULL, 0);
 	if (!t)
@@ -160,7 +164,7 @@ int on_exit(__u64 *ctx)
 		if (!time)
 			continue;
 		key.node = node;
-		leave(&key, &zero, time);
+		leave(c, &key, &zero, time);
 		t->time[node] = 0;
 	}
 	return 0;

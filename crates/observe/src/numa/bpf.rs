@@ -59,6 +59,9 @@ pub(super) struct NodeTime {
     skel: Box<skel::NumaSkel<'static>>,
     _links: Vec<Link>,
     cpus: Mapped<Cpu>,
+    /// ns of threads that ended, by process and node, and the process's name: taken out of the kernel's
+    /// table at each reading, so that it does not fill.
+    gone: HashMap<(u32, u32), (u64, [u8; 16])>,
 }
 
 impl NodeTime {
@@ -95,11 +98,12 @@ impl NodeTime {
             // A CPU that has just gone offline begins at its next switch.
             let _ = skel.progs.mark.test_run(input);
         }
-        Ok(NodeTime { skel: Box::new(skel), _links: links, cpus })
+        Ok(NodeTime { skel: Box::new(skel), _links: links, cpus, gone: HashMap::new() })
     }
 
     /// Times since attaching, and ns that could not be charged.
-    pub fn read(&self) -> Result<(Times, u64)> {
+    pub fn read(&mut self) -> Result<(Times, u64)> {
+        self.take_gone();
         let bpf = |doing| move |source| Error::Bpf { doing, source };
         let mut times = Times::default();
         let mut add = |tgid: u32, tid: u32, name: &[u8; 16], node: u32, ns: u64| {
@@ -137,18 +141,33 @@ impl NodeTime {
                 add(cpu.tgid, cpu.tid, name, cpu.node, now.saturating_sub(cpu.since));
             }
         }
-        let map = &self.skel.maps.gone;
-        for key in map.keys() {
-            let Ok(Some(value)) = map.lookup(&key, libbpf_rs::MapFlags::ANY) else { continue };
-            let word = |b: &[u8], at: usize| Some(u32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?));
-            let long = |b: &[u8]| Some(u64::from_ne_bytes(b.get(..8)?.try_into().ok()?));
-            let name: Option<[u8; 16]> = value.get(8..24).and_then(|b| b.try_into().ok());
-            if let (Some(tgid), Some(node), Some(ns), Some(name)) =
-                (word(&key, 0), word(&key, 4), long(&value), name)
-            {
-                add(tgid, 0, &name, node, ns);
-            }
+        for ((tgid, node), (ns, name)) in &self.gone {
+            add(*tgid, 0, name, *node, *ns);
         }
         Ok((times, dropped))
+    }
+
+    fn take_gone(&mut self) {
+        let map = &self.skel.maps.gone;
+        let keys: Vec<Vec<u8>> = map.keys().collect();
+        for key in keys {
+            // At once where the kernel can (5.14), so that no thread's end falls between.
+            let value = match map.lookup_and_delete(&key) {
+                Ok(value) => value,
+                Err(_) => {
+                    let value = map.lookup(&key, libbpf_rs::MapFlags::ANY);
+                    let _ = map.delete(&key);
+                    value.ok().flatten()
+                }
+            };
+            let Some(value) = value else { continue };
+            let word = |at: usize| Some(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?));
+            let name: Option<[u8; 16]> = value.get(8..24).and_then(|b| b.try_into().ok());
+            let ns = value.get(..8).and_then(|b| Some(u64::from_ne_bytes(b.try_into().ok()?)));
+            if let (Some(tgid), Some(node), Some(ns), Some(name)) = (word(0), word(4), ns, name) {
+                let sum = self.gone.entry((tgid, node)).or_insert((0, name));
+                sum.0 += ns;
+            }
+        }
     }
 }

@@ -70,6 +70,7 @@ pub struct Numa {
     started: Instant,
     last: Instant,
     dropped: u64,
+    ticked: bool,
     notes: Vec<String>,
 }
 
@@ -133,6 +134,7 @@ impl Numa {
             started: now,
             last: now,
             dropped: 0,
+            ticked: false,
             notes,
         };
         numa.poll();
@@ -227,7 +229,14 @@ impl Numa {
         }
     }
 
-    /// What has been since the last tick, and where memory lies now.
+    /// [`Numa::tick`] of these processes.
+    pub fn look_at(&mut self, pids: Vec<u32>) -> Vec<Table> {
+        self.config.scope = Scope::Processes(pids);
+        self.tick()
+    }
+
+    /// What has been since the last tick, and where memory lies now. Distances, which do not change, are
+    /// told with the first.
     pub fn tick(&mut self) -> Vec<Table> {
         let began = Instant::now();
         let t = (began - self.started).as_secs_f64();
@@ -259,9 +268,10 @@ impl Numa {
         segments.complete(&self.proc, self.config.probe, self.config.scope == Scope::All);
         let stats = self.read_node_stats();
         let vmstat = self.proc.vmstat();
-        let out = vec![
+        let first = !std::mem::replace(&mut self.ticked, true);
+        let distances = first.then(|| tables::distances(&self.topology));
+        let mut out = vec![
             tables::nodes(t, elapsed, &self.topology, &stats, &self.node_stats),
-            tables::distances(&self.topology),
             tables::processes(t, &processes),
             tables::memory(t, &processes),
             tables::cpu(t, &spent, &self.in_scope(&spent, &processes)),
@@ -270,16 +280,18 @@ impl Numa {
             tables::events(t, &vmstat, &self.vmstat),
             tables::settings(t, &self.settings(began.elapsed())),
         ];
+        out.extend(distances);
         self.node_stats = stats;
         self.vmstat = vmstat;
         out
     }
 
     /// Processes that ran and are in scope: those that ended before they were looked at are known by
-    /// their CPU time alone, and only where everything is in scope.
+    /// their CPU time alone.
     fn in_scope(&self, spent: &Times, processes: &[Process]) -> HashSet<u32> {
-        match self.config.scope {
+        match &self.config.scope {
             Scope::All => spent.processes.keys().copied().collect(),
+            Scope::Processes(pids) => pids.iter().copied().collect(),
             _ => processes.iter().map(|p| p.pid).collect(),
         }
     }
@@ -342,8 +354,8 @@ impl Numa {
         let code: HashSet<(u64, u64)> =
             regions.iter().filter(|r| r.code && r.inode != 0).map(|r| (r.device, r.inode)).collect();
         // Of mappings somebody placed, the large ones are told one by one.
-        let mut placed: Vec<&Mapping> =
-            maps.iter().filter(|m| m.policy.mode != Mode::Default && m.bytes() >= 1 << 20).collect();
+        let asks = |m: &Mapping| !matches!(m.policy.mode, Mode::Default | Mode::Other);
+        let mut placed: Vec<&Mapping> = maps.iter().filter(|m| asks(m) && m.bytes() >= 1 << 20).collect();
         placed.sort_by_key(|m| std::cmp::Reverse(m.bytes()));
         let alone: HashSet<u64> = placed.iter().take(64).map(|m| m.start).collect();
         for m in &maps {

@@ -138,3 +138,44 @@ impl Sampler {
         self.first = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use ncpu_machine::generate::{Shape, write};
+
+    use super::*;
+
+    fn thread(root: &Path, tid: u32, cpu: u32, ran: u64) {
+        let dir = root.join(format!("proc/7/task/{tid}"));
+        fs::create_dir_all(&dir).unwrap();
+        let zeros = |n| "0 ".repeat(n);
+        fs::write(dir.join("stat"), format!("{tid} (db) R 1 {}{cpu} 0", zeros(34))).unwrap();
+        fs::write(dir.join("schedstat"), format!("{ran} 5 6\n")).unwrap();
+    }
+
+    #[test]
+    fn run_time_goes_to_the_node_a_thread_is_found_on() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 2, cores: 2, threads: 1 }).unwrap();
+        let proc = Proc::new(dir.path());
+        let mut sampler = Sampler::new(&Topology::read(dir.path()).unwrap());
+        thread(dir.path(), 7, 0, 1_000);
+        sampler.sample(&proc, &[7]);
+        assert_eq!(sampler.times, Times::default());
+        // It ran on node 0, then on node 1; another was born there.
+        thread(dir.path(), 7, 1, 1_400);
+        sampler.sample(&proc, &[7]);
+        let before = sampler.times.clone();
+        thread(dir.path(), 7, 2, 1_500);
+        thread(dir.path(), 8, 3, 30);
+        sampler.sample(&proc, &[7, 99]);
+        assert_eq!(sampler.times.processes[&7].nodes, ByNode::from([(0, 400), (1, 130)]));
+        let since = sampler.times.since(&before);
+        assert_eq!(since.processes[&7].nodes, ByNode::from([(1, 130)]));
+        assert_eq!(since.processes[&7].threads.len(), 2);
+        assert_eq!(since.since(&since), Times::default());
+    }
+}

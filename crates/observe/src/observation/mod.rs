@@ -5,6 +5,7 @@
 
 mod child;
 mod locks;
+mod placement;
 pub(crate) mod samples;
 mod tables;
 mod throttle;
@@ -21,6 +22,7 @@ pub use child::{Child, Ended, StartError};
 
 use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
 use locks::LockTables;
+use placement::Placement;
 use samples::{Samples, Symbols};
 use throttle::Throttle;
 
@@ -43,6 +45,7 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
+    placement: Placement,
     lock_events: u64,
     every: u32,
     off_every: u32,
@@ -67,11 +70,14 @@ impl Observation {
     /// See [`Engine::attach`].
     pub fn begin(config: &Config) -> engine::Result<Observation> {
         let mut engine = Engine::attach(config)?;
+        // As with throttling: of use to who explains where capacity went.
+        let (placement, missing) = if config.leader { Placement::begin() } else { Default::default() };
         engine.begin(config)?;
         Ok(Observation {
             stat: Stat::read(),
             // Only who explains idle CPUs wants to know.
             throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
+            placement,
             engine,
             symbols: Symbols::new(),
             samples: Samples::default(),
@@ -82,7 +88,7 @@ impl Observation {
             exited: Vec::new(),
             process_names: HashMap::new(),
             thread_names: HashMap::new(),
-            notes: Vec::new(),
+            notes: missing.into_iter().collect(),
             lock_events: 0,
             every: 16,
             off_every: 1,
@@ -100,7 +106,7 @@ impl Observation {
     /// What could not be observed, one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.engine.notes().to_vec();
-        notes.extend(self.notes.iter().chain(self.locks.notes()).cloned());
+        notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
         notes.extend(self.engine.hotplug_note());
         notes
     }
@@ -131,6 +137,9 @@ impl Observation {
                 self.tick(sink)?;
                 next += interval * (1 + (now - next).as_nanos() as u32 / interval.as_nanos().max(1) as u32);
             }
+            if self.placement.due(now) {
+                self.look(interval, sink)?;
+            }
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = next.min(deadline.unwrap_or(next)).min(now + Duration::from_millis(100));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
@@ -139,6 +148,22 @@ impl Observation {
                 return Ok(Until::Ended);
             }
         }
+    }
+
+    /// Looks where the program's memory lies. What a process showed at its last look stands when it has
+    /// ended.
+    fn look<E>(
+        &mut self,
+        interval: Duration,
+        sink: &mut dyn FnMut(&Table) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.placement.on() {
+            return Ok(());
+        }
+        for thread in self.engine.threads().unwrap_or_default() {
+            self.placement.met(thread.tgid);
+        }
+        self.placement.look(interval).iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
     }
 
     /// Waits for the ring buffer's wake-up, the program's end or the time; says whether it ended.
@@ -163,6 +188,7 @@ impl Observation {
                     self.samples.add(at, stack);
                 }
                 Event::Exit(thread) => {
+                    self.placement.met(thread.tgid);
                     self.process_names.insert(thread.tgid, thread.process());
                     self.thread_names.insert(thread.tid, thread.name());
                     self.exited.push(*thread);
@@ -341,6 +367,7 @@ impl Observation {
         self.engine.end();
         let stat = Stat::read();
         self.tick(sink)?;
+        self.look(Duration::ZERO, sink)?;
         let mut summary = tables::summary();
         let ticks = |now: u64, before: u64| {
             now.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64

@@ -35,7 +35,7 @@ pub struct Process {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Its threads.
+    /// Its threads when it was looked at, or the CPUs it kept busy where those are more.
     pub threads: u64,
     /// Where its memory and its CPU time are. Without its programs' and libraries' text, unless that is
     /// all there is.
@@ -164,6 +164,36 @@ impl Numa {
         numa
     }
 
+    /// The process whose placement costs most, where that is at least a twentieth of all CPU time: where
+    /// its memory lies, and the remedy.
+    pub fn worst(&self) -> Option<(String, String)> {
+        let all: f64 = self.processes.iter().map(|p| p.placement.seconds()).sum::<f64>() + self.gone;
+        let p = self.processes.first().filter(|p| p.placement.cost() >= 0.05 * all)?;
+        let (place, remedy) = (&p.placement, p.remedy()?);
+        let eye = place.eye()?;
+        let on = place.memory.keys().filter(|&&n| place.memory_share(n) >= 0.01).count();
+        let ran = place.ran_on().len();
+        let plural = |n: usize| if n == 1 { "1 node".into() } else { format!("{n} nodes") };
+        let lies = match place.memory_share(eye) {
+            share if on == 1 || share >= 0.5 => {
+                format!("{:.0} % of {} {}'s pages on node {eye}", 100.0 * share, p.name, p.pid)
+            }
+            _ => format!("{} {}'s pages on {}", p.name, p.pid, plural(on)),
+        };
+        let mut line = format!(
+            "memory: {lies}, its threads ran on {}: {}; likely remote {:.0} %, mean distance {:.1} (10 is local)",
+            plural(ran),
+            place.verdict,
+            100.0 * place.remote,
+            place.distance,
+        );
+        if let Some(q) = p.requests.iter().find(|q| q.effect >= Effect::Partly) {
+            let how = if q.effect == Effect::No { "did not take effect" } else { "took effect in part" };
+            line += &format!("; {} was asked for and {how}", q.asked);
+        }
+        Some((line, format!("{remedy} (ncpu numa tells more)")))
+    }
+
     fn read_nodes(&mut self, t: &Table) {
         for r in last_rows(t, |r| id(t, r, "node")) {
             let Some(id) = id(t, r, "node") else { continue };
@@ -284,10 +314,12 @@ impl Numa {
             together: t.number(r, "together"),
         };
         let memory = if total > 0 { data } else { all };
+        // Looked at before it made its threads, it has had them all the same.
+        let ran = cpu.values().fold(0.0, |sum, s| sum + s) / self.elapsed.max(f64::MIN_POSITIVE);
         Process {
             pid,
             name: t.text(r, "process").unwrap_or("?").into(),
-            threads: t.int(r, "threads").unwrap_or(1),
+            threads: t.int(r, "threads").unwrap_or(1).max(ran.round() as u64),
             placement: Placement::judge(memory, cpu, hints, &self.distances),
             thp,
             hugetlb,

@@ -135,6 +135,18 @@ fn verdicts_requests_and_segments() {
 }
 
 #[test]
+fn the_worst_placement_has_its_line() {
+    let (line, remedy) = Numa::read(&tables()).worst().unwrap();
+    assert_eq!(
+        line,
+        "memory: 97 % of db 7's pages on node 3, its threads ran on 3 nodes: Cyclops(3); likely remote 67 %, \
+         mean distance 16.7 (10 is local); interleave:0-3 was asked for and did not take effect"
+    );
+    assert!(remedy.contains("--interleave=0-1,3"), "{remedy}");
+    assert!(Numa::read([]).worst().is_none());
+}
+
+#[test]
 fn text_fits_any_width() {
     let numa = Numa::read(&tables());
     for width in [60, 80, 200] {

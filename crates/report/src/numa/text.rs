@@ -94,7 +94,7 @@ fn nodes(out: &mut String, numa: &Numa, width: usize) {
     let size = |v: Option<u64>| v.map_or("-".into(), bytes);
     let sum = |v: &[Option<u64>]| v.iter().flatten().sum::<u64>();
     let mut rows = vec![(
-        "CPUs",
+        "CPUs".to_string(),
         numa.nodes.iter().map(|n| n.cpus.len()).sum::<usize>().to_string(),
         numa.nodes.iter().map(|n| n.cpus.len().to_string()).collect::<Vec<_>>(),
     )];
@@ -107,7 +107,7 @@ fn nodes(out: &mut String, numa: &Numa, width: usize) {
     ] {
         let v = whole(column);
         if sum(&v) > 0 {
-            rows.push((title, bytes(sum(&v)), v.iter().map(|b| size(*b)).collect()));
+            rows.push((title.into(), bytes(sum(&v)), v.iter().map(|b| size(*b)).collect()));
         }
     }
     for (title, column) in [
@@ -120,7 +120,7 @@ fn nodes(out: &mut String, numa: &Numa, width: usize) {
         let v = whole(column);
         if sum(&v) > 0 {
             let rate = |n: u64| count(n as f64 / numa.elapsed.max(1e-9));
-            rows.push((title, rate(sum(&v)), v.iter().map(|n| n.map_or("-".into(), rate)).collect()));
+            rows.push((title.into(), rate(sum(&v)), v.iter().map(|n| n.map_or("-".into(), rate)).collect()));
         }
     }
     grid(out, numa, width, &rows);
@@ -165,8 +165,7 @@ fn process(out: &mut String, numa: &Numa, p: &Process, width: usize, one: bool) 
     let mut rows = place(numa, &p.placement);
     for (size, nodes) in &p.hugetlb {
         let cells = numa.nodes.iter().map(|n| nodes.get(&n.id).map_or("-".into(), |b| bytes(*b))).collect();
-        let title = if *size >= 1 << 30 { "1G pages" } else { "2M pages" };
-        rows.push((title, bytes(nodes.values().sum()), cells));
+        rows.push((format!("{} pages", bytes(*size)), bytes(nodes.values().sum()), cells));
     }
     grid(out, numa, width, &rows);
     if let Some(thp) = p.thp.filter(|b| *b > 0) {
@@ -248,7 +247,7 @@ fn requests(out: &mut String, requests: &[Request], width: usize) {
     }
 }
 
-type Line = (&'static str, String, Vec<String>);
+type Line = (String, String, Vec<String>);
 
 fn place(numa: &Numa, p: &Placement) -> Vec<Line> {
     let share = |s: f64| match s {
@@ -256,11 +255,14 @@ fn place(numa: &Numa, p: &Placement) -> Vec<Line> {
         s if s < 0.005 => "<1%".into(),
         s => format!("{:.0}%", 100.0 * s),
     };
-    let mut rows: Vec<Line> =
-        vec![("memory", bytes(p.bytes()), numa.nodes.iter().map(|n| share(p.memory_share(n.id))).collect())];
+    let mut rows: Vec<Line> = vec![(
+        "memory".into(),
+        bytes(p.bytes()),
+        numa.nodes.iter().map(|n| share(p.memory_share(n.id))).collect(),
+    )];
     if p.seconds() > 0.0 {
         let cells = numa.nodes.iter().map(|n| share(p.cpu_share(n.id))).collect();
-        rows.push(("CPU time", format!("{:.2} s", p.seconds()), cells));
+        rows.push(("CPU time".into(), format!("{:.2} s", p.seconds()), cells));
     }
     rows
 }

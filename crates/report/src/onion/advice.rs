@@ -122,6 +122,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
             context.cpus
         ),
         Layer::OtherKernel => "see the kernel frames in the flame graph (--html)".into(),
-        Layer::User | Layer::Others | Layer::Own | Layer::Asleep | Layer::Unseen => String::new(),
+        Layer::User => context.placed().map(|p| p.1).unwrap_or_default(),
+        Layer::Others | Layer::Own | Layer::Asleep | Layer::Unseen => String::new(),
     }
 }

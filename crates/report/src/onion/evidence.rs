@@ -25,6 +25,14 @@ impl Context<'_> {
     }
 }
 
+impl Context<'_> {
+    /// Where the memory of the process lies that pays most for it, and the remedy.
+    pub fn placed(&self) -> Option<(String, String)> {
+        self.table("numa_processes")?;
+        crate::numa::Numa::read(self.recording.tables.values()).worst()
+    }
+}
+
 /// Which layer a sample's class belongs to.
 fn layer_of(class: &str) -> Layer {
     match class {
@@ -328,6 +336,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 .take(3)
                 .collect();
             out.extend(told("in ", &functions));
+            out.extend(context.placed().map(|p| p.0));
             out
         }
         Layer::OtherKernel => told(

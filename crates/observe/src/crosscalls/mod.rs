@@ -6,7 +6,7 @@
 //! the last target; timer samples are the second estimate, and elsewhere the only one. Who sent what from
 //! where is exact by process and system call; by caller it is what the stacks walked say.
 
-mod caller;
+pub(crate) mod caller;
 mod load;
 pub mod packages;
 mod raw;
@@ -340,7 +340,7 @@ impl Crosscalls {
                 let frames: Vec<&str> = folded.split(';').skip(1).collect();
                 let frames: Vec<&str> = frames.into_iter().rev().collect();
                 out = out
-                    .text(caller::asked(&kernel))
+                    .text(caller::asked(without_probe(&kernel).iter().map(|f| &**f)))
                     .text_opt(caller::entered(&user, &place))
                     .text(frames.join(";"));
             }

@@ -44,11 +44,13 @@ fn passes_on(name: &str) -> bool {
     exact || STARTS.iter().any(|s| name.starts_with(s))
 }
 
-/// The kernel function that asked for a cross-call: of frames without those of a probe, leaf first.
-pub(crate) fn asked<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
-    let asked = frames.clone().find(|f| !passes_on(f)).or_else(|| frames.rev().next());
+/// The kernel function that asked for a cross-call: the first behind those that carry it out, in frames
+/// leaf first and without those of a probe.
+pub(crate) fn asked<'a>(frames: impl Iterator<Item = &'a str> + Clone) -> &'a str {
+    // A sample's leaf may be a helper of theirs.
+    let inside = frames.clone().skip_while(|f| !passes_on(f)).skip_while(|f| passes_on(f)).next();
     // Without what compilers append, such as `.isra.0`.
-    asked.map_or("[unknown]", |f| f.split('.').next().unwrap_or(f))
+    inside.or_else(|| frames.clone().next()).map_or("[unknown]", |f| f.split('.').next().unwrap_or(f))
 }
 
 /// The program's function that entered the kernel: the innermost that is not the C library's entry of the
@@ -85,7 +87,12 @@ mod tests {
             of("resched_curr wakeup_preempt ttwu_do_activate try_to_wake_up wake_up_q futex_wake.isra.0"),
             "futex_wake"
         );
+        assert_eq!(
+            of("native_write_msr x2apic_send_IPI smp_call_function_many_cond flush_tlb_mm_range do_wp_page"),
+            "do_wp_page"
+        );
         assert_eq!(of("flush_tlb_all"), "flush_tlb_all", "nothing else is known");
+        assert_eq!(of("sched_balance_trigger scheduler_tick"), "sched_balance_trigger");
         assert_eq!(of(""), "[unknown]");
     }
 

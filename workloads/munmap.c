@@ -1,10 +1,12 @@
 /*
- * munmap: N threads of one process that map, touch and unmap memory, as fast as each can.
+ * munmap: N threads of one process that map, touch and give back memory, as fast as each can.
  *
- * An unmapped page may be cached by the TLB of every CPU that runs a thread of the process, so each munmap
- * interrupts all of them and waits until they have answered: a TLB shootdown. With --processes each worker
- * has an address space of its own, which runs on one CPU at a time, and with --keep the memory is mapped
- * once and only touched: the differences are what sharing and giving memory back cost.
+ * The translation of a page given back may be in the TLB of every CPU that runs a thread of the process, so
+ * each munmap interrupts all of them and waits until they have answered: a TLB shootdown. With --madvise the
+ * mapping stays and only its pages are given back, as allocators purge: a shootdown all the same, without
+ * the lock that munmap takes. With --processes each worker has an address space of its own, which runs on
+ * one CPU at a time, and with --keep the memory is only touched: the differences are what sharing and giving
+ * back cost.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +24,7 @@
 
 #define MAX_WORKERS 16384
 #define PAGE 4096
-#define PAGES 16
+#define MAX_PAGES 1048576
 
 /* One a worker; a pair of lines, as CPUs prefetch the neighbour. */
 struct worker {
@@ -36,16 +38,18 @@ struct shared {
 };
 
 static struct shared *shared;
-static int processes, keep;
+static enum { MUNMAP, MADVISE, KEEP } give;
+static int processes;
+static size_t pages = 1;
 
 static void usage(FILE *out)
 {
 	fprintf(out,
-		"usage: munmap [--processes] [--keep] WORKERS SECONDS\n"
-		"Maps, touches and unmaps %d pages in WORKERS threads for SECONDS, and prints how often a second.\n"
+		"usage: munmap [--processes] [--madvise | --keep] [--pages N] WORKERS SECONDS\n"
+		"Maps, touches and unmaps N pages (1) in WORKERS threads for SECONDS; prints how often a second.\n"
 		"  --processes  each worker is a process with an address space of its own\n"
-		"  --keep       map once, and only touch: nothing is unmapped\n",
-		PAGES);
+		"  --madvise    map once, and give the pages back with MADV_DONTNEED\n"
+		"  --keep       map once, and only touch: nothing is given back\n");
 }
 
 static void fail(const char *what, int error)
@@ -56,7 +60,7 @@ static void fail(const char *what, int error)
 
 static char *map(void)
 {
-	char *p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		fail("mmap", errno);
@@ -67,15 +71,17 @@ static void *work(void *arg)
 {
 	struct worker *w = arg;
 	unsigned long rounds = 0;
-	char *p = keep ? map() : NULL;
+	char *p = give == MUNMAP ? NULL : map();
 
 	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
-		if (!keep)
+		if (give == MUNMAP)
 			p = map();
-		for (int i = 0; i < PAGES; i++)
+		for (size_t i = 0; i < pages; i++)
 			((volatile char *)p)[i * PAGE] = 1;
-		if (!keep && munmap(p, PAGES * PAGE))
+		if (give == MUNMAP && munmap(p, pages * PAGE))
 			fail("munmap", errno);
+		if (give == MADVISE && madvise(p, pages * PAGE, MADV_DONTNEED))
+			fail("madvise", errno);
 		rounds++;
 	}
 	w->rounds = rounds;
@@ -107,8 +113,14 @@ int main(int argc, char **argv)
 		}
 		if (!strcmp(argv[i], "--processes")) {
 			processes = 1;
-		} else if (!strcmp(argv[i], "--keep")) {
-			keep = 1;
+		} else if (!strcmp(argv[i], "--keep") || !strcmp(argv[i], "--madvise")) {
+			if (give != MUNMAP) {
+				fprintf(stderr, "munmap: give one of --keep and --madvise\n");
+				return 2;
+			}
+			give = argv[i][2] == 'k' ? KEEP : MADVISE;
+		} else if (!strcmp(argv[i], "--pages") && i + 1 < argc) {
+			pages = number(argv[++i], "N", MAX_PAGES, 1);
 		} else {
 			fprintf(stderr, "munmap: `%s`: no such option\n", argv[i]);
 			usage(stderr);
@@ -163,8 +175,9 @@ int main(int argc, char **argv)
 	}
 	for (int w = 0; w < n; w++)
 		sum += shared->workers[w].rounds;
-	printf("%d %s: %.0f times/s %d pages %s\n", n,
-	       processes ? "processes, an address space each" : "threads, one address space", sum / seconds, PAGES,
-	       keep ? "touched" : "mapped, touched and unmapped");
+	static const char *const what[] = { "mapped, touched and unmapped", "touched and given back", "touched" };
+	printf("%d %s: %zu page(s) %s %.0f times/s\n", n,
+	       processes ? "processes, an address space each" : "threads, one address space", pages, what[give],
+	       sum / seconds);
 	return 0;
 }

@@ -105,6 +105,10 @@ fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
     }
     if text {
         put(&footer(recording, text_width()))?;
+    } else {
+        for note in &recording.manifest.notes {
+            eprintln!("ncpu: {note}");
+        }
     }
     Ok(())
 }

@@ -56,3 +56,34 @@ fn the_build_refuses_what_it_cannot_do() {
     refused(&program, "-s /", "no libbpf");
     refused(&program, "twice", "`twice`");
 }
+
+#[test]
+fn memory_is_given_back_in_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("munmap");
+    let compiled = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(workloads().join("munmap.c"))
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    for (args, what) in [
+        ("3 0.2", "3 threads, one address space: 1 page(s) mapped, touched and unmapped "),
+        ("--processes --pages 4 3 0.2", "3 processes, an address space each: 4 page(s) mapped"),
+        ("--madvise 3 0.2", "3 threads, one address space: 1 page(s) touched and given back "),
+        ("--keep 3 0.2", "3 threads, one address space: 1 page(s) touched "),
+    ] {
+        let out = output(&program, args);
+        assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
+        let said = String::from_utf8(out.stdout).unwrap();
+        let rate =
+            said.trim().strip_suffix(" times/s").and_then(|s| s.rsplit(' ').next()?.parse::<u64>().ok());
+        assert!(said.starts_with(what) && rate.is_some_and(|r| r > 0), "{args}: {said}");
+    }
+    refused(&program, "4", "usage");
+    refused(&program, "0 1", "WORKERS `0`");
+    refused(&program, "--pages 0 4 1", "N `0`");
+    refused(&program, "--keep --madvise 4 1", "one of");
+    refused(&program, "--fork 4 1", "`--fork`");
+}

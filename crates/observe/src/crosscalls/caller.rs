@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::observation::samples::without_probe;
-
 /// Functions that carry a cross-call out or pass it on: who asked is the first frame that is none of them.
 fn passes_on(name: &str) -> bool {
     const STARTS: [&str; 15] = [
@@ -27,6 +25,7 @@ fn passes_on(name: &str) -> bool {
         name,
         "generic_exec_single"
             | "send_call_function_single_ipi"
+            | "ptep_clear_flush"
             | "tlb_flush_mmu"
             | "tlb_flush_mmu_tlbonly"
             | "resched_curr"
@@ -45,12 +44,13 @@ fn passes_on(name: &str) -> bool {
     exact || STARTS.iter().any(|s| name.starts_with(s))
 }
 
-/// The kernel function that asked for a cross-call; leaf first.
-pub(super) fn asked(kernel: &[Arc<str>]) -> String {
-    let frames = without_probe(kernel);
-    let asked = frames.iter().find(|f| !passes_on(f)).or_else(|| frames.last());
+/// The kernel function that asked for a cross-call: the first behind those that carry it out, in frames
+/// leaf first and without those of a probe.
+pub(crate) fn asked<'a>(frames: impl Iterator<Item = &'a str> + Clone) -> &'a str {
+    // A sample's leaf may be a helper of theirs.
+    let inside = frames.clone().skip_while(|f| !passes_on(f)).skip_while(|f| passes_on(f)).next();
     // Without what compilers append, such as `.isra.0`.
-    asked.map_or_else(|| "[unknown]".into(), |f| f.split('.').next().unwrap_or(f).to_string())
+    inside.or_else(|| frames.clone().next()).map_or("[unknown]", |f| f.split('.').next().unwrap_or(f))
 }
 
 /// The program's function that entered the kernel: the innermost that is not the C library's entry of the
@@ -74,21 +74,26 @@ mod tests {
 
     #[test]
     fn who_asked_is_behind_those_that_pass_it_on() {
-        let stack = "bpf_prog_1_tlb_flush bpf_trampoline_1 __traceiter_tlb_flush native_flush_tlb_multi \
-                     flush_tlb_mm_range tlb_finish_mmu vms_clear_ptes __x64_sys_munmap do_syscall_64";
-        assert_eq!(asked(&frames(stack)), "tlb_finish_mmu");
+        let of = |stack: &'static str| asked(stack.split_whitespace());
         assert_eq!(
-            asked(&frames("smp_call_function_many_cond on_each_cpu_cond_mask membarrier_private_expedited")),
+            of("native_flush_tlb_multi flush_tlb_mm_range tlb_finish_mmu vms_clear_ptes __x64_sys_munmap"),
+            "tlb_finish_mmu"
+        );
+        assert_eq!(
+            of("smp_call_function_many_cond on_each_cpu_cond_mask membarrier_private_expedited"),
             "membarrier_private_expedited"
         );
         assert_eq!(
-            asked(&frames(
-                "resched_curr wakeup_preempt ttwu_do_activate try_to_wake_up wake_up_q futex_wake.isra.0"
-            )),
+            of("resched_curr wakeup_preempt ttwu_do_activate try_to_wake_up wake_up_q futex_wake.isra.0"),
             "futex_wake"
         );
-        assert_eq!(asked(&frames("flush_tlb_all")), "flush_tlb_all", "nothing else is known");
-        assert_eq!(asked(&[]), "[unknown]");
+        assert_eq!(
+            of("native_write_msr x2apic_send_IPI smp_call_function_many_cond flush_tlb_mm_range do_wp_page"),
+            "do_wp_page"
+        );
+        assert_eq!(of("flush_tlb_all"), "flush_tlb_all", "nothing else is known");
+        assert_eq!(of("sched_balance_trigger scheduler_tick"), "sched_balance_trigger");
+        assert_eq!(of(""), "[unknown]");
     }
 
     #[test]

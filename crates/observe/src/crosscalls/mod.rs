@@ -6,7 +6,7 @@
 //! the last target; timer samples are the second estimate, and elsewhere the only one. Who sent what from
 //! where is exact by process and system call; by caller it is what the stacks walked say.
 
-mod caller;
+pub(crate) mod caller;
 mod load;
 pub mod packages;
 mod raw;
@@ -317,6 +317,7 @@ impl Crosscalls {
             sum.wait += r.wait;
             sum.waited += r.waited;
             sum.max = sum.max.max(r.max);
+            sum.longest = sum.longest.max(r.longest);
         }
         let mut sent = tables::sent();
         let mut callers = tables::callers();
@@ -340,7 +341,7 @@ impl Crosscalls {
                 let frames: Vec<&str> = folded.split(';').skip(1).collect();
                 let frames: Vec<&str> = frames.into_iter().rev().collect();
                 out = out
-                    .text(caller::asked(&kernel))
+                    .text(caller::asked(without_probe(&kernel).iter().map(|f| &**f)))
                     .text_opt(caller::entered(&user, &place))
                     .text(frames.join(";"));
             }
@@ -350,7 +351,8 @@ impl Crosscalls {
                 .int_opt((self.has.csd || r.cause() == 1).then_some(r.packages))
                 .int(r.waited)
                 .float_opt(self.has.csd.then_some(r.wait as f64 / 1e9))
-                .int_opt(self.tells_targets(r.cause()).then_some(r.max));
+                .int_opt(self.tells_targets(r.cause()).then_some(r.max))
+                .float_opt((r.longest > 0).then_some(r.longest as f64 / 1e3));
         }
         vec![sent.finish(), callers.finish()]
     }

@@ -1,5 +1,6 @@
 //! What samples and stacks say, with names.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use ncpu_table::Table;
 
 use super::locks::is_lock_function;
 use super::tables;
+use crate::crosscalls::caller::asked;
 use crate::engine::{Stack, Where};
-use crate::symbols::{Kernel, KernelClass, ProcMaps, User, kernel_class};
+use crate::symbols::{Kernel, KernelClass, ProcMaps, User, is_tlb, kernel_class};
 
 /// Names for addresses, with what they cost paid once.
 pub(crate) struct Symbols {
@@ -119,16 +121,24 @@ fn is_user_spin(leaf: &str) -> bool {
 }
 
 /// The class and detail columns of table `samples`.
-fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, &'a str) {
+fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, Cow<'a, str>) {
     if kernel.is_empty() {
         let leaf = user.first().map_or("[unknown]", |f| f);
-        return if is_user_spin(leaf) { ("user spin", leaf) } else { ("user", leaf) };
+        return (if is_user_spin(leaf) { "user spin" } else { "user" }, leaf.into());
     }
     let leaf = kernel[0];
-    match kernel_class(kernel) {
+    let (class, detail) = match kernel_class(kernel) {
         // Who wants the lock tells more than which slow path it waits in.
-        KernelClass::LockSpin => ("lock spin", kernel.iter().find(|f| !is_lock_function(f)).unwrap_or(&leaf)),
-        KernelClass::TlbShootdown => ("tlb", leaf),
+        KernelClass::LockSpin => {
+            ("lock spin", *kernel.iter().find(|f| !is_lock_function(f)).unwrap_or(&leaf))
+        }
+        KernelClass::TlbShootdown => {
+            let (of, caller) = behind_shootdown(kernel);
+            return (
+                if waits_for_cpus(kernel) { "tlb wait" } else { "tlb" },
+                format!("{of} ({caller})").into(),
+            );
+        }
         KernelClass::Zeroing => ("zeroing", leaf),
         KernelClass::ContextSwitch => ("switch", leaf),
         KernelClass::Softirq => ("softirq", leaf),
@@ -140,7 +150,29 @@ fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, &'a 
         KernelClass::Idle => ("idle", leaf),
         KernelClass::KernelThread => ("kernel thread", leaf),
         KernelClass::Other => ("other", leaf),
-    }
+    };
+    (class, detail.into())
+}
+
+/// Whether a CPU sends a cross-call and waits for the others to answer. The timer cannot strike while it
+/// flushes its own TLB with interrupts off, and strikes here right behind: that time is in this too.
+fn waits_for_cpus(kernel: &[&str]) -> bool {
+    kernel.iter().any(|f| f.starts_with("smp_call_function_") || f.contains("csd_lock_wait"))
+}
+
+/// What a shootdown is for: the system call, or what else the CPU was at, and the kernel function that
+/// asked.
+fn behind_shootdown<'a>(kernel: &[&'a str]) -> (&'a str, &'a str) {
+    let rest: Vec<&str> = kernel.iter().copied().filter(|f| !is_tlb(f)).collect();
+    let of = match kernel_class(&rest) {
+        KernelClass::Syscall(name) => name,
+        KernelClass::Fault => "fault",
+        KernelClass::Exec => "execve",
+        KernelClass::Exit => "exit",
+        KernelClass::KernelThread => "kernel thread",
+        _ => "other",
+    };
+    (of, asked(kernel.iter().copied()))
 }
 
 /// `outermost;…;leaf` behind the process's name, as flame graphs take it.
@@ -203,5 +235,33 @@ impl Samples {
             folded.row().text(kind).text(stack).float(n as f64 / f64::from(hz.max(1))).int(n);
         }
         (samples.finish(), folded.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shootdown_is_told_by_what_it_is_for() {
+        let class = |stack: &str| {
+            let frames: Vec<&str> = stack.split(' ').collect();
+            let (class, detail) = classify(&frames, &[]);
+            (class, detail.into_owned())
+        };
+        assert_eq!(
+            class(
+                "smp_call_function_many_cond on_each_cpu_cond_mask flush_tlb_mm_range tlb_finish_mmu \
+                 vms_clear_ptes.part.0 do_vmi_munmap __vm_munmap __x64_sys_munmap do_syscall_64"
+            ),
+            ("tlb wait", "munmap (tlb_finish_mmu)".into())
+        );
+        assert_eq!(
+            class(
+                "flush_tlb_mm_range ptep_clear_flush do_wp_page handle_mm_fault exc_page_fault asm_exc_page_fault"
+            ),
+            ("tlb", "fault (do_wp_page)".into())
+        );
+        assert_eq!(class("flush_tlb_func"), ("tlb", "other (flush_tlb_func)".into()));
     }
 }

@@ -196,7 +196,8 @@ fn is_spin(f: &str) -> bool {
         )
 }
 
-fn is_tlb(f: &str) -> bool {
+/// Functions that flush TLBs, this CPU's or others'.
+pub(crate) fn is_tlb(f: &str) -> bool {
     f.starts_with("flush_tlb_")
         || f.starts_with("__flush_tlb_")
         || f.contains("_flush_tlb_multi")

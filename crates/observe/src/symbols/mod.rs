@@ -12,6 +12,7 @@ mod user;
 mod wait;
 
 pub use btf::{BtfError, BtfMembers};
+pub(crate) use classify::is_tlb;
 pub use classify::{KernelClass, kernel_class};
 pub use kernel::{Kernel, KernelError};
 pub use locks::LockNamer;

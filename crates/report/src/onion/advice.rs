@@ -73,6 +73,30 @@ fn lock_advice(lock: Option<String>, act: &str) -> String {
     }
 }
 
+/// By what most shootdowns are for.
+fn shootdown_advice(detail: Option<String>) -> String {
+    let of = detail.as_deref().and_then(|d| d.split(' ').next()).unwrap_or("");
+    let first = match of {
+        "munmap" | "brk" => {
+            "give less memory back, in larger pieces: keep it (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), batch the munmaps"
+        }
+        "madvise" => {
+            "purge less often, in larger pieces (jemalloc: dirty_decay_ms), or with MADV_FREE, which flushes only when memory is short"
+        }
+        "mprotect" | "pkey_mprotect" => {
+            "change protections in larger pieces; map what is written and run twice instead (memfd); protection keys (pkey_set) need no flush"
+        }
+        "mremap" => "grow in larger steps, or reserve address space ahead, so that nothing moves",
+        "fault" => {
+            "pages shared after a fork are copied while other threads run: posix_spawn or vfork instead of fork, from a process with fewer threads"
+        }
+        _ => "unmap, protect and free memory in larger pieces",
+    };
+    format!(
+        "{first}; keep an address space on fewer CPUs and packages (processes instead of threads, cpusets); huge pages; `ncpu crosscalls` counts each sender"
+    )
+}
+
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
     match layer {
         Layer::KernelSpin => lock_advice(
@@ -87,7 +111,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
             }
             _ => "touch less fresh memory: keep freed memory (MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_), huge pages (THP), fewer short processes, prelinked or static programs".into(),
         },
-        Layer::Tlb => "unmap, protect and free memory in larger pieces; keep an address space on fewer CPUs (processes instead of threads); huge pages".into(),
+        Layer::Tlb => shootdown_advice(top_detail(context, &["tlb", "tlb wait"])),
         Layer::Calls => match top_detail(context, &["syscall", "exec", "exit"]).as_deref() {
             Some(call @ ("execve" | "exit" | "exit_group" | "clone" | "clone3" | "vfork" | "fork" | "wait4")) => {
                 format!("processes start and end at a high rate ({call}): fewer, longer ones (a compile server, a worker pool), static linking, posix_spawn")

@@ -39,7 +39,7 @@ fn layer_of(class: &str) -> Layer {
         "user" => Layer::User,
         "user spin" => Layer::UserLock,
         "lock spin" => Layer::KernelSpin,
-        "tlb" => Layer::Tlb,
+        "tlb" | "tlb wait" => Layer::Tlb,
         "zeroing" | "fault" => Layer::Faults,
         "switch" => Layer::Switches,
         "softirq" | "interrupt" => Layer::Interrupts,
@@ -258,6 +258,46 @@ fn busiest(context: &Context<'_>) -> Option<String> {
     Some(format!("busiest thread {name}/{tid}, on CPU {:.0} % of the time", share * 100.0))
 }
 
+/// How many shootdowns, their cost at both ends, and who sends them for what.
+fn shootdowns(context: &Context<'_>) -> Vec<String> {
+    let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
+    let (sent, received) =
+        (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
+    let mut out = vec![format!(
+        "{} sent, {} received: {:.1} CPUs answered each on average",
+        per_second(sent),
+        per_second(received),
+        received / sent.max(1.0)
+    )];
+    let at = |column: &str| context.table("cpu_time").map_or(0.0, |t| super::sum(t, column));
+    let all = program_samples(context, |_| true);
+    let seconds = |n: u64| at("target") * n as f64 / all.max(1) as f64;
+    let waiting = program_samples(context, |c| c == "tlb wait");
+    let flushing = program_samples(context, |c| c == "tlb");
+    out.push(format!(
+        "senders sending and waiting {:.3} CPU-s, the rest of their flushes {:.3} (both sampled); receivers answering {:.3}",
+        seconds(waiting),
+        seconds(flushing),
+        at("tlb")
+    ));
+    let sends = |at: &str, c: &str| at == "target" && matches!(c, "tlb" | "tlb wait");
+    let who = shares(context, sends, "process", 3);
+    let what = shares(context, sends, "detail", 3);
+    if !who.is_empty() {
+        out.push(format!("sent by {}; for {}", listed(&who), listed(&what)));
+    }
+    out
+}
+
+/// The program's samples outside traced lock waits, of the classes kept.
+fn program_samples(context: &Context<'_>, keep: impl Fn(&str) -> bool) -> u64 {
+    let Some(t) = context.table("samples") else { return 0 };
+    (0..t.num_rows())
+        .filter(|&r| t.text(r, "at") == Some("target") && t.text(r, "class").is_some_and(&keep))
+        .filter_map(|r| t.int(r, "samples"))
+        .sum()
+}
+
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
     let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
     match layer {
@@ -293,16 +333,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             );
             out
         }
-        Layer::Tlb => {
-            let (sent, received) =
-                (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
-            let mut out = vec![format!("{} sent, {} received", per_second(sent), per_second(received))];
-            out.extend(told(
-                "sent by ",
-                &shares(context, |at, c| at == "target" && c == "tlb", "process", 3),
-            ));
-            out
-        }
+        Layer::Tlb => shootdowns(context),
         Layer::Calls => told(
             "",
             &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4),

@@ -175,3 +175,53 @@ fn text_fits_the_width() {
     assert!(narrow.lines().all(|l| l.chars().count() <= 80), "{narrow}");
     insta::assert_snapshot!(render(&onion, 120));
 }
+
+#[test]
+fn shootdowns_are_told_by_sender_and_reason() {
+    let r = recording();
+    let mut gather = Gather::new(Manifest::new(2, vec!["db".into()], 1.0));
+    for name in ["cpu_time", "idle_time"] {
+        gather.append(&r.tables[name]).unwrap();
+    }
+    let mut samples = Table::builder(
+        "samples",
+        &[
+            Column::text("at", ""),
+            Column::text("class", ""),
+            Column::text("detail", ""),
+            Column::text("process", ""),
+            Column::int("samples", Unit::None, Kind::Count, ""),
+        ],
+    );
+    for (class, detail, n) in [
+        ("user", "work", 300),
+        ("tlb wait", "munmap (tlb_finish_mmu)", 200),
+        ("tlb", "munmap (tlb_finish_mmu)", 60),
+        ("tlb", "fault (do_wp_page)", 40),
+    ] {
+        samples.row().text("target").text(class).text(detail).text("db").int(n);
+    }
+    let mut counters = Table::builder(
+        "counters",
+        &[Column::text("event", ""), Column::int("count", Unit::None, Kind::Count, "")],
+    );
+    counters.row().text("TLB shootdowns sent").int(1000);
+    counters.row().text("TLB shootdowns received").int(1500);
+    gather.append(&samples.finish()).unwrap();
+    gather.append(&counters.finish()).unwrap();
+    let onion = Onion::peel(&gather.finish().unwrap()).unwrap();
+    let sum: f64 = onion.rows.iter().map(|r| r.seconds).sum();
+    assert!((sum - onion.capacity).abs() < 1e-9, "waiting for shootdowns is in one layer only");
+    let row = onion.rows.iter().find(|r| r.layer == Layer::Tlb).unwrap();
+    assert_eq!(row.seconds, 3.0);
+    let evidence = row.evidence.join("; ");
+    for part in [
+        "100/s sent, 150/s received: 1.5 CPUs",
+        "sending and waiting 2.000 CPU-s",
+        "of their flushes 1.000",
+        "sent by db 100 %; for munmap (tlb_finish_mmu) 87 %, fault (do_wp_page) 13 %",
+    ] {
+        assert!(evidence.contains(part), "{part} in {evidence}");
+    }
+    assert!(row.advice.contains("MALLOC_TRIM_THRESHOLD_"), "{}", row.advice);
+}

@@ -145,7 +145,8 @@ impl Sources {
         if let Some(pmu) = self.cores().find(has) {
             return self.of_pmu(word, &pmu.name, name, Exclude::default());
         }
-        if let (Some(fields), Some(pmu)) = (self.model.event(name), self.known_by()) {
+        if let Some(fields) = self.model.event(name) {
+            let pmu = self.known_by().ok_or(Problem::NoPmu)?;
             return self.of_pmu(word, &pmu.name, fields, Exclude::default());
         }
         match self.pmus.iter().find(has) {

@@ -220,12 +220,17 @@ fn roles_by_generation() {
 
 #[test]
 fn without_a_pmu_software_events_are_there_and_the_rest_is_told() {
-    let (_root, m) =
-        tree("software/type 1\nmsr/type 10\nmsr/format/event config:0-63\nmsr/events/tsc event=0x00");
+    let (_root, m) = tree(
+        "/proc/cpuinfo processor : 0\\nvendor_id : GenuineIntel\\ncpu family : 6\\nmodel : 207
+         software/type 1
+         msr/type 10
+         msr/format/event config:0-63
+         msr/events/tsc event=0x00",
+    );
     assert_eq!(opened(&one(&m, "page-faults")), [(1, 2, 0)]);
     assert_eq!(opened(&one(&m, "msr/tsc/")), [(10, 0, 0)]);
     assert_eq!(one(&m, "task-clock").unit.as_deref(), Some("ms"));
-    for name in ["cycles", "LLC-loads", "r3c", "cpu/event=1/"] {
+    for name in ["cycles", "LLC-loads", "r3c", "cpu/event=1/", "itlb_misses.walk_active"] {
         assert_eq!(m.parse(name).unwrap_err().problem, Problem::NoPmu, "{name}");
     }
     let listed: Vec<_> = m.list(None).unwrap().into_iter().map(|l| l.name).collect();

@@ -1,6 +1,7 @@
 //! `ncpu counters` as a user meets it.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 fn ncpu(args: &[&str]) -> Output {
     let ncpu = env!("CARGO_BIN_EXE_ncpu");
@@ -78,10 +79,22 @@ fn a_process_and_its_end() {
     if !allowed(true) {
         return;
     }
-    let mut sleeper = Command::new("sleep").arg("0.4").spawn().unwrap();
-    let o = ncpu(&["-e", "cs", "-p", &sleeper.id().to_string()]);
-    sleeper.wait().unwrap();
-    assert!(o.status.success() && out(&o).contains("cs"), "{}{}", out(&o), err(&o));
+    // It ends when we say so: after the first report.
+    let mut cat = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = cat.id().to_string();
+    let mut counters = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+        .args(["counters", "-e", "cs", "-o", "csv", "-p", &pid, "0.05"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(counters.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "event,count,unit,enabled,counted");
+    assert!(lines.next().unwrap().unwrap().starts_with("cs,"));
+    drop(cat.stdin.take());
+    cat.wait().unwrap();
+    // It sees the end and goes.
+    assert!(lines.all(|l| l.unwrap().starts_with("cs,")));
+    assert!(counters.wait().unwrap().success());
     let o = ncpu(&["-p", "4999999"]);
     assert_eq!(o.status.code(), Some(1));
     assert!(err(&o).contains("there is no process 4999999"), "{}", err(&o));

@@ -158,6 +158,18 @@ impl Sources {
     /// The root cannot be opened. A machine without `/sys/bus/event_source` has no PMUs, which is no
     /// error.
     pub fn read(root: &Path) -> Result<Sources> {
+        Sources::read_some(root, |_, _| true)
+    }
+
+    /// Reads only what the cores can count: a large server has hundreds of other PMUs.
+    ///
+    /// # Errors
+    /// The root cannot be opened.
+    pub fn read_cores(root: &Path) -> Result<Sources> {
+        Sources::read_some(root, |name, dir| name == "cpu" || name == "cpum_cf" || dir.has("cpus"))
+    }
+
+    fn read_some(root: &Path, wanted: impl Fn(&str, &Dir) -> bool) -> Result<Sources> {
         let dir = Dir::root(root)?;
         let mut buf = Vec::new();
         let mut sources = Sources { model: model(&dir, &mut buf), ..Sources::default() };
@@ -166,7 +178,7 @@ impl Sources {
             names.retain(|n| !n.starts_with('.'));
             names.sort();
             for name in names {
-                if let Some(pmu) = devices.dir(&name) {
+                if let Some(pmu) = devices.dir(&name).filter(|dir| wanted(&name, dir)) {
                     sources.pmus.extend(read_pmu(name, &pmu, &mut buf, &mut sources.warnings));
                 }
             }

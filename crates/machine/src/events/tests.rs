@@ -188,6 +188,15 @@ fn a_hybrid_machine_opens_one_event_for_each_kind_of_core() {
 }
 
 #[test]
+fn the_cores_alone_can_be_read() {
+    for text in [SKYLAKE_SERVER, HYBRID, ARM] {
+        let (root, all) = tree(text);
+        let cores = Sources::read_cores(root.path()).unwrap();
+        assert_eq!(cores.pmus, all.cores().cloned().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn amd_and_arm() {
     let (_root, zen) = tree(ZEN3);
     assert_eq!(opened(&one(&zen, "cpu/event=0x1c0,umask=1/")), [(4, 0x1_0000_01c0, 0)]);

@@ -21,6 +21,7 @@ mod groups;
 mod kernel;
 mod probe;
 mod processes;
+mod user_code;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,6 +37,7 @@ use self::groups::{Groups, Refusal};
 use self::kernel::{Inherit, Kernel, Linux, Who};
 
 pub use self::probe::countable;
+pub use self::user_code::user_code;
 
 /// Why nothing can be counted.
 #[derive(Debug, thiserror::Error)]

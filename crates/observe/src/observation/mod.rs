@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags};
 pub use child::{Child, Ended, StartError};
 
 use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
+use crate::hardware;
 use locks::LockTables;
 use samples::{Samples, Symbols};
 use throttle::Throttle;
@@ -43,6 +44,7 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
+    hardware: Option<hardware::Collector>,
     lock_events: u64,
     every: u32,
     off_every: u32,
@@ -67,8 +69,14 @@ impl Observation {
     /// See [`Engine::attach`].
     pub fn begin(config: &Config) -> engine::Result<Observation> {
         let mut engine = Engine::attach(config)?;
+        // Only who peels wants to know; a machine without counters has none to tell of.
+        let (hardware, notes) = match config.leader.then(hardware::user_code).transpose() {
+            Ok(counters) => (counters.flatten(), Vec::new()),
+            Err(e) => (None, vec![format!("hardware counters: {e}")]),
+        };
         engine.begin(config)?;
         Ok(Observation {
+            hardware,
             stat: Stat::read(),
             // Only who explains idle CPUs wants to know.
             throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
@@ -82,7 +90,7 @@ impl Observation {
             exited: Vec::new(),
             process_names: HashMap::new(),
             thread_names: HashMap::new(),
-            notes: Vec::new(),
+            notes,
             lock_events: 0,
             every: 16,
             off_every: 1,
@@ -338,6 +346,11 @@ impl Observation {
     ) -> Result<Vec<String>, E> {
         self.engine.end();
         let stat = Stat::read();
+        match self.hardware.as_mut().map(hardware::Collector::sample).transpose() {
+            Ok(Some(table)) => sink(&table)?,
+            Ok(None) => {}
+            Err(e) => self.notes.push(format!("hardware counters: {e}")),
+        }
         self.tick(sink)?;
         let mut summary = tables::summary();
         let ticks = |now: u64, before: u64| {

@@ -150,7 +150,8 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
         eprintln!("ncpu: {warning}");
     }
     if let Some(pattern) = &args.list {
-        sources.read_tracepoints(&args.root);
+        // A pattern of all names matches some tracepoints' too.
+        sources.read_tracepoints(&args.root, if pattern.contains(':') { pattern } else { "*:*" });
         return list(&args, &sources, pattern);
     }
     if args.count == Some(0) {
@@ -264,7 +265,7 @@ fn events(args: &CountersArgs, sources: &mut Sources, facts: &Facts) -> anyhow::
     };
     // A colon is a modifier's or a tracepoint's.
     if names.contains(':') {
-        sources.read_tracepoints(Path::new("/"));
+        sources.read_tracepoints(Path::new("/"), &names);
     }
     let (events, mut absent) = sources.parse_present(&names)?;
     let no_pmu =
@@ -453,7 +454,7 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
         if sources.cores().next().is_none() {
             eprintln!("ncpu: hardware events: this machine shows no hardware PMU");
         }
-        match sources.left_out() {
+        match sources.tracepoints.as_ref().map_or(0, |t| t.len()) {
             0 => eprintln!("ncpu: tracepoints: /sys/kernel/tracing cannot be read; that takes root"),
             n if pattern.is_empty() => eprintln!("ncpu: and {n} tracepoints: --list '*:*', --list 'sched:*'"),
             _ => {}

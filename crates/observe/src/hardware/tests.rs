@@ -288,7 +288,7 @@ fn an_event_that_never_gets_a_counter_is_told_once() {
 /// Counts of a program under the real kernel, by event; `None` where perf events are not to be had.
 fn count(events: &str, argv: &[&str]) -> Option<(BTreeMap<String, f64>, crate::observation::Ended)> {
     let mut sources = Sources::read("/".as_ref()).unwrap();
-    sources.read_tracepoints("/".as_ref());
+    sources.read_tracepoints("/".as_ref(), events);
     let events = match sources.parse(events) {
         Ok(events) => events,
         Err(e) => {
@@ -345,7 +345,7 @@ fn times_of_a_program_are_those_of_its_rusage() {
 fn every_event_of_a_group_counts() {
     // Clocks, switches and tracepoints are of different PMUs in one group.
     let mut sources = Sources::read("/".as_ref()).unwrap();
-    sources.read_tracepoints("/".as_ref());
+    sources.read_tracepoints("/".as_ref(), "raw_syscalls:sys_enter");
     for names in ["cs,task-clock,cpu-clock,raw_syscalls:sys_enter", "task-clock,raw_syscalls:sys_enter,cs"] {
         let Ok(events) = sources.parse(names) else { return println!("skipped: no tracepoints") };
         let mut counters = match Collector::begin(Options { target: Target::Cpus, events, by_cpu: true }) {

@@ -9,6 +9,10 @@ rounds=${1:-15}
 ncpu=$(realpath "${NCPU:-$(dirname "$0")/../target/release/ncpu}")
 perf=$(command -v perf) || { echo "$0: perf is missing (Debian: apt-get install linux-perf)" >&2; exit 1; }
 [ -x "$ncpu" ] || { echo "$0: $ncpu is missing: cargo build --release" >&2; exit 1; }
+# perf puts its own directory first in PATH, where another python may be, which also reads PATH itself:
+# so python is named by its path and has no environment.
+python=$(realpath "$(command -v python3)")
+true=$(type -P true)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 events=page-faults,minor-faults,context-switches,cpu-migrations,raw_syscalls:sys_enter
@@ -36,10 +40,10 @@ elapsed() { local TIMEFORMAT=%R; { time "$@" >/dev/null 2>&1; } 2>&1; }
 cpu() { local TIMEFORMAT='%U %S'; { time "$@" >/dev/null 2>&1; } 2>&1 | awk '{ print $1 + $2 }'; }
 
 for _ in $(seq "$rounds"); do
-	perf_counts python3 "$dir/work.py" >> "$dir/counts.perf"
-	ncpu_counts python3 "$dir/work.py" >> "$dir/counts.ncpu"
+	perf_counts env -i "$python" "$dir/work.py" >> "$dir/counts.perf"
+	ncpu_counts env -i "$python" "$dir/work.py" >> "$dir/counts.ncpu"
 	for what in true work; do
-		case $what in true) command=(true) ;; work) command=(python3 "$dir/work.py") ;; esac
+		case $what in true) command=("$true") ;; work) command=(env -i "$python" "$dir/work.py") ;; esac
 		for way in bare perf ncpu; do
 			case $way in
 			bare) run=("${command[@]}") ;;

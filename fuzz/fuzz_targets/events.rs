@@ -16,7 +16,7 @@ static MACHINE: LazyLock<Sources> = LazyLock::new(|| {
             formats: formats.into_iter().map(|(name, text)| (name.into(), field(text))).collect(),
             ..Pmu::default()
         }],
-        tracepoints: [("sched:sched_switch".to_string(), 1)].into(),
+        tracepoints: Some([("sched:sched_switch".to_string(), 1)].into()),
         ..Sources::default()
     }
 });

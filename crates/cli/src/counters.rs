@@ -13,7 +13,7 @@ use ncpu_machine::Topology;
 use ncpu_machine::events::{Class, Event, Sources, Width};
 use ncpu_observe::hardware::{Collector, Options, Target, countable};
 use ncpu_report::counters::{By, Facts, Layout, View, totals, totals_text};
-use ncpu_table::{Column, Format, Table, render_text};
+use ncpu_table::{Column, Compact, Format, Table, render_text};
 
 use crate::put;
 use crate::sink::Sink;
@@ -56,6 +56,10 @@ pub struct CountersArgs {
     #[arg(long, value_name = "GLOB", num_args = 0..=1, default_missing_value = "", group = "what",
           conflicts_with_all = ["by", "pid", "cgroup", "all", "interval", "count", "record", "command"])]
     list: Option<String>,
+
+    /// Put blocks of rows side by side, as many as fit the terminal
+    #[arg(long)]
+    wide: bool,
 
     /// Instructions a core can issue in a cycle, where ncpu does not know it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -146,7 +150,8 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
         eprintln!("ncpu: {warning}");
     }
     if let Some(pattern) = &args.list {
-        sources.read_tracepoints(&args.root);
+        // A pattern of all names matches some tracepoints' too.
+        sources.read_tracepoints(&args.root, if pattern.contains(':') { pattern } else { "*:*" });
         return list(&args, &sources, pattern);
     }
     if args.count == Some(0) {
@@ -260,7 +265,7 @@ fn events(args: &CountersArgs, sources: &mut Sources, facts: &Facts) -> anyhow::
     };
     // A colon is a modifier's or a tracepoint's.
     if names.contains(':') {
-        sources.read_tracepoints(Path::new("/"));
+        sources.read_tracepoints(Path::new("/"), &names);
     }
     let (events, mut absent) = sources.parse_present(&names)?;
     let no_pmu =
@@ -359,13 +364,22 @@ impl Report<'_> {
     }
 
     fn print(&mut self, table: &Table) -> anyhow::Result<()> {
-        // A command's own output has stdout.
-        if !self.args.command.is_empty() && self.args.select.format() == Format::Text {
+        if self.args.select.format() != Format::Text {
+            return Ok(self.printer.table(table)?);
+        }
+        if self.layout.is_none() {
             return self.say(&render_text(table, text_width()));
         }
-        Ok(self.printer.table(table)?)
+        let width = match text_width() {
+            // A file has no edge; this is as wide as screens are.
+            usize::MAX if self.args.wide => 320,
+            width => width,
+        };
+        let compact = Compact { widths: &[("CPU", 3)], width, side_by_side: self.args.wide.then_some(4) };
+        self.say(&compact.render(table))
     }
 
+    /// A command's own output has stdout, so its counts go to stderr, but for formats of machines.
     fn say(&self, text: &str) -> anyhow::Result<()> {
         if self.args.command.is_empty() {
             return put(text);
@@ -440,7 +454,7 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
         if sources.cores().next().is_none() {
             eprintln!("ncpu: hardware events: this machine shows no hardware PMU");
         }
-        match sources.left_out() {
+        match sources.tracepoints.as_ref().map_or(0, |t| t.len()) {
             0 => eprintln!("ncpu: tracepoints: /sys/kernel/tracing cannot be read; that takes root"),
             n if pattern.is_empty() => eprintln!("ncpu: and {n} tracepoints: --list '*:*', --list 'sched:*'"),
             _ => {}

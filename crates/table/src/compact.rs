@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Table, Type};
+use crate::{Table, Type, Unit};
 
 /// How a table is laid out as compact text.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,8 @@ pub struct Compact<'a> {
 impl Compact<'_> {
     /// Renders a table.
     ///
-    /// Numbers are rounded, aligned to the right and never cut: a column grows with them. What is not
+    /// Numbers are rounded, but for small ones without a unit, which are ratios, to hundredths; they are
+    /// aligned to the right and never cut: a column grows with them. What is not
     /// known is `-`. Words other than the first column's come last, cut to the width.
     pub fn render(&self, table: &Table) -> String {
         let columns = table.columns();
@@ -126,6 +127,8 @@ fn cut(out: &mut String, start: usize, width: usize) {
 enum Cells<'a> {
     Int(&'a UInt64Array),
     Float(&'a Float64Array),
+    /// Of no unit and small: a ratio, whose digits behind the point are what it says.
+    Ratio(&'a Float64Array),
     Text(&'a StringArray),
     Nothing,
 }
@@ -135,8 +138,13 @@ impl<'a> Cells<'a> {
         let any = table.batch().column(column).as_any();
         if let Some(a) = any.downcast_ref() {
             Cells::Int(a)
-        } else if let Some(a) = any.downcast_ref() {
-            Cells::Float(a)
+        } else if let Some(a) = any.downcast_ref::<Float64Array>() {
+            let small = a.iter().flatten().any(|n| n < 100.0 && n.fract() != 0.0);
+            if small && table.columns()[column].unit == Unit::None {
+                Cells::Ratio(a)
+            } else {
+                Cells::Float(a)
+            }
         } else {
             any.downcast_ref().map_or(Cells::Nothing, Cells::Text)
         }
@@ -148,6 +156,7 @@ impl<'a> Cells<'a> {
         match self {
             Cells::Int(a) => most(&mut a.iter().map(|n| n.map_or(1, digits))),
             Cells::Float(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| digits(n.round() as u64)))),
+            Cells::Ratio(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| format!("{n:.2}").len()))),
             Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| s.chars().count()))),
             Cells::Nothing => 1,
         }
@@ -158,6 +167,9 @@ impl<'a> Cells<'a> {
             Cells::Int(a) if a.is_valid(row) => a.value(row),
             // No column counts below zero; as a cast saturates, such a value shows as 0.
             Cells::Float(a) if a.is_valid(row) => a.value(row).round() as u64,
+            Cells::Ratio(a) if a.is_valid(row) => {
+                return out.push_str(&format!("{:.2}", a.value(row)));
+            }
             Cells::Text(a) if a.is_valid(row) => {
                 return out.extend(a.value(row).chars().map(|c| if c.is_control() { '?' } else { c }));
             }
@@ -181,7 +193,7 @@ impl<'a> Cells<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Column, Kind, Select, Unit};
+    use crate::{Column, Kind, Select};
 
     const WIDTHS: &[(&str, usize)] = &[("CPU", 3), ("intr", 6), ("usr", 5)];
 
@@ -218,6 +230,24 @@ mod tests {
           2  2001    3
         ");
         assert_eq!(render(&cpus(0), 80, None), "CPU  intr  usr\n");
+    }
+
+    #[test]
+    fn ratios_keep_their_hundredths() {
+        let columns = [
+            Column::id("CPU", ""),
+            Column::float("IPC", Unit::None, Kind::Share, ""),
+            Column::float("csw", Unit::None, Kind::Count, ""),
+            Column::float("busy", Unit::Percent, Kind::Share, ""),
+        ];
+        let mut b = Table::builder("counters", &columns);
+        b.row().int(0).float(1.234).float(1520.5).float(12.5);
+        b.row().int(1).null().float(24.0).float(7.2);
+        insta::assert_snapshot!(render(&b.finish(), 80, None), @r"
+        CPU  IPC  csw busy
+          0 1.23 1521   13
+          1    -   24    7
+        ");
     }
 
     #[test]

@@ -56,18 +56,13 @@ impl Sources {
             })
             .collect();
         if pattern.is_some() {
-            let points = self.tracepoints.keys().filter(|name| matches(name, None));
+            let points = self.tracepoints.iter().flat_map(|t| t.keys()).filter(|name| matches(name, None));
             listed.extend(points.filter_map(|name| {
                 let event = self.parse(name).ok()?.pop()?;
                 Some(Listed { name: name.clone(), also: None, terms: String::new(), event })
             }));
         }
         Ok(listed)
-    }
-
-    /// How many tracepoints there are that a list without a pattern leaves out.
-    pub fn left_out(&self) -> usize {
-        self.tracepoints.len()
     }
 }
 

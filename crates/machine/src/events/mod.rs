@@ -31,8 +31,8 @@ use crate::{CpuSet, Result};
 pub struct Sources {
     /// Performance-monitoring units, by name.
     pub pmus: Vec<Pmu>,
-    /// Tracepoints, by `subsystem:name`, with their id; empty where tracefs cannot be read.
-    pub tracepoints: BTreeMap<String, u64>,
+    /// Tracepoints, by `subsystem:name`, with their id; `None` where tracefs was not or cannot be read.
+    pub tracepoints: Option<BTreeMap<String, u64>>,
     /// The CPU's model.
     pub model: Model,
     /// What a reader should hear: files that were there but made no sense and were left out.
@@ -158,6 +158,18 @@ impl Sources {
     /// The root cannot be opened. A machine without `/sys/bus/event_source` has no PMUs, which is no
     /// error.
     pub fn read(root: &Path) -> Result<Sources> {
+        Sources::read_some(root, |_, _| true)
+    }
+
+    /// Reads only what the cores can count: a large server has hundreds of other PMUs.
+    ///
+    /// # Errors
+    /// The root cannot be opened.
+    pub fn read_cores(root: &Path) -> Result<Sources> {
+        Sources::read_some(root, |name, dir| name == "cpu" || name == "cpum_cf" || dir.has("cpus"))
+    }
+
+    fn read_some(root: &Path, wanted: impl Fn(&str, &Dir) -> bool) -> Result<Sources> {
         let dir = Dir::root(root)?;
         let mut buf = Vec::new();
         let mut sources = Sources { model: model(&dir, &mut buf), ..Sources::default() };
@@ -166,7 +178,7 @@ impl Sources {
             names.retain(|n| !n.starts_with('.'));
             names.sort();
             for name in names {
-                if let Some(pmu) = devices.dir(&name) {
+                if let Some(pmu) = devices.dir(&name).filter(|dir| wanted(&name, dir)) {
                     sources.pmus.extend(read_pmu(name, &pmu, &mut buf, &mut sources.warnings));
                 }
             }
@@ -174,20 +186,31 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Reads the tracepoints too, some thousand small files.
-    pub fn read_tracepoints(&mut self, root: &Path) {
+    /// Reads the tracepoints that a list of events names (`sched:sched_switch`, `sched:*`), or for `*:*` all
+    /// of them, which are some thousand small files.
+    pub fn read_tracepoints(&mut self, root: &Path, list: &str) {
         let Ok(dir) = Dir::root(root) else { return };
         let mut buf = Vec::new();
         let events = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
         let Some(events) = events.iter().find_map(|path| dir.dir(path)) else { return };
-        for subsystem in events.names() {
-            let Some(points) = events.dir(&subsystem).filter(|_| !subsystem.starts_with('.')) else {
+        let found = self.tracepoints.get_or_insert_default();
+        // The names in a directory, or the only one that can match.
+        let names = |dir: &Dir, pattern: &str| match pattern.contains(['*', '?', '[']) {
+            true => dir.names().into_iter().filter(|n| !n.starts_with('.')).collect(),
+            false => vec![pattern.to_string()],
+        };
+        for word in parse::split(list).into_iter().filter(|word| !word.contains(['/', ' '])) {
+            let Some((subsystem, point)) = word.split_once(':') else { continue };
+            let point = point.split(':').next().unwrap_or(point);
+            if subsystem.is_empty() || point.is_empty() {
                 continue;
-            };
-            for name in points.names() {
-                let Some(point) = points.dir(&name).filter(|_| !name.starts_with('.')) else { continue };
-                if let Some(id) = point.number("id", &mut buf) {
-                    self.tracepoints.insert(format!("{subsystem}:{name}"), id);
+            }
+            for subsystem in names(&events, subsystem) {
+                let Some(points) = events.dir(&subsystem) else { continue };
+                for name in names(&points, point) {
+                    if let Some(id) = points.number(&format!("{name}/id"), &mut buf) {
+                        found.insert(format!("{subsystem}:{name}"), id);
+                    }
                 }
             }
         }

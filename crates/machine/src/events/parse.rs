@@ -145,7 +145,8 @@ impl Sources {
         if let Some(pmu) = self.cores().find(has) {
             return self.of_pmu(word, &pmu.name, name, Exclude::default());
         }
-        if let (Some(fields), Some(pmu)) = (self.model.event(name), self.known_by()) {
+        if let Some(fields) = self.model.event(name) {
+            let pmu = self.known_by().ok_or(Problem::NoPmu)?;
             return self.of_pmu(word, &pmu.name, fields, Exclude::default());
         }
         match self.pmus.iter().find(has) {
@@ -208,25 +209,22 @@ impl Sources {
     }
 
     fn tracepoint(&self, word: &str) -> Result<Vec<Event>, Problem> {
-        if self.tracepoints.is_empty() {
-            return Err(Problem::NoTracepoints);
-        }
+        let tracepoints = self.tracepoints.as_ref().ok_or(Problem::NoTracepoints)?;
         let of = |name: &str, point: &str, id| {
             let encoding = encoding(point, TYPE_TRACEPOINT, id);
             Event { ..event(name, Class::Tracepoint, vec![encoding]) }
         };
-        if let Some(&id) = self.tracepoints.get(word) {
+        if let Some(&id) = tracepoints.get(word) {
             return Ok(vec![of(word, word, id)]);
         }
         if let Some((point, modifiers)) = word.rsplit_once(':')
-            && let Some(&id) = self.tracepoints.get(point)
+            && let Some(&id) = tracepoints.get(point)
         {
             return Ok(vec![Event { exclude: exclude(modifiers)?, ..of(word, point, id) }]);
         }
         let pattern =
             Pattern::new(word).map_err(|_| Problem::Syntax("a pattern of tracepoints such as sched:*"))?;
-        let found: Vec<_> = self
-            .tracepoints
+        let found: Vec<_> = tracepoints
             .iter()
             .filter(|(name, _)| pattern.matches(name))
             .map(|(name, &id)| of(name, name, id))
@@ -312,7 +310,7 @@ fn is_instance(pmu: &str, name: &str) -> bool {
 }
 
 /// Splits at commas outside `/…/`.
-fn split(list: &str) -> Vec<&str> {
+pub(super) fn split(list: &str) -> Vec<&str> {
     let (mut words, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
         match c {

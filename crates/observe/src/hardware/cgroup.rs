@@ -16,10 +16,8 @@ pub fn open(root: &Path, path: &str) -> Result<File> {
     let dir = directory(&mount, path);
     let below = root.join(dir.strip_prefix("/").unwrap_or(&dir));
     File::open(&below).map_err(|e| {
-        fail(std::io::Error::new(
-            e.kind(),
-            format!("{e} ({}; perf_event's hierarchy is at {})", dir.display(), mount.display()),
-        ))
+        let there = format!("{e}: {}; perf_event's hierarchy is {}", dir.display(), mount.display());
+        fail(std::io::Error::new(e.kind(), there))
     })
 }
 

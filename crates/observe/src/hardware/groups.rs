@@ -28,8 +28,6 @@ pub enum Refusal {
     Gone,
     /// Not allowed.
     Denied,
-    /// Too many open files.
-    Files,
     /// Something else.
     Other(io::Error),
 }
@@ -87,6 +85,12 @@ impl<E> Groups<E> {
             // One kind of core may lack what another has.
             if let (false, Some(why)) = (opened, refused) {
                 absent[at] = Some(why);
+            }
+        }
+        if !how.from_exec {
+            for group in &groups {
+                let (at, leader) = &group.members[0];
+                kernel.enable(leader).map_err(|e| (*at, Refusal::Other(e)))?;
             }
         }
         Ok(Groups { groups })
@@ -205,7 +209,7 @@ fn verdict(e: &io::Error, event: &Event) -> Verdict {
         Some(libc::EINVAL) => Verdict::Absent("this machine cannot count it so (EINVAL)".into()),
         Some(libc::ENODEV | libc::ENXIO | libc::ESRCH) => Verdict::Refused(Refusal::Gone),
         Some(libc::EACCES | libc::EPERM) => Verdict::Refused(Refusal::Denied),
-        Some(libc::EMFILE | libc::ENFILE) => Verdict::Refused(Refusal::Files),
-        _ => Verdict::Refused(Refusal::Other(io::Error::from(e.kind()))),
+        Some(errno) => Verdict::Refused(Refusal::Other(io::Error::from_raw_os_error(errno))),
+        None => Verdict::Refused(Refusal::Other(io::Error::other(e.to_string()))),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use ncpu_machine::events::{Config, Exclude};
 use perf_event_open_sys::bindings::{
@@ -59,11 +59,17 @@ pub trait Kernel {
     /// An open event.
     type Event;
 
-    /// Opens an event in the group that another leads.
+    /// Opens an event in the group that another leads. A leader is opened disabled.
     ///
     /// # Errors
     /// What the kernel says.
     fn open(&self, request: &Request, leader: Option<&Self::Event>) -> io::Result<Self::Event>;
+
+    /// Lets a group count, through its leader.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn enable(&self, leader: &Self::Event) -> io::Result<()>;
 
     /// Reads an event or, through its leader, a group; gives the number of words.
     ///
@@ -97,10 +103,11 @@ impl Kernel for Linux {
         attr.set_exclude_guest(exclude.guest.into());
         attr.set_inherit((request.inherit != Inherit::None).into());
         attr.set_inherit_thread((request.inherit == Inherit::Threads).into());
-        // A group is enabled with its leader.
-        if request.from_exec && leader.is_none() {
+        // A group is enabled with its leader. Were it to count already, an event that joins it might not be
+        // scheduled (Linux 6.18 does not where the two are of different software PMUs).
+        if leader.is_none() {
             attr.set_disabled(1);
-            attr.set_enable_on_exec(1);
+            attr.set_enable_on_exec(request.from_exec.into());
         }
         let (pid, flags) = match request.who {
             Who::All => (-1, 0),
@@ -109,6 +116,15 @@ impl Kernel for Linux {
         };
         let cpu = request.cpu.map_or(-1, |cpu| cpu as i32);
         crate::perf_event::open(&attr, pid, cpu, leader.map(AsFd::as_fd), flags).map(File::from)
+    }
+
+    fn enable(&self, leader: &File) -> io::Result<()> {
+        use perf_event_open_sys::bindings::PERF_IOC_FLAG_GROUP;
+        // SAFETY: the descriptor is that of an open event, and the request takes a number.
+        match unsafe { perf_event_open_sys::ioctls::ENABLE(leader.as_raw_fd(), PERF_IOC_FLAG_GROUP) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     fn read(&self, mut event: &File, words: &mut [u64]) -> io::Result<usize> {

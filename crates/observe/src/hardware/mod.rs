@@ -21,6 +21,7 @@ mod groups;
 mod kernel;
 mod probe;
 mod processes;
+mod user_code;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,6 +37,7 @@ use self::groups::{Groups, Refusal};
 use self::kernel::{Inherit, Kernel, Linux, Who};
 
 pub use self::probe::countable;
+pub use self::user_code::user_code;
 
 /// Why nothing can be counted.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +68,7 @@ pub enum Error {
     #[error("nothing to count: {0}")]
     Nothing(String),
     /// The cgroup is not there.
-    #[error("cgroup {path}: {source}")]
+    #[error("cgroup {path}")]
     Cgroup {
         /// As given.
         path: String,
@@ -77,7 +79,7 @@ pub enum Error {
     #[error(transparent)]
     Machine(#[from] ncpu_machine::Error),
     /// The kernel refused for a reason of its own.
-    #[error("opening event {event}: {source}")]
+    #[error("opening event {event}")]
     Open {
         /// Which.
         event: String,
@@ -85,7 +87,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An event cannot be read.
-    #[error("reading event {event}: {source}")]
+    #[error("reading event {event}")]
     Read {
         /// Which.
         event: String,
@@ -364,10 +366,6 @@ impl<K: Kernel> Collector<K> {
         let name = self.options.events[event].name.clone();
         match refusal {
             Refusal::Denied => self.denied(name, who),
-            Refusal::Files => {
-                let need = self.places.len() as u64 + 1;
-                Error::Files { need, hard: need }
-            }
             Refusal::Gone => Error::Nothing(name),
             Refusal::Other(source) => Error::Open { event: name, source },
         }
@@ -381,14 +379,14 @@ impl<K: Kernel> Collector<K> {
             Who::Thread(tid) => (format!("{event} of thread {tid}"), 2),
             _ => (format!("{event} on whole CPUs"), 0),
         };
-        let own = if level == 2 { "; other users' processes take root whatever it is" } else { "" };
-        Error::Denied {
-            what,
-            why: format!(
+        let why = match paranoid.parse::<i32>() {
+            Ok(now) if now <= level => "it is another user's; run as root (CAP_PERFMON)".into(),
+            _ => format!(
                 "kernel.perf_event_paranoid is {paranoid}; run as root (CAP_PERFMON) or \
-                 `sysctl kernel.perf_event_paranoid={level}`{own}"
+                 `sysctl kernel.perf_event_paranoid={level}`"
             ),
-        }
+        };
+        Error::Denied { what, why }
     }
 
     /// From here on the kernel is not counted, and what happens only there not at all.

@@ -24,6 +24,8 @@ struct State {
     forbid_kernel: bool,
     /// Every event ever opened: what for, and its leader.
     opened: Vec<(Request, Option<usize>)>,
+    /// Leaders that were let count.
+    enabled: Vec<usize>,
     /// What to count by `config`: value, enabled, running.
     values: HashMap<u64, (u64, u64, u64)>,
     reads: usize,
@@ -55,6 +57,13 @@ impl Kernel for Fake {
         }
         state.opened.push((*request, leader.copied()));
         Ok(state.opened.len() - 1)
+    }
+
+    fn enable(&self, leader: &usize) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        assert_eq!(state.opened[*leader].1, None, "a group is enabled through its leader");
+        state.enabled.push(*leader);
+        Ok(())
     }
 
     fn read(&self, event: &usize, words: &mut [u64]) -> io::Result<usize> {
@@ -133,6 +142,7 @@ fn a_cpu_is_opened_in_groups_and_read_once_for_each() {
         let groups = state.opened.iter().filter(|(_, leader)| leader.is_none()).count();
         // Hardware 3 + 3 a CPU, software 2.
         assert_eq!(groups, 2 * 3);
+        assert_eq!(state.enabled.len(), groups);
         let of = |config, kind| {
             state.opened.iter().find(|(r, _)| r.config[0] == config && r.kind == kind).unwrap()
         };
@@ -220,6 +230,7 @@ fn a_thread_on_a_hybrid_machine_counts_on_both_kinds_of_core() {
     assert_eq!(rows(&table), [(100, "cycles".into(), Some(1400.0))]);
     let state = fake.0.borrow();
     assert!(state.opened.iter().all(|(r, _)| r.inherit == Inherit::All && r.from_exec && !r.together));
+    assert_eq!(state.enabled, [0usize; 0], "the exec does that");
     drop(state);
     // A CPU is of one kind.
     let fake = Fake::default();
@@ -277,7 +288,7 @@ fn an_event_that_never_gets_a_counter_is_told_once() {
 /// Counts of a program under the real kernel, by event; `None` where perf events are not to be had.
 fn count(events: &str, argv: &[&str]) -> Option<(BTreeMap<String, f64>, crate::observation::Ended)> {
     let mut sources = Sources::read("/".as_ref()).unwrap();
-    sources.read_tracepoints("/".as_ref());
+    sources.read_tracepoints("/".as_ref(), events);
     let events = match sources.parse(events) {
         Ok(events) => events,
         Err(e) => {
@@ -328,6 +339,30 @@ fn times_of_a_program_are_those_of_its_rusage() {
     assert!((clock - used).abs() < 0.03 + 0.1 * used, "task-clock {clock} s, rusage {used} s");
     // A pipe between two processes and the wait for both.
     assert!(counts["context-switches"] >= 2.0, "{counts:?}");
+}
+
+#[test]
+fn every_event_of_a_group_counts() {
+    // Clocks, switches and tracepoints are of different PMUs in one group.
+    let mut sources = Sources::read("/".as_ref()).unwrap();
+    sources.read_tracepoints("/".as_ref(), "raw_syscalls:sys_enter");
+    for names in ["cs,task-clock,cpu-clock,raw_syscalls:sys_enter", "task-clock,raw_syscalls:sys_enter,cs"] {
+        let Ok(events) = sources.parse(names) else { return println!("skipped: no tracepoints") };
+        let mut counters = match Collector::begin(Options { target: Target::Cpus, events, by_cpu: true }) {
+            Ok(counters) => counters,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        // Two processes that answer each other make calls and switches on some CPU.
+        let script = "for i in 1 2 3 4 5 6 7 8; do echo; done | while read x; do ls / >/dev/null; done";
+        assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        for (cpu, event, count) in rows(&counters.sample().unwrap()) {
+            let count = count.unwrap_or_else(|| panic!("{event} on CPU {cpu} had no counter"));
+            assert!(count > 0.0 || !event.ends_with("-clock"), "{event} on CPU {cpu}");
+            *sums.entry(event).or_default() += count;
+        }
+        assert!(sums.values().all(|n| *n > 0.0), "{sums:?}");
+    }
 }
 
 #[test]

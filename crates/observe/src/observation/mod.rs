@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 pub use child::{Child, Ended, StartError};
 
 use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
+use crate::hardware;
 use locks::LockTables;
 use placement::Placement;
 use samples::{Samples, Symbols};
@@ -46,6 +47,7 @@ pub struct Observation {
     stat: Stat,
     throttle: Throttle,
     placement: Placement,
+    hardware: Option<hardware::Collector>,
     lock_events: u64,
     every: u32,
     off_every: u32,
@@ -72,8 +74,15 @@ impl Observation {
         let mut engine = Engine::attach(config)?;
         // As with throttling: of use to who explains where capacity went.
         let (placement, missing) = if config.leader { Placement::begin() } else { Default::default() };
+        // Only who peels wants to know; a machine without counters has none to tell of.
+        let (hardware, mut notes) = match config.leader.then(hardware::user_code).transpose() {
+            Ok(counters) => (counters.flatten(), Vec::new()),
+            Err(e) => (None, vec![format!("hardware counters: {e}")]),
+        };
+        notes.extend(missing);
         engine.begin(config)?;
         Ok(Observation {
+            hardware,
             stat: Stat::read(),
             // Only who explains idle CPUs wants to know.
             throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
@@ -88,7 +97,7 @@ impl Observation {
             exited: Vec::new(),
             process_names: HashMap::new(),
             thread_names: HashMap::new(),
-            notes: missing.into_iter().collect(),
+            notes,
             lock_events: 0,
             every: 16,
             off_every: 1,
@@ -366,6 +375,11 @@ impl Observation {
     ) -> Result<Vec<String>, E> {
         self.engine.end();
         let stat = Stat::read();
+        match self.hardware.as_mut().map(hardware::Collector::sample).transpose() {
+            Ok(Some(table)) => sink(&table)?,
+            Ok(None) => {}
+            Err(e) => self.notes.push(format!("hardware counters: {e}")),
+        }
         self.tick(sink)?;
         self.look(Duration::ZERO, sink)?;
         let mut summary = tables::summary();

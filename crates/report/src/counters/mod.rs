@@ -288,7 +288,7 @@ impl EventSum {
 
     /// Per cent of the time it had a counter; `None` where it was not to count.
     fn counted(&self) -> Option<f64> {
-        (self.enabled > 0.0).then(|| 100.0 * self.running / self.enabled)
+        (self.enabled > 0.0).then(|| self.running / self.enabled * 100.0)
     }
 }
 

@@ -298,6 +298,27 @@ fn program_samples(context: &Context<'_>, keep: impl Fn(&str) -> bool) -> u64 {
         .sum()
 }
 
+/// What user code does with the cycles it gets, where the machine has counters for that.
+fn hardware(context: &Context<'_>) -> Option<String> {
+    let t = context.table("hardware")?;
+    let sum = |wanted: &dyn Fn(&str) -> bool| {
+        let mut rows = (0..t.num_rows()).filter(|&r| t.text(r, "event").is_some_and(wanted)).peekable();
+        rows.peek()?;
+        // What was not counted everywhere is not known.
+        rows.map(|r| t.number(r, "count")).sum::<Option<f64>>()
+    };
+    let cycles = sum(&|e| e == "cycles:u").filter(|n| *n > 0.0)?;
+    let instructions = sum(&|e| e == "instructions:u").filter(|n| *n > 0.0)?;
+    let mut said = format!("user code of all programs: {:.2} instructions a cycle", instructions / cycles);
+    if let Some(misses) = sum(&|e| e == "LLC-load-misses:u") {
+        said += &format!(", {:.2} cache misses to memory in 1000 of them", 1000.0 * misses / instructions);
+    }
+    if let Some(walks) = sum(&|e| e.contains("_misses.walk_")) {
+        said += &format!(", {:.1} % of cycles in page walks", 100.0 * walks / cycles);
+    }
+    Some(said)
+}
+
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
     let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
     match layer {
@@ -368,6 +389,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 .collect();
             out.extend(told("in ", &functions));
             out.extend(context.placed().map(|p| p.0));
+            out.extend(hardware(context));
             out
         }
         Layer::OtherKernel => told(

@@ -225,3 +225,34 @@ fn shootdowns_are_told_by_sender_and_reason() {
     }
     assert!(row.advice.contains("MALLOC_TRIM_THRESHOLD_"), "{}", row.advice);
 }
+
+#[test]
+fn what_the_hardware_counted_is_told_of_user_code() {
+    let mut recording = recording();
+    let columns = [
+        Column::id("CPU", ""),
+        Column::text("event", ""),
+        Column::float("count", Unit::None, Kind::Count, ""),
+    ];
+    let mut counts = Table::builder("hardware", &columns);
+    for cpu in 0..2 {
+        counts.row().int(cpu).text("cycles:u").float(1000.0);
+        counts.row().int(cpu).text("instructions:u").float(800.0);
+        counts.row().int(cpu).text("dtlb_load_misses.walk_active:u").float(100.0);
+        counts.row().int(cpu).text("itlb_misses.walk_active:u").float(25.0);
+        // Had no counter on CPU 1: not known.
+        counts.row().int(cpu).text("LLC-load-misses:u").float_opt((cpu == 0).then_some(4.0));
+    }
+    recording.tables.insert("hardware".into(), counts.finish());
+    let said = |recording: &Recording| {
+        let onion = Onion::peel(recording).unwrap();
+        let user = onion.rows.iter().find(|r| r.layer == Layer::User).unwrap();
+        user.evidence.iter().find(|e| e.contains("a cycle")).cloned()
+    };
+    assert_eq!(
+        said(&recording).as_deref(),
+        Some("user code of all programs: 0.80 instructions a cycle, 12.5 % of cycles in page walks")
+    );
+    recording.tables.remove("hardware");
+    assert_eq!(said(&recording), None);
+}

@@ -21,7 +21,7 @@ const volatile __u64 cfg_tick[2];	/* addresses of the tick's handler */
 const volatile __u64 cfg_tick_ns = 4000000;
 
 /* User space retunes this while running. */
-__u32 walk_mask;			/* walk one start's stack in mask + 1 */
+__u32 walk_mask = 15;			/* walk one start's stack in mask + 1 */
 __u32 observing;			/* 0 until everything is attached */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -287,7 +287,7 @@ static __always_inline void count_start(struct timer_row *r, __u64 distance, __u
 
 /* Walks the armer's stack into a row of its own, whose place is returned. */
 static __always_inline int walk(void *ctx, struct counters *c, __u64 function, __u64 who, bool user,
-				__u64 distance, struct task_struct *p, __u64 now)
+				__u64 distance, struct task_struct *p, __u64 now, __u64 weight)
 {
 	__u32 zero = 0;
 	struct stack_event *e = bpf_map_lookup_elem(&scratch, &zero);
@@ -326,7 +326,7 @@ static __always_inline int walk(void *ctx, struct counters *c, __u64 function, _
 		if (bpf_ringbuf_output(&ring, e, size, BPF_RB_FORCE_WAKEUP))
 			c->drop_ring++;
 	}
-	count_start(r, distance, walk_mask + 1);
+	count_start(r, distance, weight);
 	return at;
 }
 
@@ -380,9 +380,11 @@ static __always_inline void start(void *ctx, __u64 timer, __u64 function, __u32 
 		count_start(r, distance, 1);
 		at = sampled = exact;
 		c->starts++;
-		if (((now * 0x9e3779b97f4a7c15ull >> 40) & walk_mask) == 0) {
+		/* The first ones all, so that a program of few timers has their stacks. */
+		__u32 mask = c->starts <= 256 ? 0 : walk_mask;
+		if (((now * 0x9e3779b97f4a7c15ull >> 40) & mask) == 0) {
 			int s = walk(ctx, c, function, who, !interrupt && !(p->flags & PF_KTHREAD), distance, p,
-				     now);
+				     now, mask + 1);
 			if (s >= 0)
 				sampled = s;
 		}

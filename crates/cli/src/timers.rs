@@ -209,7 +209,7 @@ fn cpus(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
         eprintln!("ncpu: {note}");
     }
     let table = view::doings(&raw);
-    let line = view::doings_line(&table);
+    let line = view::doings_line(&table, tick_ns());
     print(args, table, &line)?;
     record_once(args.record.as_deref(), subject.words.clone(), &[raw], notes)?;
     Ok(subject.exit_code(ended))

@@ -49,7 +49,10 @@ struct counters {
 	__u64 drop_row;		/* row table full */
 	__u64 drop_armed;	/* a timer's entry given to another */
 	__u64 drop_ring;	/* ring buffer full */
-	/* The handlers that run: of a hard interrupt, and of a softirq it may have interrupted. */
+	/*
+	 * The handlers that run, or ran last with the lowest bit set: of a hard interrupt, and of a softirq
+	 * it may have interrupted.
+	 */
 	__u64 timer[2];
 	__u64 since[2];
 	__u32 row[2];
@@ -286,7 +289,7 @@ static __always_inline void count_start(struct timer_row *r, __u64 distance, __u
 }
 
 /* Walks the armer's stack into a row of its own, whose place is returned. */
-static __always_inline int walk(void *ctx, struct counters *c, __u64 function, __u64 who, bool user,
+static __always_inline int walk(void *ctx, struct counters *c, __u64 function, __u64 who, bool interrupt,
 				__u64 distance, struct task_struct *p, __u64 now, __u64 weight)
 {
 	__u32 zero = 0;
@@ -294,10 +297,11 @@ static __always_inline int walk(void *ctx, struct counters *c, __u64 function, _
 
 	if (!e)
 		return -1;
-	__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0), u = 0;
+	/* Of an interrupt not what it hit, which is another stack each time. */
+	__s32 k = bpf_get_stack(ctx, e->frames, interrupt ? 8 * 10 : 8 * CALLER_STACK, 0), u = 0;
 	if (k < 0)
 		k = 0;
-	if (user)
+	if (!interrupt && !(p->flags & PF_KTHREAD))
 		u = bpf_get_stack(ctx, (void *)e->frames + (k & 0x1f8), 8 * CALLER_STACK, BPF_F_USER_STACK);
 	if (u < 0)
 		u = 0;
@@ -349,9 +353,9 @@ static __always_inline void start(void *ctx, __u64 timer, __u64 function, __u32 
 			r->cancels += r->weight;
 		a->timer |= 1;
 	}
-	/* A handler that arms its own timer goes on for whoever armed it first. */
+	/* A handler that arms its own timer, or has it armed by what it returns, goes on for whoever armed it. */
 	__u32 at, sampled;
-	bool periodic = a && (c->timer[0] == timer || c->timer[1] == timer);
+	bool periodic = a && interrupt && ((c->timer[0] & ~1ull) == timer || (c->timer[1] & ~1ull) == timer);
 	if (periodic) {
 		struct timer_row *r = here(a->row);
 		if (!r)
@@ -383,8 +387,7 @@ static __always_inline void start(void *ctx, __u64 timer, __u64 function, __u32 
 		/* The first ones all, so that a program of few timers has their stacks. */
 		__u32 mask = c->starts <= 256 ? 0 : walk_mask;
 		if (((now * 0x9e3779b97f4a7c15ull >> 40) & mask) == 0) {
-			int s = walk(ctx, c, function, who, !interrupt && !(p->flags & PF_KTHREAD), distance, p,
-				     now, mask + 1);
+			int s = walk(ctx, c, function, who, interrupt, distance, p, now, mask + 1);
 			if (s >= 0)
 				sampled = s;
 		}
@@ -437,9 +440,9 @@ static __always_inline void end_handler(__u64 timer, __u32 level)
 	if (!c || c->timer[level] != timer)
 		return;
 	__u64 ns = bpf_ktime_get_ns() - c->since[level];
-	c->timer[level] = 0;
+	c->timer[level] |= 1;
 	/* Not the time of the handler it interrupted. */
-	if (level == 0 && c->timer[1])
+	if (level == 0 && c->timer[1] && !(c->timer[1] & 1))
 		c->since[1] += ns;
 	struct timer_row *r = here(c->row[level]);
 	if (r) {
@@ -447,8 +450,11 @@ static __always_inline void end_handler(__u64 timer, __u32 level)
 		if (ns > r->handler_max)
 			r->handler_max = ns;
 	}
-	if (c->sampled[level] != c->row[level] && (r = here(c->sampled[level])))
+	if (c->sampled[level] != c->row[level] && (r = here(c->sampled[level]))) {
 		r->handler += ns * r->weight;
+		if (ns > r->handler_max)
+			r->handler_max = ns;
+	}
 }
 
 /* Longer than any timeout that is meant: KTIME_MAX and the like are not. */
@@ -599,7 +605,7 @@ static __always_inline void leave(void)
 {
 	struct cpu_doing *d = doing();
 
-	if (!d || !d->depth)
+	if (!d || !observing || !d->depth)
 		return;
 	charge(d, bpf_ktime_get_ns());
 	d->depth--;
@@ -686,7 +692,7 @@ int on_expiry_exit(__u64 *ctx)
 	struct cpu_doing *d = doing();
 
 	leave();
-	/* The tick that advances the kernel's time is that of the CPU in charge of it. */
+	/* On the CPU in charge of the time it advances in every tick; on others where two ticks overlap. */
 	if (d && d->jiffies_before) {
 		d->jiffies += bpf_jiffies64() - d->jiffies_before;
 		d->jiffies_before = 0;

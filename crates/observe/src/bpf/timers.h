@@ -60,7 +60,7 @@ struct cpu_doing {
 	__u32 depth;		/* nesting of interrupts */
 	__u8 nest[DO_DEPTH];	/* enum doing of each level */
 	__u64 ticks;		/* handlers of ticks run */
-	__u64 jiffies;		/* ticks by which this CPU advanced the kernel's time */
+	__u64 jiffies;		/* ticks in which the kernel's time advanced */
 	__u64 jiffies_before;
 	__u64 drop;		/* nested deeper than the table */
 } __attribute__((aligned(128)));

@@ -48,7 +48,6 @@ pub struct Doings {
     cpus: Mapped<CpuDoing>,
     online: Vec<usize>,
     start: Vec<CpuDoing>,
-    began: u64,
     notes: Vec<String>,
 }
 
@@ -75,10 +74,9 @@ impl Doings {
             bss.observing = 1;
         }
         let online = perf::online_cpus();
-        let mut doings = Doings { skel, _links: links, cpus, online, start: Vec::new(), began: 0, notes };
+        let mut doings = Doings { skel, _links: links, cpus, online, start: Vec::new(), notes };
         doings.mark();
         doings.start = (0..possible).map(|cpu| doings.cpus.get(cpu)).collect();
-        doings.began = monotonic_ns();
         Ok(doings)
     }
 
@@ -115,11 +113,10 @@ impl Doings {
 
     /// Ends. Table `cpu_doings`: a row is a CPU, its seconds in each state.
     pub fn finish(mut self) -> (Table, Vec<String>) {
-        self.mark();
-        let end = monotonic_ns();
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
         }
+        let end = monotonic_ns();
         let mut columns = vec![
             Column::id("CPU", "CPU number"),
             Column::float("elapsed", Unit::Seconds, Kind::Gauge, "how long it was watched"),
@@ -129,17 +126,18 @@ impl Doings {
         columns.extend(DOING.iter().map(seconds));
         let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
         columns.push(count("ticks", "runs of the tick's handler"));
-        columns.push(count("jiffies", "ticks by which this CPU advanced the kernel's time"));
+        columns.push(count("jiffies", "ticks in which the kernel's time advanced"));
         let mut out = Table::builder("cpu_doings", &columns);
         let mut drops = 0;
         for &cpu in self.online.iter().filter(|&&cpu| cpu < self.cpus.len()) {
             let (now, start) = (self.cpus.get(cpu), self.start[cpu]);
+            if start.last == 0 {
+                continue; // it has gone offline
+            }
             let mut at: [u64; DOINGS] = std::array::from_fn(|i| now.at[i].saturating_sub(start.at[i]));
-            // Marked one after the other, just before the beginning and just before the end.
-            at[start.now_at().min(DOINGS - 1)] -=
-                self.began.saturating_sub(start.last).min(at[start.now_at().min(DOINGS - 1)]);
-            at[now.now_at().min(DOINGS - 1)] += end.saturating_sub(now.last.max(self.began));
-            let mut row = out.row().int(cpu as u64).float((end - self.began) as f64 / 1e9);
+            // The state it is in has not been charged yet.
+            at[now.now_at().min(DOINGS - 1)] += end.saturating_sub(now.last);
+            let mut row = out.row().int(cpu as u64).float(end.saturating_sub(start.last) as f64 / 1e9);
             for ns in at {
                 row = row.float(ns as f64 / 1e9);
             }

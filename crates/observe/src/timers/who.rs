@@ -171,6 +171,7 @@ impl Who {
                 let kernel = self.symbols.kernel(&stack.kernel);
                 let user = self.symbols.user(stack.tgid, &stack.user);
                 let kernel = without_probe(&kernel);
+                let kernel = if row.tgid == TGID_INTERRUPT { own_frames(kernel) } else { kernel };
                 let frames: Vec<&str> = kernel.iter().chain(&user).map(|f| &**f).collect();
                 fill(callers.row(), row, &function, process, Some((caller(kernel, &user), frames.join(";"))));
             }
@@ -261,6 +262,14 @@ fn fill(
         .float(seconds(row.handler_max));
 }
 
+/// An interrupt's own frames, without those of what it hit.
+fn own_frames(kernel: &[Arc<str>]) -> &[Arc<str>] {
+    const ENTRIES: [&str; 7] =
+        ["asm_", "sysvec_", "__sysvec_", "common_interrupt", "irq_exit", "do_softirq", "el1h_64_irq"];
+    let entry = kernel.iter().position(|f| ENTRIES.iter().any(|e| f.starts_with(e)));
+    &kernel[..entry.unwrap_or(kernel.len())]
+}
+
 /// The system call, or the innermost kernel function that only arms timers for others' sake, and the
 /// innermost function of the program itself.
 fn caller(kernel: &[Arc<str>], user: &[Arc<str>]) -> String {
@@ -269,18 +278,27 @@ fn caller(kernel: &[Arc<str>], user: &[Arc<str>]) -> String {
         ["__x64", "__se", "__do", "__arm64", "__ia32"].contains(&prefix).then_some(name)
     });
     let call = call.or_else(|| kernel.iter().map(|f| &**f).find(|f| !arms_for_others(f)));
-    let own = user.iter().map(|f| &**f).find(|f| !waits_for_others(f)).or(user.last().map(|f| &**f));
+    let user = || user.iter().map(|f| &**f).filter(|f| *f != "[unknown]");
+    let own = user().find(|f| !waits_for_others(f)).or(user().next());
     match (call, own) {
         (Some(call), Some(own)) => format!("{call} < {own}"),
         (Some(one), None) | (None, Some(one)) => one.into(),
+        // All of it is the timers' own code: the handler asked for it by what it returned.
+        (None, None) if !kernel.is_empty() => "[handler]".into(),
         (None, None) => "[unknown]".into(),
     }
 }
 
 /// The kernel's own ways to arm a timer.
 fn arms_for_others(function: &str) -> bool {
-    const STARTS: [&str; 20] = [
+    const STARTS: [&str; 26] = [
+        "call_timer_fn",
+        "expire_timers",
+        "__run_timer",
         "hrtimer_",
+        "enqueue_timer",
+        "__enqueue_timer",
+        "__internal_add_timer",
         "__hrtimer_",
         "enqueue_hrtimer",
         "schedule_timeout",
@@ -354,6 +372,14 @@ mod tests {
         let kernel = frames(&["__mod_timer", "schedule_timeout", "rcu_gp_fqs_loop", "rcu_gp_kthread"]);
         assert_eq!(caller(&kernel, &[]), "rcu_gp_fqs_loop");
         assert_eq!(caller(&[], &[]), "[unknown]");
+        let tick = frames(&[
+            "enqueue_hrtimer",
+            "__hrtimer_run_queues",
+            "hrtimer_interrupt",
+            "asm_sysvec_apic_timer_interrupt",
+            "main",
+        ]);
+        assert_eq!(caller(own_frames(&tick), &[]), "[handler]");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn doings(raw: &Table) -> Table {
     let mut columns = vec![Column::id("CPU", "CPU number"), share("all", Kind::Share, "all housekeeping")];
     columns.extend(SHARES.iter().map(|(name, _, meaning)| share(name, Kind::Share, meaning)));
     columns.push(rate("ticks", "runs of the tick's handler"));
-    columns.push(rate("jiffies", "ticks by which this CPU advanced the kernel's time"));
+    columns.push(rate("jiffies", "ticks in which the kernel's time advanced: all of them where it is kept"));
     columns.push(share("programs", Kind::Mean, "threads of programs: user code and system calls"));
     columns.push(share("idle", Kind::Mean, "idle"));
     let mut out = Table::builder("housekeeping", &columns);
@@ -48,8 +48,9 @@ pub fn doings(raw: &Table) -> Table {
     out.finish()
 }
 
-/// CPU 0 against the rest, and who keeps the time, in words; `table` is what [`doings`] gives.
-pub fn doings_line(table: &Table) -> String {
+/// CPU 0 against the rest, and who keeps the time, in words; `table` is what [`doings`] gives, `tick` the
+/// length of a tick, ns.
+pub fn doings_line(table: &Table, tick: u64) -> String {
     let rows = || (0..table.num_rows()).filter_map(|r| Some((table.int(r, "CPU")?, table.number(r, "all")?)));
     let mut line = String::new();
     if let Some((_, zero)) = rows().find(|(cpu, _)| *cpu == 0) {
@@ -65,12 +66,13 @@ pub fn doings_line(table: &Table) -> String {
         line += "\n";
     }
     let kept = |r: usize| table.number(r, "jiffies").unwrap_or(0.0);
-    let all: f64 = (0..table.num_rows()).map(kept).sum();
     let keeper = (0..table.num_rows()).max_by(|&a, &b| kept(a).total_cmp(&kept(b)));
-    if let Some(cpu) = keeper.filter(|_| all > 0.0).and_then(|r| table.int(r, "CPU")) {
-        let most = keeper.map_or(0.0, kept);
-        line +=
-            &format!("CPU {cpu} keeps the time: {:.0} % of the ticks that advanced it\n", 100.0 * most / all);
+    if let Some(row) = keeper.filter(|&r| kept(r) > 0.0)
+        && let Some(cpu) = table.int(row, "CPU")
+    {
+        // Ticks of other CPUs overlap the one that advances the time, so the others' do not add up.
+        let share = (kept(row) * tick as f64 / 1e7).min(100.0);
+        line += &format!("CPU {cpu} keeps the time: it advanced in {share:.0} % of all ticks\n");
     }
     line
 }
@@ -137,8 +139,8 @@ mod tests {
 
     #[test]
     fn cpu_0_is_told_from_the_rest() {
-        let words = doings_line(&doings(&raw()));
+        let words = doings_line(&doings(&raw()), 4_000_000);
         assert!(words.contains("takes 63.00 % of CPU 0, 4.50 % of each of the 2 others"), "{words}");
-        assert!(words.contains("CPU 0 keeps the time: 96 %"), "{words}");
+        assert!(words.contains("CPU 0 keeps the time: it advanced in 96 %"), "{words}");
     }
 }

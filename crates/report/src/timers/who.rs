@@ -38,6 +38,15 @@ impl Sums {
         }
     }
 
+    fn add(&mut self, other: Sums) {
+        self.starts += other.starts;
+        self.cancels += other.cancels;
+        self.expires += other.expires;
+        self.distance += other.distance;
+        self.handler += other.handler;
+        self.longest = self.longest.max(other.longest);
+    }
+
     fn scaled(self, by: f64) -> Sums {
         Sums {
             starts: self.starts * by,
@@ -57,7 +66,7 @@ impl Sums {
 /// The tables lack a column they are grouped by.
 pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::Result<Table> {
     let keys: &[&str] = match by {
-        By::Caller => &["process", "pid", "function", "by", "caller"],
+        By::Caller => &["process", "pid", "function", "caller"],
         By::Function => &["function", "by"],
         By::Process => &["process", "pid"],
     };
@@ -78,7 +87,6 @@ pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::R
             Kind::Share,
             "share that was taken off, or armed anew, before it expired",
         ),
-        float("expiries", Unit::PerSecond, Kind::Count, "times expired"),
         float("cpu", Unit::Percent, Kind::Time, "time in the handler, of one CPU"),
         float("mean", Unit::Microseconds, Kind::Mean, "mean run of the handler"),
         float("longest", Unit::Microseconds, Kind::Peak, "longest run of the handler"),
@@ -112,7 +120,6 @@ pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::R
             .float(sums.starts / elapsed)
             .float_opt(per(sums.distance * 1e3, sums.starts))
             .float_opt(per(sums.cancels * 100.0, sums.starts))
-            .float(sums.expires / elapsed)
             .float(100.0 * sums.handler / elapsed)
             .float_opt(per(sums.handler * 1e6, sums.expires))
             .float_opt((sums.expires > 0.0).then_some(sums.longest * 1e6));
@@ -132,15 +139,22 @@ fn divided(arms: &Table, callers: &Table) -> Vec<(Table, usize, Option<usize>, S
     let mut out = Vec::new();
     for row in 0..arms.num_rows() {
         let (this, all) = (key(arms, row), Sums::of(arms, row));
-        let mine: Vec<usize> = (0..callers.num_rows()).filter(|&c| key(callers, c) == this).collect();
-        let walked: f64 = mine.iter().map(|&c| Sums::of(callers, c).starts).sum();
+        // Stacks of one caller are one row, which shows the first of them, the most frequent.
+        let mut mine: Vec<(usize, Sums)> = Vec::new();
+        for c in (0..callers.num_rows()).filter(|&c| key(callers, c) == this) {
+            let (name, sums) = (callers.text(c, "caller"), Sums::of(callers, c));
+            match mine.iter_mut().find(|(first, _)| callers.text(*first, "caller") == name) {
+                Some((_, of)) => of.add(sums),
+                None => mine.push((c, sums)),
+            }
+        }
+        let walked: f64 = mine.iter().map(|(_, of)| of.starts).sum();
         if walked <= 0.0 {
             out.push((arms.clone(), row, None, all));
             continue;
         }
-        for c in mine {
+        for (c, of) in mine {
             // One caller has all of it, to the last event; of several each has its part of the sample.
-            let of = Sums::of(callers, c);
             let sums = if of.starts >= walked { all } else { of.scaled(all.starts / walked) };
             out.push((arms.clone(), row, Some(c), sums));
         }
@@ -231,7 +245,7 @@ mod tests {
         assert_eq!(starts, 150.0, "nothing is lost");
         assert_eq!((t.text(0, "caller"), t.number(0, "starts")), (Some("poll < a"), Some(75.0)));
         assert_eq!((t.text(1, "caller"), t.number(1, "starts")), (None, Some(50.0)), "no stack was walked");
-        assert_eq!((t.text(2, "caller"), t.number(2, "cancelled")), (Some("futex < b"), Some(100.0)));
+        assert_eq!((t.text(2, "caller"), t.number(2, "cancel")), (Some("futex < b"), Some(100.0)));
         assert_eq!(t.number(0, "for"), Some(10.0));
     }
 
@@ -240,7 +254,7 @@ mod tests {
         let (arms, callers) = tables();
         let t = who(&arms, &callers, 10.0, By::Function).unwrap();
         assert_eq!(
-            (t.num_rows(), t.text(0, "function"), t.number(0, "cancelled")),
+            (t.num_rows(), t.text(0, "function"), t.number(0, "cancel")),
             (2, Some("wakeup"), Some(25.0))
         );
         assert_eq!(t.number(1, "mean"), Some(2.0));

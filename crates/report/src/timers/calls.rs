@@ -1,7 +1,6 @@
 //! Requested against actual: the waits of table `timeouts`, put together by call and time.
 
 use std::collections::BTreeMap;
-use std::f64::consts::TAU;
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
@@ -75,18 +74,22 @@ fn percentile<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
 
 /// What wakes a call's waiters: the ends of waits that began evenly spread over the tick gather just
 /// behind ticks if ticks wake them, and are spread as the beginnings were if a timer of high resolution
-/// does. The measure is the mean resultant length of the phases as angles (Mardia and Jupp,
-/// "Directional Statistics", 2.3): 1 where all are alike, 0 where they are spread evenly.
+/// does. The measure is the shortest part of a tick that holds half of the ends, so that up to half of
+/// them may have been disturbed (the shortest half: Andrews and others, "Robust Estimates of Location",
+/// 1972): close to 0, or close to a half.
 fn woken_by(phases: &[u64], tick: u64) -> Option<&'static str> {
-    if phases.len() < 3 || tick == 0 {
+    if phases.len() < 5 || tick == 0 {
         return None;
     }
-    let angles = phases.iter().map(|&p| TAU * (p % tick) as f64 / tick as f64);
-    let (x, y) = angles.fold((0.0, 0.0), |(x, y), a| (x + a.cos(), y + a.sin()));
-    match x.hypot(y) / phases.len() as f64 {
-        r if r > 0.8 => Some("tick"),
-        r if r < 0.4 => Some("hrtimer"),
-        _ => None, // disturbed
+    let mut phases: Vec<u64> = phases.iter().map(|p| p % tick).collect();
+    phases.sort_unstable();
+    let (n, half) = (phases.len(), phases.len().div_ceil(2));
+    let arc = |i: usize| (phases[(i + half - 1) % n] + tick - phases[i]) % tick;
+    let shortest = (0..n).map(arc).min()? as f64 / tick as f64;
+    match shortest {
+        s if s < 0.15 => Some("tick"),
+        s if s > 0.25 => Some("hrtimer"),
+        _ => None,
     }
 }
 
@@ -291,9 +294,20 @@ mod tests {
 
     #[test]
     fn phases_that_are_neither_are_not_judged() {
-        let half: Vec<u64> = (0..40).map(|n| n * TICK / 80).collect();
-        assert_eq!(woken_by(&half, TICK), None);
-        assert_eq!(woken_by(&[1, 2], TICK), None, "two say nothing");
+        let part: Vec<u64> = (0..40).map(|n| n * TICK / 100).collect();
+        assert_eq!(woken_by(&part, TICK), None);
+        assert_eq!(woken_by(&[1, 2, 3, 4], TICK), None, "four say nothing");
+    }
+
+    #[test]
+    fn what_is_disturbed_now_and_then_is_judged_all_the_same() {
+        let spread = |n: u64| n * TICK / 40;
+        // A third is late by whatever the machine did; ticks lie at the seam of the circle.
+        let late = |n: u64| if n % 3 == 0 { spread(n) } else { (TICK + n * 900 - 18_000) % TICK };
+        let by_tick: Vec<u64> = (0..40).map(late).collect();
+        assert_eq!(woken_by(&by_tick, TICK), Some("tick"));
+        let by_timer: Vec<u64> = (0..40).map(|n| if n % 3 == 0 { 20_000 } else { spread(n) }).collect();
+        assert_eq!(woken_by(&by_timer, TICK), Some("hrtimer"));
     }
 
     proptest! {

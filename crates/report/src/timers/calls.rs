@@ -34,6 +34,10 @@ impl Call {
         late.sort_by(f64::total_cmp);
         late
     }
+
+    fn woken_by(&self, tick: u64) -> Option<&'static str> {
+        woken_by(&self.phases, percentile(&Call::lateness(&self.took), 50.0), tick)
+    }
 }
 
 fn late(took: u64, asked: u64) -> f64 {
@@ -72,12 +76,16 @@ fn percentile<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// What wakes a call's waiters: the ends of waits that began evenly spread over the tick gather just
-/// behind ticks if ticks wake them, and are spread as the beginnings were if a timer of high resolution
-/// does. The measure is the shortest part of a tick that holds half of the ends, so that up to half of
-/// them may have been disturbed (the shortest half: Andrews and others, "Robust Estimates of Location",
-/// 1972): close to 0, or close to a half.
-fn woken_by(phases: &[u64], tick: u64) -> Option<&'static str> {
+/// What wakes a call's waiters, of waits that began evenly spread over the tick. Ticks make them late by
+/// half a tick and more (`late` is the median, us), and gather their ends just behind ticks; a timer of
+/// high resolution leaves the ends as spread as the beginnings, but on a machine so busy that threads
+/// get a CPU only at its next tick. The measure of that is the shortest part of a tick that holds half of
+/// the ends, so that up to half of them may have been disturbed (the shortest half: Andrews and others,
+/// "Robust Estimates of Location", 1972): close to 0, or close to a half.
+fn woken_by(phases: &[u64], late: Option<f64>, tick: u64) -> Option<&'static str> {
+    if late? * 1e3 < tick as f64 / 4.0 {
+        return Some("hrtimer");
+    }
     if phases.len() < 5 || tick == 0 {
         return None;
     }
@@ -95,7 +103,7 @@ fn woken_by(phases: &[u64], tick: u64) -> Option<&'static str> {
 
 /// The smallest difference between two times that a call can tell apart.
 fn resolution(call: &Call, tick: u64) -> Option<u64> {
-    Some(match woken_by(&call.phases, tick)? {
+    Some(match call.woken_by(tick)? {
         "tick" => call.unit.max(tick),
         _ => call.unit,
     })
@@ -144,7 +152,7 @@ pub fn by_call(waits: &Table, machine: &Table, times: &[u64]) -> Table {
         let mut row = out
             .row()
             .text(name)
-            .text_opt(woken_by(&call.phases, tick))
+            .text_opt(call.woken_by(tick))
             .text_opt(resolution(&call, tick).map(duration))
             .float_opt(percentile(&late, 50.0))
             .float_opt(percentile(&late, 99.0));
@@ -185,7 +193,7 @@ pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
             }
             out.row()
                 .text(&name)
-                .text_opt(woken_by(&call.phases, tick))
+                .text_opt(call.woken_by(tick))
                 .text(duration(time))
                 .float(asked as f64 / 1e6)
                 .float_opt(percentile(took, 50.0).map(|ns| ns as f64 / 1e6))
@@ -219,6 +227,8 @@ mod tests {
     use proptest::prelude::*;
 
     const TICK: u64 = 4_000_000;
+    /// us: a tick or a busy machine.
+    const LATE: Option<f64> = Some(5_000.0);
 
     fn machine() -> Table {
         let column = |name: &str| Column::int(name, Unit::Nanoseconds, Kind::Gauge, "");
@@ -295,8 +305,8 @@ mod tests {
     #[test]
     fn phases_that_are_neither_are_not_judged() {
         let part: Vec<u64> = (0..40).map(|n| n * TICK / 100).collect();
-        assert_eq!(woken_by(&part, TICK), None);
-        assert_eq!(woken_by(&[1, 2, 3, 4], TICK), None, "four say nothing");
+        assert_eq!(woken_by(&part, LATE, TICK), None);
+        assert_eq!(woken_by(&[1, 2, 3, 4], LATE, TICK), None, "four say nothing");
     }
 
     #[test]
@@ -305,9 +315,10 @@ mod tests {
         // Some are late by whatever the machine did; ticks lie at the seam of the circle.
         let late = |n: u64| if n % 3 == 0 { spread(n) } else { (TICK + n * 900 - 18_000) % TICK };
         let by_tick: Vec<u64> = (0..40).map(late).collect();
-        assert_eq!(woken_by(&by_tick, TICK), Some("tick"));
+        assert_eq!(woken_by(&by_tick, LATE, TICK), Some("tick"));
         let by_timer: Vec<u64> = (0..40).map(|n| if n % 5 == 0 { 20_000 } else { spread(n) }).collect();
-        assert_eq!(woken_by(&by_timer, TICK), Some("hrtimer"));
+        assert_eq!(woken_by(&by_timer, LATE, TICK), Some("hrtimer"));
+        assert_eq!(woken_by(&by_tick, Some(60.0), TICK), Some("hrtimer"), "no tick is that quick");
     }
 
     proptest! {

@@ -82,7 +82,7 @@ pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::R
         float("starts", Unit::PerSecond, Kind::Count, "times armed"),
         float("for", Unit::Milliseconds, Kind::Mean, "mean time from arming to the time asked for"),
         float(
-            "cancelled",
+            "cancel",
             Unit::Percent,
             Kind::Share,
             "share that was taken off, or armed anew, before it expired",

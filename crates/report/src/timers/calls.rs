@@ -313,10 +313,11 @@ mod tests {
     fn what_is_disturbed_now_and_then_is_judged_all_the_same() {
         let spread = |n: u64| n * TICK / 40;
         // Some are late by whatever the machine did; ticks lie at the seam of the circle.
-        let late = |n: u64| if n % 3 == 0 { spread(n) } else { (TICK + n * 900 - 18_000) % TICK };
+        let late = |n: u64| if n.is_multiple_of(3) { spread(n) } else { (TICK + n * 900 - 18_000) % TICK };
         let by_tick: Vec<u64> = (0..40).map(late).collect();
         assert_eq!(woken_by(&by_tick, LATE, TICK), Some("tick"));
-        let by_timer: Vec<u64> = (0..40).map(|n| if n % 5 == 0 { 20_000 } else { spread(n) }).collect();
+        let by_timer: Vec<u64> =
+            (0..40).map(|n: u64| if n.is_multiple_of(5) { 20_000 } else { spread(n) }).collect();
         assert_eq!(woken_by(&by_timer, LATE, TICK), Some("hrtimer"));
         assert_eq!(woken_by(&by_tick, Some(60.0), TICK), Some("hrtimer"), "no tick is that quick");
     }

@@ -102,7 +102,7 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     if !args.user {
         let kernel = select.apply(table(recording, by, args.stack))?;
         if text && args.stack > 0 && by == By::LockAndCaller {
-            put(&with_stacks(&kernel)?)?;
+            put(&with_stacks(&kernel, args.stack)?)?;
         } else if kernel.num_rows() > 0 || !text {
             printer.table(&kernel)?;
         } else {
@@ -150,8 +150,8 @@ fn footer(recording: &Recording, every: u32) -> String {
     out + "\n"
 }
 
-/// The table with each row's frames below it.
-fn with_stacks(table: &Table) -> anyhow::Result<String> {
+/// The table with the first `depth` of each row's frames below it.
+pub fn with_stacks(table: &Table, depth: usize) -> anyhow::Result<String> {
     let names: Vec<&str> =
         table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
     let text = ncpu_table::render_text(&table.project(&names)?, text_width());
@@ -162,7 +162,8 @@ fn with_stacks(table: &Table) -> anyhow::Result<String> {
         if i == 0 {
             continue;
         }
-        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()) {
+        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()).take(depth)
+        {
             out.push_str("        ");
             out.push_str(frame);
             out.push('\n');

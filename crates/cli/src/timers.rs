@@ -1,6 +1,7 @@
 //! `ncpu timers`: how well calls keep time, who arms timers, what keeping time costs each CPU.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,38 +10,58 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ncpu_observe::timers::{CALLS, Call, Plan, herd, herd_table, measure, tick_ns};
+use ncpu_observe::timers::{CALLS, Call, Doings, Plan, Who, herd, herd_table, measure, tick_ns};
 use ncpu_report::timers as view;
 use ncpu_table::{Format, Table};
 
+use crate::locks::with_stacks;
 use crate::sink::record_once;
+use crate::subject::Subject;
 use crate::table_args::TableArgs;
+use crate::target::TargetArgs;
 use crate::{put, stop};
 
-/// Measure how well every call that takes a time keeps it
+/// Measure how well calls keep time; see who arms timers and what housekeeping costs each CPU
 #[derive(Args, Debug)]
 pub struct TimersArgs {
     /// Only calls whose name matches GLOB, as in 'pthread_*'
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", help_heading = "Measuring calls")]
     calls: Vec<String>,
 
     /// Times to ask for; 9ms,10ms,11ms,1us,1ms,100ms unless told otherwise
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time,
+          help_heading = "Measuring calls")]
     times: Vec<u64>,
 
     /// Waits of each call for each time; without, as many as a few seconds allow
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
+          help_heading = "Measuring calls")]
     samples: Option<u32>,
-
-    /// What a row is: a call unless told otherwise
-    #[arg(long, value_enum)]
-    by: Option<ByArg>,
 
     /// Instead, let THREADS threads poll nothing with a timeout, over and over, and count calls and
     /// context switches, for each time of --times: 9ms,10ms,11ms unless told otherwise
     #[arg(long, value_name = "THREADS", conflicts_with_all = ["calls", "samples", "by"],
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     poll: Option<u64>,
+
+    /// Instead, show who arms timers, for how long, and what their handlers cost
+    #[arg(long, conflicts_with_all = ["calls", "samples", "times", "poll", "cpus"])]
+    who: bool,
+
+    /// Instead, show what each CPU spends on ticks, timers and other housekeeping
+    #[arg(long, conflicts_with_all = ["calls", "samples", "times", "poll", "by", "stack", "pid", "cgroup"])]
+    cpus: bool,
+
+    /// What a row is: a call unless told otherwise; with --who a caller
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
+
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// With --who, show DEPTH frames of each stack
+    #[arg(short, long = "stack", value_name = "DEPTH", requires = "who")]
+    stack: Option<usize>,
 
     #[command(flatten)]
     select: TableArgs,
@@ -49,9 +70,10 @@ pub struct TimersArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// How long, for each time, with --poll: 5 unless told otherwise
-    #[arg(requires = "poll")]
-    seconds: Option<f64>,
+    /// How long: 5 seconds for each time with --poll unless told otherwise, until Ctrl-C with --who and
+    /// --cpus; these two also take `--` and a command to run
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    arguments: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,6 +81,12 @@ enum ByArg {
     Call,
     /// A call and one of the times
     Time,
+    /// A handler, a process and what armed the timer (--who)
+    Caller,
+    /// A handler (--who)
+    Function,
+    /// A process (--who)
+    Process,
 }
 
 /// `9ms`, `1us`, `500ns`, `1s`, in ns.
@@ -114,10 +142,77 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
     }
     let mut seen = HashSet::new();
     args.times.retain(|t| seen.insert(*t));
+    use ByArg::{Call, Caller, Function, Process, Time};
+    match (args.by, args.who) {
+        (Some(Caller | Function | Process), false) => anyhow::bail!("--by {:?}: add --who", args.by),
+        (Some(Call | Time), true) => anyhow::bail!("--who: --by takes caller, function or process"),
+        _ => {}
+    }
+    if args.who {
+        return who(&args, &stop);
+    }
+    if args.cpus {
+        return cpus(&args, &stop);
+    }
+    if args.target.words() != ["the machine"] {
+        anyhow::bail!("-p and -c choose whose timers to see: add --who");
+    }
     match args.poll {
         Some(threads) => poll(&args, threads, &stop),
-        None => calls(&args, &stop),
+        None if args.arguments.is_empty() => calls(&args, &stop),
+        None => anyhow::bail!("SECONDS and CMD are for --poll, --who and --cpus"),
     }
+}
+
+fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let mut who = Who::begin(&subject.target)?;
+    subject.release()?;
+    who.watch(subject.end(), subject.deadline(), stop);
+    let ended = subject.ended();
+    let (tables, notes) = who.finish();
+    for note in &notes {
+        eprintln!("ncpu: {note}");
+    }
+    let by = match args.by {
+        Some(ByArg::Function) => view::By::Function,
+        Some(ByArg::Process) => view::By::Process,
+        _ => view::By::Caller,
+    };
+    let elapsed = tables[2].number(0, "elapsed").unwrap_or(0.0);
+    let table = args.select.select().apply(view::who(&tables[0], &tables[1], elapsed, by)?)?;
+    let text = args.select.format() == Format::Text;
+    match args.stack {
+        _ if text && table.num_rows() == 0 => put("no timer was armed\n")?,
+        Some(depth) if text && by == view::By::Caller => put(&with_stacks(&table, depth)?)?,
+        _ => {
+            // People see stacks with -s.
+            let names: Vec<&str> = table.columns().iter().map(|c| c.name.as_str()).collect();
+            let shown: Vec<&str> = names.into_iter().filter(|n| !text || *n != "stack").collect();
+            let mut printer = args.select.printer()?;
+            printer.table(&table.project(&shown)?)?;
+            printer.finish()?;
+        }
+    }
+    record_once(args.record.as_deref(), subject.words.clone(), &tables, notes)?;
+    Ok(subject.exit_code(ended))
+}
+
+fn cpus(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let mut doings = Doings::begin()?;
+    subject.release()?;
+    doings.watch(subject.end(), subject.deadline(), stop);
+    let ended = subject.ended();
+    let (raw, notes) = doings.finish();
+    for note in &notes {
+        eprintln!("ncpu: {note}");
+    }
+    let table = view::doings(&raw);
+    let line = view::doings_line(&table, tick_ns());
+    print(args, table, &line)?;
+    record_once(args.record.as_deref(), subject.words.clone(), &[raw], notes)?;
+    Ok(subject.exit_code(ended))
 }
 
 fn calls(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
@@ -165,7 +260,12 @@ fn print(args: &TimersArgs, table: Table, line: &str) -> anyhow::Result<()> {
 }
 
 fn poll(args: &TimersArgs, threads: u64, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    let length = Duration::try_from_secs_f64(args.seconds.unwrap_or(5.0)).ok().filter(|d| !d.is_zero());
+    let seconds = match args.arguments.as_slice() {
+        [] => Some(5.0),
+        [one] => one.to_str().and_then(|s| s.parse().ok()),
+        _ => None,
+    };
+    let length = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|d| !d.is_zero());
     let length = length.context("--poll: give a positive number of seconds")?;
     let mut herds = Vec::new();
     for &ns in &args.times {
@@ -216,9 +316,14 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for args in ["--poll 0", "--poll 3 --by time", "5", "--samples 0", "-m"] {
+        for args in
+            ["--poll 0", "--poll 3 --by time", "--who --cpus", "--samples 0", "-m", "-s 3", "--cpus -p 1"]
+        {
             assert!(parse(args).is_err(), "{args}");
         }
-        assert_eq!(parse("--poll 100 2").unwrap().seconds, Some(2.0));
+        for args in ["5", "-p 1", "--by function", "--who --by time", "--poll 3 x"] {
+            assert!(run(parse(args).unwrap()).is_err(), "{args}");
+        }
+        assert_eq!(parse("--poll 100 2").unwrap().arguments, ["2"]);
     }
 }

@@ -81,6 +81,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	void *mm;
+	void *stack;
 	struct css_set *cgroups;
 	u64 start_time;
 	unsigned long nvcsw;

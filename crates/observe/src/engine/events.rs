@@ -77,16 +77,7 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         let thread: ThreadOut = raw::read(&bytes[size_of::<EventHead>()..])?;
         return Some(Event::Exit(Box::new(thread)));
     }
-    let stack: StackHead = raw::read(bytes)?;
-    let frames = bytes.get(size_of::<StackHead>()..)?;
-    let kernel_bytes = usize::try_from(stack.kernel_bytes).ok()?;
-    let user_bytes = usize::try_from(stack.user_bytes).ok()?;
-    let frame = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-    let all: Vec<u64> = frames.chunks_exact(8).map(frame).collect();
-    let kernel = all.get(..kernel_bytes / 8)?.to_vec();
-    let user = all.get(kernel_bytes / 8..(kernel_bytes + user_bytes) / 8)?.to_vec();
-    let walked =
-        Stack { tgid: stack.head.tgid, tid: stack.head.tid, comm: raw::comm(&stack.head.comm), kernel, user };
+    let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
         EV_SAMPLE => Event::Sample(Where::from_raw(stack.place), walked),
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
@@ -94,6 +85,20 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         EV_FUTEX => Event::Futex { address: stack.id, word: stack.place, value: stack.weight, stack: walked },
         _ => return None,
     })
+}
+
+/// A record that is a stack: its head, and the frames behind it.
+pub(crate) fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
+    let stack: StackHead = raw::read(bytes)?;
+    let frames = bytes.get(size_of::<StackHead>()..)?;
+    let kernel_bytes = usize::try_from(stack.kernel_bytes).ok()?;
+    let user_bytes = usize::try_from(stack.user_bytes).ok()?;
+    let frame = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+    let all: Vec<u64> = frames.chunks_exact(8).map(frame).collect();
+    let kernel = all.get(..kernel_bytes / 8)?.to_vec();
+    let user = all.get(kernel_bytes / 8..kernel_bytes.checked_add(user_bytes)? / 8)?.to_vec();
+    let comm = raw::comm(&stack.head.comm);
+    Some((stack, Stack { tgid: stack.head.tgid, tid: stack.head.tid, comm, kernel, user }))
 }
 
 #[cfg(test)]

@@ -12,6 +12,28 @@ use super::{Config, Error, Result, Target, perf};
 /// The lock tables of all CPUs take this much together, however many CPUs there are.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
 
+/// The tracepoints of this kernel.
+pub(crate) struct Tracepoints {
+    btf: Btf<'static>,
+    /// For tests: tracepoints to do without, as an older kernel does.
+    hidden: String,
+}
+
+impl Tracepoints {
+    pub fn read() -> Result<Tracepoints> {
+        let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+        Ok(Tracepoints { btf, hidden: std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default() })
+    }
+
+    pub fn has(&self, tracepoint: &str) -> bool {
+        !self.hidden.split(',').any(|h| h == tracepoint)
+            && self
+                .btf
+                .type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{tracepoint}"))
+                .is_some()
+    }
+}
+
 pub(super) fn load(
     config: &Config,
     storage: &'static mut MaybeUninit<OpenObject>,
@@ -44,15 +66,8 @@ pub(super) fn load(
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(bpf("sizing the CPU slots"))?;
     open.maps.lock_slots.set_max_entries((slots * cpus) as u32).map_err(bpf("sizing the lock table"))?;
 
-    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    // For tests: tracepoints to do without, as an older kernel does.
-    let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
-    let has = |tracepoint: &str| {
-        !hidden.split(',').any(|h| h == tracepoint)
-            && btf
-                .type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{tracepoint}"))
-                .is_some()
-    };
+    let tracepoints = Tracepoints::read()?;
+    let has = |tracepoint: &str| tracepoints.has(tracepoint);
     for needed in ["sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_process_fork"] {
         if !has(needed) {
             return Err(Error::NoTracepoint(needed));

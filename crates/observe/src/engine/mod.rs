@@ -7,7 +7,7 @@
 mod config;
 pub(crate) mod events;
 mod hotplug;
-mod load;
+pub(crate) mod load;
 pub(crate) mod mmap;
 pub(crate) mod perf;
 pub(crate) mod raw;

@@ -156,12 +156,14 @@ fn read_waits(results: &mut io::PipeReader, stop: &AtomicBool) -> io::Result<Vec
     Ok(out)
 }
 
-/// Sleeps to a time within the next tick but one: the n-th of a sequence that fills the tick evenly, so
-/// that a call bound to ticks shows as many of its latenesses as there are.
+/// Sleeps to a chosen time within a tick: the n-th of a sequence that fills the tick evenly, so that a
+/// call bound to ticks shows as many of its latenesses as there are.
 fn sleep_to_phase(n: usize, tick: u64) {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let now = clock(libc::CLOCK_MONOTONIC);
     let offset = ((n as f64 * GOLDEN).fract() * tick as f64) as u64;
-    let at = clock(libc::CLOCK_MONOTONIC).next_multiple_of(tick) + offset;
+    let at = now - now % tick + offset;
+    let at = if at > now { at } else { at + tick };
     let t = libc::timespec { tv_sec: (at / 1_000_000_000) as _, tv_nsec: (at % 1_000_000_000) as _ };
     // SAFETY: a live local. Woken early by a signal, it starts at another time, which is as good.
     unsafe {
@@ -299,9 +301,9 @@ fn jobs(plan: &Plan, tick: u64, slack: u64) -> Vec<Job> {
     jobs
 }
 
-/// Enough for a percentile where it costs little: 50 of a short wait, 25 of one of 100 ms, 5 of seconds.
+/// Enough for a percentile where it costs little: 40 of a short wait, 25 of one of 100 ms, 5 of seconds.
 fn samples(plan: &Plan, call: &Call, argument: u64, tick: u64) -> usize {
-    let most = if call.scope == Scope::CpuTime { 10 } else { 50 };
+    let most = if call.scope == Scope::CpuTime { 5 } else { 40 };
     plan.samples.unwrap_or((2_600_000_000 / (argument + tick / 2)).clamp(5, most) as usize)
 }
 

@@ -1,7 +1,6 @@
 //! Requested against actual: the waits of table `timeouts`, put together by call and time.
 
 use std::collections::BTreeMap;
-use std::f64::consts::TAU;
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
@@ -34,6 +33,10 @@ impl Call {
             waits.iter().flat_map(|(&asked, took)| took.iter().map(move |&t| late(t, asked))).collect();
         late.sort_by(f64::total_cmp);
         late
+    }
+
+    fn woken_by(&self, tick: u64) -> Option<&'static str> {
+        woken_by(&self.phases, percentile(&Call::lateness(&self.took), 50.0), tick)
     }
 }
 
@@ -73,26 +76,34 @@ fn percentile<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// What wakes a call's waiters: the ends of waits that began evenly spread over the tick gather just
-/// behind ticks if ticks wake them, and are spread as the beginnings were if a timer of high resolution
-/// does. The measure is the mean resultant length of the phases as angles (Mardia and Jupp,
-/// "Directional Statistics", 2.3): 1 where all are alike, 0 where they are spread evenly.
-fn woken_by(phases: &[u64], tick: u64) -> Option<&'static str> {
-    if phases.len() < 3 || tick == 0 {
+/// What wakes a call's waiters, of waits that began evenly spread over the tick. Ticks make them late by
+/// half a tick and more (`late` is the median, us), and gather their ends just behind ticks; a timer of
+/// high resolution leaves the ends as spread as the beginnings, but on a machine so busy that threads
+/// get a CPU only at its next tick. The measure of that is the shortest part of a tick that holds half of
+/// the ends, so that up to half of them may have been disturbed (the shortest half: Andrews and others,
+/// "Robust Estimates of Location", 1972): close to 0, or close to a half.
+fn woken_by(phases: &[u64], late: Option<f64>, tick: u64) -> Option<&'static str> {
+    if late? * 1e3 < tick as f64 / 4.0 {
+        return Some("hrtimer");
+    }
+    if phases.len() < 5 || tick == 0 {
         return None;
     }
-    let angles = phases.iter().map(|&p| TAU * (p % tick) as f64 / tick as f64);
-    let (x, y) = angles.fold((0.0, 0.0), |(x, y), a| (x + a.cos(), y + a.sin()));
-    match x.hypot(y) / phases.len() as f64 {
-        r if r > 0.8 => Some("tick"),
-        r if r < 0.4 => Some("hrtimer"),
-        _ => None, // disturbed
+    let mut phases: Vec<u64> = phases.iter().map(|p| p % tick).collect();
+    phases.sort_unstable();
+    let (n, half) = (phases.len(), phases.len().div_ceil(2));
+    let arc = |i: usize| (phases[(i + half - 1) % n] + tick - phases[i]) % tick;
+    let shortest = (0..n).map(arc).min()? as f64 / tick as f64;
+    match shortest {
+        s if s < 0.15 => Some("tick"),
+        s if s > 0.25 => Some("hrtimer"),
+        _ => None,
     }
 }
 
 /// The smallest difference between two times that a call can tell apart.
 fn resolution(call: &Call, tick: u64) -> Option<u64> {
-    Some(match woken_by(&call.phases, tick)? {
+    Some(match call.woken_by(tick)? {
         "tick" => call.unit.max(tick),
         _ => call.unit,
     })
@@ -141,7 +152,7 @@ pub fn by_call(waits: &Table, machine: &Table, times: &[u64]) -> Table {
         let mut row = out
             .row()
             .text(name)
-            .text_opt(woken_by(&call.phases, tick))
+            .text_opt(call.woken_by(tick))
             .text_opt(resolution(&call, tick).map(duration))
             .float_opt(percentile(&late, 50.0))
             .float_opt(percentile(&late, 99.0));
@@ -182,7 +193,7 @@ pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
             }
             out.row()
                 .text(&name)
-                .text_opt(woken_by(&call.phases, tick))
+                .text_opt(call.woken_by(tick))
                 .text(duration(time))
                 .float(asked as f64 / 1e6)
                 .float_opt(percentile(took, 50.0).map(|ns| ns as f64 / 1e6))
@@ -216,6 +227,8 @@ mod tests {
     use proptest::prelude::*;
 
     const TICK: u64 = 4_000_000;
+    /// us: a tick or a busy machine.
+    const LATE: Option<f64> = Some(5_000.0);
 
     fn machine() -> Table {
         let column = |name: &str| Column::int(name, Unit::Nanoseconds, Kind::Gauge, "");
@@ -291,9 +304,22 @@ mod tests {
 
     #[test]
     fn phases_that_are_neither_are_not_judged() {
-        let half: Vec<u64> = (0..40).map(|n| n * TICK / 80).collect();
-        assert_eq!(woken_by(&half, TICK), None);
-        assert_eq!(woken_by(&[1, 2], TICK), None, "two say nothing");
+        let part: Vec<u64> = (0..40).map(|n| n * TICK / 100).collect();
+        assert_eq!(woken_by(&part, LATE, TICK), None);
+        assert_eq!(woken_by(&[1, 2, 3, 4], LATE, TICK), None, "four say nothing");
+    }
+
+    #[test]
+    fn what_is_disturbed_now_and_then_is_judged_all_the_same() {
+        let spread = |n: u64| n * TICK / 40;
+        // Some are late by whatever the machine did; ticks lie at the seam of the circle.
+        let late = |n: u64| if n.is_multiple_of(3) { spread(n) } else { (TICK + n * 900 - 18_000) % TICK };
+        let by_tick: Vec<u64> = (0..40).map(late).collect();
+        assert_eq!(woken_by(&by_tick, LATE, TICK), Some("tick"));
+        let by_timer: Vec<u64> =
+            (0..40).map(|n: u64| if n.is_multiple_of(5) { 20_000 } else { spread(n) }).collect();
+        assert_eq!(woken_by(&by_timer, LATE, TICK), Some("hrtimer"));
+        assert_eq!(woken_by(&by_tick, Some(60.0), TICK), Some("hrtimer"), "no tick is that quick");
     }
 
     proptest! {

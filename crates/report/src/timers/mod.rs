@@ -1,10 +1,14 @@
 //! `ncpu timers`: how well calls keep time, and what keeping time costs.
 
 mod calls;
+mod doings;
 mod herd;
+mod who;
 
 pub use calls::{by_call, by_time, machine_line};
+pub use doings::{doings, doings_line};
 pub use herd::herd;
+pub use who::{By, who};
 
 /// A time in its largest unit that has no fraction: `9 ms`, `50 us`, `1 ns`.
 pub fn duration(ns: u64) -> String {

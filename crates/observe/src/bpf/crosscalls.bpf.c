@@ -318,6 +318,18 @@ static __always_inline bool sender_rows(void *ctx, struct cpu *c, __u32 level, _
 	return true;
 }
 
+static __always_inline void add_wait(__u32 row, __u64 ns, __u32 every)
+{
+	struct row *r = row_at(row);
+
+	if (!r)
+		return;
+	r->wait += ns * every;
+	r->timed += every;
+	if (ns > r->longest)
+		r->longest = ns;
+}
+
 /* The last call of this context was waited for: until when? */
 static __always_inline void settle(struct sent *s)
 {
@@ -346,17 +358,8 @@ static __always_inline void settle(struct sent *s)
 		if (e->last[at].time > end)
 			end = e->last[at].time;
 	}
-	end = (end - s->begin) * every;
-	struct row *r = row_at(s->row);
-	if (r) {
-		r->wait += end;
-		r->timed += every;
-	}
-	r = row_at(s->walked);
-	if (r) {
-		r->wait += end;
-		r->timed += every;
-	}
+	add_wait(s->row, end - s->begin, every);
+	add_wait(s->walked, end - s->begin, every);
 }
 
 static __always_inline void begin_call(void *ctx, struct cpu *c, struct sent *s, __u32 level, __u32 cause,
@@ -498,6 +501,9 @@ int BPF_PROG(csd_queue_cpu, unsigned int cpu, unsigned long callsite, __u64 func
 	s->callsite = callsite;
 	s->func = func;
 	add_target(c, s, cpu, (__u64)csd, type == CSD_TYPE_SYNC);
+	/* The wait begins behind our own work. */
+	if (s->targets == 1)
+		s->begin = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -755,7 +761,8 @@ int sample(void *ctx)
 {
 	struct cpu *c = this_cpu();
 	struct task_struct *p = bpf_get_current_task_btf();
-	__u64 ip = 0;
+	__u64 ips[12] = {};
+	__s32 n;
 
 	if (!c || !observing || p->flags & PF_IDLE || !is_mine(p))
 		return 0;
@@ -766,10 +773,12 @@ int sample(void *ctx)
 	 */
 	if (cfg_csd && !c->sent[0].sync)
 		return 0;
-	if (bpf_get_stack(ctx, &ip, sizeof(ip), 0) <= 0)
-		return 0;
-	for (int i = 0; i < 4; i++)
-		if (ip >= cfg_waits[i][0] && ip < cfg_waits[i][1])
-			c->waiting++;
+	n = bpf_get_stack(ctx, ips, sizeof(ips), 0);
+	for (int f = 0; f < 12 && f * 8 < n; f++)
+		for (int i = 0; i < 4; i++)
+			if (ips[f] >= cfg_waits[i][0] && ips[f] < cfg_waits[i][1]) {
+				c->waiting++;
+				return 0;
+			}
 	return 0;
 }

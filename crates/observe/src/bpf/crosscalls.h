@@ -32,6 +32,7 @@ struct row {
 	__u64 timed;	/* calls that wait is the time of */
 	__u64 waited;	/* calls whose sender waits */
 	__u64 max;	/* most targets of a call */
+	__u64 longest;	/* ns, of the waits that were timed */
 	char comm[16];
 };
 

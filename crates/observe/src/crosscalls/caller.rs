@@ -48,7 +48,7 @@ fn passes_on(name: &str) -> bool {
 /// leaf first and without those of a probe.
 pub(crate) fn asked<'a>(frames: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     // A sample's leaf may be a helper of theirs.
-    let inside = frames.clone().skip_while(|f| !passes_on(f)).skip_while(|f| passes_on(f)).next();
+    let inside = frames.clone().skip_while(|f| !passes_on(f)).find(|f| !passes_on(f));
     // Without what compilers append, such as `.isra.0`.
     inside.or_else(|| frames.clone().next()).map_or("[unknown]", |f| f.split('.').next().unwrap_or(f))
 }

@@ -317,6 +317,7 @@ impl Crosscalls {
             sum.wait += r.wait;
             sum.waited += r.waited;
             sum.max = sum.max.max(r.max);
+            sum.longest = sum.longest.max(r.longest);
         }
         let mut sent = tables::sent();
         let mut callers = tables::callers();
@@ -350,7 +351,8 @@ impl Crosscalls {
                 .int_opt((self.has.csd || r.cause() == 1).then_some(r.packages))
                 .int(r.waited)
                 .float_opt(self.has.csd.then_some(r.wait as f64 / 1e9))
-                .int_opt(self.tells_targets(r.cause()).then_some(r.max));
+                .int_opt(self.tells_targets(r.cause()).then_some(r.max))
+                .float_opt((r.longest > 0).then_some(r.longest as f64 / 1e3));
         }
         vec![sent.finish(), callers.finish()]
     }

@@ -37,6 +37,7 @@ pub(super) struct Row {
     pub timed: u64,
     pub waited: u64,
     pub max: u64,
+    pub longest: u64,
     pub comm: [u8; 16],
 }
 
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn layout_matches_the_header() {
-        assert_eq!(size_of::<Row>(), 104);
+        assert_eq!(size_of::<Row>(), 112);
         assert_eq!(size_of::<Sent>(), 48 + 32 + 512);
         assert_eq!(size_of::<Cpu>(), 2560);
     }

@@ -28,6 +28,7 @@ fn counts() -> Vec<Column> {
         count("waited", "calls whose sender waited for the targets"),
         seconds("wait", "time senders waited for their targets"),
         Column::int("max", Unit::None, Kind::Peak, "most targets of a call"),
+        Column::float("longest", Unit::Microseconds, Kind::Peak, "longest wait"),
     ]
 }
 

@@ -41,6 +41,8 @@ struct Sums {
     waited: f64,
     wait: f64,
     max: f64,
+    /// Microseconds.
+    longest: f64,
     received: f64,
 }
 
@@ -56,6 +58,7 @@ impl Sums {
             waited: of("waited"),
             wait: of("wait"),
             max: of("max"),
+            longest: of("longest"),
             received: 0.0,
         }
     }
@@ -69,6 +72,7 @@ impl Sums {
         self.waited += other.waited;
         self.wait += other.wait;
         self.max = self.max.max(other.max);
+        self.longest = self.longest.max(other.longest);
         self.received += other.received;
     }
 
@@ -87,6 +91,7 @@ impl Sums {
             waited: share(self.waited, part.waited, all.waited),
             wait: share(self.wait, part.wait, all.wait),
             max: part.max,
+            longest: part.longest,
             received: share(self.received, part.targets, all.targets),
         }
     }
@@ -238,6 +243,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
         Column::float("saved", Unit::None, Kind::Mean, "times fewer messages with one a package"),
         Column::float("wait", Unit::CpuSeconds, Kind::Time, "senders' time waiting for their targets"),
         Column::float("wait_us", Unit::Microseconds, Kind::Mean, "mean of it, of a call that is waited for"),
+        Column::float("longest", Unit::Microseconds, Kind::Peak, "longest wait, of those timed"),
         Column::float("answer", Unit::CpuSeconds, Kind::Time, "receivers' time"),
     ]);
     if stacks {
@@ -302,6 +308,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
             .float_opt(saved(s.placed, s.packages))
             .float_opt((s.waited > 0.0).then_some(s.wait))
             .float_opt((s.waited >= 1.0).then(|| s.wait * 1e6 / s.waited))
+            .float_opt((s.longest > 0.0).then_some(s.longest))
             .float(s.received);
         if stacks {
             row.text(stack);

@@ -8,6 +8,7 @@ fn column(name: &str) -> Column {
         "pid" => Column::id(name, ""),
         "wait" | "seconds" => Column::float(name, Unit::CpuSeconds, Kind::Time, ""),
         "elapsed" => Column::float(name, Unit::Seconds, Kind::Time, ""),
+        "longest" => Column::float(name, Unit::Microseconds, Kind::Peak, ""),
         "max" => Column::int(name, Unit::None, Kind::Peak, ""),
         "from" | "to" => Column::int(name, Unit::None, Kind::Key, ""),
         "calls" | "targets" | "IPIs" | "packages" | "waited" | "walked" | "received" | "sent" | "asked"
@@ -40,25 +41,25 @@ fn make(name: &str, columns: &str, rows: &[&str]) -> Table {
 /// Ten seconds of 48 CPUs on 4 packages. The shootdowns of `db` cost twice those of `web`, by targets;
 /// a quarter of what CPUs were asked came from others.
 fn recording() -> Recording {
-    let counts = "targets IPIs packages waited wait max";
+    let counts = "targets IPIs packages waited wait max longest";
     let mut gather = Gather::new(Manifest::new(48, Vec::new(), 1.0));
     for table in [
         make(
             "crosscalls",
             &format!("cause function process pid call calls {counts}"),
             &[
-                "tlb - db 7 munmap 1000 4000 3900 2000 1000 2.0 40",
-                "tlb - web 8 [fault] 1000 2000 2000 1000 1000 1.0 2",
-                "call sync db 7 membarrier 10 470 470 40 10 0.5 47",
+                "tlb - db 7 munmap 1000 4000 3900 2000 1000 2.0 40 99",
+                "tlb - web 8 [fault] 1000 2000 2000 1000 1000 1.0 2 99",
+                "call sync db 7 membarrier 10 470 470 40 10 0.5 47 99",
             ],
         ),
         make(
             "crosscall_callers",
             &format!("cause function process pid call caller user stack walked {counts}"),
             &[
-                "tlb - db 7 munmap finish free a;b;c 30 90 90 60 30 0.06 4",
-                "tlb - db 7 munmap finish free a;b;d 10 10 10 10 10 0.03 4",
-                "tlb - db 7 munmap zap trim e 10 100 100 40 10 0.01 40",
+                "tlb - db 7 munmap finish free a;b;c 30 90 90 60 30 0.06 4 99",
+                "tlb - db 7 munmap finish free a;b;d 10 10 10 10 10 0.03 4 99",
+                "tlb - db 7 munmap zap trim e 10 100 100 40 10 0.01 40 99",
             ],
         ),
         make(
@@ -149,8 +150,8 @@ fn a_kernel_that_tells_no_targets() {
     for table in [
         make(
             "crosscalls",
-            "cause function process pid call calls targets IPIs packages waited wait max",
-            &["tlb - db 7 munmap 100 - - - 0 - -"],
+            "cause function process pid call calls targets IPIs packages waited wait max longest",
+            &["tlb - db 7 munmap 100 - - - 0 - - -"],
         ),
         make("crosscalls_received", "cause function received seconds sent asked", &["tlb - 300 0.5 200 -"]),
         make("summary", "elapsed cpus packages hz samples waiting targets_told", &["1.0 2 1 100 10 0 0"]),

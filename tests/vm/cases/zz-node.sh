@@ -3,8 +3,9 @@ node=7
 cpus=$(echo /sys/devices/system/node/node$node/cpu[0-9]* | sed 's|[^ ]*/cpu||g')
 blocks=$(echo /sys/devices/system/node/node$node/memory[0-9]* | sed 's|[^ ]*/memory||g')
 put_back() {
-	for block in $blocks; do echo online >/sys/devices/system/memory/memory$block/state; done
-	for cpu in $cpus; do echo 1 >/sys/devices/system/cpu/cpu$cpu/online; done
+	# What is online already refuses.
+	for block in $blocks; do echo online >/sys/devices/system/memory/memory$block/state || :; done
+	for cpu in $cpus; do echo 1 >/sys/devices/system/cpu/cpu$cpu/online || :; done
 } 2>/dev/null
 trap put_back EXIT
 total() { awk '/MemTotal/ { print $4 * 1024 }' /sys/devices/system/node/node$node/meminfo; }

@@ -7,9 +7,10 @@ ls /proc/$mutex/task | sort -n >task
 same threads "$(cat task)" "$(cat tid)"
 column LCK mutex.csv >lck
 column SLP mutex.csv >slp
-# Three of the four wait at any time.
-paste lck slp | awk 'NR == 1 { if ($1 > 1 || $2 < 95) bad = 1; next } $1 < 25 || $1 < $2 { bad = 1 }
-	END { exit bad || NR != 5 }' || fail "LCK and SLP of main and its workers: $(paste lck slp)"
+# Three of the four wait at any time. Until a futex has been judged to be a lock, waiting for it is sleep, and an
+# emulated machine takes its time to judge.
+paste lck slp | awk 'NR == 1 { if ($1 > 1 || $2 < 95) bad = 1; next } { lck += $1; slp += $2; if ($1 < 10) bad = 1 }
+	END { exit bad || NR != 5 || lck < slp }' || fail "LCK and SLP of main and its workers: $(paste lck slp)"
 
 # A thread that computed already when the observation began is in user mode, alone on its CPU or not.
 start spin 2 1000

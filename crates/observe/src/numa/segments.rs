@@ -78,10 +78,11 @@ impl Segments {
 
     /// Takes a process's mapping; gives the segment's name where it is of one.
     pub fn add(&mut self, proc: &Proc, process: &Process, region: &Region, m: &Mapping) -> Option<String> {
-        if !region.shared || region.inode == 0 {
+        let deleted = region.name.trim_end_matches(" (deleted)");
+        // The first SysV segment after boot has id 0.
+        if !region.shared || (region.inode == 0 && !deleted.starts_with("/SYSV")) {
             return None;
         }
-        let deleted = region.name.trim_end_matches(" (deleted)");
         let kind = if deleted.starts_with("/SYSV") {
             "sysv"
         } else if deleted.starts_with("/memfd:") {

@@ -12,8 +12,9 @@ paste -d' ' /vm/told/nodes present | while read -r node _ mib _ pages; do
 	within "MiB of node $node" "$mib" $((pages / 256)) 2
 done
 
-# An idle machine differs from one look to the next by what the looks themselves take.
-awk -F, 'FNR > 1 { if (NR == FNR) a[$2 "," $3] = $4; else if ((d = a[$2 "," $3] - $4) > 2000 || d < -2000) print $2, $3, a[$2 "," $3], $4 }' \
+# An idle machine differs from one look to the next by what the looks themselves take, and by what the kernel frees
+# late: some 10 MB.
+awk -F, 'FNR > 1 { if (NR == FNR) a[$2 "," $3] = $4; else if ((d = a[$2 "," $3] - $4) > 4000 || d < -4000) print $2, $3, a[$2 "," $3], $4 }' \
 	bpf.csv kpageflags.csv >differ
 same "node, class, pages by BPF and by kpageflags" "" "$(cat differ)"
 

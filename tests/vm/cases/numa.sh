@@ -23,54 +23,50 @@ late late 32 Cyclops($last) no
 sysv sysv-late 32 Cyclops($last) no
 even file 32 interleaved yes
 END
-while read -r name how mib rest; do
-	start placed "$how" "$mib" 900 even/file >"$name.ready"
-	echo $started >"$name.pid"
-done <placements
-for ready in $(cut -d' ' -f1 placements); do
-	for _ in $(seq 60); do
-		grep -q ready "$ready.ready" && continue 2
-		sleep 1
-	done
-	fail "$ready is not ready"
-done
-ncpu numa -o csv >processes.csv
-ncpu numa --table segments -o csv >segments.csv
-COLUMNS=80 ncpu numa -p "$(cat late.pid)"
-for name in $(cut -d' ' -f1 placements); do kill -9 "$(cat "$name.pid")"; done
-
-# of NAME COLUMN: what the table says of a placement.
-of() {
-	awk -F, -v pid="$(cat "$1.pid")" 'NR == 1 { print; next } $1 == pid { print }' processes.csv >"$1.csv"
-	column "$2" "$1.csv"
+# row PATTERN FILE: its head and the rows that match.
+row() {
+	head -n 1 "$2"
+	grep -E "$1" "$2" || fail "no $1 in $2"
 }
-while read -r name how mib verdict effect; do
-	same "$name" "$verdict" "$(of "$name" verdict)"
-	same "what came of the request of $name" "${effect#-}" "$(of "$name" effect)"
-done <placements
-of local remote | { read -r remote; [ "${remote%.*}" -lt 35 ] || fail "local: $remote % remote"; }
-of cyclops remote | { read -r remote; [ "${remote%.*}" -gt 70 ] || fail "cyclops: $remote % remote"; }
-
-# segment PATTERN VERDICT EFFECT: what the table says of a segment.
+# segment PATTERN FILE VERDICT EFFECT: what the table says of a segment.
 segment() {
-	{ head -n 1 segments.csv; grep -E "$1" segments.csv; } >segment.csv || fail "no segment $1"
-	same "verdict on $1" "$2" "$(column verdict segment.csv)"
-	same "what came of the request for $1" "$3" "$(column effect segment.csv)"
+	row "$1" "$2" >segment.csv
+	same "verdict on $1" "$3" "$(column verdict segment.csv)"
+	same "what came of the request for $1" "$4" "$(column effect segment.csv)"
 }
-segment "^shmid " "Cyclops($last)" no
-segment /even/file, interleaved yes
-# Nobody maps it, and all of it is where dd ran.
-segment /late/unmapped, idle no
+# One after the other: emulated CPUs are slow.
+while read -r name how mib verdict effect; do
+	start placed "$how" "$mib" 900 even/file >"$name.ready"
+	pid=$started
+	await "$name" grep -q ready "$name.ready"
+	ncpu numa -p "$pid" 0.5 1 -o csv >"$name.csv"
+	remote=$(column remote "$name.csv")
+	case $name in
+	local) [ "${remote%.*}" -lt 35 ] || fail "local: $remote % remote" ;;
+	cyclops) [ "${remote%.*}" -gt 70 ] || fail "cyclops: $remote % remote" ;;
+	late) COLUMNS=80 ncpu numa -p "$pid" 0.5 1 ;;
+	sysv)
+		ncpu numa -p "$pid" --table segments -o csv 0.5 1 >segments.csv
+		segment "^shmid " segments.csv "Cyclops($last)" no
+		;;
+	even)
+		ncpu numa --table segments -o csv 0.5 1 >segments.csv
+		segment /even/file, segments.csv interleaved yes
+		# Nobody maps it, and all of it is where dd ran.
+		segment /late/unmapped, segments.csv idle no
+		;;
+	esac
+	kill -9 "$pid"
+	same "$name" "$verdict" "$(column verdict "$name.csv")"
+	same "what came of the request of $name" "${effect#-}" "$(column effect "$name.csv")"
+done <placements
 umount even late
 
 # Huge pages of a pool.
 echo 16 >/proc/sys/vm/nr_hugepages
 if [ "$(cat /proc/sys/vm/nr_hugepages)" = 16 ]; then
 	start placed huge 16 900 >huge.ready
-	for _ in $(seq 60); do
-		grep -q ready huge.ready && break
-		sleep 1
-	done
+	await "huge pages" grep -q ready huge.ready
 	ncpu numa -p "$started" 0.2 1 -o csv >huge.csv
 	same "bytes in huge pages" $((16 << 20)) "$(column hugetlb huge.csv)"
 	kill -9 "$started"

@@ -1,6 +1,7 @@
 //! The `ncpu` command: arguments in, tables out.
 
 mod counters;
+mod bench;
 mod cpus;
 mod crosscalls;
 mod generate;
@@ -55,6 +56,7 @@ enum Command {
     Lines(lines::LinesArgs),
     #[command(visible_alias = "memstat")]
     Memory(memory::MemoryArgs),
+    Bench(bench::BenchArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Limits(args) => limits::run(&args),
         Command::Lines(args) => lines::run(&args),
         Command::Memory(args) => memory::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

@@ -19,6 +19,8 @@ pub enum Unit {
     Milliseconds,
     /// Microseconds.
     Microseconds,
+    /// Microseconds a call, as libMicro tells them: nanoseconds and below matter.
+    MicrosecondsPerCall,
     /// Nanoseconds.
     Nanoseconds,
     /// Per cent, 0–100.
@@ -32,13 +34,14 @@ pub enum Unit {
 }
 
 impl Unit {
-    const ALL: [(Unit, &'static str); 11] = [
+    const ALL: [(Unit, &'static str); 12] = [
         (Unit::None, ""),
         (Unit::PerSecond, "/s"),
         (Unit::Seconds, "s"),
         (Unit::CpuSeconds, "cpu-s"),
         (Unit::Milliseconds, "ms"),
         (Unit::Microseconds, "us"),
+        (Unit::MicrosecondsPerCall, "us/call"),
         (Unit::Nanoseconds, "ns"),
         (Unit::Percent, "%"),
         (Unit::Share, "share"),
@@ -61,6 +64,7 @@ impl Unit {
         match self {
             Unit::Percent | Unit::PerSecond | Unit::Microseconds => 1,
             Unit::Seconds | Unit::CpuSeconds | Unit::Share | Unit::Milliseconds => 3,
+            Unit::MicrosecondsPerCall => 5,
             Unit::None => 2,
             Unit::Nanoseconds | Unit::Bytes | Unit::Megahertz => 0,
         }

@@ -1,0 +1,27 @@
+//! MEASURE: benchmarks one can trust.
+//!
+//! A benchmark is three small functions – set up, one batch, tear down – registered by name as a
+//! [`Case`]; the [`runner`] owns processes, threads, placement, calibration, sampling and the watch for
+//! disturbance, and [`stats`] what the samples mean.
+//!
+//! ```no_run
+//! use ncpu_measure::{Plan, cases, runner};
+//! let case = cases::find("getpid").unwrap();
+//! let outcome = runner::run(case, &[], &Plan::default()).unwrap();
+//! println!("{} ns/op", outcome.summary().median);
+//! ```
+
+mod case;
+pub mod cases;
+mod options;
+pub mod place;
+pub mod runner;
+mod shared;
+pub mod stats;
+mod view;
+
+pub use case::{Batch, Bench, Case, Failure, Worker, each, tried};
+pub use options::{Flag, Options};
+pub use runner::{Outcome, Plan};
+pub use shared::Shared;
+pub use view::{Row, table};

@@ -1,0 +1,138 @@
+//! A case's own options, in the letters of libMicro: `-s 1k -x`.
+
+use std::collections::BTreeMap;
+
+use crate::case::Failure;
+
+/// An option of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// Its letter.
+    pub letter: char,
+    /// What its value is, as in `SIZE`; empty where it takes none.
+    pub value: &'static str,
+    /// The value without it; empty for none.
+    pub default: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// The options of a run of a case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    given: BTreeMap<char, String>,
+}
+
+impl Options {
+    /// Parses `-s 1k -x`, or `-s1k`, as the case's flags allow.
+    ///
+    /// # Errors
+    /// An option the case has not, or one without its value.
+    pub fn parse(flags: &[Flag], words: &[String]) -> Result<Options, Failure> {
+        let mut given: BTreeMap<char, String> =
+            flags.iter().filter(|f| !f.default.is_empty()).map(|f| (f.letter, f.default.into())).collect();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let wrong = |what: &str| {
+                let known: Vec<String> =
+                    flags.iter().map(|f| format!("-{} {}", f.letter, f.value).trim().into()).collect();
+                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+                Failure::Failed(format!("{word}: {what}; the case's own options are: {known}"))
+            };
+            let mut letters = word.strip_prefix('-').ok_or_else(|| wrong("not an option"))?.chars();
+            let letter = letters.next().ok_or_else(|| wrong("not an option"))?;
+            let flag =
+                flags.iter().find(|f| f.letter == letter).ok_or_else(|| wrong("no option of this case"))?;
+            let rest = letters.as_str();
+            let value = match (flag.value.is_empty(), rest.is_empty()) {
+                (true, true) => String::new(),
+                (true, false) => return Err(wrong("takes no value")),
+                (false, false) => rest.into(),
+                (false, true) => words.next().cloned().ok_or_else(|| wrong("lacks its value"))?,
+            };
+            given.insert(letter, value);
+        }
+        Ok(Options { given })
+    }
+
+    /// Whether an option was given.
+    pub fn has(&self, letter: char) -> bool {
+        self.given.contains_key(&letter)
+    }
+
+    /// The words of an option.
+    pub fn text(&self, letter: char) -> Option<&str> {
+        self.given.get(&letter).map(String::as_str)
+    }
+
+    /// The number of an option: `k`, `m`, `g` and `t` multiply by powers of 1024.
+    ///
+    /// # Errors
+    /// It is no number, or is not given and has no default.
+    pub fn number(&self, letter: char) -> Result<u64, Failure> {
+        let text = self.text(letter).unwrap_or("");
+        number(text).ok_or_else(|| {
+            Failure::Failed(format!(
+                "-{letter} {text}: not a number; give one as in 100, 8k, 2m (k, m, g: powers of 1024)"
+            ))
+        })
+    }
+}
+
+/// A number with libMicro's suffixes: `k`, `m`, `g`, `t`, powers of 1024.
+pub fn number(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()?.to_ascii_lowercase() {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        't' => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: &[Flag] = &[
+        Flag { letter: 's', value: "SIZE", default: "1k", about: "bytes" },
+        Flag { letter: 'x', value: "", default: "", about: "a switch" },
+    ];
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(FLAGS, &words.iter().map(|w| w.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_libmicros() {
+        assert_eq!(parse(&[]).unwrap().number('s'), Ok(1024));
+        let o = parse(&["-x", "-s2m"]).unwrap();
+        assert!(o.has('x') && o.number('s') == Ok(2 << 20));
+        assert_eq!(parse(&["-s", "10k"]).unwrap().number('s'), Ok(10240));
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (words, says) in [
+            (&["-q"][..], "-q: no option of this case; the case's own options are: -s SIZE, -x"),
+            (&["-s"], "lacks its value"),
+            (&["-xy"], "takes no value"),
+            (&["s"], "not an option"),
+            (&["-"], "not an option"),
+        ] {
+            let e = parse(words).unwrap_err().to_string();
+            assert!(e.contains(says), "{e}");
+        }
+        let e = parse(&["-s", "many"]).unwrap().number('s').unwrap_err().to_string();
+        assert!(e.contains("-s many: not a number"), "{e}");
+    }
+
+    #[test]
+    fn numbers_do_not_overflow() {
+        assert_eq!(number("99999999999t"), None);
+        assert_eq!(number(""), None);
+        assert_eq!(number("k"), None);
+    }
+}

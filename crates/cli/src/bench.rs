@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_measure::place::{Memory, Place};
+use ncpu_measure::suite::{self, Files, Invocation};
 use ncpu_measure::{Case, Plan, Row, cases, runner, table};
 use ncpu_table::Format;
 
@@ -22,6 +24,10 @@ pub struct BenchArgs {
     /// Names of benchmarks, or patterns as in 'mem*'; without any, the list of them
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+
+    /// Run all of a suite: libmicro
+    #[arg(long, value_name = "SUITE", conflicts_with = "options")]
+    suite: Option<String>,
 
     /// Threads in each process
     #[arg(short = 'T', long, value_name = "N", default_value_t = 1)]
@@ -69,11 +75,11 @@ pub struct BenchArgs {
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    if args.names.is_empty() {
+    if args.names.is_empty() && args.suite.is_none() {
         crate::put(&list())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = choose(&args.names)?;
+    let chosen = choose(args)?;
     let machine = Topology::read("/".as_ref())?;
     let plan = Plan {
         processes: args.processes,
@@ -88,13 +94,22 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let progress = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
-    for (i, case) in chosen.iter().enumerate() {
+    let files = Files::make().context("making files to work on")?;
+    for (i, job) in chosen.iter().enumerate() {
+        let name = job.name();
         if progress {
-            eprint!("\r\x1b[K{}/{} {}", i + 1, chosen.len(), case.name);
+            eprint!("\r\x1b[K{}/{} {name}", i + 1, chosen.len());
             std::io::stderr().flush()?;
         }
-        let outcome = runner::run(case, &args.options, &plan, &machine, &stop);
-        rows.push(Row { name: case.name.into(), plan: plan.clone(), outcome });
+        let (case, plan, options) = match job {
+            Job::Case(case) => (*case, plan.clone(), args.options.clone()),
+            Job::Standard(invocation, case) => {
+                let (plan, options) = invocation.resolve(&plan, &files)?;
+                (*case, plan, options)
+            }
+        };
+        let outcome = runner::run(case, &options, &plan, &machine, &stop);
+        rows.push(Row { name: name.into(), plan, outcome });
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -136,17 +151,54 @@ fn list() -> String {
     out
 }
 
-/// The cases that the patterns name, in the order of the patterns.
-fn choose(patterns: &[String]) -> anyhow::Result<Vec<&'static Case>> {
-    let mut chosen: Vec<&'static Case> = Vec::new();
-    for pattern in patterns {
-        let before = chosen.len();
-        for case in cases::all().filter(|c| glob(pattern, c.name)) {
-            if !chosen.iter().any(|c| c.name == case.name) {
-                chosen.push(case);
+/// What is run.
+enum Job {
+    Case(&'static Case),
+    Standard(Invocation, &'static Case),
+}
+
+impl Job {
+    fn name(&self) -> &'static str {
+        match self {
+            Job::Case(case) => case.name,
+            Job::Standard(invocation, _) => invocation.name,
+        }
+    }
+}
+
+/// What the names and patterns stand for, in their order: cases, and standard invocations of them; a name
+/// that is both is the case.
+fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
+    let standard = |suite: Vec<Invocation>| {
+        suite.into_iter().filter_map(|i| {
+            let case = cases::find(i.case)?;
+            Some(Job::Standard(i, case))
+        })
+    };
+    let mut chosen: Vec<Job> = Vec::new();
+    if let Some(name) = &args.suite {
+        let suite = suite::find(name)
+            .with_context(|| format!("--suite {name}: there is no such suite; there is libmicro"))?;
+        chosen.extend(
+            standard(suite).filter(|j| {
+                args.names.is_empty() || args.names.iter().any(|pattern| glob(pattern, j.name()))
+            }),
+        );
+        if chosen.is_empty() {
+            anyhow::bail!("suite {name} has nothing of these names");
+        }
+        return Ok(chosen);
+    }
+    for pattern in &args.names {
+        let all = cases::all().map(Job::Case).chain(standard(suite::libmicro()));
+        let mut found = false;
+        for job in all.filter(|j| glob(pattern, j.name())) {
+            found = true;
+            if !chosen.iter().any(|c| c.name() == job.name()) {
+                chosen.push(job);
             }
         }
-        if chosen.len() == before && !cases::all().any(|c| glob(pattern, c.name)) {
+        if !found {
             anyhow::bail!("there is no benchmark `{pattern}`; `ncpu bench` without a name lists them");
         }
     }
@@ -180,10 +232,26 @@ mod tests {
                 && glob("*p*d", "getpid")
         );
         assert!(!glob("get", "getpid") && !glob("?", "") && !glob("*x", "getpid"));
-        assert!(choose(&["no-such".into()]).is_err());
-        assert_eq!(
-            choose(&["getpid".into(), "get*".into()]).unwrap().iter().filter(|c| c.name == "getpid").count(),
-            1
-        );
+    }
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn names(words: &[&str]) -> Result<Vec<&'static str>, String> {
+        use clap::Parser;
+        let words = [&["bench"], words].concat();
+        let args = Command::try_parse_from(words).map_err(|e| e.to_string())?.bench;
+        Ok(choose(&args).map_err(|e| e.to_string())?.iter().map(Job::name).collect())
+    }
+
+    #[test]
+    fn names_and_suites_choose_jobs() {
+        assert_eq!(names(&["getpid", "getpi*"]).unwrap(), ["getpid"]);
+        assert_eq!(names(&["--suite", "libmicro", "getpid"]).unwrap(), ["getpid"]);
+        assert!(names(&["no-such"]).unwrap_err().contains("no benchmark `no-such`"));
+        assert!(names(&["--suite", "none"]).unwrap_err().contains("no such suite"));
     }
 }

@@ -18,6 +18,7 @@ pub mod place;
 pub mod runner;
 mod shared;
 pub mod stats;
+pub mod suite;
 mod view;
 
 pub use case::{Batch, Bench, Case, Failure, Worker, each, tried};

@@ -1,0 +1,153 @@
+//! Suites: lists of standard invocations of cases.
+
+use std::path::{Path, PathBuf};
+
+use crate::case::Failure;
+use crate::options::number;
+use crate::runner::Plan;
+
+/// A case with options, under a name of its own: `memset_1k` is `memset -s 1k`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// Its name.
+    pub name: &'static str,
+    /// The case.
+    pub case: &'static str,
+    words: Vec<&'static str>,
+}
+
+/// libMicro 0.4's standard list of invocations, a line each: name, case, options. `{…}` stand for
+/// [`Files`].
+const LIBMICRO: &str = include_str!("libmicro.suite");
+
+/// The suite of a name: `libmicro`.
+pub fn find(name: &str) -> Option<Vec<Invocation>> {
+    (name == "libmicro").then(libmicro)
+}
+
+/// libMicro's standard invocations.
+pub fn libmicro() -> Vec<Invocation> {
+    LIBMICRO
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            Some(Invocation { name: words.next()?, case: words.next()?, words: words.collect() })
+        })
+        .collect()
+}
+
+impl Invocation {
+    /// The plan and the case's own options: `-P`, `-T`, `-B` and `-C` are the runner's.
+    ///
+    /// # Errors
+    /// A number is none.
+    pub fn resolve(&self, plan: &Plan, files: &Files) -> Result<(Plan, Vec<String>), Failure> {
+        let mut plan = plan.clone();
+        let mut own = Vec::new();
+        let mut words = self.words.iter();
+        while let Some(&word) = words.next() {
+            if !["-P", "-T", "-B", "-C"].contains(&word) {
+                own.push(files.fill(word));
+                continue;
+            }
+            let n = words
+                .next()
+                .and_then(|w| number(w))
+                .ok_or_else(|| Failure::Failed(format!("{}: {word} lacks its number", self.name)))?;
+            match word {
+                "-P" => plan.processes = n as usize,
+                "-T" => plan.threads = n as usize,
+                "-B" => plan.batch = plan.batch.or(Some(n)),
+                _ => plan.min_samples = plan.min_samples.min(n as usize),
+            }
+        }
+        Ok((plan, own))
+    }
+}
+
+/// Files and directories that invocations work on, as libMicro's script makes them: in /tmp and in /var/tmp
+/// 10 MB of zeroes and two deep directories each, and an empty file. They go when this is dropped.
+#[derive(Debug)]
+pub struct Files {
+    tmp: PathBuf,
+    usr: PathBuf,
+}
+
+const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];
+
+impl Files {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub fn make() -> std::io::Result<Files> {
+        let name = format!("ncpu-bench.{}", std::process::id());
+        let files = Files { tmp: Path::new("/tmp").join(&name), usr: Path::new("/var/tmp").join(&name) };
+        for dir in [&files.tmp, &files.usr] {
+            for deep in DEEP {
+                std::fs::create_dir_all(dir.join(deep))?;
+            }
+            std::fs::write(dir.join("data"), vec![0; 10 << 20])?;
+        }
+        std::fs::write(files.tmp.join("empty"), "")?;
+        Ok(files)
+    }
+
+    fn fill(&self, word: &str) -> String {
+        let path = match word {
+            "{tmp}" => self.tmp.join("data"),
+            "{usr}" => self.usr.join("data"),
+            "{empty}" => self.tmp.join("empty"),
+            "{tmpdir1}" => self.tmp.join(DEEP[0]),
+            "{tmpdir2}" => self.tmp.join(DEEP[1]),
+            "{usrdir1}" => self.usr.join(DEEP[0]),
+            "{usrdir2}" => self.usr.join(DEEP[1]),
+            _ => return word.into(),
+        };
+        path.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for dir in [&self.tmp, &self.usr] {
+            // Left behind in a temporary directory, they harm nobody.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_invocation_has_a_name_of_its_own_and_plain_options() {
+        let suite = libmicro();
+        assert_eq!(suite.len(), 260);
+        let names: std::collections::BTreeSet<_> = suite.iter().map(|i| i.name).collect();
+        assert_eq!(names.len(), suite.len());
+        let files = Files { tmp: "/t".into(), usr: "/u".into() };
+        for invocation in &suite {
+            let (_, own) = invocation.resolve(&Plan::default(), &files).unwrap();
+            assert!(own.iter().all(|w| !w.contains('{')), "{}: {own:?}", invocation.name);
+        }
+        let of = |name: &str| {
+            suite.iter().find(|i| i.name == name).unwrap().resolve(&Plan::default(), &files).unwrap()
+        };
+        let (plan, own) = of("getenvT2");
+        assert_eq!((plan.threads, own), (2, vec!["-s".to_string(), "100".into()]));
+        let (plan, own) = of("close_usr");
+        assert_eq!((plan.batch, own), (Some(32), vec!["-f".to_string(), "/u/data".into()]));
+    }
+
+    #[test]
+    fn files_come_and_go() {
+        let files = Files::make().unwrap();
+        let dir = files.tmp.clone();
+        assert_eq!(std::fs::metadata(files.fill("{usr}")).unwrap().len(), 10 << 20);
+        assert!(Path::new(&files.fill("{usrdir2}")).is_dir());
+        drop(files);
+        assert!(!dir.exists());
+    }
+}

@@ -1,7 +1,7 @@
 //! The `ncpu` command: arguments in, tables out.
 
-mod counters;
 mod bench;
+mod counters;
 mod cpus;
 mod crosscalls;
 mod generate;

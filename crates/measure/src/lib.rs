@@ -13,6 +13,7 @@
 
 mod case;
 pub mod cases;
+pub mod memhammer;
 mod options;
 pub mod place;
 pub mod runner;

@@ -1,12 +1,13 @@
 //! The benchmarks there are.
 
 mod process;
+mod strings;
 
 use crate::case::Case;
 
 /// All cases, by name.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [process::CASES].into_iter().flatten()
+    [process::CASES, strings::CASES].into_iter().flatten()
 }
 
 /// A case by its name.

@@ -22,6 +22,7 @@ use crate::options::Options;
 use crate::place::{self, Memory, Place};
 use crate::stats::{Summary, trim};
 pub use clock::Clock;
+pub(crate) use clock::{look, now};
 use control::{Board, Slot, phase};
 pub use control::{Sample, mark};
 use leader::Leader;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
+use ncpu_measure::memhammer::{self, Access, PageSize, Spot};
 use ncpu_measure::place::{Memory, Place};
 use ncpu_measure::suite::{self, Files, Invocation};
 use ncpu_measure::{Case, Plan, Row, cases, runner, table};
@@ -61,6 +62,14 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WHERE")]
     mem: Option<Memory>,
 
+    /// memhammer: what is done to each word: write, read, or chase pointers, which is latency
+    #[arg(long, value_name = "HOW", default_value = "write")]
+    access: Access,
+
+    /// memhammer: size of the pages: 4k, 2m or 1g; as malloc gives them without
+    #[arg(long, value_name = "SIZE")]
+    page: Option<PageSize>,
+
     #[command(flatten)]
     rows: TableArgs,
 
@@ -78,6 +87,9 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if args.names.is_empty() && args.suite.is_none() {
         crate::put(&list())?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.names.first().is_some_and(|n| n == "memhammer") {
+        return hammer(args);
     }
     let chosen = choose(args)?;
     let machine = Topology::read("/".as_ref())?;
@@ -129,8 +141,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let mut printer = args.rows.printer()?;
     let table = args.rows.select().apply(table)?;
-    let short =
-        ["benchmark", "prc", "thr", "time", "low", "high", "p99", "samples", "errors", "cnt/samp", "notes"];
+    let short = ["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
     match args.rows.format() {
         Format::Text => printer.table(&table.project(&short)?)?,
         _ => printer.table(&table)?,
@@ -139,8 +150,36 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// `memhammer PAGES LOOPS`: a line for each worker, as the original prints it.
+fn hammer(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let usage =
+        "memhammer wants two numbers: PAGES of 4 KiB and LOOPS over them, as in `memhammer 262144 100`";
+    let [_, pages, loops] = args.names.as_slice() else { anyhow::bail!(usage) };
+    let (pages, loops) = (pages.parse().context(usage)?, loops.parse().context(usage)?);
+    let machine = Topology::read("/".as_ref())?;
+    let order = args.place.clone().unwrap_or_default().order(&machine)?;
+    let memory = args.mem.unwrap_or_default();
+    let spots: Vec<Spot> = (0..args.processes * args.threads)
+        .map(|i| Spot { cpu: order.as_ref().map(|o| o[i % o.len()]), memory })
+        .collect();
+    let done = memhammer::run(&spots, pages, loops, args.access, args.page.unwrap_or_default(), &machine)?;
+    for worker in done {
+        crate::put(&format!("{}\n", worker.line()))?;
+        if worker.speed > 1.05 {
+            eprintln!(
+                "ncpu bench: the clock of that worker's CPU moved by {:.0} %",
+                100.0 * (worker.speed - 1.0)
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn list() -> String {
-    let mut out = String::new();
+    let mut out = format!(
+        "{:<16} PAGES LOOPS: touch pseudo-random 4 KiB offsets, as the Silly Little Benchmark\n",
+        "memhammer"
+    );
     for case in cases::all() {
         out += &format!("{:<16} {}\n", case.name, case.about);
         for f in case.flags {

@@ -6,8 +6,9 @@
 //!
 //! ```no_run
 //! use ncpu_measure::{Plan, cases, runner};
+//! let machine = ncpu_machine::Topology::read("/".as_ref()).unwrap();
 //! let case = cases::find("getpid").unwrap();
-//! let outcome = runner::run(case, &[], &Plan::default()).unwrap();
+//! let outcome = runner::run(case, &[], &Plan::default(), &machine, &false.into()).unwrap();
 //! println!("{} ns/op", outcome.summary().median);
 //! ```
 

@@ -27,6 +27,7 @@ pub fn table(rows: &[Row]) -> Table {
             Column::int("prc", Unit::None, Kind::Key, "processes"),
             Column::int("thr", Unit::None, Kind::Key, "threads in each"),
             us("time", "median time of an operation, outliers and disturbed samples left out"),
+            share("+-", "half of the median's 95 % confidence interval, as a share of it"),
             us("low", "lower end of the median's 95 % confidence interval"),
             us("high", "upper end of it"),
             us("mean", "mean, outliers and disturbed samples left out"),
@@ -51,7 +52,7 @@ pub fn table(rows: &[Row]) -> Table {
         match &row.outcome {
             Err(failure) => {
                 let mut r = r;
-                for _ in 0..9 {
+                for _ in 0..10 {
                     r = r.float_opt(None);
                 }
                 for _ in 0..5 {
@@ -63,6 +64,7 @@ pub fn table(rows: &[Row]) -> Table {
                 let ((s, out), raw) = (o.trimmed(), o.raw());
                 let us = |ns: f64| ns / 1000.0;
                 r.float(us(s.median))
+                    .float(100.0 * s.uncertainty())
                     .float(us(s.interval.0))
                     .float(us(s.interval.1))
                     .float(us(s.mean))

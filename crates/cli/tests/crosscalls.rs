@@ -1,31 +1,14 @@
 //! `ncpu crosscalls` as a user meets it.
 
-use std::path::Path;
+mod common;
+
 use std::process::{Command, Output};
 
-fn ncpu(args: &[&str]) -> Output {
-    hiding("", args)
-}
+use common::{err, ncpu, out, root};
 
 fn hiding(tracepoints: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
     command.args(args).env("COLUMNS", "100").env("NCPU_HIDE_TRACEPOINTS", tracepoints).output().unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stderr).into_owned()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stdout).into_owned()
-}
-
-fn root() -> bool {
-    let yes = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !yes {
-        eprintln!("skipped: observing needs root and BTF");
-    }
-    yes
 }
 
 #[test]

@@ -1,27 +1,11 @@
 //! The commands as a user meets them, bad conditions first.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn ncpu(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ncpu")).args(args).env("COLUMNS", "100").output().unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stderr).into_owned()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stdout).into_owned()
-}
-
-fn root() -> bool {
-    let yes = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !yes {
-        eprintln!("skipped: observing needs root and BTF");
-    }
-    yes
-}
+use common::{err, ncpu, out, root};
 
 #[test]
 fn the_commands_status_is_passed_on() {

@@ -1,32 +1,16 @@
 //! `ncpu timers` as a user meets it: what is counted is counted exactly, whatever the machine is busy with.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
+
+use common::{err, ncpu, out, root};
 
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
 const NCPU: &str = env!("CARGO_BIN_EXE_ncpu");
-
-fn ncpu(args: &[&str]) -> Output {
-    Command::new(NCPU).args(args).env("COLUMNS", "100").output().unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stderr).into_owned()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stdout).into_owned()
-}
-
-fn root() -> bool {
-    let yes = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !yes {
-        eprintln!("skipped: observing needs root and BTF");
-    }
-    yes
-}
 
 /// What `ncpu timers ARGS` records.
 fn recorded(args: &[&str], before: &[&str]) -> Recording {

@@ -2,12 +2,12 @@
 
 use std::mem::MaybeUninit;
 
-use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 use super::skel::{CrosscallsSkel, CrosscallsSkelBuilder};
 use super::{Config, Has, raw};
+use crate::engine::load::Tracepoints;
 use crate::engine::{Error, Result, Target};
 use crate::symbols::Kernel;
 
@@ -33,13 +33,8 @@ pub(super) fn load(
     let mut open = CrosscallsSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
     let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
     let rows = 1usize << (TABLE_BYTES / size_of::<raw::Row>() / cpus).clamp(128, 4096).ilog2();
-    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    // For tests: tracepoints to do without, as an older kernel does.
-    let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
-    let tracepoint = |name: &str| {
-        !hidden.split(',').any(|h| h == name)
-            && btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
-    };
+    let tracepoints = Tracepoints::read()?;
+    let tracepoint = |name: &str| tracepoints.has(name);
     let has = Has {
         tlb: tracepoint("tlb_flush"),
         ipi: tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask"),

@@ -3,7 +3,8 @@
 
 /// `PERF_SAMPLE_*` that a sampler of memory accesses asks for. The kernel writes the fields in the order of
 /// the list in `perf_event.h`, eight bytes each: IP, TID, ADDR, CPU, WEIGHT, DATA_SRC.
-pub const SAMPLE_TYPE: u64 = SAMPLE_IP | SAMPLE_TID | SAMPLE_ADDR | SAMPLE_CPU | SAMPLE_WEIGHT | SAMPLE_DATA_SRC;
+pub const SAMPLE_TYPE: u64 =
+    SAMPLE_IP | SAMPLE_TID | SAMPLE_ADDR | SAMPLE_CPU | SAMPLE_WEIGHT | SAMPLE_DATA_SRC;
 const SAMPLE_IP: u64 = 1 << 0;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_ADDR: u64 = 1 << 3;
@@ -259,7 +260,11 @@ mod tests {
         assert_eq!(source(load, 0x02, hitm, 1, 1).hitm(), Some(Hitm::Local));
         assert_eq!(source(load, 0x02, hitm, 1, 2).hitm(), Some(Hitm::Remote));
         assert_eq!(source(load, L3_HIT, hit, 0, 0).hitm(), None);
-        assert_eq!(source(store, L3_HIT, hitm, 0, 0).hitm(), None, "the load of a line waits, a store does not");
+        assert_eq!(
+            source(store, L3_HIT, hitm, 0, 0).hitm(),
+            None,
+            "the load of a line waits, a store does not"
+        );
         assert!(source(store, 0, 0, 0, 0).store() && !source(load, 0, 0, 0, 0).store());
         // PERF_MEM_NA: every field not available.
         let na = DataSource(0x01 | 0x01 << 5 | 0x01 << 19 | 0x01 << 24 | 0x01 << 26);

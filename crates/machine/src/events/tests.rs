@@ -227,11 +227,15 @@ fn accesses_are_sampled_where_the_machine_can() {
         let (_root, sources) = tree(text);
         let events = sources.access_events()?;
         let leads = |e: &AccessEvent| e.leader.as_ref().map(|l| l.config[0]);
-        Ok(events.iter().map(|e| (e.name.clone(), e.encoding.kind, e.encoding.config[..2].to_vec(), leads(e))).collect())
+        Ok(events
+            .iter()
+            .map(|e| (e.name.clone(), e.encoding.kind, e.encoding.config[..2].to_vec(), leads(e)))
+            .collect())
     };
     let event = |name: &str, kind, config: [u64; 2], lead| (name.to_string(), kind, config.to_vec(), lead);
     assert_eq!(of(SKYLAKE_SERVER), Ok(vec![event("cpu/mem-loads,ldlat=30/", 4, [0x1cd, 30], None)]));
-    let stores = "\n cpu/events/mem-stores event=0xd0,umask=0x82\n cpu/events/mem-loads-aux event=0x03,umask=0x82";
+    let stores =
+        "\n cpu/events/mem-stores event=0xd0,umask=0x82\n cpu/events/mem-loads-aux event=0x03,umask=0x82";
     assert_eq!(
         of(&format!("{SKYLAKE_SERVER}{stores}")),
         Ok(vec![

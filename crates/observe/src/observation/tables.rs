@@ -182,6 +182,22 @@ pub(super) fn sleeps() -> Builder {
     )
 }
 
+/// Sleeps that a time was asked for.
+pub(super) fn sleepers() -> Builder {
+    Table::builder(
+        "sleepers",
+        &[
+            Column::text("call", "system call"),
+            Column::text("process", "name of the process"),
+            Column::id("pid", "the process"),
+            count("count", "sleeps that end with a time; those for ever are left out"),
+            seconds("asked", "time asked for, at most, of all sleeps"),
+            seconds("slept", "time they took"),
+            count("threads", "threads that began to sleep so"),
+        ],
+    )
+}
+
 /// What limits of CPU bandwidth did to the program's cgroups, by interval; exact.
 pub(super) fn throttling() -> Builder {
     Table::builder(

@@ -247,6 +247,40 @@ fn sleeping(context: &Context<'_>) -> Vec<String> {
     told("threads asleep in ", &top)
 }
 
+/// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
+/// interrupt.
+fn sleepers(context: &Context<'_>) -> Vec<String> {
+    let Some(ranked) = context.ranked("sleepers", &["call", "process"], "count") else { return Vec::new() };
+    let per_second = |n: f64| n / context.elapsed.max(f64::MIN_POSITIVE);
+    (0..ranked.num_rows())
+        .filter_map(|r| {
+            let (call, process) = (ranked.text(r, "call")?, ranked.text(r, "process")?);
+            let (count, asked) = (ranked.number(r, "count")?, ranked.number(r, "asked")?);
+            let (slept, threads) = (ranked.number(r, "slept")?, ranked.int(r, "threads")?.max(1));
+            // Less than one a second is no one's trouble.
+            (per_second(count) >= 1.0).then(|| {
+                format!(
+                    "{threads} thread{} of {process} asleep in {call}: {:.0} sleeps/s, {} asked for, {} slept on average",
+                    if threads == 1 { "" } else { "s" },
+                    per_second(count),
+                    length(asked / count),
+                    length(slept / count)
+                )
+            })
+        })
+        .take(2)
+        .collect()
+}
+
+/// A time with the unit that suits it.
+fn length(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.1} s"),
+    }
+}
+
 /// The thread that was on CPU longest.
 fn busiest(context: &Context<'_>) -> Option<String> {
     let grouped = context.table("threads")?.group_by(&["tid", "process", "thread"]).ok()?;
@@ -359,7 +393,11 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             "",
             &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4),
         ),
-        Layer::Switches => vec![per_second(counter(context, "context switches"))],
+        Layer::Switches => {
+            let mut out = vec![per_second(counter(context, "context switches"))];
+            out.extend(sleepers(context));
+            out
+        }
         Layer::Interrupts => vec![format!(
             "{} interrupts, {} softirqs",
             per_second(counter(context, "interrupts")),
@@ -377,9 +415,15 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         Layer::Serial => {
             let mut out: Vec<String> = busiest(context).into_iter().collect();
             out.extend(sleeping(context));
+            out.extend(sleepers(context));
             out
         }
-        Layer::Asleep | Layer::Io => sleeping(context),
+        Layer::Asleep => {
+            let mut out = sleeping(context);
+            out.extend(sleepers(context));
+            out
+        }
+        Layer::Io => sleeping(context),
         Layer::User => {
             let mut out = told("", &shares(context, |at, c| at == "target" && c == "user", "process", 3));
             let functions: Vec<_> = shares(context, |at, c| at == "target" && c == "user", "detail", 4)

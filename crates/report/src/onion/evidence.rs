@@ -281,6 +281,119 @@ fn length(seconds: f64) -> String {
     }
 }
 
+fn event(context: &Context<'_>, name: &str) -> u64 {
+    let Some(t) = context.table("memory_events") else { return 0 };
+    (0..t.num_rows()).filter(|&r| t.text(r, "event") == Some(name)).filter_map(|r| t.int(r, "count")).sum()
+}
+
+/// Bytes with the unit that suits them.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_485_760 => format!("{} KiB", bytes >> 10),
+        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// What the machine's memory grew by at most, where it is enough to tell of.
+fn memory_grown(context: &Context<'_>) -> Option<String> {
+    const WORTH: u64 = 16 << 20;
+    let t = context.table("memory_change")?;
+    let grown = |class: &str| {
+        let row = (0..t.num_rows()).find(|&r| t.text(r, "class") == Some(class))?;
+        Some(t.int(row, "most")?.saturating_sub(t.int(row, "before")?))
+    };
+    let mut parts: Vec<(u64, &str)> = [
+        ("AnonPages", "anonymous memory"),
+        ("Shmem", "shared memory"),
+        ("Cached", "page cache"),
+        ("Slab", "slab"),
+        ("PageTables", "page tables"),
+    ]
+    .into_iter()
+    .filter_map(|(class, name)| Some((grown(class)?, name)))
+    .filter(|(n, _)| *n >= WORTH)
+    .collect();
+    parts.sort_unstable_by(|a, b| b.cmp(a));
+    let told: Vec<String> = parts.iter().take(3).map(|(n, name)| format!("{name} {}", size(*n))).collect();
+    let huge = match event(context, "thp_fault_alloc") {
+        0 => String::new(),
+        n => format!("; {n} huge pages given out"),
+    };
+    (!told.is_empty()).then(|| format!("the machine's memory grew by up to: {}{huge}", told.join(", ")))
+}
+
+/// That memory was short, and what the kernel did for it.
+fn reclaim(context: &Context<'_>) -> Option<String> {
+    let parts = [
+        ("allocstall", "allocations that had to free memory first"),
+        ("compact_stall", "that had to move pages first"),
+        ("pswpout", "pages swapped out"),
+        ("pswpin", "swapped in"),
+        ("workingset_refault", "pages read again soon after they were dropped"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .map(|(name, words)| (event(context, name), words))
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, words)| format!("{n} {words}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("memory was short: {}", told.join(", ")))
+}
+
+/// For how long tasks of the machine stood still for want of a resource, if that is worth telling.
+fn pressure(context: &Context<'_>, resource: &str) -> Option<String> {
+    let t = context.table("pressure")?;
+    let share = |kind: &str| {
+        let row = (0..t.num_rows())
+            .find(|&r| t.text(r, "resource") == Some(resource) && t.text(r, "kind") == Some(kind))?;
+        Some(100.0 * t.number(row, "seconds")? / context.elapsed.max(f64::MIN_POSITIVE))
+    };
+    let some = share("some").filter(|s| *s >= 1.0)?;
+    let full = share("full").filter(|s| *s >= 1.0).map_or(String::new(), |s| format!(", all in {s:.0} %"));
+    let name = if resource == "io" { "I/O" } else { resource };
+    Some(format!("pressure: some task stood still for {name} in {some:.0} % of the time{full}"))
+}
+
+/// The limits that the program reached or nearly did, each as a line.
+pub(super) fn limits_met(context: &Context<'_>) -> Vec<String> {
+    let Some(t) = context.table("limits_met") else { return Vec::new() };
+    let line = |r: usize| {
+        let (limit, of) = (t.text(r, "limit")?, t.text(r, "of")?);
+        let (refused, killed) = (t.int(r, "refused")?, t.int(r, "killed")?);
+        let memory = limit.starts_with("memory.");
+        let amount = |n: u64| if memory { size(n) } else { n.to_string() };
+        let used = amount(t.int(r, "used")?);
+        let of_allowed = match t.int(r, "allowed") {
+            Some(allowed) => format!("{used} of {} used", amount(allowed)),
+            None => format!("{used} used"),
+        };
+        let mut did = match (refused, limit) {
+            (0, _) => String::new(),
+            (n, "pids.max") => format!(", {n} forks refused"),
+            (n, _) => format!(", reached {n} times"),
+        };
+        if killed > 0 {
+            did += &format!(", {killed} processes killed");
+        }
+        let met = if refused + killed > 0 { "reached" } else { "nearly reached" };
+        Some(format!("limit {met}: {limit} of {of}: {of_allowed}{did}; lift it: {}", t.text(r, "lift")?))
+    };
+    (0..t.num_rows()).filter_map(line).collect()
+}
+
+/// The call that most sleeps with a timeout are in, with the process and its part of all switches.
+pub(super) fn top_sleeper(context: &Context<'_>) -> Option<(String, String, f64)> {
+    let ranked = context.ranked("sleepers", &["call", "process"], "count")?;
+    let switches = counter(context, "context switches");
+    if ranked.num_rows() == 0 || switches <= 0.0 {
+        return None;
+    }
+    // A sleep is a switch away and one back.
+    let share = 2.0 * ranked.number(0, "count")? / switches;
+    Some((ranked.text(0, "call")?.into(), ranked.text(0, "process")?.into(), share))
+}
+
 /// The thread that was on CPU longest.
 fn busiest(context: &Context<'_>) -> Option<String> {
     let grouped = context.table("threads")?.group_by(&["tid", "process", "thread"]).ok()?;
@@ -332,6 +445,9 @@ fn program_samples(context: &Context<'_>, keep: impl Fn(&str) -> bool) -> u64 {
         .sum()
 }
 
+/// From so many misses in 1000 instructions on it is worth asking whose lines they are.
+const LINES_MOVE: f64 = 2.0;
+
 /// What user code does with the cycles it gets, where the machine has counters for that.
 fn hardware(context: &Context<'_>) -> Option<String> {
     let t = context.table("hardware")?;
@@ -345,7 +461,11 @@ fn hardware(context: &Context<'_>) -> Option<String> {
     let instructions = sum(&|e| e == "instructions:u").filter(|n| *n > 0.0)?;
     let mut said = format!("user code of all programs: {:.2} instructions a cycle", instructions / cycles);
     if let Some(misses) = sum(&|e| e == "LLC-load-misses:u") {
-        said += &format!(", {:.2} cache misses to memory in 1000 of them", 1000.0 * misses / instructions);
+        let rate = 1000.0 * misses / instructions;
+        said += &format!(", {rate:.2} cache misses to memory in 1000 of them");
+        if rate >= LINES_MOVE {
+            said += " (`ncpu lines -- CMD` samples which lines move between CPUs)";
+        }
     }
     if let Some(walks) = sum(&|e| e.contains("_misses.walk_")) {
         said += &format!(", {:.1} % of cycles in page walks", 100.0 * walks / cycles);
@@ -386,6 +506,9 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                     .find(|(c, _)| c == "zeroing")
                     .map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)),
             );
+            out.extend(memory_grown(context));
+            out.extend(reclaim(context));
+            out.extend(pressure(context, "memory"));
             out
         }
         Layer::Tlb => shootdowns(context),
@@ -410,6 +533,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 "{:.2} threads queued on average",
                 waiting / context.elapsed.max(f64::MIN_POSITIVE)
             ));
+            out.extend(pressure(context, "cpu"));
             out
         }
         Layer::Serial => {
@@ -423,7 +547,12 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out.extend(sleepers(context));
             out
         }
-        Layer::Io => sleeping(context),
+        Layer::Io => {
+            let mut out = sleeping(context);
+            out.extend(pressure(context, "io"));
+            out.extend(reclaim(context));
+            out
+        }
         Layer::User => {
             let mut out = told("", &shares(context, |at, c| at == "target" && c == "user", "process", 3));
             let functions: Vec<_> = shares(context, |at, c| at == "target" && c == "user", "detail", 4)

@@ -192,17 +192,13 @@ fn a_process_near_its_limit_of_open_files_is_told() {
     if std::fs::metadata("/proc/self/fd").map_or(0, |m| m.len()) == 0 {
         return eprintln!("skipped: this kernel does not tell the number of open files (Linux 6.2 does)");
     }
-    let seen =
-        observe(&sh("ulimit -n 11; exec 3</dev/null 4<&3 5<&3 6<&3 7<&3 8<&3 9<&3; sleep 1; true"), |_| {});
+    let seen = observe(&part("hold_files"), |_| {});
     let found: Vec<_> =
         seen.rows("limits_met").filter(|(t, r)| t.text(*r, "limit") == Some("RLIMIT_NOFILE")).collect();
-    assert!(!found.is_empty());
-    let (t, r) = found[0];
-    assert_eq!(
-        (t.int(r, "allowed"), t.int(r, "used"), t.int(r, "refused")),
-        (Some(11), Some(10), Some(0)),
-        "{t:?}"
-    );
+    let [(t, r)] = found[..] else { panic!("{} rows", found.len()) };
+    assert_eq!((t.int(r, "allowed"), t.int(r, "refused")), (Some(64), Some(0)), "{t:?}");
+    // The number it was to get and did not may count as well, for a moment.
+    assert!((58..=65).contains(&t.int(r, "used").unwrap()), "{t:?}");
 }
 
 #[test]
@@ -445,7 +441,19 @@ mod parts {
     }
 
     #[test]
-    #[ignore = "a part other tests play"]
+    #[ignore = "a part played under observation"]
+    fn hold_files() {
+        // SAFETY: the limit is a live local; the descriptors are this process's, which ends with them.
+        unsafe {
+            let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+            while libc::dup(0) >= 0 {}
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
     fn herd() {
         let sleeper = || {
             for _ in 0..20 {

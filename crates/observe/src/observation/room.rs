@@ -76,9 +76,10 @@ impl Room {
             if open == 0 {
                 continue;
             }
-            if let Some((_, most)) = self.files.get_mut(&pid) {
-                *most = open.max(*most);
-            } else if let Some(allowed) = open_files(pid) {
+            // A process may change its limit before it opens many.
+            if self.files.get(&pid).is_none_or(|(_, most)| open > *most)
+                && let Some(allowed) = open_files(pid)
+            {
                 self.files.insert(pid, (allowed, open));
             }
         }

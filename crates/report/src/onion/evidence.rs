@@ -297,7 +297,7 @@ fn size(bytes: u64) -> String {
 
 /// What the machine's memory grew by at most, where it is enough to tell of.
 fn memory_grown(context: &Context<'_>) -> Option<String> {
-    const WORTH: u64 = 16 << 20;
+    const WORTH: u64 = 64 << 20;
     let t = context.table("memory_change")?;
     let grown = |class: &str| {
         let row = (0..t.num_rows()).find(|&r| t.text(r, "class") == Some(class))?;
@@ -323,22 +323,23 @@ fn memory_grown(context: &Context<'_>) -> Option<String> {
     (!told.is_empty()).then(|| format!("the machine's memory grew by up to: {}{huge}", told.join(", ")))
 }
 
-/// That memory was short, and what the kernel did for it.
+/// That memory was short, and what the kernel did for it, if that was often.
 fn reclaim(context: &Context<'_>) -> Option<String> {
+    const PER_SECOND: f64 = 3.0;
     let parts = [
-        ("allocstall", "allocations that had to free memory first"),
-        ("compact_stall", "that had to move pages first"),
-        ("pswpout", "pages swapped out"),
-        ("pswpin", "swapped in"),
-        ("workingset_refault", "pages read again soon after they were dropped"),
+        ("allocstall", "allocations had to free memory first"),
+        ("compact_stall", "allocations had to move pages first"),
+        ("pswpout", "pages were swapped out"),
+        ("pswpin", "pages were swapped in"),
+        ("workingset_refault", "pages were read again soon after they were dropped"),
     ];
     let told: Vec<String> = parts
         .iter()
         .map(|(name, words)| (event(context, name), words))
-        .filter(|(n, _)| *n > 0)
+        .filter(|(n, _)| *n as f64 >= PER_SECOND * context.elapsed)
         .map(|(n, words)| format!("{n} {words}"))
         .collect();
-    (!told.is_empty()).then(|| format!("memory was short: {}", told.join(", ")))
+    (!told.is_empty()).then(|| format!("the machine's memory was short: {}", told.join(", ")))
 }
 
 /// For how long tasks of the machine stood still for want of a resource, if that is worth telling.

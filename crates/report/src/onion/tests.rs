@@ -343,7 +343,7 @@ fn memory_and_pressure_explain_layers_only_where_they_do() {
     let loud = said(table(512 << 20, 33, 2.5));
     for told in [
         "the machine's memory grew by up to: anonymous memory 512 MiB; 12 huge pages given out",
-        "memory was short: 33 allocations that had to free memory first",
+        "the machine's memory was short: 33 allocations had to free memory first",
         "some task stood still for memory in 25 % of the time",
     ] {
         assert!(loud.contains(told), "{told} in {loud}");

@@ -58,7 +58,7 @@ install: man completions
 clean:
 	$(CARGO) clean
 
-$(FDTORTURE): workloads/fdtorture.c
+target/workloads/%: workloads/%.c
 	mkdir -p $(@D)
 	gcc -O2 -Wall -Wextra -pthread -o $@ $<
 

@@ -1,24 +1,35 @@
 //! `ncpu lines`: writable words that share a cache line.
 
+use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ncpu_lines::{Options, Report, Tables};
+use ncpu_machine::events::Sources;
 use ncpu_machine::{CacheType, Topology};
-use ncpu_report::lines as view;
-use ncpu_table::{Format, Select};
+use ncpu_observe::accesses::{Collector, Mappings, Scope};
+use ncpu_observe::engine::Target;
+use ncpu_observe::observation::Child;
+use ncpu_report::lines::{self as view, Moving};
+use ncpu_table::{Format, Select, Table};
 
-use crate::put;
 use crate::sink::record_once;
 use crate::table_args::{TableArgs, text_width};
+use crate::target::pidfd;
+use crate::{put, stop};
 
 /// Findings shown unless told otherwise: nobody repairs more at once.
 const SHOWN: usize = 20;
+/// How long a process is sampled unless told otherwise.
+const PROCESS: Duration = Duration::from_secs(5);
 
 /// Show locks, atomics and counters that share a cache line, and the padding that parts them
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "kernel", "pid"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "kernel", "pid", "command"]))]
 pub struct LinesArgs {
     /// Program, shared library, object file or vmlinux to look at
     file: Option<PathBuf>,
@@ -27,9 +38,14 @@ pub struct LinesArgs {
     #[arg(long)]
     kernel: bool,
 
-    /// The program and libraries of process PID, at its addresses
+    /// The program and libraries of process PID, at its addresses; and which lines move between CPUs, where
+    /// the machine samples that
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
+
+    /// Sample for so long; a command until it ends, a process for 5 s without; 0 does not sample
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
 
     /// Bytes of a line, a power of two; 128 where CPUs fetch lines in pairs [default: this machine's]
     #[arg(long, value_name = "BYTES", value_parser = line_size)]
@@ -51,9 +67,10 @@ pub struct LinesArgs {
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/debug")]
     debug_dir: PathBuf,
 
-    /// Print the words of all findings as rows, not the findings
-    #[arg(long)]
-    words: bool,
+    /// Print a table instead: findings, their words, the objects looked at; of what was sampled the lines
+    /// that moved, the offsets touched in them, every access
+    #[arg(long, value_name = "TABLE", value_enum)]
+    table: Option<Which>,
 
     /// Read the machine whose sys/ and proc/ are in DIR
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -65,6 +82,25 @@ pub struct LinesArgs {
     /// Record the tables in DIR
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+
+    /// A command to start, look at and sample
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Findings,
+    Words,
+    Objects,
+    Lines,
+    Offsets,
+    Accesses,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map(|_| seconds).map_err(|e| e.to_string())
 }
 
 fn line_size(text: &str) -> Result<u64, String> {
@@ -82,34 +118,161 @@ fn line_size(text: &str) -> Result<u64, String> {
 pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
     let mut notes = Vec::new();
     let line = args.line.unwrap_or_else(|| this_machines_line(&args.root, &mut notes));
-    let options = Options { line, lock_types: args.lock_types.clone(), debug_dir: args.debug_dir.clone() };
-    let reports = match (&args.file, args.pid) {
-        (Some(file), _) => vec![ncpu_lines::file(file, &options)?],
-        (_, Some(pid)) => ncpu_lines::process(&args.root, pid, &options)?,
-        _ => vec![ncpu_lines::kernel(&args.root, &options)?],
+    let options = Options {
+        line,
+        lock_types: args.lock_types.clone(),
+        debug_dir: args.debug_dir.clone(),
+        // Samples fall on any variable, not only on those that share a line.
+        words: args.pid.is_some() || !args.command.is_empty(),
+    };
+    let mut watched = Watched::default();
+    let reports = match (&args.file, args.pid, &args.command[..]) {
+        (Some(file), ..) => vec![ncpu_lines::file(file, &options)?],
+        (_, None, []) => vec![ncpu_lines::kernel(&args.root, &options)?],
+        (_, pid, command) => {
+            watched = watch(args, pid, command, line)?;
+            match watched.mapped.take() {
+                Some((pid, maps)) => ncpu_lines::mapped(&args.root, pid, &maps, &options),
+                None => ncpu_lines::process(&args.root, watched.pid, &options)?,
+            }
+        }
     };
     notes.extend(all_notes(&reports));
-    notes.extend(not_sampled(&args.root));
+    notes.append(&mut watched.notes);
+    if watched.accesses.is_none() {
+        notes.extend(not_sampled(args));
+    }
     for note in &notes {
         eprintln!("ncpu lines: {note}");
     }
     let tables = ncpu_lines::tables(&reports, line, args.all, args.only.as_deref());
+    let sampled = watched.accesses.map(|[accesses, totals]| {
+        let variables = ncpu_lines::variables(&reports);
+        let all = ncpu_lines::tables(&reports, line, true, None);
+        let moving = view::moving(&accesses, &variables, [&all.findings, &all.words], Some(watched.pid));
+        Sampled { moving, accesses, totals }
+    });
     let words = std::env::args().skip(1).collect();
-    let recorded = [tables.findings.clone(), tables.words.clone(), tables.objects.clone()];
+    let mut recorded = vec![tables.findings.clone(), tables.words.clone(), tables.objects.clone()];
+    if let Some(s) = &sampled {
+        recorded.extend([&s.moving.lines, &s.moving.offsets, &s.accesses, &s.totals].map(Table::clone));
+    }
     record_once(args.record.as_deref(), words, &recorded, notes)?;
-    print(args, tables)?;
-    Ok(ExitCode::SUCCESS)
+    print(args, tables, sampled)?;
+    Ok(watched.exit.unwrap_or(ExitCode::SUCCESS))
 }
 
-fn print(args: &LinesArgs, tables: Tables) -> anyhow::Result<()> {
-    let select = args.rows.select();
-    if args.rows.format() == Format::Text && select.bands.is_none() && !args.words {
-        let all = tables.findings.num_rows();
-        let select = Select { top: select.top.or(Some(SHOWN)), ..select };
-        let findings = select.apply(tables.findings)?;
-        return put(&view::text(&findings, &tables.words, &tables.objects, all, text_width()));
+/// What came of sampling.
+struct Sampled {
+    moving: Moving,
+    accesses: Table,
+    totals: Table,
+}
+
+/// What came of watching a process.
+#[derive(Default)]
+struct Watched {
+    /// Whose words are told.
+    pid: u32,
+    /// Its mappings, where it may have ended.
+    mapped: Option<(u32, Vec<u8>)>,
+    /// `accesses` and `access_totals`, where they were sampled.
+    accesses: Option<[Table; 2]>,
+    notes: Vec<String>,
+    exit: Option<ExitCode>,
+}
+
+/// Starts the command, if there is one; samples, if the machine can; and remembers what is mapped.
+fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) -> anyhow::Result<Watched> {
+    let mut child = (!command.is_empty()).then(|| Child::hold(command)).transpose()?;
+    let pid = child.as_ref().map(Child::pid).or(pid).unwrap_or_default();
+    let scope = if child.is_some() { Scope::Program(pid) } else { Scope::Process(pid) };
+    let mut watched = Watched { pid, ..Watched::default() };
+    let events = Sources::read(&args.root).ok().and_then(|s| s.access_events().ok());
+    let mut sampler = match events.filter(|_| args.seconds != Some(0.0)).map(|e| Collector::open(scope, &e)) {
+        Some(Ok(sampler)) => Some(sampler),
+        Some(Err(e)) => {
+            let why = anyhow::Error::from(e);
+            watched.notes.push(format!("what shares a line is told, not how often it moves: {why:#}"));
+            None
+        }
+        None => None,
+    };
+    let stop = stop::on_signals()?;
+    let mut mappings = Mappings::default();
+    let limit = args.seconds.filter(|s| *s > 0.0).map(Duration::try_from_secs_f64).transpose()?;
+    if let Some(child) = &mut child {
+        child.release()?;
     }
-    let table = if args.words { tables.words } else { tables.findings };
+    let deadline = match (&child, limit) {
+        (_, Some(limit)) => Some(Instant::now() + limit),
+        (Some(_), None) => None,
+        (None, None) => Some(Instant::now() + PROCESS),
+    };
+    let watched_pid = child.is_none().then(|| pidfd(&Target::Tree(pid))).flatten();
+    let end = child.as_ref().map(Child::pidfd).or(watched_pid.as_ref().map(AsFd::as_fd));
+    match &mut sampler {
+        Some(sampler) => {
+            sampler.start()?;
+            mappings.look_again(pid);
+            sampler.watch(end, deadline, &stop);
+            watched.pid =
+                sampler.counted().hottest().filter(|hot| child.is_some() && *hot != 0).unwrap_or(pid);
+            watched.notes.extend(sampler.notes());
+            watched.accesses = Some(sampler.tables(line));
+            let maps = sampler.mappings().text(watched.pid).or(mappings.text(watched.pid));
+            watched.mapped = maps.map(|text| (watched.pid, text.to_vec()));
+        }
+        None if child.is_some() => {
+            mappings.follow(pid, end, deadline, &stop);
+            watched.mapped = mappings.text(pid).map(|text| (pid, text.to_vec()));
+            if watched.mapped.is_none() {
+                anyhow::bail!(
+                    "{} ended before its mappings could be read: give its file instead",
+                    command[0].display()
+                );
+            }
+        }
+        None => {}
+    }
+    if let Some(child) = child {
+        // Its status is ncpu's, also where the time was up before; Ctrl-C has ended it, too.
+        let ended = child.wait(!stop.load(Ordering::Relaxed));
+        watched.exit = Some(ended.map_or(ExitCode::from(130), |e| ExitCode::from(e.status as u8)));
+    }
+    Ok(watched)
+}
+
+fn print(args: &LinesArgs, tables: Tables, sampled: Option<Sampled>) -> anyhow::Result<()> {
+    let select = args.rows.select();
+    if args.rows.format() == Format::Text && select.bands.is_none() && args.table.is_none() {
+        let most = select.top.unwrap_or(SHOWN);
+        let mut out = String::new();
+        if let Some(s) = &sampled {
+            out = view::moving_text(&s.moving, &s.totals, most, text_width()) + "\n";
+        }
+        let all = tables.findings.num_rows();
+        let findings = Select { top: Some(most), ..select }.apply(tables.findings)?;
+        out += &view::text(&findings, &tables.words, &tables.objects, all, text_width());
+        if args.command.is_empty() {
+            return put(&out);
+        }
+        // A command's own output has stdout.
+        eprint!("{out}");
+        return Ok(());
+    }
+    let sampled = |take: fn(Sampled) -> Table| match sampled {
+        Some(s) => Ok(take(s)),
+        None => Err(anyhow::anyhow!("nothing was sampled, so there is no such table")),
+    };
+    let table = match args.table.unwrap_or(Which::Findings) {
+        Which::Findings => tables.findings,
+        Which::Words => tables.words,
+        Which::Objects => tables.objects,
+        Which::Lines => sampled(|s| s.moving.lines)?,
+        Which::Offsets => sampled(|s| s.moving.offsets)?,
+        Which::Accesses => sampled(|s| s.accesses)?,
+    };
     let mut printer = args.rows.printer()?;
     printer.table(&select.apply(table)?)?;
     Ok(printer.finish()?)
@@ -147,17 +310,15 @@ fn all_notes(reports: &[Report]) -> Vec<String> {
     grouped.into_iter().map(line).collect()
 }
 
-/// That nothing was measured, in one line.
-fn not_sampled(root: &Path) -> Option<String> {
-    let devices = root.join("sys/bus/event_source/devices");
-    let intel =
-        ["cpu/events/mem-loads", "cpu_core/events/mem-loads"].iter().any(|f| devices.join(f).exists());
-    let found = if intel || devices.join("ibs_op").exists() {
-        "what shares a line is told, not how often it moves: `perf c2c record` samples that on this machine"
-    } else {
-        "what shares a line is told, not how often it moves: this machine has no counters that sample it"
-    };
-    Some(found.into())
+/// Why nothing was measured, in one line.
+fn not_sampled(args: &LinesArgs) -> Option<String> {
+    const TOLD: &str = "what shares a line is told, not how often it moves";
+    match Sources::read(&args.root).ok()?.access_events() {
+        Err(e) => Some(format!("{TOLD}: {e}")),
+        // It was asked for so, or the sampler has told why.
+        Ok(_) if args.pid.is_some() || !args.command.is_empty() => None,
+        Ok(_) => Some(format!("{TOLD}: this machine samples that with -p PID or -- CMD")),
+    }
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub struct ReportArgs {
     html: Option<PathBuf>,
 
     /// Print a table of the observation instead of the onion: layers, locks, lock_callers,
-    /// user_locks, threads, samples, stacks, sleeps, cpu_time, idle_time, counters,
-    /// throttling
+    /// user_locks, threads, samples, stacks, sleeps, sleepers, cpu_time, idle_time, counters, hardware,
+    /// throttling, limits_met, memory_change, memory_events, pressure
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
 

@@ -1,19 +1,14 @@
 //! `ncpu counters` as a user meets it.
 
+mod common;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
+use common::{err, out};
+
 fn ncpu(args: &[&str]) -> Output {
-    let ncpu = env!("CARGO_BIN_EXE_ncpu");
-    Command::new(ncpu).arg("counters").args(args).env("COLUMNS", "80").output().unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stderr).into_owned()
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stdout).into_owned()
+    common::ncpu(&[&["counters"], args].concat())
 }
 
 /// Whether a program may be counted here at all, with the kernel if `kernel`.

@@ -1,15 +1,15 @@
 //! `ncpu limits` on a machine of 2048 CPUs there is none of, and on this one.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn ncpu(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ncpu")).arg("limits").args(args).output().unwrap()
-}
+use common::out;
 
-fn out(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stdout).into_owned()
+fn ncpu(args: &[&str]) -> Output {
+    common::ncpu(&[&["limits"], args].concat())
 }
 
 fn put(root: &Path, name: &str, text: &str) {

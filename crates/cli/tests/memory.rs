@@ -1,5 +1,7 @@
 //! `ncpu memory` as it is run.
 
+mod common;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
@@ -9,13 +11,9 @@ fn ncpu(args: &[&str]) -> Command {
     command
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 fn shown(output: &Output) -> (String, String) {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
+    assert!(output.status.success(), "{}", common::err(output));
+    (common::out(output), common::err(output))
 }
 
 fn root() -> bool {
@@ -63,7 +61,7 @@ fn mistakes_are_told_before_the_look() {
         (&["1", "0"], "0 reports"),
     ] {
         let output = ncpu(args).output().unwrap();
-        assert!(!output.status.success() && text(&output.stderr).contains(word), "{}", text(&output.stderr));
+        assert!(!output.status.success() && common::err(&output).contains(word), "{}", common::err(&output));
     }
 }
 

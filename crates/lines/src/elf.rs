@@ -62,6 +62,7 @@ pub(crate) struct Elf<'d> {
 #[derive(Debug)]
 struct Segment {
     relro: bool,
+    code: bool,
     memory: Range<u64>,
     file: Range<u64>,
 }
@@ -72,6 +73,7 @@ fn segments<H: ProgramHeader>(headers: &[H], endian: H::Endian) -> Vec<Segment> 
         let relro = h.p_type(endian) == object::elf::PT_GNU_RELRO;
         (relro || h.p_type(endian) == object::elf::PT_LOAD).then(|| Segment {
             relro,
+            code: h.p_flags(endian).contains(object::elf::PF_X),
             memory: range(h.p_vaddr(endian).into(), h.p_memsz(endian).into()),
             file: range(h.p_offset(endian).into(), h.p_filesz(endian).into()),
         })
@@ -153,11 +155,12 @@ impl<'d> Elf<'d> {
         Ok(Elf { file, segments, sections, bases: HashMap::new() })
     }
 
-    /// How far from its own addresses the file was loaded, if `start` maps it from `offset` on.
+    /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // Mappings begin on a page, segments need not.
+        // Mappings begin on a page, segments need not: the page may hold the end of another segment, whose
+        // addresses lie elsewhere.
         let page = |n: u64| n & !0xfff;
-        let mut loaded = self.segments.iter().filter(|s| !s.relro);
+        let mut loaded = self.segments.iter().filter(|s| !s.relro && s.code);
         let s = loaded.find(|s| page(s.file.start) == offset || s.file.contains(&offset))?;
         Some(start.wrapping_sub(page(s.memory.start.wrapping_add(offset.wrapping_sub(page(s.file.start))))))
     }

@@ -124,7 +124,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    fn shared(&self, word: &Word) -> Shared {
+    pub fn shared(&self, word: &Word) -> Shared {
         let dot = if word.path.is_empty() || word.path.starts_with('[') { "" } else { "." };
         Shared {
             name: format!("{}{dot}{}", self.name, word.path),

@@ -26,8 +26,8 @@ pub use find::{Finding, Place, Shared, Sharing};
 use find::{Variable, in_struct, in_variables};
 pub use kernel::kernel;
 pub use kind::Kind;
-pub use process::process;
-pub use tables::{Tables, tables};
+pub use process::{mapped, process};
+pub use tables::{Tables, tables, variables};
 pub use types::Decl;
 use types::{Flattener, Source, Word};
 
@@ -43,11 +43,13 @@ pub struct Options {
     pub lock_types: Vec<String>,
     /// Where debug information lies that was split off (`/usr/lib/debug`).
     pub debug_dir: PathBuf,
+    /// Keep the words of all variables, shared or not, to name addresses by.
+    pub words: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { line: 64, lock_types: Vec::new(), debug_dir: "/usr/lib/debug".into() }
+        Options { line: 64, lock_types: Vec::new(), debug_dir: "/usr/lib/debug".into(), words: false }
     }
 }
 
@@ -96,6 +98,9 @@ pub struct Report {
     pub object: String,
     /// The worst first.
     pub findings: Vec<Finding>,
+    /// The words of all variables that all CPUs share, with [`Options::words`]; with each the bytes from element
+    /// to element of an array.
+    pub words: Vec<(Shared, Option<u64>)>,
     /// What could not be told, and why.
     pub notes: Vec<String>,
     /// Writable variables looked at.
@@ -336,7 +341,11 @@ fn finish(
     if types.exhausted() {
         notes.push("more types are described than fit the file: the rest was left out".into());
     }
-    Report { object: String::new(), findings, notes, variables: variables.len(), structs }
+    let shared = |v: &&Variable| options.words && v.storage == Storage::Shared;
+    let of =
+        |v: &'_ Variable| v.words.iter().map(|w| (v.shared(w), w.array.map(|a| a.0))).collect::<Vec<_>>();
+    let words = variables.iter().filter(shared).flat_map(of).collect();
+    Report { object: String::new(), findings, words, notes, variables: variables.len(), structs }
 }
 
 impl Finding {

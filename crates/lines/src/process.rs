@@ -12,17 +12,21 @@ use crate::{Error, Options, Place, Report, Storage};
 /// # Errors
 /// There is no such process, or its mappings may not be read.
 pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, Error> {
-    let dir = root.join(format!("proc/{pid}"));
     let gone = |source| Error::Process { pid, source };
-    let maps = std::fs::read(dir.join("maps")).map_err(gone)?;
-    let maps = String::from_utf8_lossy(&maps);
+    let maps = std::fs::read(root.join(format!("proc/{pid}/maps"))).map_err(gone)?;
+    Ok(mapped(root, pid, &maps, options))
+}
+
+/// As [`process`], of a process that may have ended since its `/proc/PID/maps` was read.
+pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Report> {
+    let maps = String::from_utf8_lossy(maps);
     let mut reports = Vec::new();
     let mut seen = HashSet::new();
     for mapping in maps.lines().filter_map(Mapping::parse) {
         if !mapping.code || !mapping.path.starts_with('/') || !seen.insert(mapping.path.to_owned()) {
             continue;
         }
-        let (path, data) = match open(&dir, &mapping) {
+        let (path, data) = match open(root, pid, &mapping) {
             Ok(found) => found,
             Err(e) => {
                 reports.push(not_read(mapping.path, &e.to_string()));
@@ -47,25 +51,32 @@ pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, 
         }
         reports.push(report);
     }
-    Ok(reports)
+    reports
 }
 
 /// A file of which nothing can be told but why.
 fn not_read(object: &str, why: &str) -> Report {
     let notes = vec![format!("not read: {why}")];
-    Report { object: object.into(), findings: Vec::new(), notes, variables: 0, structs: 0 }
+    Report { object: object.into(), findings: Vec::new(), words: Vec::new(), notes, variables: 0, structs: 0 }
 }
 
-fn open(dir: &Path, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), Error> {
+fn open(root: &Path, pid: u32, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), Error> {
+    let dir = root.join(format!("proc/{pid}"));
     // A file since replaced is still to be had by its mapping.
     let path = match mapping.path.strip_suffix(" (deleted)") {
         Some(_) => dir.join("map_files").join(mapping.range),
         None => dir.join("root").join(&mapping.path[1..]),
     };
-    crate::read(&path).map(|data| (path, data))
+    let found = crate::read(&path).map(|data| (path, data));
+    // A process that has ended has no root any more; its files are most likely to be found here.
+    found.or_else(|e| {
+        let path = root.join(&mapping.path[1..]);
+        crate::read(&path).map(|data| (path, data)).map_err(|_| e)
+    })
 }
 
 fn move_by(report: &mut Report, bias: u64) {
+    report.words.iter_mut().for_each(|(w, _)| w.address = w.address.wrapping_add(bias));
     for finding in &mut report.findings {
         if let Place::Variables(Storage::Shared | Storage::PerCpu) = finding.place {
             finding.line = finding.line.wrapping_add(bias);

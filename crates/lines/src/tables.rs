@@ -71,6 +71,23 @@ pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> T
     Tables { findings: findings.finish(), words: words.finish(), objects: objects.finish() }
 }
 
+/// The words of all variables, by which addresses are named: see [`crate::Options::words`].
+pub fn variables(reports: &[Report]) -> Table {
+    let mut out = Table::builder(
+        "variables",
+        &[
+            Column::text("address", "address"),
+            Column::int("size", Unit::Bytes, Is::Gauge, "size"),
+            Column::text("name", "variable and members"),
+            Column::int("stride", Unit::Bytes, Is::Gauge, "of an array: from one element to the next"),
+        ],
+    );
+    for (word, stride) in reports.iter().flat_map(|r| &r.words) {
+        out.row().text(format!("{:#x}", word.address)).int(word.size).text(&word.name).int_opt(*stride);
+    }
+    out.finish()
+}
+
 fn finding_columns() -> [Column; 13] {
     [
         Column::id("finding", "rank: 1 is what to look at first"),

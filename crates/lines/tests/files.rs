@@ -237,9 +237,14 @@ fn a_processes_addresses_are_its_own() {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let reports = ncpu_lines::process(Path::new("/"), child.id(), &Options::default());
+        let maps = std::fs::read(format!("/proc/{}/maps", child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         let reports = reports.unwrap();
+        let after = ncpu_lines::mapped(Path::new("/"), child.id(), &maps, &Options::default());
+        let findings =
+            |all: &[ncpu_lines::Report]| all.iter().map(|r| r.findings.clone()).collect::<Vec<_>>();
+        assert_eq!(findings(&after), findings(&reports), "the same once it has ended");
         let told: Vec<u64> =
             line.split_whitespace().map(|a| u64::from_str_radix(&a[2..], 16).unwrap()).collect();
         let own = reports.iter().find(|r| r.object.ends_with("p.c.out")).unwrap();

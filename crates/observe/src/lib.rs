@@ -1,5 +1,6 @@
 //! Live collectors and their BPF programs.
 
+pub mod accesses;
 pub mod cpus;
 pub mod crosscalls;
 pub mod engine;

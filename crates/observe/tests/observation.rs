@@ -113,10 +113,15 @@ struct Limited(std::path::PathBuf, &'static str);
 impl Limited {
     /// One that may use 1 ms in 100.
     fn make() -> Option<Limited> {
-        for (mount, limit, value) in
-            [("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "1000"), ("/sys/fs/cgroup", "cpu.max", "1000 100000")]
-        {
-            let group = std::path::Path::new(mount).join(format!("ncpu-test-{}", std::process::id()));
+        Limited::of("cpu", &[("cpu.cfs_quota_us", "1000"), ("cpu.max", "1000 100000")])
+    }
+
+    /// One of a controller, by the file of either version.
+    fn of(controller: &str, files: &[(&'static str, &str); 2]) -> Option<Limited> {
+        let own = format!("/sys/fs/cgroup/{controller}");
+        for (mount, (limit, value)) in [own.as_str(), "/sys/fs/cgroup"].into_iter().zip(files) {
+            let name = format!("ncpu-test-{controller}-{}", std::process::id());
+            let group = std::path::Path::new(mount).join(name);
             if std::fs::create_dir(&group).is_err() {
                 continue;
             }
@@ -125,7 +130,7 @@ impl Limited {
                 return Some(made);
             }
         }
-        eprintln!("skipped: no cgroup with a CPU limit can be made");
+        eprintln!("skipped: no cgroup with a limit of {controller} can be made");
         None
     }
 }
@@ -162,6 +167,61 @@ fn a_cgroups_cpu_limit_is_told_with_what_it_held_back() {
     let (t, r) = rows[0];
     assert_eq!((t.text(r, "limit"), t.number(r, "allowed")), (Some(group.1), Some(0.01)));
     assert!(t.text(r, "lift").unwrap().ends_with(&format!("{name}/{}", group.1)));
+}
+
+#[test]
+fn forks_that_a_cgroup_refused_are_told() {
+    let Some(_one) = allowed() else { return };
+    let Some(group) = Limited::of("pids", &[("pids.max", "6"), ("pids.max", "6")]) else { return };
+    let place = |pid: u32| std::fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    // The shell that cannot fork ends; one sleeps on, so that the group is looked at while it is full.
+    let forks = "(for i in 1 2 3 4 5 6 7 8; do sleep 1 & done) 2>/dev/null; wait; sleep 0.5";
+    let seen = observe_placed(&sh(forks), place, |_| {});
+    let name = format!("/{}", group.0.file_name().unwrap().to_string_lossy());
+    let found: Vec<_> =
+        seen.rows("limits_met").filter(|(t, r)| t.text(*r, "of") == Some(name.as_str())).collect();
+    let [(t, r)] = found[..] else { panic!("{} rows", found.len()) };
+    assert_eq!((t.text(r, "limit"), t.int(r, "allowed")), (Some("pids.max"), Some(6)));
+    assert!(t.int(r, "refused").unwrap() >= 1, "{t:?}");
+    assert!(t.text(r, "lift").unwrap().ends_with(&format!("{name}/pids.max")), "{t:?}");
+}
+
+#[test]
+fn a_process_near_its_limit_of_open_files_is_told() {
+    let Some(_one) = allowed() else { return };
+    if std::fs::metadata("/proc/self/fd").map_or(0, |m| m.len()) == 0 {
+        return eprintln!("skipped: this kernel does not tell the number of open files (Linux 6.2 does)");
+    }
+    let seen = observe(&part("hold_files"), |_| {});
+    let found: Vec<_> =
+        seen.rows("limits_met").filter(|(t, r)| t.text(*r, "limit") == Some("RLIMIT_NOFILE")).collect();
+    let [(t, r)] = found[..] else { panic!("{} rows", found.len()) };
+    assert_eq!((t.int(r, "allowed"), t.int(r, "refused")), (Some(64), Some(0)), "{t:?}");
+    // The number it was to get and did not may count as well, for a moment.
+    assert!((58..=65).contains(&t.int(r, "used").unwrap()), "{t:?}");
+}
+
+#[test]
+fn sleeps_with_a_timeout_are_counted_with_what_was_asked_for() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("herd"), |_| {});
+    let of = |call: &'static str| {
+        let rows: Vec<_> = seen.rows("sleepers").filter(|(t, r)| t.text(*r, "call") == Some(call)).collect();
+        let sum = |column: &str| rows.iter().filter_map(|(t, r)| t.number(*r, column)).sum::<f64>();
+        (sum("count"), sum("threads"), sum("asked") / sum("count").max(1.0), sum("slept"))
+    };
+    // A wake-up may come before the thread has left its CPU, so some sleeps are none.
+    let (count, threads, asked, slept) = of("poll");
+    assert!((1000.0..=2000.0).contains(&count) && threads == 100.0, "{count} by {threads}");
+    assert!((asked - 0.010).abs() < 1e-6 && slept > 0.0, "{asked} {slept}");
+    let (count, _, asked, _) = of("clock_nanosleep");
+    assert!(count >= 1.0 && (asked - 0.003).abs() < 0.002, "{count} {asked}");
+    let (count, _, asked, _) = of("epoll_wait");
+    assert!(count >= 1.0 && (asked - 0.007).abs() < 1e-6, "{count} {asked}");
+    let (count, _, asked, _) = of("pselect6");
+    assert!(count >= 1.0 && asked > 0.0 && asked <= 0.004 + 1e-6, "{count} {asked}");
+    // Of what sleeps for ever nothing is asked.
+    assert_eq!(of("wait4").0, 0.0);
 }
 
 #[test]
@@ -377,6 +437,43 @@ mod parts {
         unsafe {
             libc::dup2(from, to);
             libc::close(to);
+        }
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn hold_files() {
+        // SAFETY: the limit is a live local; the descriptors are this process's, which ends with them.
+        unsafe {
+            let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+            while libc::dup(0) >= 0 {}
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn herd() {
+        let sleeper = || {
+            for _ in 0..20 {
+                // SAFETY: no descriptors, only a time.
+                unsafe { libc::poll(std::ptr::null_mut(), 0, 10) };
+            }
+        };
+        std::thread::scope(|scope| (0..100).for_each(|_| drop(scope.spawn(sleeper))));
+        for _ in 0..10 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            // SAFETY: an epoll set of no descriptors, and times and events that are live locals.
+            unsafe {
+                let set = libc::epoll_create1(0);
+                let mut event = libc::epoll_event { events: 0, u64: 0 };
+                libc::syscall(libc::SYS_epoll_wait, set, &raw mut event, 1, 7);
+                libc::close(set);
+                let time = libc::timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+                let none = std::ptr::null_mut::<libc::fd_set>();
+                libc::pselect(0, none, none, none, &raw const time, std::ptr::null());
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! What the tests of commands share.
+//! What the tests of commands share; each uses a part of it.
+#![allow(dead_code)]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -8,15 +8,18 @@
 //! # Ok(()) }
 //! ```
 
+mod accesses;
 mod format;
 mod known;
 mod list;
 mod names;
 mod parse;
+pub mod sample;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use accesses::{AccessEvent, NoAccessEvent};
 pub use format::{Config, Format, Term, Value, terms};
 pub use known::{Model, Role, Width};
 pub use list::Listed;

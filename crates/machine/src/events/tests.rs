@@ -222,6 +222,40 @@ fn amd_and_arm() {
 }
 
 #[test]
+fn accesses_are_sampled_where_the_machine_can() {
+    let of = |text: &str| {
+        let (_root, sources) = tree(text);
+        let events = sources.access_events()?;
+        let leads = |e: &AccessEvent| e.leader.as_ref().map(|l| l.config[0]);
+        Ok(events
+            .iter()
+            .map(|e| (e.name.clone(), e.encoding.kind, e.encoding.config[..2].to_vec(), leads(e)))
+            .collect())
+    };
+    let event = |name: &str, kind, config: [u64; 2], lead| (name.to_string(), kind, config.to_vec(), lead);
+    assert_eq!(of(SKYLAKE_SERVER), Ok(vec![event("cpu/mem-loads,ldlat=30/", 4, [0x1cd, 30], None)]));
+    let stores =
+        "\n cpu/events/mem-stores event=0xd0,umask=0x82\n cpu/events/mem-loads-aux event=0x03,umask=0x82";
+    assert_eq!(
+        of(&format!("{SKYLAKE_SERVER}{stores}")),
+        Ok(vec![
+            event("cpu/mem-loads,ldlat=30/", 4, [0x1cd, 30], Some(0x8203)),
+            event("cpu/mem-stores/", 4, [0x82d0, 0], None),
+        ])
+    );
+    let ibs = "\n ibs_op/type 11\n ibs_op/format/cnt_ctl config:19\n ibs_op/format/rand_en config:57";
+    assert_eq!(of(&format!("{ZEN3}{ibs}")), Ok(vec![event("ibs_op/cnt_ctl=1/", 11, [1 << 19, 0], None)]));
+    assert_eq!(of("ibs_op/type 11"), Ok(vec![event("ibs_op/config=0/", 11, [0, 0], None)]));
+    assert_eq!(of(ZEN3), Err(NoAccessEvent::None));
+    assert_eq!(of(ARM), Err(NoAccessEvent::None));
+    assert_eq!(of(&format!("{ARM}\n arm_spe_0/type 12")), Err(NoAccessEvent::Spe));
+    assert_eq!(of("software/type 1"), Err(NoAccessEvent::None));
+    let (_root, hybrid) = tree(&format!("{HYBRID}\n cpu_core/events/mem-loads event=0xcd,umask=0x1"));
+    let core = &hybrid.access_events().unwrap()[0];
+    assert_eq!(core.encoding.cpus.as_ref().map(ToString::to_string).as_deref(), Some("0-15"));
+}
+
+#[test]
 fn roles_by_generation() {
     let (_root, skx) = tree(SKYLAKE_SERVER);
     assert_eq!(skx.role(Role::WalkStore), Some("dtlb_store_misses.walk_active"));

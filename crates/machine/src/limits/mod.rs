@@ -14,6 +14,7 @@ mod files;
 mod pools;
 mod pressure;
 mod process;
+pub mod room;
 mod sockets;
 mod sysctl;
 pub mod throttle;

@@ -67,34 +67,35 @@ pub(super) fn cpu_quota(quota: &str, period: &str) -> Option<Quota> {
     Some((u64::try_from(quota).ok().and_then(|q| milli(q, period)), period))
 }
 
-/// The hierarchy of the CPU controller.
+/// The hierarchy of a controller.
 pub struct Hierarchy {
     dir: Dir,
     mount: String,
+    controller: &'static str,
     unified: bool,
 }
 
 impl Hierarchy {
-    /// Finds it below a root; `None` where no hierarchy has the controller.
+    /// Finds that of a controller (`cpu`, `memory`, `pids`) below a root; `None` where no hierarchy has it.
     ///
     /// # Errors
     /// The root cannot be opened.
-    pub fn find(root: &Path) -> Result<Option<Hierarchy>> {
+    pub fn find(root: &Path, controller: &'static str) -> Result<Option<Hierarchy>> {
         let dir = Dir::root(root)?;
         let files = Files::new(&dir, false);
         let mut mounts = Mounts::read(&files);
-        let (mount, unified) = match mounts.by_controller.remove("cpu") {
+        let (mount, unified) = match mounts.by_controller.remove(controller) {
             Some(mount) => (mount, false),
             None => {
                 let Some(mount) = mounts.unified else { return Ok(None) };
                 let list = files.text(&format!("{mount}/cgroup.controllers")).unwrap_or_default();
-                if !list.split_ascii_whitespace().any(|c| c == "cpu") {
+                if !list.split_ascii_whitespace().any(|c| c == controller) {
                     return Ok(None);
                 }
                 (mount, true)
             }
         };
-        Ok(Some(Hierarchy { dir, mount, unified }))
+        Ok(Some(Hierarchy { dir, mount, controller, unified }))
     }
 
     /// The group a process is in; `None` if it has ended.
@@ -107,7 +108,7 @@ impl Hierarchy {
             let ours = if self.unified {
                 controllers.is_empty()
             } else {
-                controllers.split(',').any(|c| c == "cpu")
+                controllers.split(',').any(|c| c == self.controller)
             };
             ours.then(|| path.to_string())
         })
@@ -116,15 +117,34 @@ impl Hierarchy {
     /// A group's limit in thousandths of a CPU, and what its limit did; `None` if it is gone or has
     /// no such files (the root of version 2).
     pub fn read(&self, group: &str) -> Option<(Option<u64>, Bandwidth)> {
-        let files = Files::new(&self.dir, false);
-        let text =
-            |name: &str| files.fetch(&format!("{}{}/{name}", self.mount, group.trim_end_matches('/'))).ok();
+        let text = |name: &str| self.text(group, name);
         let quota = if self.unified {
             cpu_max(&text("cpu.max")?)?
         } else {
             cpu_quota(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?)?
         };
         Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
+    }
+
+    /// The text of a group's file.
+    pub(super) fn text(&self, group: &str, name: &str) -> Option<String> {
+        let files = Files::new(&self.dir, false);
+        files.fetch(&format!("{}{}/{name}", self.mount, group.trim_end_matches('/'))).ok()
+    }
+
+    /// Where a group's file is.
+    pub(super) fn path(&self, group: &str, name: &str) -> String {
+        format!("/{}{}/{name}", self.mount, group.trim_end_matches('/'))
+    }
+
+    /// Which controller.
+    pub(super) fn controller(&self) -> &'static str {
+        self.controller
+    }
+
+    /// Whether it is of version 2.
+    pub(super) fn unified(&self) -> bool {
+        self.unified
     }
 
     /// The name of the limit.
@@ -135,7 +155,7 @@ impl Hierarchy {
     /// The file that sets a group's limit, and what it is to be given for no limit.
     pub fn remedy(&self, group: &str) -> String {
         let none = if self.unified { "max" } else { "-1" };
-        format!("echo {none} > /{}{}/{}", self.mount, group.trim_end_matches('/'), self.limit())
+        format!("echo {none} > {}", self.path(group, self.limit()))
     }
 }
 

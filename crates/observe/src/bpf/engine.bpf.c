@@ -22,6 +22,7 @@ const volatile __u32 cfg_cpus;		/* possible CPUs */
 const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
 const volatile __u32 cfg_stacks = 1;
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
+const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
 
 /* User space retunes these while running. */
 __u64 observe_from = ~0ULL;		/* CLOCK_MONOTONIC, ns: CPU time counts from here */
@@ -77,6 +78,8 @@ struct task_rec {
 	__u64 minf, majf;
 	__u64 futex;		/* address waited for */
 	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
+	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
+	__s16 slept_in;		/* the call it slept in last with a timeout, + 1 */
 	__u32 futex_word;
 	__u32 futex_value;
 	__u32 off_weight;
@@ -514,6 +517,118 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	r->futex_word = cmd | private << 8 | class << 16;
 }
 
+#if defined(__TARGET_ARCH_arm64)
+#define ARG(regs, n) BPF_CORE_READ(regs, regs[n])
+#define ARG1 ARG(regs, 1)
+#define ARG2 ARG(regs, 2)
+#define ARG3 ARG(regs, 3)
+#define ARG4 ARG(regs, 4)
+#define ARG0 BPF_CORE_READ(regs, orig_x0)
+enum { NR_nanosleep = 101, NR_clock_nanosleep = 115, NR_poll = -1, NR_ppoll = 73, NR_select = -2, NR_pselect6 = 72,
+       NR_epoll_wait = -3, NR_epoll_pwait = 22, NR_epoll_pwait2 = 441, NR_futex = 98, NR_sigtimedwait = 137,
+       NR_io_getevents = 4, NR_semtimedop = 192 };
+#else
+#define ARG0 BPF_CORE_READ(regs, di)
+#define ARG1 BPF_CORE_READ(regs, si)
+#define ARG2 BPF_CORE_READ(regs, dx)
+#define ARG3 BPF_CORE_READ(regs, r10)
+#define ARG4 BPF_CORE_READ(regs, r8)
+enum { NR_nanosleep = 35, NR_clock_nanosleep = 230, NR_poll = 7, NR_ppoll = 271, NR_select = 23, NR_pselect6 = 270,
+       NR_epoll_wait = 232, NR_epoll_pwait = 281, NR_epoll_pwait2 = 441, NR_futex = 202, NR_sigtimedwait = 128,
+       NR_io_getevents = 208, NR_semtimedop = 220 };
+#endif
+
+/*
+ * How long the current thread, which leaves its CPU in call `nr`, asked to sleep at most, in ns; 0 where it did
+ * not. Not static, so that the verifier looks at it once and not once a path.
+ */
+__attribute__((noinline)) __u64 asked_ns(int nr)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	__s64 time[2] = {}, ms = 0;
+	__u64 from = 0, micro = 0, now = 0;
+
+	switch (nr) {
+	case NR_poll:
+		ms = (__s32)ARG2;
+		break;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+		ms = (__s32)ARG3;
+		break;
+	case NR_nanosleep:
+		from = ARG0;
+		break;
+	case NR_clock_nanosleep:
+		from = ARG2;
+		if (ARG1 & 1) { /* TIMER_ABSTIME: the clock must be the one we read */
+			if (ARG0 != 1)
+				return 0;
+			now = bpf_ktime_get_ns();
+		}
+		break;
+	case NR_ppoll:
+	case NR_sigtimedwait:
+		from = ARG2;
+		break;
+	case NR_select:
+		micro = 1;
+		from = ARG4;
+		break;
+	case NR_pselect6:
+	case NR_io_getevents:
+		from = ARG4;
+		break;
+	case NR_epoll_pwait2:
+	case NR_semtimedop:
+		from = ARG3;
+		break;
+	case NR_futex: {
+		__u64 op = ARG1;
+
+		if ((op & 127) == 9) { /* FUTEX_WAIT_BITSET: a moment, of CLOCK_MONOTONIC or not */
+			if (op & 256)
+				return 0;
+			now = bpf_ktime_get_ns();
+		} else if ((op & 127) != 0) {
+			return 0;
+		}
+		from = ARG3;
+		break;
+	}
+	default:
+		return 0;
+	}
+	if (ms > 0)
+		return ms * 1000000;
+	/* The thread leaves its CPU now, so its memory is still the one mapped. */
+	if (!from || bpf_probe_read_user(time, sizeof(time), (void *)from) || time[0] < 0 || time[0] > 1000000000)
+		return 0;
+	__s64 ns = time[0] * 1000000000 + (micro ? time[1] * 1000 : time[1]);
+	return ns > (__s64)now ? ns - now : 0;
+}
+
+/* A sleep with a timeout has ended. */
+static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+{
+	if (!r->asked)
+		return;
+	struct lock_slot *l = lock_slot(s, r->call + 1, 0, BPF_CORE_READ(p, tgid), KIND_SLEEP);
+	if (!l)
+		return;
+	l->count++;
+	l->timed++;
+	l->spin += r->asked;
+	l->block += ns;
+	if (ns > l->max)
+		l->max = ns;
+	if (r->slept_in != r->call + 1) {
+		r->slept_in = r->call + 1;
+		l->wakes++;
+	}
+	r->asked = 0;
+}
+
 static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
 {
 	t->tgid = BPF_CORE_READ(p, tgid);
@@ -550,6 +665,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	r->vcx++;
 	r->futex = 0;
 	r->off_stack = 0;
+	r->asked = 0;
 	if (r->nlocks) {
 		wait = WAIT_KLOCK;
 		next = LCK;
@@ -566,6 +682,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 			next = LCK;
 		} else if (BPF_CORE_READ_BITFIELD_PROBED(p, in_iowait)) {
 			wait = WAIT_IO;
+		} else if (cfg_sleeps && r->target && r->call >= 0) {
+			r->asked = asked_ns(r->call);
 		}
 	}
 	micro(r, next, now);
@@ -663,6 +781,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		__u64 *ns = bpf_map_lookup_elem(&sleep_calls, &nr);
 		if (ns && now > r->since)
 			*ns += now - r->since;
+		slept(s, next, r, now > r->since ? now - r->since : 0);
 	}
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);
@@ -755,10 +874,13 @@ static __always_inline int wakeup(struct task_struct *p)
 		futex_done(s, p, r, ns, waker);
 	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
 		__u32 nr = r->call;
-		__u64 *slept = bpf_map_lookup_elem(&sleep_calls, &nr);
-		if (slept)
-			*slept += ns;
+		__u64 *all = bpf_map_lookup_elem(&sleep_calls, &nr);
+		if (all)
+			*all += ns;
 	}
+	/* A futex with a timeout is a sleep as well, unless it is a lock. */
+	if (r->wait == WAIT_SLEEP && r->call >= 0)
+		slept(s, p, r, ns);
 	off_done(s, p, r, ns);
 	micro(r, LAT, now);
 	begin_wait(s, r, WAIT_RUNQ);

@@ -111,6 +111,8 @@ struct lock_slot {
 
 #define KIND_FUTEX 0x80000000u
 #define KIND_OFF 0x40000000u /* | enum wait: time off CPU by stack */
+#define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
+				* block the time slept, wakes the threads */
 
 /* Futex classes, told by arguments or by a verdict of user space. */
 enum futex_class { FUTEX_UNKNOWN, FUTEX_LOCK, FUTEX_SEM, FUTEX_COND };

@@ -152,7 +152,8 @@ static struct kmem_cache *slab_of_page(void)
 	if (!direct_map || !pages)
 		return NULL;
 	have_slabs = 1;
-	if (addr < direct_map || addr >= pages)
+	/* Kernels that tell heads otherwise (7.1) have the function. What is not there must not even be reachable. */
+	if (addr < direct_map || addr >= pages || !bpf_core_field_exists(struct page___names, compound_head))
 		return NULL;
 	page = (void *)(pages + ((addr - direct_map) >> 12) * bpf_core_type_size(struct page___names));
 	if (bpf_core_read(&head, sizeof(head), &page->compound_head))

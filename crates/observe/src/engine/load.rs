@@ -61,6 +61,8 @@ pub(super) fn load(
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
         ro.cfg_lock_all = config.lock_all.into();
+        // Of use to who explains why nothing ran.
+        ro.cfg_sleeps = config.leader.into();
         ro.cfg_stacks = config.stacks.into();
     }
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(bpf("sizing the CPU slots"))?;

@@ -420,6 +420,9 @@ impl Engine {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
             if kind & raw::KIND_FUTEX != 0 {
                 locks.user.push(row);
+            } else if kind & raw::KIND_SLEEP != 0 {
+                row.lock = lock.saturating_sub(1);
+                locks.sleeps.push(row);
             } else if kind & raw::KIND_OFF != 0 {
                 row.flags = kind & 0xff;
                 locks.off_cpu.push(row);
@@ -486,4 +489,7 @@ pub struct Locks {
     pub user: Vec<LockRow>,
     /// Time off CPU by stack; `flags` is the index into [`WAIT`].
     pub off_cpu: Vec<LockRow>,
+    /// Sleeps with a timeout; `lock` is the number of the call, `spin` the time asked for, `block` the time
+    /// slept, `wakes` the threads.
+    pub sleeps: Vec<LockRow>,
 }

@@ -59,6 +59,7 @@ pub const MICRO: [&str; 8] = ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "
 
 pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(crate) const KIND_OFF: u32 = 0x4000_0000;
+pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
 
 /// `struct cpu_slot`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -46,7 +46,7 @@ impl Count {
         let value: u128 = deltas.iter().map(|d| u128::from(d.value)).sum();
         let enabled = deltas.iter().map(|d| d.enabled).max().unwrap_or(0);
         // Clocks are read one after another, so their sum may exceed the whole by a little.
-        let running = deltas.iter().map(|d| d.running).sum::<u64>().min(enabled);
+        let running = deltas.iter().fold(0u64, |sum, d| sum.saturating_add(d.running)).min(enabled);
         let count = match (enabled, running) {
             (0, _) => Some(value as f64),
             (_, 0) => None,
@@ -115,6 +115,12 @@ mod tests {
         assert_eq!(Count::of_kinds(&[reading(300, 10, 3), reading(50, 10, 2)]).count, Some(700.0));
         // Never on a slow core.
         assert_eq!(Count::of_kinds(&[reading(300, 10, 10), reading(0, 10, 0)]).count, Some(300.0));
+    }
+
+    #[test]
+    fn times_that_lie_do_not_overflow() {
+        let count = Count::of_kinds(&[reading(u64::MAX, 10, u64::MAX), reading(u64::MAX, 5, u64::MAX)]);
+        assert_eq!((count.count, count.running), (Some(2.0 * u64::MAX as f64), count.enabled));
     }
 
     #[test]

@@ -166,14 +166,14 @@ impl LockTables {
         (new.count > 0).then_some(new)
     }
 
-    /// Tables `locks`, `lock_callers`, `user_locks` and the off-CPU and spin rows of `stacks`.
+    /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`.
     pub fn tables(
         &mut self,
         now: &Locks,
         symbols: &mut Symbols,
         process: &HashMap<u32, String>,
         threads: &HashMap<u32, String>,
-    ) -> [Table; 4] {
+    ) -> [Table; 5] {
         let unknown = String::from("[gone]");
         let process = |tgid: u32| process.get(&tgid).unwrap_or(&unknown);
         let mut addresses: Vec<u64> = now.kernel.iter().map(|r| r.lock).collect();
@@ -244,7 +244,20 @@ impl LockTables {
                 .float(new.block as f64 / 1e9)
                 .int(new.count);
         }
-        [locks.finish(), callers.finish(), user.finish(), stacks.finish()]
+        let mut sleepers = tables::sleepers();
+        for row in &now.sleeps {
+            let Some(new) = self.delta(row, 1 << 29) else { continue };
+            sleepers
+                .row()
+                .text(super::call_name(row.lock as u32))
+                .text(process(row.tgid))
+                .int(row.tgid.into())
+                .int(new.count)
+                .float(new.spin as f64 / 1e9)
+                .float(new.block as f64 / 1e9)
+                .int(new.wakes);
+        }
+        [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish()]
     }
 }
 

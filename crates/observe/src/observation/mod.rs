@@ -6,7 +6,9 @@
 mod child;
 mod locks;
 mod placement;
+mod room;
 pub(crate) mod samples;
+mod shortage;
 mod tables;
 mod throttle;
 
@@ -24,7 +26,9 @@ use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
 use crate::hardware;
 use locks::LockTables;
 use placement::Placement;
+use room::Room;
 use samples::{Samples, Symbols};
+use shortage::Shortage;
 use throttle::Throttle;
 
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU; see
@@ -46,6 +50,9 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
+    /// `None` where nobody wants to know.
+    room: Option<Room>,
+    shortage: Option<Shortage>,
     placement: Placement,
     hardware: Option<hardware::Collector>,
     lock_events: u64,
@@ -86,6 +93,8 @@ impl Observation {
             stat: Stat::read(),
             // Only who explains idle CPUs wants to know.
             throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
+            room: config.leader.then(|| Room::begin(&config.target)),
+            shortage: config.leader.then(Shortage::begin),
             placement,
             engine,
             symbols: Symbols::new(),
@@ -284,6 +293,9 @@ impl Observation {
             counters.row().float(t).text(event).int(n);
         }
         self.before = snap;
+        if let Some(shortage) = &mut self.shortage {
+            shortage.look();
+        }
 
         let threads = self.thread_table(t);
         if self.needs_kernel_names()
@@ -328,6 +340,12 @@ impl Observation {
             Vec::new()
         });
         self.throttle.met(living.iter().map(|t| t.tgid));
+        if let Some(room) = &mut self.room {
+            let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
+            pids.sort_unstable();
+            pids.dedup();
+            room.look(&pids);
+        }
         let ended = std::mem::take(&mut self.exited);
         let mut kept = HashMap::with_capacity(living.len());
         for (now, alive) in living.iter().map(|t| (t, true)).chain(ended.iter().map(|t| (t, false))) {
@@ -381,6 +399,9 @@ impl Observation {
             Err(e) => self.notes.push(format!("hardware counters: {e}")),
         }
         self.tick(sink)?;
+        let (room, shortage) = (self.room.as_ref(), self.shortage.as_ref());
+        let told = room.map(Room::table).into_iter().chain(shortage.into_iter().flat_map(Shortage::tables));
+        told.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))?;
         self.look(Duration::ZERO, sink)?;
         let mut summary = tables::summary();
         let ticks = |now: u64, before: u64| {

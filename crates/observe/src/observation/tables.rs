@@ -182,6 +182,22 @@ pub(super) fn sleeps() -> Builder {
     )
 }
 
+/// Sleeps that a time was asked for.
+pub(super) fn sleepers() -> Builder {
+    Table::builder(
+        "sleepers",
+        &[
+            Column::text("call", "system call"),
+            Column::text("process", "name of the process"),
+            Column::id("pid", "the process"),
+            count("count", "sleeps that end with a time; those for ever are left out"),
+            seconds("asked", "time asked for, at most, of all sleeps"),
+            seconds("slept", "time they took"),
+            count("threads", "threads that began to sleep so"),
+        ],
+    )
+}
+
 /// What limits of CPU bandwidth did to the program's cgroups, by interval; exact.
 pub(super) fn throttling() -> Builder {
     Table::builder(
@@ -195,6 +211,67 @@ pub(super) fn throttling() -> Builder {
             count("periods", "periods in which the group had something to run"),
             count("throttled", "periods in which it had used up its limit"),
             time("held", "CPU time for which its run queues were held back"),
+        ],
+    )
+}
+
+/// Limits that the program reached or came near to.
+pub(super) fn limits_met() -> Builder {
+    let number = |name: &str, kind, meaning: &str| Column::int(name, Unit::None, kind, meaning);
+    Table::builder(
+        "limits_met",
+        &[
+            Column::text("limit", "the file or resource that sets it"),
+            Column::text("of", "the control group or process it binds"),
+            number(
+                "allowed",
+                Kind::Gauge,
+                "what it allows, tasks, files or bytes; none where it was reached before",
+            ),
+            number("used", Kind::Peak, "most used at the ends of intervals"),
+            number(
+                "refused",
+                Kind::Count,
+                "how often more was wanted: forks refused, pages to be reclaimed first",
+            ),
+            number("killed", Kind::Count, "processes killed for it"),
+            Column::text("lift", "the command that lifts it"),
+        ],
+    )
+}
+
+/// Memory of the machine, by class.
+pub(super) fn memory_change() -> Builder {
+    Table::builder(
+        "memory_change",
+        &[
+            Column::text("class", "as in /proc/meminfo"),
+            Column::int("before", Unit::Bytes, Kind::Gauge, "when the observation began"),
+            Column::int("most", Unit::Bytes, Kind::Gauge, "most at the end of an interval"),
+            Column::int("after", Unit::Bytes, Kind::Gauge, "when it ended"),
+        ],
+    )
+}
+
+/// How the kernel got at memory that was short, and huge pages.
+pub(super) fn memory_events() -> Builder {
+    Table::builder(
+        "memory_events",
+        &[Column::text("event", "as in /proc/vmstat"), count("count", "how often, on the whole machine")],
+    )
+}
+
+/// Pressure stall information.
+pub(super) fn pressure() -> Builder {
+    Table::builder(
+        "pressure",
+        &[
+            Column::text("resource", "cpu, memory, io or irq"),
+            Column::text(
+                "kind",
+                "some: at least one task of the machine stood still for want of it; full: all did",
+            ),
+            seconds("seconds", "for how long"),
         ],
     )
 }

@@ -17,20 +17,33 @@ use crate::engine::Target;
 /// --scope`, a container), but hardly later.
 const LOOKS: u8 = 4;
 
+/// Which processes are to be looked at.
+#[derive(Default)]
+pub(super) struct Looks(HashMap<u32, u8>);
+
+impl Looks {
+    /// Of the processes that live now those that were not looked at often enough. Those that ended are
+    /// forgotten: their numbers come again.
+    pub fn due(&mut self, living: impl Iterator<Item = u32>) -> Vec<u32> {
+        let seen = |pid: u32| (pid, self.0.get(&pid).map_or(1, |n| n.saturating_add(1)));
+        self.0 = living.map(seen).collect();
+        self.0.iter().filter(|(_, looks)| **looks <= LOOKS).map(|(pid, _)| *pid).collect()
+    }
+}
+
 /// The groups the program's processes are in, and those above them.
 #[derive(Default)]
 pub(super) struct Throttle {
     /// `None` where there is no CPU controller.
     hierarchy: Option<Hierarchy>,
-    /// How often each process's group was looked at.
-    processes: HashMap<u32, u8>,
+    processes: Looks,
     groups: HashMap<String, Bandwidth>,
 }
 
 impl Throttle {
     /// Begins with the process that is observed, whose group is known before it runs.
     pub fn begin(target: &Target) -> Throttle {
-        let hierarchy = Hierarchy::find(Path::new("/")).unwrap_or_default();
+        let hierarchy = Hierarchy::find(Path::new("/"), "cpu").unwrap_or_default();
         let mut out = Throttle { hierarchy, ..Throttle::default() };
         if let Target::Tree(pid) = target {
             out.met(std::iter::once(*pid));
@@ -41,24 +54,17 @@ impl Throttle {
     /// Takes note of the groups of the processes that live now.
     pub fn met(&mut self, living: impl Iterator<Item = u32>) {
         let Some(hierarchy) = &self.hierarchy else { return };
-        let seen = |pid: u32| (pid, self.processes.get(&pid).map_or(1, |n| n.saturating_add(1)));
-        let living: HashMap<u32, u8> = living.map(seen).collect();
-        for (&pid, &looks) in &living {
-            if looks <= LOOKS
-                && let Some(group) = hierarchy.group_of(pid)
-            {
-                for group in chain(&group) {
-                    // What a group counted before it was seen was not of this program, or not of now.
-                    if !self.groups.contains_key(group)
-                        && let Some((_, now)) = hierarchy.read(group)
-                    {
-                        self.groups.insert(group.into(), now);
-                    }
+        for pid in self.processes.due(living) {
+            let Some(group) = hierarchy.group_of(pid) else { continue };
+            for group in chain(&group) {
+                // What a group counted before it was seen was not of this program, or not of now.
+                if !self.groups.contains_key(group)
+                    && let Some((_, now)) = hierarchy.read(group)
+                {
+                    self.groups.insert(group.into(), now);
                 }
             }
         }
-        // Those that ended are forgotten: their numbers come again.
-        self.processes = living;
     }
 
     /// What the groups' limits did since the last table.
@@ -91,7 +97,7 @@ impl Throttle {
 }
 
 /// A group and those above it, the root last: `/a/b`, `/a`, `/`.
-fn chain(group: &str) -> impl Iterator<Item = &str> {
+pub(super) fn chain(group: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(group), |g| {
         if *g == "/" || g.is_empty() {
             return None;

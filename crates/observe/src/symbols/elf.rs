@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+const PF_X: u8 = 1;
 /// No real program has more segments.
 const MAX_SEGMENTS: usize = 256;
 
@@ -19,6 +20,7 @@ struct Segment {
     size: u64,
     /// In memory, zero-filled data included.
     memory: u64,
+    code: bool,
 }
 
 impl Segments {
@@ -45,19 +47,22 @@ impl Segments {
                 address: u64_at(h, 16)?,
                 size: u64_at(h, 32)?,
                 memory: u64_at(h, 40)?,
+                code: h[4] & PF_X != 0,
             };
             load.then_some(segment)
         });
         Some(Segments(loads.collect()))
     }
 
-    /// How far from its own addresses the file was loaded, if `start` maps it from `offset` on.
+    /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // Mappings begin on a page, segments need not.
+        // Mappings begin on a page, segments need not: the page may hold the end of another segment, whose
+        // addresses lie elsewhere.
         let page = |n: u64| n & !0xfff;
         let s = self
             .0
             .iter()
+            .filter(|s| s.code)
             .find(|s| page(s.offset) == offset || (s.offset..s.offset + s.size).contains(&offset))?;
         Some(start.wrapping_sub(page(s.address.wrapping_add(offset.wrapping_sub(page(s.offset))))))
     }
@@ -101,6 +106,17 @@ mod tests {
         let segments = Segments::read(&exe).expect("a test is an ELF file");
         assert_eq!(segments.address(0), Some(0), "a position-independent program starts at 0");
         assert_eq!(segments.address(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_page_of_two_segments_is_the_codes() {
+        // As lld lays them out: the page at 0x47b000 ends the first and begins the second.
+        let segment = |offset, address, size, code| Segment { offset, address, size, memory: size, code };
+        let segments =
+            Segments(vec![segment(0, 0, 0x47b560, false), segment(0x47b560, 0x47c560, 0x7c6680, true)]);
+        assert_eq!(segments.bias(0x5500_0047_c000, 0x47b000), Some(0x5500_0000_0000));
+        assert_eq!(segments.bias(0x5500_0050_0000, 0x4ff000), Some(0x5500_0000_0000));
+        assert_eq!(segments.bias(0x5500_0000_0000, 0), None);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl ProcMaps {
         let foreign = self.mount_ns.is_some() && fs::read_link(dir.join("ns/mnt")).ok() != self.mount_ns;
         let mut image = Vec::new();
         for line in text.split(|&b| b == b'\n') {
-            let Some(line) = parse_line(line) else { continue };
+            let Some(line) = parse_line(line).filter(|line| line.code) else { continue };
             let file = self.file_id(&dir, &line, foreign);
             image.push(Mapping { start: line.start, end: line.end, offset: line.offset, file });
         }
@@ -203,16 +203,28 @@ impl ProcMaps {
     }
 }
 
-/// An executable mapping as `/proc/PID/maps` tells it.
+/// What `addr` lies in by the text of a `/proc/PID/maps`: `[heap]`, `[stack]`, `[anon]` or a file's name.
+pub(crate) fn region(maps: &[u8], addr: u64) -> Option<String> {
+    let mut lines = maps.split(|&b| b == b'\n').filter_map(parse_line);
+    let line = lines.find(|line| (line.start..line.end).contains(&addr))?;
+    let path = String::from_utf8_lossy(line.path);
+    Some(match path.rsplit('/').next().unwrap_or("") {
+        "" => "[anon]".into(),
+        name => name.to_owned(),
+    })
+}
+
+/// A mapping as `/proc/PID/maps` tells it.
 struct Line<'a> {
     start: u64,
     end: u64,
     offset: u64,
     inode: u64,
+    code: bool,
     path: &'a [u8],
 }
 
-/// `start-end perms offset dev inode   path`; `None` for what is not executable or not a mapping.
+/// `start-end perms offset dev inode   path`; `None` for what is not a mapping.
 fn parse_line(line: &[u8]) -> Option<Line<'_>> {
     let mut rest = line;
     let mut word = || {
@@ -222,13 +234,13 @@ fn parse_line(line: &[u8]) -> Option<Line<'_>> {
         std::str::from_utf8(word).ok()
     };
     let (start, end) = word()?.split_once('-')?;
-    let executable = word()?.as_bytes().get(2) == Some(&b'x');
+    let code = word()?.as_bytes().get(2) == Some(&b'x');
     let hex = |s| u64::from_str_radix(s, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(word()?)?);
     let _device = word()?;
     let inode = word()?.parse().ok()?;
     let path = rest.trim_ascii_start();
-    (executable && start < end).then_some(Line { start, end, offset, inode, path })
+    (start < end).then_some(Line { start, end, offset, inode, code, path })
 }
 
 #[cfg(test)]
@@ -271,6 +283,16 @@ mod tests {
         assert_eq!(label(0x7fffdcb46001), Some(("[vdso]", 1)));
         assert_eq!(label(0x7fffdcb48000), None);
         assert_eq!(label(0), None);
+    }
+
+    #[test]
+    fn data_lies_in_regions() {
+        let maps = format!("{SH}5600-5700 rw-p 0 00:00 0   [heap]\n7f10-7f20 rw-p 0 00:00 0 \nxx\n");
+        let region = |addr| region(maps.as_bytes(), addr);
+        assert_eq!(region(0x5640).as_deref(), Some("[heap]"));
+        assert_eq!(region(0x7f10).as_deref(), Some("[anon]"));
+        assert_eq!(region(0x55d0a0000004).as_deref(), Some("sh"));
+        assert_eq!(region(0x7f20), None);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct User {
     names: HashMap<(u32, u64), Arc<str>>,
     perf_maps: HashMap<u32, PerfMap>,
     variables: HashMap<u32, (Segments, Variables)>,
+    /// Made when the first line is asked for: it reads DWARF.
+    lines: Option<Symbolizer>,
     unknown: Arc<str>,
 }
 
@@ -59,6 +61,7 @@ impl User {
             names: HashMap::new(),
             perf_maps: HashMap::new(),
             variables: HashMap::new(),
+            lines: None,
             unknown: "[unknown]".into(),
         }
     }
@@ -128,6 +131,30 @@ impl User {
         None
     }
 
+    /// The line of the source that `addr` was made of, as `file.c:12`; `None` without debug information.
+    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
+        let (file, offset) = maps.find(tgid, addr)?;
+        let path = maps.file(file).path.as_deref()?;
+        let address = Segments::read(path)?.address(offset)?;
+        let source = Source::Elf(Elf::new(debug_file(path).unwrap_or_else(|| path.to_owned())));
+        let lines = self.lines.get_or_insert_with(|| {
+            Symbolizer::builder()
+                .enable_code_info(true)
+                .enable_inlined_fns(true)
+                .enable_demangling(false)
+                .build()
+        });
+        let found = lines.symbolize_single(&source, Input::VirtOffset(address)).ok()?;
+        let sym = found.into_sym()?;
+        // Of code that was put into another function's, its own line and not that of the call.
+        let code = match sym.inlined.last() {
+            Some(inner) => inner.code_info.as_ref(),
+            None => sym.code_info.as_deref(),
+        }?;
+        let line = code.line.map_or(String::new(), |line| format!(":{line}"));
+        Some(format!("{}{line}", code.file.to_string_lossy()))
+    }
+
     /// Names offsets of one file, all in one batch.
     fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
         let program = self.files.entry(file).or_insert_with(|| {
@@ -138,7 +165,10 @@ impl User {
                 return Program { source: None, segments: Segments::default(), unknown };
             };
             let path = debug_file(path).unwrap_or_else(|| path.to_owned());
-            Program { source: Some(Source::Elf(Elf::new(path))), segments, unknown }
+            let mut elf = Elf::new(path);
+            // A function's name needs no DWARF, which takes long to read.
+            elf.debug_syms = false;
+            Program { source: Some(Source::Elf(elf)), segments, unknown }
         });
         let unknown = &program.unknown;
         let addresses: Vec<u64> =
@@ -163,6 +193,7 @@ impl User {
         if self.files.len() > MAX_FILES {
             self.files.clear();
             self.symbolizer = symbolizer();
+            self.lines = None;
         }
         if self.names.len() > MAX_NAMES {
             self.names.clear();
@@ -182,8 +213,10 @@ fn read_variables(path: &Path) -> Variables {
     use blazesym::inspect::source::{Elf, Source};
     let file = debug_file(path).unwrap_or_else(|| path.to_owned());
     let mut found = Variables::new();
+    let mut elf = Elf::new(file);
+    elf.debug_syms = false;
     // A file without symbols has no variables to tell.
-    let _ = Inspector::new().for_each(&Source::Elf(Elf::new(file)), |sym| {
+    let _ = Inspector::new().for_each(&Source::Elf(elf), |sym| {
         if sym.sym_type == SymType::Variable {
             found.push((sym.addr, sym.size.unwrap_or(0) as u64, demangled(&sym.name)[..].into()));
         }

@@ -1,7 +1,7 @@
 //! The remedy of a layer, in a line.
 
 use super::Layer;
-use super::evidence::{Context, throttled, top_detail, top_lock};
+use super::evidence::{Context, throttled, top_detail, top_lock, top_sleeper};
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
@@ -128,6 +128,10 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
             Some(call) => format!("most is {call}: call it less often, or in batches"),
             None => "call less often, or in batches".into(),
         },
+        Layer::Switches if top_sleeper(context).is_some_and(|(.., share)| share > 0.5) => {
+            let (call, process, _) = top_sleeper(context).unwrap_or_default();
+            format!("threads of {process} wake because a time is up and not for work: wait in {call} for the event itself (eventfd, a condition), or longer, or let one thread do it for all; `ncpu timers` tells who arms timers")
+        }
         Layer::Switches => "threads hand work over too finely: batch the hand-offs, fewer threads than CPUs × 2, spin briefly before sleeping".into(),
         Layer::Interrupts => "spread the queues (irq affinity, RSS/RPS), coalesce, keep housekeeping on few CPUs (isolcpus, nohz_full)".into(),
         Layer::Steal => "the hypervisor gives your CPUs to others: pin or reserve vCPUs, or move".into(),

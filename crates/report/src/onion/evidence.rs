@@ -247,6 +247,154 @@ fn sleeping(context: &Context<'_>) -> Vec<String> {
     told("threads asleep in ", &top)
 }
 
+/// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
+/// interrupt.
+fn sleepers(context: &Context<'_>) -> Vec<String> {
+    let Some(ranked) = context.ranked("sleepers", &["call", "process"], "count") else { return Vec::new() };
+    let per_second = |n: f64| n / context.elapsed.max(f64::MIN_POSITIVE);
+    (0..ranked.num_rows())
+        .filter_map(|r| {
+            let (call, process) = (ranked.text(r, "call")?, ranked.text(r, "process")?);
+            let (count, asked) = (ranked.number(r, "count")?, ranked.number(r, "asked")?);
+            let (slept, threads) = (ranked.number(r, "slept")?, ranked.int(r, "threads")?.max(1));
+            // Less than one a second is no one's trouble.
+            (per_second(count) >= 1.0).then(|| {
+                format!(
+                    "{threads} thread{} of {process} asleep in {call}: {:.0} sleeps/s, {} asked for, {} slept on average",
+                    if threads == 1 { "" } else { "s" },
+                    per_second(count),
+                    length(asked / count),
+                    length(slept / count)
+                )
+            })
+        })
+        .take(2)
+        .collect()
+}
+
+/// A time with the unit that suits it.
+fn length(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.1} s"),
+    }
+}
+
+fn event(context: &Context<'_>, name: &str) -> u64 {
+    let Some(t) = context.table("memory_events") else { return 0 };
+    (0..t.num_rows()).filter(|&r| t.text(r, "event") == Some(name)).filter_map(|r| t.int(r, "count")).sum()
+}
+
+/// Bytes with the unit that suits them.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_485_760 => format!("{} KiB", bytes >> 10),
+        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// What the machine's memory grew by at most, where it is enough to tell of.
+fn memory_grown(context: &Context<'_>) -> Option<String> {
+    const WORTH: u64 = 64 << 20;
+    let t = context.table("memory_change")?;
+    let grown = |class: &str| {
+        let row = (0..t.num_rows()).find(|&r| t.text(r, "class") == Some(class))?;
+        Some(t.int(row, "most")?.saturating_sub(t.int(row, "before")?))
+    };
+    let mut parts: Vec<(u64, &str)> = [
+        ("AnonPages", "anonymous memory"),
+        ("Shmem", "shared memory"),
+        ("Cached", "page cache"),
+        ("Slab", "slab"),
+        ("PageTables", "page tables"),
+    ]
+    .into_iter()
+    .filter_map(|(class, name)| Some((grown(class)?, name)))
+    .filter(|(n, _)| *n >= WORTH)
+    .collect();
+    parts.sort_unstable_by(|a, b| b.cmp(a));
+    let told: Vec<String> = parts.iter().take(3).map(|(n, name)| format!("{name} {}", size(*n))).collect();
+    let huge = match event(context, "thp_fault_alloc") {
+        0 => String::new(),
+        n => format!("; {n} huge pages given out"),
+    };
+    (!told.is_empty()).then(|| format!("the machine's memory grew by up to: {}{huge}", told.join(", ")))
+}
+
+/// That memory was short, and what the kernel did for it, if that was often.
+fn reclaim(context: &Context<'_>) -> Option<String> {
+    const PER_SECOND: f64 = 3.0;
+    let parts = [
+        ("allocstall", "allocations had to free memory first"),
+        ("compact_stall", "allocations had to move pages first"),
+        ("pswpout", "pages were swapped out"),
+        ("pswpin", "pages were swapped in"),
+        ("workingset_refault", "pages were read again soon after they were dropped"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .map(|(name, words)| (event(context, name), words))
+        .filter(|(n, _)| *n as f64 >= PER_SECOND * context.elapsed)
+        .map(|(n, words)| format!("{n} {words}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("the machine's memory was short: {}", told.join(", ")))
+}
+
+/// For how long tasks of the machine stood still for want of a resource, if that is worth telling.
+fn pressure(context: &Context<'_>, resource: &str) -> Option<String> {
+    let t = context.table("pressure")?;
+    let share = |kind: &str| {
+        let row = (0..t.num_rows())
+            .find(|&r| t.text(r, "resource") == Some(resource) && t.text(r, "kind") == Some(kind))?;
+        Some(100.0 * t.number(row, "seconds")? / context.elapsed.max(f64::MIN_POSITIVE))
+    };
+    let some = share("some").filter(|s| *s >= 1.0)?;
+    let full = share("full").filter(|s| *s >= 1.0).map_or(String::new(), |s| format!(", all in {s:.0} %"));
+    let name = if resource == "io" { "I/O" } else { resource };
+    Some(format!("pressure: some task stood still for {name} in {some:.0} % of the time{full}"))
+}
+
+/// The limits that the program reached or nearly did, each as a line.
+pub(super) fn limits_met(context: &Context<'_>) -> Vec<String> {
+    let Some(t) = context.table("limits_met") else { return Vec::new() };
+    let line = |r: usize| {
+        let (limit, of) = (t.text(r, "limit")?, t.text(r, "of")?);
+        let (refused, killed) = (t.int(r, "refused")?, t.int(r, "killed")?);
+        let memory = limit.starts_with("memory.");
+        let amount = |n: u64| if memory { size(n) } else { n.to_string() };
+        let used = amount(t.int(r, "used")?);
+        let of_allowed = match t.int(r, "allowed") {
+            Some(allowed) => format!("{used} of {} used", amount(allowed)),
+            None => format!("{used} used"),
+        };
+        let mut did = match (refused, limit) {
+            (0, _) => String::new(),
+            (n, "pids.max") => format!(", {n} forks refused"),
+            (n, _) => format!(", reached {n} times"),
+        };
+        if killed > 0 {
+            did += &format!(", {killed} processes killed");
+        }
+        let met = if refused + killed > 0 { "reached" } else { "nearly reached" };
+        Some(format!("limit {met}: {limit} of {of}: {of_allowed}{did}; lift it: {}", t.text(r, "lift")?))
+    };
+    (0..t.num_rows()).filter_map(line).collect()
+}
+
+/// The call that most sleeps with a timeout are in, with the process and its part of all switches.
+pub(super) fn top_sleeper(context: &Context<'_>) -> Option<(String, String, f64)> {
+    let ranked = context.ranked("sleepers", &["call", "process"], "count")?;
+    let switches = counter(context, "context switches");
+    if ranked.num_rows() == 0 || switches <= 0.0 {
+        return None;
+    }
+    // A sleep is a switch away and one back.
+    let share = 2.0 * ranked.number(0, "count")? / switches;
+    Some((ranked.text(0, "call")?.into(), ranked.text(0, "process")?.into(), share))
+}
+
 /// The thread that was on CPU longest.
 fn busiest(context: &Context<'_>) -> Option<String> {
     let grouped = context.table("threads")?.group_by(&["tid", "process", "thread"]).ok()?;
@@ -298,6 +446,9 @@ fn program_samples(context: &Context<'_>, keep: impl Fn(&str) -> bool) -> u64 {
         .sum()
 }
 
+/// From so many misses in 1000 instructions on it is worth asking whose lines they are.
+const LINES_MOVE: f64 = 2.0;
+
 /// What user code does with the cycles it gets, where the machine has counters for that.
 fn hardware(context: &Context<'_>) -> Option<String> {
     let t = context.table("hardware")?;
@@ -311,7 +462,11 @@ fn hardware(context: &Context<'_>) -> Option<String> {
     let instructions = sum(&|e| e == "instructions:u").filter(|n| *n > 0.0)?;
     let mut said = format!("user code of all programs: {:.2} instructions a cycle", instructions / cycles);
     if let Some(misses) = sum(&|e| e == "LLC-load-misses:u") {
-        said += &format!(", {:.2} cache misses to memory in 1000 of them", 1000.0 * misses / instructions);
+        let rate = 1000.0 * misses / instructions;
+        said += &format!(", {rate:.2} cache misses to memory in 1000 of them");
+        if rate >= LINES_MOVE {
+            said += " (`ncpu lines -- CMD` samples which lines move between CPUs)";
+        }
     }
     if let Some(walks) = sum(&|e| e.contains("_misses.walk_")) {
         said += &format!(", {:.1} % of cycles in page walks", 100.0 * walks / cycles);
@@ -352,6 +507,9 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                     .find(|(c, _)| c == "zeroing")
                     .map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)),
             );
+            out.extend(memory_grown(context));
+            out.extend(reclaim(context));
+            out.extend(pressure(context, "memory"));
             out
         }
         Layer::Tlb => shootdowns(context),
@@ -359,7 +517,11 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             "",
             &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4),
         ),
-        Layer::Switches => vec![per_second(counter(context, "context switches"))],
+        Layer::Switches => {
+            let mut out = vec![per_second(counter(context, "context switches"))];
+            out.extend(sleepers(context));
+            out
+        }
         Layer::Interrupts => vec![format!(
             "{} interrupts, {} softirqs",
             per_second(counter(context, "interrupts")),
@@ -372,14 +534,26 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 "{:.2} threads queued on average",
                 waiting / context.elapsed.max(f64::MIN_POSITIVE)
             ));
+            out.extend(pressure(context, "cpu"));
             out
         }
         Layer::Serial => {
             let mut out: Vec<String> = busiest(context).into_iter().collect();
             out.extend(sleeping(context));
+            out.extend(sleepers(context));
             out
         }
-        Layer::Asleep | Layer::Io => sleeping(context),
+        Layer::Asleep => {
+            let mut out = sleeping(context);
+            out.extend(sleepers(context));
+            out
+        }
+        Layer::Io => {
+            let mut out = sleeping(context);
+            out.extend(pressure(context, "io"));
+            out.extend(reclaim(context));
+            out
+        }
         Layer::User => {
             let mut out = told("", &shares(context, |at, c| at == "target" && c == "user", "process", 3));
             let functions: Vec<_> = shares(context, |at, c| at == "target" && c == "user", "detail", 4)

@@ -274,6 +274,7 @@ impl Onion {
                 format!("the program was {}, for which no CPU stood idle; lift it: {}", t.told(), t.lift)
             }));
         }
+        notes.extend(evidence::limits_met(&context));
         Ok(Onion {
             command: recording.manifest.command.join(" "),
             elapsed,

@@ -256,3 +256,98 @@ fn what_the_hardware_counted_is_told_of_user_code() {
     recording.tables.remove("hardware");
     assert_eq!(said(&recording), None);
 }
+
+fn texts_then_ints(name: &str, texts: &[&str], ints: &[&str]) -> ncpu_table::Builder {
+    let columns: Vec<Column> = texts
+        .iter()
+        .map(|n| Column::text(n, ""))
+        .chain(ints.iter().map(|n| Column::int(n, Unit::None, Kind::Count, "")))
+        .collect();
+    Table::builder(name, &columns)
+}
+
+#[test]
+fn who_sleeps_with_a_timeout_is_named_and_advised() {
+    let mut recording = recording();
+    let columns = [
+        Column::text("call", ""),
+        Column::text("process", ""),
+        Column::int("count", Unit::None, Kind::Count, ""),
+        Column::float("asked", Unit::Seconds, Kind::Time, ""),
+        Column::float("slept", Unit::Seconds, Kind::Time, ""),
+        Column::int("threads", Unit::None, Kind::Count, ""),
+    ];
+    let mut sleepers = Table::builder("sleepers", &columns);
+    sleepers.row().text("poll").text("herd").int(90_000).float(900.0).float(909.0).int(60);
+    sleepers.row().text("poll").text("herd").int(10_000).float(100.0).float(101.0).int(40);
+    sleepers.row().text("nanosleep").text("cron").int(5).float(50.0).float(50.0).int(1);
+    recording.tables.insert("sleepers".into(), sleepers.finish());
+    let mut counters = texts_then_ints("counters", &["event"], &["count"]);
+    counters.row().text("context switches").int(210_000);
+    recording.tables.insert("counters".into(), counters.finish());
+    let onion = Onion::peel(&recording).unwrap();
+    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    let told =
+        "100 threads of herd asleep in poll: 10000 sleeps/s, 10.0 ms asked for, 10.1 ms slept on average";
+    assert!(serial.evidence.iter().any(|e| e == told), "{:?}", serial.evidence);
+    assert!(!serial.evidence.iter().any(|e| e.contains("cron")), "{:?}", serial.evidence);
+    let context = super::evidence::Context { recording: &recording, elapsed: 10.0, cpus: 2, capacity: 20.0 };
+    assert!(super::advice::of(Layer::Switches, &context).contains("wait in poll for the event itself"));
+    assert!(super::evidence::of(Layer::Switches, &context).contains(&told.to_string()));
+}
+
+#[test]
+fn limits_that_were_met_are_told_with_their_remedy() {
+    let mut recording = recording();
+    let mut met =
+        texts_then_ints("limits_met", &["limit", "of", "lift"], &["allowed", "used", "refused", "killed"]);
+    met.row().text("pids.max").text("/job").text("echo max > /x").int(20).int(20).int(7).int(0);
+    met.row().text("memory.max").text("/job").text("echo max > /y").int(64 << 20).int(63 << 20).int(9).int(1);
+    met.row().text("RLIMIT_NOFILE").text("process 7").text("prlimit").int(1024).int(1000).int(0).int(0);
+    recording.tables.insert("limits_met".into(), met.finish());
+    let onion = Onion::peel(&recording).unwrap();
+    for told in [
+        "limit reached: pids.max of /job: 20 of 20 used, 7 forks refused; lift it: echo max > /x",
+        "limit reached: memory.max of /job: 63 MiB of 64 MiB used, reached 9 times, 1 processes killed; lift it: echo max > /y",
+        "limit nearly reached: RLIMIT_NOFILE of process 7: 1000 of 1024 used; lift it: prlimit",
+    ] {
+        assert!(onion.notes.iter().any(|n| n == told), "{told} in {:?}", onion.notes);
+    }
+}
+
+#[test]
+fn memory_and_pressure_explain_layers_only_where_they_do() {
+    let mut recording = recording();
+    let table = |grown: u64, stalls: u64, seconds: f64| {
+        let mut memory = texts_then_ints("memory_change", &["class"], &["before", "most", "after"]);
+        memory.row().text("AnonPages").int(100 << 20).int((100 << 20) + grown).int(90 << 20);
+        memory.row().text("Slab").int(100 << 20).int(90 << 20).int(90 << 20);
+        let mut events = texts_then_ints("memory_events", &["event"], &["count"]);
+        events.row().text("allocstall").int(stalls);
+        events.row().text("thp_fault_alloc").int(12);
+        let columns = [
+            Column::text("resource", ""),
+            Column::text("kind", ""),
+            Column::float("seconds", Unit::Seconds, Kind::Time, ""),
+        ];
+        let mut pressure = Table::builder("pressure", &columns);
+        pressure.row().text("memory").text("some").float(seconds);
+        pressure.row().text("memory").text("full").float(0.0);
+        [memory.finish(), events.finish(), pressure.finish()]
+    };
+    let mut said = |tables: [Table; 3]| {
+        tables.into_iter().for_each(|t| drop(recording.tables.insert(t.name().to_owned(), t)));
+        let onion = Onion::peel(&recording).unwrap();
+        onion.rows.iter().find(|r| r.layer == Layer::Faults).unwrap().evidence.join("|")
+    };
+    let loud = said(table(512 << 20, 33, 2.5));
+    for told in [
+        "the machine's memory grew by up to: anonymous memory 512 MiB; 12 huge pages given out",
+        "the machine's memory was short: 33 allocations had to free memory first",
+        "some task stood still for memory in 25 % of the time",
+    ] {
+        assert!(loud.contains(told), "{told} in {loud}");
+    }
+    let quiet = said(table(1 << 20, 0, 0.01));
+    assert!(!quiet.contains("memory"), "{quiet}");
+}

@@ -1,8 +1,13 @@
-//! Words that share a cache line: a block for each finding, the worst first.
+//! Words that share a cache line: a block for each finding, the worst first; and where accesses were sampled,
+//! the lines that moved.
+
+mod moving;
 
 use std::fmt::Write;
 
 use ncpu_table::Table;
+
+pub use moving::{Moving, moving, moving_text};
 
 /// The text for people, of tables as `ncpu-lines` makes them: `findings` (maybe only some of its rows),
 /// `words` and `objects`; `all` is how many findings there were before some were left out. No line is

@@ -1,0 +1,405 @@
+//! Samples of memory accesses: which lines move between CPUs, who touches which part of them, and from
+//! where. What `perf c2c` does.
+//!
+//! The hardware tells of a load the address, the instruction, and whether another cache held the line
+//! modified (HITM), on this node or another. Samples are counted by address, instruction, thread and CPU;
+//! of the lines that were never found modified elsewhere only totals are kept.
+
+mod open;
+mod ring;
+mod tables;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ncpu_machine::events::AccessEvent;
+use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
+use ncpu_table::Table;
+
+use ring::Ring;
+
+/// Different accesses kept; beyond, those of lines that no other CPU had modified are forgotten.
+const MOST: usize = 1 << 19;
+/// Processes whose mappings are remembered.
+const MOST_PROCESSES: usize = 256;
+/// How long mappings stand before they are read again, of a process that has samples.
+const STALE: Duration = Duration::from_secs(1);
+
+/// Why nothing can be sampled.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Too many files.
+    #[error(
+        "sampling takes {need} open files and the hard limit is {hard}: raise it (`ulimit -Hn {need}` as root)"
+    )]
+    Files {
+        /// How many it takes.
+        need: u64,
+        /// How many there may be.
+        hard: u64,
+    },
+    /// An event is refused.
+    #[error("opening event {event} (as root it may be allowed; see kernel.perf_event_paranoid)")]
+    Open {
+        /// Which.
+        event: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// None of the CPUs that are online has the event.
+    #[error("no CPU that is online samples accesses, or the process has ended")]
+    Nowhere,
+    /// The events cannot be switched on.
+    #[error("starting to sample")]
+    Enable(#[source] io::Error),
+    /// The list of CPUs cannot be read.
+    #[error(transparent)]
+    Machine(#[from] ncpu_machine::Error),
+}
+
+/// Whose accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A program's that waits for its `exec`, and of all it starts.
+    Program(u32),
+    /// A process's.
+    Process(u32),
+}
+
+/// One access, but for when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Access {
+    /// Address accessed.
+    pub address: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Address of the instruction.
+    pub ip: u64,
+}
+
+/// How often it was sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Loads that another cache of the node had modified.
+    pub local: u64,
+    /// Loads that a cache of another node had modified.
+    pub remote: u64,
+    /// Loads.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+    /// By locked instructions.
+    pub locked: u64,
+    /// Cycles of the loads whose length was told.
+    pub cycles: u64,
+    /// Those loads.
+    pub timed: u64,
+}
+
+/// Samples of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Of all accesses.
+    pub counts: Counts,
+    /// Samples.
+    pub samples: u64,
+    /// Samples that are of no access, or whose address was not told.
+    pub without: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// How often the kernel held the sampling back.
+    pub throttled: u64,
+    /// Damaged reads of a ring.
+    pub damaged: u64,
+    /// Different accesses forgotten for want of room.
+    pub forgotten: u64,
+}
+
+impl Counts {
+    fn add(&mut self, sample: &Sample) {
+        let source = sample.source;
+        match source.hitm() {
+            Some(Hitm::Local) => self.local += 1,
+            Some(Hitm::Remote) => self.remote += 1,
+            None => {}
+        }
+        self.loads += u64::from(source.load());
+        self.stores += u64::from(source.store());
+        self.locked += u64::from(source.locked());
+        if source.load() && sample.weight > 0 {
+            self.cycles = self.cycles.saturating_add(sample.weight);
+            self.timed += 1;
+        }
+    }
+}
+
+/// Accesses counted from samples, wherever these come from.
+#[derive(Debug, Default)]
+pub struct Counted {
+    of: HashMap<Access, Counts>,
+    totals: Totals,
+}
+
+impl Counted {
+    /// Takes what a ring held; of processes for which `wanted` does not hold nothing.
+    pub fn take(&mut self, bytes: &[u8], wanted: impl Fn(u32) -> bool) {
+        let done = sample::records(bytes, |record| match record {
+            Record::Sample(sample) if wanted(sample.pid) => self.sample(&sample),
+            Record::Sample(_) => {}
+            Record::Lost(n) => self.totals.lost = self.totals.lost.saturating_add(n),
+            Record::Throttled => self.totals.throttled += 1,
+        });
+        self.totals.damaged += u64::from(done.is_err());
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.totals.samples += 1;
+        if sample.address == 0 || sample.source.unknown() {
+            self.totals.without += 1;
+            return;
+        }
+        self.totals.counts.add(sample);
+        let Sample { address, pid, tid, cpu, ip, .. } = *sample;
+        self.of.entry(Access { address, pid, tid, cpu, ip }).or_default().add(sample);
+        if self.of.len() > MOST {
+            self.forget();
+        }
+    }
+
+    /// Makes room: what lies in no line that moved goes, and if that does not do, what was met once.
+    fn forget(&mut self) {
+        let before = self.of.len();
+        // The widest line there is: whatever lines are told of later, theirs are whole.
+        let line = |a: &Access| (a.pid, a.address & !255);
+        let moved: std::collections::HashSet<_> =
+            self.of.iter().filter(|(_, n)| n.local + n.remote > 0).map(|(a, _)| line(a)).collect();
+        self.of.retain(|a, _| moved.contains(&line(a)));
+        if self.of.len() > MOST / 2 {
+            self.of.retain(|_, n| n.loads + n.stores > 1);
+        }
+        if self.of.len() > MOST / 2 {
+            self.of.clear();
+        }
+        self.totals.forgotten += (before - self.of.len()) as u64;
+    }
+
+    /// The accesses.
+    pub fn accesses(&self) -> impl Iterator<Item = (&Access, &Counts)> {
+        self.of.iter()
+    }
+
+    /// Everything together.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The process with most loads of lines that others had modified.
+    pub fn hottest(&self) -> Option<u32> {
+        let mut by: HashMap<u32, u64> = HashMap::new();
+        for (access, n) in &self.of {
+            *by.entry(access.pid).or_default() += n.local + n.remote;
+        }
+        by.into_iter()
+            .filter(|(_, n)| *n > 0)
+            .max_by_key(|&(pid, n)| (n, std::cmp::Reverse(pid)))
+            .map(|(pid, _)| pid)
+    }
+}
+
+/// The mappings of processes, kept for when they have ended.
+#[derive(Debug, Default)]
+pub struct Mappings {
+    of: HashMap<u32, (Vec<u8>, Instant)>,
+}
+
+impl Mappings {
+    /// Reads a process's now; what was read before stands where there is nothing any more.
+    pub fn look(&mut self, pid: u32) {
+        let now = Instant::now();
+        let fresh = |(_, at): &(Vec<u8>, Instant)| now - *at < STALE;
+        if self.of.get(&pid).is_some_and(fresh)
+            || self.of.len() >= MOST_PROCESSES && !self.of.contains_key(&pid)
+        {
+            return;
+        }
+        self.look_again(pid);
+    }
+
+    /// As [`look`](Mappings::look), however fresh what is known.
+    pub fn look_again(&mut self, pid: u32) {
+        match std::fs::read(format!("/proc/{pid}/maps")) {
+            Ok(text) if !text.is_empty() => {
+                self.of.insert(pid, (text, Instant::now()));
+            }
+            // It has ended; its memory is gone before it is.
+            _ => {}
+        }
+    }
+
+    /// Reads them now and then until the process behind `end` ends, `deadline` passes or `stop` is set: a
+    /// program's libraries come one by one, most of them soon.
+    pub fn follow(
+        &mut self,
+        pid: u32,
+        end: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+        stop: &AtomicBool,
+    ) {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            self.look_again(pid);
+            let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
+            if stop.load(Ordering::Relaxed) || left.is_zero() || ended(end, pause.min(left)) {
+                return;
+            }
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// The text of its `/proc/PID/maps`.
+    pub fn text(&self, pid: u32) -> Option<&[u8]> {
+        self.of.get(&pid).map(|(text, _)| &text[..])
+    }
+}
+
+/// Samples a process.
+pub struct Collector {
+    rings: Vec<Ring>,
+    opened: open::Opened,
+    only: Option<u32>,
+    counted: Counted,
+    names: tables::Names,
+    bytes: Vec<u8>,
+    hz: u64,
+}
+
+impl Collector {
+    /// Opens the events, disabled until [`start`](Collector::start), or until the program's `exec`.
+    ///
+    /// # Errors
+    /// This user may not sample, or nothing here samples.
+    pub fn open(scope: Scope, events: &[AccessEvent]) -> Result<Collector, Error> {
+        let cpus = ncpu_machine::online_cpus(std::path::Path::new("/"))?.len() as u64;
+        // One reader gets them all, as with the timers of `ncpu run`.
+        let hz = (200_000 / cpus.max(1)).clamp(50, 4000);
+        let mut opened = open::open(scope, events, hz)?;
+        let only = match scope {
+            Scope::Program(pid) | Scope::Process(pid) if opened.everybody => Some(pid),
+            _ => None,
+        };
+        let rings = std::mem::take(&mut opened.rings);
+        let names = tables::Names::default();
+        Ok(Collector { rings, opened, only, counted: Counted::default(), names, bytes: Vec::new(), hz })
+    }
+
+    /// Begins to sample what runs already.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn start(&self) -> Result<(), Error> {
+        open::enable(&self.opened, true).map_err(Error::Enable)
+    }
+
+    /// Takes samples until the process behind `end` ends, `deadline` passes or `stop` is set.
+    pub fn watch(&mut self, end: Option<BorrowedFd<'_>>, deadline: Option<Instant>, stop: &AtomicBool) {
+        loop {
+            self.drain();
+            let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
+            // A ring holds half a second's.
+            if stop.load(Ordering::Relaxed)
+                || left.is_zero()
+                || ended(end, left.min(Duration::from_millis(50)))
+            {
+                break;
+            }
+        }
+        // What cannot be stopped goes on unread.
+        let _ = open::enable(&self.opened, false);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        let known = self.counted.totals.samples;
+        for ring in &mut self.rings {
+            self.bytes.clear();
+            self.counted.totals.damaged += u64::from(ring.drain(&mut self.bytes) > 0);
+            self.counted.take(&self.bytes, |pid| self.only.is_none_or(|only| only == pid));
+        }
+        if self.counted.totals.samples > known {
+            let pids: std::collections::HashSet<u32> = self.counted.of.keys().map(|a| a.pid).collect();
+            pids.into_iter().for_each(|pid| self.names.met(pid));
+        }
+    }
+
+    /// What was counted.
+    pub fn counted(&self) -> &Counted {
+        &self.counted
+    }
+
+    /// The mappings of the processes that were sampled.
+    pub fn mappings(&self) -> &Mappings {
+        &self.names.mappings
+    }
+
+    /// The tables `accesses` (of lines of `line` bytes that another CPU had modified) and `access_totals`.
+    pub fn tables(&mut self, line: u64) -> [Table; 2] {
+        tables::of(&self.counted, &mut self.names, line)
+    }
+
+    /// What a reader must know.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = notes(&self.counted.totals, self.hz);
+        if self.opened.user_only {
+            notes.push("accesses of the kernel are not sampled: that takes root".into());
+        }
+        notes
+    }
+}
+
+fn notes(totals: &Totals, hz: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if totals.samples == 0 {
+        notes.push("no access was sampled: it ran for too short, or hardly ran".into());
+    } else if totals.without == totals.samples {
+        notes.push(
+            "the kernel tells of no sample what it accessed and where from (AMD: Linux 6.2 does)".into(),
+        );
+    }
+    for (n, what) in [
+        (totals.lost, "records found the ring full"),
+        (totals.damaged, "reads of a ring were damaged"),
+        (totals.forgotten, "accesses to lines that seldom moved were left out for want of room"),
+    ] {
+        if n > 0 {
+            notes.push(format!("dropped: {n} {what}"));
+        }
+    }
+    if totals.throttled > 0 {
+        notes.push(format!(
+            "the kernel held the sampling back {} times: {hz} samples a second on each CPU are more than it allows (kernel.perf_event_max_sample_rate)",
+            totals.throttled
+        ));
+    }
+    notes
+}
+
+/// Waits; whether it has ended.
+fn ended(end: Option<BorrowedFd<'_>>, time: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let time = rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let mut fds: Vec<PollFd<'_>> =
+        end.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    // Interrupted by a signal: the caller looks at why.
+    let _ = poll(&mut fds, Some(&time));
+    fds.first().is_some_and(|fd| !fd.revents().is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Whether the program's control groups and processes reached their limits on tasks, memory and open files,
+//! or came near to.
+//!
+//! Costs two small files for each group and a `stat` for each of a few processes, an interval.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use ncpu_machine::limits::parse_rlimits;
+use ncpu_machine::limits::room::{self, Rooms};
+use ncpu_table::Table;
+
+use super::tables;
+use super::throttle::{Looks, chain};
+use crate::engine::Target;
+
+/// Processes whose open files are counted.
+const PROCESSES: usize = 64;
+
+/// What the program's groups and processes had left.
+#[derive(Default)]
+pub(super) struct Room {
+    rooms: Rooms,
+    looks: Looks,
+    /// By hierarchy and group: limits as they were met first, and the most that was used.
+    groups: HashMap<(usize, String), Vec<Seen>>,
+    /// By process: open files allowed, and the most there were.
+    files: HashMap<u32, (u64, u64)>,
+}
+
+struct Seen {
+    first: room::Room,
+    last: room::Room,
+    most: u64,
+}
+
+impl Room {
+    /// Begins with the process that is observed, whose groups are known before it runs.
+    pub fn begin(target: &Target) -> Room {
+        let mut out = Room { rooms: Rooms::find(Path::new("/")).unwrap_or_default(), ..Room::default() };
+        if let Target::Tree(pid) = target {
+            out.met(std::iter::once(*pid));
+        }
+        out
+    }
+
+    fn met(&mut self, living: impl Iterator<Item = u32>) {
+        for pid in self.looks.due(living) {
+            for (hierarchy, group) in self.rooms.groups_of(pid) {
+                for group in chain(&group) {
+                    let key = (hierarchy, group.to_owned());
+                    if !self.groups.contains_key(&key) {
+                        let seen = |r: room::Room| Seen { most: r.used, last: r.clone(), first: r };
+                        let read = self.rooms.read(hierarchy, group);
+                        self.groups.insert(key, read.into_iter().map(seen).collect());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at the groups and the processes that live.
+    pub fn look(&mut self, living: &[u32]) {
+        self.met(living.iter().copied());
+        for ((hierarchy, group), seen) in &mut self.groups {
+            for now in self.rooms.read(*hierarchy, group) {
+                if let Some(seen) = seen.iter_mut().find(|s| s.first.limit == now.limit) {
+                    seen.most = seen.most.max(now.used);
+                    seen.last = now;
+                }
+            }
+        }
+        for &pid in living.iter().take(PROCESSES) {
+            // The size of the directory is the number of open files since Linux 6.2; 0 before.
+            let Ok(open) = std::fs::metadata(format!("/proc/{pid}/fd")).map(|m| m.len()) else { continue };
+            if open == 0 {
+                continue;
+            }
+            // A process may change its limit before it opens many.
+            if self.files.get(&pid).is_none_or(|(_, most)| open > *most)
+                && let Some(allowed) = open_files(pid)
+            {
+                self.files.insert(pid, (allowed, open));
+            }
+        }
+    }
+
+    /// The limits that were reached, or nine tenths used.
+    pub fn table(&self) -> Table {
+        let mut out = tables::limits_met();
+        let near = |used: u64, allowed: u64| allowed > 0 && used as f64 >= 0.9 * allowed as f64;
+        let mut groups: Vec<_> = self.groups.iter().collect();
+        groups.sort_by_key(|(key, _)| *key);
+        for ((_, group), seen) in groups {
+            for Seen { first, last, most } in seen {
+                let refused = last.refused.saturating_sub(first.refused);
+                let killed = last.killed.saturating_sub(first.killed);
+                // A group's memory is full of page cache as a rule: only what could not be had is told.
+                let full = first.limit == "pids.max" && last.max.is_some_and(|max| near(*most, max));
+                if refused + killed > 0 || full {
+                    out.row()
+                        .text(first.limit)
+                        .text(group)
+                        .int_opt(last.max)
+                        .int(*most)
+                        .int(refused)
+                        .int(killed)
+                        .text(&last.lift);
+                }
+            }
+        }
+        let mut files: Vec<_> =
+            self.files.iter().filter(|(_, (allowed, most))| near(*most, *allowed)).collect();
+        files.sort_unstable();
+        for (pid, (allowed, most)) in files {
+            out.row()
+                .text("RLIMIT_NOFILE")
+                .text(format!("process {pid}"))
+                .int(*allowed)
+                .int(*most)
+                .int(0)
+                .int(0)
+                .text(format!("prlimit --pid {pid} --nofile={}", allowed.saturating_mul(4)));
+        }
+        out.finish()
+    }
+}
+
+/// The soft limit of a process's open files.
+fn open_files(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    parse_rlimits(&text).into_iter().find(|(name, _)| *name == "Max open files")?.1.0
+}

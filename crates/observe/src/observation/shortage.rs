@@ -1,0 +1,163 @@
+//! What became of the machine's memory meanwhile, and for how long work stood still for want of something:
+//! /proc/meminfo, /proc/vmstat and /proc/pressure, read when the observation begins and at each interval.
+
+use std::collections::BTreeMap;
+
+use ncpu_machine::limits::parse_pressure;
+use ncpu_table::Table;
+
+use super::tables;
+
+/// Classes of /proc/meminfo that a program changes.
+const CLASSES: [&str; 12] = [
+    "MemFree",
+    "MemAvailable",
+    "Cached",
+    "AnonPages",
+    "AnonHugePages",
+    "Shmem",
+    "PageTables",
+    "KernelStack",
+    "Slab",
+    "Mlocked",
+    "SwapFree",
+    "HugePages_Free",
+];
+
+/// Events of /proc/vmstat that tell of memory that had to be got at, by their beginnings.
+const EVENTS: [&str; 14] = [
+    "allocstall_",
+    "pgscan_direct",
+    "pgscan_kswapd",
+    "pgsteal_direct",
+    "pgsteal_kswapd",
+    "compact_stall",
+    "compact_fail",
+    "pswpin",
+    "pswpout",
+    "oom_kill",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "workingset_refault_",
+    "pgmigrate_success",
+];
+
+/// Before, meanwhile and after.
+pub(super) struct Shortage {
+    before: Now,
+    most: BTreeMap<&'static str, u64>,
+    last: Now,
+}
+
+#[derive(Clone, Default)]
+struct Now {
+    memory: BTreeMap<&'static str, u64>,
+    events: BTreeMap<String, u64>,
+    /// Microseconds, by resource and kind.
+    pressure: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Now {
+    fn read() -> Now {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let pressure = ["cpu", "memory", "io", "irq"]
+            .into_iter()
+            .flat_map(|r| parse_pressure(&text(&format!("/proc/pressure/{r}")), r, None))
+            .map(|p| ((p.resource, p.kind), p.total_us))
+            .collect();
+        Now { memory: memory(&text("/proc/meminfo")), events: events(&text("/proc/vmstat")), pressure }
+    }
+}
+
+/// Bytes by class.
+fn memory(meminfo: &str) -> BTreeMap<&'static str, u64> {
+    let line = |line: &str| {
+        let (name, rest) = line.split_once(':')?;
+        let class = CLASSES.into_iter().find(|c| *c == name)?;
+        let mut words = rest.split_ascii_whitespace();
+        let n: u64 = words.next()?.parse().ok()?;
+        Some((class, if words.next() == Some("kB") { n.saturating_mul(1024) } else { n }))
+    };
+    meminfo.lines().filter_map(line).collect()
+}
+
+/// The same event of several zones is one.
+fn events(vmstat: &str) -> BTreeMap<String, u64> {
+    let mut out = BTreeMap::new();
+    for line in vmstat.lines() {
+        let Some((name, n)) = line.split_once(' ') else { continue };
+        let known =
+            EVENTS.iter().find(|e| if e.ends_with('_') { name.starts_with(**e) } else { name == **e });
+        if let (Some(event), Ok(n)) = (known, n.trim().parse::<u64>()) {
+            let sum: &mut u64 = out.entry(event.trim_end_matches('_').to_owned()).or_default();
+            *sum = sum.saturating_add(n);
+        }
+    }
+    out
+}
+
+impl Shortage {
+    /// Reads what was before.
+    pub fn begin() -> Shortage {
+        let before = Now::read();
+        Shortage { most: before.memory.clone(), last: before.clone(), before }
+    }
+
+    /// Reads what is now.
+    pub fn look(&mut self) {
+        self.last = Now::read();
+        for (class, n) in &self.last.memory {
+            let most = self.most.entry(class).or_default();
+            *most = (*most).max(*n);
+        }
+    }
+
+    /// Tables `memory_change`, `memory_events` and `pressure`, of what changed.
+    pub fn tables(&self) -> [Table; 3] {
+        let mut memory = tables::memory_change();
+        for (class, before) in &self.before.memory {
+            let (most, after) = (self.most.get(class), self.last.memory.get(class));
+            memory.row().text(class).int(*before).int_opt(most.copied()).int_opt(after.copied());
+        }
+        let mut events = tables::memory_events();
+        for (event, now) in &self.last.events {
+            let new = now.saturating_sub(self.before.events.get(event).copied().unwrap_or(*now));
+            if new > 0 {
+                events.row().text(event).int(new);
+            }
+        }
+        let mut pressure = tables::pressure();
+        for ((resource, kind), now) in &self.last.pressure {
+            let before = self.before.pressure.get(&(*resource, *kind)).copied().unwrap_or(*now);
+            pressure.row().text(resource).text(kind).float(now.saturating_sub(before) as f64 / 1e6);
+        }
+        [memory.finish(), events.finish(), pressure.finish()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_events() {
+        let m = memory("MemTotal: 100 kB\nMemFree:   7 kB\nAnonPages: x kB\nHugePages_Free:  3\nSlab\n");
+        assert_eq!(m.into_iter().collect::<Vec<_>>(), [("HugePages_Free", 3), ("MemFree", 7168)]);
+        let e = events(
+            "allocstall_dma32 2\nallocstall_normal 3\npgscan_direct 9\npgscan_direct_throttle 4\nx 1\noom_kill z\n",
+        );
+        assert_eq!(
+            e.into_iter().collect::<Vec<_>>(),
+            [("allocstall".to_owned(), 5), ("pgscan_direct".to_owned(), 9)]
+        );
+    }
+
+    #[test]
+    fn this_machine_tells() {
+        let mut shortage = Shortage::begin();
+        shortage.look();
+        let [memory, _, _] = shortage.tables();
+        let row = (0..memory.num_rows()).find(|&r| memory.text(r, "class") == Some("MemFree"));
+        assert!(row.is_some_and(|r| memory.int(r, "most") >= memory.int(r, "before")), "{memory:?}");
+    }
+}

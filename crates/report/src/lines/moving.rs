@@ -1,0 +1,464 @@
+//! Lines that moved between CPUs, from samples of accesses joined with the words of the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use ncpu_machine::CpuSet;
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::{end, fitted, shown, start};
+
+/// The lines and what was touched in them.
+#[derive(Clone, Debug)]
+pub struct Moving {
+    /// `lines`: a row for each, the one that moved most first.
+    pub lines: Table,
+    /// `offsets`: a row for each word of a line and place in the code that touched it.
+    pub offsets: Table,
+}
+
+/// A word of a program, of the table `variables`.
+struct Word<'a> {
+    start: u64,
+    size: u64,
+    name: &'a str,
+    /// The finding that tells of it.
+    finding: Option<u64>,
+    /// Of an array: bytes from element to element.
+    stride: Option<u64>,
+}
+
+impl Word<'_> {
+    /// The part of it at an address: an array's element, or any byte of what is larger than a line and of
+    /// unknown parts. Start, size and name.
+    fn part(&self, address: u64) -> (u64, u64, String) {
+        match self.stride {
+            Some(stride) => {
+                let index = (address - self.start) / stride;
+                (self.start + index * stride, stride, format!("{}[{index}]", self.name))
+            }
+            None if self.size > LINE => (address, 1, format!("{}+{:#x}", self.name, address - self.start)),
+            None => (self.start, self.size, self.name.into()),
+        }
+    }
+}
+
+/// What is larger than the lines there are is no word.
+const LINE: u64 = 64;
+
+/// What was counted of a group of accesses.
+#[derive(Clone, Default)]
+struct Sum {
+    local: u64,
+    remote: u64,
+    loads: u64,
+    stores: u64,
+    locked: u64,
+    cycles: u64,
+    timed: u64,
+    threads: BTreeSet<(u64, u64)>,
+    cpus: CpuSet,
+    nodes: CpuSet,
+}
+
+impl Sum {
+    fn add(&mut self, t: &Table, row: usize) {
+        let at = |column| t.int(row, column);
+        let n = |column| at(column).unwrap_or(0);
+        self.local += n("local");
+        self.remote += n("remote");
+        self.loads += n("loads");
+        self.stores += n("stores");
+        self.locked += n("locked");
+        self.cycles += n("cycles");
+        self.timed += n("timed");
+        self.threads.insert((n("pid"), n("tid")));
+        // A recording may hold any number there.
+        let cpu =
+            |column| at(column).and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= ncpu_machine::MAX_CPU);
+        cpu("CPU").into_iter().for_each(|n| self.cpus.insert(n));
+        cpu("node").into_iter().for_each(|n| self.nodes.insert(n));
+    }
+
+    fn hitm(&self) -> u64 {
+        self.local + self.remote
+    }
+
+    fn written(&self) -> bool {
+        self.stores + self.locked > 0
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (self.timed > 0).then(|| self.cycles as f64 / self.timed as f64)
+    }
+}
+
+/// What one word of a line was met with.
+#[derive(Default)]
+struct Place {
+    name: String,
+    size: Option<u64>,
+    finding: Option<u64>,
+    sum: Sum,
+    code: BTreeMap<(String, String), Sum>,
+}
+
+/// Joins the table `accesses` with the words of all `variables` of process `pid`, in whose memory they lie, and
+/// with `findings` and their words.
+pub fn moving(
+    accesses: &Table,
+    variables: &Table,
+    [findings, words]: [&Table; 2],
+    pid: Option<u32>,
+) -> Moving {
+    let known = known_words(variables, words);
+    let mut lines: BTreeMap<(u64, u64), BTreeMap<u64, Place>> = BTreeMap::new();
+    for row in 0..accesses.num_rows() {
+        let int = |column| accesses.int(row, column);
+        let (Some(space), Some(line), Some(offset)) =
+            (int("space"), accesses.text(row, "line").and_then(hex), int("offset"))
+        else {
+            continue;
+        };
+        let address = line.wrapping_add(offset);
+        let word = (Some(space) == pid.map(u64::from)).then(|| word_at(&known, address)).flatten();
+        let part = word.map(|w| w.part(address));
+        let key = part.as_ref().map_or(offset, |part| part.0.max(line) - line);
+        let place = lines.entry((space, line)).or_default().entry(key).or_default();
+        if place.name.is_empty() {
+            place.finding = word.and_then(|w| w.finding);
+            place.size = part.as_ref().map(|part| part.1);
+            place.name =
+                part.map_or_else(|| accesses.text(row, "name").unwrap_or("").into(), |(.., name)| name);
+        }
+        let text = |column| accesses.text(row, column).unwrap_or("").to_owned();
+        place.sum.add(accesses, row);
+        place.code.entry((text("code"), text("source"))).or_default().add(accesses, row);
+    }
+    let mut ranked: Vec<Ranked> = lines
+        .into_iter()
+        .map(|(key, places)| {
+            let mut sum = Sum::default();
+            for place in places.values() {
+                sum.merge(&place.sum);
+            }
+            (key, places, sum)
+        })
+        .filter(|(.., sum)| sum.hitm() > 0)
+        .collect();
+    // A line that comes from another node costs several that do not.
+    ranked.sort_by_key(|(key, _, sum)| (std::cmp::Reverse(sum.local + 3 * sum.remote), *key));
+    tables(&ranked, findings)
+}
+
+impl Sum {
+    fn merge(&mut self, other: &Sum) {
+        self.local += other.local;
+        self.remote += other.remote;
+        self.loads += other.loads;
+        self.stores += other.stores;
+        self.locked += other.locked;
+        self.cycles += other.cycles;
+        self.timed += other.timed;
+        self.threads.extend(&other.threads);
+        self.cpus = self.cpus.or(&other.cpus);
+        self.nodes = self.nodes.or(&other.nodes);
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// The words by address.
+fn known_words<'w>(variables: &'w Table, words: &Table) -> Vec<Word<'w>> {
+    // Words of structs have no section: their addresses are offsets. The first finding that has a word is the worst.
+    let mut findings: BTreeMap<u64, u64> = BTreeMap::new();
+    for row in (0..words.num_rows()).filter(|&row| words.text(row, "section").is_some()) {
+        if let Some((address, finding)) =
+            words.text(row, "address").and_then(hex).zip(words.int(row, "finding"))
+        {
+            findings.entry(address).or_insert(finding);
+        }
+    }
+    let mut known: Vec<Word> = (0..variables.num_rows())
+        .filter_map(|row| {
+            let start = variables.text(row, "address").and_then(hex)?;
+            Some(Word {
+                start,
+                size: variables.int(row, "size")?,
+                name: variables.text(row, "name")?,
+                finding: findings.get(&start).copied(),
+                stride: variables.int(row, "stride").filter(|stride| *stride > 0),
+            })
+        })
+        .collect();
+    known.sort_by_key(|w| w.start);
+    known
+}
+
+/// The word that holds an address: of words that lie in one another the one that begins last.
+fn word_at<'a, 'w>(known: &'a [Word<'w>], address: u64) -> Option<&'a Word<'w>> {
+    let end = known.partition_point(|w| w.start <= address);
+    // No more than a few words reach over one another.
+    known[..end].iter().rev().take(64).find(|w| address - w.start < w.size)
+}
+
+/// Whether threads want the same word of a line, or only each other's line.
+fn sharing(places: &BTreeMap<u64, Place>, sum: &Sum) -> &'static str {
+    // Where no store was sampled, any word may be written.
+    let writes_known = sum.written();
+    let wanted = |p: &&Place| p.sum.threads.len() > 1 && (p.sum.written() || !writes_known);
+    match (sum.threads.len(), places.len(), places.values().filter(wanted).count()) {
+        (..=1, ..) => "one thread",
+        (_, 1, _) => "true",
+        (_, _, 0) => "false",
+        _ => "both",
+    }
+}
+
+/// A line: its process and address, its words by offset, and everything together.
+type Ranked = ((u64, u64), BTreeMap<u64, Place>, Sum);
+
+fn tables(ranked: &[Ranked], findings: &Table) -> Moving {
+    let all: u64 = ranked.iter().map(|(.., sum)| sum.hitm()).sum();
+    let mut lines = Table::builder("lines", &line_columns());
+    let mut offsets = Table::builder("offsets", &offset_columns());
+    for (number, ((space, line), places, sum)) in (1..).zip(ranked) {
+        let finding = places.values().filter_map(|p| p.finding).min();
+        let row =
+            finding.and_then(|f| (0..findings.num_rows()).find(|&r| findings.int(r, "finding") == Some(f)));
+        let sharing = sharing(places, sum);
+        // Padding parts words; it does not help those who want the same one.
+        let fix = row.filter(|_| matches!(sharing, "false" | "both")).and_then(|r| findings.text(r, "fix"));
+        let mut names: Vec<&str> = Vec::new();
+        let mut by_heat: Vec<&Place> = places.values().collect();
+        by_heat.sort_by_key(|p| std::cmp::Reverse(p.sum.hitm()));
+        for place in by_heat {
+            if !place.name.is_empty() && !names.contains(&&*place.name) {
+                names.push(&place.name);
+            }
+        }
+        let row = lines
+            .row()
+            .int(number)
+            .int(*space)
+            .text(format!("{line:#x}"))
+            .text(names.join(", "))
+            .text(sharing)
+            .int(sum.hitm())
+            .float(100.0 * sum.hitm() as f64 / all.max(1) as f64);
+        let row = counted(row, sum).int(places.len() as u64).int_opt(finding).text_opt(fix);
+        let _ = row;
+        for (offset, place) in places {
+            let mut code: Vec<_> = place.code.iter().collect();
+            code.sort_by_key(|(_, s)| std::cmp::Reverse((s.hitm(), s.loads + s.stores)));
+            for ((function, source), sum) in code {
+                let row = offsets
+                    .row()
+                    .int(number)
+                    .int(*offset)
+                    .int_opt(place.size)
+                    .text(&place.name)
+                    .text(function)
+                    .text_opt(Some(source).filter(|s| !s.is_empty()))
+                    .int(sum.hitm());
+                let _ = counted(row, sum);
+            }
+        }
+    }
+    Moving { lines: lines.finish(), offsets: offsets.finish() }
+}
+
+fn counted<'a>(row: ncpu_table::Row<'a>, sum: &Sum) -> ncpu_table::Row<'a> {
+    row.int(sum.local)
+        .int(sum.remote)
+        .int(sum.loads)
+        .int(sum.stores)
+        .float_opt(sum.mean())
+        .int(sum.threads.len() as u64)
+        .text(sum.cpus.to_list())
+        .text(sum.nodes.to_list())
+}
+
+fn count(name: &str, meaning: &str) -> Column {
+    Column::int(name, Unit::None, Kind::Count, meaning)
+}
+
+fn counts() -> [Column; 8] {
+    [
+        count("local", "loads that a cache of the same node had modified"),
+        count("remote", "loads that a cache of another node had modified"),
+        count("loads", "loads sampled"),
+        count("stores", "stores sampled"),
+        Column::float("cycles", Unit::None, Kind::Mean, "mean length of a load in cycles, where told"),
+        Column::int("threads", Unit::None, Kind::Gauge, "threads that touched it"),
+        Column::text("CPUs", "where they ran"),
+        Column::text("nodes", "NUMA nodes of those CPUs"),
+    ]
+}
+
+fn line_columns() -> Vec<Column> {
+    let mut columns = vec![
+        Column::id("number", "rank: 1 moved most"),
+        Column::id("space", "process whose memory it is; 0 is the kernel's"),
+        Column::text("line", "address of the line"),
+        Column::text("names", "what lies in it, the hottest first"),
+        Column::text(
+            "sharing",
+            "false: threads want different words; true: the same; both; one thread, that moved",
+        ),
+        count("HITM", "loads sampled that found the line modified in another cache"),
+        Column::float("share", Unit::Percent, Kind::Share, "its part of all those loads"),
+    ];
+    columns.extend(counts());
+    columns.push(Column::int("words", Unit::None, Kind::Gauge, "words touched"));
+    columns.push(Column::int("finding", Unit::None, Kind::Gauge, "the finding that tells of its words"));
+    columns.push(Column::text("fix", "padding that parts them"));
+    columns
+}
+
+fn offset_columns() -> Vec<Column> {
+    let mut columns = vec![
+        Column::id("number", "rank of the line"),
+        Column::id("offset", "byte of the line"),
+        Column::int("size", Unit::Bytes, Kind::Gauge, "size of the word, where known"),
+        Column::text("name", "word or region of memory"),
+        Column::text("code", "function that touched it"),
+        Column::text("source", "line of its source"),
+        count("HITM", "loads sampled that found the line modified in another cache"),
+    ];
+    columns.extend(counts());
+    columns
+}
+
+/// The text for people: a block for each of the first `most` lines, no row longer than `width`.
+pub fn moving_text(moving: &Moving, totals: &Table, most: usize, width: usize) -> String {
+    let width = width.clamp(40, 160);
+    let n = |column| totals.int(0, column).unwrap_or(0);
+    let hitm = n("local") + n("remote");
+    let mut out = fitted(
+        &format!(
+            "{} loads and {} stores sampled: {hitm} loads found their line modified in another cache ({:.1} %), {} of them on another node",
+            n("loads"),
+            n("stores"),
+            100.0 * hitm as f64 / n("loads").max(1) as f64,
+            n("remote")
+        ),
+        width,
+        2,
+    );
+    let t = &moving.lines;
+    for row in 0..t.num_rows().min(most) {
+        let cell = |column| t.text(row, column).unwrap_or("");
+        let int = |column| t.int(row, column).unwrap_or(0);
+        let number = int("number");
+        out.push('\n');
+        let mut head = format!(
+            "{number:>3}. {} sharing: {} {}, {:.1} % of HITM ({} local, {} remote), {} threads on CPUs {}",
+            cell("sharing"),
+            start(cell("names"), 60),
+            cell("line"),
+            t.number(row, "share").unwrap_or(0.0),
+            int("local"),
+            int("remote"),
+            int("threads"),
+            cell("CPUs"),
+        );
+        if cell("sharing") == "one thread" {
+            head = head.replacen("one thread sharing", "one thread that moved", 1).replacen(
+                "1 threads",
+                "1 thread",
+                1,
+            );
+        }
+        if !cell("nodes").is_empty() {
+            let _ = write!(head, ", nodes {}", cell("nodes"));
+        }
+        if let Some(cycles) = t.number(row, "cycles") {
+            let _ = write!(head, ", {cycles:.0} cycles a load");
+        }
+        out += &fitted(&head, width, 5);
+        out += &places(&moving.offsets, number, width);
+        let told = t.int(row, "finding").map(|f| format!(" (finding {f})")).unwrap_or_default();
+        match (cell("sharing"), cell("fix")) {
+            ("true", _) => {
+                out += &fitted(
+                    "     -> all want the same word: padding will not help; a part for each thread or CPU would",
+                    width,
+                    8,
+                );
+            }
+            (_, "") => {}
+            (_, fix) => out += &fitted(&format!("     -> {}{told}", shown(fix)), width, 8),
+        }
+    }
+    if t.num_rows() > most {
+        let _ = writeln!(out, "\n{} more: --top N shows more", t.num_rows() - most);
+    }
+    out
+}
+
+/// Places in the code told of a line.
+const PLACES: usize = 8;
+
+fn places(offsets: &Table, number: u64, width: usize) -> String {
+    let mut rows: Vec<usize> =
+        (0..offsets.num_rows()).filter(|&r| offsets.int(r, "number") == Some(number)).collect();
+    let all = rows.len();
+    // The hottest, in the order they lie in.
+    rows.sort_by_key(|&r| std::cmp::Reverse((offsets.int(r, "HITM"), offsets.int(r, "stores"))));
+    rows.truncate(PLACES);
+    rows.sort_unstable();
+    let cells: Vec<[String; 8]> = rows
+        .iter()
+        .map(|&r| {
+            let int = |column| offsets.int(r, column).unwrap_or(0);
+            let text = |column| shown(offsets.text(r, column).unwrap_or(""));
+            [
+                format!("+{}", int("offset")),
+                int("HITM").to_string(),
+                int("loads").to_string(),
+                int("stores").to_string(),
+                int("threads").to_string(),
+                text("name"),
+                text("code"),
+                text("source"),
+            ]
+        })
+        .collect();
+    let heads = ["", "HITM", "loads", "stores", "threads", "word", "code", "source"];
+    let wide =
+        |c: usize| cells.iter().map(|row| row[c].chars().count()).chain([heads[c].len()]).max().unwrap_or(0);
+    let mut widths: [usize; 8] = std::array::from_fn(wide);
+    for (c, least) in [(6, 12), (7, 12), (5, 12), (6, 4), (7, 6), (5, 6)] {
+        let line: usize = 5 + widths.iter().sum::<usize>() + 2 * 7;
+        widths[c] = widths[c].saturating_sub(line.saturating_sub(width)).max(widths[c].min(least));
+    }
+    let mut out = String::new();
+    let mut put = |row: [&str; 8]| {
+        let mut line = format!("     {:>1$}", row[0], widths[0]);
+        for c in 1..8 {
+            let _ = match c {
+                1..5 => write!(line, "  {:>1$}", row[c], widths[c]),
+                7 => write!(line, "  {}", end(row[c], widths[c])),
+                // Of a qualified name the end tells more.
+                _ if row[c].contains("::") => write!(line, "  {:<1$}", end(row[c], widths[c]), widths[c]),
+                _ => write!(line, "  {:<1$}", start(row[c], widths[c]), widths[c]),
+            };
+        }
+        out += line.trim_end();
+        out.push('\n');
+    };
+    put(heads);
+    for row in &cells {
+        put(std::array::from_fn(|c| &*row[c]));
+    }
+    if all > rows.len() {
+        let _ = writeln!(out, "     and {} places more", all - rows.len());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

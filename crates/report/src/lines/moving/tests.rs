@@ -1,0 +1,218 @@
+use ncpu_table::Builder;
+use proptest::prelude::*;
+
+use super::*;
+
+fn builder(name: &str, texts: &[&str], ints: &[&str]) -> Builder {
+    let columns: Vec<Column> = texts
+        .iter()
+        .map(|n| Column::text(n, ""))
+        .chain(ints.iter().map(|n| Column::int(n, Unit::None, Kind::Count, "")))
+        .collect();
+    Table::builder(name, &columns)
+}
+
+/// Name, address, size, stride.
+fn variables(rows: &[(&str, u64, u64, Option<u64>)]) -> Table {
+    let mut out = builder("variables", &["address", "name"], &["size", "stride"]);
+    for (name, address, size, stride) in rows {
+        out.row().text(format!("{address:#x}")).text(name).int(*size).int_opt(*stride);
+    }
+    out.finish()
+}
+
+/// Findings, each with one word.
+fn findings(rows: &[(u64, u64)]) -> [Table; 2] {
+    let mut findings = builder("findings", &["fix"], &["finding"]);
+    let mut words = builder("words", &["address", "section"], &["finding"]);
+    for (finding, address) in rows {
+        findings.row().text("a line each").int(*finding);
+        words.row().text(format!("{address:#x}")).text(".bss").int(*finding);
+    }
+    [findings.finish(), words.finish()]
+}
+
+fn join(rows: &[Of], known: &[(&str, u64, u64, Option<u64>)], found: &[(u64, u64)], pid: u32) -> Moving {
+    let [findings, words] = findings(found);
+    moving(&accesses(rows), &variables(known), [&findings, &words], Some(pid))
+}
+
+struct Of {
+    space: u64,
+    address: u64,
+    tid: u64,
+    cpu: u64,
+    local: u64,
+    remote: u64,
+    stores: u64,
+    code: &'static str,
+}
+
+fn access(address: u64, tid: u64, local: u64, stores: u64) -> Of {
+    Of { space: 7, address, tid, cpu: tid, local, remote: 0, stores, code: "work" }
+}
+
+fn accesses(rows: &[Of]) -> Table {
+    let texts = ["line", "name", "code", "source"];
+    let ints = [
+        "space", "offset", "pid", "tid", "CPU", "node", "local", "remote", "loads", "stores", "locked",
+        "cycles", "timed",
+    ];
+    let mut out = builder("accesses", &texts, &ints);
+    for a in rows {
+        out.row()
+            .text(format!("{:#x}", a.address & !63))
+            .text("[heap]")
+            .text(a.code)
+            .text("w.c:12")
+            .int(a.space)
+            .int(a.address & 63)
+            .int(7)
+            .int(a.tid)
+            .int(a.cpu)
+            .int(a.cpu / 2)
+            .int(a.local)
+            .int(a.remote)
+            .int(a.local + a.remote + 1)
+            .int(a.stores)
+            .int(0)
+            .int(100 * (a.local + a.remote))
+            .int(a.local + a.remote);
+    }
+    out.finish()
+}
+
+fn verdict(moving: &Moving, row: usize) -> (&str, &str, Option<u64>) {
+    (
+        moving.lines.text(row, "sharing").unwrap_or(""),
+        moving.lines.text(row, "names").unwrap_or(""),
+        moving.lines.int(row, "HITM"),
+    )
+}
+
+#[test]
+fn words_that_share_a_line_are_false_sharing_and_one_word_is_true() {
+    let known = [("get", 0x1000, 8, None), ("put", 0x1008, 8, None), ("lock", 0x1040, 4, None)];
+    let rows = [
+        access(0x1000, 1, 40, 9),
+        access(0x1008, 2, 30, 9),
+        access(0x100c, 2, 1, 0),
+        access(0x1040, 1, 5, 5),
+        access(0x1040, 2, 6, 5),
+        // Of no known word, by one thread on two CPUs.
+        Of { cpu: 3, ..access(0x9000, 4, 2, 1) },
+        Of { cpu: 5, ..access(0x9008, 4, 1, 1) },
+        // Nobody's line: it never moved.
+        access(0xa000, 4, 0, 3),
+    ];
+    let moving = join(&rows, &known, &[(1, 0x1000), (1, 0x1008), (2, 0x1040)], 7);
+    assert_eq!(moving.lines.num_rows(), 3);
+    assert_eq!(verdict(&moving, 0), ("false", "get, put", Some(71)));
+    assert_eq!(verdict(&moving, 1), ("true", "lock", Some(11)));
+    assert_eq!(verdict(&moving, 2), ("one thread", "[heap]", Some(3)));
+    assert_eq!(moving.lines.text(0, "fix"), Some("a line each"));
+    assert_eq!(moving.lines.text(1, "fix"), None, "padding does not part one word");
+    assert_eq!(moving.lines.text(2, "CPUs"), Some("3,5"));
+    assert_eq!(moving.lines.text(2, "nodes"), Some("1-2"));
+    assert_eq!(moving.lines.number(0, "cycles"), Some(100.0));
+    let share: f64 = (0..3).filter_map(|r| moving.lines.number(r, "share")).sum();
+    assert!((share - 100.0).abs() < 1e-9);
+    // The last byte of `put` is put's.
+    let put: Vec<u64> = (0..moving.offsets.num_rows())
+        .filter(|&r| moving.offsets.text(r, "name") == Some("put"))
+        .filter_map(|r| moving.offsets.int(r, "HITM"))
+        .collect();
+    assert_eq!(put, [31]);
+}
+
+#[test]
+fn a_word_read_by_all_beside_one_that_is_written_is_false_sharing() {
+    let rows = [access(0x1000, 1, 20, 0), access(0x1000, 2, 20, 0), access(0x1020, 3, 0, 50)];
+    let got = join(&rows, &[], &[], 7);
+    assert_eq!(verdict(&got, 0).0, "false");
+    let rows = [access(0x1000, 1, 20, 9), access(0x1000, 2, 20, 9), access(0x1020, 3, 1, 50)];
+    let got = join(&rows, &[], &[], 7);
+    assert_eq!(verdict(&got, 0).0, "both");
+    // Without any store sampled it cannot be told that nobody writes.
+    let rows = [access(0x1000, 1, 20, 0), access(0x1000, 2, 20, 0)];
+    let got = join(&rows, &[], &[], 7);
+    assert_eq!(verdict(&got, 0).0, "true");
+}
+
+#[test]
+fn elements_of_an_array_are_words() {
+    let known = [("workers", 0x1000, 1024, Some(16))];
+    let rows = [access(0x1000, 1, 5, 1), access(0x1010, 2, 9, 1)];
+    let got = join(&rows, &known, &[], 7);
+    assert_eq!(verdict(&got, 0), ("false", "workers[1], workers[0]", Some(14)));
+    // The same address in another process is another's memory.
+    let got = join(&rows, &known, &[], 8);
+    assert_eq!(verdict(&got, 0), ("false", "[heap]", Some(14)));
+}
+
+#[test]
+fn lines_from_other_nodes_come_first() {
+    let rows = [
+        access(0x1000, 1, 10, 1),
+        access(0x1000, 2, 10, 1),
+        Of { remote: 8, ..access(0x2000, 1, 0, 1) },
+        access(0x2000, 2, 0, 1),
+    ];
+    let got = join(&rows, &[], &[], 7);
+    assert_eq!(got.lines.text(0, "line"), Some("0x2000"));
+    assert_eq!((got.lines.int(0, "local"), got.lines.int(0, "remote")), (Some(0), Some(8)));
+}
+
+fn totals() -> Table {
+    let mut out = builder("access_totals", &[], &["loads", "stores", "local", "remote"]);
+    out.row().int(1000).int(200).int(70).int(8);
+    out.finish()
+}
+
+#[test]
+fn text_fits_any_width() {
+    let known = [
+        ("ns::a_rather_long_name_of_a_counter_of_gets", 0x1000, 8, None),
+        ("ns::a_rather_long_name_of_a_counter_of_puts", 0x1008, 8, None),
+    ];
+    let long = "ns::worker_loop_with_a_name_that_goes_on<std::allocator<int>>";
+    let mut rows: Vec<Of> =
+        (0..20).map(|n| Of { code: long, ..access(0x1000 + 2 * n, 1 + n % 3, 4, n) }).collect();
+    rows.push(Of { space: 0, ..access(0xffff_8880_0000_4000, 1, 3, 3) });
+    let got = join(&rows, &known, &[(1, 0x1000)], 7);
+    for width in [60, 80, 120, 200] {
+        let text = moving_text(&got, &totals(), 10, width);
+        let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
+        assert!(widest <= width, "{widest} at {width}:\n{text}");
+    }
+    let text = moving_text(&got, &totals(), 1, 160);
+    assert!(
+        text.contains(
+            "78 loads found their line modified in another cache (7.8 %), 8 of them on another node"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("1 more: --top"), "{text}");
+    assert!(text.contains("places more"), "{text}");
+}
+
+proptest! {
+    #[test]
+    fn no_tables_panic(
+        rows in prop::collection::vec((any::<u64>(), any::<u64>(), 0u64..4, any::<u32>(), 0u64..1 << 40), 0..30),
+        known in prop::collection::vec((any::<u64>(), any::<u64>(), prop::option::of(any::<u64>())), 0..10),
+        width in 0usize..300,
+    ) {
+        let of = |&(space, address, tid, n, cpu): &(u64, u64, u64, u32, u64)| Of {
+            space: space % 3, cpu, ..access(address, tid, n.into(), 1)
+        };
+        let rows: Vec<Of> = rows.iter().map(of).collect();
+        let named: Vec<_> = known.iter().map(|&(address, size, stride)| ("w", address, size, stride)).collect();
+        let got = join(&rows, &named, &known.iter().zip(1..).map(|(k, n)| (n, k.0)).collect::<Vec<_>>(), 1);
+        let accesses = accesses(&rows);
+        let all: u64 = (0..accesses.num_rows()).filter_map(|r| accesses.int(r, "local")).sum();
+        let told: u64 = (0..got.lines.num_rows()).filter_map(|r| got.lines.int(r, "HITM")).sum();
+        prop_assert_eq!(all, told, "every HITM is in one line");
+        moving_text(&got, &totals(), 5, width);
+    }
+}

@@ -1,0 +1,145 @@
+//! `sys` for the model checker: every access is a point where it may switch threads; CPUs, clocks and time-outs are
+//! its choices. Memory is sequentially consistent here: orderings are argued in the sources, not checked by this.
+
+#[allow(unused_imports)]
+pub use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread::{self, Thread};
+use std::sync::Mutex;
+
+/// Passes at random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    pub fn now() -> Instant {
+        // Often long enough to starve.
+        Instant(thread_rng().gen_range(0..40_000_000))
+    }
+    pub fn since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+    pub fn plus(self, ns: u64) -> Instant {
+        Instant(self.0 + ns)
+    }
+    /// A deadline that some looks find passed.
+    pub fn soon() -> Instant {
+        Instant(30_000_000)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    Woken,
+    Changed,
+    TimedOut,
+}
+
+#[allow(dead_code)]
+pub const ALL: u32 = u32::MAX;
+
+struct Sleeper {
+    bits: u32,
+    thread: Thread,
+}
+
+/// The kernel's queue is first in, first out, like this.
+pub struct Futex {
+    word: AtomicU32,
+    /// Std's, never held over a switch.
+    sleepers: Mutex<Vec<Sleeper>>,
+}
+
+impl Futex {
+    pub const fn new(value: u32) -> Futex {
+        Futex { word: AtomicU32::new(value), sleepers: Mutex::new(Vec::new()) }
+    }
+
+    pub fn wait(&self, expected: u32, bits: u32, deadline: Option<Instant>, _shared: bool) -> Wait {
+        // No switch between the load and the entry into the queue, as under the kernel's bucket lock.
+        if self.word.load(Ordering::SeqCst) != expected {
+            return Wait::Changed;
+        }
+        let me = thread::current();
+        self.sleepers.lock().unwrap().push(Sleeper { bits, thread: me.clone() });
+        loop {
+            // A signal, or the deadline.
+            let disturbed = thread_rng().gen_range(0..16) == 0;
+            if deadline.is_some() || disturbed {
+                thread::yield_now();
+            } else {
+                thread::park();
+            }
+            let mut sleepers = self.sleepers.lock().unwrap();
+            let Some(at) = sleepers.iter().position(|s| s.thread.id() == me.id()) else { return Wait::Woken };
+            if disturbed {
+                sleepers.remove(at);
+                return Wait::Changed;
+            }
+            if deadline.is_some() {
+                sleepers.remove(at);
+                return Wait::TimedOut;
+            }
+        }
+    }
+
+    pub fn wake(&self, count: u32, bits: u32, _shared: bool) -> usize {
+        let mut woken = Vec::new();
+        {
+            let mut sleepers = self.sleepers.lock().unwrap();
+            while woken.len() < count as usize {
+                let Some(at) = sleepers.iter().position(|s| s.bits & bits != 0) else { break };
+                woken.push(sleepers.remove(at).thread);
+            }
+        }
+        for thread in &woken {
+            thread.unpark();
+        }
+        woken.len()
+    }
+}
+
+impl std::ops::Deref for Futex {
+    type Target = AtomicU32;
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+pub fn light_barrier() {
+    fence(Ordering::SeqCst);
+}
+
+pub fn heavy_barrier() -> bool {
+    fence(Ordering::SeqCst);
+    true
+}
+
+pub fn without_barrier() {}
+
+/// Any of two: so waiters find themselves on the owner's CPU, rightly or not.
+pub fn cpu() -> Option<u32> {
+    Some(thread_rng().gen_range(0..2))
+}
+
+pub fn cpus() -> u32 {
+    2
+}
+
+pub fn pause(_n: u32) {
+    thread::yield_now();
+}
+
+/// Few, so that spinning ends soon.
+pub fn pauses_per_us() -> u32 {
+    1
+}
+
+pub fn in_window() -> bool {
+    thread_rng().gen_range(0..4) == 0
+}
+
+#[allow(dead_code)]
+pub fn yield_now() {
+    thread::yield_now();
+}

@@ -6,17 +6,30 @@
 //! | --- | --- | --- |
 //! | [`Mutex`] | mutual exclusion: spins while the owner runs, sleeps otherwise | docs/mutex.md |
 //! | [`RobustMutex`] | mutual exclusion that survives an owner's death, also between processes | docs/mutex.md |
+//! | [`McsMutex`], [`NumaMutex`] | queue locks: first come, first served; by NUMA node | docs/queue-locks.md |
+//! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 
 mod backoff;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
 #[allow(non_camel_case_types)]
 pub mod capi;
+pub mod mcs;
 pub mod mutex;
+pub mod numa_lock;
+pub mod percpu;
 pub mod probe;
+pub mod queue_mutex;
 pub mod raw_mutex;
+pub mod raw_rwlock;
 pub mod robust;
+pub mod rwlock;
 pub mod sys;
+mod topology;
+mod turn;
 
 pub use mutex::{Mutex, MutexGuard};
+pub use percpu::{OutOfMemory, PerCpu};
+pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
 pub use robust::{RobustMutex, Taken};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};

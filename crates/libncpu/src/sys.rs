@@ -334,3 +334,32 @@ pub fn thread_lives(id: u32) -> bool {
         Err(_) => true,
     }
 }
+
+/// The CPU, or where that cannot be told cheaply a number of the thread's own that spreads as well.
+#[inline(always)]
+pub fn cpu_or_thread() -> u32 {
+    match cpu() {
+        Some(cpu) => cpu,
+        None => thread_number(),
+    }
+}
+
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+/// The index of the NUMA node that this thread is on, in the order of [`Topology`].
+pub fn node() -> usize {
+    let cpu = cpu().unwrap_or_else(|| cpu_and_node().0);
+    topology().node_of(cpu as usize)
+}
+
+/// CPUs, nodes and how near they are to each other.
+pub fn topology() -> &'static Topology {
+    static TOPOLOGY: std::sync::OnceLock<Topology> = std::sync::OnceLock::new();
+    TOPOLOGY.get_or_init(|| Topology::read(std::path::Path::new("/sys/devices/system")))
+}
+
+pub use crate::topology::Topology;

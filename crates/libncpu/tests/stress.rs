@@ -127,3 +127,61 @@ fn deadlines_pass() {
     unsafe { mutex.unlock() };
     assert!(mutex.try_lock_until(ncpu::sys::Instant::after(Duration::MAX)));
 }
+
+#[test]
+fn queue_locks() {
+    let (mcs, numa) = (ncpu::McsMutex::new((0, 0)), ncpu::NumaMutex::new((0, 0)).expect("memory"));
+    let (threads, each) = (24, 300 * effort());
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                for i in 0..each {
+                    mcs.with(|counts| add(counts, i % 17 == 0));
+                    numa.with(|counts| add(counts, i % 19 == 0));
+                }
+            });
+        }
+    });
+    assert_eq!(mcs.into_inner(), (threads * each, threads * each));
+    assert_eq!(numa.into_inner(), (threads * each, threads * each));
+}
+
+#[test]
+fn readers_and_writers() {
+    let lock = ncpu::RwLock::new((0, 0)).expect("memory");
+    let each = 3_000 * effort();
+    std::thread::scope(|s| {
+        for thread in 0..16 {
+            let lock = &lock;
+            s.spawn(move || {
+                for i in 0..each {
+                    if thread < 2 || (thread < 4 && i % 8 == 0) {
+                        add(&mut lock.write(), i % 64 == 0);
+                    } else {
+                        let counts = lock.read();
+                        assert_eq!(counts.0, counts.1);
+                        if i % 128 == 0 {
+                            std::thread::yield_now();
+                        }
+                        assert_eq!(counts.0, counts.1);
+                    }
+                }
+            });
+        }
+    });
+    let writes = 2 * each + 2 * each.div_ceil(8);
+    assert_eq!(lock.into_inner(), (writes, writes));
+}
+
+#[test]
+fn rwlock_tries() {
+    let lock = ncpu::RwLock::new(0).expect("memory");
+    let reading = lock.read();
+    assert!(lock.try_read().is_some());
+    assert!(lock.try_write().is_none());
+    drop(reading);
+    let writing = lock.try_write().expect("free");
+    assert!(lock.try_read().is_none());
+    drop(writing);
+    assert!(lock.try_read().is_some());
+}

@@ -10,13 +10,28 @@ mod backoff;
 mod probe;
 #[path = "../../src/raw_mutex.rs"]
 mod raw_mutex;
+#[path = "../../src/mcs.rs"]
+mod mcs;
+#[path = "../../src/numa_lock.rs"]
+mod numa_lock;
+#[path = "../../src/percpu.rs"]
+mod percpu;
+#[path = "../../src/raw_rwlock.rs"]
+mod raw_rwlock;
+#[path = "../../src/turn.rs"]
+mod turn;
 mod sys;
 
+mod locks;
 mod mutex;
 
 /// Runs a model under random schedules and under schedules of few preemptions (PCT), which find other bugs.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
     let n = std::env::var("LIBNCPU_MODELS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
+    let model = move || {
+        sys::restart();
+        model();
+    };
     shuttle::check_random(model, n);
     shuttle::check_pct(model, n, 3);
 }

@@ -5,7 +5,7 @@
 pub use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, Thread};
-use std::sync::Mutex;
+use std::cell::RefCell;
 
 /// Passes at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,20 +39,29 @@ pub enum Wait {
 pub const ALL: u32 = u32::MAX;
 
 struct Sleeper {
+    address: usize,
     bits: u32,
     thread: Thread,
 }
 
-/// The kernel's queue is first in, first out, like this.
+thread_local! {
+    /// The kernel's queues, first in, first out. Shuttle runs all threads of a model on one; never borrowed over a
+    /// switch.
+    static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
+}
+
+/// At the start of a schedule: a failed one may have left sleepers.
+pub fn restart() {
+    SLEEPERS.with_borrow_mut(Vec::clear);
+}
+
 pub struct Futex {
     word: AtomicU32,
-    /// Std's, never held over a switch.
-    sleepers: Mutex<Vec<Sleeper>>,
 }
 
 impl Futex {
     pub const fn new(value: u32) -> Futex {
-        Futex { word: AtomicU32::new(value), sleepers: Mutex::new(Vec::new()) }
+        Futex { word: AtomicU32::new(value) }
     }
 
     pub fn wait(&self, expected: u32, bits: u32, deadline: Option<Instant>, _shared: bool) -> Wait {
@@ -61,7 +70,8 @@ impl Futex {
             return Wait::Changed;
         }
         let me = thread::current();
-        self.sleepers.lock().unwrap().push(Sleeper { bits, thread: me.clone() });
+        let address = self.address() as usize;
+        SLEEPERS.with_borrow_mut(|all| all.push(Sleeper { address, bits, thread: me.clone() }));
         loop {
             // A signal, or the deadline.
             let disturbed = thread_rng().gen_range(0..16) == 0;
@@ -70,33 +80,45 @@ impl Futex {
             } else {
                 thread::park();
             }
-            let mut sleepers = self.sleepers.lock().unwrap();
-            let Some(at) = sleepers.iter().position(|s| s.thread.id() == me.id()) else { return Wait::Woken };
+            let there = SLEEPERS.with_borrow_mut(|all| {
+                let at = all.iter().position(|s| s.thread.id() == me.id())?;
+                (deadline.is_some() || disturbed).then(|| all.remove(at));
+                Some(())
+            });
+            if there.is_none() {
+                return Wait::Woken;
+            }
             if disturbed {
-                sleepers.remove(at);
                 return Wait::Changed;
             }
             if deadline.is_some() {
-                sleepers.remove(at);
                 return Wait::TimedOut;
             }
         }
     }
 
-    pub fn wake(&self, count: u32, bits: u32, _shared: bool) -> usize {
-        let mut woken = Vec::new();
-        {
-            let mut sleepers = self.sleepers.lock().unwrap();
-            while woken.len() < count as usize {
-                let Some(at) = sleepers.iter().position(|s| s.bits & bits != 0) else { break };
-                woken.push(sleepers.remove(at).thread);
-            }
-        }
-        for thread in &woken {
-            thread.unpark();
-        }
-        woken.len()
+    pub fn wake(&self, count: u32, bits: u32, shared: bool) -> usize {
+        wake_at(self.address(), count, bits, shared)
     }
+
+    pub fn address(&self) -> *const u32 {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
+pub fn wake_at(address: *const u32, count: u32, bits: u32, _shared: bool) -> usize {
+    let mut woken = Vec::new();
+    SLEEPERS.with_borrow_mut(|all| {
+        while woken.len() < count as usize {
+            let found = all.iter().position(|s| s.address == address as usize && s.bits & bits != 0);
+            let Some(at) = found else { break };
+            woken.push(all.remove(at).thread);
+        }
+    });
+    for thread in &woken {
+        thread.unpark();
+    }
+    woken.len()
 }
 
 impl std::ops::Deref for Futex {
@@ -142,4 +164,34 @@ pub fn in_window() -> bool {
 #[allow(dead_code)]
 pub fn yield_now() {
     thread::yield_now();
+}
+
+pub fn cpu_or_thread() -> u32 {
+    thread_rng().gen_range(0..2)
+}
+
+pub fn node() -> usize {
+    thread_rng().gen_range(0..2)
+}
+
+/// Two nodes of a CPU each.
+pub struct Topology;
+
+pub fn topology() -> &'static Topology {
+    &Topology
+}
+
+impl Topology {
+    pub fn cpus(&self) -> usize {
+        2
+    }
+    pub fn nodes(&self) -> usize {
+        2
+    }
+    pub fn node_of(&self, cpu: usize) -> usize {
+        cpu % 2
+    }
+    pub fn nearest(&self, node: usize) -> &[usize] {
+        if node == 0 { &[0, 1] } else { &[1, 0] }
+    }
 }

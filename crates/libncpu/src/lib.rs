@@ -8,11 +8,15 @@
 //! | [`RobustMutex`] | mutual exclusion that survives an owner's death, also between processes | docs/mutex.md |
 //! | [`McsMutex`], [`NumaMutex`] | queue locks: first come, first served; by NUMA node | docs/queue-locks.md |
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
+//! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/counters.md |
+//! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/counters.md |
 
 mod backoff;
+pub mod bounded;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
 #[allow(non_camel_case_types)]
 pub mod capi;
+pub mod counter;
 pub mod mcs;
 pub mod mutex;
 pub mod numa_lock;
@@ -27,6 +31,8 @@ pub mod sys;
 mod topology;
 mod turn;
 
+pub use bounded::BoundedCounter;
+pub use counter::{Counter, Statistics};
 pub use mutex::{Mutex, MutexGuard};
 pub use percpu::{OutOfMemory, PerCpu};
 pub use queue_mutex::{McsMutex, NumaMutex};

@@ -46,8 +46,13 @@ pub struct PerCpu<T> {
 
 impl<T> PerCpu<T> {
     /// One for each CPU, made by `make` from its number.
-    pub fn new(mut make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, OutOfMemory> {
-        Ok(PerCpu { slots: boxed(sys::topology().cpus(), |cpu| Padded(make(cpu)))? })
+    pub fn new(make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, OutOfMemory> {
+        PerCpu::with_slots(sys::topology().cpus(), make)
+    }
+
+    /// As `new` for a machine of `cpus` CPUs, at least 1.
+    pub(crate) fn with_slots(cpus: usize, mut make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, OutOfMemory> {
+        Ok(PerCpu { slots: boxed(cpus.max(1), |cpu| Padded(make(cpu)))? })
     }
 
     /// The slot of the CPU that the thread is on: its number.

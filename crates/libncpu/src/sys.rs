@@ -3,7 +3,7 @@
 //! The algorithms import what they need from `crate::sys` only. The model checker's build
 //! (`tests/models`) compiles the same algorithm sources against another `sys`.
 
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// A point on `CLOCK_MONOTONIC`, in nanoseconds.
@@ -363,3 +363,59 @@ pub fn topology() -> &'static Topology {
 }
 
 pub use crate::topology::Topology;
+
+/// Adds `n` to the counter of the CPU that the thread is on: the one `cpu * stride` bytes after `first`, of `slots`.
+/// False, and nothing is added, if the CPU has none.
+///
+/// One restartable sequence where the process has them, so that no other thread writes the slot at the same time;
+/// else an atomic addition. A process uses one or the other throughout.
+///
+/// # Safety
+/// There are `slots` counters at that distance, and only this function writes them.
+#[inline(always)]
+pub unsafe fn add_here(first: *const AtomicI64, stride: usize, slots: usize, n: i64) -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some(rseq) = rseq::offset() {
+        let done: u32;
+        // SAFETY: the sequence from 3 to 4 has one store, its last instruction, within the slot of a CPU below
+        // `slots`. If it is interrupted the kernel goes on at 5, which begins anew; glibc registered that signature.
+        unsafe {
+            std::arch::asm!(
+                ".pushsection __rseq_cs, \"aw\", @progbits",
+                ".balign 32",
+                "2: .long 0, 0",
+                ".quad 3f, 4f - 3f, 5f",
+                ".popsection",
+                ".pushsection .text.rseq_abort, \"ax\", @progbits",
+                // An undefined instruction before the signature, for disassemblers.
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "5: jmp 6f",
+                ".popsection",
+                "6: lea {at}, [rip + 2b]",
+                "mov qword ptr fs:[{rseq} + 8], {at}",
+                "xor {done:e}, {done:e}",
+                "3: mov {at:e}, dword ptr fs:[{rseq} + 4]",
+                "cmp {at}, {slots}",
+                "jae 7f",
+                "imul {at}, {stride}",
+                "add qword ptr [{first} + {at}], {n}",
+                "4: mov {done:e}, 1",
+                "7:",
+                at = out(reg) _,
+                done = out(reg) done,
+                rseq = in(reg) rseq,
+                slots = in(reg) slots,
+                stride = in(reg) stride,
+                first = in(reg) first,
+                n = in(reg) n,
+                options(nostack),
+            );
+        }
+        return done != 0;
+    }
+    let cpu = cpu_or_thread() as usize % slots;
+    // SAFETY: a counter, as the caller promised.
+    unsafe { (*first.byte_add(cpu * stride)).fetch_add(n, Ordering::Relaxed) };
+    true
+}

@@ -55,6 +55,17 @@ impl Topology {
         Topology { node, near }
     }
 
+    /// A machine of `nodes` nodes in a row with `cpus` CPUs each, for tests.
+    #[doc(hidden)]
+    pub fn row(nodes: usize, cpus: usize) -> Topology {
+        let near = |from: usize| {
+            let mut order: Vec<usize> = (0..nodes).collect();
+            order.sort_by_key(|&to| from.abs_diff(to));
+            order
+        };
+        Topology { node: (0..nodes * cpus).map(|cpu| cpu / cpus).collect(), near: (0..nodes).map(near).collect() }
+    }
+
     /// CPUs that the machine may ever have, at least 1.
     pub fn cpus(&self) -> usize {
         self.node.len()

@@ -10,6 +10,8 @@ mod backoff;
 mod probe;
 #[path = "../../src/raw_mutex.rs"]
 mod raw_mutex;
+#[path = "../../src/bounded.rs"]
+mod bounded;
 #[path = "../../src/mcs.rs"]
 mod mcs;
 #[path = "../../src/numa_lock.rs"]
@@ -22,6 +24,7 @@ mod raw_rwlock;
 mod turn;
 mod sys;
 
+mod counters;
 mod locks;
 mod mutex;
 

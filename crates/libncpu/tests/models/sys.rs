@@ -2,7 +2,7 @@
 //! its choices. Memory is sequentially consistent here: orderings are argued in the sources, not checked by this.
 
 #[allow(unused_imports)]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, Thread};
 use std::cell::RefCell;

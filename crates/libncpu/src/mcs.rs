@@ -22,17 +22,18 @@ use crate::sys::{self, AtomicPtr, Ordering};
 use crate::turn::Turn;
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A waiter's place in the queue, on a cache line of its own.
-#[repr(C, align(64))]
+/// A waiter's place in the queue. As long as a cache line, so that two of them never share one wholly.
+#[repr(C)]
 pub struct McsNode {
     next: AtomicPtr<McsNode>,
     turn: Turn,
+    _rest: [u32; 13],
 }
 
 impl McsNode {
     /// A node that is in no queue.
     pub const fn new() -> McsNode {
-        McsNode { next: AtomicPtr::new(std::ptr::null_mut()), turn: Turn::new() }
+        McsNode { next: AtomicPtr::new(std::ptr::null_mut()), turn: Turn::new(), _rest: [0; 13] }
     }
 }
 

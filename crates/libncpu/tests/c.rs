@@ -48,3 +48,8 @@ fn run(name: &str) {
 fn mutex() {
     run("mutex");
 }
+
+#[test]
+fn others() {
+    run("others");
+}

@@ -129,7 +129,9 @@ impl BoundedCounter {
             *count - 1
         })?;
         let mut nodes = Vec::new();
-        nodes.try_reserve_exact(topology.nodes()).map_err(|_| OutOfMemory(topology.nodes() * size_of::<Node>()))?;
+        nodes
+            .try_reserve_exact(topology.nodes())
+            .map_err(|_| OutOfMemory(topology.nodes() * size_of::<Node>()))?;
         for (node, &count) in counts.iter().enumerate() {
             let mut own = (0..topology.cpus()).filter(|&cpu| topology.node_of(cpu) == node);
             nodes.push(Padded(Node {
@@ -252,7 +254,8 @@ impl BoundedCounter {
     fn give_slow(&self, cpu: usize, n: u64) -> bool {
         let _root = Held::new(&self.root.lock);
         let pool = self.root.pool.load(Relaxed);
-        let Some(free) = n.try_into().ok().and_then(|n: i64| pool.checked_add(n)).filter(|&f| f <= MOST.cast_signed())
+        let Some(free) =
+            n.try_into().ok().and_then(|n: i64| pool.checked_add(n)).filter(|&f| f <= MOST.cast_signed())
         else {
             return false;
         };
@@ -327,7 +330,8 @@ impl BoundedCounter {
             return true;
         }
         let pool = pool.cast_unsigned();
-        let demand = self.stocks[cpu].refill.load(Relaxed).saturating_mul(n).saturating_mul(node.cpus.len() as u64);
+        let demand =
+            self.stocks[cpu].refill.load(Relaxed).saturating_mul(n).saturating_mul(node.cpus.len() as u64);
         let extra = demand.min((pool - n) / (2 * self.nodes.len() as u64));
         self.root.pool.store((pool - n - extra).cast_signed(), Release);
         node.pool.store(node.pool.load(Relaxed) + n + extra, Release);

@@ -212,7 +212,10 @@ pub unsafe extern "C" fn ncpu_robust_trylock(mutex: *mut ncpu_robust_t) -> c_int
 /// # Safety
 /// `mutex` is null or initialised, `deadline` null or readable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncpu_robust_timedlock(mutex: *mut ncpu_robust_t, deadline: *const timespec) -> c_int {
+pub unsafe extern "C" fn ncpu_robust_timedlock(
+    mutex: *mut ncpu_robust_t,
+    deadline: *const timespec,
+) -> c_int {
     let mutex = object!(mutex, RobustMutex);
     taken(mutex.lock(Some(deadline!(deadline))), ETIMEDOUT)
 }

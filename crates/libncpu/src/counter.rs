@@ -13,8 +13,8 @@
 //! atomic additions only; never by both: threads on a CPU without a slot add to `spare`, atomically. Sums are of
 //! relaxed loads: each addition is in it or not, and those that happened before the call are.
 
-use crate::percpu::{OutOfMemory, Padded};
 use crate::percpu::boxed;
+use crate::percpu::{OutOfMemory, Padded};
 use crate::sys::{self, AtomicI64, Ordering::Relaxed};
 
 /// `N` counters, those of a CPU side by side: as a program's statistics are.
@@ -37,7 +37,14 @@ impl<const N: usize> Statistics<N> {
         let spare = &self.spare[which];
         let first: *const Padded<[AtomicI64; N]> = self.slots.as_ptr();
         // SAFETY: slots are that far apart, and each has `N > which` counters.
-        let added = unsafe { sys::add_here(first.cast::<AtomicI64>().add(which), size_of::<Padded<[AtomicI64; N]>>(), self.slots.len(), n) };
+        let added = unsafe {
+            sys::add_here(
+                first.cast::<AtomicI64>().add(which),
+                size_of::<Padded<[AtomicI64; N]>>(),
+                self.slots.len(),
+                n,
+            )
+        };
         if !added {
             spare.fetch_add(n, Relaxed);
         }
@@ -45,7 +52,9 @@ impl<const N: usize> Statistics<N> {
 
     /// The sum of counter `which` over all CPUs.
     pub fn sum(&self, which: usize) -> i64 {
-        self.slots.iter().fold(self.spare[which].load(Relaxed), |sum, slot| sum.wrapping_add(slot.0[which].load(Relaxed)))
+        self.slots
+            .iter()
+            .fold(self.spare[which].load(Relaxed), |sum, slot| sum.wrapping_add(slot.0[which].load(Relaxed)))
     }
 }
 

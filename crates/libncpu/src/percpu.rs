@@ -51,7 +51,10 @@ impl<T> PerCpu<T> {
     }
 
     /// As `new` for a machine of `cpus` CPUs, at least 1.
-    pub(crate) fn with_slots(cpus: usize, mut make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, OutOfMemory> {
+    pub(crate) fn with_slots(
+        cpus: usize,
+        mut make: impl FnMut(usize) -> T,
+    ) -> Result<PerCpu<T>, OutOfMemory> {
         Ok(PerCpu { slots: boxed(cpus.max(1), |cpu| Padded(make(cpu)))? })
     }
 

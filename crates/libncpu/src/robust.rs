@@ -80,7 +80,10 @@ impl RobustMutex {
         if owner == 0 || owner == me || sys::thread_lives(owner) {
             return None;
         }
-        self.word.compare_exchange(seen, me | (seen & WAITERS), Acquire, Relaxed).ok().map(|_| Taken::OwnerDied)
+        self.word
+            .compare_exchange(seen, me | (seen & WAITERS), Acquire, Relaxed)
+            .ok()
+            .map(|_| Taken::OwnerDied)
     }
 
     #[cold]

@@ -3,7 +3,9 @@
 //! The algorithms import what they need from `crate::sys` only. The model checker's build
 //! (`tests/models`) compiles the same algorithm sources against another `sys`.
 
-pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use std::time::Duration;
 
 /// A point on `CLOCK_MONOTONIC`, in nanoseconds.
@@ -175,8 +177,8 @@ pub fn heavy_barrier() -> bool {
     };
     fence(Ordering::SeqCst);
     // Registration is once per process; a call before it fails with EPERM.
-    let done =
-        membarrier(PRIVATE_EXPEDITED) || (membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED));
+    let done = membarrier(PRIVATE_EXPEDITED)
+        || (membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED));
     fence(Ordering::SeqCst);
     done
 }
@@ -256,7 +258,8 @@ pub fn cpus() -> u32 {
     static CPUS: AtomicU32 = AtomicU32::new(0);
     match CPUS.load(Ordering::Relaxed) {
         0 => {
-            let n = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+            let n = std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
             CPUS.store(n, Ordering::Relaxed);
             n
         }
@@ -328,9 +331,14 @@ pub fn thread_lives(id: u32) -> bool {
     // A zombie accepts signals, so kill(2) cannot tell.
     match std::fs::read_to_string(format!("/proc/{id}/stat")) {
         // After the last parenthesis of the name, which may hold anything.
-        Ok(stat) => !matches!(stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()), Some('Z' | 'X' | 'x')),
+        Ok(stat) => !matches!(
+            stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()),
+            Some('Z' | 'X' | 'x')
+        ),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => !std::path::Path::new("/proc/self/stat").exists(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            !std::path::Path::new("/proc/self/stat").exists()
+        }
         Err(_) => true,
     }
 }

@@ -63,7 +63,10 @@ impl Topology {
             order.sort_by_key(|&to| from.abs_diff(to));
             order
         };
-        Topology { node: (0..nodes * cpus).map(|cpu| cpu / cpus).collect(), near: (0..nodes).map(near).collect() }
+        Topology {
+            node: (0..nodes * cpus).map(|cpu| cpu / cpus).collect(),
+            near: (0..nodes).map(near).collect(),
+        }
     }
 
     /// CPUs that the machine may ever have, at least 1.
@@ -125,7 +128,9 @@ mod tests {
         // Node 1 has memory only, and node 3 is offline.
         write("node/possible", "0-4\n");
         write("node/online", "0-2,4\n");
-        for (id, cpus, distance) in [(0, "0-1,6", "10 20 32 16"), (1, "", "20 10 20 20"), (2, "2-3", "32 20 10 16")] {
+        for (id, cpus, distance) in
+            [(0, "0-1,6", "10 20 32 16"), (1, "", "20 10 20 20"), (2, "2-3", "32 20 10 16")]
+        {
             write(&format!("node/node{id}/cpulist"), cpus);
             write(&format!("node/node{id}/distance"), distance);
         }
@@ -134,7 +139,10 @@ mod tests {
         let topology = Topology::read(&root);
         std::fs::remove_dir_all(&root).expect("clean up");
         assert_eq!((topology.cpus(), topology.nodes()), (8, 3));
-        assert_eq!((0..10).map(|cpu| topology.node_of(cpu)).collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2, 0, 0, 0, 0]);
+        assert_eq!(
+            (0..10).map(|cpu| topology.node_of(cpu)).collect::<Vec<_>>(),
+            [0, 0, 1, 1, 2, 2, 0, 0, 0, 0]
+        );
         assert_eq!(topology.nearest(0), [0, 2, 1]);
         assert_eq!(topology.nearest(1), [1, 2, 0]);
     }

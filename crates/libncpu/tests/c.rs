@@ -9,47 +9,60 @@ fn libraries() -> PathBuf {
     exe.parent().expect("a directory").to_path_buf()
 }
 
-fn compile(name: &str, library: &[&str]) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", library.len()));
-    let done = Command::new("gcc")
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
-        .arg(root.join("include"))
-        .arg("-o")
-        .arg(&out)
-        .arg(root.join(format!("tests/c/{name}.c")))
-        .args(library)
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    out
+fn ran(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {}\n{out}{err}", done.status);
+    out.into_owned()
 }
 
-fn run(name: &str) {
-    let directory = libraries();
-    let path = directory.display().to_string();
-    let archive = format!("{path}/libncpu.a");
-    // The archive holds Rust's standard library, which needs these.
-    let fixed = compile(name, &[&archive, "-lm", "-ldl", "-lgcc_s"]);
-    let shared = compile(name, &["-L", &path, "-lncpu"]);
-    for program in [fixed, shared] {
-        let done = Command::new("timeout")
-            .arg("300")
+/// What `make install-lib` does, into a directory of this test's; returns its prefix.
+fn install(test: &str) -> PathBuf {
+    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    ran(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")).arg(libraries()).arg("").arg(&to));
+    to
+}
+
+/// Compiles a program, against the shared library and the static one, as its user would, and runs both.
+fn run(test: &str, source: &str) -> [String; 2] {
+    let prefix = install(test);
+    [false, true].map(|fixed| {
+        let mut flags = Command::new("pkg-config");
+        flags.args(["--cflags", "--libs", "ncpu"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        if fixed {
+            flags.arg("--static");
+        }
+        let mut flags = ran(&mut flags);
+        if fixed {
+            flags = flags.replace("-lncpu", "-l:libncpu.a");
+        }
+        let program = prefix.join(if fixed { "static" } else { "shared" });
+        ran(Command::new("gcc")
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
             .arg(&program)
-            .env("LD_LIBRARY_PATH", &directory)
-            .output()
-            .expect("timeout");
-        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success() && out == "ok\n", "{}: {}\n{out}{err}", program.display(), done.status);
-    }
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+            .args(flags.split_whitespace())
+            .args(std::env::var("LIBNCPU_CFLAGS").unwrap_or_default().split_whitespace()));
+        ran(Command::new("timeout").arg("300").arg(&program).env("LD_LIBRARY_PATH", prefix.join("lib")))
+    })
 }
 
 #[test]
 fn mutex() {
-    run("mutex");
+    assert_eq!(run("mutex", "tests/c/mutex.c"), ["ok\n"; 2]);
 }
 
 #[test]
 fn others() {
-    run("others");
+    assert_eq!(run("others", "tests/c/others.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn example() {
+    for out in run("example", "examples/c/quota.c") {
+        let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [granted, refused, used] = numbers[..] else { panic!("{out}") };
+        assert_eq!((granted + refused, used), (80_000, 0), "{out}");
+        assert!(granted > 0, "{out}");
+    }
 }

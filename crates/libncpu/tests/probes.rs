@@ -10,7 +10,11 @@ fn probes_are_in_the_notes() {
             s.spawn(|| *mutex.lock() += 1);
         }
     });
-    let out = Command::new("readelf").arg("-n").arg(std::env::current_exe().expect("own path")).output().expect("readelf");
+    let out = Command::new("readelf")
+        .arg("-n")
+        .arg(std::env::current_exe().expect("own path"))
+        .output()
+        .expect("readelf");
     let notes = String::from_utf8_lossy(&out.stdout);
     for name in ["mutex_slow", "mutex_spin", "mutex_block", "mutex_wakeup", "mutex_acquired"] {
         let at = notes.find(&format!("Name: {name}\n")).unwrap_or_else(|| panic!("no {name} in\n{notes}"));

@@ -89,7 +89,8 @@ fn ten_thousand_threads() {
         let held = mutex.lock();
         for _ in 0..10_000 {
             // A container may allow fewer.
-            let thread = std::thread::Builder::new().stack_size(32 << 10).spawn_scoped(s, || *mutex.lock() += 1);
+            let thread =
+                std::thread::Builder::new().stack_size(32 << 10).spawn_scoped(s, || *mutex.lock() += 1);
             started += usize::from(thread.is_ok());
         }
         drop(held);

@@ -1,27 +1,55 @@
-//! Each primitive beside its peers, in one run: `cargo bench -p libncpu -- [--help]`, or `make bench-primitives`.
+//! Each primitive beside its peers, in one run: `cargo bench -p libncpu -- --help`, or `make bench-primitives`.
 
-use std::cell::UnsafeCell;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+mod counters;
+mod mutexes;
 mod options;
-mod peers;
+mod rwlocks;
 
 use options::Options;
-use peers::{Data, Lock};
 
-/// What a run of threads over a lock came to.
-struct Sample {
-    ops_per_s: f64,
-    /// The thread with the fewest operations over the mean: 1 is fair.
-    least: f64,
+/// Something to be used by threads at once, over and over.
+pub trait Subject: Sync {
+    /// Its name; ours are those of `ncpu`.
+    fn name(&self) -> &'static str;
+    /// Does one operation after another until `stop`; returns how many. The virtual call is one a run.
+    fn hammer(&self, stop: &AtomicBool, shape: Shape) -> u64;
+    /// Told how many operations there were in all since the last call; panics if that cannot be.
+    fn check(&self, _operations: u64) {}
 }
 
-/// Busy for about `ns`, without memory.
+/// Loops of [`work`] within and between critical sections.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Within.
+    pub inside: u64,
+    /// Between.
+    pub outside: u64,
+}
+
+/// A table: primitives of a kind; the first is ours, and compared to the best of those that are not.
+pub struct Group {
+    /// For `--group`.
+    pub name: &'static str,
+    /// What an operation is.
+    pub about: &'static str,
+    /// Whether lengths of critical sections matter.
+    pub sections: bool,
+    /// What is compared.
+    pub subjects: Vec<Box<dyn Subject>>,
+}
+
+fn ours(subject: &dyn Subject) -> bool {
+    subject.name().starts_with("ncpu")
+}
+
+/// Busy without memory.
 #[inline]
-fn work(loops: u64) {
+pub fn work(loops: u64) {
     for i in 0..loops {
         black_box(i);
     }
@@ -29,27 +57,25 @@ fn work(loops: u64) {
 
 /// Loops of [`work`] in a nanosecond.
 fn loops_per_ns() -> f64 {
-    (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            work(1_000_000);
-            1e6 / start.elapsed().as_nanos() as f64
-        })
-        .fold(0.0, f64::max)
+    let once = |_| {
+        let start = Instant::now();
+        work(1_000_000);
+        1e6 / start.elapsed().as_nanos() as f64
+    };
+    (0..5).map(once).fold(0.0, f64::max)
 }
 
-fn run(lock: &dyn Lock, threads: usize, inside: u64, outside: u64, time: Duration) -> Sample {
-    let data = Data(UnsafeCell::new([0; 2]));
+/// Operations a second, and the thread with the fewest over the mean: 1 is fair.
+fn run(subject: &dyn Subject, threads: usize, shape: Shape, time: Duration) -> (f64, f64) {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
     let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
     let mut elapsed = Duration::ZERO;
     std::thread::scope(|scope| {
         for count in &counts {
-            let (data, stop, start) = (&data, &stop, &start);
+            let (stop, start) = (&stop, &start);
             scope.spawn(move || {
                 start.wait();
-                let n = lock.hammer(stop, data, inside, outside);
-                count.store(n, Relaxed);
+                count.store(subject.hammer(stop, shape), Relaxed);
             });
         }
         start.wait();
@@ -58,49 +84,74 @@ fn run(lock: &dyn Lock, threads: usize, inside: u64, outside: u64, time: Duratio
         stop.store(true, Relaxed);
         elapsed = begin.elapsed();
     });
-    let total: u64 = counts.iter().map(|n| n.load(Relaxed)).sum();
-    let [a, b] = data.0.into_inner();
-    assert!(a == total && b == total, "{} lost updates: {a} and {b} of {total}", lock.name());
-    let least = counts.iter().map(|n| n.load(Relaxed)).min().unwrap_or(0);
-    Sample { ops_per_s: total as f64 / elapsed.as_secs_f64(), least: least as f64 * threads as f64 / total.max(1) as f64 }
+    let counts: Vec<u64> = counts.into_iter().map(AtomicU64::into_inner).collect();
+    let total: u64 = counts.iter().sum();
+    subject.check(total);
+    let least = counts.into_iter().min().unwrap_or(0) as f64;
+    (total as f64 / elapsed.as_secs_f64(), least * threads as f64 / total.max(1) as f64)
+}
+
+fn table(group: &Group, options: &Options, per_ns: f64) {
+    let subjects: Vec<_> = group.subjects.iter().filter(|subject| options.wants(subject.name())).collect();
+    println!("{}: {}", group.name, group.about);
+    print!("{:>7} {:>6} {:>7}", "threads", "inside", "outside");
+    for subject in &subjects {
+        print!(" {:>11}", subject.name());
+    }
+    println!(" {:>6} {:>6}", "ratio", "least");
+    let sections = if group.sections { &options.sections[..] } else { &[(0, 0)] };
+    for &threads in &options.threads {
+        for &(inside, outside) in sections {
+            let loops = |ns: u64| (ns as f64 * per_ns) as u64;
+            let shape = Shape { inside: loops(inside), outside: loops(outside) };
+            let (mut rates, mut least) = (vec![Vec::new(); subjects.len()], Vec::new());
+            // Rounds outermost, so that a disturbance hits all alike.
+            for _ in 0..options.rounds {
+                for (i, subject) in subjects.iter().enumerate() {
+                    let sample = run(subject.as_ref(), threads, shape, options.time);
+                    rates[i].push(sample.0);
+                    if i == 0 {
+                        least.push(sample.1);
+                    }
+                }
+            }
+            let rates: Vec<f64> = rates.into_iter().map(|samples| options.pick(samples)).collect();
+            print!("{threads:>7} {inside:>6} {outside:>7}");
+            for rate in &rates {
+                print!(" {:>11.3}", rate / 1e6);
+            }
+            let peers = subjects.iter().zip(&rates).filter(|(subject, _)| !ours(subject.as_ref()));
+            let best = peers.map(|(_, rate)| *rate).fold(0.0, f64::max);
+            println!(
+                " {:>6.2} {:>6.2}",
+                rates.first().map_or(f64::NAN, |first| first / best),
+                options::median(least)
+            );
+        }
+    }
+    println!();
 }
 
 fn main() {
     let options = Options::from_args();
     let per_ns = loops_per_ns();
-    let locks: Vec<Box<dyn Lock>> = peers::all().into_iter().filter(|lock| options.wants(lock.name())).collect();
-    let (ours, others): (Vec<_>, Vec<_>) = locks.iter().partition(|lock| lock.ours());
-    println!("million operations a second, {} of {} rounds of {} ms; ratio: ncpu over the best peer",
+    println!(
+        "million operations a second, {} of {} samples of {} ms; ratio: the first over the best peer;\n\
+         least: the thread of the first that got the fewest, over the mean\n",
         if options.best { "best" } else { "median" },
-        options.rounds, options.time.as_millis());
-    print!("{:>7} {:>6} {:>7}", "threads", "inside", "outside");
-    for lock in ours.iter().chain(&others) {
-        print!(" {:>12}", lock.name());
-    }
-    println!(" {:>6} {:>6}", "ratio", "least");
-    for &threads in &options.threads {
-        for &(inside, outside) in &options.sections {
-            let loops = |ns: u64| (ns as f64 * per_ns) as u64;
-            let mut samples: Vec<Vec<f64>> = vec![Vec::new(); locks.len()];
-            let mut least = Vec::new();
-            // Rounds outermost, so that a disturbance hits all alike.
-            for _ in 0..options.rounds {
-                for (samples, lock) in samples.iter_mut().zip(ours.iter().chain(&others)) {
-                    let sample = run(lock.as_ref(), threads, loops(inside), loops(outside), options.time);
-                    samples.push(sample.ops_per_s);
-                    if lock.name() == "ncpu" {
-                        least.push(sample.least);
-                    }
-                }
-            }
-            let rates: Vec<f64> = samples.into_iter().map(|samples| options.pick(samples)).collect();
-            print!("{threads:>7} {inside:>6} {outside:>7}");
-            for rate in &rates {
-                print!(" {:>12.3}", rate / 1e6);
-            }
-            let best = rates[ours.len()..].iter().copied().fold(0.0, f64::max);
-            let ratio = rates.first().map_or(0.0, |first| first / best);
-            println!(" {ratio:>6.2} {:>6.2}", if least.is_empty() { f64::NAN } else { options::median(least) });
+        options.rounds,
+        options.time.as_millis(),
+    );
+    for group in [
+        mutexes::group(),
+        rwlocks::group(99),
+        rwlocks::group(50),
+        counters::bounded_far(),
+        counters::bounded_near(),
+        counters::plain(),
+    ] {
+        if options.wants_group(group.name) {
+            table(&group, &options, per_ns);
         }
     }
 }

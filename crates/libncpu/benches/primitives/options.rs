@@ -11,7 +11,8 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --time 200             milliseconds a sample
   --rounds 3             samples a cell, interleaved over the locks; the median is shown
   --best                 show the best sample instead of the median: for a machine that others disturb
-  --only std,ncpu        these locks only
+  --only std,ncpu        these only, the first to be compared to the others
+  --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter
 ";
 
 /// What to measure.
@@ -23,6 +24,7 @@ pub struct Options {
     pub rounds: usize,
     pub best: bool,
     only: Vec<String>,
+    groups: Vec<String>,
 }
 
 impl Options {
@@ -30,7 +32,8 @@ impl Options {
     pub fn from_args() -> Options {
         let mut threads = vec![1, 2, 4, 16, 64];
         let (mut inside, mut outside) = (vec![0, 100, 1000], vec![0]);
-        let (mut time, mut rounds, mut best, mut only) = (200, 3, false, Vec::new());
+        let (mut time, mut rounds, mut best) = (200, 3, false);
+        let (mut only, mut groups) = (Vec::new(), Vec::new());
         let mut args = std::env::args().skip(1);
         while let Some(option) = args.next() {
             let mut value = || args.next().unwrap_or_else(|| wrong(&format!("{option} needs a value")));
@@ -40,6 +43,7 @@ impl Options {
                 "--outside" => outside = list(&option, &value()),
                 "--time" => time = list(&option, &value())[0],
                 "--rounds" => rounds = list(&option, &value())[0],
+                "--group" => groups = value().split(',').map(str::to_owned).collect(),
                 "--best" => best = true,
                 "--only" => only = value().split(',').map(str::to_owned).collect(),
                 // Cargo adds it.
@@ -55,7 +59,7 @@ impl Options {
             wrong("threads, rounds and time must be at least 1");
         }
         let sections = inside.iter().flat_map(|&i| outside.iter().map(move |&o| (i, o))).collect();
-        Options { threads, sections, time: Duration::from_millis(time), rounds, best, only }
+        Options { threads, sections, time: Duration::from_millis(time), rounds, best, only, groups }
     }
 
     /// The sample that stands for a cell.
@@ -63,14 +67,22 @@ impl Options {
         if self.best { samples.into_iter().fold(0.0, f64::max) } else { median(samples) }
     }
 
-    /// Whether a lock is to be measured.
+    /// Whether a table is to be made.
+    pub fn wants_group(&self, name: &str) -> bool {
+        self.groups.is_empty() || self.groups.iter().any(|group| group == name)
+    }
+
+    /// Whether something is to be measured.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 }
 
 fn list<T: std::str::FromStr>(option: &str, value: &str) -> Vec<T> {
-    value.split(',').map(|n| n.parse().unwrap_or_else(|_| wrong(&format!("{option}: {n:?} is no number")))).collect()
+    value
+        .split(',')
+        .map(|n| n.parse().unwrap_or_else(|_| wrong(&format!("{option}: {n:?} is no number"))))
+        .collect()
 }
 
 fn wrong(why: &str) -> ! {

@@ -6,10 +6,6 @@
 
 #[path = "../../src/backoff.rs"]
 mod backoff;
-#[path = "../../src/probe.rs"]
-mod probe;
-#[path = "../../src/raw_mutex.rs"]
-mod raw_mutex;
 #[path = "../../src/bounded.rs"]
 mod bounded;
 #[path = "../../src/mcs.rs"]
@@ -18,11 +14,15 @@ mod mcs;
 mod numa_lock;
 #[path = "../../src/percpu.rs"]
 mod percpu;
+#[path = "../../src/probe.rs"]
+mod probe;
+#[path = "../../src/raw_mutex.rs"]
+mod raw_mutex;
 #[path = "../../src/raw_rwlock.rs"]
 mod raw_rwlock;
+mod sys;
 #[path = "../../src/turn.rs"]
 mod turn;
-mod sys;
 
 mod counters;
 mod locks;

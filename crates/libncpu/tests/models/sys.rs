@@ -1,9 +1,11 @@
 //! `sys` for the model checker: every access is a point where it may switch threads; CPUs, clocks and time-outs are
 //! its choices. Memory is sequentially consistent here: orderings are argued in the sources, not checked by this.
 
-#[allow(unused_imports)]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use shuttle::rand::{Rng, thread_rng};
+#[allow(unused_imports)]
+pub use shuttle::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use shuttle::thread::{self, Thread};
 use std::cell::RefCell;
 

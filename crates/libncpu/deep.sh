@@ -3,7 +3,7 @@
 # LIBNCPU_MODELS and LIBNCPU_STRESS set how much.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export LIBNCPU_MODELS=${LIBNCPU_MODELS:-10000} LIBNCPU_STRESS=${LIBNCPU_STRESS:-20}
+export LIBNCPU_MODELS=${LIBNCPU_MODELS:-50000} LIBNCPU_STRESS=${LIBNCPU_STRESS:-20}
 cargo=${CARGO:-cargo}
 host=$(rustc -vV | sed -n 's/^host: //p')
 

@@ -8,8 +8,8 @@
 //! | [`RobustMutex`] | mutual exclusion that survives an owner's death, also between processes | docs/mutex.md |
 //! | [`McsMutex`], [`NumaMutex`] | queue locks: first come, first served; by NUMA node | docs/queue-locks.md |
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
-//! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/counters.md |
-//! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/counters.md |
+//! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
+//! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 
 mod backoff;
 pub mod bounded;

@@ -160,6 +160,10 @@ fn errno() -> i32 {
 /// Keeps the compiler from moving accesses across; the processor's part is [`heavy_barrier`], called by the other side.
 #[inline(always)]
 pub fn light_barrier() {
+    // Miri has no membarrier.
+    if cfg!(miri) {
+        fence(Ordering::SeqCst);
+    }
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
@@ -169,6 +173,10 @@ pub fn light_barrier() {
 /// `false` where the kernel or a sandbox has none: callers then limit how long they rely on it.
 #[must_use]
 pub fn heavy_barrier() -> bool {
+    if cfg!(miri) {
+        fence(Ordering::SeqCst);
+        return true;
+    }
     const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
     const PRIVATE_EXPEDITED: i32 = 1 << 3;
     let membarrier = |command: i32| {
@@ -248,6 +256,9 @@ pub fn cpu() -> Option<u32> {
 /// The CPU and NUMA node this thread runs on, asked of the kernel (vDSO).
 pub fn cpu_and_node() -> (u32, u32) {
     let (mut cpu, mut node) = (0u32, 0u32);
+    if cfg!(miri) {
+        return (cpu, node);
+    }
     // SAFETY: two writable words.
     unsafe { libc::syscall(libc::SYS_getcpu, &mut cpu, &mut node, std::ptr::null::<u8>()) };
     (cpu, node)

@@ -156,6 +156,6 @@ fn linked(node: &McsNode) -> *mut McsNode {
         }
         tries += 1;
         // It may have lost its CPU between the two.
-        if tries % 64 == 0 { sys::yield_now() } else { sys::pause(1) }
+        if tries.is_multiple_of(64) { sys::yield_now() } else { sys::pause(1) }
     }
 }

@@ -22,9 +22,10 @@
 //!
 //! Readers that find the lock closed queue up at `writer`, where waiting has a bound: neither side starves the other.
 
+use crate::backoff::Backoff;
 use crate::percpu::{OutOfMemory, PerCpu};
 use crate::raw_mutex::RawMutex;
-use crate::sys::{self, ALL, AtomicBool, AtomicU64, Futex, Ordering};
+use crate::sys::{ALL, AtomicBool, AtomicU64, Futex, Ordering};
 use Ordering::{Relaxed, Release, SeqCst};
 
 /// A reader-writer lock with a count of readers for each CPU. Reading scales; writing costs a cache miss per CPU.
@@ -109,16 +110,13 @@ impl RawRwLock {
     pub fn write(&self) {
         self.writer.lock();
         self.closed.store(true, SeqCst);
-        let mut spins = 0;
+        let mut backoff = Backoff::new(0);
         loop {
             let left = self.left.load(SeqCst);
             if self.empty() {
                 return;
             }
-            if spins < 8 {
-                spins += 1;
-                sys::pause(1 << spins);
-            } else {
+            if !backoff.wait() {
                 self.left.wait(left, ALL, None, false);
             }
         }

@@ -72,6 +72,10 @@ pub enum Wait {
 /// Every sleeper of a futex.
 pub const ALL: u32 = u32::MAX;
 
+/// Where a futex is, or was.
+#[derive(Clone, Copy)]
+pub struct Address(usize);
+
 /// A word that threads can sleep on.
 #[repr(transparent)]
 pub struct Futex(AtomicU32);
@@ -110,23 +114,23 @@ impl Futex {
 
     /// Wakes up to `count` sleepers whose bits overlap `bits`; returns how many there were.
     pub fn wake(&self, count: u32, bits: u32, shared: bool) -> usize {
-        wake_at(self.0.as_ptr(), count, bits, shared)
+        wake_at(self.address(), count, bits, shared)
     }
 
     /// The address that [`wake_at`] takes.
-    pub fn address(&self) -> *const u32 {
-        self.0.as_ptr()
+    pub fn address(&self) -> Address {
+        Address(self.0.as_ptr() as usize)
     }
 }
 
 /// Wakes sleepers at an address whose memory may be gone by now: the kernel only compares addresses.
-pub fn wake_at(address: *const u32, count: u32, bits: u32, shared: bool) -> usize {
+pub fn wake_at(address: Address, count: u32, bits: u32, shared: bool) -> usize {
     let private = if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
     // SAFETY: FUTEX_WAKE_BITSET does not access the word.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
-            address,
+            address.0,
             libc::FUTEX_WAKE_BITSET | private,
             i32::try_from(count).unwrap_or(i32::MAX),
             std::ptr::null::<libc::timespec>(),

@@ -19,7 +19,10 @@ fn ran(command: &mut Command) -> String {
 /// What `make install-lib` does, into a directory of this test's; returns its prefix.
 fn install(test: &str) -> PathBuf {
     let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
-    ran(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")).arg(libraries()).arg("").arg(&to));
+    ran(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"))
+        .arg(libraries())
+        .arg("")
+        .arg(&to));
     to
 }
 

@@ -57,6 +57,10 @@ pub fn restart() {
     SLEEPERS.with_borrow_mut(Vec::clear);
 }
 
+/// Where a futex is.
+#[derive(Clone, Copy)]
+pub struct Address(usize);
+
 pub struct Futex {
     word: AtomicU32,
 }
@@ -72,7 +76,7 @@ impl Futex {
             return Wait::Changed;
         }
         let me = thread::current();
-        let address = self.address() as usize;
+        let address = self.address().0;
         SLEEPERS.with_borrow_mut(|all| all.push(Sleeper { address, bits, thread: me.clone() }));
         loop {
             // A signal, or the deadline.
@@ -103,16 +107,16 @@ impl Futex {
         wake_at(self.address(), count, bits, shared)
     }
 
-    pub fn address(&self) -> *const u32 {
-        std::ptr::from_ref(self).cast()
+    pub fn address(&self) -> Address {
+        Address(std::ptr::from_ref(self) as usize)
     }
 }
 
-pub fn wake_at(address: *const u32, count: u32, bits: u32, _shared: bool) -> usize {
+pub fn wake_at(address: Address, count: u32, bits: u32, _shared: bool) -> usize {
     let mut woken = Vec::new();
     SLEEPERS.with_borrow_mut(|all| {
         while woken.len() < count as usize {
-            let found = all.iter().position(|s| s.address == address as usize && s.bits & bits != 0);
+            let found = all.iter().position(|s| s.address == address.0 && s.bits & bits != 0);
             let Some(at) = found else { break };
             woken.push(all.remove(at).thread);
         }

@@ -31,7 +31,7 @@
 //!    refuses if that is too little at that moment.
 //!
 //! While closed, every take and give goes to the root pool under its lock: near the limit the counter is a central
-//! one, whose refusals need no further search. When the root holds enough again to give every CPU some, a node's
+//! one, whose refusals need neither search nor lock. When the root holds enough again to give every CPU some, a node's
 //! stocks are opened by the next that comes along there.
 //!
 //! # Memory ordering
@@ -49,7 +49,7 @@
 use crate::percpu::{OutOfMemory, Padded, PerCpu, boxed};
 use crate::raw_mutex::RawMutex;
 use crate::sys::{self, AtomicBool, AtomicI64, AtomicU64, Ordering, Topology};
-use Ordering::{AcqRel, Acquire, Relaxed, Release};
+use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// The stock is closed: all goes to the root.
 const CLOSED: u64 = 1 << 63;
@@ -80,6 +80,8 @@ struct Root {
     lock: RawMutex,
     /// Written under the lock. Negative if the limit was set below what was taken.
     pool: AtomicI64,
+    /// Odd while every stock is closed and all that is free is in `pool`. Written under the lock.
+    seal: AtomicU64,
 }
 
 /// The counter. Taken and given are units of whatever is counted.
@@ -150,7 +152,11 @@ impl BoundedCounter {
             })?,
             index,
             nodes: nodes.into_boxed_slice(),
-            root: Padded(Root { lock: RawMutex::new(), pool: AtomicI64::new(limit.cast_signed()) }),
+            root: Padded(Root {
+                lock: RawMutex::new(),
+                pool: AtomicI64::new(limit.cast_signed()),
+                seal: AtomicU64::new(0),
+            }),
             topology,
         })
     }
@@ -217,7 +223,7 @@ impl BoundedCounter {
     pub fn read_exact(&self) -> u64 {
         let _root = Held::new(&self.root.lock);
         let free = self.close_all() + self.root.pool.load(Relaxed);
-        self.root.pool.store(free, Relaxed);
+        self.seal(free);
         u64::try_from(self.limit.load(Relaxed).cast_signed() - free).unwrap_or(0)
     }
 
@@ -233,8 +239,8 @@ impl BoundedCounter {
         let _root = Held::new(&self.root.lock);
         let change = limit.cast_signed() - self.limit.load(Relaxed).cast_signed();
         // All is in the root then, so that a lower limit holds from now on.
-        let free = if change < 0 { self.close_all() } else { 0 } + self.root.pool.load(Relaxed) + change;
-        self.root.pool.store(free, Relaxed);
+        let free = self.close_all() + self.root.pool.load(Relaxed) + change;
+        self.seal(free);
         self.limit.store(limit, Relaxed);
         u64::try_from(-free).unwrap_or(0)
     }
@@ -268,7 +274,7 @@ impl BoundedCounter {
 
     #[cold]
     fn take_slow(&self, cpu: usize, n: u64) -> bool {
-        if n > MOST {
+        if n > MOST || self.sealed_below(n) {
             return false;
         }
         let home = self.topology.node_of(cpu);
@@ -294,7 +300,7 @@ impl BoundedCounter {
         }
         let free = self.close_all() + free;
         let enough = free >= n.cast_signed();
-        self.root.pool.store(if enough { free - n.cast_signed() } else { free }, Release);
+        self.seal(if enough { free - n.cast_signed() } else { free });
         enough
     }
 
@@ -387,6 +393,20 @@ impl BoundedCounter {
         hand.cast_signed()
     }
 
+    /// With the root's lock held and all closed: `free` is all that is free, and it is in the root.
+    fn seal(&self, free: i64) {
+        self.root.pool.store(free, SeqCst);
+        let seal = self.root.seal.load(Relaxed);
+        self.root.seal.store(seal | 1, SeqCst);
+    }
+
+    /// Whether less than `n` was free at one moment, if that can be told without a lock: while sealed, each change
+    /// is one store to the root's pool, so a seal that is the same before and after says what the pool was in between.
+    fn sealed_below(&self, n: u64) -> bool {
+        let seal = self.root.seal.load(SeqCst);
+        seal & 1 == 1 && self.root.pool.load(SeqCst) < n.cast_signed() && self.root.seal.load(SeqCst) == seal
+    }
+
     /// With the root's lock held: puts what is left over where it will be looked for next.
     fn keep(&self, node: &Node, rest: i64) {
         let _node = Held::new(&node.lock);
@@ -402,6 +422,9 @@ impl BoundedCounter {
     fn open_if_ample(&self, node: &Node, n: u64) {
         let ample = n.max(1).saturating_mul(4 * self.stocks.len() as u64);
         if node.closed.load(Relaxed) && self.root.pool.load(Relaxed) >= ample.min(MOST).cast_signed() {
+            // Before credit can leave the root.
+            let seal = self.root.seal.load(Relaxed);
+            self.root.seal.store(seal + (seal & 1), SeqCst);
             for &cpu in &node.cpus {
                 self.stocks[cpu].credit.store(0, Release);
             }

@@ -17,7 +17,7 @@
 //!
 //! # Memory ordering
 //!
-//! That of [`mcs`](crate::mcs) at each level: a critical section is released by a grant in the node, or by passing
+//! That of [`mcs`] at each level: a critical section is released by a grant in the node, or by passing
 //! the root and then granting `PARENT`; the next owner acquires the same. `place` is used by the head of the node's
 //! queue only, and heads follow each other by those grants.
 

@@ -65,11 +65,24 @@ fn loops_per_ns() -> f64 {
     (0..5).map(once).fold(0.0, f64::max)
 }
 
-/// Operations a second, and the thread with the fewest over the mean: 1 is fair.
-fn run(subject: &dyn Subject, threads: usize, shape: Shape, time: Duration) -> (f64, f64) {
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    // SAFETY: a zeroed structure is a valid one, and is writable.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Operations a second, or CPU second, and the thread with the fewest over the mean: 1 is fair.
+fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -> (f64, f64) {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
     let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
     let mut elapsed = Duration::ZERO;
+    let cpu = cpu_seconds();
     std::thread::scope(|scope| {
         for count in &counts {
             let (stop, start) = (&stop, &start);
@@ -80,7 +93,7 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, time: Duration) -> (
         }
         start.wait();
         let begin = Instant::now();
-        std::thread::sleep(time);
+        std::thread::sleep(options.time);
         stop.store(true, Relaxed);
         elapsed = begin.elapsed();
     });
@@ -88,7 +101,8 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, time: Duration) -> (
     let total: u64 = counts.iter().sum();
     subject.check(total);
     let least = counts.into_iter().min().unwrap_or(0) as f64;
-    (total as f64 / elapsed.as_secs_f64(), least * threads as f64 / total.max(1) as f64)
+    let seconds = if options.per_cpu { cpu_seconds() - cpu } else { elapsed.as_secs_f64() };
+    (total as f64 / seconds, least * threads as f64 / total.max(1) as f64)
 }
 
 fn table(group: &Group, options: &Options, per_ns: f64) {
@@ -108,7 +122,7 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
             // Rounds outermost, so that a disturbance hits all alike.
             for _ in 0..options.rounds {
                 for (i, subject) in subjects.iter().enumerate() {
-                    let sample = run(subject.as_ref(), threads, shape, options.time);
+                    let sample = run(subject.as_ref(), threads, shape, options);
                     rates[i].push(sample.0);
                     if i == 0 {
                         least.push(sample.1);
@@ -136,8 +150,9 @@ fn main() {
     let options = Options::from_args();
     let per_ns = loops_per_ns();
     println!(
-        "million operations a second, {} of {} samples of {} ms; ratio: the first over the best peer;\n\
+        "million operations a {}second, {} of {} samples of {} ms; ratio: the first over the best peer;\n\
          least: the thread of the first that got the fewest, over the mean\n",
+        if options.per_cpu { "CPU-" } else { "" },
         if options.best { "best" } else { "median" },
         options.rounds,
         options.time.as_millis(),

@@ -11,6 +11,7 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --time 200             milliseconds a sample
   --rounds 3             samples a cell, interleaved over the locks; the median is shown
   --best                 show the best sample instead of the median: for a machine that others disturb
+  --per-cpu              operations a CPU-second instead of a second: what waiting costs others
   --only std,ncpu        these only, the first to be compared to the others
   --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter
 ";
@@ -23,6 +24,7 @@ pub struct Options {
     pub time: Duration,
     pub rounds: usize,
     pub best: bool,
+    pub per_cpu: bool,
     only: Vec<String>,
     groups: Vec<String>,
 }
@@ -32,7 +34,7 @@ impl Options {
     pub fn from_args() -> Options {
         let mut threads = vec![1, 2, 4, 16, 64];
         let (mut inside, mut outside) = (vec![0, 100, 1000], vec![0]);
-        let (mut time, mut rounds, mut best) = (200, 3, false);
+        let (mut time, mut rounds, mut best, mut per_cpu) = (200, 3, false, false);
         let (mut only, mut groups) = (Vec::new(), Vec::new());
         let mut args = std::env::args().skip(1);
         while let Some(option) = args.next() {
@@ -45,6 +47,7 @@ impl Options {
                 "--rounds" => rounds = list(&option, &value())[0],
                 "--group" => groups = value().split(',').map(str::to_owned).collect(),
                 "--best" => best = true,
+                "--per-cpu" => per_cpu = true,
                 "--only" => only = value().split(',').map(str::to_owned).collect(),
                 // Cargo adds it.
                 "--bench" => {}
@@ -59,7 +62,7 @@ impl Options {
             wrong("threads, rounds and time must be at least 1");
         }
         let sections = inside.iter().flat_map(|&i| outside.iter().map(move |&o| (i, o))).collect();
-        Options { threads, sections, time: Duration::from_millis(time), rounds, best, only, groups }
+        Options { threads, sections, time: Duration::from_millis(time), rounds, best, per_cpu, only, groups }
     }
 
     /// The sample that stands for a cell.

@@ -51,6 +51,33 @@ fn never_refuses_while_credit_is_free() {
     });
 }
 
+/// As before with so much credit that stocks open again whenever they were closed.
+#[test]
+fn opens_and_closes() {
+    check(|| {
+        let counter = Arc::new(BoundedCounter::on(30, topology()).unwrap());
+        let takers: Vec<_> = [1, 3, 12]
+            .into_iter()
+            .map(|n| {
+                let counter = counter.clone();
+                thread::spawn(move || {
+                    for _ in 0..4 {
+                        assert!(counter.take(n), "refused {n}");
+                        assert!(counter.give(n));
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            assert!(counter.read_exact() <= 16);
+        }
+        for handle in takers {
+            handle.join().unwrap();
+        }
+        assert_eq!(counter.read(), 0);
+    });
+}
+
 /// Threads that want more than there is: some are refused, and what is taken never passes the limit.
 #[test]
 fn never_passes_the_limit() {

@@ -13,6 +13,9 @@ $cargo test --release --locked -p libncpu --test models
 echo "== stress: $LIBNCPU_STRESS times as much, optimised"
 $cargo test --release --locked -p libncpu --test stress --test counters
 
+echo "== the same without restartable sequences"
+LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters
+
 echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
 	$cargo test --locked -p libncpu --test c

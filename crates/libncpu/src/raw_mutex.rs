@@ -38,8 +38,10 @@
 //! # Fairness
 //!
 //! Threads that arrive may overtake sleepers, since handing a lock to a thread that must first be scheduled would
-//! keep it unused meanwhile. A thread that waited for `STARVED` and is running sets `DEMAND`: the next unlock then
-//! leaves the lock `RESERVED`, and only the demander takes it.
+//! keep it unused meanwhile. An eighth of the time spinning threads may not become the heir, so that sleepers are
+//! woken, oldest first. An heir that finds the lock taken again and again naps for `NAP_NS`, about what being woken
+//! takes, and remains the heir. A thread that was woken and has waited for `STARVED_NS` sets `DEMAND`: the next unlock
+//! then leaves the lock `RESERVED`, and only the demander takes it.
 
 use crate::backoff::Backoff;
 use crate::probe;
@@ -320,6 +322,11 @@ impl RawMutex {
             }
             if waiter.slept && !waiter.demands && now.since(start) >= STARVED_NS {
                 waiter.demands = self.demand();
+                if waiter.demands {
+                    // The next unlock is for this thread: better to be awake then.
+                    seen = self.word.load(Relaxed);
+                    continue;
+                }
             }
             self.sleep(&mut waiter, deadline);
             seen = self.word.load(Relaxed);

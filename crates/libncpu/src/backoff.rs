@@ -23,7 +23,7 @@ impl Backoff {
         let us = sys::pauses_per_us();
         Backoff {
             delay: 1,
-            cap: (us * sys::cpus().min(64) / 2).max(1),
+            cap: (us * sys::cpus().min(64) / 4).max(1),
             most: expected.clamp(us * SPIN_LEAST_US, us * SPIN_MOST_US),
             spent: 0,
         }

@@ -96,7 +96,8 @@ static void forks(void)
 	for (int i = 0; i < 20; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
-			in_thread(add);
+			// No thread: older address sanitizers' allocators do not survive fork.
+			add(NULL);
 			_exit(0);
 		}
 		wait_for(pid, 0);

@@ -5,8 +5,8 @@
 //! The two-level case of HMCS: Milind Chabbi, Michael Fagan, John Mellor-Crummey: "High Performance Locks for
 //! Multi-level NUMA Systems", PPoPP 2015: an MCS queue a node, whose head stands in an MCS queue of the nodes. The
 //! lock and the data it protects then cross between nodes once per `passes` critical sections instead of each time.
-//! (CNA, which needs one word, and lock cohorting come from a vendor that patented some of its locks; HMCS comes
-//! from a university and is as good where memory does not matter.)
+//! (CNA, which needs one word, and lock cohorting come from a company that patents such work; which claims cover
+//! them was not looked into.)
 //!
 //! # Invariant
 //!

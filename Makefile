@@ -9,7 +9,8 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: build static run test test-vm bench man completions install clean tools test-tools vm-tools
+.PHONY: build static run test test-vm test-deep bench bench-primitives man completions install install-lib clean tools
+.PHONY: test-tools vm-tools
 build: tools
 	$(CARGO) build --release --locked
 
@@ -39,6 +40,14 @@ bench: build $(FDTORTURE)
 	@for bench in benches/*.sh; do \
 		[ -x "$$bench" ] || continue; echo "== $$bench"; "$$bench" || exit; done
 
+# libncpu's primitives beside their peers, in one run; BENCH="--group mutex --outside 0,200" and the like choose.
+bench-primitives: tools
+	$(CARGO) bench --locked -p libncpu --bench primitives -- $(BENCH)
+
+# libncpu under many more schedules, under sanitizers and under Miri where a nightly Rust has them.
+test-deep: tools
+	crates/libncpu/deep.sh
+
 man: build
 	$(NCPU) man target/man
 
@@ -54,6 +63,11 @@ install: man completions
 	install -Dm 644 target/completions/ncpu.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ncpu
 	install -Dm 644 target/completions/ncpu.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ncpu
 	install -Dm 644 target/completions/ncpu.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ncpu.fish
+
+# libncpu for C: libraries, header, pkg-config file.
+install-lib: tools
+	$(CARGO) build --release --locked -p libncpu
+	crates/libncpu/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
 
 clean:
 	$(CARGO) clean

@@ -1,0 +1,173 @@
+//! Each primitive beside its peers, in one run: `cargo bench -p libncpu -- --help`, or `make bench-primitives`.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+mod counters;
+mod mutexes;
+mod options;
+mod rwlocks;
+
+use options::Options;
+
+/// Something to be used by threads at once, over and over.
+pub trait Subject: Sync {
+    /// Its name; ours are those of `ncpu`.
+    fn name(&self) -> &'static str;
+    /// Does one operation after another until `stop`; returns how many. The virtual call is one a run.
+    fn hammer(&self, stop: &AtomicBool, shape: Shape) -> u64;
+    /// Told how many operations there were in all since the last call; panics if that cannot be.
+    fn check(&self, _operations: u64) {}
+}
+
+/// Loops of [`work`] within and between critical sections.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Within.
+    pub inside: u64,
+    /// Between.
+    pub outside: u64,
+}
+
+/// A table: primitives of a kind; the first is ours, and compared to the best of those that are not.
+pub struct Group {
+    /// For `--group`.
+    pub name: &'static str,
+    /// What an operation is.
+    pub about: &'static str,
+    /// Whether lengths of critical sections matter.
+    pub sections: bool,
+    /// What is compared.
+    pub subjects: Vec<Box<dyn Subject>>,
+}
+
+fn ours(subject: &dyn Subject) -> bool {
+    subject.name().starts_with("ncpu")
+}
+
+/// Busy without memory.
+#[inline]
+pub fn work(loops: u64) {
+    for i in 0..loops {
+        black_box(i);
+    }
+}
+
+/// Loops of [`work`] in a nanosecond.
+fn loops_per_ns() -> f64 {
+    let once = |_| {
+        let start = Instant::now();
+        work(20_000);
+        2e4 / start.elapsed().as_nanos() as f64
+    };
+    // The best of many short ones: those that nothing interrupted.
+    (0..200).map(once).fold(0.0, f64::max)
+}
+
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    // SAFETY: a zeroed structure is a valid one, and is writable.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Operations a second, or CPU second, and the thread with the fewest over the mean: 1 is fair.
+fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -> (f64, f64) {
+    let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
+    let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
+    let mut elapsed = Duration::ZERO;
+    let cpu = cpu_seconds();
+    std::thread::scope(|scope| {
+        for count in &counts {
+            let (stop, start) = (&stop, &start);
+            scope.spawn(move || {
+                start.wait();
+                count.store(subject.hammer(stop, shape), Relaxed);
+            });
+        }
+        start.wait();
+        let begin = Instant::now();
+        std::thread::sleep(options.time);
+        stop.store(true, Relaxed);
+        elapsed = begin.elapsed();
+    });
+    let counts: Vec<u64> = counts.into_iter().map(AtomicU64::into_inner).collect();
+    let total: u64 = counts.iter().sum();
+    subject.check(total);
+    let least = counts.into_iter().min().unwrap_or(0) as f64;
+    let seconds = if options.per_cpu { cpu_seconds() - cpu } else { elapsed.as_secs_f64() };
+    (total as f64 / seconds, least * threads as f64 / total.max(1) as f64)
+}
+
+fn table(group: &Group, options: &Options, per_ns: f64) {
+    let subjects: Vec<_> = group.subjects.iter().filter(|subject| options.wants(subject.name())).collect();
+    println!("{}: {}", group.name, group.about);
+    print!("{:>7} {:>6} {:>7}", "threads", "inside", "outside");
+    for subject in &subjects {
+        print!(" {:>11}", subject.name());
+    }
+    println!(" {:>6} {:>6}", "ratio", "least");
+    let sections = if group.sections { &options.sections[..] } else { &[(0, 0)] };
+    for &threads in &options.threads {
+        for &(inside, outside) in sections {
+            let loops = |ns: u64| (ns as f64 * per_ns) as u64;
+            let shape = Shape { inside: loops(inside), outside: loops(outside) };
+            let (mut rates, mut least) = (vec![Vec::new(); subjects.len()], Vec::new());
+            // Rounds outermost, so that a disturbance hits all alike.
+            for _ in 0..options.rounds {
+                for (i, subject) in subjects.iter().enumerate() {
+                    let sample = run(subject.as_ref(), threads, shape, options);
+                    rates[i].push(sample.0);
+                    if i == 0 {
+                        least.push(sample.1);
+                    }
+                }
+            }
+            let rates: Vec<f64> = rates.into_iter().map(|samples| options.pick(samples)).collect();
+            print!("{threads:>7} {inside:>6} {outside:>7}");
+            for rate in &rates {
+                print!(" {:>11.3}", rate / 1e6);
+            }
+            let peers = subjects.iter().zip(&rates).filter(|(subject, _)| !ours(subject.as_ref()));
+            let best = peers.map(|(_, rate)| *rate).fold(0.0, f64::max);
+            println!(
+                " {:>6.2} {:>6.2}",
+                rates.first().map_or(f64::NAN, |first| first / best),
+                options::median(least)
+            );
+        }
+    }
+    println!();
+}
+
+fn main() {
+    let options = Options::from_args();
+    let per_ns = loops_per_ns();
+    println!(
+        "million operations a {}second, {} of {} samples of {} ms; ratio: the first over the best peer;\n\
+         least: the thread of the first that got the fewest, over the mean\n",
+        if options.per_cpu { "CPU-" } else { "" },
+        if options.best { "best" } else { "median" },
+        options.rounds,
+        options.time.as_millis(),
+    );
+    for group in [
+        mutexes::group(),
+        rwlocks::group(99),
+        rwlocks::group(50),
+        counters::bounded_far(),
+        counters::bounded_near(),
+        counters::plain(),
+    ] {
+        if options.wants_group(group.name) {
+            table(&group, &options, per_ns);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Arguments.
+
+use std::time::Duration;
+
+const HELP: &str = "\
+Usage: cargo bench -p libncpu -- [OPTIONS]
+
+  --threads 1,2,4,16,64  numbers of threads
+  --inside 0,100,1000    nanoseconds with the lock held
+  --outside 0            nanoseconds between two of a thread's critical sections
+  --time 200             milliseconds a sample
+  --rounds 3             samples a cell, interleaved over the locks; the median is shown
+  --best                 show the best sample instead of the median: for a machine that others disturb
+  --per-cpu              operations a CPU-second instead of a second: what waiting costs others
+  --only std,ncpu        these only, the first to be compared to the others
+  --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter
+";
+
+/// What to measure.
+pub struct Options {
+    pub threads: Vec<usize>,
+    /// Nanoseconds inside and outside.
+    pub sections: Vec<(u64, u64)>,
+    pub time: Duration,
+    pub rounds: usize,
+    pub best: bool,
+    pub per_cpu: bool,
+    only: Vec<String>,
+    groups: Vec<String>,
+}
+
+impl Options {
+    /// From the command line; exits with 2 if it makes no sense.
+    pub fn from_args() -> Options {
+        let mut threads = vec![1, 2, 4, 16, 64];
+        let (mut inside, mut outside) = (vec![0, 100, 1000], vec![0]);
+        let (mut time, mut rounds, mut best, mut per_cpu) = (200, 3, false, false);
+        let (mut only, mut groups) = (Vec::new(), Vec::new());
+        let mut args = std::env::args().skip(1);
+        while let Some(option) = args.next() {
+            let mut value = || args.next().unwrap_or_else(|| wrong(&format!("{option} needs a value")));
+            match option.as_str() {
+                "--threads" => threads = list(&option, &value()),
+                "--inside" => inside = list(&option, &value()),
+                "--outside" => outside = list(&option, &value()),
+                "--time" => time = list(&option, &value())[0],
+                "--rounds" => rounds = list(&option, &value())[0],
+                "--group" => groups = value().split(',').map(str::to_owned).collect(),
+                "--best" => best = true,
+                "--per-cpu" => per_cpu = true,
+                "--only" => only = value().split(',').map(str::to_owned).collect(),
+                // Cargo adds it.
+                "--bench" => {}
+                "--help" | "-h" => {
+                    print!("{HELP}");
+                    std::process::exit(0);
+                }
+                _ => wrong(&format!("unknown option {option}")),
+            }
+        }
+        if threads.contains(&0) || rounds == 0 || time == 0 {
+            wrong("threads, rounds and time must be at least 1");
+        }
+        let sections = inside.iter().flat_map(|&i| outside.iter().map(move |&o| (i, o))).collect();
+        Options { threads, sections, time: Duration::from_millis(time), rounds, best, per_cpu, only, groups }
+    }
+
+    /// The sample that stands for a cell.
+    pub fn pick(&self, samples: Vec<f64>) -> f64 {
+        if self.best { samples.into_iter().fold(0.0, f64::max) } else { median(samples) }
+    }
+
+    /// Whether a table is to be made.
+    pub fn wants_group(&self, name: &str) -> bool {
+        self.groups.is_empty() || self.groups.iter().any(|group| group == name)
+    }
+
+    /// Whether something is to be measured.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
+fn list<T: std::str::FromStr>(option: &str, value: &str) -> Vec<T> {
+    value
+        .split(',')
+        .map(|n| n.parse().unwrap_or_else(|_| wrong(&format!("{option}: {n:?} is no number"))))
+        .collect()
+}
+
+fn wrong(why: &str) -> ! {
+    eprintln!("primitives: {why}\n\n{HELP}");
+    std::process::exit(2)
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,27 @@
+//! A quota that workers share: no more than `LIMIT` units are in use, and nobody is refused while some are free.
+
+use ncpu::{BoundedCounter, Counter, Mutex, OutOfMemory};
+
+const LIMIT: u64 = 20;
+
+fn main() -> Result<(), OutOfMemory> {
+    let (quota, refused) = (BoundedCounter::new(LIMIT)?, Counter::new()?);
+    let granted = Mutex::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| {
+                for i in 0..10_000 {
+                    let n = 1 + i % 4;
+                    if !quota.take(n) {
+                        refused.add(1);
+                        continue;
+                    }
+                    *granted.lock() += 1;
+                    quota.give(n);
+                }
+            });
+        }
+    });
+    println!("{} granted, {} refused, {} in use", granted.into_inner(), refused.sum(), quota.read());
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Static tracepoints (USDT) of provider `ncpu`: what `ncpu locks`, bpftrace or perf can count and time.
+//!
+//! | probe | arguments | fires |
+//! | --- | --- | --- |
+//! | `mutex_slow` | lock | a lock was found taken |
+//! | `mutex_spin` | lock, attempts | a spinning phase ended, with the lock or without |
+//! | `mutex_block` | lock | the thread is about to sleep |
+//! | `mutex_wakeup` | lock | it came back |
+//! | `mutex_acquired` | lock, attempts | the lock was got after `mutex_slow` |
+//!
+//! A probe that nobody traces is one `nop`. All are on slow paths.
+
+/// A probe: a `nop` and a note in `.note.stapsdt` that tells tracers its address and where its arguments are.
+///
+/// The layout is that of SystemTap's `<sys/sdt.h>`, version 3; no semaphore.
+macro_rules! probe {
+    ($name:literal, $a:expr, $b:expr) => {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: one nop; the operands are only read.
+        unsafe {
+            std::arch::asm!(
+                "990: nop",
+                ".pushsection .note.stapsdt,\"?\",\"note\"",
+                ".balign 4",
+                ".4byte 992f-991f, 994f-993f, 3",
+                "991: .asciz \"stapsdt\"",
+                "992: .balign 4",
+                "993: .8byte 990b",
+                ".8byte _.stapsdt.base",
+                ".8byte 0",
+                ".asciz \"ncpu\"",
+                concat!(".asciz \"", $name, "\""),
+                ".asciz \"8@{a} 8@{b}\"",
+                "994: .balign 4",
+                ".popsection",
+                ".ifndef _.stapsdt.base",
+                ".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat",
+                ".weak _.stapsdt.base",
+                ".hidden _.stapsdt.base",
+                "_.stapsdt.base: .space 1",
+                ".size _.stapsdt.base, 1",
+                ".popsection",
+                ".endif",
+                a = in(reg) $a as u64,
+                b = in(reg) $b as u64,
+                options(att_syntax, readonly, nostack, preserves_flags),
+            );
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = ($a, $b);
+    };
+}
+
+/// A mutex was found taken.
+#[inline(never)]
+pub fn mutex_slow(lock: *const ()) {
+    probe!("mutex_slow", lock, 0u64);
+}
+
+/// A spinning phase of `attempts` attempts ended.
+#[inline(never)]
+pub fn mutex_spin(lock: *const (), attempts: u32) {
+    probe!("mutex_spin", lock, attempts);
+}
+
+/// The thread is about to sleep.
+#[inline(never)]
+pub fn mutex_block(lock: *const ()) {
+    probe!("mutex_block", lock, 0u64);
+}
+
+/// The thread came back from sleep.
+#[inline(never)]
+pub fn mutex_wakeup(lock: *const ()) {
+    probe!("mutex_wakeup", lock, 0u64);
+}
+
+/// The lock was got after [`mutex_slow`].
+#[inline(never)]
+pub fn mutex_acquired(lock: *const (), attempts: u32) {
+    probe!("mutex_acquired", lock, attempts);
+}

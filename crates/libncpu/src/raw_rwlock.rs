@@ -1,0 +1,153 @@
+//! The reader-writer lock whose readers share nothing, without the data it protects.
+//!
+//! # Where it comes from
+//!
+//! The "big-reader" lock of Linux 2.4 and its many descendants (lglock, percpu-rwsem): "shared locking for the common
+//! case". A reader counts itself in on its CPU's cache line; a writer visits all of them.
+//!
+//! # Invariant
+//!
+//! A thread writes only while it holds `writer`, has `closed` set and has found all readers gone: the sum over the
+//! slots is 0. A reader reads only if it was counted in and then found `closed` unset, or was counted in with
+//! `writer` held, when no writer can be. A reader may be counted out on another slot than it was counted in on: what
+//! a writer adds up misses at most those that entered after `closed` was set and leave again without having read.
+//!
+//! # Memory ordering
+//!
+//! Reader: count in, then look at `closed`. Writer: set `closed`, then look at the counts (Dekker): all of these are
+//! sequentially consistent, and the reader's count is a read-modify-write, its one expensive instruction. Leaving is
+//! a release that the writer's look at the counts acquires. The writer's unlock releases `closed`.
+//!
+//! # Fairness
+//!
+//! Readers that find the lock closed queue up at `writer`, where waiting has a bound: neither side starves the other.
+
+use crate::backoff::Backoff;
+use crate::percpu::{OutOfMemory, PerCpu};
+use crate::raw_mutex::RawMutex;
+use crate::sys::{ALL, AtomicBool, AtomicU64, Futex, Ordering};
+use Ordering::{Relaxed, Release, SeqCst};
+
+/// A reader-writer lock with a count of readers for each CPU. Reading scales; writing costs a cache miss per CPU.
+pub struct RawRwLock {
+    readers: PerCpu<AtomicU64>,
+    closed: AtomicBool,
+    writer: RawMutex,
+    /// Changes when a reader leaves a closed lock.
+    left: Futex,
+}
+
+impl RawRwLock {
+    /// A free lock: 128 bytes per possible CPU.
+    pub fn new() -> Result<RawRwLock, OutOfMemory> {
+        Ok(RawRwLock {
+            readers: PerCpu::new(|_| AtomicU64::new(0))?,
+            closed: AtomicBool::new(false),
+            writer: RawMutex::new(),
+            left: Futex::new(0),
+        })
+    }
+
+    /// Takes the lock for reading. Returns the slot, which `unlock_read` may be told.
+    #[inline]
+    pub fn read(&self) -> usize {
+        let slot = self.readers.here();
+        self.readers[slot].fetch_add(1, SeqCst);
+        if self.closed.load(SeqCst) {
+            self.read_slow(slot);
+        }
+        slot
+    }
+
+    /// Takes the lock for reading unless a writer has it or waits for it.
+    #[inline]
+    pub fn try_read(&self) -> Option<usize> {
+        let slot = self.readers.here();
+        self.readers[slot].fetch_add(1, SeqCst);
+        if self.closed.load(SeqCst) {
+            // SAFETY: counted in just above.
+            unsafe { self.unlock_read(Some(slot)) };
+            return None;
+        }
+        Some(slot)
+    }
+
+    #[cold]
+    fn read_slow(&self, slot: usize) {
+        // SAFETY: counted in by the caller.
+        unsafe { self.unlock_read(Some(slot)) };
+        self.writer.lock();
+        self.readers[slot].fetch_add(1, SeqCst);
+        // SAFETY: taken above.
+        unsafe { self.writer.unlock() };
+    }
+
+    /// Ends reading, best on the slot that `read` returned.
+    ///
+    /// # Safety
+    /// The lock is held for reading, by this thread or one that passed it on.
+    #[inline]
+    pub unsafe fn unlock_read(&self, slot: Option<usize>) {
+        let slot = slot.unwrap_or_else(|| self.readers.here());
+        // The sum counts; a slot may wrap below zero.
+        self.readers[slot].fetch_sub(1, SeqCst);
+        if self.closed.load(SeqCst) {
+            self.tell_writer();
+        }
+    }
+
+    #[cold]
+    fn tell_writer(&self) {
+        self.left.fetch_add(1, SeqCst);
+        self.left.wake(1, ALL, false);
+    }
+
+    fn empty(&self) -> bool {
+        self.readers.iter().fold(0u64, |sum, n| sum.wrapping_add(n.load(SeqCst))) == 0
+    }
+
+    /// Takes the lock for writing.
+    pub fn write(&self) {
+        self.writer.lock();
+        self.closed.store(true, SeqCst);
+        let mut backoff = Backoff::new(0);
+        loop {
+            let left = self.left.load(SeqCst);
+            if self.empty() {
+                return;
+            }
+            if !backoff.wait() {
+                self.left.wait(left, ALL, None, false);
+            }
+        }
+    }
+
+    /// Takes the lock for writing if nobody has it.
+    pub fn try_write(&self) -> bool {
+        if !self.writer.try_lock() {
+            return false;
+        }
+        self.closed.store(true, SeqCst);
+        if self.empty() {
+            return true;
+        }
+        // SAFETY: the part of the write lock that was taken above.
+        unsafe { self.unlock_write() };
+        false
+    }
+
+    /// Ends writing.
+    ///
+    /// # Safety
+    /// This thread holds the lock for writing.
+    pub unsafe fn unlock_write(&self) {
+        self.closed.store(false, Release);
+        // SAFETY: held since `write`.
+        unsafe { self.writer.unlock() };
+    }
+
+    /// Whether a writer has the lock or waits for readers to leave.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+}

@@ -1,0 +1,71 @@
+//! The C programs of tests/c against include/ncpu.h and the library, shared and static.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The directory that has libncpu.a and libncpu.so: the one above this test's.
+fn libraries() -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    exe.parent().expect("a directory").to_path_buf()
+}
+
+fn ran(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {}\n{out}{err}", done.status);
+    out.into_owned()
+}
+
+/// What `make install-lib` does, into a directory of this test's; returns its prefix.
+fn install(test: &str) -> PathBuf {
+    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    ran(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"))
+        .arg(libraries())
+        .arg("")
+        .arg(&to));
+    to
+}
+
+/// Compiles a program, against the shared library and the static one, as its user would, and runs both.
+fn run(test: &str, source: &str) -> [String; 2] {
+    let prefix = install(test);
+    [false, true].map(|fixed| {
+        let mut flags = Command::new("pkg-config");
+        flags.args(["--cflags", "--libs", "ncpu"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        if fixed {
+            flags.arg("--static");
+        }
+        let mut flags = ran(&mut flags);
+        if fixed {
+            flags = flags.replace("-lncpu", "-l:libncpu.a");
+        }
+        let program = prefix.join(if fixed { "static" } else { "shared" });
+        ran(Command::new("gcc")
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+            .arg(&program)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+            .args(flags.split_whitespace())
+            .args(std::env::var("LIBNCPU_CFLAGS").unwrap_or_default().split_whitespace()));
+        ran(Command::new("timeout").arg("300").arg(&program).env("LD_LIBRARY_PATH", prefix.join("lib")))
+    })
+}
+
+#[test]
+fn mutex() {
+    assert_eq!(run("mutex", "tests/c/mutex.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn others() {
+    assert_eq!(run("others", "tests/c/others.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn example() {
+    for out in run("example", "examples/c/quota.c") {
+        let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [granted, refused, used] = numbers[..] else { panic!("{out}") };
+        assert_eq!((granted + refused, used), (80_000, 0), "{out}");
+        assert!(granted > 0, "{out}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Without memory constructors fail in a defined way: every allocation that one makes is failed once.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local!(static LEFT: Cell<Option<u64>> = const { Cell::new(None) });
+
+/// Fails this thread's allocations after `LEFT` of them.
+struct Failing;
+
+// SAFETY: the system's allocator, or null, which is an allocator's right.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match LEFT.get() {
+            Some(0) => return std::ptr::null_mut(),
+            Some(n) => LEFT.set(Some(n - 1)),
+            None => {}
+        }
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;
+
+/// Returns how many allocations it takes.
+fn fails_cleanly<T>(make: impl Fn() -> Result<T, ncpu::OutOfMemory>) -> u64 {
+    for n in 0.. {
+        LEFT.set(Some(n));
+        let made = make();
+        LEFT.set(None);
+        match made {
+            Ok(_) => return n,
+            Err(error) => assert!(error.to_string().starts_with("out of memory: "), "{error}"),
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn out_of_memory_is_an_error() {
+    // Read once per process, and too early to fail in any other way than Rust's.
+    ncpu::sys::topology();
+    assert!(fails_cleanly(|| ncpu::RwLock::new(0)) >= 1);
+    assert!(fails_cleanly(|| ncpu::NumaMutex::new(0)) >= 1);
+    assert!(fails_cleanly(|| ncpu::BoundedCounter::new(7)) >= 5);
+    assert!(fails_cleanly(ncpu::Counter::new) >= 1);
+    // In C: null and ENOMEM.
+    LEFT.set(Some(0));
+    let counter = ncpu::capi::ncpu_counter_create();
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    LEFT.set(None);
+    assert!(counter.is_null());
+    assert_eq!(errno, Some(libc::ENOMEM));
+}

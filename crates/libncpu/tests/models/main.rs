@@ -1,0 +1,40 @@
+//! The algorithms' own sources under a model checker (shuttle), which chooses the schedule.
+//!
+//! `LIBNCPU_MODELS=N` sets the schedules per model (200 if unset); `make test-deep` sets many more.
+
+#![allow(missing_docs, dead_code, clippy::undocumented_unsafe_blocks)]
+
+#[path = "../../src/backoff.rs"]
+mod backoff;
+#[path = "../../src/bounded.rs"]
+mod bounded;
+#[path = "../../src/mcs.rs"]
+mod mcs;
+#[path = "../../src/numa_lock.rs"]
+mod numa_lock;
+#[path = "../../src/percpu.rs"]
+mod percpu;
+#[path = "../../src/probe.rs"]
+mod probe;
+#[path = "../../src/raw_mutex.rs"]
+mod raw_mutex;
+#[path = "../../src/raw_rwlock.rs"]
+mod raw_rwlock;
+mod sys;
+#[path = "../../src/turn.rs"]
+mod turn;
+
+mod counters;
+mod locks;
+mod mutex;
+
+/// Runs a model under random schedules and under schedules of few preemptions (PCT), which find other bugs.
+fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
+    let n = std::env::var("LIBNCPU_MODELS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
+    let model = move || {
+        sys::restart();
+        model();
+    };
+    shuttle::check_random(model, n);
+    shuttle::check_pct(model, n, 3);
+}

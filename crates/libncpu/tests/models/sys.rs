@@ -1,0 +1,203 @@
+//! `sys` for the model checker: every access is a point where it may switch threads; CPUs, clocks and time-outs are
+//! its choices. Memory is sequentially consistent here: orderings are argued in the sources, not checked by this.
+
+use shuttle::rand::{Rng, thread_rng};
+#[allow(unused_imports)]
+pub use shuttle::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+use shuttle::thread::{self, Thread};
+use std::cell::RefCell;
+
+/// Passes at random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    pub fn now() -> Instant {
+        // Often long enough to starve.
+        Instant(thread_rng().gen_range(0..40_000_000))
+    }
+    pub fn since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+    pub fn plus(self, ns: u64) -> Instant {
+        Instant(self.0 + ns)
+    }
+    /// A deadline that some looks find passed.
+    pub fn soon() -> Instant {
+        Instant(30_000_000)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    Woken,
+    Changed,
+    TimedOut,
+}
+
+#[allow(dead_code)]
+pub const ALL: u32 = u32::MAX;
+
+struct Sleeper {
+    address: usize,
+    bits: u32,
+    thread: Thread,
+}
+
+thread_local! {
+    /// The kernel's queues, first in, first out. Shuttle runs all threads of a model on one; never borrowed over a
+    /// switch.
+    static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
+}
+
+/// At the start of a schedule: a failed one may have left sleepers.
+pub fn restart() {
+    SLEEPERS.with_borrow_mut(Vec::clear);
+}
+
+/// Where a futex is.
+#[derive(Clone, Copy)]
+pub struct Address(usize);
+
+pub struct Futex {
+    word: AtomicU32,
+}
+
+impl Futex {
+    pub const fn new(value: u32) -> Futex {
+        Futex { word: AtomicU32::new(value) }
+    }
+
+    pub fn wait(&self, expected: u32, bits: u32, deadline: Option<Instant>, _shared: bool) -> Wait {
+        // No switch between the load and the entry into the queue, as under the kernel's bucket lock.
+        if self.word.load(Ordering::SeqCst) != expected {
+            return Wait::Changed;
+        }
+        let me = thread::current();
+        let address = self.address().0;
+        SLEEPERS.with_borrow_mut(|all| all.push(Sleeper { address, bits, thread: me.clone() }));
+        loop {
+            // A signal, or the deadline.
+            let disturbed = thread_rng().gen_range(0..16) == 0;
+            if deadline.is_some() || disturbed {
+                thread::yield_now();
+            } else {
+                thread::park();
+            }
+            let there = SLEEPERS.with_borrow_mut(|all| {
+                let at = all.iter().position(|s| s.thread.id() == me.id())?;
+                (deadline.is_some() || disturbed).then(|| all.remove(at));
+                Some(())
+            });
+            if there.is_none() {
+                return Wait::Woken;
+            }
+            if disturbed {
+                return Wait::Changed;
+            }
+            if deadline.is_some() {
+                return Wait::TimedOut;
+            }
+        }
+    }
+
+    pub fn wake(&self, count: u32, bits: u32, shared: bool) -> usize {
+        wake_at(self.address(), count, bits, shared)
+    }
+
+    pub fn address(&self) -> Address {
+        Address(std::ptr::from_ref(self) as usize)
+    }
+}
+
+pub fn wake_at(address: Address, count: u32, bits: u32, _shared: bool) -> usize {
+    let mut woken = Vec::new();
+    SLEEPERS.with_borrow_mut(|all| {
+        while woken.len() < count as usize {
+            let found = all.iter().position(|s| s.address == address.0 && s.bits & bits != 0);
+            let Some(at) = found else { break };
+            woken.push(all.remove(at).thread);
+        }
+    });
+    for thread in &woken {
+        thread.unpark();
+    }
+    woken.len()
+}
+
+impl std::ops::Deref for Futex {
+    type Target = AtomicU32;
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+pub fn light_barrier() {
+    fence(Ordering::SeqCst);
+}
+
+pub fn heavy_barrier() -> bool {
+    fence(Ordering::SeqCst);
+    true
+}
+
+pub fn without_barrier() {}
+
+/// Any of two: so waiters find themselves on the owner's CPU, rightly or not.
+pub fn cpu() -> Option<u32> {
+    Some(thread_rng().gen_range(0..2))
+}
+
+pub fn cpus() -> u32 {
+    2
+}
+
+pub fn pause(_n: u32) {
+    thread::yield_now();
+}
+
+/// Few, so that spinning ends soon.
+pub fn pauses_per_us() -> u32 {
+    1
+}
+
+pub fn in_window() -> bool {
+    thread_rng().gen_range(0..4) == 0
+}
+
+#[allow(dead_code)]
+pub fn yield_now() {
+    thread::yield_now();
+}
+
+pub fn cpu_or_thread() -> u32 {
+    thread_rng().gen_range(0..2)
+}
+
+pub fn node() -> usize {
+    thread_rng().gen_range(0..2)
+}
+
+/// Two nodes of a CPU each.
+pub struct Topology;
+
+pub fn topology() -> &'static Topology {
+    &Topology
+}
+
+impl Topology {
+    pub fn cpus(&self) -> usize {
+        2
+    }
+    pub fn nodes(&self) -> usize {
+        2
+    }
+    pub fn node_of(&self, cpu: usize) -> usize {
+        cpu % 2
+    }
+    pub fn nearest(&self, node: usize) -> &[usize] {
+        if node == 0 { &[0, 1] } else { &[1, 0] }
+    }
+}

@@ -1,0 +1,30 @@
+//! The static tracepoints are where tracers look.
+
+use std::process::Command;
+
+#[test]
+fn probes_are_in_the_notes() {
+    let mutex = ncpu::Mutex::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| *mutex.lock() += 1);
+        }
+    });
+    let out = Command::new("readelf")
+        .arg("-n")
+        .arg(std::env::current_exe().expect("own path"))
+        .output()
+        .expect("readelf");
+    let notes = String::from_utf8_lossy(&out.stdout);
+    for name in ["mutex_slow", "mutex_spin", "mutex_block", "mutex_wakeup", "mutex_acquired"] {
+        let at = notes.find(&format!("Name: {name}\n")).unwrap_or_else(|| panic!("no {name} in\n{notes}"));
+        let before = &notes[..at];
+        assert!(before.trim_end().ends_with("Provider: ncpu"), "{name} is not ncpu's");
+        let rest: Vec<&str> = notes[at..].lines().take(3).collect();
+        // The base tells tracers by how much the file was moved since it was linked.
+        for address in ["Location: 0x", "Base: 0x"] {
+            assert!(!rest[1].contains(&format!("{address}0000000000000000")), "{rest:?}");
+        }
+        assert!(rest[2].contains("Arguments: 8@%r"), "{rest:?}");
+    }
+}

@@ -14,7 +14,9 @@
 
 mod case;
 pub mod cases;
+mod library;
 pub mod memhammer;
+pub mod memory;
 mod options;
 pub mod place;
 pub mod runner;

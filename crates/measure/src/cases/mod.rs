@@ -1,13 +1,38 @@
 //! The benchmarks there are.
 
+mod accept;
+mod copy;
+mod counters;
+mod documents;
+mod faults;
+mod futex;
+mod heap;
+mod locks;
 mod process;
+mod shm;
+mod spin;
 mod strings;
+mod switch;
 
 use crate::case::Case;
 
 /// All cases, by name.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [process::CASES, strings::CASES].into_iter().flatten()
+    [
+        process::CASES,
+        strings::CASES,
+        documents::CASES,
+        accept::CASES,
+        shm::CASES,
+        copy::CASES,
+        faults::CASES,
+        switch::CASES,
+        locks::CASES,
+        counters::CASES,
+        heap::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case by its name.

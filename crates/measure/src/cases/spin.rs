@@ -1,0 +1,61 @@
+//! Work of a known length that touches no memory.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+
+use crate::runner::now;
+
+/// Computes for so many nanoseconds at the clock speed it was made at.
+#[derive(Clone, Copy, Debug)]
+pub struct Spin {
+    turns: u64,
+}
+
+impl Spin {
+    /// Of so many nanoseconds; none is no work at all.
+    pub fn of(nanos: u64) -> Spin {
+        static PACE: OnceLock<f64> = OnceLock::new();
+        let pace = PACE.get_or_init(|| {
+            const TURNS: u64 = 20_000;
+            // The shortest of several: whatever disturbs only adds.
+            let shortest = (0..15)
+                .map(|_| {
+                    let begin = now();
+                    Spin { turns: TURNS }.run();
+                    now() - begin
+                })
+                .min();
+            TURNS as f64 / shortest.unwrap_or(1).max(1) as f64
+        });
+        Spin { turns: (nanos as f64 * pace).round() as u64 }
+    }
+
+    /// Does it.
+    #[inline]
+    pub fn run(self) {
+        let mut x = 3u64;
+        for _ in 0..self.turns {
+            x = black_box(x.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
+        black_box(x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_never_shorter_than_asked_by_much() {
+        Spin::of(0).run();
+        // The shortest of many, since others may take the CPU away.
+        let shortest = (0..50)
+            .map(|_| {
+                let begin = now();
+                Spin::of(100_000).run();
+                now() - begin
+            })
+            .min();
+        assert!(shortest.unwrap() > 30_000, "{shortest:?}");
+    }
+}

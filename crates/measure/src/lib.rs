@@ -19,10 +19,12 @@ pub mod memhammer;
 pub mod memory;
 mod options;
 pub mod place;
+pub mod preset;
 pub mod runner;
 mod shared;
 pub mod stats;
 pub mod suite;
+pub mod surveys;
 mod view;
 
 pub use case::{Batch, Bench, Case, Failure, Worker, each, tried};

@@ -191,11 +191,16 @@ fn major_faults() -> i64 {
 }
 
 /// A pseudo-random sequence: Marsaglia's xorshift64. Its state never waits for memory.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// From a seed that is not 0.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
     #[inline(always)]
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -204,7 +209,7 @@ impl Random {
 
     /// Below `n`, by the high half of a product (Lemire).
     #[inline(always)]
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }

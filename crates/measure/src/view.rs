@@ -88,7 +88,8 @@ pub fn table(rows: &[Row]) -> Table {
     out.finish()
 }
 
-fn notes(o: &Outcome) -> String {
+/// Further figures of an outcome, and what to beware of.
+pub(crate) fn notes(o: &Outcome) -> String {
     let mut notes: Vec<String> = o.figures.iter().map(|(name, x)| format!("{name} {x:.3}")).collect();
     if o.stopped {
         notes.push("stopped early".into());

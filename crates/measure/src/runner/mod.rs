@@ -21,6 +21,7 @@ use crate::case::{Bench, Case, Failure, Worker};
 use crate::options::Options;
 use crate::place::{self, Memory, Place};
 use crate::stats::{Summary, trim};
+pub(crate) use barrier::Barrier;
 pub use clock::Clock;
 pub(crate) use clock::{look, now};
 use control::{Board, Slot, phase};
@@ -375,7 +376,7 @@ fn worker(
 }
 
 /// Nanoseconds of CPU time of the calling thread.
-fn cpu_time() -> u64 {
+pub(crate) fn cpu_time() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec; this clock is always there.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };

@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::locks::Lock;
+use super::primitives::Lock;
 use crate::case::{Batch, Bench, Case, Failure, Worker};
 
 /// The cases of this file.

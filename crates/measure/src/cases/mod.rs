@@ -7,7 +7,7 @@ mod documents;
 mod faults;
 mod futex;
 mod heap;
-mod locks;
+mod primitives;
 mod process;
 mod shm;
 mod spin;
@@ -27,7 +27,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         copy::CASES,
         faults::CASES,
         switch::CASES,
-        locks::CASES,
+        primitives::CASES,
         counters::CASES,
         heap::CASES,
     ]

@@ -12,7 +12,7 @@ use ncpu_machine::Topology;
 use ncpu_measure::memhammer::{self, Access, PageSize, Spot};
 use ncpu_measure::place::{Memory, Place};
 use ncpu_measure::suite::{self, Files, Invocation};
-use ncpu_measure::{Case, Plan, Row, cases, runner, table};
+use ncpu_measure::{Case, Plan, Row, WORDS, cases, runner, table};
 use ncpu_table::Format;
 
 use crate::sink::record_once;
@@ -184,7 +184,8 @@ fn list() -> String {
         out += &format!("{:<16} {}\n", case.name, case.about);
         for f in case.flags {
             let default = if f.default.is_empty() { String::new() } else { format!(" [{}]", f.default) };
-            out += &format!("{:<16}   -{} {}  {}{default}\n", "", f.letter, f.value, f.about);
+            let letter = if f.letter == WORDS { String::new() } else { format!("-{} ", f.letter) };
+            out += &format!("{:<16}   {letter}{}  {}{default}\n", "", f.value, f.about);
         }
     }
     out

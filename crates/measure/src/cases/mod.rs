@@ -1,13 +1,41 @@
 //! The benchmarks there are.
 
+mod cache;
+mod cascade;
+mod common;
+mod files;
+mod jumps;
+mod locks;
+mod memory;
+mod pipes;
+mod polls;
 mod process;
+mod signals;
+mod sockets;
+mod spawn;
 mod strings;
 
 use crate::case::Case;
 
 /// All cases, by name.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [process::CASES, strings::CASES].into_iter().flatten()
+    [
+        process::CASES,
+        strings::CASES,
+        memory::CASES,
+        files::CASES,
+        sockets::CASES,
+        polls::CASES,
+        pipes::CASES,
+        locks::CASES,
+        cascade::CASES,
+        cache::CASES,
+        signals::CASES,
+        jumps::CASES,
+        spawn::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case by its name.

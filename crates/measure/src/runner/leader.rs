@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Plan;
 use super::clock::{Clock, now};
 use super::control::{Board, MAX_SAMPLES, Sample, mark, phase};
+use crate::case::Bench;
 use crate::stats::{Summary, quantile};
 
 /// A batch of one worker is at least so long.
@@ -33,6 +34,7 @@ pub struct Leader<'a> {
     /// There is a CPU for each worker, so that waiting for one is others' doing.
     room: bool,
     fixed: bool,
+    most: u64,
     stage: Stage,
     began: u64,
     stage_began: u64,
@@ -44,9 +46,10 @@ pub struct Leader<'a> {
 }
 
 impl<'a> Leader<'a> {
-    pub fn new(board: &'a Board, plan: &'a Plan, clock: Clock, room: bool, batch: Option<u64>) -> Leader<'a> {
+    pub fn new(board: &'a Board, plan: &'a Plan, clock: Clock, room: bool, bench: &dyn Bench) -> Leader<'a> {
         let control = &board.control;
-        control.batch.store(plan.batch.or(batch).unwrap_or(1), Relaxed);
+        let batch = plan.batch.or(bench.batch());
+        control.batch.store(batch.unwrap_or(1).max(1), Relaxed);
         control.phase.store(phase::BATCH, Relaxed);
         let t = now();
         Leader {
@@ -55,7 +58,8 @@ impl<'a> Leader<'a> {
             clock,
             workers: board.slots.len(),
             room,
-            fixed: plan.batch.or(batch).is_some(),
+            fixed: batch.is_some(),
+            most: bench.most().unwrap_or(u64::MAX).max(1),
             stage: Stage::Calibrate,
             began: t,
             stage_began: t,
@@ -70,6 +74,10 @@ impl<'a> Leader<'a> {
     /// After each batch or look, while the others wait.
     pub fn decide(&mut self) {
         let control = &self.board.control;
+        if control.stop.load(Relaxed) != 0 {
+            control.phase.store(phase::STOP, Relaxed);
+            return;
+        }
         if control.phase.load(Relaxed) == phase::LOOK {
             self.take_look();
         } else {
@@ -129,12 +137,12 @@ impl<'a> Leader<'a> {
                 // Many samples in a short time want shorter batches.
                 let share = budget / self.plan.min_samples.max(1) as u64;
                 let target = (target.as_nanos() as u64).max(1000 * self.clock.resolution).min(share.max(1));
-                if self.fixed || wall * 10 >= target * 7 {
+                if self.fixed || n >= self.most || wall * 10 >= target * 7 {
                     self.stage = Stage::WarmUp(Vec::new());
                     self.stage_began = end;
                 } else {
                     let more = (target as f64 / wall.max(1) as f64).clamp(1.5, 16.0);
-                    control.batch.store((n as f64 * more).ceil() as u64, Relaxed);
+                    control.batch.store(((n as f64 * more).ceil() as u64).min(self.most), Relaxed);
                 }
             }
             Stage::WarmUp(seen) => {

@@ -14,7 +14,7 @@ use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_measure::place::{Memory, Place};
 use ncpu_measure::suite::{self, Files, Invocation};
-use ncpu_measure::{Case, Flag, Plan, Row, cases, runner, surveys, table};
+use ncpu_measure::{Case, Flag, Plan, Row, WORDS, cases, runner, surveys, table};
 use ncpu_table::Format;
 
 use crate::sink::record_once;
@@ -164,7 +164,8 @@ fn list() -> String {
         let mut out = format!("{name:<16} {about}\n");
         for f in flags {
             let default = if f.default.is_empty() { String::new() } else { format!(" [{}]", f.default) };
-            out += &format!("{:<16}   -{} {}  {}{default}\n", "", f.letter, f.value, f.about);
+            let letter = if f.letter == WORDS { String::new() } else { format!("-{} ", f.letter) };
+            out += &format!("{:<16}   {letter}{}  {}{default}\n", "", f.value, f.about);
         }
         out
     };

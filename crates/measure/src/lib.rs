@@ -28,7 +28,7 @@ pub mod surveys;
 mod view;
 
 pub use case::{Batch, Bench, Case, Failure, Worker, each, tried};
-pub use options::{Flag, Options};
+pub use options::{Flag, Options, WORDS};
 pub use runner::{Outcome, Plan};
 pub use shared::Shared;
 pub use view::{Row, table};

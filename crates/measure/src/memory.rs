@@ -155,7 +155,7 @@ impl Drop for Area {
 
 fn no_huge_pages(bytes: usize, unit: usize) -> Failure {
     Failure::Lacks(format!(
-        "no {} huge pages of {} MiB are free; set /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+        "huge pages: {} of {} MiB are wanted and not free; set /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
         bytes / unit,
         unit >> 20,
         unit >> 10

@@ -1,15 +1,27 @@
 //! The benchmarks there are.
 
 mod accept;
+mod cache;
+mod cascade;
+mod common;
 mod copy;
 mod counters;
 mod documents;
 mod faults;
+mod files;
 mod futex;
 mod heap;
+mod jumps;
+mod locks;
+mod memory;
+mod pipes;
+mod polls;
 mod primitives;
 mod process;
 mod shm;
+mod signals;
+mod sockets;
+mod spawn;
 mod spin;
 mod strings;
 mod switch;
@@ -30,6 +42,17 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         primitives::CASES,
         counters::CASES,
         heap::CASES,
+        memory::CASES,
+        files::CASES,
+        sockets::CASES,
+        polls::CASES,
+        pipes::CASES,
+        locks::CASES,
+        cascade::CASES,
+        cache::CASES,
+        signals::CASES,
+        jumps::CASES,
+        spawn::CASES,
     ]
     .into_iter()
     .flatten()

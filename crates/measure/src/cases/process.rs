@@ -90,22 +90,8 @@ pub const CASES: &[Case] = &[
             })))
         },
     },
-    plain!("log", "a logarithm", {
-        let f = black_box(f64::ln as fn(f64) -> f64);
-        let mut x = 0.01;
-        each(move || {
-            x += 0.1;
-            black_box(f(x));
-        })
-    }),
-    plain!("exp", "an exponential", {
-        let f = black_box(f64::exp as fn(f64) -> f64);
-        let mut x = 0.01;
-        each(move || {
-            x += 0.1;
-            black_box(f(1.0 / x));
-        })
-    }),
+    plain!("log", "a logarithm", Box::new(Maths { f: log, invert: false }) as Box<dyn Batch>),
+    plain!("exp", "an exponential", Box::new(Maths { f: exp, invert: true }) as Box<dyn Batch>),
     plain!("lrand48", "a random number, from a state that all threads share", {
         let f = black_box(libc::lrand48 as unsafe extern "C" fn() -> libc::c_long);
         // SAFETY: threads that race for the state get some number, as libMicro's do.
@@ -128,7 +114,7 @@ pub const CASES: &[Case] = &[
         name: "malloc",
         about: "allocate and free: one of each is an operation",
         flags: &[
-            Flag { letter: 's', value: "SIZE", default: "32", about: "bytes" },
+            Flag { letter: 's', value: "SIZE", default: "32", about: "bytes; several -s are taken in turn" },
             Flag { letter: 'g', value: "N", default: "100", about: "allocated before they are freed" },
         ],
         setup: malloc,
@@ -149,13 +135,34 @@ pub const CASES: &[Case] = &[
             })))
         },
     },
-    Case {
-        name: "recurse",
-        about: "call a function of 1 KB of stack that calls itself: a batch deep",
-        flags: &[],
-        setup: |_| Ok(Box::new(Alone(|_: Worker| Ok(Box::new(Recurse) as Box<dyn Batch>)))),
-    },
 ];
+
+unsafe extern "C" {
+    fn log(x: f64) -> f64;
+    fn exp(x: f64) -> f64;
+}
+
+/// A function of numbers, ten times for each of them.
+struct Maths {
+    f: unsafe extern "C" fn(f64) -> f64,
+    invert: bool,
+}
+
+impl Batch for Maths {
+    fn run(&mut self, n: u64) -> u64 {
+        let (mut i, f) = (0, black_box(self.f));
+        while i < n {
+            let x = i as f64 + 0.01;
+            let x = black_box(if self.invert { 1.0 / x } else { x });
+            for _ in 0..10.min(n - i) {
+                // SAFETY: takes any number.
+                black_box(unsafe { f(x) });
+            }
+            i += 10;
+        }
+        0
+    }
+}
 
 fn local(t: libc::time_t) -> libc::tm {
     let mut tm = std::mem::MaybeUninit::<libc::tm>::zeroed();
@@ -180,57 +187,36 @@ fn getenv(o: &Options) -> Result<Box<dyn Bench>, Failure> {
 }
 
 struct Malloc {
-    size: usize,
+    sizes: Vec<usize>,
     held: Vec<*mut libc::c_void>,
 }
 
 impl Batch for Malloc {
     fn run(&mut self, n: u64) -> u64 {
-        let (mut left, mut errors) = (n, 0);
+        let (mut left, mut errors) = (n as usize, 0);
         while left > 0 {
-            let now = self.held.len().min(left as usize);
-            for at in &mut self.held[..now] {
+            let now = self.held.len().min(left);
+            let sizes = self.sizes.iter().cycle();
+            for (at, &size) in self.held[..now].iter_mut().zip(sizes) {
                 // SAFETY: any size may be asked for.
-                *at = black_box(unsafe { libc::malloc(self.size) });
+                *at = black_box(unsafe { libc::malloc(size) });
                 errors += u64::from(at.is_null());
             }
             for at in &mut self.held[..now] {
                 // SAFETY: what malloc gave, once.
                 unsafe { libc::free(*at) };
             }
-            left -= now as u64;
+            left -= now;
         }
         errors
     }
 }
 
 fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
-    let (size, held) = (o.number('s')? as usize, o.number('g')?.clamp(1, 1 << 24) as usize);
+    let sizes: Vec<usize> = o.numbers('s')?.into_iter().map(|s| s as usize).collect();
+    let held = o.number('g')?.clamp(1, 1 << 24) as usize;
     Ok(Box::new(Alone(move |_: Worker| {
-        Ok(Box::new(Malloc { size, held: vec![std::ptr::null_mut(); held] }) as Box<dyn Batch>)
+        Ok(Box::new(Malloc { sizes: sizes.clone(), held: vec![std::ptr::null_mut(); held] })
+            as Box<dyn Batch>)
     })))
-}
-
-struct Recurse;
-
-#[inline(never)]
-fn recurse(depth: u64) -> u64 {
-    let frame = black_box([depth as u8; 1024]);
-    if depth == 0 {
-        0
-    } else {
-        1 + recurse(depth - 1) + u64::from(black_box(frame[7]) == 255 && depth == u64::MAX)
-    }
-}
-
-impl Batch for Recurse {
-    fn run(&mut self, n: u64) -> u64 {
-        // Deeper than 4096 a thread's stack of 8 MB might not do.
-        let (whole, rest) = (n / 4096, n % 4096);
-        for _ in 0..whole {
-            black_box(recurse(4096));
-        }
-        black_box(recurse(rest));
-        0
-    }
 }

@@ -5,7 +5,7 @@
 //! one's end, less what reading the clock takes, over the operations of one worker, as in libMicro. Between
 //! batches the first worker decides what is next (`leader.rs`).
 
-mod barrier;
+pub(crate) mod barrier;
 mod clock;
 mod control;
 mod leader;
@@ -137,10 +137,10 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
     let told = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
-    let options = Options::parse(case.flags, words)?;
+    let options = Options::parse(case.flags, words)?.with_workers(plan.processes, plan.threads);
     let order = plan.place.order(machine).map_err(|e| told(&e))?;
     plan.memory.check(machine).map_err(|e| told(&e))?;
-    let workers = plan.processes * plan.threads;
+    let workers = options.workers();
     if workers == 0 {
         return Err(Failure::Failed("no workers: give at least one process and one thread".into()));
     }
@@ -188,6 +188,9 @@ struct Setting<'a> {
     room: bool,
 }
 
+/// What a run that is stopped gets to end its batch.
+const GRACE: Duration = Duration::from_millis(500);
+
 /// Waits for the run to end; whether it was stopped.
 fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool, Failure> {
     let pid = Pid::from_raw(pid).ok_or_else(|| Failure::Failed("fork gave no process".into()))?;
@@ -199,7 +202,7 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(std::io::Error::from)?;
     let began = Instant::now();
     let patience = Duration::from_secs(60) + 20 * plan.duration;
-    let (mut stopped, mut late) = (false, false);
+    let (mut stopped, mut late) = (None, false);
     loop {
         let mut fds = [rustix::event::PollFd::from_borrowed_fd(pidfd.as_fd(), rustix::event::PollFlags::IN)];
         let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -209,11 +212,16 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
             break;
         }
         late = began.elapsed() > patience;
-        stopped = stop.load(Relaxed);
-        if stopped || late {
+        if stopped.is_none() && stop.load(Relaxed) {
+            // After its batch the case can tear down what it has set up.
+            board.control.stop.store(1, Relaxed);
+            stopped = Some(Instant::now());
+        }
+        if late || stopped.is_some_and(|t| t.elapsed() > GRACE) {
             kill();
         }
     }
+    let stopped = stopped.is_some();
     let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
         .map_err(std::io::Error::from)?
         .map(|(_, status)| status);
@@ -326,8 +334,7 @@ fn worker(
         place::bind(order[me.index % order.len()]).map_err(|e| Failure::Failed(e.to_string()))?;
     }
     let mut batch = bench.worker(me)?;
-    let mut leader =
-        (me.index == 0).then(|| Leader::new(board, setting.plan, clock, setting.room, bench.batch()));
+    let mut leader = (me.index == 0).then(|| Leader::new(board, setting.plan, clock, setting.room, bench));
     let delay = RunDelay::open();
     let control = &board.control;
     let (workers, slot): (u32, &Slot) = (me.workers as u32, &board.slots[me.index]);

@@ -40,6 +40,9 @@ pub fn run(r: &Request<'_>, work: &Work, take: &mut dyn FnMut(Done)) -> Result<V
     }
     let version = control.ask("SHOW server_version;")?.join(" ");
     let expected = reads_of_a_query(&mut control, work.rows)?;
+    // A session tells what it counted when it ends.
+    drop(control);
+    let mut control = server.session()?;
     let mut notes =
         vec![format!("PostgreSQL {version}: one buffer cache of {} for all sessions", server.buffers)];
     for &n in &work.sessions {
@@ -414,6 +417,7 @@ fn sessions(
         control.ask("SELECT pg_stat_clear_snapshot();")?;
         Ok((control.number(&of("hit"))?, control.number(&of("read"))?))
     };
+    alone(control)?;
     let before = read(control)?;
     let cpu = server.cpu();
     // All wait for a lock, and begin together when it is let go.
@@ -473,12 +477,7 @@ fn sessions(
         queries += n as u64;
         spans.push((begin, end));
     }
-    // Backends tell what they counted when they end.
-    let others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();";
-    let began = Instant::now();
-    while control.number(others)? > 0 && began.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    alone(control)?;
     let after = read(control)?;
     Ok(Some(Done {
         sessions: n,
@@ -488,6 +487,20 @@ fn sessions(
         seconds: super::elapsed(&spans),
         cpu_seconds: server.cpu() - cpu,
     }))
+}
+
+/// Waits until all other sessions have ended: then they have told what they counted.
+fn alone(control: &mut Session) -> Result<(), Failure> {
+    let others = "SELECT count(*) FROM pg_stat_activity \
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();";
+    let began = Instant::now();
+    while control.number(others)? > 0 {
+        if began.elapsed() > Duration::from_secs(30) {
+            return Err(Failure::Failed("postgres: sessions do not end".into()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

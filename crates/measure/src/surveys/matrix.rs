@@ -1,6 +1,6 @@
 //! What a node's memory costs from each node's CPUs.
 
-use ncpu_table::{Column, Kind, Unit};
+use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::points::{Grid, Key, Point};
 use super::{Report, Request, Survey, shuffle};
@@ -164,9 +164,24 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
                 });
             }
         }
-        report.tables.push(grid(figure).long(&points));
         report.wide.push(grid(figure).wide(&points));
     }
+    let mut long = Table::builder(
+        "matrix",
+        &[
+            keys[0].clone(),
+            grid(Figure::Latency).across,
+            grid(Figure::Latency).figure,
+            grid(Figure::Bandwidth).figure,
+        ],
+    );
+    for (h, (node, _)) in homes.iter().enumerate() {
+        for (m, memory) in memories.iter().enumerate() {
+            let [latency, bandwidth] = cells[h * memories.len() + m];
+            long.row().int((*node).into()).int((*memory).into()).float_opt(latency).float_opt(bandwidth);
+        }
+    }
+    report.tables.push(long.finish());
     Ok(report)
 }
 

@@ -228,14 +228,6 @@ impl Server {
         };
         Ok(Session { psql, to: Some(to), from: BufReader::new(Box::new(out)) })
     }
-
-    /// CPU seconds of the server's processes that have ended.
-    fn cpu(&self) -> f64 {
-        let pid = self.process.as_ref().map_or(0, Child::id);
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // SAFETY: no pointers.
-        children_cpu(&stat) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64
-    }
 }
 
 impl Drop for Server {
@@ -244,10 +236,20 @@ impl Drop for Server {
     }
 }
 
-/// Clock ticks of user and system time of a process's children, from its /proc/PID/stat.
-fn children_cpu(stat: &str) -> f64 {
+/// CPU seconds that a process of one thread has used, from its /proc/PID/schedstat, or stat where there is none.
+fn cpu(pid: i32) -> f64 {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    if let Some(nanos) = read("schedstat").split(' ').next().and_then(|w| w.parse::<f64>().ok()) {
+        return nanos / 1e9;
+    }
+    // SAFETY: no pointers.
+    ticks(&read("stat")) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64
+}
+
+/// Clock ticks of user and system time in a /proc/PID/stat.
+fn ticks(stat: &str) -> f64 {
     let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after.split_ascii_whitespace().skip(13).take(2).filter_map(|w| w.parse::<f64>().ok()).sum()
+    after.split_ascii_whitespace().skip(11).take(2).filter_map(|w| w.parse::<f64>().ok()).sum()
 }
 
 fn last_line(text: &str) -> &str {
@@ -419,7 +421,6 @@ fn sessions(
     };
     alone(control)?;
     let before = read(control)?;
-    let cpu = server.cpu();
     // All wait for a lock, and begin together when it is let go.
     control.ask("SELECT pg_advisory_lock(1);")?;
     let mut all = (0..n).map(|_| server.session()).collect::<Result<Vec<Session>, Failure>>()?;
@@ -440,23 +441,32 @@ fn sessions(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if let Some(order) = order {
-        let pids = control.ask(&format!("SELECT pid {waiting} ORDER BY pid;"))?;
-        for (i, pid) in pids.iter().filter_map(|p| p.parse().ok()).enumerate() {
+    let pids: Vec<i32> = control
+        .ask(&format!("SELECT pid {waiting} ORDER BY pid;"))?
+        .iter()
+        .filter_map(|p| p.parse().ok())
+        .collect();
+    for (i, &pid) in pids.iter().enumerate() {
+        if let Some(order) = order {
             place::bind_thread(pid, &order[i % order.len()..][..1])
                 .map_err(|e| Failure::Failed(e.to_string()))?;
         }
     }
+    let used = || pids.iter().map(|&pid| cpu(pid)).sum::<f64>();
+    let before_cpu = used();
     control.ask("SELECT pg_advisory_unlock(1);")?;
-    // Ended by dropping the sessions, each thread hands over what its session said.
     let (tell, told) = mpsc::channel();
     for mut session in all {
         let tell = tell.clone();
-        std::thread::spawn(move || tell.send(session.receive()));
+        std::thread::spawn(move || {
+            let said = session.receive();
+            // Given back: a session that ends takes its CPU time with it. Nobody listens after a stop.
+            let _ = tell.send((session, said));
+        });
     }
     drop(tell);
     let patience = work.time * 2 + Duration::from_secs(60);
-    let (began, mut spans, mut queries) = (Instant::now(), Vec::new(), 0);
+    let (began, mut spans, mut queries, mut ended) = (Instant::now(), Vec::new(), 0, Vec::new());
     while (spans.len() as u64) < n {
         if r.stopped() {
             return Ok(None);
@@ -465,7 +475,10 @@ fn sessions(
             return Err(Failure::Failed(format!("postgres: no end after {} s", patience.as_secs())));
         }
         let lines = match told.recv_timeout(Duration::from_millis(100)) {
-            Ok(lines) => lines?,
+            Ok((session, said)) => {
+                ended.push(session);
+                said?
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(e) => return Err(Failure::Failed(format!("postgres: a session ended: {e}"))),
         };
@@ -477,6 +490,8 @@ fn sessions(
         queries += n as u64;
         spans.push((begin, end));
     }
+    let cpu_seconds = used() - before_cpu;
+    drop(ended);
     alone(control)?;
     let after = read(control)?;
     Ok(Some(Done {
@@ -485,7 +500,7 @@ fn sessions(
         reads: after.0 + after.1 - before.0 - before.1,
         misses: after.1 - before.1,
         seconds: super::elapsed(&spans),
-        cpu_seconds: server.cpu() - cpu,
+        cpu_seconds,
     }))
 }
 
@@ -536,8 +551,9 @@ mod tests {
     #[test]
     fn the_kernels_and_the_planners_words_are_understood() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4 5 6 7 8 90 91 120 30 20 0 1 0 5";
-        assert_eq!(children_cpu(stat), 150.0);
-        assert_eq!(children_cpu(""), 0.0);
+        assert_eq!(ticks(stat), 181.0);
+        assert_eq!(ticks(""), 0.0);
+        assert!(cpu(std::process::id() as i32) > 0.0);
         let lines = ["Aggregate (rows=1)".to_string(), "  Buffers: shared hit=4043 read=2".into()];
         assert_eq!(shared_buffers(&lines), Some(4045.0));
         assert_eq!(shared_buffers(&lines[..1]), None);

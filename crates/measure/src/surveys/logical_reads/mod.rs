@@ -107,6 +107,8 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         };
         match outcome {
             Ok(notes) => report.notes.extend(notes),
+            // What fails because it was interrupted is no failure.
+            Err(_) if r.stopped() => {}
             // The other engine tells something all the same.
             Err(Failure::Lacks(why)) if several => report.notes.push(format!("skipped: {why}")),
             Err(Failure::Failed(why)) if several => report.failed.push(format!("{engine}: {why}")),

@@ -44,11 +44,21 @@ impl Library {
         Ok(Library { handle, name: name.into() })
     }
 
-    /// The address of a function.
+    /// A function, of type `F`.
+    ///
+    /// # Safety
+    /// `F` is the type of the function of this name, a pointer to a function.
     ///
     /// # Errors
     /// The library has none of this name.
-    pub fn symbol(&self, name: &CStr) -> Result<*mut c_void, Failure> {
+    pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F, Failure> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let at = self.symbol(name)?;
+        // SAFETY: of the same size, and of this type as the caller says.
+        Ok(unsafe { std::mem::transmute_copy(&at) })
+    }
+
+    fn symbol(&self, name: &CStr) -> Result<*mut c_void, Failure> {
         // SAFETY: a live handle.
         let at = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         if at.is_null() {

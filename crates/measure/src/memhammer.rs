@@ -222,7 +222,7 @@ struct Anvil {
 
 impl Anvil {
     fn new(pages: usize, size: PageSize) -> Result<Anvil, Failure> {
-        let bytes = pages.checked_mul(STEP).unwrap_or(usize::MAX);
+        let bytes = pages.saturating_mul(STEP);
         Ok(Anvil { area: Area::map(bytes, size)?, pages })
     }
 

@@ -73,9 +73,7 @@ fn heap(o: &Options, how: How) -> Result<Box<dyn Bench>, Failure> {
     let (malloc, free): (Malloc, Free) = match &library {
         None => (libc::malloc, libc::free),
         // SAFETY: these names have these types in every library that has them.
-        Some(l) => unsafe {
-            (std::mem::transmute(l.symbol(c"malloc")?), std::mem::transmute(l.symbol(c"free")?))
-        },
+        Some(l) => unsafe { (l.function(c"malloc")?, l.function(c"free")?) },
     };
     let held = if matches!(how, How::Pair) { 1 } else { o.number('g')?.clamp(1, 1 << 24) as usize };
     let size = o.number('s')?.clamp(1, 1 << 40) as usize;

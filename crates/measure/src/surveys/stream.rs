@@ -87,6 +87,9 @@ fn error(array: &[f64], expected: f64) -> f64 {
 /// Begin and end of a thread at a kernel, nanoseconds.
 type Span = (u64, u64);
 
+/// What a thread did: its spans of every time, the error of each array, how its clock's speed moved.
+type Told = (Vec<[Span; 4]>, [f64; 3], f64);
+
 fn run(r: &Request<'_>) -> Result<Report, Failure> {
     let order = r.plan.place.order(r.machine).map_err(|e| Failure::Failed(e.to_string()))?;
     r.plan.memory.check(r.machine).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -122,7 +125,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     }
     let usable = order.as_ref().map_or(r.machine.online.and(&r.machine.allowed).len(), Vec::len);
     let (workers, spin, barrier) = (parts.len(), parts.len() <= usable, Barrier::default());
-    let work = |index: usize, mut part: Part<'_>| -> Result<(Vec<[Span; 4]>, [f64; 3], f64), Failure> {
+    let work = |index: usize, mut part: Part<'_>| -> Result<Told, Failure> {
         let placed = (|| {
             if let Some(order) = &order {
                 place::bind(order[index % order.len()])?;
@@ -152,7 +155,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         let paces = [pace, look().pace];
         Ok((spans, errors, paces[0].max(paces[1]) as f64 / paces[0].min(paces[1]).max(1) as f64))
     };
-    let outcomes: Vec<Result<_, Failure>> = std::thread::scope(|scope| {
+    let outcomes: Vec<Result<Told, Failure>> = std::thread::scope(|scope| {
         let work = &work;
         let started: Vec<_> =
             parts.into_iter().enumerate().map(|(i, part)| scope.spawn(move || work(i, part))).collect();

@@ -46,23 +46,22 @@ impl Api {
         let library = Library::open("libsqlite3.so.0").map_err(|e| {
             Failure::Lacks(format!("SQLite is not here (Debian: apt-get install libsqlite3-0): {e}"))
         })?;
-        let f = |name| library.symbol(name);
-        use std::mem::transmute as t;
+        let l = &library;
         // SAFETY: the functions of these names have these types since SQLite 3.6.
         let api = unsafe {
             Api {
-                config: t::<*mut c_void, _>(f(c"sqlite3_config")?),
-                open: t::<*mut c_void, _>(f(c"sqlite3_open_v2")?),
-                close: t::<*mut c_void, _>(f(c"sqlite3_close")?),
-                errmsg: t::<*mut c_void, _>(f(c"sqlite3_errmsg")?),
-                prepare: t::<*mut c_void, _>(f(c"sqlite3_prepare_v2")?),
-                bind: t::<*mut c_void, _>(f(c"sqlite3_bind_int64")?),
-                step: t::<*mut c_void, _>(f(c"sqlite3_step")?),
-                column: t::<*mut c_void, _>(f(c"sqlite3_column_int64")?),
-                reset: t::<*mut c_void, _>(f(c"sqlite3_reset")?),
-                finalize: t::<*mut c_void, _>(f(c"sqlite3_finalize")?),
-                status: t::<*mut c_void, _>(f(c"sqlite3_db_status")?),
-                version: t::<*mut c_void, _>(f(c"sqlite3_libversion")?),
+                config: l.function(c"sqlite3_config")?,
+                open: l.function(c"sqlite3_open_v2")?,
+                close: l.function(c"sqlite3_close")?,
+                errmsg: l.function(c"sqlite3_errmsg")?,
+                prepare: l.function(c"sqlite3_prepare_v2")?,
+                bind: l.function(c"sqlite3_bind_int64")?,
+                step: l.function(c"sqlite3_step")?,
+                column: l.function(c"sqlite3_column_int64")?,
+                reset: l.function(c"sqlite3_reset")?,
+                finalize: l.function(c"sqlite3_finalize")?,
+                status: l.function(c"sqlite3_db_status")?,
+                version: l.function(c"sqlite3_libversion")?,
             }
         };
         // No count of allocated memory, whose lock all threads would share. Refused once it is in use: then it

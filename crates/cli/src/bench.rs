@@ -2,6 +2,7 @@
 
 mod hammer;
 mod survey;
+mod text;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -152,7 +153,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let table = args.rows.select().apply(table)?;
     let short = ["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
     match args.rows.format() {
-        Format::Text => printer.table(&table.project(&short)?)?,
+        Format::Text => text::print(&mut printer, &table.project(&short)?)?,
         _ => printer.table(&table)?,
     }
     printer.finish()?;

@@ -226,8 +226,8 @@ fn available(root: &Path) -> Option<u64> {
     kilobytes(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?, &["MemAvailable"])
 }
 
-/// What is free on a node, and what of its page cache can be given up.
-fn node_available(root: &Path, node: u32) -> Option<u64> {
+/// What is free on a node, and what of its page cache can be given up, bytes; where the kernel tells it.
+pub fn node_available(root: &Path, node: u32) -> Option<u64> {
     let file = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
     kilobytes(&std::fs::read_to_string(file).ok()?, &["MemFree", "Active(file)", "Inactive(file)"])
 }

@@ -6,7 +6,7 @@ use super::points::{Grid, Key, Point};
 use super::{Report, Request, Survey, shuffle};
 use crate::case::Failure;
 use crate::memhammer::{self, Access, Hammered, Spot};
-use crate::memory::{PageSize, human, largest_cache};
+use crate::memory::{PageSize, human, largest_cache, node_available};
 use crate::options::Flag;
 use crate::place::Memory;
 
@@ -19,7 +19,7 @@ pub const SURVEY: Survey = Survey {
             letter: 'p',
             value: "PAGES",
             default: "",
-            about: "of 4 KiB for each worker; without: 8 times the largest cache, if a quarter of each node has room",
+            about: "of 4 KiB for each worker; without: 8 times the largest cache, if a quarter of each node's available memory has room",
         },
         Flag { letter: 'l', value: "LOOPS", default: "4", about: "over them" },
         Flag {
@@ -192,9 +192,10 @@ fn bandwidth(done: &[Hammered]) -> f64 {
     bytes as f64 * 1e3 / nanos as f64
 }
 
-/// Pages that no cache holds, as far as a quarter of the smallest node's free memory has room for.
+/// Pages that no cache holds, as far as a quarter of what is available on the smallest node has room for.
 fn fitting(r: &Request<'_>) -> usize {
     let want = (8 * largest_cache(r.machine)).max(64 << 20);
-    let free = r.machine.nodes.iter().filter_map(|n| n.free).filter(|&f| f > 0).min().unwrap_or(want);
-    (want.min(free / 4) / 4096).max(2) as usize
+    let of = |node: u32| node_available("/".as_ref(), node).filter(|&bytes| bytes > 0);
+    let least = r.machine.nodes.iter().filter_map(|n| of(n.id)).min().unwrap_or(want);
+    (want.min(least / 4) / 4096).max(2) as usize
 }

@@ -106,7 +106,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         }
         speed = done.iter().map(|h| h.speed).fold(speed, f64::max);
         cells[home * memories.len() + memory][figure as usize] = Some(match figure {
-            Figure::Latency => done[0].nanos as f64 / done[0].ops.max(1) as f64,
+            Figure::Latency => done[0].median,
             Figure::Bandwidth => bandwidth(&done),
         });
     }
@@ -185,11 +185,10 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Million bytes a second that workers read from the first one's begin to the last one's end; all begin together.
+/// Million bytes a second that workers read together; all begin together, and parts of their runs that others
+/// disturbed are left out by the median.
 fn bandwidth(done: &[Hammered]) -> f64 {
-    let bytes: u64 = done.iter().map(|h| h.ops * 4096).sum();
-    let nanos = done.iter().map(|h| h.nanos).max().unwrap_or(0).max(1);
-    bytes as f64 * 1e3 / nanos as f64
+    done.iter().map(|h| 4096.0 * 1e3 / h.median.max(f64::MIN_POSITIVE)).sum()
 }
 
 /// Pages that no cache holds, as far as a quarter of what is available on the smallest node has room for.

@@ -22,7 +22,7 @@ mod shm;
 mod signals;
 mod sockets;
 mod spawn;
-mod spin;
+pub(crate) mod spin;
 mod strings;
 mod switch;
 

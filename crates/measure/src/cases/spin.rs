@@ -11,23 +11,13 @@ pub struct Spin {
     turns: u64,
 }
 
+/// Turns in a nanosecond.
+static PACE: OnceLock<f64> = OnceLock::new();
+
 impl Spin {
     /// Of so many nanoseconds; none is no work at all.
     pub fn of(nanos: u64) -> Spin {
-        static PACE: OnceLock<f64> = OnceLock::new();
-        let pace = PACE.get_or_init(|| {
-            const TURNS: u64 = 20_000;
-            // The shortest of several: whatever disturbs only adds.
-            let shortest = (0..15)
-                .map(|_| {
-                    let begin = now();
-                    Spin { turns: TURNS }.run();
-                    now() - begin
-                })
-                .min();
-            TURNS as f64 / shortest.unwrap_or(1).max(1) as f64
-        });
-        Spin { turns: (nanos as f64 * pace).round() as u64 }
+        Spin { turns: if nanos == 0 { 0 } else { (nanos as f64 * pace()).round() as u64 } }
     }
 
     /// Does it.
@@ -39,6 +29,24 @@ impl Spin {
         }
         black_box(x);
     }
+}
+
+/// Turns in a nanosecond at the fastest that was seen, measured once in some 20 ms; processes forked later have the
+/// same, so that figures which are compared did the same work.
+pub fn pace() -> f64 {
+    *PACE.get_or_init(|| {
+        const TURNS: u64 = 2000;
+        // The shortest of many short ones, apart: whatever disturbs only adds, and passes.
+        let shortest = (0..100)
+            .map(|_| {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                let begin = now();
+                Spin { turns: TURNS }.run();
+                now() - begin
+            })
+            .min();
+        TURNS as f64 / shortest.unwrap_or(1).max(1) as f64
+    })
 }
 
 #[cfg(test)]

@@ -156,6 +156,8 @@ fn page_faults(r: &Request<'_>) -> Result<Report, Failure> {
 
 fn locks(r: &Request<'_>) -> Result<Report, Failure> {
     let sections = pairs('c', r.options.text('c').unwrap_or(""))?;
+    // Once for all, before the runs are forked.
+    cases::spin::pace();
     let mut rows = Vec::new();
     for n in threads(r)? {
         for (held, between) in &sections {

@@ -242,7 +242,11 @@ fn cores_talk_to_each_other() {
 #[test]
 fn logical_reads_are_those_the_engine_counts() {
     let _one = one();
-    let report = survey("logical-reads", &["-n", "1,2", "-d", "1", "-s", "2m"], &quick(1, 1)).unwrap();
+    let report = match survey("logical-reads", &["-n", "1,2", "-d", "1", "-s", "2m"], &quick(1, 1)) {
+        Ok(report) => report,
+        Err(Failure::Lacks(why)) => return eprintln!("skipped: {why}"),
+        Err(e) => panic!("{e}"),
+    };
     assert!(report.failed.is_empty(), "{:?}", report.failed);
     let t = &report.tables[0];
     assert!(t.num_rows() >= 2 || report.notes.iter().all(|n| n.starts_with("skipped")), "{:?}", report.notes);

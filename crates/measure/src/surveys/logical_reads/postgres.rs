@@ -122,7 +122,13 @@ impl Server {
             .args(["--no-sync", "--auth=trust", "--username=ncpu", "--locale=C", "--encoding=UTF8", "-D"])
             .arg(&data)
             .output()
-            .map_err(|e| Failure::Failed(format!("initdb: {e}")))?;
+            .map_err(|e| {
+                let dir = server.dir.path().display();
+                let user = user.map_or(String::new(), |(uid, _)| format!(" as user {uid}"));
+                Failure::Failed(format!(
+                    "initdb{user} in {dir}: {e}; TMPDIR must be a directory open to that user"
+                ))
+            })?;
         if !out.status.success() {
             return Err(Failure::Failed(format!(
                 "initdb: {}",

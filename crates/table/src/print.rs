@@ -91,8 +91,10 @@ impl<W: Write + Send> Printer<W> {
                 json.finish()?;
             }
             Format::Csv => {
-                let mut csv = arrow_csv::WriterBuilder::new().with_header(first).build(&mut *out);
-                csv.write(table.batch())?;
+                // Not into `out`: arrow makes a text of the writer's error, and a closed pipe is no failure.
+                let mut text = Vec::new();
+                arrow_csv::WriterBuilder::new().with_header(first).build(&mut text).write(table.batch())?;
+                out.write_all(&text)?;
             }
             Format::Parquet => {}
         }
@@ -170,6 +172,24 @@ mod tests {
         let out = String::from_utf8(printed(Format::Csv)).unwrap();
         assert_eq!(out.lines().filter(|l| *l == "lock,count,util").count(), 1);
         assert!(out.contains(r#""a ""quoted"", name",7,0.5"#), "{out}");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_told_from_failures() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        for format in [Format::Text, Format::Json, Format::Csv, Format::Parquet] {
+            let mut p = Printer::new(Closed, format, 80);
+            let printed = p.table(&table()).and_then(|()| p.finish());
+            assert!(printed.unwrap_err().is_broken_pipe(), "{format:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mount -t tmpfs late late
 dd if=/dev/zero of=late/unmapped bs=1M count=16 2>/dev/null
 mount -o "remount,mpol=interleave:0-$last" late
 
-# name, HOW of placed, verdict, what came of the request
+# name, HOW of placed, MiB, verdict, what came of the request
 cat >placements <<END
 local local 64 local -
 interleaved interleaved 32 interleaved yes
@@ -23,53 +23,60 @@ late late 32 Cyclops($last) no
 sysv sysv-late 32 Cyclops($last) no
 even file 32 interleaved yes
 END
+# Huge pages of a pool, which is dealt out to the nodes.
+echo 16 >/proc/sys/vm/nr_hugepages
+[ "$(cat /proc/sys/vm/nr_hugepages)" != 16 ] || echo "huge huge 16" >>placements
+
+# All at once, so that each is told apart from its neighbours.
+pids=
+while read -r name how mib _; do
+	start placed "$how" "$mib" 900 100 even/file >"$name.ready"
+	pids="$pids $started"
+	echo "$started" >"$name.pid"
+done <placements
+while read -r name _; do await "$name" grep -q ready "$name.ready"; done <placements
+
+ncpu numa --table processes -o csv 1.5 1 >processes.csv
+ncpu numa --table segments -o csv 1 1 >segments.csv
+late=$(cat late.pid)
+ncpu numa -p "$late" --table processes -o csv 1 1 >late.csv
+COLUMNS=80 ncpu numa -p "$late" 1 1
+
 # row PATTERN FILE: its head and the rows that match.
 row() {
 	head -n 1 "$2"
-	grep -E "$1" "$2" || fail "no $1 in $2"
+	grep -E "$1" "$2" || fail "no $1 in $2: $(cat "$2")"
 }
-# segment PATTERN FILE VERDICT EFFECT: what the table says of a segment.
-segment() {
-	row "$1" "$2" >segment.csv
-	same "verdict on $1" "$3" "$(column verdict segment.csv)"
-	same "what came of the request for $1" "$4" "$(column effect segment.csv)"
-}
-# One after the other: emulated CPUs are slow.
-while read -r name how mib verdict effect; do
-	start placed "$how" "$mib" 900 even/file >"$name.ready"
-	pid=$started
-	await "$name" grep -q ready "$name.ready"
-	ncpu numa -p "$pid" 0.5 1 -o csv >"$name.csv"
+while read -r name _ _ verdict effect; do
+	row "^$(cat "$name.pid")," processes.csv >"$name.csv"
 	remote=$(column remote "$name.csv")
 	case $name in
 	local) [ "${remote%.*}" -lt 35 ] || fail "local: $remote % remote" ;;
 	cyclops) [ "${remote%.*}" -gt 70 ] || fail "cyclops: $remote % remote" ;;
-	late) COLUMNS=80 ncpu numa -p "$pid" 0.5 1 ;;
-	sysv)
-		ncpu numa -p "$pid" --table segments -o csv 0.5 1 >segments.csv
-		segment "^shmid " segments.csv "Cyclops($last)" no
-		;;
-	even)
-		ncpu numa --table segments -o csv 0.5 1 >segments.csv
-		segment /even/file, segments.csv interleaved yes
-		# Nobody maps it, and all of it is where dd ran.
-		segment /late/unmapped, segments.csv idle no
+	huge)
+		same "bytes in huge pages" $((16 << 20)) "$(column hugetlb huge.csv)"
+		continue
 		;;
 	esac
-	kill -9 "$pid"
 	same "$name" "$verdict" "$(column verdict "$name.csv")"
 	same "what came of the request of $name" "${effect#-}" "$(column effect "$name.csv")"
 done <placements
-umount even late
+same "the process asked for" "$late" "$(column pid late.csv)"
 
-# Huge pages of a pool.
-echo 16 >/proc/sys/vm/nr_hugepages
-if [ "$(cat /proc/sys/vm/nr_hugepages)" = 16 ]; then
-	start placed huge 16 900 >huge.ready
-	await "huge pages" grep -q ready huge.ready
-	ncpu numa -p "$started" 0.2 1 -o csv >huge.csv
-	same "bytes in huge pages" $((16 << 20)) "$(column hugetlb huge.csv)"
-	kill -9 "$started"
-fi
+# segment PATTERN VERDICT EFFECT: what the table says of a segment.
+segment() {
+	row "$1" segments.csv >segment.csv
+	same "verdict on $1" "$2" "$(column verdict segment.csv)"
+	same "what came of the request for $1" "$3" "$(column effect segment.csv)"
+}
+segment "^shmid " "Cyclops($last)" no
+segment /even/file, interleaved yes
+# Nobody maps it, and all of it is where dd ran.
+segment /late/unmapped, idle no
+
+# shellcheck disable=SC2086 # a list
+kill -9 $pids
+wait
+umount even late
 echo 0 >/proc/sys/vm/nr_hugepages
 [ ! -e $balancing ] || echo "$was" >$balancing

@@ -1,6 +1,6 @@
 # 16 busy threads (a thread a CPU): the layers sum to the capacity, and the program's time is what the kernel says.
 read -r cpus _ </vm/told/smp
-ncpu run --record r.ncpu -- spin "$cpus" 3
+ncpu run --record r.ncpu -- spin "$cpus" 2
 ncpu report r.ncpu --table layers -o csv >layers.csv
 ncpu report r.ncpu --table summary -o csv >summary.csv
 ncpu report r.ncpu --table cpu_time -o csv >cpu_time.csv

@@ -1,7 +1,14 @@
 # Threads that take turns with a mutex are seen to wait for a lock, and the one that waits for them to sleep.
 start mutex 4 1000
 mutex=$started
-ncpu threads -p $mutex 2 1 -k TID:asc -o csv >mutex.csv
+# A thread that computed already when the observation began is in user mode, alone on its CPU or not.
+start spin 2 1000
+spin=$started
+ncpu threads 2 1 --idle -k TID:asc -o csv >all.csv
+of() { awk -F, -v pid="$1" 'NR == 1 || $1 == pid' all.csv; }
+of "$mutex" >mutex.csv
+of "$spin" >spin.csv
+
 column TID mutex.csv >tid
 ls /proc/$mutex/task | sort -n >task
 same threads "$(cat task)" "$(cat tid)"
@@ -12,9 +19,6 @@ column SLP mutex.csv >slp
 paste lck slp | awk 'NR == 1 { if ($1 > 1 || $2 < 95) bad = 1; next } { lck += $1; slp += $2; if ($1 < 10) bad = 1 }
 	END { exit bad || NR != 5 || lck < slp }' || fail "LCK and SLP of main and its workers: $(paste lck slp)"
 
-# A thread that computed already when the observation began is in user mode, alone on its CPU or not.
-start spin 2 1000
-ncpu threads -p $started 2 1 -o csv >spin.csv
 column USR spin.csv >usr
 column SYS spin.csv >sys
 paste usr sys | awk '$1 < 20 * $2 { bad = 1 } END { exit bad || NR != 2 }' || fail "USR and SYS of spin: $(paste usr sys)"

@@ -1,7 +1,7 @@
 /*
- * placed HOW MIB SECONDS [FILE]: memory placed in a known way, then read by a thread on each CPU (or
- * on those that HOW says) until the time is up, for 2 ms of CPU time in every 50 ms or so: several of
- * them, and who looks at them, fit on slow CPUs. Says "ready" once every page is touched.
+ * placed HOW MIB SECONDS PERIOD [FILE]: memory placed in a known way, then read by a thread on each CPU
+ * (or on those that HOW says) until the time is up, for 1 ms of CPU time every PERIOD ms, so that many
+ * of them, and who looks at them, fit on slow CPUs. Says "ready" once every page is touched.
  *
  *   local        each thread touches its own part first
  *   interleaved  dealt out over all nodes (MPOL_INTERLEAVE)
@@ -31,7 +31,7 @@
 
 static char *memory;
 static size_t bytes;
-static int cpus, own;
+static int cpus, own, period;
 static volatile int stop;
 static pthread_barrier_t ready;
 
@@ -50,12 +50,15 @@ static void *worker(void *arg)
 	long me = (long)arg;
 	size_t part = bytes / cpus, at = me * part;
 	volatile char sum = 0;
+	struct timespec next;
 
 	pin(me);
 	if (own)
 		memset(memory + at, 1, part);
 	pthread_barrier_wait(&ready);
-	for (size_t i = at; !stop; usleep(48000)) {
+	/* To absolute times, so that all threads get as many turns. */
+	clock_gettime(CLOCK_MONOTONIC, &next);
+	for (size_t i = at; !stop;) {
 		struct timespec began, now;
 
 		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
@@ -63,7 +66,11 @@ static void *worker(void *arg)
 			for (int n = 0; n < 256; n++, i = (i + 64) % bytes)
 				sum += memory[own ? at + i % part : i];
 			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 2000000);
+		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 1000000);
+		next.tv_nsec += period * 1000000L;
+		next.tv_sec += next.tv_nsec / 1000000000L;
+		next.tv_nsec %= 1000000000L;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
 	}
 	return NULL;
 }
@@ -88,17 +95,18 @@ static void mbind(int mode, unsigned long mask)
 
 int main(int argc, char **argv)
 {
-	const char *how = argc > 3 ? argv[1] : "";
+	const char *how = argc > 4 ? argv[1] : "";
 	int online = sysconf(_SC_NPROCESSORS_ONLN), fd = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS;
 	unsigned long all = (1UL << nodes()) - 1;
 
-	if (argc < 4)
-		return fprintf(stderr, "placed HOW MIB SECONDS [FILE]\n"), 2;
+	if (argc < 5)
+		return fprintf(stderr, "placed HOW MIB SECONDS PERIOD [FILE]\n"), 2;
 	bytes = (size_t)atoi(argv[2]) << 20;
+	period = atoi(argv[4]);
 	cpus = strcmp(how, "misplaced") ? online : 2;
 	own = !strcmp(how, "local");
 	if (!strcmp(how, "file")) {
-		fd = argc > 4 ? open(argv[4], O_RDWR | O_CREAT, 0600) : -1;
+		fd = argc > 5 ? open(argv[5], O_RDWR | O_CREAT, 0600) : -1;
 		if (fd < 0 || ftruncate(fd, bytes))
 			return perror(how), 1;
 		flags = MAP_SHARED;

@@ -212,9 +212,25 @@ impl Batch for Malloc {
     }
 }
 
+/// glibc raises the sizes from which on it maps memory and gives it back when somebody frees what was
+/// mapped. Small blocks get them as in a new process, whatever ncpu itself has freed before; with larger
+/// ones, the case itself raises them.
+fn fresh_thresholds(sizes: &[usize]) {
+    const INITIAL: usize = 128 << 10;
+    #[cfg(target_env = "gnu")]
+    if sizes.iter().all(|&size| size < INITIAL) {
+        // SAFETY: numbers only.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, INITIAL as i32);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, INITIAL as i32);
+        }
+    }
+}
+
 fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let sizes: Vec<usize> = o.numbers('s')?.into_iter().map(|s| s as usize).collect();
     let held = o.number('g')?.clamp(1, 1 << 24) as usize;
+    fresh_thresholds(&sizes);
     Ok(Box::new(Alone(move |_: Worker| {
         Ok(Box::new(Malloc { sizes: sizes.clone(), held: vec![std::ptr::null_mut(); held] })
             as Box<dyn Batch>)

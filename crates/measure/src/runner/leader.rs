@@ -15,6 +15,8 @@ const ALONE: Duration = Duration::from_micros(100);
 const TOGETHER: Duration = Duration::from_millis(2);
 /// Batches in a row that have to agree before sampling begins.
 const STEADY: usize = 5;
+/// A batch that seems long enough is run so often before it is believed.
+const TRIES: u32 = 5;
 /// A share of the CPUs' time that may be lost.
 const TOLERATED: f64 = 0.02;
 /// The CPUs are looked at so often.
@@ -36,6 +38,8 @@ pub struct Leader<'a> {
     fixed: bool,
     most: u64,
     stage: Stage,
+    /// Shortest time of a batch of the present size, nanoseconds, and how many there were.
+    tried: (u64, u32),
     began: u64,
     stage_began: u64,
     looked: u64,
@@ -61,6 +65,7 @@ impl<'a> Leader<'a> {
             fixed: batch.is_some(),
             most: bench.most().unwrap_or(u64::MAX).max(1),
             stage: Stage::Calibrate,
+            tried: (u64::MAX, 0),
             began: t,
             stage_began: t,
             looked: 0,
@@ -137,11 +142,16 @@ impl<'a> Leader<'a> {
                 // Many samples in a short time want shorter batches.
                 let share = budget / self.plan.min_samples.max(1) as u64;
                 let target = (target.as_nanos() as u64).max(1000 * self.clock.resolution).min(share.max(1));
-                if self.fixed || n >= self.most || wall * 10 >= target * 7 {
+                // Whatever disturbs makes a batch longer: the shortest of a few tells its length.
+                let (shortest, tries) = (self.tried.0.min(wall), self.tried.1 + 1);
+                self.tried = (shortest, tries);
+                let reached = shortest * 10 >= target * 7;
+                if self.fixed || n >= self.most || (reached && (tries >= TRIES || elapsed > budget / 10)) {
                     self.stage = Stage::WarmUp(Vec::new());
                     self.stage_began = end;
-                } else {
-                    let more = (target as f64 / wall.max(1) as f64).clamp(1.5, 16.0);
+                } else if !reached {
+                    self.tried = (u64::MAX, 0);
+                    let more = (target as f64 / shortest.max(1) as f64).clamp(1.5, 16.0);
                     control.batch.store(((n as f64 * more).ceil() as u64).min(self.most), Relaxed);
                 }
             }

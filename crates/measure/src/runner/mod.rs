@@ -5,7 +5,7 @@
 //! one's end, less what reading the clock takes, over the operations of one worker, as in libMicro. Between
 //! batches the first worker decides what is next (`leader.rs`).
 
-pub(crate) mod barrier;
+mod barrier;
 mod clock;
 mod control;
 mod leader;

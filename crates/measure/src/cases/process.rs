@@ -227,10 +227,29 @@ fn fresh_thresholds(sizes: &[usize]) {
     }
 }
 
+/// Takes the free blocks that ncpu has left behind, for good, so that the case finds a heap as in a new
+/// process: all that is free lies at its end.
+fn fill_holes() {
+    // SAFETY: any size may be asked for; what is kept is not used.
+    unsafe {
+        let end = libc::malloc(100 << 10);
+        for size in [64, 32, 16, 8, 4, 2, 1].map(|kb| kb << 10) {
+            for _ in 0..10_000 {
+                let at = libc::malloc(size);
+                if at.is_null() || at > end {
+                    libc::free(at);
+                    break;
+                }
+            }
+        }
+    }
+}
+
 fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let sizes: Vec<usize> = o.numbers('s')?.into_iter().map(|s| s as usize).collect();
     let held = o.number('g')?.clamp(1, 1 << 24) as usize;
     fresh_thresholds(&sizes);
+    fill_holes();
     Ok(Box::new(Alone(move |_: Worker| {
         Ok(Box::new(Malloc { sizes: sizes.clone(), held: vec![std::ptr::null_mut(); held] })
             as Box<dyn Batch>)

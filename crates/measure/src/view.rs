@@ -94,6 +94,9 @@ pub(crate) fn notes(o: &Outcome) -> String {
     if o.stopped {
         notes.push("stopped early".into());
     }
+    if o.workers.0 > o.workers.1 {
+        notes.push(format!("{} workers take turns on {} CPUs", o.workers.0, o.workers.1));
+    }
     if o.marked() * 2 > o.samples.len() {
         notes.push(format!("{} of {} samples disturbed", o.marked(), o.samples.len()));
     }

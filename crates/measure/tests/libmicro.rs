@@ -16,9 +16,12 @@ fn every_invocation_runs_and_nothing_fails() {
         let case = cases::find(invocation.case).unwrap_or_else(|| panic!("no case {}", invocation.case));
         // Small batches: what is tested is that they go well. Those of hundreds of processes stay few.
         let (mut plan, own) = invocation.resolve(&quick, &files).unwrap();
-        plan.batch = plan.batch.map(|n| n.min(20));
         plan.processes = plan.processes.min(20);
         plan.threads = plan.threads.min(50);
+        plan.batch = match plan.batch {
+            None if plan.processes * plan.threads > 1 => Some(2),
+            batch => batch.map(|n| n.min(20)),
+        };
         match runner::run(case, &own, &plan, &machine, &AtomicBool::new(false)) {
             Ok(o) if o.errors() == 0 && o.samples.iter().all(|s| s.nanos >= 0.0) && !o.samples.is_empty() => {
             }

@@ -253,7 +253,7 @@ struct Transfer {
 }
 
 /// As malloc's memory lies: not at a page's begin.
-const OFF: usize = 16;
+pub const OFF: usize = 16;
 const PAGE: usize = 4096;
 
 impl Transfer {

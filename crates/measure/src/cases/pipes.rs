@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::thread::JoinHandle;
 
 use super::common::{alone, descriptors, flag, one_of, open, owned};
+use super::files::OFF;
 use super::sockets::connected;
 use crate::case::{Batch, Case, Failure};
 use crate::shared::Area;
@@ -38,7 +39,7 @@ pub const CASES: &[Case] = &[Case {
         descriptors(4 * threads)?;
         drop(make(mode)?);
         alone(move |_| {
-            let buffers = [Area::new(size)?, Area::new(size)?];
+            let buffers = [Area::new(size + OFF)?, Area::new(size + OFF)?];
             Ok(Box::new(Loop { mode, make, size, buffers, ends: None, other: Other::None }) as Box<dyn Batch>)
         })
     },
@@ -164,11 +165,18 @@ fn answer(from: RawFd, to: RawFd, buffers: [usize; 2], size: usize, n: u64) {
     }
 }
 
+impl Loop {
+    fn buffer(&self, i: usize) -> *mut u8 {
+        // SAFETY: the area is longer by as much.
+        unsafe { self.buffers[i].at().add(OFF) }
+    }
+}
+
 impl Batch for Loop {
     fn before(&mut self, n: u64) -> Result<(), Failure> {
         let mut ends = (self.make)(self.mode)?;
         // Addresses, so that they may go to another thread, which is joined before the buffers go.
-        let (size, buffers) = (self.size, [self.buffers[0].at() as usize, self.buffers[1].at() as usize]);
+        let (size, buffers) = (self.size, [self.buffer(0) as usize, self.buffer(1) as usize]);
         // One to begin with and one to end with.
         let n = n + 2;
         match self.mode {
@@ -206,7 +214,7 @@ impl Batch for Loop {
     fn run(&mut self, n: u64) -> u64 {
         let Some(Ends { ours: [from, to], .. }) = &self.ends else { return n };
         let (from, to) = (from.as_raw_fd(), to.as_raw_fd());
-        let (there, back) = (self.buffers[1].at(), self.buffers[0].at());
+        let (there, back) = (self.buffer(1), self.buffer(0));
         let mut errors = 0;
         for _ in 0..n {
             errors += u64::from(!send(to, there, self.size) || !receive(from, back, self.size));

@@ -212,9 +212,44 @@ impl Batch for Malloc {
     }
 }
 
+/// glibc raises the sizes from which on it maps memory and gives it back when somebody frees what was
+/// mapped. Small blocks get them as in a new process, whatever ncpu itself has freed before; with larger
+/// ones, the case itself raises them.
+fn fresh_thresholds(sizes: &[usize]) {
+    const INITIAL: usize = 128 << 10;
+    #[cfg(target_env = "gnu")]
+    if sizes.iter().all(|&size| size < INITIAL) {
+        // SAFETY: numbers only.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, INITIAL as i32);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, INITIAL as i32);
+        }
+    }
+}
+
+/// Takes the free blocks that ncpu has left behind, for good, so that the case finds a heap as in a new
+/// process: all that is free lies at its end.
+fn fill_holes() {
+    // SAFETY: any size may be asked for; what is kept is not used.
+    unsafe {
+        let end = libc::malloc(100 << 10);
+        for size in [64, 32, 16, 8, 4, 2, 1].map(|kb| kb << 10) {
+            for _ in 0..10_000 {
+                let at = libc::malloc(size);
+                if at.is_null() || at > end {
+                    libc::free(at);
+                    break;
+                }
+            }
+        }
+    }
+}
+
 fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let sizes: Vec<usize> = o.numbers('s')?.into_iter().map(|s| s as usize).collect();
     let held = o.number('g')?.clamp(1, 1 << 24) as usize;
+    fresh_thresholds(&sizes);
+    fill_holes();
     Ok(Box::new(Alone(move |_: Worker| {
         Ok(Box::new(Malloc { sizes: sizes.clone(), held: vec![std::ptr::null_mut(); held] })
             as Box<dyn Batch>)

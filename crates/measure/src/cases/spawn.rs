@@ -1,36 +1,28 @@
 //! Processes and threads: their begin and end.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use super::common::{alone, flag, owned};
-use crate::case::{Batch, Batches, Bench, Case, Failure, Worker, tried};
-use crate::runner::barrier::Barrier;
-use crate::shared::{Area, Shared};
+use crate::case::{Batch, Batches, Bench, Case, Failure, tried};
+use crate::shared::Area;
 
 /// The cases of this file.
 pub const CASES: &[Case] = &[
     Case {
         name: "fork",
-        about: "fork a process, which waits for all of its batch",
+        about: "fork a small process, which waits for all of its batch",
         flags: &[],
-        setup: |o| {
-            Ok(Box::new(Herd { start: Shared::new(Barrier::default())?, workers: o.workers(), end: None }))
-        },
+        setup: |_| herd(&[], 0, FORK | MEET, WAIT),
     },
     Case {
         name: "exit",
-        about: "end a process that was forked before, and wait for it",
+        about: "end a small process that was forked before, and wait for it",
         flags: &[flag('e', "", "", "by _exit, which does not run what was registered to run at exit")],
-        setup: |o| {
-            let end: End = if o.has('e') { libc::_exit } else { libc::exit };
-            Ok(Box::new(Herd {
-                start: Shared::new(Barrier::default())?,
-                workers: o.workers(),
-                end: Some(end),
-            }))
-        },
+        setup: |o| herd(if o.has('e') { &["-e"] } else { &[] }, FORK, MEET | WAIT, 0),
     },
     Case {
         name: "vfork",
@@ -120,106 +112,99 @@ fn ended(pid: i32) -> bool {
     pid > 0 && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0
 }
 
-type End = unsafe extern "C" fn(i32) -> !;
+// What the small program is told to do, see c/small.c.
+const FORK: u32 = 1;
+const MEET: u32 = 2;
+const WAIT: u32 = 4;
 
-/// Processes that are forked, wait until all have come so far, and end.
-struct Herd {
-    start: Shared<Barrier>,
-    workers: usize,
-    /// How they end, where that is timed; where not, forking them is.
-    end: Option<End>,
+/// Processes that a small program of each worker forks, that wait until all have come so far, and end;
+/// what is done before a batch, in it and after.
+fn herd(
+    arguments: &'static [&'static str],
+    before: u32,
+    run: u32,
+    after: u32,
+) -> Result<Box<dyn Bench>, Failure> {
+    let program = Arc::new(Program::new()?);
+    alone(move |_| {
+        let mut child = std::process::Command::new(program.path().to_string_lossy().as_ref())
+            .arg("herd")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::Failed("a process without the pipes that were asked for".into()));
+        };
+        Ok(Box::new(Herd { child, orders: Some(orders), answers, steps: [before, run, after] })
+            as Box<dyn Batch>)
+    })
 }
 
-impl Bench for Herd {
-    fn worker(&self, _: Worker) -> Result<Box<dyn Batch + '_>, Failure> {
-        Ok(Box::new(Children { herd: self, pids: Vec::new() }))
+struct Herd {
+    child: std::process::Child,
+    orders: Option<std::process::ChildStdin>,
+    answers: std::process::ChildStdout,
+    steps: [u32; 3],
+}
+
+impl Herd {
+    /// Has a step done with `n` processes; how many failed.
+    fn order(&mut self, what: u32, n: u64) -> u64 {
+        if what == 0 {
+            return 0;
+        }
+        let mut order = [0; 8];
+        order[..4].copy_from_slice(&what.to_ne_bytes());
+        order[4..].copy_from_slice(&(n as u32).to_ne_bytes());
+        let mut answer = [0; 4];
+        let told = self.orders.as_mut().is_some_and(|orders| orders.write_all(&order).is_ok());
+        if told && self.answers.read_exact(&mut answer).is_ok() {
+            u64::from(u32::from_ne_bytes(answer))
+        } else {
+            n
+        }
     }
 }
 
-struct Children<'a> {
-    herd: &'a Herd,
-    pids: Vec<i32>,
-}
-
-impl Children<'_> {
-    fn fork(&mut self, n: u64) -> u64 {
-        let mut errors = 0;
-        for _ in 0..n {
-            // SAFETY: the child waits, and ends.
-            match unsafe { libc::fork() } {
-                0 => {
-                    self.wait(n);
-                    // SAFETY: nothing of ours is registered to run at exit.
-                    unsafe { self.herd.end.unwrap_or(libc::exit)(0) }
-                }
-                -1 => errors += 1,
-                pid => self.pids.push(pid),
+impl Batch for Herd {
+    fn before(&mut self, n: u64) -> Result<(), Failure> {
+        match self.order(self.steps[0], n) {
+            0 => Ok(()),
+            failed => {
+                Err(Failure::Lacks(format!("{failed} of {n} processes could not be forked; a smaller -B?")))
             }
         }
-        errors
-    }
-
-    /// Waits for all children of all workers, and for those.
-    fn wait(&self, n: u64) {
-        // Broken it never is: a worker that could not fork enough has failed the run.
-        let _ = self.herd.start.wait(self.herd.workers as u32 * (n as u32 + 1), false);
-    }
-
-    fn reap(&mut self) -> u64 {
-        self.pids.drain(..).map(|pid| u64::from(!ended(pid))).sum()
-    }
-}
-
-impl Batch for Children<'_> {
-    fn before(&mut self, n: u64) -> Result<(), Failure> {
-        self.pids.reserve(n as usize);
-        if self.herd.end.is_some() && self.fork(n) > 0 {
-            let failure = Failure::Lacks(format!("fork: {}; a smaller -B?", std::io::Error::last_os_error()));
-            self.give_up();
-            return Err(failure);
-        }
-        Ok(())
     }
 
     fn run(&mut self, n: u64) -> u64 {
-        if self.herd.end.is_some() {
-            self.wait(n);
-            return self.reap();
-        }
-        let errors = self.fork(n);
-        if errors > 0 {
-            // The others would wait for ever for those that could not be forked.
-            self.give_up();
-            return errors;
-        }
-        self.wait(n);
-        0
+        self.order(self.steps[1], n)
     }
 
-    fn after(&mut self, _: u64) {
-        self.reap();
+    fn after(&mut self, n: u64) {
+        self.order(self.steps[2], n);
     }
 }
 
-impl Children<'_> {
-    fn give_up(&mut self) {
-        self.herd.start.break_up();
-        self.reap();
+impl Drop for Herd {
+    fn drop(&mut self) {
+        // Without orders it goes, and takes with it whom it has forked.
+        self.orders = None;
+        let _ = self.child.wait();
     }
 }
 
-/// A program that executes itself, from memory, so often as its argument tells.
+/// The small program, in memory.
 struct Program(OwnedFd);
 
 impl Program {
     fn new() -> Result<Program, Failure> {
-        use std::io::Write;
         let cannot = |e| Failure::Lacks(format!("a program in memory (memfd_create): {e}"));
         // Open over exec, since the program is executed by this number again and again.
         // SAFETY: a name that ends in a zero.
-        let fd = owned(unsafe { libc::memfd_create(c"ncpu-exec".as_ptr(), 0) }).map_err(cannot)?;
+        let fd = owned(unsafe { libc::memfd_create(c"ncpu-small".as_ptr(), 0) }).map_err(cannot)?;
         let mut file = std::fs::File::from(fd);
-        file.write_all(include_bytes!(concat!(env!("OUT_DIR"), "/again")))?;
+        file.write_all(include_bytes!(concat!(env!("OUT_DIR"), "/small")))?;
         let program = Program(file.into());
         if program.spawn() { Ok(program) } else { Err(cannot(std::io::Error::last_os_error())) }
     }

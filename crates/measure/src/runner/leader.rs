@@ -142,11 +142,10 @@ impl<'a> Leader<'a> {
                 // Many samples in a short time want shorter batches.
                 let share = budget / self.plan.min_samples.max(1) as u64;
                 let target = (target.as_nanos() as u64).max(1000 * self.clock.resolution).min(share.max(1));
-                // A worker's own time: that they began apart says nothing of the length of a batch. And whatever
-                // disturbs makes it longer, so the shortest of a few tells.
-                let longest =
-                    self.board.slots.iter().map(|s| s.end.load(Relaxed) - s.begin.load(Relaxed)).max();
-                let (shortest, tries) = (self.tried.0.min(longest.unwrap_or(wall)), self.tried.1 + 1);
+                // Whatever disturbs makes a batch longer, and workers begin apart: the shortest of a few of any
+                // worker's tells its length.
+                let own = self.board.slots.iter().map(|s| s.end.load(Relaxed) - s.begin.load(Relaxed)).min();
+                let (shortest, tries) = (self.tried.0.min(own.unwrap_or(wall)), self.tried.1 + 1);
                 self.tried = (shortest, tries);
                 let reached = shortest * 10 >= target * 7;
                 if self.fixed || n >= self.most || (reached && (tries >= TRIES || elapsed > budget / 10)) {

@@ -5,7 +5,7 @@
 //! one's end, less what reading the clock takes, over the operations of one worker, as in libMicro. Between
 //! batches the first worker decides what is next (`leader.rs`).
 
-pub(crate) mod barrier;
+mod barrier;
 mod clock;
 mod control;
 mod leader;
@@ -81,6 +81,8 @@ pub struct Outcome {
     pub lost: f64,
     /// Slowest over fastest clock speed seen.
     pub speed: f64,
+    /// Workers, and the CPUs there were for them.
+    pub workers: (usize, usize),
     /// Further figures of the case.
     pub figures: Vec<(String, f64)>,
     /// It was stopped before it was done.
@@ -176,6 +178,7 @@ pub fn run(
         } else {
             share(load(&control.slowest), load(&control.fastest))
         },
+        workers: (workers, usable),
         figures: board.figures(),
         stopped,
     })
@@ -242,6 +245,7 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
 fn in_child(board: &Board, work: impl FnOnce() -> Result<(), Failure>) -> ! {
     // SAFETY: plain system calls. With their parent gone, workers are nobody's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    single_threaded();
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     match done {
         Ok(Ok(())) => {}
@@ -250,6 +254,20 @@ fn in_child(board: &Board, work: impl FnOnce() -> Result<(), Failure>) -> ! {
     }
     // SAFETY: the buffers of standard output are the parent's to write.
     unsafe { libc::_exit(0) }
+}
+
+/// Tells the C library that a process just forked has one thread. glibc leaves out atomic operations in
+/// malloc, stdio and mutexes as long as it has seen no other, and after `fork` still believes in those that
+/// the parent once had; a case would be slower than in a program of its own.
+fn single_threaded() {
+    // SAFETY: glibc's `char __libc_single_threaded` where there is one (from 2.32 on); null elsewhere. It is
+    // true, and pthread_create takes it back.
+    unsafe {
+        let at: *mut u8 = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast();
+        if !at.is_null() {
+            at.write_volatile(1);
+        }
+    }
 }
 
 /// The first worker process: sets up, starts the others, works.

@@ -16,7 +16,7 @@ has script "^$cpus threads, $sockets sockets\$"
 same "workers" $((1 + 2 + 2 + 2 + sockets + cpus)) "$(grep -c '^Total ops 128 ' script)"
 
 # More than a node has, though the machine has it: told before anything is touched.
-pages=$(($(awk '$2 == "MemFree:" || $3 == "MemFree:" { print $4 }' /sys/devices/system/node/node0/meminfo) / 4 + 40000))
+pages=$(($(awk '$3 == "MemTotal:" { print $4 }' /sys/devices/system/node/node0/meminfo) / 4))
 ! ncpu bench memhammer $pages 1 --mem node:0 2>large || fail "$pages pages on node 0"
 has large 'are wanted, and .* available on (node 0|this machine)'
 ! ncpu bench memhammer 64 1 --mem node:$nodes 2>none || fail "memory of a node that is not there"

@@ -1,6 +1,5 @@
 //! Bench cases and surveys by name, as a user meets them; a database that is interrupted leaves nothing.
 
-#[allow(dead_code)] // nothing here needs root
 mod common;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,5 @@
 //! `ncpu bench memhammer`, its scripts and its matrix, as a user meets them.
 
-#[allow(dead_code)] // nothing here needs root
 mod common;
 
 use common::{err, ncpu, out};

@@ -22,7 +22,7 @@ pub struct HammerArgs {
     #[arg(long, value_name = "SIZE")]
     page: Option<PageSize>,
 
-    /// memhammer: a script of the document: one, same-core, same-socket, different-sockets, per-socket, all; script for all of them
+    /// memhammer: which CPUs at once, as in the benchmark's scripts: one, same-core, same-socket, different-sockets, per-socket, all; script for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = ["place", "threads", "processes", "matrix"])]
     preset: Option<String>,
 

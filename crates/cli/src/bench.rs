@@ -1,5 +1,9 @@
 //! `ncpu bench`: benchmarks one can trust.
 
+mod hammer;
+mod survey;
+mod text;
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,10 +13,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
-use ncpu_measure::memhammer::{self, Access, PageSize, Spot};
 use ncpu_measure::place::{Memory, Place};
 use ncpu_measure::suite::{self, Files, Invocation};
-use ncpu_measure::{Case, Plan, Row, cases, runner, table};
+use ncpu_measure::{Case, Flag, Plan, Row, WORDS, cases, runner, surveys, table};
 use ncpu_table::Format;
 
 use crate::sink::record_once;
@@ -62,13 +65,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WHERE")]
     mem: Option<Memory>,
 
-    /// memhammer: what is done to each word: write, read, or chase pointers, which is latency
-    #[arg(long, value_name = "HOW", default_value = "write")]
-    access: Access,
-
-    /// memhammer: size of the pages: 4k, 2m or 1g; as malloc gives them without
-    #[arg(long, value_name = "SIZE")]
-    page: Option<PageSize>,
+    #[command(flatten)]
+    hammer: hammer::HammerArgs,
 
     #[command(flatten)]
     rows: TableArgs,
@@ -82,6 +80,22 @@ pub struct BenchArgs {
     options: Vec<String>,
 }
 
+impl BenchArgs {
+    /// How the runner is to run a case.
+    fn plan(&self) -> Plan {
+        Plan {
+            processes: self.processes,
+            threads: self.threads,
+            min_samples: self.samples.max(1),
+            duration: Duration::from_millis(self.duration.max(1)),
+            precision: self.precision / 100.0,
+            batch: self.batch,
+            place: self.place.clone().unwrap_or_default(),
+            memory: self.mem.unwrap_or_default(),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if args.names.is_empty() && args.suite.is_none() {
@@ -89,20 +103,16 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.names.first().is_some_and(|n| n == "memhammer") {
-        return hammer(args);
+        return hammer::run(args);
+    }
+    if let [name] = args.names.as_slice()
+        && let Some(survey) = surveys::find(name)
+    {
+        return survey::run(survey, args, &args.options);
     }
     let chosen = choose(args)?;
     let machine = Topology::read("/".as_ref())?;
-    let plan = Plan {
-        processes: args.processes,
-        threads: args.threads,
-        min_samples: args.samples.max(1),
-        duration: Duration::from_millis(args.duration.max(1)),
-        precision: args.precision / 100.0,
-        batch: args.batch,
-        place: args.place.clone().unwrap_or_default(),
-        memory: args.mem.unwrap_or_default(),
-    };
+    let plan = args.plan();
     let stop = stop::on_signals()?;
     let progress = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
@@ -143,50 +153,28 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let table = args.rows.select().apply(table)?;
     let short = ["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
     match args.rows.format() {
-        Format::Text => printer.table(&table.project(&short)?)?,
+        Format::Text => text::print(&mut printer, &table.project(&short)?)?,
         _ => printer.table(&table)?,
     }
     printer.finish()?;
     Ok(code)
 }
 
-/// `memhammer PAGES LOOPS`: a line for each worker, as the original prints it.
-fn hammer(args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    let usage =
-        "memhammer wants two numbers: PAGES of 4 KiB and LOOPS over them, as in `memhammer 262144 100`";
-    let [_, pages, loops] = args.names.as_slice() else { anyhow::bail!(usage) };
-    let (pages, loops) = (pages.parse().context(usage)?, loops.parse().context(usage)?);
-    let machine = Topology::read("/".as_ref())?;
-    let order = args.place.clone().unwrap_or_default().order(&machine)?;
-    let memory = args.mem.unwrap_or_default();
-    let spots: Vec<Spot> = (0..args.processes * args.threads)
-        .map(|i| Spot { cpu: order.as_ref().map(|o| o[i % o.len()]), memory })
-        .collect();
-    let done = memhammer::run(&spots, pages, loops, args.access, args.page.unwrap_or_default(), &machine)?;
-    for worker in done {
-        crate::put(&format!("{}\n", worker.line()))?;
-        if worker.speed > 1.05 {
-            eprintln!(
-                "ncpu bench: the clock of that worker's CPU moved by {:.0} %",
-                100.0 * (worker.speed - 1.0)
-            );
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 fn list() -> String {
-    let mut out = format!(
-        "{:<16} PAGES LOOPS: touch pseudo-random 4 KiB offsets, as the Silly Little Benchmark\n",
-        "memhammer"
-    );
-    for case in cases::all() {
-        out += &format!("{:<16} {}\n", case.name, case.about);
-        for f in case.flags {
+    let entry = |name: &str, about: &str, flags: &[Flag]| {
+        let mut out = format!("{name:<16} {about}\n");
+        for f in flags {
             let default = if f.default.is_empty() { String::new() } else { format!(" [{}]", f.default) };
-            out += &format!("{:<16}   -{} {}  {}{default}\n", "", f.letter, f.value, f.about);
+            let letter = if f.letter == WORDS { String::new() } else { format!("-{} ", f.letter) };
+            out += &format!("{:<16}   {letter}{}  {}{default}\n", "", f.value, f.about);
         }
-    }
+        out
+    };
+    let hammer = "PAGES LOOPS: touch pseudo-random 4 KiB offsets, as the Silly Little Benchmark";
+    let mut out = entry("memhammer", hammer, &[]);
+    out.extend(cases::all().map(|c| entry(c.name, c.about, c.flags)));
+    out += "\nEach of these alone, with a table of its own:\n";
+    out.extend(surveys::SURVEYS.iter().map(|s| entry(s.name, s.about, s.flags)));
     out
 }
 
@@ -236,6 +224,9 @@ fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
             if !chosen.iter().any(|c| c.name() == job.name()) {
                 chosen.push(job);
             }
+        }
+        if !found && surveys::find(pattern).is_some() {
+            anyhow::bail!("`{pattern}` has a table of its own: run it alone");
         }
         if !found {
             anyhow::bail!("there is no benchmark `{pattern}`; `ncpu bench` without a name lists them");

@@ -65,6 +65,12 @@ pub trait Bench: Sync {
         None
     }
 
+    /// The largest batch that a calibration may choose: what a batch holds – descriptors, a file's
+    /// length – may have an end.
+    fn most(&self) -> Option<u64> {
+        None
+    }
+
     /// Further figures of the whole run, named, by the first worker process at the end.
     fn figures(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
@@ -113,7 +119,7 @@ pub fn each<'a>(mut op: impl FnMut() + 'a) -> Box<dyn Batch + 'a> {
     })
 }
 
-/// A [`Bench`] that shares nothing but what `make` captured.
+/// A [`Bench`] whose workers share nothing but what the closure captured.
 pub struct Alone<F>(pub F);
 
 impl<F> Bench for Alone<F>
@@ -122,5 +128,21 @@ where
 {
     fn worker(&self, me: Worker) -> Result<Box<dyn Batch + '_>, Failure> {
         (self.0)(me)
+    }
+}
+
+/// Such a one whose batch is of this size unless told otherwise.
+pub struct Batches<F>(pub u64, pub F);
+
+impl<F> Bench for Batches<F>
+where
+    F: Fn(Worker) -> Result<Box<dyn Batch + 'static>, Failure> + Sync,
+{
+    fn worker(&self, me: Worker) -> Result<Box<dyn Batch + '_>, Failure> {
+        (self.1)(me)
+    }
+
+    fn batch(&self) -> Option<u64> {
+        Some(self.0)
     }
 }

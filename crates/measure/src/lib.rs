@@ -14,17 +14,21 @@
 
 mod case;
 pub mod cases;
+mod library;
 pub mod memhammer;
+pub mod memory;
 mod options;
 pub mod place;
+pub mod preset;
 pub mod runner;
 mod shared;
 pub mod stats;
 pub mod suite;
+pub mod surveys;
 mod view;
 
 pub use case::{Batch, Bench, Case, Failure, Worker, each, tried};
-pub use options::{Flag, Options};
+pub use options::{Flag, Options, WORDS};
 pub use runner::{Outcome, Plan};
 pub use shared::Shared;
 pub use view::{Row, table};

@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ncpu_machine::Topology;
 
 use crate::case::Failure;
+pub use crate::memory::PageSize;
+use crate::memory::{Area, room};
 use crate::place::{self, Memory};
 use crate::runner::{look, now};
+use crate::stats::Summary;
 
 /// What is done to a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,21 +25,10 @@ pub enum Access {
     /// Read; reads do not wait for each other either.
     Read,
     /// Read, and the next offset is what was read: each access waits for the one before, which is latency.
+    /// Every line of the memory is visited in 64 loops, so the memory counts, not a line of each page.
     Chase,
-}
-
-/// Bytes of the pages that the memory is mapped with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PageSize {
-    /// As `malloc` gives them: small, or huge where the kernel is set to (transparent huge pages).
-    #[default]
-    Default,
-    /// 4 KiB (or the machine's base page), never huge.
-    Small,
-    /// 2 MiB from the pool of huge pages.
-    Huge2M,
-    /// 1 GiB from the pool.
-    Huge1G,
+    /// All of a page read, one page after the other: bandwidth. An operation is a page.
+    Scan,
 }
 
 impl std::str::FromStr for Access {
@@ -46,25 +38,17 @@ impl std::str::FromStr for Access {
             "write" => Ok(Access::Write),
             "read" => Ok(Access::Read),
             "chase" => Ok(Access::Chase),
-            _ => Err("give write, read or chase".into()),
-        }
-    }
-}
-
-impl std::str::FromStr for PageSize {
-    type Err = String;
-    fn from_str(text: &str) -> Result<PageSize, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "4k" => Ok(PageSize::Small),
-            "2m" => Ok(PageSize::Huge2M),
-            "1g" => Ok(PageSize::Huge1G),
-            _ => Err("give 4k, 2m or 1g".into()),
+            "scan" => Ok(Access::Scan),
+            _ => Err("give write, read, chase or scan".into()),
         }
     }
 }
 
 /// The unit of offsets, bytes, whatever the pages are.
 const STEP: usize = 4096;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// A worker of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +70,8 @@ pub struct Hammered {
     pub ops: u64,
     /// Nanoseconds they took.
     pub nanos: u64,
+    /// Median nanoseconds of an access over up to 64 parts of the run: without the parts that others disturbed.
+    pub median: f64,
     /// Slowest over fastest clock speed of its CPU before and after.
     pub speed: f64,
 }
@@ -117,6 +103,26 @@ pub fn run(
     if pages < 2 || loops == 0 {
         return Err(Failure::Failed("memhammer: give 2 pages and 1 loop at least".into()));
     }
+    let none = || Failure::Failed(format!("memhammer: no memory for {pages} pages of 4 KiB"));
+    let each = (pages as u64).checked_mul(STEP as u64).ok_or_else(none)?;
+    if u32::try_from(pages).is_err() {
+        return Err(none());
+    }
+    // Pages of a pool are set aside already, and told by the pool.
+    if !matches!(size, PageSize::Huge2M | PageSize::Huge1G) {
+        let wants = |n: usize, memory| {
+            room(each.saturating_mul(n as u64), memory, machine, "/".as_ref()).map_err(|e| {
+                let s = if n == 1 { "" } else { "s" };
+                Failure::Failed(format!(
+                    "memhammer: {pages} pages of 4 KiB for {n} worker{s}: {e}; give fewer PAGES"
+                ))
+            })
+        };
+        wants(spots.len(), Memory::Default)?;
+        for spot in spots {
+            wants(spots.iter().filter(|s| s.memory == spot.memory).count(), spot.memory)?;
+        }
+    }
     let start = Barrier::new(spots.len());
     let failed = AtomicBool::new(false);
     let worker = |spot: &Spot| -> Result<Hammered, Failure> {
@@ -125,7 +131,7 @@ pub fn run(
             failed.store(true, Ordering::SeqCst);
         }
         start.wait();
-        let mut memory = match prepared {
+        let mut anvil = match prepared {
             // Another has no memory: nobody measures.
             Ok(_) if failed.load(Ordering::SeqCst) => return Err(Failure::Failed(String::new())),
             prepared => prepared?,
@@ -133,9 +139,18 @@ pub fn run(
         let before = look();
         let faults = major_faults();
         let ops = pages as u64 * loops;
+        let parts = (ops / 4096).clamp(1, 64);
+        let mut times = Vec::with_capacity(parts as usize);
         let begin = now();
-        memory.hammer(ops, access);
-        let nanos = now() - begin;
+        let mut last = begin;
+        for part in 0..parts {
+            let n = share(ops, parts, part + 1) - share(ops, parts, part);
+            anvil.hammer(n, access);
+            let t = now();
+            times.push((t - last) as f64 / n as f64);
+            last = t;
+        }
+        let nanos = last - begin;
         if major_faults() != faults {
             return Err(Failure::Failed(
                 "memhammer: void, since memory was swapped while it ran; give fewer PAGES".into(),
@@ -143,7 +158,14 @@ pub fn run(
         }
         let paces = [before.pace, look().pace];
         let speed = paces.iter().max().copied().unwrap_or(1) as f64 / paces[0].min(paces[1]).max(1) as f64;
-        Ok(Hammered { spot: *spot, node: memory.node(), ops, nanos, speed })
+        Ok(Hammered {
+            spot: *spot,
+            node: anvil.area.node(),
+            ops,
+            nanos,
+            median: Summary::of(&times).median,
+            speed,
+        })
     };
     let outcomes: Vec<Result<Hammered, Failure>> = std::thread::scope(|scope| {
         let worker = &worker;
@@ -160,22 +182,27 @@ pub fn run(
     outcomes.into_iter().collect()
 }
 
+/// The first `i` of `parts` equal parts of `all`.
+fn share(all: u64, parts: u64, i: u64) -> u64 {
+    (u128::from(all) * u128::from(i) / u128::from(parts)) as u64
+}
+
 fn prepare(
     spot: Spot,
     pages: usize,
     access: Access,
     size: PageSize,
     machine: &Topology,
-) -> Result<Area, Failure> {
+) -> Result<Anvil, Failure> {
     let told = |e: place::PlaceError| Failure::Failed(e.to_string());
     if let Some(cpu) = spot.cpu {
         place::bind(cpu).map_err(told)?;
     }
     spot.memory.check(machine).map_err(told)?;
     spot.memory.apply(machine).map_err(told)?;
-    let mut area = Area::map(pages, size)?;
-    area.fill(access == Access::Chase);
-    Ok(area)
+    let mut anvil = Anvil::new(pages, size)?;
+    anvil.fill(access == Access::Chase);
+    Ok(anvil)
 }
 
 fn major_faults() -> i64 {
@@ -188,11 +215,16 @@ fn major_faults() -> i64 {
 }
 
 /// A pseudo-random sequence: Marsaglia's xorshift64. Its state never waits for memory.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// From a seed that is not 0.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
     #[inline(always)]
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -201,60 +233,32 @@ impl Random {
 
     /// Below `n`, by the high half of a product (Lemire).
     #[inline(always)]
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }
 
-struct Area {
-    at: *mut u8,
-    bytes: usize,
+/// The memory of a worker.
+struct Anvil {
+    area: Area,
     pages: usize,
+    /// Where the accesses are: the sequence of offsets, the next of a chase, the next page of a scan.
+    random: Random,
+    offset: u64,
+    page: usize,
 }
 
-impl Area {
-    fn map(pages: usize, size: PageSize) -> Result<Area, Failure> {
-        let (unit, flags) = match size {
-            PageSize::Default | PageSize::Small => (STEP, 0),
-            PageSize::Huge2M => (2 << 20, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB),
-            PageSize::Huge1G => (1 << 30, libc::MAP_HUGETLB | libc::MAP_HUGE_1GB),
-        };
-        let none = || Failure::Failed(format!("memhammer: no memory for {pages} pages of 4 KiB"));
-        let bytes =
-            pages.checked_mul(STEP).and_then(|b| b.checked_next_multiple_of(unit)).ok_or_else(none)?;
-        // SAFETY: asks for fresh memory anywhere.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(match size {
-                PageSize::Huge2M | PageSize::Huge1G => Failure::Lacks(format!(
-                    "memhammer: no {} huge pages of {} MiB are free; set /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
-                    bytes / unit,
-                    unit >> 20,
-                    unit >> 10
-                )),
-                _ => none(),
-            });
-        }
-        if size == PageSize::Small {
-            // SAFETY: the area just mapped. A kernel without huge pages refuses, and has none to avoid.
-            unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
-        }
-        Ok(Area { at: at.cast(), bytes, pages })
+impl Anvil {
+    fn new(pages: usize, size: PageSize) -> Result<Anvil, Failure> {
+        let bytes = pages.saturating_mul(STEP);
+        let random = Random(0x2545_f491_4f6c_dd1d);
+        // A chase begins at `line_of(0, 0)`, which is 0.
+        Ok(Anvil { area: Area::map(bytes, size)?, pages, random, offset: 0, page: 0 })
     }
 
-    /// Touches all of it; for chasing, each offset then holds the next of one cycle through all.
+    /// Touches all of it; for chasing, each line then holds the offset of another, in one cycle through all.
     fn fill(&mut self, chase: bool) {
-        // SAFETY: the whole area is ours.
-        unsafe { std::ptr::write_bytes(self.at, 1, self.bytes) };
+        self.area.fill(1);
         if !chase {
             return;
         }
@@ -264,32 +268,59 @@ impl Area {
         for i in (1..self.pages).rev() {
             next.swap(i, random.below(i));
         }
-        for (i, &to) in next.iter().enumerate() {
-            // Not always the first line of a page: those share few cache sets.
-            let offset = to as usize * STEP;
-            // SAFETY: within the area, and aligned.
-            unsafe { self.at.add(i * STEP).cast::<u64>().write(offset as u64) };
+        // A round through all pages for each line of them: the even lines first, so that the neighbour that
+        // a prefetcher brings along is not wanted for half of all rounds. Which line that is differs from page
+        // to page: equal ones share few cache sets.
+        let lines = STEP / LINE;
+        let line_of = |round: usize, page: usize| {
+            let line = (round % (lines / 2)) * 2 + round / (lines / 2);
+            line ^ ((page.wrapping_mul(0x9e37_79b1) >> 8) & (lines - 2))
+        };
+        let at = |round: usize, page: usize| page * STEP + line_of(round, page) * LINE;
+        for round in 0..lines {
+            for (page, &to) in next.iter().enumerate() {
+                // The cycle closes where it comes back to page 0: there the next round begins.
+                let after = if to == 0 { (round + 1) % lines } else { round };
+                let (from, to) = (at(round, page), at(after, to as usize));
+                // SAFETY: within the area, and aligned.
+                unsafe { self.area.as_ptr().add(from).cast::<u64>().write(to as u64) };
+            }
         }
     }
 
     fn hammer(&mut self, ops: u64, access: Access) {
-        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        let (memory, pages) = (self.area.as_ptr(), self.pages);
         match access {
             Access::Chase => {
-                let mut offset = 0u64;
+                let mut offset = self.offset;
                 for _ in 0..ops {
                     // SAFETY: `fill` stored offsets within the area.
-                    offset = unsafe { self.at.add(offset as usize).cast::<u64>().read_volatile() };
+                    offset = unsafe { memory.add(offset as usize).cast::<u64>().read_volatile() };
                 }
-                std::hint::black_box(offset);
+                self.offset = offset;
             }
-            _ => {
+            Access::Scan => {
                 let mut sum = 0u64;
+                for _ in 0..ops {
+                    let page = self.page;
+                    self.page = if page + 1 == pages { 0 } else { page + 1 };
+                    // SAFETY: a page of the area, aligned, which nobody writes.
+                    let words = unsafe {
+                        std::slice::from_raw_parts(memory.add(page * STEP).cast::<u64>(), STEP / 8)
+                    };
+                    sum = sum.wrapping_add(words.iter().fold(0, |a: u64, &w| a.wrapping_add(w)));
+                    std::hint::black_box(sum);
+                }
+            }
+            Access::Write | Access::Read => {
+                let mut sum = 0u64;
+                // In a register, not in memory that is written each time.
+                let mut random = Random(self.random.0);
                 for i in 0..ops {
-                    let page = random.below(self.pages);
+                    let page = random.below(pages);
                     let word = (i & 7) as usize * 8;
                     // SAFETY: below `pages` and within the first 64 bytes of it.
-                    let at = unsafe { self.at.add(page * STEP + word).cast::<u64>() };
+                    let at = unsafe { memory.add(page * STEP + word).cast::<u64>() };
                     if access == Access::Write {
                         // SAFETY: as above, and aligned.
                         unsafe { at.write_volatile(i) };
@@ -299,36 +330,9 @@ impl Area {
                     }
                 }
                 std::hint::black_box(sum);
+                self.random = random;
             }
         }
-    }
-
-    /// The node of a few of its pages, if it is one; a query moves nothing.
-    fn node(&self) -> Option<u32> {
-        let mut pages: Vec<*mut libc::c_void> =
-            // SAFETY: within the area.
-            (0..16).map(|i| unsafe { self.at.add(self.pages * i / 16 * STEP) }.cast()).collect();
-        let mut nodes = vec![-1i32; pages.len()];
-        // SAFETY: both arrays have the length told; no target nodes: only asked.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                pages.len(),
-                pages.as_mut_ptr(),
-                std::ptr::null::<i32>(),
-                nodes.as_mut_ptr(),
-                0,
-            )
-        };
-        (done == 0 && nodes.iter().all(|&n| n == nodes[0])).then(|| u32::try_from(nodes[0]).ok())?
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length and not used after.
-        unsafe { libc::munmap(self.at.cast(), self.bytes) };
     }
 }
 
@@ -342,25 +346,33 @@ mod tests {
 
     #[test]
     fn every_access_does_all_its_operations() {
-        for access in [Access::Write, Access::Read, Access::Chase] {
+        for access in [Access::Write, Access::Read, Access::Chase, Access::Scan] {
             let two = [Spot::default(); 2];
             let done = run(&two, 64, 3, access, PageSize::Small, &machine()).unwrap();
             assert_eq!(done.len(), 2);
             assert!(done.iter().all(|h| h.ops == 192 && h.nanos > 0 && h.speed >= 1.0));
+            // So many that they are timed in parts.
+            let done = run(&two[..1], 64, 500, access, PageSize::Small, &machine()).unwrap();
+            assert!(done[0].ops == 32_000 && done[0].median > 0.0);
         }
     }
 
     #[test]
-    fn a_chase_visits_every_page_once_a_round() {
-        let mut area = Area::map(1000, PageSize::Small).unwrap();
-        area.fill(true);
+    fn a_chase_visits_every_page_once_a_round_and_every_line_in_64() {
+        let mut anvil = Anvil::new(1000, PageSize::Small).unwrap();
+        anvil.fill(true);
         let (mut seen, mut offset) = (std::collections::BTreeSet::new(), 0);
-        for _ in 0..1000 {
-            seen.insert(offset);
-            // SAFETY: offsets within the area.
-            offset = unsafe { area.at.add(offset).cast::<u64>().read() } as usize;
+        for round in 1..=64 {
+            let mut pages = std::collections::BTreeSet::new();
+            for _ in 0..1000 {
+                pages.insert(offset / STEP);
+                seen.insert(offset);
+                // SAFETY: offsets within the area.
+                offset = unsafe { anvil.area.as_ptr().add(offset).cast::<u64>().read() } as usize;
+            }
+            assert_eq!((pages.len(), seen.len()), (1000, 1000 * round));
         }
-        assert_eq!((seen.len(), offset), (1000, 0));
+        assert!(seen.iter().all(|o| o % LINE == 0) && offset == 0);
     }
 
     #[test]
@@ -370,6 +382,7 @@ mod tests {
             node: None,
             ops: 1_572_864_000,
             nanos: 112_433_955_000,
+            median: 71.5,
             speed: 1.0,
         };
         assert_eq!(
@@ -385,7 +398,9 @@ mod tests {
             run(&[spot], pages, 1, Access::Write, PageSize::Default, &machine()).unwrap_err().to_string()
         };
         assert!(run(1, Memory::Default).contains("2 pages"));
-        assert!(run(1 << 50, Memory::Default).contains("no memory for"));
+        assert!(run(1 << 60, Memory::Default).contains("no memory for"));
+        let e = run(u32::MAX as usize, Memory::Default);
+        assert!(e.contains("16.0 TiB are wanted, and") && e.contains("available on this machine"), "{e}");
         assert!(run(2, Memory::Node(999)).contains("node 999 has no memory"));
     }
 }

@@ -1,6 +1,7 @@
 //! A case's own options, in the letters of libMicro: `-s 1k -x`.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 
 use crate::case::Failure;
 
@@ -17,10 +18,15 @@ pub struct Flag {
     pub about: &'static str,
 }
 
+/// The letter of a flag that stands for words without a letter, as in `chdir -g /tmp /var`.
+pub const WORDS: char = ' ';
+
 /// The options of a run of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    given: BTreeMap<char, String>,
+    given: BTreeMap<char, Vec<String>>,
+    processes: usize,
+    threads: usize,
 }
 
 impl Options {
@@ -29,8 +35,7 @@ impl Options {
     /// # Errors
     /// An option the case has not, or one without its value.
     pub fn parse(flags: &[Flag], words: &[String]) -> Result<Options, Failure> {
-        let mut given: BTreeMap<char, String> =
-            flags.iter().filter(|f| !f.default.is_empty()).map(|f| (f.letter, f.default.into())).collect();
+        let mut given: BTreeMap<char, Vec<String>> = BTreeMap::new();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let wrong = |what: &str| {
@@ -39,6 +44,10 @@ impl Options {
                 let known = if known.is_empty() { "none".into() } else { known.join(", ") };
                 Failure::Failed(format!("{word}: {what}; the case's own options are: {known}"))
             };
+            if !word.starts_with('-') && flags.iter().any(|f| f.letter == WORDS) {
+                given.entry(WORDS).or_default().push(word.clone());
+                continue;
+            }
             let mut letters = word.strip_prefix('-').ok_or_else(|| wrong("not an option"))?.chars();
             let letter = letters.next().ok_or_else(|| wrong("not an option"))?;
             let flag =
@@ -50,9 +59,32 @@ impl Options {
                 (false, false) => rest.into(),
                 (false, true) => words.next().cloned().ok_or_else(|| wrong("lacks its value"))?,
             };
-            given.insert(letter, value);
+            given.entry(letter).or_default().push(value);
         }
-        Ok(Options { given })
+        for flag in flags.iter().filter(|f| !f.default.is_empty()) {
+            given.entry(flag.letter).or_insert_with(|| vec![flag.default.into()]);
+        }
+        Ok(Options { given, processes: 1, threads: 1 })
+    }
+
+    /// The same for a run of so many processes of so many threads.
+    pub fn with_workers(self, processes: usize, threads: usize) -> Options {
+        Options { processes, threads, ..self }
+    }
+
+    /// Processes of the run.
+    pub fn processes(&self) -> usize {
+        self.processes
+    }
+
+    /// Threads in each process of the run.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Workers in all.
+    pub fn workers(&self) -> usize {
+        self.processes * self.threads
     }
 
     /// Whether an option was given.
@@ -60,9 +92,31 @@ impl Options {
         self.given.contains_key(&letter)
     }
 
-    /// The words of an option.
+    /// The value of an option; the last one, where it was given several times.
     pub fn text(&self, letter: char) -> Option<&str> {
-        self.given.get(&letter).map(String::as_str)
+        self.all(letter).last().map(String::as_str)
+    }
+
+    /// All values of an option that may be given several times.
+    pub fn all(&self, letter: char) -> &[String] {
+        self.given.get(&letter).map_or(&[], Vec::as_slice)
+    }
+
+    /// An option's value as the name of a file.
+    ///
+    /// # Errors
+    /// There is a zero in it.
+    pub fn path(&self, letter: char) -> Result<CString, Failure> {
+        CString::new(self.text(letter).unwrap_or(""))
+            .map_err(|_| Failure::Failed(format!("-{letter}: a zero in a name")))
+    }
+
+    /// [`Options::number`] where it counts what lies in memory.
+    ///
+    /// # Errors
+    /// As there, or it is larger than memory can be.
+    pub fn size(&self, letter: char) -> Result<usize, Failure> {
+        usize::try_from(self.number(letter)?).map_err(|e| Failure::Failed(format!("-{letter}: {e}")))
     }
 
     /// The number of an option: `k`, `m`, `g` and `t` multiply by powers of 1024.
@@ -70,7 +124,18 @@ impl Options {
     /// # Errors
     /// It is no number, or is not given and has no default.
     pub fn number(&self, letter: char) -> Result<u64, Failure> {
-        let text = self.text(letter).unwrap_or("");
+        self.checked(letter, self.text(letter).unwrap_or(""))
+    }
+
+    /// All numbers of an option that may be given several times.
+    ///
+    /// # Errors
+    /// As [`Options::number`].
+    pub fn numbers(&self, letter: char) -> Result<Vec<u64>, Failure> {
+        self.all(letter).iter().map(|text| self.checked(letter, text)).collect()
+    }
+
+    fn checked(&self, letter: char, text: &str) -> Result<u64, Failure> {
         number(text).ok_or_else(|| {
             Failure::Failed(format!(
                 "-{letter} {text}: not a number; give one as in 100, 8k, 2m (k, m, g: powers of 1024)"
@@ -111,6 +176,19 @@ mod tests {
         let o = parse(&["-x", "-s2m"]).unwrap();
         assert!(o.has('x') && o.number('s') == Ok(2 << 20));
         assert_eq!(parse(&["-s", "10k"]).unwrap().number('s'), Ok(10240));
+    }
+
+    #[test]
+    fn options_may_come_again_and_words_without_a_letter() {
+        let o = parse(&["-s", "1", "-s", "2k"]).unwrap();
+        assert_eq!((o.numbers('s'), o.number('s')), (Ok(vec![1, 2048]), Ok(2048)));
+        const DIRS: &[Flag] = &[Flag { letter: WORDS, value: "DIR...", default: "/", about: "where" }];
+        let dirs = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
+            Options::parse(DIRS, &words).unwrap().all(WORDS).to_vec()
+        };
+        assert_eq!(dirs(&["/a", "/b"]), ["/a", "/b"]);
+        assert_eq!(dirs(&[]), ["/"]);
     }
 
     #[test]

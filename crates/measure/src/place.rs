@@ -95,6 +95,17 @@ impl std::str::FromStr for Place {
     }
 }
 
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Memory::Default => f.write_str("default"),
+            Memory::Local => f.write_str("local"),
+            Memory::Node(n) => write!(f, "node:{n}"),
+            Memory::Interleave => f.write_str("interleave"),
+        }
+    }
+}
+
 impl std::str::FromStr for Memory {
     type Err = PlaceError;
     fn from_str(text: &str) -> Result<Memory, PlaceError> {
@@ -184,11 +195,21 @@ fn spread(machine: &Topology, usable: &CpuSet) -> Vec<u32> {
 /// # Errors
 /// The kernel refuses.
 pub fn bind(cpu: u32) -> Result<(), PlaceError> {
-    let words = cpu as usize / 64 + 1;
+    bind_thread(0, &[cpu])
+}
+
+/// Lets a thread run on these CPUs only; thread 0 is the calling one.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn bind_thread(thread: i32, cpus: &[u32]) -> Result<(), PlaceError> {
+    let words = cpus.iter().max().map_or(1, |&c| c as usize / 64 + 1);
     let mut mask = vec![0u64; words];
-    mask[words - 1] = 1 << (cpu % 64);
+    for &cpu in cpus {
+        mask[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
     // SAFETY: the mask is as long as told. Beyond CPU 1023 libc's cpu_set_t is too short.
-    match unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, words * 8, mask.as_ptr()) } {
+    match unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, words * 8, mask.as_ptr()) } {
         0 => Ok(()),
         _ => Err(PlaceError::Refused {
             what: "putting a thread on a CPU",

@@ -14,13 +14,17 @@ unsafe impl<T: Sync + ?Sized> Sync for Shared<T> {}
 unsafe impl<T: Send + ?Sized> Send for Shared<T> {}
 
 fn map(bytes: usize) -> std::io::Result<*mut u8> {
+    map_as(bytes, libc::MAP_SHARED)
+}
+
+fn map_as(bytes: usize, kind: i32) -> std::io::Result<*mut u8> {
     // SAFETY: asks for fresh memory anywhere.
     let at = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             bytes.max(1),
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            kind | libc::MAP_ANONYMOUS,
             -1,
             0,
         )
@@ -88,6 +92,37 @@ impl<T: ?Sized> Drop for Shared<T> {
     fn drop(&mut self) {
         // T's own drop is not run: another process may still use it.
         // SAFETY: mapped by `map` with this length, and not used after.
+        unsafe { libc::munmap(self.at.cast(), self.bytes) };
+    }
+}
+
+/// Zeroes on pages of their own, none touched yet; after `fork` each process has its own.
+pub(crate) struct Area {
+    at: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory that belongs to no thread; whoever writes through its address sees to order.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// # Errors
+    /// There is no memory.
+    pub fn new(bytes: usize) -> std::io::Result<Area> {
+        Ok(Area { at: map_as(bytes, libc::MAP_PRIVATE)?, bytes: bytes.max(1) })
+    }
+
+    /// Where it begins.
+    pub fn at(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map_as` with this length, and not used after.
         unsafe { libc::munmap(self.at.cast(), self.bytes) };
     }
 }

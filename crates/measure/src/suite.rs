@@ -1,5 +1,7 @@
 //! Suites: lists of standard invocations of cases.
 
+use std::cell::OnceCell;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::case::Failure;
@@ -40,14 +42,14 @@ impl Invocation {
     /// The plan and the case's own options: `-P`, `-T`, `-B` and `-C` are the runner's.
     ///
     /// # Errors
-    /// A number is none.
+    /// A number is none, or the files cannot be made.
     pub fn resolve(&self, plan: &Plan, files: &Files) -> Result<(Plan, Vec<String>), Failure> {
         let mut plan = plan.clone();
         let mut own = Vec::new();
         let mut words = self.words.iter();
         while let Some(&word) = words.next() {
             if !["-P", "-T", "-B", "-C"].contains(&word) {
-                own.push(files.fill(word));
+                own.push(files.fill(word).map_err(|e| Failure::Failed(format!("{}: {e}", self.name)))?);
                 continue;
             }
             let n = words
@@ -66,34 +68,46 @@ impl Invocation {
 }
 
 /// Files and directories that invocations work on, as libMicro's script makes them: in /tmp and in /var/tmp
-/// 10 MB of zeroes and two deep directories each, and an empty file. They go when this is dropped.
+/// 10 MB of zeroes and two deep directories each, and an empty file. They are made when the first one is
+/// asked for, and go when this is dropped.
 #[derive(Debug)]
 pub struct Files {
     tmp: PathBuf,
     usr: PathBuf,
+    made: OnceCell<()>,
 }
 
 const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];
 
 impl Files {
-    /// Makes them.
+    /// Names them.
     ///
     /// # Errors
-    /// They cannot be made.
+    /// None yet.
     pub fn make() -> std::io::Result<Files> {
         let name = format!("ncpu-bench.{}", std::process::id());
-        let files = Files { tmp: Path::new("/tmp").join(&name), usr: Path::new("/var/tmp").join(&name) };
-        for dir in [&files.tmp, &files.usr] {
-            for deep in DEEP {
-                std::fs::create_dir_all(dir.join(deep))?;
-            }
-            std::fs::write(dir.join("data"), vec![0; 10 << 20])?;
-        }
-        std::fs::write(files.tmp.join("empty"), "")?;
-        Ok(files)
+        let [tmp, usr] = ["/tmp", "/var/tmp"].map(|dir| Path::new(dir).join(&name));
+        Ok(Files { tmp, usr, made: OnceCell::new() })
     }
 
-    fn fill(&self, word: &str) -> String {
+    fn create(&self) -> Result<(), String> {
+        if self.made.get().is_some() {
+            return Ok(());
+        }
+        // Dropped even if only a part of them comes to be.
+        let _ = self.made.set(());
+        for dir in [&self.tmp, &self.usr] {
+            let told = |e: std::io::Error| format!("{}: {e}", dir.display());
+            for deep in DEEP {
+                std::fs::create_dir_all(dir.join(deep)).map_err(told)?;
+            }
+            let mut data = std::fs::File::create(dir.join("data")).map_err(told)?;
+            std::io::copy(&mut std::io::repeat(0).take(10 << 20), &mut data).map_err(told)?;
+        }
+        std::fs::write(self.tmp.join("empty"), "").map_err(|e| format!("{}: {e}", self.tmp.display()))
+    }
+
+    fn fill(&self, word: &str) -> Result<String, String> {
         let path = match word {
             "{tmp}" => self.tmp.join("data"),
             "{usr}" => self.usr.join("data"),
@@ -102,14 +116,18 @@ impl Files {
             "{tmpdir2}" => self.tmp.join(DEEP[1]),
             "{usrdir1}" => self.usr.join(DEEP[0]),
             "{usrdir2}" => self.usr.join(DEEP[1]),
-            _ => return word.into(),
+            _ => return Ok(word.into()),
         };
-        path.to_string_lossy().into_owned()
+        self.create()?;
+        Ok(path.to_string_lossy().into_owned())
     }
 }
 
 impl Drop for Files {
     fn drop(&mut self) {
+        if self.made.get().is_none() {
+            return;
+        }
         for dir in [&self.tmp, &self.usr] {
             // Left behind in a temporary directory, they harm nobody.
             let _ = std::fs::remove_dir_all(dir);
@@ -127,7 +145,7 @@ mod tests {
         assert_eq!(suite.len(), 260);
         let names: std::collections::BTreeSet<_> = suite.iter().map(|i| i.name).collect();
         assert_eq!(names.len(), suite.len());
-        let files = Files { tmp: "/t".into(), usr: "/u".into() };
+        let files = Files { tmp: "/none/t".into(), usr: "/none/u".into(), made: OnceCell::from(()) };
         for invocation in &suite {
             let (_, own) = invocation.resolve(&Plan::default(), &files).unwrap();
             assert!(own.iter().all(|w| !w.contains('{')), "{}: {own:?}", invocation.name);
@@ -138,15 +156,16 @@ mod tests {
         let (plan, own) = of("getenvT2");
         assert_eq!((plan.threads, own), (2, vec!["-s".to_string(), "100".into()]));
         let (plan, own) = of("close_usr");
-        assert_eq!((plan.batch, own), (Some(32), vec!["-f".to_string(), "/u/data".into()]));
+        assert_eq!((plan.batch, own), (Some(32), vec!["-f".to_string(), "/none/u/data".into()]));
     }
 
     #[test]
     fn files_come_and_go() {
         let files = Files::make().unwrap();
         let dir = files.tmp.clone();
-        assert_eq!(std::fs::metadata(files.fill("{usr}")).unwrap().len(), 10 << 20);
-        assert!(Path::new(&files.fill("{usrdir2}")).is_dir());
+        assert!(!dir.exists(), "nothing is made before it is used");
+        assert_eq!(std::fs::metadata(files.fill("{usr}").unwrap()).unwrap().len(), 10 << 20);
+        assert!(Path::new(&files.fill("{usrdir2}").unwrap()).is_dir());
         drop(files);
         assert!(!dir.exists());
     }

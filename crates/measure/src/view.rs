@@ -88,10 +88,14 @@ pub fn table(rows: &[Row]) -> Table {
     out.finish()
 }
 
-fn notes(o: &Outcome) -> String {
+/// Further figures of an outcome, and what to beware of.
+pub(crate) fn notes(o: &Outcome) -> String {
     let mut notes: Vec<String> = o.figures.iter().map(|(name, x)| format!("{name} {x:.3}")).collect();
     if o.stopped {
         notes.push("stopped early".into());
+    }
+    if o.workers.0 > o.workers.1 {
+        notes.push(format!("{} workers take turns on {} CPUs", o.workers.0, o.workers.1));
     }
     if o.marked() * 2 > o.samples.len() {
         notes.push(format!("{} of {} samples disturbed", o.marked(), o.samples.len()));

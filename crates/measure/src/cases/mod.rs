@@ -1,13 +1,61 @@
 //! The benchmarks there are.
 
+mod accept;
+mod cache;
+mod cascade;
+mod common;
+mod copy;
+mod counters;
+mod documents;
+mod faults;
+mod files;
+mod futex;
+mod heap;
+mod jumps;
+mod locks;
+mod memory;
+mod pipes;
+mod polls;
+mod primitives;
 mod process;
+mod shm;
+mod signals;
+mod sockets;
+mod spawn;
+pub(crate) mod spin;
 mod strings;
+mod switch;
 
 use crate::case::Case;
 
 /// All cases, by name.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [process::CASES, strings::CASES].into_iter().flatten()
+    [
+        process::CASES,
+        strings::CASES,
+        documents::CASES,
+        accept::CASES,
+        shm::CASES,
+        copy::CASES,
+        faults::CASES,
+        switch::CASES,
+        primitives::CASES,
+        counters::CASES,
+        heap::CASES,
+        memory::CASES,
+        files::CASES,
+        sockets::CASES,
+        polls::CASES,
+        pipes::CASES,
+        locks::CASES,
+        cascade::CASES,
+        cache::CASES,
+        signals::CASES,
+        jumps::CASES,
+        spawn::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case by its name.

@@ -90,22 +90,8 @@ pub const CASES: &[Case] = &[
             })))
         },
     },
-    plain!("log", "a logarithm", {
-        let f = black_box(f64::ln as fn(f64) -> f64);
-        let mut x = 0.01;
-        each(move || {
-            x += 0.1;
-            black_box(f(x));
-        })
-    }),
-    plain!("exp", "an exponential", {
-        let f = black_box(f64::exp as fn(f64) -> f64);
-        let mut x = 0.01;
-        each(move || {
-            x += 0.1;
-            black_box(f(1.0 / x));
-        })
-    }),
+    plain!("log", "a logarithm", Box::new(Maths { f: log, invert: false }) as Box<dyn Batch>),
+    plain!("exp", "an exponential", Box::new(Maths { f: exp, invert: true }) as Box<dyn Batch>),
     plain!("lrand48", "a random number, from a state that all threads share", {
         let f = black_box(libc::lrand48 as unsafe extern "C" fn() -> libc::c_long);
         // SAFETY: threads that race for the state get some number, as libMicro's do.
@@ -128,7 +114,7 @@ pub const CASES: &[Case] = &[
         name: "malloc",
         about: "allocate and free: one of each is an operation",
         flags: &[
-            Flag { letter: 's', value: "SIZE", default: "32", about: "bytes" },
+            Flag { letter: 's', value: "SIZE", default: "32", about: "bytes; several -s are taken in turn" },
             Flag { letter: 'g', value: "N", default: "100", about: "allocated before they are freed" },
         ],
         setup: malloc,
@@ -149,13 +135,34 @@ pub const CASES: &[Case] = &[
             })))
         },
     },
-    Case {
-        name: "recurse",
-        about: "call a function of 1 KB of stack that calls itself: a batch deep",
-        flags: &[],
-        setup: |_| Ok(Box::new(Alone(|_: Worker| Ok(Box::new(Recurse) as Box<dyn Batch>)))),
-    },
 ];
+
+unsafe extern "C" {
+    fn log(x: f64) -> f64;
+    fn exp(x: f64) -> f64;
+}
+
+/// A function of numbers, ten times for each of them.
+struct Maths {
+    f: unsafe extern "C" fn(f64) -> f64,
+    invert: bool,
+}
+
+impl Batch for Maths {
+    fn run(&mut self, n: u64) -> u64 {
+        let (mut i, f) = (0, black_box(self.f));
+        while i < n {
+            let x = i as f64 + 0.01;
+            let x = black_box(if self.invert { 1.0 / x } else { x });
+            for _ in 0..10.min(n - i) {
+                // SAFETY: takes any number.
+                black_box(unsafe { f(x) });
+            }
+            i += 10;
+        }
+        0
+    }
+}
 
 fn local(t: libc::time_t) -> libc::tm {
     let mut tm = std::mem::MaybeUninit::<libc::tm>::zeroed();
@@ -180,57 +187,71 @@ fn getenv(o: &Options) -> Result<Box<dyn Bench>, Failure> {
 }
 
 struct Malloc {
-    size: usize,
+    sizes: Vec<usize>,
     held: Vec<*mut libc::c_void>,
 }
 
 impl Batch for Malloc {
     fn run(&mut self, n: u64) -> u64 {
-        let (mut left, mut errors) = (n, 0);
+        let (mut left, mut errors) = (n as usize, 0);
         while left > 0 {
-            let now = self.held.len().min(left as usize);
-            for at in &mut self.held[..now] {
+            let now = self.held.len().min(left);
+            let sizes = self.sizes.iter().cycle();
+            for (at, &size) in self.held[..now].iter_mut().zip(sizes) {
                 // SAFETY: any size may be asked for.
-                *at = black_box(unsafe { libc::malloc(self.size) });
+                *at = black_box(unsafe { libc::malloc(size) });
                 errors += u64::from(at.is_null());
             }
             for at in &mut self.held[..now] {
                 // SAFETY: what malloc gave, once.
                 unsafe { libc::free(*at) };
             }
-            left -= now as u64;
+            left -= now;
         }
         errors
     }
 }
 
-fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
-    let (size, held) = (o.number('s')? as usize, o.number('g')?.clamp(1, 1 << 24) as usize);
-    Ok(Box::new(Alone(move |_: Worker| {
-        Ok(Box::new(Malloc { size, held: vec![std::ptr::null_mut(); held] }) as Box<dyn Batch>)
-    })))
-}
-
-struct Recurse;
-
-#[inline(never)]
-fn recurse(depth: u64) -> u64 {
-    let frame = black_box([depth as u8; 1024]);
-    if depth == 0 {
-        0
-    } else {
-        1 + recurse(depth - 1) + u64::from(black_box(frame[7]) == 255 && depth == u64::MAX)
-    }
-}
-
-impl Batch for Recurse {
-    fn run(&mut self, n: u64) -> u64 {
-        // Deeper than 4096 a thread's stack of 8 MB might not do.
-        let (whole, rest) = (n / 4096, n % 4096);
-        for _ in 0..whole {
-            black_box(recurse(4096));
+/// glibc raises the sizes from which on it maps memory and gives it back when somebody frees what was
+/// mapped. Small blocks get them as in a new process, whatever ncpu itself has freed before; with larger
+/// ones, the case itself raises them.
+fn fresh_thresholds(sizes: &[usize]) {
+    const INITIAL: usize = 128 << 10;
+    #[cfg(target_env = "gnu")]
+    if sizes.iter().all(|&size| size < INITIAL) {
+        // SAFETY: numbers only.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, INITIAL as i32);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, INITIAL as i32);
         }
-        black_box(recurse(rest));
-        0
     }
+}
+
+/// Takes the free blocks that ncpu has left behind, for good, so that the case finds a heap as in a new
+/// process: all that is free lies at its end.
+fn fill_holes() {
+    // SAFETY: any size may be asked for; what is kept is not used.
+    unsafe {
+        let end = libc::malloc(100 << 10);
+        for size in [64, 32, 16, 8, 4, 2, 1].map(|kb| kb << 10) {
+            for _ in 0..10_000 {
+                let at = libc::malloc(size);
+                if at.is_null() || at > end {
+                    libc::free(at);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn malloc(o: &Options) -> Result<Box<dyn Bench>, Failure> {
+    let sizes: Vec<usize> = o.numbers('s')?.into_iter().map(|s| s as usize).collect();
+    let held = o.number('g')?.clamp(1, 1 << 24) as usize;
+    fresh_thresholds(&sizes);
+    fill_holes();
+    Ok(Box::new(Alone(move |_: Worker| {
+        Ok(Box::new(Malloc { sizes: sizes.clone(), held: vec![std::ptr::null_mut(); held] })
+            as Box<dyn Batch>)
+    })))
 }

@@ -133,12 +133,8 @@ impl Pages {
     }
 }
 
-fn usize_of(o: &Options, letter: char) -> Result<usize, Failure> {
-    usize::try_from(o.number(letter)?).map_err(|e| Failure::Failed(format!("-{letter}: {e}")))
-}
-
 fn memset(o: &Options) -> Result<Box<dyn Bench>, Failure> {
-    let (size, align) = (usize_of(o, 's')?, usize_of(o, 'a')? % 4097);
+    let (size, align) = (o.size('s')?, o.size('a')? % 4097);
     let walk = o.has('u');
     Ok(Box::new(Alone(move |_: Worker| {
         let mut pages = Pages::new(if walk { BIG.max(size + align) } else { size + align })?;
@@ -163,7 +159,7 @@ fn memset(o: &Options) -> Result<Box<dyn Bench>, Failure> {
 type Copy = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
 
 fn copy(o: &Options, f: Copy) -> Result<Box<dyn Bench>, Failure> {
-    let (size, align) = (usize_of(o, 's')?, usize_of(o, 'a')?);
+    let (size, align) = (o.size('s')?, o.size('a')?);
     let (from, to) = (o.has('f'), o.has('t'));
     Ok(Box::new(Alone(move |_: Worker| {
         let mut source = Pages::new(align + if from { BIG.max(size) } else { size })?;
@@ -199,7 +195,7 @@ impl Batch for Chain {
 }
 
 fn memrand(o: &Options) -> Result<Box<dyn Bench>, Failure> {
-    let words = usize_of(o, 's')? / size_of::<usize>();
+    let words = o.size('s')? / size_of::<usize>();
     if words < 129 {
         return Err(Failure::Failed("-s: give more than 1 KB, the length of a step".into()));
     }
@@ -228,12 +224,12 @@ impl Text {
 }
 
 fn string(o: &Options, run: fn(Text) -> Box<dyn Batch>) -> Result<Box<dyn Bench>, Failure> {
-    let (len, unaligned) = (usize_of(o, 's')?, o.has('n'));
+    let (len, unaligned) = (o.size('s')?, o.has('n'));
     Ok(Box::new(Alone(move |_: Worker| Ok(run(Text::new(len, unaligned))))))
 }
 
 fn strcpy(o: &Options) -> Result<Box<dyn Bench>, Failure> {
-    let (len, unaligned) = (usize_of(o, 's')?, o.has('n'));
+    let (len, unaligned) = (o.size('s')?, o.has('n'));
     Ok(Box::new(Alone(move |_: Worker| {
         let (from, mut to) = (Text::new(len, unaligned), vec![0u8; len + 1]);
         let f = black_box(libc::strcpy as unsafe extern "C" fn(*mut c_char, *const c_char) -> *mut c_char);
@@ -248,7 +244,7 @@ fn compare(
     o: &Options,
     f: unsafe extern "C" fn(*const c_char, *const c_char) -> i32,
 ) -> Result<Box<dyn Bench>, Failure> {
-    let (len, unaligned) = (usize_of(o, 's')?, o.has('n'));
+    let (len, unaligned) = (o.size('s')?, o.has('n'));
     Ok(Box::new(Alone(move |_: Worker| {
         let (a, b) = (Text::new(len, false), Text::new(len, unaligned));
         let f = black_box(f);

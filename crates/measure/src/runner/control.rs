@@ -92,6 +92,8 @@ pub struct Control {
     pub slowest: AtomicU64,
     pub lost: AtomicU64,
     pub looked: AtomicU64,
+    /// The leader is to end the run after the batch.
+    pub stop: AtomicU32,
     failed: AtomicU32,
     message: [AtomicU32; TEXT],
     figures: [AtomicU32; TEXT],
@@ -130,6 +132,7 @@ impl Board {
             slowest: zero(),
             lost: zero(),
             looked: zero(),
+            stop: AtomicU32::new(0),
             failed: AtomicU32::new(0),
             message: text(),
             figures: text(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Plan;
 use super::clock::{Clock, now};
 use super::control::{Board, MAX_SAMPLES, Sample, mark, phase};
+use crate::case::Bench;
 use crate::stats::{Summary, quantile};
 
 /// A batch of one worker is at least so long.
@@ -14,6 +15,8 @@ const ALONE: Duration = Duration::from_micros(100);
 const TOGETHER: Duration = Duration::from_millis(2);
 /// Batches in a row that have to agree before sampling begins.
 const STEADY: usize = 5;
+/// A batch that seems long enough is run so often before it is believed.
+const TRIES: u32 = 5;
 /// A share of the CPUs' time that may be lost.
 const TOLERATED: f64 = 0.02;
 /// The CPUs are looked at so often.
@@ -33,7 +36,10 @@ pub struct Leader<'a> {
     /// There is a CPU for each worker, so that waiting for one is others' doing.
     room: bool,
     fixed: bool,
+    most: u64,
     stage: Stage,
+    /// Shortest time of a batch of the present size, nanoseconds, and how many there were.
+    tried: (u64, u32),
     began: u64,
     stage_began: u64,
     looked: u64,
@@ -44,9 +50,10 @@ pub struct Leader<'a> {
 }
 
 impl<'a> Leader<'a> {
-    pub fn new(board: &'a Board, plan: &'a Plan, clock: Clock, room: bool, batch: Option<u64>) -> Leader<'a> {
+    pub fn new(board: &'a Board, plan: &'a Plan, clock: Clock, room: bool, bench: &dyn Bench) -> Leader<'a> {
         let control = &board.control;
-        control.batch.store(plan.batch.or(batch).unwrap_or(1), Relaxed);
+        let batch = plan.batch.or(bench.batch());
+        control.batch.store(batch.unwrap_or(1).max(1), Relaxed);
         control.phase.store(phase::BATCH, Relaxed);
         let t = now();
         Leader {
@@ -55,8 +62,10 @@ impl<'a> Leader<'a> {
             clock,
             workers: board.slots.len(),
             room,
-            fixed: plan.batch.or(batch).is_some(),
+            fixed: batch.is_some(),
+            most: bench.most().unwrap_or(u64::MAX).max(1),
             stage: Stage::Calibrate,
+            tried: (u64::MAX, 0),
             began: t,
             stage_began: t,
             looked: 0,
@@ -70,6 +79,10 @@ impl<'a> Leader<'a> {
     /// After each batch or look, while the others wait.
     pub fn decide(&mut self) {
         let control = &self.board.control;
+        if control.stop.load(Relaxed) != 0 {
+            control.phase.store(phase::STOP, Relaxed);
+            return;
+        }
         if control.phase.load(Relaxed) == phase::LOOK {
             self.take_look();
         } else {
@@ -129,12 +142,19 @@ impl<'a> Leader<'a> {
                 // Many samples in a short time want shorter batches.
                 let share = budget / self.plan.min_samples.max(1) as u64;
                 let target = (target.as_nanos() as u64).max(1000 * self.clock.resolution).min(share.max(1));
-                if self.fixed || wall * 10 >= target * 7 {
+                // Whatever disturbs makes a batch longer, and workers begin apart: the shortest of a few of any
+                // worker's tells its length.
+                let own = self.board.slots.iter().map(|s| s.end.load(Relaxed) - s.begin.load(Relaxed)).min();
+                let (shortest, tries) = (self.tried.0.min(own.unwrap_or(wall)), self.tried.1 + 1);
+                self.tried = (shortest, tries);
+                let reached = shortest * 10 >= target * 7;
+                if self.fixed || n >= self.most || (reached && (tries >= TRIES || elapsed > budget / 10)) {
                     self.stage = Stage::WarmUp(Vec::new());
                     self.stage_began = end;
-                } else {
-                    let more = (target as f64 / wall.max(1) as f64).clamp(1.5, 16.0);
-                    control.batch.store((n as f64 * more).ceil() as u64, Relaxed);
+                } else if !reached {
+                    self.tried = (u64::MAX, 0);
+                    let more = (target as f64 / shortest.max(1) as f64).clamp(1.5, 16.0);
+                    control.batch.store(((n as f64 * more).ceil() as u64).min(self.most), Relaxed);
                 }
             }
             Stage::WarmUp(seen) => {

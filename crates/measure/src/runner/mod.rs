@@ -21,6 +21,7 @@ use crate::case::{Bench, Case, Failure, Worker};
 use crate::options::Options;
 use crate::place::{self, Memory, Place};
 use crate::stats::{Summary, trim};
+pub(crate) use barrier::Barrier;
 pub use clock::Clock;
 pub(crate) use clock::{look, now};
 use control::{Board, Slot, phase};
@@ -80,6 +81,8 @@ pub struct Outcome {
     pub lost: f64,
     /// Slowest over fastest clock speed seen.
     pub speed: f64,
+    /// Workers, and the CPUs there were for them.
+    pub workers: (usize, usize),
     /// Further figures of the case.
     pub figures: Vec<(String, f64)>,
     /// It was stopped before it was done.
@@ -136,10 +139,10 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
     let told = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
-    let options = Options::parse(case.flags, words)?;
+    let options = Options::parse(case.flags, words)?.with_workers(plan.processes, plan.threads);
     let order = plan.place.order(machine).map_err(|e| told(&e))?;
     plan.memory.check(machine).map_err(|e| told(&e))?;
-    let workers = plan.processes * plan.threads;
+    let workers = options.workers();
     if workers == 0 {
         return Err(Failure::Failed("no workers: give at least one process and one thread".into()));
     }
@@ -175,6 +178,7 @@ pub fn run(
         } else {
             share(load(&control.slowest), load(&control.fastest))
         },
+        workers: (workers, usable),
         figures: board.figures(),
         stopped,
     })
@@ -187,6 +191,9 @@ struct Setting<'a> {
     room: bool,
 }
 
+/// What a run that is stopped gets to end its batch.
+const GRACE: Duration = Duration::from_millis(500);
+
 /// Waits for the run to end; whether it was stopped.
 fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool, Failure> {
     let pid = Pid::from_raw(pid).ok_or_else(|| Failure::Failed("fork gave no process".into()))?;
@@ -198,7 +205,7 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(std::io::Error::from)?;
     let began = Instant::now();
     let patience = Duration::from_secs(60) + 20 * plan.duration;
-    let (mut stopped, mut late) = (false, false);
+    let (mut stopped, mut late) = (None, false);
     loop {
         let mut fds = [rustix::event::PollFd::from_borrowed_fd(pidfd.as_fd(), rustix::event::PollFlags::IN)];
         let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -208,11 +215,16 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
             break;
         }
         late = began.elapsed() > patience;
-        stopped = stop.load(Relaxed);
-        if stopped || late {
+        if stopped.is_none() && stop.load(Relaxed) {
+            // After its batch the case can tear down what it has set up.
+            board.control.stop.store(1, Relaxed);
+            stopped = Some(Instant::now());
+        }
+        if late || stopped.is_some_and(|t| t.elapsed() > GRACE) {
             kill();
         }
     }
+    let stopped = stopped.is_some();
     let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
         .map_err(std::io::Error::from)?
         .map(|(_, status)| status);
@@ -233,6 +245,7 @@ fn watch(pid: i32, board: &Board, plan: &Plan, stop: &AtomicBool) -> Result<bool
 fn in_child(board: &Board, work: impl FnOnce() -> Result<(), Failure>) -> ! {
     // SAFETY: plain system calls. With their parent gone, workers are nobody's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    single_threaded();
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     match done {
         Ok(Ok(())) => {}
@@ -241,6 +254,20 @@ fn in_child(board: &Board, work: impl FnOnce() -> Result<(), Failure>) -> ! {
     }
     // SAFETY: the buffers of standard output are the parent's to write.
     unsafe { libc::_exit(0) }
+}
+
+/// Tells the C library that a process just forked has one thread. glibc leaves out atomic operations in
+/// malloc, stdio and mutexes as long as it has seen no other, and after `fork` still believes in those that
+/// the parent once had; a case would be slower than in a program of its own.
+fn single_threaded() {
+    // SAFETY: glibc's `char __libc_single_threaded` where there is one (from 2.32 on); null elsewhere. It is
+    // true, and pthread_create takes it back.
+    unsafe {
+        let at: *mut u8 = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast();
+        if !at.is_null() {
+            at.write_volatile(1);
+        }
+    }
 }
 
 /// The first worker process: sets up, starts the others, works.
@@ -325,8 +352,7 @@ fn worker(
         place::bind(order[me.index % order.len()]).map_err(|e| Failure::Failed(e.to_string()))?;
     }
     let mut batch = bench.worker(me)?;
-    let mut leader =
-        (me.index == 0).then(|| Leader::new(board, setting.plan, clock, setting.room, bench.batch()));
+    let mut leader = (me.index == 0).then(|| Leader::new(board, setting.plan, clock, setting.room, bench));
     let delay = RunDelay::open();
     let control = &board.control;
     let (workers, slot): (u32, &Slot) = (me.workers as u32, &board.slots[me.index]);
@@ -375,7 +401,7 @@ fn worker(
 }
 
 /// Nanoseconds of CPU time of the calling thread.
-fn cpu_time() -> u64 {
+pub(crate) fn cpu_time() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec; this clock is always there.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };

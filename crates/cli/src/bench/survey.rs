@@ -1,0 +1,78 @@
+//! Benchmarks whose answer is a table of its own.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ncpu_machine::Topology;
+use ncpu_measure::surveys::{Report, Request, Survey};
+use ncpu_measure::{Failure, Options};
+use ncpu_table::Format;
+
+use super::BenchArgs;
+use crate::sink::record_once;
+use crate::stop;
+
+/// Runs one with its own options in `words`.
+pub fn run(survey: &Survey, args: &BenchArgs, words: &[String]) -> anyhow::Result<ExitCode> {
+    let machine = Topology::read("/".as_ref())?;
+    let options = Options::parse(survey.flags, words).with_context(|| survey.name.to_string())?;
+    let stop = stop::on_signals()?;
+    let progress = std::io::stderr().is_terminal();
+    let request = Request {
+        options: &options,
+        plan: &args.plan(),
+        machine: &machine,
+        stop: &stop,
+        progress: &|doing| {
+            if progress {
+                eprint!("\r\x1b[K{doing}");
+                // Only progress: who cannot be told goes without.
+                let _ = std::io::stderr().flush();
+            }
+        },
+    };
+    let outcome = (survey.run)(&request);
+    if progress {
+        eprint!("\r\x1b[K");
+    }
+    let report = match outcome {
+        Ok(report) => report,
+        Err(Failure::Lacks(why)) => {
+            eprintln!("ncpu bench: {}: skipped: {why}", survey.name);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(failure) => return Err(failure).with_context(|| survey.name.to_string()),
+    };
+    record_once(args.record.as_deref(), args.names.clone(), &report.tables, report.notes.clone())?;
+    print(&report, args)?;
+    for note in &report.notes {
+        eprintln!("{note}");
+    }
+    for failure in &report.failed {
+        eprintln!("ncpu bench: {}: {failure}", survey.name);
+    }
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Text is for people: the wide form, unless rows are to be sorted or chosen, or it does not fit.
+fn print(report: &Report, args: &BenchArgs) -> anyhow::Result<()> {
+    let select = args.rows.select();
+    let plain = select.sort.is_none() && select.top.is_none();
+    let fits = |text: &str| text.lines().all(|l| l.chars().count() <= crate::table_args::text_width());
+    if args.rows.format() == Format::Text && plain && !report.wide.is_empty() {
+        let wide: Vec<String> = report
+            .wide
+            .iter()
+            .map(|(title, table)| format!("{title}\n{}", ncpu_table::render_text(table, usize::MAX)))
+            .collect();
+        if wide.iter().all(|w| fits(w.split_once('\n').map_or("", |(_, table)| table))) {
+            return crate::put(&wide.join("\n"));
+        }
+    }
+    let mut printer = args.rows.printer()?;
+    for table in &report.tables {
+        printer.table(&select.apply(table.clone())?)?;
+    }
+    Ok(printer.finish()?)
+}

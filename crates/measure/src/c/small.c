@@ -1,0 +1,125 @@
+// A small program: what it costs to fork, to exit and to execute depends on the program, and should not
+// depend on what else ncpu is linked with.
+//
+//   small N            executes itself N - 1 times
+//   small herd [-e]    does as told on standard input, and answers with the number of what failed
+
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FORK = 1, MEET = 2, WAIT = 4 };
+
+struct order {
+	uint32_t what;
+	uint32_t n;
+};
+
+struct barrier {
+	atomic_uint arrived;
+	atomic_uint generation;
+};
+
+static void
+meet(struct barrier *b, unsigned parties)
+{
+	unsigned generation = atomic_load(&b->generation);
+
+	if (atomic_fetch_add(&b->arrived, 1) + 1 == parties) {
+		atomic_store(&b->arrived, 0);
+		atomic_fetch_add(&b->generation, 1);
+		syscall(SYS_futex, &b->generation, FUTEX_WAKE, INT32_MAX);
+		return;
+	}
+	while (atomic_load(&b->generation) == generation)
+		syscall(SYS_futex, &b->generation, FUTEX_WAIT, generation, NULL);
+}
+
+static void
+give_up(const pid_t *pids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+}
+
+static int
+herd(int at_once)
+{
+	struct barrier *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct order order;
+	pid_t *pids = NULL;
+	uint32_t forked = 0;
+
+	if (b == MAP_FAILED)
+		return 1;
+	while (read(STDIN_FILENO, &order, sizeof(order)) == sizeof(order)) {
+		uint32_t failed = 0;
+
+		if (order.what & FORK) {
+			pid_t *more = realloc(pids, order.n * sizeof(*pids));
+
+			pids = more ? more : pids;
+			for (forked = 0; more && forked < order.n; forked++) {
+				pids[forked] = fork();
+				if (pids[forked] == -1)
+					break;
+				if (pids[forked] == 0) {
+					meet(b, order.n + 1);
+					if (at_once)
+						_exit(0);
+					exit(0);
+				}
+			}
+			if (forked < order.n) {
+				// Those there are would wait for ever for those there are not.
+				give_up(pids, forked);
+				atomic_store(&b->arrived, 0);
+				failed += order.n - forked;
+				forked = 0;
+			}
+		}
+		if ((order.what & MEET) && forked)
+			meet(b, forked + 1);
+		if (order.what & WAIT) {
+			for (; forked; forked--) {
+				int status;
+
+				if (waitpid(-1, &status, 0) == -1 || status != 0)
+					failed++;
+			}
+		}
+		if (write(STDOUT_FILENO, &failed, sizeof(failed)) != sizeof(failed))
+			break;
+	}
+	give_up(pids, forked);
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	char count[24];
+	int left;
+
+	if (argc > 1 && strcmp(argv[1], "herd") == 0)
+		return herd(argc > 2);
+	left = argc > 1 ? atoi(argv[1]) - 1 : -1;
+	if (left < 0)
+		return 1;
+	if (left == 0)
+		return 0;
+	snprintf(count, sizeof(count), "%d", left);
+	execv(argv[0], (char *[]){ argv[0], count, NULL });
+	return 2;
+}

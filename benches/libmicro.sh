@@ -44,8 +44,8 @@ export TFILE=$work/data IFILE=$work/ifile VFILE=$var/data
 export TDIR1=$work/0/1/2/3/4/5/6/7/8/9 TDIR2=$work/1/2/3/4/5/6/7/8/9/0
 export VDIR1=$var/0/1/2/3/4/5/6/7/8/9 VDIR2=$var/1/2/3/4/5/6/7/8/9/0
 mkdir -p "$TDIR1" "$TDIR2" "$VDIR1" "$VDIR2"
-head -c 10M /dev/zero >"$TFILE"
-head -c 10M /dev/zero >"$VFILE"
+dd if=/dev/zero of="$TFILE" bs=1024k count=10 status=none
+dd if=/dev/zero of="$VFILE" bs=1024k count=10 status=none
 touch "$IFILE"
 
 all=$(taskset -pc $$ | sed 's/.*: //')

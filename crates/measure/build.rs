@@ -11,7 +11,8 @@ fn main() {
     let status = compiler
         .to_command()
         .arg("src/c/small.c")
-        .arg("-o")
+        // The library of mathematics, too: as large as libMicro's programs are.
+        .args(["-Wl,--no-as-needed", "-lm", "-o"])
         .arg(&out)
         .status()
         .unwrap_or_else(|e| panic!("running {}: {e}", compiler.path().display()));

@@ -1,7 +1,7 @@
 //! Suites: lists of standard invocations of cases.
 
 use std::cell::OnceCell;
-use std::io::Read;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::case::Failure;
@@ -77,6 +77,9 @@ pub struct Files {
     made: OnceCell<()>,
 }
 
+/// Not on the heap, whose thresholds freeing it would change.
+static MEGABYTE: [u8; 1 << 20] = [0; 1 << 20];
+
 const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];
 
 impl Files {
@@ -102,7 +105,8 @@ impl Files {
                 std::fs::create_dir_all(dir.join(deep)).map_err(told)?;
             }
             let mut data = std::fs::File::create(dir.join("data")).map_err(told)?;
-            std::io::copy(&mut std::io::repeat(0).take(10 << 20), &mut data).map_err(told)?;
+            // As dd writes it: the size of a write decides the size of the pages in the page cache.
+            (0..10).try_for_each(|_| data.write_all(&MEGABYTE)).map_err(told)?;
         }
         std::fs::write(self.tmp.join("empty"), "").map_err(|e| format!("{}: {e}", self.tmp.display()))
     }

@@ -2,7 +2,9 @@
 // depend on what else ncpu is linked with.
 //
 //   small N            executes itself N - 1 times
-//   small herd [-e]    does as told on standard input, and answers with the number of what failed
+//   small herd exit|_exit|hold
+//                      does as told on standard input, and answers with the number of what failed; the
+//                      processes end at once when all have met, or wait until they are waited for
 
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -54,8 +56,9 @@ give_up(const pid_t *pids, uint32_t n)
 }
 
 static int
-herd(int at_once)
+herd(const char *how)
 {
+	int at_once = strcmp(how, "_exit") == 0, hold = strcmp(how, "hold") == 0;
 	struct barrier *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct order order;
 	pid_t *pids = NULL;
@@ -76,6 +79,8 @@ herd(int at_once)
 					break;
 				if (pids[forked] == 0) {
 					meet(b, order.n + 1);
+					if (hold)
+						meet(b, order.n + 1);
 					if (at_once)
 						_exit(0);
 					exit(0);
@@ -92,6 +97,8 @@ herd(int at_once)
 		if ((order.what & MEET) && forked)
 			meet(b, forked + 1);
 		if (order.what & WAIT) {
+			if (hold && forked)
+				meet(b, forked + 1);
 			for (; forked; forked--) {
 				int status;
 
@@ -112,8 +119,8 @@ main(int argc, char **argv)
 	char count[24];
 	int left;
 
-	if (argc > 1 && strcmp(argv[1], "herd") == 0)
-		return herd(argc > 2);
+	if (argc > 2 && strcmp(argv[1], "herd") == 0)
+		return herd(argv[2]);
 	left = argc > 1 ? atoi(argv[1]) - 1 : -1;
 	if (left < 0)
 		return 1;

@@ -16,13 +16,13 @@ pub const CASES: &[Case] = &[
         name: "fork",
         about: "fork a small process, which waits for all of its batch",
         flags: &[],
-        setup: |_| herd(&[], 0, FORK | MEET, WAIT),
+        setup: |_| herd("hold", 0, FORK | MEET, WAIT),
     },
     Case {
         name: "exit",
         about: "end a small process that was forked before, and wait for it",
         flags: &[flag('e', "", "", "by _exit, which does not run what was registered to run at exit")],
-        setup: |o| herd(if o.has('e') { &["-e"] } else { &[] }, FORK, MEET | WAIT, 0),
+        setup: |o| herd(if o.has('e') { "_exit" } else { "exit" }, FORK, MEET | WAIT, 0),
     },
     Case {
         name: "vfork",
@@ -117,19 +117,14 @@ const FORK: u32 = 1;
 const MEET: u32 = 2;
 const WAIT: u32 = 4;
 
-/// Processes that a small program of each worker forks, that wait until all have come so far, and end;
+/// Processes that a small program of each worker forks, that wait until all have come so far, and end or are held;
 /// what is done before a batch, in it and after.
-fn herd(
-    arguments: &'static [&'static str],
-    before: u32,
-    run: u32,
-    after: u32,
-) -> Result<Box<dyn Bench>, Failure> {
+fn herd(how: &'static str, before: u32, run: u32, after: u32) -> Result<Box<dyn Bench>, Failure> {
     let program = Arc::new(Program::new()?);
     alone(move |_| {
         let mut child = std::process::Command::new(program.path().to_string_lossy().as_ref())
             .arg("herd")
-            .args(arguments)
+            .arg(how)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -18,6 +18,7 @@ pub mod memhammer;
 mod options;
 pub mod place;
 pub mod runner;
+pub mod scaling;
 mod shared;
 pub mod stats;
 pub mod suite;

@@ -32,7 +32,7 @@ pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
-pub use text::render as render_text;
+pub use text::{figure, render as render_text};
 
 /// What can go wrong with a table.
 #[derive(Debug, thiserror::Error)]

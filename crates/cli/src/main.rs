@@ -1,6 +1,7 @@
 //! The `ncpu` command: arguments in, tables out.
 
 mod bench;
+mod command;
 mod counters;
 mod cpus;
 mod crosscalls;
@@ -12,6 +13,7 @@ mod locks;
 mod memory;
 mod numa;
 mod run;
+mod scale;
 mod sink;
 mod stop;
 mod subject;
@@ -57,6 +59,7 @@ enum Command {
     #[command(visible_alias = "memstat")]
     Memory(memory::MemoryArgs),
     Bench(bench::BenchArgs),
+    Scale(Box<scale::ScaleArgs>),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Lines(args) => lines::run(&args),
         Command::Memory(args) => memory::run(args),
         Command::Bench(args) => bench::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

@@ -9,6 +9,7 @@ pub mod locks;
 pub mod memory;
 pub mod numa;
 pub mod onion;
+pub mod scale;
 pub mod threads;
 pub mod timers;
 pub mod topology;

@@ -47,6 +47,8 @@ impl Point {
 pub struct Curve {
     /// What it is called, where there are several.
     pub name: String,
+    /// What the throughput is of, and in what.
+    pub metric: String,
     /// Its points, in the order of N.
     pub points: Vec<Point>,
     /// CPUs of the machine; unknown for data from elsewhere.

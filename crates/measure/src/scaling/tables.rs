@@ -43,6 +43,7 @@ pub fn points_table(analyses: &[Analysis]) -> Table {
             ),
             share("contention", "share of the capacity of N CPUs that went to waiting in turn, by that law"),
             share("coherency", "share that went to agreeing, by that law"),
+            Column::text("metric", "what the throughput is of"),
             Column::text("notes", "what to beware of"),
         ],
     );
@@ -81,7 +82,7 @@ pub fn points_table(analyses: &[Analysis]) -> Table {
                 }
                 None => row.null().null().null(),
             };
-            row.text(notes.join("; "));
+            row.text(&a.curve.metric).text(notes.join("; "));
         }
     }
     out.finish()

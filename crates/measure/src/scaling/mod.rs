@@ -222,10 +222,11 @@ fn doubts(used: &[&Point], fits: &[Fitted]) -> Vec<String> {
 }
 
 /// Fits to resampled data. With three runs of each point or more, runs are drawn anew within each point, their
-/// deviations from its median stretched by √(r/(r−1)) since so few are too close together. Otherwise, with more points
-/// than parameters, residuals are drawn anew, as shares of what the law says, since the noise of a throughput grows with
-/// it (Davison and Hinkley 1997, 2.3 and 6.2). They are divided by √(1−p/m), which the fit took from them, and
-/// stretched by Student's t over the normal's quantile, for there are few to draw from.
+/// deviations from its median stretched by √(r/(r−1)) since so few are too close together (Davison and Hinkley 1997,
+/// 2.3). Otherwise, with more points than parameters, each point's own residual is given a random weight of mean 0 and
+/// variance 1 (Wu's wild bootstrap of 1986 with Webb's six weights), since the noise of a throughput differs with N.
+/// Residuals are divided by √(1−p/m), which the fit took from them, and stretched by Student's t over the normal's
+/// quantile, for they are few.
 fn resample(used: &[&Point], points: &[(f64, f64)], law: Law, best: &Usl, seed: u64) -> Vec<Usl> {
     let mut random = fastrand::Rng::with_seed(seed);
     let summaries: Vec<(f64, Vec<f64>)> = used
@@ -242,13 +243,14 @@ fn resample(used: &[&Point], points: &[(f64, f64)], law: Law, best: &Usl, seed: 
     }
     let free = m.saturating_sub(law.parameters()).max(1);
     let stretch = (m as f64 / free as f64).sqrt() * student(free) / 1.959_964;
-    let residuals: Vec<f64> = points.iter().map(|&(n, x)| (x / best.at(n) - 1.0) * stretch).collect();
-    let mean = residuals.iter().sum::<f64>() / m as f64;
+    let residuals: Vec<f64> = points.iter().map(|&(n, x)| (x - best.at(n)) * stretch).collect();
+    let weights = [0.5f64.sqrt(), 1.0, 1.5f64.sqrt()];
     let mut draw = || -> Vec<(f64, f64)> {
         points
             .iter()
             .zip(&summaries)
-            .map(|(&(n, _), (median, runs))| {
+            .zip(&residuals)
+            .map(|((&(n, _), (median, runs)), residual)| {
                 let x = if repeated {
                     let r = runs.len();
                     let stretch = (r as f64 / (r - 1) as f64).sqrt();
@@ -256,7 +258,8 @@ fn resample(used: &[&Point], points: &[(f64, f64)], law: Law, best: &Usl, seed: 
                         (0..r).map(|_| median + stretch * (runs[random.usize(..r)] - median)).collect();
                     Summary::of(&drawn).median
                 } else {
-                    best.at(n) * (1.0 + residuals[random.usize(..m)] - mean)
+                    let sign = if random.bool() { 1.0 } else { -1.0 };
+                    best.at(n) + sign * weights[random.usize(..3)] * residual
                 };
                 (n, x.max(0.0))
             })

@@ -96,7 +96,7 @@ pub fn laws_table(analyses: &[Analysis]) -> Table {
         ("sigma", "contention: share of the work that waits its turn", |u| u.sigma),
         ("kappa", "coherency: cost of each pair to agree, in works of one", |u| u.kappa),
         ("peak", "N of the highest throughput; infinite where more is always better", Usl::peak),
-        ("top", "throughput there", |u| u.at(u.peak())),
+        ("top", "the highest throughput, which is that at the peak", |u| u.lambda * u.limit()),
         ("limit", "speedup that no N exceeds", Usl::limit),
     ];
     let mut columns = vec![

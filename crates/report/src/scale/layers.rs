@@ -95,6 +95,9 @@ pub(super) fn growth(layer: &Layer) -> f64 {
     layer.costs.last().unwrap_or(&0.0) - layer.costs.first().unwrap_or(&0.0)
 }
 
+/// Layers that are not the program's.
+const OTHERS: [&str; 4] = ["other programs", "ncpu itself", "steal", "not accounted for"];
+
 /// Which layer grows, in a sentence.
 pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
     let (Some(first), Some(last)) = (ns.first(), ns.last()) else { return String::new() };
@@ -102,17 +105,27 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
         return "One point only: nothing to compare its layers with.".into();
     }
     let total: f64 = layers.iter().map(growth).sum();
-    let most = &layers[0];
+    let disturbs = |l: &&Layer| OTHERS.contains(&l.name.as_str());
+    let Some(most) = layers.iter().find(|l| !disturbs(l)) else { return String::new() };
     let span = format!("from N = {first} to {last}");
+    let disturbed = layers.iter().filter(disturbs).find(|l| growth(l) > 10.0).map_or(String::new(), |l| {
+        format!(
+            " Of the growth, {} took {:+.0} %: that is not the program's, so measure where it is quiet.",
+            l.name,
+            growth(l)
+        )
+    });
     if growth(most) < 5.0 {
-        return format!("No layer grows by more than 5 % of the CPU time that a unit of work takes {span}.");
+        return format!(
+            "No layer of the program grows by more than 5 % of the CPU time that a unit of work takes {span}.{disturbed}"
+        );
     }
     let evidence = match most.evidence.split("; ").next() {
         Some(e) if !e.is_empty() => format!(" – {e}"),
         _ => String::new(),
     };
     format!(
-        "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}.",
+        "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}.{disturbed}",
         total,
         most.name,
         growth(most)

@@ -166,12 +166,11 @@ impl Scale {
 fn law(t: &Table, r: usize) -> Law {
     let quantity = |name: &str| {
         // A null has no such N: more is always better.
-        let or = |c: String| t.number(r, &c).unwrap_or(f64::INFINITY);
-        let low = t.number(r, &format!("{name}_low"));
-        let best = t.number(r, name).unwrap_or(f64::INFINITY);
+        let or = |c: &str| t.number(r, c).unwrap_or(f64::INFINITY);
         // Whether there are bands at all is told by λ, which is never infinite.
         let banded = t.number(r, "lambda_low").is_some();
-        Quantity { best, band: banded.then(|| (low.unwrap_or(f64::INFINITY), or(format!("{name}_high")))) }
+        let band = banded.then(|| (or(&format!("{name}_low")), or(&format!("{name}_high"))));
+        Quantity { best: or(name), band }
     };
     Law {
         name: t.text(r, "law").unwrap_or_default().into(),
@@ -245,6 +244,7 @@ impl Series {
             Some((_, high)) if high.is_infinite() => "; there may be none: the band of kappa holds 0",
             _ => "",
         };
-        format!("Peak: {} at N = {}: {place}{unsure}", law.top.told(figure), law.peak.told(whole))
+        let top = law.top.told(|x| if x.is_finite() { figure(x) } else { "∞".into() });
+        format!("Peak: {top} at N = {}: {place}{unsure}", law.peak.told(whole))
     }
 }

@@ -249,9 +249,13 @@ impl Scale {
             }
             figures.push(Figure::new("one does", figure(law.lambda.best), band(&law.lambda, &figure)));
         }
-        let mut plots = format!("<style>{STYLE} .scale{{max-width:100%;height:auto}}</style>");
+        let mut plots = format!(
+            "<style>{STYLE} .scale{{max-width:100%;height:auto}}\
+             .plots{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1rem}}</style><div class=plots>"
+        );
         plots += &throughput(self, 0.0);
         plots += &efficiency(self, 0.0);
+        plots += "</div>";
         for series in &self.series {
             if self.series.len() > 1 {
                 let _ = write!(plots, "<h3>{}</h3>", html::esc(&series.name));

@@ -15,6 +15,7 @@ use ncpu_measure::suite::{self, Files, Invocation};
 use ncpu_measure::{Case, Plan, Row, cases, runner, table};
 use ncpu_table::Format;
 
+use crate::compare::{self, CompareArgs};
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::TableArgs;
@@ -71,6 +72,9 @@ pub struct BenchArgs {
     page: Option<PageSize>,
 
     #[command(flatten)]
+    compare: CompareArgs,
+
+    #[command(flatten)]
     rows: TableArgs,
 
     /// Record the table in DIR
@@ -82,8 +86,42 @@ pub struct BenchArgs {
     options: Vec<String>,
 }
 
+impl BenchArgs {
+    /// The options that another build is given to do the same, a quarter of the time each round.
+    fn for_another(&self) -> Vec<String> {
+        let mut words: Vec<String> = vec![
+            format!("-T{}", self.threads),
+            format!("-P{}", self.processes),
+            format!("-C{}", self.samples),
+            format!("-D{}", (self.duration / 4).max(1)),
+            format!("--precision={}", self.precision),
+        ];
+        words.extend(self.batch.map(|b| format!("-B{b}")));
+        words.extend(self.place.as_ref().map(|p| format!("--place={p}")));
+        words.extend(self.mem.as_ref().map(|m| format!("--mem={m}")));
+        if !self.options.is_empty() {
+            words.push("--".into());
+            words.extend(self.options.iter().cloned());
+        }
+        words
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let names = || {
+        let chosen = choose(args)?;
+        Ok(chosen.iter().map(|job| job.name().to_string()).collect())
+    };
+    let rest = compare::Rest {
+        names: &names,
+        options: &args.for_another(),
+        rows: &args.rows,
+        record: args.record.as_deref(),
+    };
+    if let Some(code) = compare::run(&args.compare, &rest)? {
+        return Ok(code);
+    }
     if args.names.is_empty() && args.suite.is_none() {
         crate::put(&list())?;
         return Ok(ExitCode::SUCCESS);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod command;
+mod compare;
 mod counters;
 mod cpus;
 mod crosscalls;
@@ -58,7 +59,7 @@ enum Command {
     Lines(lines::LinesArgs),
     #[command(visible_alias = "memstat")]
     Memory(memory::MemoryArgs),
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     Scale(Box<scale::ScaleArgs>),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),

@@ -14,6 +14,7 @@
 
 mod case;
 pub mod cases;
+pub mod compare;
 pub mod memhammer;
 mod options;
 pub mod place;

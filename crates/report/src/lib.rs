@@ -1,5 +1,6 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+pub mod compare;
 pub mod counters;
 pub mod crosscalls;
 pub mod html;

@@ -21,8 +21,15 @@ impl Table {
         let wrong = |why: String| Error::Read { path: path.to_path_buf(), why };
         let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        let batch = parse(bytes).map_err(|e| wrong(e.to_string()))?;
-        Table::from_batch(&name, plain(&batch).map_err(|e| wrong(e.to_string()))?)
+        Table::from_bytes(&name, bytes).map_err(|e| wrong(e.to_string()))
+    }
+
+    /// [`Table::read`] of what has been read already.
+    ///
+    /// # Errors
+    /// The bytes are no table.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Table> {
+        Table::from_batch(name, plain(&parse(bytes)?)?)
     }
 }
 

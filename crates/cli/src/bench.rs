@@ -16,6 +16,7 @@ use ncpu_measure::{Case, Plan, Row, cases, runner, table};
 use ncpu_table::Format;
 
 use crate::compare::{self, CompareArgs};
+use crate::energy::{self, Joules};
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::TableArgs;
@@ -70,6 +71,10 @@ pub struct BenchArgs {
     /// memhammer: size of the pages: 4k, 2m or 1g; as malloc gives them without
     #[arg(long, value_name = "SIZE")]
     page: Option<PageSize>,
+
+    /// Tell the watts while each benchmark ran and the joules of an operation, by meters below DIR
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/")]
+    energy: Option<PathBuf>,
 
     #[command(flatten)]
     compare: CompareArgs,
@@ -145,6 +150,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let progress = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
     let files = Files::make().context("making files to work on")?;
+    let mut energy = args.energy.as_deref().and_then(Joules::begin);
     for (i, job) in chosen.iter().enumerate() {
         let name = job.name();
         if progress {
@@ -158,7 +164,11 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
                 (*case, plan, options)
             }
         };
-        let outcome = runner::run(case, &options, &plan, &machine, &stop);
+        let run = || runner::run(case, &options, &plan, &machine, &stop);
+        let outcome = match &mut energy {
+            Some(energy) => energy.during(plan.processes * plan.threads, run),
+            None => run(),
+        };
         rows.push(Row { name: name.into(), plan, outcome });
         if stop.load(Ordering::Relaxed) {
             break;
@@ -167,7 +177,10 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if progress {
         eprint!("\r\x1b[K");
     }
-    let table = table(&rows);
+    let table = match &energy {
+        Some(energy) => energy.add(&table(&rows))?,
+        None => table(&rows),
+    };
     record_once(args.record.as_deref(), args.names.clone(), std::slice::from_ref(&table), vec![])?;
     let failed = rows.iter().filter_map(|r| r.outcome.as_ref().err().map(|e| (&r.name, e)));
     let mut code = ExitCode::SUCCESS;
@@ -179,7 +192,11 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let mut printer = args.rows.printer()?;
     let table = args.rows.select().apply(table)?;
-    let short = ["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
+    let mut short =
+        vec!["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
+    if energy.is_some() {
+        short.splice(9..9, energy::COLUMNS);
+    }
     match args.rows.format() {
         Format::Text => printer.table(&table.project(&short)?)?,
         _ => printer.table(&table)?,

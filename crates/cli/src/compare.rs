@@ -121,7 +121,8 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     }
     let mut columns = vec!["benchmark", "prc", "thr", "A", "B", "ratio", "low", "high", "verdict", "notes"];
     let silent = |c: &str| {
-        (0..table.num_rows()).all(|r| table.text(r, c).is_none_or(str::is_empty) && table.int(r, c).is_none_or(|n| n == 1))
+        (0..table.num_rows())
+            .all(|r| table.text(r, c).is_none_or(str::is_empty) && table.int(r, c).is_none_or(|n| n == 1))
     };
     columns.retain(|c| !matches!(*c, "prc" | "thr" | "notes") || !silent(c));
     let shown = table.project(&columns).unwrap_or(table);

@@ -6,6 +6,7 @@ mod compare;
 mod counters;
 mod cpus;
 mod crosscalls;
+mod energy;
 mod generate;
 mod import;
 mod limits;
@@ -13,6 +14,7 @@ mod lines;
 mod locks;
 mod memory;
 mod numa;
+mod power;
 mod run;
 mod scale;
 mod sink;
@@ -61,6 +63,7 @@ enum Command {
     Memory(memory::MemoryArgs),
     Bench(Box<bench::BenchArgs>),
     Scale(Box<scale::ScaleArgs>),
+    Power(power::PowerArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(args),
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Power(args) => power::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

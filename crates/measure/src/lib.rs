@@ -18,6 +18,7 @@ pub mod compare;
 pub mod memhammer;
 mod options;
 pub mod place;
+pub mod power;
 pub mod runner;
 pub mod scaling;
 mod shared;

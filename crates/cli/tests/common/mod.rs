@@ -1,5 +1,8 @@
 //! What the tests of commands share.
 
+// Each of them is a crate of its own, and none needs all.
+#![allow(dead_code)]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

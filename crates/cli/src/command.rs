@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ncpu_machine::CpuSet;
+use ncpu_observe::cpus::parse;
 use ncpu_observe::observation::{Child, Ended, Setting};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
@@ -18,6 +19,7 @@ const KEPT: u64 = 4 << 20;
 
 /// A program that waits to begin.
 pub struct Held {
+    cpus: Option<CpuSet>,
     /// The process.
     pub child: Child,
     output: File,
@@ -31,6 +33,9 @@ pub struct Done {
     pub ended: Ended,
     /// Its output and errors, the last 4 MiB.
     pub output: String,
+    /// Share of its CPUs' time that other programs and the hypervisor took meanwhile, 0–1, by the kernel's ticks; where
+    /// it left processes behind, theirs too.
+    pub others: Option<f64>,
 }
 
 impl Done {
@@ -61,7 +66,7 @@ impl Held {
         let output = rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)
             .context("memory for the program's output")?;
         let child = Child::hold_in(argv, &Setting { cpus, output: Some(output.as_fd()) })?;
-        Ok(Held { child, output: output.into() })
+        Ok(Held { cpus: cpus.cloned(), child, output: output.into() })
     }
 
     /// Lets it run to its end; `None` where `stop` ended it before.
@@ -69,6 +74,7 @@ impl Held {
     /// # Errors
     /// It cannot be executed.
     pub fn run(mut self, stop: &AtomicBool) -> anyhow::Result<Option<Done>> {
+        let before = busy(self.cpus.as_ref());
         let begin = Instant::now();
         self.child.release()?;
         let poll = |time: Duration| {
@@ -88,7 +94,13 @@ impl Held {
             self.stop();
             return Ok(None);
         }
-        Ok(Some(self.done(elapsed)?))
+        let after = busy(self.cpus.as_ref());
+        let mut done = self.done(elapsed)?;
+        done.others = before.zip(after).map(|((before, _), (after, cpus))| {
+            let taken = after - before - done.ended.user - done.ended.system;
+            (taken / (elapsed * cpus as f64).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+        });
+        Ok(Some(done))
     }
 
     /// What it left, once it has ended.
@@ -102,7 +114,7 @@ impl Held {
         let mut bytes = Vec::new();
         // A process it left behind may still be writing.
         (&mut self.output).take(KEPT).read_to_end(&mut bytes)?;
-        Ok(Done { elapsed, ended, output: String::from_utf8_lossy(&bytes).into_owned() })
+        Ok(Done { elapsed, ended, output: String::from_utf8_lossy(&bytes).into_owned(), others: None })
     }
 
     /// Ends it and what it started in its process group.
@@ -120,4 +132,19 @@ impl Held {
             }
         }
     }
+}
+
+/// Seconds that CPUs ran programs or were stolen so far, and how many CPUs those are.
+fn busy(cpus: Option<&CpuSet>) -> Option<(f64, usize)> {
+    let text = std::fs::read("/proc/stat").ok()?;
+    let (mut ticks, mut seen) = (0, 0);
+    // user nice system idle iowait irq softirq steal
+    let add = |cpu: u32, t: [u64; parse::TIMES]| {
+        if cpus.is_none_or(|c| c.contains(cpu)) {
+            ticks += t[0] + t[1] + t[2] + t[7];
+            seen += 1;
+        }
+    };
+    parse::stat(&text, add).ok()?;
+    Some((ticks as f64 / rustix::param::clock_ticks_per_second() as f64, seen))
 }

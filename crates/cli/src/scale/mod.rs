@@ -121,6 +121,13 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         let stop = stop::on_signals()?;
         let done = runs::all(&plan, &measure, args.rounds, seed, &stop)?;
         notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs and the bands"));
+        if let Some(share) = done.disturbance().filter(|s| *s > 0.05) {
+            notes.push(format!(
+                "other programs took {:.0} % of its CPUs' time in the median run: the figures are theirs too, so measure \
+                 where it is quiet",
+                100.0 * share
+            ));
+        }
         tables.push(done.table(&plan));
         let analysis = Analysis::of(done.curve(&plan, &measure), seed);
         if args.peel && !stop.load(Ordering::Relaxed) {

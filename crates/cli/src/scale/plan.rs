@@ -218,6 +218,7 @@ mod tests {
             elapsed: 0.5,
             ended: Ended { status, ..Ended::default() },
             output: output.into(),
+            others: None,
         };
         let of = |pattern, lower, done: Done| Measure::new(pattern, lower).unwrap().of(&done);
         assert_eq!(of(None, false, done(0, "")), Ok(2.0));

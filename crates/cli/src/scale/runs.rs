@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ncpu_measure::scaling::{Curve, Point};
+use ncpu_measure::stats::Summary;
 use ncpu_observe::observation::StartError;
 use ncpu_table::{Column, Kind, Table, Unit};
 
@@ -19,6 +20,7 @@ struct Run {
     round: usize,
     elapsed: Option<f64>,
     throughput: Result<f64, String>,
+    others: Option<f64>,
 }
 
 /// All runs, in the order of time.
@@ -53,12 +55,16 @@ pub fn all(
             let ran = Held::new(&spot.argv, spot.cpus.as_ref()).and_then(|held| held.run(stop));
             let run = match ran {
                 Ok(None) => break 'rounds,
-                Ok(Some(run)) => {
-                    Run { spot: at, round, elapsed: Some(run.elapsed), throughput: measure.of(&run) }
-                }
+                Ok(Some(run)) => Run {
+                    spot: at,
+                    round,
+                    elapsed: Some(run.elapsed),
+                    throughput: measure.of(&run),
+                    others: run.others,
+                },
                 // A name that {n} is a part of may exist for some counts only.
                 Err(e) if !done.0.is_empty() && e.downcast_ref::<StartError>().is_some() => {
-                    Run { spot: at, round, elapsed: None, throughput: Err(e.to_string()) }
+                    Run { spot: at, round, elapsed: None, throughput: Err(e.to_string()), others: None }
                 }
                 Err(e) => return Err(e),
             };
@@ -101,6 +107,12 @@ impl Done {
             .collect()
     }
 
+    /// The share of their CPUs' time that other programs took in the median run, 0–1.
+    pub fn disturbance(&self) -> Option<f64> {
+        let others: Vec<f64> = self.0.iter().filter_map(|r| r.others).collect();
+        (!others.is_empty()).then(|| Summary::of(&others).median)
+    }
+
     /// The throughput over N.
     pub fn curve(&self, plan: &Plan, measure: &Measure) -> Curve {
         let points = plan.spots.iter().enumerate().filter(|(at, _)| self.of(*at).next().is_some());
@@ -132,6 +144,12 @@ impl Done {
                 Column::id("round", "round of all points"),
                 Column::float("elapsed", Unit::Seconds, Kind::Time, "from start to end"),
                 Column::float("throughput", Unit::Figure, Kind::Gauge, "of the run"),
+                Column::float(
+                    "others",
+                    Unit::Percent,
+                    Kind::Share,
+                    "of its CPUs' time, taken by other programs",
+                ),
                 Column::text("failure", "why it gave none"),
             ],
         );
@@ -141,6 +159,7 @@ impl Done {
                 .int(run.round as u64)
                 .float_opt(run.elapsed)
                 .float_opt(run.throughput.as_ref().ok().copied())
+                .float_opt(run.others.map(|o| 100.0 * o))
                 .text_opt(run.throughput.as_ref().err());
         }
         out.finish()

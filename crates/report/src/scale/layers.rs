@@ -4,6 +4,9 @@ use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::onion::Onion;
 
+/// Layers that are not the program's.
+const OTHERS: [&str; 4] = ["other programs", "ncpu itself", "steal", "not accounted for"];
+
 /// The onion of one point.
 pub struct Peel {
     /// CPUs or threads.
@@ -29,7 +32,7 @@ pub fn layers_table(peels: &[Peel]) -> Table {
                 "cost",
                 Unit::Percent,
                 Kind::Gauge,
-                "CPU time for a unit of work; that of all layers at the smallest N is 100",
+                "CPU time for a unit of work; that of the program's layers at the smallest N is 100",
             ),
             Column::float("growth", Unit::Percent, Kind::Gauge, "cost less that at the smallest N"),
             Column::text("recoverable", "whether it could come back"),
@@ -37,7 +40,9 @@ pub fn layers_table(peels: &[Peel]) -> Table {
         ],
     );
     let Some(first) = peels.first() else { return out.finish() };
-    let whole = first.onion.capacity / first.work;
+    let taken: f64 =
+        first.onion.rows.iter().filter(|r| OTHERS.contains(&r.layer.name())).map(|r| r.seconds).sum();
+    let whole = (first.onion.capacity - taken).max(f64::MIN_POSITIVE) / first.work;
     let cost = |p: &Peel, seconds: f64| 100.0 * seconds / p.work / whole;
     for p in peels {
         // A layer that is gone shrank: it has a row too.
@@ -95,17 +100,14 @@ pub(super) fn growth(layer: &Layer) -> f64 {
     layer.costs.last().unwrap_or(&0.0) - layer.costs.first().unwrap_or(&0.0)
 }
 
-/// Layers that are not the program's.
-const OTHERS: [&str; 4] = ["other programs", "ncpu itself", "steal", "not accounted for"];
-
 /// Which layer grows, in a sentence.
 pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
     let (Some(first), Some(last)) = (ns.first(), ns.last()) else { return String::new() };
     if ns.len() < 2 {
         return "One point only: nothing to compare its layers with.".into();
     }
-    let total: f64 = layers.iter().map(growth).sum();
     let disturbs = |l: &&Layer| OTHERS.contains(&l.name.as_str());
+    let total: f64 = layers.iter().filter(|l| !disturbs(l)).map(growth).sum();
     let Some(most) = layers.iter().find(|l| !disturbs(l)) else { return String::new() };
     let span = format!("from N = {first} to {last}");
     let disturbed = layers.iter().filter(disturbs).find(|l| growth(l) > 10.0).map_or(String::new(), |l| {

@@ -291,7 +291,7 @@ impl Scale {
             sections.push(Section {
                 id: "layers",
                 title: "Layers",
-                lead: "CPU time that a unit of work takes, by layer; at the smallest N it is 100 in all. Linear scaling would keep it there.",
+                lead: "CPU time that a unit of work takes, by layer; that of the program's own at the smallest N is 100. Linear scaling would keep it there.",
                 body,
             });
         }

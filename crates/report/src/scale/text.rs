@@ -90,7 +90,7 @@ fn growing(table: &Table, width: usize, text_width: usize) -> String {
     const MOST: usize = 8;
     let (ns, all) = layers::by_growth(table);
     let mut out = wrap(&layers::verdict(&ns, &all), text_width, "", "  ");
-    out += "CPU time for a unit of work by layer; at the smallest N it is 100 in all:\n";
+    out += "CPU time for a unit of work by layer; that of the program's layers at the smallest N is 100:\n";
     // The first and the last always, of those between as many as fit.
     let room = (width.saturating_sub(42) / 9).clamp(2, 12);
     let step = ns.len().saturating_sub(1).div_ceil(room - 1).max(1);

@@ -112,7 +112,11 @@ fn throughput(scale: &Scale, at: f64) -> String {
     let (to, top) = extent(scale);
     let p = Panel { to, top: top * 1.12 };
     open(&mut out, "Throughput over N", at);
-    p.frame(&mut out, &format!("Throughput: {}", scale.metric), "");
+    let title = match scale.metric.as_str() {
+        "throughput" | "" => "Throughput".to_string(),
+        metric => format!("Throughput: {metric}"),
+    };
+    p.frame(&mut out, &title, "");
     if let Some(machine) = scale.series.iter().find_map(|s| s.machine).filter(|m| *m <= to) {
         let x = p.x(machine);
         let _ = write!(
@@ -134,7 +138,9 @@ fn throughput(scale: &Scale, at: f64) -> String {
                 p.line([(0.0, 0.0), (end, one * end)].into_iter())
             );
         }
-        for law in &series.laws {
+        // Of several curves only the fullest law of each, lest they hide each other.
+        let few = if scale.series.len() > 1 { series.laws.len().saturating_sub(1) } else { 0 };
+        for law in &series.laws[few..] {
             let last = series.laws.last().is_some_and(|l| l.name == law.name);
             if last {
                 let banded: Vec<(f64, (f64, f64))> =
@@ -168,7 +174,7 @@ fn throughput(scale: &Scale, at: f64) -> String {
             );
         }
     }
-    names(&mut out, scale);
+    names(&mut out, scale, HEIGHT - BOTTOM - 18.0 * scale.series.len() as f64 - 4.0);
     out + "</svg>"
 }
 
@@ -194,23 +200,24 @@ fn efficiency(scale: &Scale, at: f64) -> String {
             mark(&mut out, &p, point.n, v, colour, &format!("N = {}: {:.1} %", point.n, v.0));
         }
     }
-    names(&mut out, scale);
+    names(&mut out, scale, TOP + 26.0);
     out + "</svg>"
 }
 
-fn names(out: &mut String, scale: &Scale) {
+/// The curves' names at the right, from `top` down.
+fn names(out: &mut String, scale: &Scale, top: f64) {
     if scale.series.len() < 2 {
         return;
     }
     for (i, series) in scale.series.iter().enumerate() {
-        let y = TOP + 12.0 + 18.0 * i as f64;
+        let y = top + 12.0 + 18.0 * i as f64;
         let _ = write!(
             out,
             "<circle cx={:.1} cy={:.1} r=4.5 fill={} /><text x={:.1} y={:.1}>{}</text>",
-            LEFT + 14.0,
+            WIDTH - 150.0,
             y - 4.0,
             COLOURS[i % COLOURS.len()],
-            LEFT + 24.0,
+            WIDTH - 140.0,
             y,
             html::esc(&series.name)
         );

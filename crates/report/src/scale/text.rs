@@ -53,7 +53,10 @@ pub fn render(scale: &Scale, points: &Table, width: usize) -> String {
         }
         points.project(&columns).unwrap_or_else(|_| points.clone())
     };
-    out += &line(&format!("{}: throughput is {}", scale.command, scale.metric));
+    out += &line(&match scale.metric.as_str() {
+        "throughput" | "" => scale.command.clone(),
+        metric => format!("{}: throughput is {metric}", scale.command),
+    });
     out.push('\n');
     out += &render_text(&shown, width);
     out.push('\n');

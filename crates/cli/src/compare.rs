@@ -139,6 +139,13 @@ struct Known {
     why: String,
 }
 
+impl Known {
+    /// Whether there is a figure; what is missing is no number.
+    fn measured(&self) -> bool {
+        self.estimate.median > 0.0 && self.estimate.low > 0.0
+    }
+}
+
 /// Name, processes and threads; the how manieth of the same.
 type Key = (String, Option<u64>, Option<u64>, usize);
 
@@ -217,7 +224,7 @@ fn apart(a: &[(Key, Known)], b: &[(Key, Known)]) -> Table {
             (None, Some(_), _) => "only in B".into(),
             (a, b, None) => [("A", a), ("B", b)]
                 .into_iter()
-                .filter_map(|(n, k)| k.filter(|k| !(k.estimate.low > 0.0)).map(|k| format!("{n}: {}", k.why)))
+                .filter_map(|(n, k)| k.filter(|k| !k.measured()).map(|k| format!("{n}: {}", k.why)))
                 .collect::<Vec<_>>()
                 .join("; "),
         };
@@ -387,13 +394,13 @@ fn builds(
                     pairs.why = "only in A".into();
                     continue;
                 };
-                if a.estimate.median > 0.0 && b.estimate.median > 0.0 {
+                if a.measured() && b.measured() {
                     pairs.times.push((a.estimate.median, b.estimate.median));
                     pairs.raw.extend(a.raw.zip(b.raw));
                 } else {
                     pairs.why = [("A", a), ("B", b)]
                         .iter()
-                        .filter(|(_, k)| !(k.estimate.median > 0.0))
+                        .filter(|(_, k)| !k.measured())
                         .map(|(n, k)| format!("{n}: {}", k.why))
                         .collect::<Vec<_>>()
                         .join("; ");

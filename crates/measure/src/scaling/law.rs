@@ -272,9 +272,8 @@ fn solve(a: [[f64; 3]; 3], b: [f64; 3], free: [bool; 3]) -> Option<[f64; 3]> {
         m.swap(c, pivot);
         for r in c + 1..n {
             let f = m[r][c] / m[c][c];
-            for k in c..=n {
-                m[r][k] -= f * m[c][k];
-            }
+            let above = m[c].clone();
+            m[r].iter_mut().zip(&above).skip(c).for_each(|(x, y)| *x -= f * y);
         }
     }
     let mut x = [0.0; 3];

@@ -74,8 +74,21 @@ pub struct Law {
     pub r2: Option<f64>,
     /// Largest N measured.
     pub measured_to: f64,
-    /// The curve: N, throughput, its band, speedup.
-    pub line: Vec<(f64, f64, Option<(f64, f64)>, f64)>,
+    /// The curve.
+    pub line: Vec<OnCurve>,
+}
+
+/// A point of a law's curve.
+#[derive(Clone, Copy, Debug)]
+pub struct OnCurve {
+    /// CPUs, threads or users.
+    pub n: f64,
+    /// Throughput.
+    pub x: f64,
+    /// Its 95 % band.
+    pub band: Option<(f64, f64)>,
+    /// Over the throughput of one.
+    pub speedup: f64,
 }
 
 /// A value and its band; infinite where the table has none.
@@ -141,12 +154,8 @@ impl Scale {
                 let series = scale.series_mut(t.text(r, "series").unwrap_or_default());
                 let law = series.laws.iter_mut().find(|l| Some(l.name.as_str()) == t.text(r, "law"));
                 if let (Some(law), Some(n), Some(x)) = (law, number("N"), number("throughput")) {
-                    law.line.push((
-                        n,
-                        x,
-                        number("low").zip(number("high")),
-                        number("speedup").unwrap_or(f64::NAN),
-                    ));
+                    let (band, speedup) = (number("low").zip(number("high")), number("speedup"));
+                    law.line.push(OnCurve { n, x, band, speedup: speedup.unwrap_or(f64::NAN) });
                 }
             }
         }

@@ -21,10 +21,10 @@ pub(super) fn ticks(top: f64) -> Vec<f64> {
 /// The largest N drawn, and the highest throughput.
 pub(super) fn extent(scale: &Scale) -> (f64, f64) {
     let n = scale.series.iter().flat_map(|s| {
-        s.points.iter().map(|p| p.n).chain(s.laws.iter().flat_map(|l| l.line.iter().map(|l| l.0)))
+        s.points.iter().map(|p| p.n).chain(s.laws.iter().flat_map(|l| l.line.iter().map(|l| l.n)))
     });
     let x = scale.series.iter().flat_map(|s| {
-        s.points.iter().map(|p| p.x.2).chain(s.laws.iter().flat_map(|l| l.line.iter().map(|l| l.1)))
+        s.points.iter().map(|p| p.x.2).chain(s.laws.iter().flat_map(|l| l.line.iter().map(|l| l.x)))
     });
     (n.fold(1.0, f64::max), x.fold(0.0, f64::max))
 }
@@ -66,7 +66,7 @@ pub(super) fn text(scale: &Scale, width: usize) -> String {
             // Steps finer than a column and a row, so that the line has no gaps.
             for i in 0..8 {
                 let f = f64::from(i) / 8.0;
-                put(pair[0].0 + f * (pair[1].0 - pair[0].0), pair[0].1 + f * (pair[1].1 - pair[0].1), '·');
+                put(pair[0].n + f * (pair[1].n - pair[0].n), pair[0].x + f * (pair[1].x - pair[0].x), '·');
             }
         }
     }

@@ -144,7 +144,7 @@ fn throughput(scale: &Scale, at: f64) -> String {
             let last = series.laws.last().is_some_and(|l| l.name == law.name);
             if last {
                 let banded: Vec<(f64, (f64, f64))> =
-                    law.line.iter().filter_map(|l| l.2.map(|b| (l.0, (b.0, b.1.min(p.top))))).collect();
+                    law.line.iter().filter_map(|l| l.band.map(|b| (l.n, (b.0, b.1.min(p.top))))).collect();
                 let up = banded.iter().map(|(n, b)| (*n, b.1));
                 let down = banded.iter().rev().map(|(n, b)| (*n, b.0));
                 let _ = write!(out, "<path class=band fill={colour} d=\"{}Z\" />", p.line(up.chain(down)));
@@ -153,7 +153,7 @@ fn throughput(scale: &Scale, at: f64) -> String {
             let _ = write!(
                 out,
                 "<path class={class} stroke={colour} d=\"{}\"><title>{}</title></path>",
-                p.line(law.line.iter().map(|l| (l.0, l.1))),
+                p.line(law.line.iter().map(|l| (l.n, l.x))),
                 html::esc(&law.name)
             );
         }
@@ -191,7 +191,7 @@ fn efficiency(scale: &Scale, at: f64) -> String {
     for (i, series) in scale.series.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
         if let Some(law) = series.laws.last() {
-            let line = law.line.iter().map(|l| (l.0, 100.0 * l.3 / l.0));
+            let line = law.line.iter().map(|l| (l.n, 100.0 * l.speedup / l.n));
             let _ = write!(out, "<path class=line stroke={colour} d=\"{}\" />", p.line(line));
         }
         for point in series.points.iter().filter(|p| p.speedup.is_finite()) {

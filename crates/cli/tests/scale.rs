@@ -250,6 +250,9 @@ fn figures_from_elsewhere_and_pages() {
     );
     let again = out(&ncpu(&["report", &file("x.ncpu"), "--table", "laws", "-o", "csv"]));
     assert!((number(&again, 1, "peak") - 96.52).abs() < 0.01, "{again}");
+    let again = ncpu(&["report", &file("x.ncpu"), "--html", &file("again.html")]);
+    assert!(out(&again).contains("more only slows it down"), "{}{}", out(&again), err(&again));
+    assert_eq!(fs::read_to_string(file("again.html")).unwrap(), html);
     // Two machines in one file.
     fs::write(file("two.csv"), "cpus,A,B\n1,10,10\n2,19,15\n4,34,20\n8,60,\n16,90,24\n").unwrap();
     let o = ncpu(&["scale", "--from", &file("two.csv")]);

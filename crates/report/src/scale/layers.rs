@@ -126,6 +126,13 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
         Some(e) if !e.is_empty() => format!(" – {e}"),
         _ => String::new(),
     };
+    if total < 5.0 {
+        return format!(
+            "A unit of work takes {total:+.0} % CPU time {span}: its layers change places, {} by {:+.0} %.{disturbed}",
+            most.name,
+            growth(most)
+        );
+    }
     format!(
         "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}.{disturbed}",
         total,

@@ -296,7 +296,7 @@ impl Scale {
             let _ = write!(body, "<p class=advice>{}</p>", html::esc(&layers::verdict(&ns, &all)));
             html::table_of(&mut body, table, "layers");
             sections.push(Section {
-                id: "layers",
+                id: "growth",
                 title: "Layers",
                 lead: "CPU time that a unit of work takes, by layer; that of the program's own at the smallest N is 100. Linear scaling would keep it there.",
                 body,

@@ -46,6 +46,18 @@ fn the_layer_that_grows_is_named_with_its_evidence() {
     let steady = table(&[(1.0, "user code", 100.0), (2.0, "user code", 101.0)]);
     let (ns, layers) = layers::by_growth(&steady);
     assert!(layers::verdict(&ns, &layers).starts_with("No layer of the program grows"));
+    let swapped = table(&[
+        (1.0, "user code", 60.0),
+        (1.0, "system calls", 40.0),
+        (2.0, "user code", 68.0),
+        (2.0, "system calls", 0.0),
+    ]);
+    let (ns, layers) = layers::by_growth(&swapped);
+    let words = layers::verdict(&ns, &layers);
+    assert!(
+        words.starts_with("A unit of work takes -32 % CPU time from N = 1 to 2: its layers change places"),
+        "{words}"
+    );
     assert!(layers::verdict(&[1.0], &layers).starts_with("One point only"));
 }
 

@@ -267,7 +267,7 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_string(&mut said).unwrap();
         assert_eq!(said, format!("Cpus_allowed_list:\t{}\nread 1\n", first.to_list()));
-        let beyond: CpuSet = [1 << 18].into_iter().collect();
+        let beyond: CpuSet = [8000].into_iter().collect();
         let mut child = Child::hold_in(&argv, &Setting { cpus: Some(&beyond), output: None }).unwrap();
         assert!(matches!(child.release(), Err(StartError::CannotRun { .. })));
     }

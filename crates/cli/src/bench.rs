@@ -18,6 +18,8 @@ use ncpu_measure::suite::{self, Files, Invocation};
 use ncpu_measure::{Case, Flag, Plan, Row, WORDS, cases, runner, surveys, table};
 use ncpu_table::Format;
 
+use crate::compare::{self, CompareArgs};
+use crate::energy::{self, Joules};
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::TableArgs;
@@ -68,6 +70,13 @@ pub struct BenchArgs {
     #[command(flatten)]
     hammer: hammer::HammerArgs,
 
+    /// Tell the watts while each benchmark ran and the joules of an operation, by meters below DIR
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/")]
+    energy: Option<PathBuf>,
+
+    #[command(flatten)]
+    compare: CompareArgs,
+
     #[command(flatten)]
     rows: TableArgs,
 
@@ -94,10 +103,42 @@ impl BenchArgs {
             memory: self.mem.unwrap_or_default(),
         }
     }
+
+    /// The options that another build is given to do the same, a quarter of the time each round.
+    fn for_another(&self) -> Vec<String> {
+        let mut words: Vec<String> = vec![
+            format!("-T{}", self.threads),
+            format!("-P{}", self.processes),
+            format!("-C{}", self.samples),
+            format!("-D{}", (self.duration / 4).max(1)),
+            format!("--precision={}", self.precision),
+        ];
+        words.extend(self.batch.map(|b| format!("-B{b}")));
+        words.extend(self.place.as_ref().map(|p| format!("--place={p}")));
+        words.extend(self.mem.as_ref().map(|m| format!("--mem={m}")));
+        if !self.options.is_empty() {
+            words.push("--".into());
+            words.extend(self.options.iter().cloned());
+        }
+        words
+    }
 }
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let names = || {
+        let chosen = choose(args)?;
+        Ok(chosen.iter().map(|job| job.name().to_string()).collect())
+    };
+    let rest = compare::Rest {
+        names: &names,
+        options: &args.for_another(),
+        rows: &args.rows,
+        record: args.record.as_deref(),
+    };
+    if let Some(code) = compare::run(&args.compare, &rest)? {
+        return Ok(code);
+    }
     if args.names.is_empty() && args.suite.is_none() {
         crate::put(&list())?;
         return Ok(ExitCode::SUCCESS);
@@ -117,6 +158,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let progress = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
     let files = Files::make().context("making files to work on")?;
+    let mut energy = args.energy.as_deref().and_then(Joules::begin);
     for (i, job) in chosen.iter().enumerate() {
         let name = job.name();
         if progress {
@@ -130,7 +172,11 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
                 (*case, plan, options)
             }
         };
-        let outcome = runner::run(case, &options, &plan, &machine, &stop);
+        let run = || runner::run(case, &options, &plan, &machine, &stop);
+        let outcome = match &mut energy {
+            Some(energy) => energy.during(plan.processes * plan.threads, run),
+            None => run(),
+        };
         rows.push(Row { name: name.into(), plan, outcome });
         if stop.load(Ordering::Relaxed) {
             break;
@@ -139,7 +185,10 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if progress {
         eprint!("\r\x1b[K");
     }
-    let table = table(&rows);
+    let table = match &energy {
+        Some(energy) => energy.add(&table(&rows))?,
+        None => table(&rows),
+    };
     record_once(args.record.as_deref(), args.names.clone(), std::slice::from_ref(&table), vec![])?;
     let failed = rows.iter().filter_map(|r| r.outcome.as_ref().err().map(|e| (&r.name, e)));
     let mut code = ExitCode::SUCCESS;
@@ -151,7 +200,11 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let mut printer = args.rows.printer()?;
     let table = args.rows.select().apply(table)?;
-    let short = ["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
+    let mut short =
+        vec!["benchmark", "prc", "thr", "time", "+-", "p99", "samples", "errors", "cnt/samp", "notes"];
+    if energy.is_some() {
+        short.splice(9..9, energy::COLUMNS);
+    }
     match args.rows.format() {
         Format::Text => text::print(&mut printer, &table.project(&short)?)?,
         _ => printer.table(&table)?,

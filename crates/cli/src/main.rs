@@ -1,9 +1,12 @@
 //! The `ncpu` command: arguments in, tables out.
 
 mod bench;
+mod command;
+mod compare;
 mod counters;
 mod cpus;
 mod crosscalls;
+mod energy;
 mod generate;
 mod import;
 mod limits;
@@ -11,7 +14,9 @@ mod lines;
 mod locks;
 mod memory;
 mod numa;
+mod power;
 mod run;
+mod scale;
 mod sink;
 mod stop;
 mod subject;
@@ -56,7 +61,9 @@ enum Command {
     Lines(lines::LinesArgs),
     #[command(visible_alias = "memstat")]
     Memory(memory::MemoryArgs),
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
+    Scale(Box<scale::ScaleArgs>),
+    Power(power::PowerArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -78,6 +85,8 @@ fn main() -> ExitCode {
         Command::Lines(args) => lines::run(&args),
         Command::Memory(args) => memory::run(args),
         Command::Bench(args) => bench::run(&args),
+        Command::Scale(args) => scale::run(&args),
+        Command::Power(args) => power::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

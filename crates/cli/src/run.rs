@@ -9,6 +9,7 @@ use clap::Args;
 use ncpu_observe::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, render};
+use ncpu_report::scale::Scale;
 use ncpu_table::Format;
 
 use crate::subject::{Subject, interval, observe};
@@ -113,8 +114,18 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
 /// Prints what was asked for. A command's own output has stdout, so `run` reports to stderr unless
 /// a format for machines is asked for.
 fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow::Result<()> {
+    let scale = recording.tables.contains_key("curves").then(|| {
+        Scale::read(
+            recording.tables.values(),
+            &recording.manifest.command.join(" "),
+            &recording.manifest.notes,
+        )
+    });
     if let Some(file) = &args.html {
-        let page = ncpu_report::html::page(recording)?;
+        let page = match &scale {
+            Some(scale) => scale.html(),
+            None => ncpu_report::html::page(recording)?,
+        };
         std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))?;
         eprintln!("ncpu: wrote {}", file.display());
     }
@@ -126,6 +137,12 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
         {
             let numa = ncpu_report::numa::Numa::read(recording.tables.values());
             return crate::put(&ncpu_report::numa::render(&numa, text_width(), false));
+        }
+        None if args.select.format() == Format::Text
+            && let Some((scale, points)) = scale.as_ref().zip(recording.tables.get("scale")) =>
+        {
+            let points = args.select.select().apply(points.clone())?;
+            return crate::put(&ncpu_report::scale::render(scale, &points, text_width()));
         }
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),

@@ -14,13 +14,16 @@
 
 mod case;
 pub mod cases;
+pub mod compare;
 mod library;
 pub mod memhammer;
 pub mod memory;
 mod options;
 pub mod place;
+pub mod power;
 pub mod preset;
 pub mod runner;
+pub mod scaling;
 mod shared;
 pub mod stats;
 pub mod suite;

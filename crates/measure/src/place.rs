@@ -95,6 +95,19 @@ impl std::str::FromStr for Place {
     }
 }
 
+impl std::fmt::Display for Place {
+    /// As it is parsed; nothing where the scheduler chooses.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Free => Ok(()),
+            Place::Spread => f.write_str("spread"),
+            Place::Pack => f.write_str("pack"),
+            Place::Node(n) => write!(f, "node:{n}"),
+            Place::Cpus(cpus) => write!(f, "cpus:{}", cpus.to_list()),
+        }
+    }
+}
+
 impl std::fmt::Display for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -294,6 +307,16 @@ mod tests {
         assert_eq!(order("node:1"), [2, 3, 6, 7]);
         assert_eq!(order("cpus:5,1"), [1, 5]);
         assert_eq!(Place::Free.order(&machine()).unwrap(), None);
+    }
+
+    #[test]
+    fn words_come_back_as_they_went() {
+        for place in ["spread", "pack", "node:1", "cpus:0-2,5"] {
+            assert_eq!(place.parse::<Place>().unwrap().to_string(), place);
+        }
+        for memory in ["local", "node:1", "interleave"] {
+            assert_eq!(memory.parse::<Memory>().unwrap().to_string(), memory);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+pub mod compare;
 pub mod counters;
 pub mod crosscalls;
 pub mod html;
@@ -9,6 +10,7 @@ pub mod locks;
 pub mod memory;
 pub mod numa;
 pub mod onion;
+pub mod scale;
 pub mod threads;
 pub mod timers;
 pub mod topology;

@@ -125,6 +125,19 @@ impl Table {
         self
     }
 
+    /// The same rows with another column of numbers, before the column `before`, or at the end where there is none.
+    ///
+    /// # Errors
+    /// There are not as many values as rows.
+    pub fn with_numbers(&self, column: Column, values: &[Option<f64>], before: &str) -> Result<Table> {
+        let at = self.index(before).unwrap_or(self.columns.len());
+        let mut columns = self.columns.clone();
+        let mut arrays = self.batch.columns().to_vec();
+        columns.insert(at, Column { ty: Type::Float, ..column });
+        arrays.insert(at, Arc::new(Float64Array::from(values.to_vec())));
+        Table::from_parts(&self.name, columns, arrays)
+    }
+
     /// Only these columns, in this order.
     ///
     /// # Errors

@@ -9,6 +9,8 @@ use arrow_schema::{DataType, Field};
 pub enum Unit {
     /// A bare number or a word.
     None,
+    /// A number of any size, told to five significant digits.
+    Figure,
     /// Events per second.
     PerSecond,
     /// Seconds.
@@ -34,8 +36,9 @@ pub enum Unit {
 }
 
 impl Unit {
-    const ALL: [(Unit, &'static str); 12] = [
+    const ALL: [(Unit, &'static str); 13] = [
         (Unit::None, ""),
+        (Unit::Figure, "1"),
         (Unit::PerSecond, "/s"),
         (Unit::Seconds, "s"),
         (Unit::CpuSeconds, "cpu-s"),
@@ -65,7 +68,7 @@ impl Unit {
             Unit::Percent | Unit::PerSecond | Unit::Microseconds => 1,
             Unit::Seconds | Unit::CpuSeconds | Unit::Share | Unit::Milliseconds => 3,
             Unit::MicrosecondsPerCall => 5,
-            Unit::None => 2,
+            Unit::None | Unit::Figure => 2,
             Unit::Nanoseconds | Unit::Bytes | Unit::Megahertz => 0,
         }
     }

@@ -24,6 +24,7 @@ mod column;
 mod compact;
 mod group;
 mod print;
+mod read;
 mod select;
 mod text;
 
@@ -32,7 +33,7 @@ pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
-pub use text::render as render_text;
+pub use text::{figure, render as render_text};
 
 /// What can go wrong with a table.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,14 @@ pub enum Error {
         first: String,
         /// The table that does not fit.
         second: String,
+    },
+    /// A file could not be read, or holds no table.
+    #[error("{path}: {why}", path = path.display())]
+    Read {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        why: String,
     },
     /// Arrow refused an operation.
     #[error(transparent)]

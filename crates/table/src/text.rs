@@ -73,7 +73,7 @@ fn render_all(table: &Table, width: usize) -> String {
 fn head(column: &Column) -> String {
     let symbol = column.unit.symbol();
     match column.unit {
-        Unit::None | Unit::Share => column.name.clone(),
+        Unit::None | Unit::Share | Unit::Figure => column.name.clone(),
         _ if column.name.ends_with(symbol) => column.name.clone(),
         Unit::PerSecond => format!("{}/s", column.name),
         _ => format!("{} {symbol}", column.name),
@@ -133,6 +133,7 @@ fn format_column(table: &Table, at: usize) -> Vec<String> {
                 }
                 (Some(a), _, _) => a.value(row).to_string(),
                 (_, Some(a), _) if column.unit == Unit::Bytes => bytes(a.value(row)),
+                (_, Some(a), _) if column.unit == Unit::Figure => figure(a.value(row)),
                 (_, Some(a), _) => format!("{:.*}", column.unit.decimals(), a.value(row)),
                 // A control character in a name (a thread may call itself anything) must not
                 // reach the terminal.
@@ -155,6 +156,19 @@ fn bytes(n: f64) -> String {
         u += 1;
     }
     if u > 0 && n < 10.0 { format!("{n:.1}{}", UNITS[u]) } else { format!("{n:.0}{}", UNITS[u]) }
+}
+
+/// Five significant digits: 0.0001044, 1.5, 12341.
+pub fn figure(x: f64) -> String {
+    if x == 0.0 || !x.is_finite() {
+        return x.to_string();
+    }
+    let decimals = (4 - x.abs().log10().floor() as i32).clamp(0, 12) as usize;
+    let text = format!("{x:.decimals$}");
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
 #[cfg(test)]
@@ -181,6 +195,12 @@ mod tests {
             .int(4198);
         b.row().null().text("mmap_lock");
         b.finish()
+    }
+
+    #[test]
+    fn figures_have_the_digits_that_matter() {
+        let told = [1.044e-4, 1.5, 12341.4, 0.0, f64::INFINITY, -0.25, 1e9].map(figure);
+        assert_eq!(told, ["0.0001044", "1.5", "12341", "0", "inf", "-0.25", "1000000000"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the tests of commands share; each uses a part of it.
 #![allow(dead_code)]
-
+// Each of them is a crate of its own, and none needs all.
+#![allow(dead_code)]
 // Each of them is a crate of its own, and none needs all.
 #![allow(dead_code)]
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use ncpu_machine::CpuSet;
 use rustix::process::{Pid, WaitOptions};
 
 /// Why a program did not start.
@@ -64,12 +65,29 @@ pub struct Ended {
     pub max_rss: u64,
 }
 
+/// What a program is started in, other than what `ncpu` itself has.
+#[derive(Default)]
+pub struct Setting<'a> {
+    /// The CPUs it may run on; as `ncpu` without.
+    pub cpus: Option<&'a CpuSet>,
+    /// Where its output and errors go. It then reads nothing, and has a process group of its own.
+    pub output: Option<BorrowedFd<'a>>,
+}
+
 impl Child {
     /// Forks; the child waits for [`Child::release`].
     ///
     /// # Errors
     /// No pipe or no process to be had.
     pub fn hold(argv: &[OsString]) -> Result<Child, StartError> {
+        Child::hold_in(argv, &Setting::default())
+    }
+
+    /// [`Child::hold`] in a setting of its own. CPUs it cannot have are told by [`Child::release`].
+    ///
+    /// # Errors
+    /// No pipe or no process to be had.
+    pub fn hold_in(argv: &[OsString], setting: &Setting<'_>) -> Result<Child, StartError> {
         let command = argv.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
         let fork_error = |source| StartError::Fork { command: command.clone(), source };
         let args: Vec<CString> = argv
@@ -82,6 +100,11 @@ impl Child {
         let (gate_read, gate) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fork_error(e.into()))?;
         let (failure, failure_write) = std::io::pipe().map_err(fork_error)?;
+        let mut mask = Vec::new();
+        for cpu in setting.cpus.into_iter().flat_map(CpuSet::iter) {
+            mask.resize(mask.len().max(cpu as usize / 64 + 1), 0u64);
+            mask[cpu as usize / 64] |= 1 << (cpu % 64);
+        }
 
         // SAFETY: the child calls only async-signal-safe functions before it execs or exits.
         let pid = unsafe { libc::fork() };
@@ -95,14 +118,33 @@ impl Child {
                 if go != 1 {
                     libc::_exit(1); // ncpu died before it let us go
                 }
+                let fail = || {
+                    let errno = *libc::__errno_location();
+                    libc::write(failure_write.as_raw_fd(), (&raw const errno).cast(), 4);
+                    libc::_exit(127);
+                };
+                if let Some(output) = setting.output {
+                    let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+                    let put = |from, to| libc::dup2(from, to) < 0;
+                    if libc::setpgid(0, 0) < 0
+                        || put(nothing, 0)
+                        || put(output.as_raw_fd(), 1)
+                        || put(output.as_raw_fd(), 2)
+                    {
+                        fail();
+                    }
+                }
+                // Beyond CPU 1023 libc's cpu_set_t is too short.
+                let size = mask.len() * 8;
+                if size > 0 && libc::syscall(libc::SYS_sched_setaffinity, 0, size, mask.as_ptr()) != 0 {
+                    fail();
+                }
                 // What ncpu ignores or blocks for itself is not the program's.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
                 libc::signal(libc::SIGTERM, libc::SIG_DFL);
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                 libc::execvp(pointers[0], pointers.as_ptr());
-                let errno = *libc::__errno_location();
-                libc::write(failure_write.as_raw_fd(), (&raw const errno).cast(), 4);
-                libc::_exit(127);
+                fail();
             }
         }
         if pid < 0 {
@@ -208,6 +250,26 @@ mod tests {
         assert_eq!(e.exit_status(), 127);
         assert!(e.to_string().starts_with("no-such-program-here: command not found"));
         assert_eq!(run(&["/etc/passwd"]).unwrap_err().exit_status(), 126);
+    }
+
+    #[test]
+    fn a_setting_of_its_own() {
+        use std::io::{Read, Seek};
+        let mut file = tempfile::tempfile().unwrap();
+        let first: CpuSet = ncpu_machine::online_cpus("/".as_ref()).unwrap().iter().take(1).collect();
+        let argv = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; read x; echo read $? >&2"]
+            .map(Into::into);
+        let setting = Setting { cpus: Some(&first), output: Some(file.as_fd()) };
+        let mut child = Child::hold_in(&argv, &setting).unwrap();
+        child.release().unwrap();
+        assert_eq!(child.wait(true).unwrap().status, 0);
+        let mut said = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("Cpus_allowed_list:\t{}\nread 1\n", first.to_list()));
+        let beyond: CpuSet = [8000].into_iter().collect();
+        let mut child = Child::hold_in(&argv, &Setting { cpus: Some(&beyond), output: None }).unwrap();
+        assert!(matches!(child.release(), Err(StartError::CannotRun { .. })));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
-pub use child::{Child, Ended, StartError};
+pub use child::{Child, Ended, Setting, StartError};
 
 use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
 use crate::hardware;

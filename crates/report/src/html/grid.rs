@@ -11,17 +11,17 @@ const MOST: usize = 300;
 
 /// A column: its head and what it means.
 #[derive(Clone, Copy)]
-pub(super) struct Head {
-    pub name: &'static str,
-    pub meaning: &'static str,
+pub(super) struct Head<'a> {
+    pub name: &'a str,
+    pub meaning: &'a str,
     pub number: bool,
 }
 
-pub(super) const fn word(name: &'static str, meaning: &'static str) -> Head {
+pub(super) const fn word(name: &'static str, meaning: &'static str) -> Head<'static> {
     Head { name, meaning, number: false }
 }
 
-pub(super) const fn number(name: &'static str, meaning: &'static str) -> Head {
+pub(super) const fn number(name: &'static str, meaning: &'static str) -> Head<'static> {
     Head { name, meaning, number: true }
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Cell {
 
 /// A table whose rows are sorted by column `by` already, largest first; no column is marked where
 /// there is none of that number.
-pub(super) fn table(out: &mut String, name: &str, heads: &[Head], by: usize, rows: Vec<Vec<Cell>>) {
+pub(super) fn table(out: &mut String, name: &str, heads: &[Head<'_>], by: usize, rows: Vec<Vec<Cell>>) {
     let total = rows.len();
     let _ = write!(
         out,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Escapes text for element content and quoted attributes.
-pub(super) fn esc(text: &str) -> String {
+pub(crate) fn esc(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {

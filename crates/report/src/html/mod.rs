@@ -7,6 +7,7 @@ mod flame;
 mod grid;
 mod layers;
 mod markup;
+mod plain;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,10 @@ use ncpu_record::Recording;
 use sha2::{Digest, Sha256};
 
 use crate::onion::{Missing, Onion};
-use markup::{esc, json, percent, seconds, utc};
+use markup::{json, percent, seconds, utc};
+
+pub(crate) use markup::esc;
+pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
 const STYLE: &str = include_str!("../../../../web/page.css");
 const SCRIPT: &str = include_str!("../../../../web/page.js");
@@ -44,17 +48,7 @@ pub fn page(recording: &Recording) -> Result<String, Missing> {
     let onion = Onion::peel(recording)?;
     let mut out = String::with_capacity(1 << 19);
     let command = if onion.command.is_empty() { "the machine" } else { &onion.command };
-    let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
-         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'sha256-{script}'; img-src data:; base-uri 'none'; form-action 'none'\">\
-         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
-         <meta name=color-scheme content=\"light dark\"><meta name=referrer content=no-referrer>\
-         <link rel=icon href=\"data:,\"><title>ncpu: {}</title><style>{STYLE}</style></head><body>",
-        esc(command)
-    );
+    head(&mut out, &format!("ncpu: {command}"));
     header(&mut out, recording, &onion, command);
     out.push_str("<main>");
     layers::section(&mut out, &onion);
@@ -64,15 +58,51 @@ pub fn page(recording: &Recording) -> Result<String, Missing> {
     threads::section(&mut out, recording);
     tables::calls(&mut out, recording, &onion);
     flame::section(&mut out, recording);
+    out.push_str("</main>");
+    foot(&mut out, &recording.manifest.ncpu_version, &data);
+    Ok(out)
+}
+
+/// Everything up to the body.
+fn head(out: &mut String, title: &str) {
+    let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
     let _ = write!(
         out,
-        "</main><footer>ncpu {}; recorded by ncpu {}</footer>\
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
+         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'sha256-{script}'; img-src data:; base-uri 'none'; form-action 'none'\">\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
+         <meta name=color-scheme content=\"light dark\"><meta name=referrer content=no-referrer>\
+         <link rel=icon href=\"data:,\"><title>{}</title><style>{STYLE}</style></head><body>",
+        esc(title)
+    );
+}
+
+/// Who made it, the script and its data.
+fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
+    let by = if recorded_by.is_empty() {
+        String::new()
+    } else {
+        format!("; recorded by ncpu {}", esc(recorded_by))
+    };
+    let _ = write!(
+        out,
+        "<footer>ncpu {}{by}</footer>\
          <script type=application/json id=data>{}</script><script>{SCRIPT}</script></body></html>",
         env!("CARGO_PKG_VERSION"),
-        esc(&recording.manifest.ncpu_version),
-        json(&data)
+        json(data)
     );
-    Ok(out)
+}
+
+fn notes(out: &mut String, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    out.push_str("<aside class=notes aria-label=Notes><strong>Notes</strong><ul>");
+    for note in notes {
+        let _ = write!(out, "<li>{}</li>", esc(note));
+    }
+    out.push_str("</ul></aside>");
 }
 
 fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str) {
@@ -125,12 +155,6 @@ fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str)
     if !recording.recovered.is_empty() {
         notes.insert(0, "The recording was cut off and has been recovered: the last interval, and what is told at the end (user and system time, steal), may be missing.".into());
     }
-    if !notes.is_empty() {
-        out.push_str("<aside class=notes aria-label=Notes><strong>Notes</strong><ul>");
-        for note in &notes {
-            let _ = write!(out, "<li>{}</li>", esc(note));
-        }
-        out.push_str("</ul></aside>");
-    }
+    self::notes(out, &notes);
     out.push_str("</header>");
 }

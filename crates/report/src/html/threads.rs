@@ -58,7 +58,7 @@ impl Told {
         Told { split, columns: columns.filter(shown).collect() }
     }
 
-    fn heads(&self, of: &'static [(&'static str, Head)]) -> impl Iterator<Item = Head> {
+    fn heads(&self, of: &'static [(&'static str, Head<'static>)]) -> impl Iterator<Item = Head<'static>> {
         of.iter().filter(|(c, _)| self.columns.contains(c)).map(|(_, head)| *head)
     }
 
@@ -89,7 +89,7 @@ impl Told {
         (on_cpu, vec![Cell::Markup(on_cpu, self.bar(t, r)), secs(on_cpu)])
     }
 
-    fn rest(&self, t: &Table, r: usize, of: &[(&'static str, Head)]) -> Vec<Cell> {
+    fn rest(&self, t: &Table, r: usize, of: &[(&'static str, Head<'static>)]) -> Vec<Cell> {
         let cell = |c: &str| {
             let v = value(t, r, c);
             if EVENTS.iter().any(|(e, _)| *e == c) { many(v) } else { secs(v) }

@@ -11,12 +11,14 @@ mod evidence;
 #[cfg(test)]
 mod tests;
 mod text;
+mod within;
 
 use ncpu_record::Recording;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 pub use text::render;
 pub(crate) use text::wrap;
+pub use within::within;
 
 /// A layer of the onion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +62,32 @@ pub enum Layer {
 }
 
 impl Layer {
+    const ALL: [Layer; 18] = [
+        Layer::UserLock,
+        Layer::KernelSpin,
+        Layer::KernelBlock,
+        Layer::Faults,
+        Layer::Tlb,
+        Layer::Calls,
+        Layer::Switches,
+        Layer::Interrupts,
+        Layer::Steal,
+        Layer::RunQueue,
+        Layer::Io,
+        Layer::Serial,
+        Layer::OtherKernel,
+        Layer::User,
+        Layer::Others,
+        Layer::Own,
+        Layer::Asleep,
+        Layer::Unseen,
+    ];
+
+    /// The layer of a name in a table.
+    pub fn of_name(name: &str) -> Option<Layer> {
+        Layer::ALL.into_iter().find(|l| l.name() == name)
+    }
+
     /// Its name in tables and reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,0 +1,417 @@
+//! `ncpu bench --compare` and `--against`: two runs, two builds, two commands beside each other.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::Args;
+use ncpu_measure::compare::{Estimate, Ratio};
+use ncpu_measure::stats::Summary;
+use ncpu_record::Recording;
+use ncpu_table::{Column, Format, Kind, Table, Unit};
+
+use crate::command::Held;
+use crate::sink::record_once;
+use crate::stop;
+use crate::table_args::{TableArgs, text_width};
+
+/// Options that compare.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Compare two runs: recordings, or files made with -o json, csv or parquet
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["names", "suite", "against", "command"])]
+    compare: Option<Vec<PathBuf>>,
+
+    /// Run the same benchmarks with another ncpu in turn with this one; with --command, another command
+    #[arg(long, value_name = "NCPU|CMD")]
+    against: Option<OsString>,
+
+    /// Time a whole command instead of benchmarks, in turn with that of --against
+    #[arg(long, value_name = "CMD", requires = "against", conflicts_with_all = ["names", "suite"])]
+    command: Option<OsString>,
+
+    /// Rounds of --against; in each both are run, in random order
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    rounds: usize,
+
+    /// Seed of that order; another one each time without
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Write the comparison to FILE as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What a comparison needs of the rest of the command line.
+pub struct Rest<'a> {
+    /// Names of the benchmarks chosen.
+    pub names: &'a dyn Fn() -> anyhow::Result<Vec<String>>,
+    /// Options that both builds are given.
+    pub options: &'a [String],
+    /// How the table is printed.
+    pub rows: &'a TableArgs,
+    /// Where it is recorded.
+    pub record: Option<&'a Path>,
+}
+
+/// Compares, if that is what is asked for.
+///
+/// # Errors
+/// Nothing can be read, or a build or a command fails.
+pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCode>> {
+    let mut notes = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    let (table, a, b) = if let Some([a, b]) = args.compare.as_deref() {
+        let table = apart(&saved(a)?, &saved(b)?);
+        (table, a.display().to_string(), b.display().to_string())
+    } else if let Some(other) = &args.against {
+        if args.rounds == 0 {
+            anyhow::bail!("--rounds 0: give 1 or more");
+        }
+        let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+        notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs"));
+        if args.rounds < 6 {
+            notes.push(format!(
+                "{} rounds: an interval of under 6 is their whole range, and less sure than 95 %",
+                args.rounds
+            ));
+        }
+        let stop = stop::on_signals()?;
+        let (table, a, b) = match &args.command {
+            Some(command) => {
+                (commands(command, other, args.rounds, seed, &stop)?, command.clone(), other.clone())
+            }
+            None => {
+                let ours = std::env::current_exe().context("finding ncpu itself")?.into_os_string();
+                let table = builds([&ours, other], &(rest.names)()?, rest.options, args.rounds, seed, &stop)?;
+                (table, ours, other.clone())
+            }
+        };
+        if stop.load(Ordering::Relaxed) {
+            notes.push("stopped early: what was done is shown".into());
+            code = ExitCode::from(130);
+        }
+        (table, a.to_string_lossy().into_owned(), b.to_string_lossy().into_owned())
+    } else {
+        return Ok(None);
+    };
+    record_once(
+        rest.record,
+        vec!["compare".into(), a.clone(), b.clone()],
+        std::slice::from_ref(&table),
+        notes.clone(),
+    )?;
+    if let Some(file) = &args.html {
+        std::fs::write(file, ncpu_report::compare::html(&table, &a, &b, &notes))
+            .with_context(|| format!("writing {}", file.display()))?;
+        eprintln!("ncpu: wrote {}", file.display());
+    }
+    let said = ncpu_report::compare::verdict(&table);
+    let table = rest.rows.select().apply(table)?;
+    if rest.rows.format() != Format::Text {
+        let mut printer = rest.rows.printer()?;
+        printer.table(&table)?;
+        printer.finish()?;
+        return Ok(Some(code));
+    }
+    let mut columns = vec!["benchmark", "prc", "thr", "A", "B", "ratio", "low", "high", "verdict", "notes"];
+    let silent = |c: &str| {
+        (0..table.num_rows())
+            .all(|r| table.text(r, c).is_none_or(str::is_empty) && table.int(r, c).is_none_or(|n| n == 1))
+    };
+    columns.retain(|c| !matches!(*c, "prc" | "thr" | "notes") || !silent(c));
+    let shown = table.project(&columns).unwrap_or(table);
+    crate::put(&format!("A: {a}\nB: {b}\n\n{}\n{said}\n", ncpu_table::render_text(&shown, text_width())))?;
+    notes.iter().try_for_each(|n| crate::put(&format!("Note: {n}\n")))?;
+    Ok(Some(code))
+}
+
+/// What is known of a benchmark in one of the two.
+#[derive(Clone, Debug)]
+struct Known {
+    estimate: Estimate,
+    raw: Option<f64>,
+    why: String,
+}
+
+impl Known {
+    /// Whether there is a figure; what is missing is no number.
+    fn measured(&self) -> bool {
+        self.estimate.median > 0.0 && self.estimate.low > 0.0
+    }
+}
+
+/// Name, processes and threads; the how manieth of the same.
+type Key = (String, Option<u64>, Option<u64>, usize);
+
+/// Reads a run of benchmarks from a recording or a file, in its order.
+fn saved(path: &Path) -> anyhow::Result<Vec<(Key, Known)>> {
+    let table = if path.is_dir() {
+        let recording = Recording::open(path)?;
+        let names: Vec<&str> = recording.tables.keys().map(String::as_str).collect();
+        recording.tables.get("bench").cloned().with_context(|| {
+            format!("{}: no recording of ncpu bench; it has {}", path.display(), names.join(", "))
+        })?
+    } else {
+        Table::read(path)?
+    };
+    known(&table).with_context(|| format!("{}: no table of ncpu bench", path.display()))
+}
+
+fn known(table: &Table) -> anyhow::Result<Vec<(Key, Known)>> {
+    ["benchmark", "time", "low", "high"].iter().try_for_each(|c| table.index(c).map(|_| ()))?;
+    let mut out: Vec<(Key, Known)> = Vec::new();
+    for r in 0..table.num_rows() {
+        let name = table.text(r, "benchmark").unwrap_or("?").to_string();
+        let (prc, thr) = (table.int(r, "prc"), table.int(r, "thr"));
+        let same = out.iter().filter(|(k, _)| (&k.0, k.1, k.2) == (&name, prc, thr)).count();
+        let number = |c: &str| table.number(r, c).unwrap_or(f64::NAN);
+        let estimate = Estimate { median: number("time"), low: number("low"), high: number("high") };
+        let why = table.text(r, "notes").unwrap_or_default().to_string();
+        out.push(((name, prc, thr, same), Known { estimate, raw: table.number(r, "rawmedian"), why }));
+    }
+    Ok(out)
+}
+
+fn columns(unit: Unit) -> Vec<Column> {
+    let time = |name: &str, meaning: &str| Column::float(name, unit, Kind::Gauge, meaning);
+    let ratio = |name: &str, meaning: &str| Column::float(name, Unit::Share, Kind::Gauge, meaning);
+    vec![
+        Column::text("benchmark", "its name"),
+        Column::int("prc", Unit::None, Kind::Key, "processes"),
+        Column::int("thr", Unit::None, Kind::Key, "threads in each"),
+        time("A", "median of A, outliers and disturbed samples left out"),
+        time("B", "median of B"),
+        ratio("ratio", "B over A; of pairs, the median of the pairs' ratios"),
+        ratio("low", "lower end of the ratio's 95 % confidence interval"),
+        ratio("high", "upper end of it"),
+        Column::text("verdict", "slower or faster where the interval does not hold 1, same where it does"),
+        time("A_raw", "median of A, all samples"),
+        time("B_raw", "median of B, all samples"),
+        ratio("ratio_raw", "B over A of these"),
+        Column::int("pairs", Unit::None, Kind::Count, "runs of A next to B"),
+        Column::text("notes", "why there is no ratio"),
+    ]
+}
+
+fn verdict(ratio: &Ratio) -> &'static str {
+    match (ratio.significant(), ratio.value > 1.0) {
+        (false, _) => "same",
+        (true, true) => "slower",
+        (true, false) => "faster",
+    }
+}
+
+/// A table of two runs that were made apart.
+fn apart(a: &[(Key, Known)], b: &[(Key, Known)]) -> Table {
+    let of_b: BTreeMap<&Key, &Known> = b.iter().map(|(k, v)| (k, v)).collect();
+    let of_a: BTreeMap<&Key, &Known> = a.iter().map(|(k, v)| (k, v)).collect();
+    let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
+    let only_b = b.iter().map(|(k, _)| k).filter(|k| !of_a.contains_key(k));
+    for key in a.iter().map(|(k, _)| k).chain(only_b) {
+        let (a, b) = (of_a.get(key), of_b.get(key));
+        let ratio = a.zip(b).and_then(|(a, b)| Ratio::of(a.estimate, b.estimate));
+        let median = |k: Option<&&Known>| k.map(|k| k.estimate.median).filter(|x| x.is_finite());
+        let raw = |k: Option<&&Known>| k.and_then(|k| k.raw);
+        let why = match (a, b, ratio) {
+            (_, _, Some(_)) => String::new(),
+            (Some(_), None, _) => "only in A".into(),
+            (None, Some(_), _) => "only in B".into(),
+            (a, b, None) => [("A", a), ("B", b)]
+                .into_iter()
+                .filter_map(|(n, k)| k.filter(|k| !k.measured()).map(|k| format!("{n}: {}", k.why)))
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        out.row()
+            .text(&key.0)
+            .int_opt(key.1)
+            .int_opt(key.2)
+            .float_opt(median(a))
+            .float_opt(median(b))
+            .float_opt(ratio.map(|r| r.value))
+            .float_opt(ratio.map(|r| r.low))
+            .float_opt(ratio.map(|r| r.high))
+            .text_opt(ratio.as_ref().map(verdict))
+            .float_opt(raw(a))
+            .float_opt(raw(b))
+            .float_opt(raw(a).zip(raw(b)).map(|(a, b)| b / a))
+            .null()
+            .text(why);
+    }
+    out.finish()
+}
+
+/// Pairs of A and B: time, and that of all samples.
+#[derive(Default)]
+struct Pairs {
+    times: Vec<(f64, f64)>,
+    raw: Vec<(f64, f64)>,
+    why: String,
+}
+
+impl Pairs {
+    fn row(&self, out: &mut ncpu_table::Builder, key: &Key) {
+        let ratio = Ratio::of_pairs(&self.times);
+        let median = |of: &[(f64, f64)], b: bool| {
+            let s = Summary::of(&of.iter().map(|p| if b { p.1 } else { p.0 }).collect::<Vec<_>>());
+            (s.n > 0).then_some(s.median)
+        };
+        out.row()
+            .text(&key.0)
+            .int_opt(key.1)
+            .int_opt(key.2)
+            .float_opt(median(&self.times, false))
+            .float_opt(median(&self.times, true))
+            .float_opt(ratio.map(|r| r.value))
+            .float_opt(ratio.map(|r| r.low))
+            .float_opt(ratio.map(|r| r.high))
+            .text_opt(ratio.as_ref().map(verdict))
+            .float_opt(median(&self.raw, false))
+            .float_opt(median(&self.raw, true))
+            .float_opt(Ratio::of_pairs(&self.raw).map(|r| r.value))
+            .int(self.times.len() as u64)
+            .text(&self.why);
+    }
+}
+
+/// What is under way, where somebody watches.
+fn progress(words: &str) -> std::io::Result<()> {
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
+        write!(err, "\r\x1b[K{words}")?;
+        err.flush()?;
+    }
+    Ok(())
+}
+
+/// Whole commands in turn.
+fn commands(
+    a: &OsString,
+    b: &OsString,
+    rounds: usize,
+    seed: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Table> {
+    let argv = [words(a), words(b)];
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut pairs = Pairs::default();
+    'rounds: for round in 1..=rounds {
+        let mut times = [0.0; 2];
+        let mut order = [0, 1];
+        random.shuffle(&mut order);
+        for side in order {
+            progress(&format!("round {round}/{rounds}: {}", if side == 0 { "A" } else { "B" }))?;
+            let Some(done) = Held::new(&argv[side], None)?.run(stop)? else { break 'rounds };
+            if let Some(failure) = done.failure() {
+                progress("")?;
+                anyhow::bail!("{}: {failure}", [a, b][side].to_string_lossy());
+            }
+            times[side] = done.elapsed;
+        }
+        pairs.times.push((times[0], times[1]));
+    }
+    progress("")?;
+    pairs.raw.clone_from(&pairs.times);
+    let mut out = Table::builder("compare", &columns(Unit::Milliseconds));
+    let ms = |p: &(f64, f64)| (p.0 * 1000.0, p.1 * 1000.0);
+    let pairs = Pairs {
+        times: pairs.times.iter().map(ms).collect(),
+        raw: pairs.raw.iter().map(ms).collect(),
+        why: if pairs.times.is_empty() {
+            "stopped before the first round was done".into()
+        } else {
+            String::new()
+        },
+    };
+    pairs.row(&mut out, &("command".into(), None, None, 0));
+    Ok(out.finish())
+}
+
+/// A command's words; what only a shell understands goes to one.
+fn words(command: &OsString) -> Vec<OsString> {
+    let text = command.to_string_lossy();
+    match text.contains(|c: char| "|&;<>()$`\\\"'*?[]#~=%{}!\n".contains(c)) {
+        true => ["sh".into(), "-c".into(), command.clone()].into(),
+        false => text.split_whitespace().map(Into::into).collect(),
+    }
+}
+
+/// Two builds of ncpu: each benchmark is run by both in each round.
+fn builds(
+    ncpu: [&OsString; 2],
+    names: &[String],
+    options: &[String],
+    rounds: usize,
+    seed: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Table> {
+    if names.is_empty() {
+        anyhow::bail!("--against: say which benchmarks, or give --command; `ncpu bench` lists them");
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut done: Vec<(Key, Pairs)> = Vec::new();
+    'rounds: for round in 1..=rounds {
+        let mut order: Vec<&String> = names.iter().collect();
+        random.shuffle(&mut order);
+        for name in order {
+            let mut sides = [0, 1];
+            random.shuffle(&mut sides);
+            let mut got: [Vec<(Key, Known)>; 2] = Default::default();
+            for side in sides {
+                progress(&format!(
+                    "round {round}/{rounds}: {name} by {}",
+                    if side == 0 { "A" } else { "B" }
+                ))?;
+                let mut argv: Vec<OsString> = vec![ncpu[side].clone(), "bench".into(), name.into()];
+                argv.extend(["-o", "json"].map(Into::into));
+                argv.extend(options.iter().map(Into::into));
+                let Some(ran) = Held::new(&argv, None)?.run(stop)? else { break 'rounds };
+                // Standard error is among it.
+                let json: Vec<&str> = ran.output.lines().filter(|l| l.starts_with('{')).collect();
+                if json.is_empty() {
+                    progress("")?;
+                    let why =
+                        ran.failure().unwrap_or_else(|| format!("it printed no figure{}", ran.last_words()));
+                    anyhow::bail!("{} bench {name}: {why}", ncpu[side].to_string_lossy());
+                }
+                let table = Table::from_bytes("bench", json.join("\n").into_bytes())?;
+                got[side] = known(&table)
+                    .with_context(|| format!("{} bench {name}", ncpu[side].to_string_lossy()))?;
+            }
+            for (key, a) in &got[0] {
+                let at = done.iter().position(|(k, _)| k == key).unwrap_or_else(|| {
+                    done.push((key.clone(), Pairs::default()));
+                    done.len() - 1
+                });
+                let pairs = &mut done[at].1;
+                let Some((_, b)) = got[1].iter().find(|(k, _)| k == key) else {
+                    pairs.why = "only in A".into();
+                    continue;
+                };
+                if a.measured() && b.measured() {
+                    pairs.times.push((a.estimate.median, b.estimate.median));
+                    pairs.raw.extend(a.raw.zip(b.raw));
+                } else {
+                    pairs.why = [("A", a), ("B", b)]
+                        .iter()
+                        .filter(|(_, k)| !k.measured())
+                        .map(|(n, k)| format!("{n}: {}", k.why))
+                        .collect::<Vec<_>>()
+                        .join("; ");
+                }
+            }
+        }
+    }
+    progress("")?;
+    let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
+    // In the order asked for, not that of the first round.
+    done.sort_by_key(|(k, _)| names.iter().position(|n| *n == k.0));
+    done.iter().for_each(|(key, pairs)| pairs.row(&mut out, key));
+    Ok(out.finish())
+}

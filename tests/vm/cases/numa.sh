@@ -30,7 +30,7 @@ echo 16 >/proc/sys/vm/nr_hugepages
 # All at once, so that each is told apart from its neighbours.
 pids=
 while read -r name how mib _; do
-	start placed "$how" "$mib" 900 100 even/file >"$name.ready"
+	start placed "$how" "$mib" 900 250 even/file >"$name.ready"
 	pids="$pids $started"
 	echo "$started" >"$name.pid"
 done <placements

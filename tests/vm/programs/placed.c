@@ -1,12 +1,12 @@
 /*
- * placed HOW MIB SECONDS PERIOD [FILE]: memory placed in a known way, then read by a thread on each CPU
+ * placed HOW MIB SECONDS PERIOD [FILE]: memory placed in a known way, then read by a thread on each core
  * (or on those that HOW says) until the time is up, for 1 ms of CPU time every PERIOD ms, so that many
  * of them, and who looks at them, fit on slow CPUs. Says "ready" once every page is touched.
  *
  *   local        each thread touches its own part first
  *   interleaved  dealt out over all nodes (MPOL_INTERLEAVE)
  *   cyclops      all touched by one thread on the last CPU
- *   misplaced    touched on the last CPU, read by threads on CPU 0 and 1
+ *   misplaced    touched on the last CPU, read by a thread on CPU 0
  *   late         touched on the last CPU, then asked to be interleaved
  *   sysv-late    the same with a SysV segment
  *   bound        asked to be on node 1, and there before it is touched
@@ -31,7 +31,7 @@
 
 static char *memory;
 static size_t bytes;
-static int cpus, own, period;
+static int threads, step, own, period;
 static volatile int stop;
 static pthread_barrier_t ready;
 
@@ -48,15 +48,15 @@ static void pin(int cpu)
 static void *worker(void *arg)
 {
 	long me = (long)arg;
-	size_t part = bytes / cpus, at = me * part;
+	size_t part = bytes / threads, at = me * part;
 	volatile char sum = 0;
 	struct timespec next;
 
-	pin(me);
+	pin(me * step);
 	if (own)
 		memset(memory + at, 1, part);
 	pthread_barrier_wait(&ready);
-	/* To absolute times, so that all threads get as many turns. */
+	/* To absolute times, so that all threads get as many turns; what was missed is not made up for. */
 	clock_gettime(CLOCK_MONOTONIC, &next);
 	for (size_t i = at; !stop;) {
 		struct timespec began, now;
@@ -67,6 +67,9 @@ static void *worker(void *arg)
 				sum += memory[own ? at + i % part : i];
 			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 1000000);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > next.tv_sec + 1)
+			next = now;
 		next.tv_nsec += period * 1000000L;
 		next.tv_sec += next.tv_nsec / 1000000000L;
 		next.tv_nsec %= 1000000000L;
@@ -103,7 +106,9 @@ int main(int argc, char **argv)
 		return fprintf(stderr, "placed HOW MIB SECONDS PERIOD [FILE]\n"), 2;
 	bytes = (size_t)atoi(argv[2]) << 20;
 	period = atoi(argv[4]);
-	cpus = strcmp(how, "misplaced") ? online : 2;
+	/* Two threads a core. */
+	step = online > 1 ? 2 : 1;
+	threads = strcmp(how, "misplaced") ? online / step : 1;
 	own = !strcmp(how, "local");
 	if (!strcmp(how, "file")) {
 		fd = argc > 5 ? open(argv[5], O_RDWR | O_CREAT, 0600) : -1;
@@ -128,8 +133,8 @@ int main(int argc, char **argv)
 		memset(memory, 1, bytes);
 	if (strstr(how, "late"))
 		mbind(MPOL_INTERLEAVE, all);
-	pthread_barrier_init(&ready, NULL, cpus + 1);
-	for (long i = 0; i < cpus; i++) {
+	pthread_barrier_init(&ready, NULL, threads + 1);
+	for (long i = 0; i < threads; i++) {
 		pthread_t thread;
 
 		if (pthread_create(&thread, NULL, worker, (void *)i))

@@ -36,11 +36,11 @@ while read -r name how mib _; do
 done <placements
 while read -r name _; do await "$name" grep -q ready "$name.ready"; done <placements
 
-ncpu numa --table processes -o csv 1.5 1 >processes.csv
+ncpu numa --table processes -o csv 3 1 >processes.csv
 ncpu numa --table segments -o csv 1 1 >segments.csv
 late=$(cat late.pid)
 ncpu numa -p "$late" --table processes -o csv 1 1 >late.csv
-COLUMNS=80 ncpu numa -p "$late" 1 1
+COLUMNS=100 ncpu numa 2 1
 
 # row PATTERN FILE: its head and the rows that match.
 row() {

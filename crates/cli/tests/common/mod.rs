@@ -1,9 +1,6 @@
 //! What the tests of commands share; each uses a part of it.
 #![allow(dead_code)]
 // Each of them is a crate of its own, and none needs all.
-#![allow(dead_code)]
-// Each of them is a crate of its own, and none needs all.
-#![allow(dead_code)]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -33,7 +33,7 @@ pub fn on(fd: OwnedFd, mut call: impl FnMut(RawFd) -> bool + 'static) -> Box<dyn
 pub fn open(path: &CStr, flags: i32) -> Result<OwnedFd, Failure> {
     // SAFETY: a name that ends in a zero.
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) })
-        .map_err(|e| Failure::Lacks(format!("{}: {e}", path.to_string_lossy())))
+        .map_err(|e| Failure::Failed(format!("{}: {e}", path.to_string_lossy())))
 }
 
 /// Takes what a system call gave.
@@ -49,7 +49,7 @@ pub fn owned(fd: RawFd) -> std::io::Result<OwnedFd> {
 pub fn nameless(dir: &CStr) -> Result<OwnedFd, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let dir = std::path::Path::new(std::ffi::OsStr::from_bytes(dir.to_bytes()));
-    let file = tempfile::tempfile_in(dir).map_err(|e| Failure::Lacks(format!("{}: {e}", dir.display())))?;
+    let file = tempfile::tempfile_in(dir).map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
     Ok(file.into())
 }
 

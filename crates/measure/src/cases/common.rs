@@ -29,7 +29,7 @@ pub fn on(fd: OwnedFd, mut call: impl FnMut(RawFd) -> bool + 'static) -> Box<dyn
     tried(move || call(fd.as_raw_fd()))
 }
 
-/// Opens a file; one that is not there is no fault of ours.
+/// Opens a file.
 pub fn open(path: &CStr, flags: i32) -> Result<OwnedFd, Failure> {
     // SAFETY: a name that ends in a zero.
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) })

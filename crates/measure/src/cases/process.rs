@@ -127,7 +127,7 @@ pub const CASES: &[Case] = &[
             let path = o.text('f').unwrap_or("/dev/tty").to_string();
             Ok(Box::new(Alone(move |_: Worker| {
                 use std::os::fd::AsRawFd;
-                let file = std::fs::File::open(&path).map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
+                let file = std::fs::File::open(&path).map_err(|e| Failure::Lacks(format!("{path}: {e}")))?;
                 // SAFETY: an open descriptor.
                 Ok(each(move || unsafe {
                     black_box(libc::isatty(file.as_raw_fd()));

@@ -2,7 +2,7 @@
 nodes=$(grep -c . /vm/told/nodes)
 balancing=/proc/sys/kernel/numa_balancing
 [ ! -e $balancing ] || { was=$(cat $balancing); echo 0 >$balancing; }
-ncpu run -- placed cyclops 32 4 10 2>onion
+ncpu run -- placed cyclops 32 8 20 2>onion
 cat onion
 has onion "of placed [0-9]+'s pages on node $((nodes - 1))"
 has onion "Cyclops\($((nodes - 1))\)"

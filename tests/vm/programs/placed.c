@@ -50,23 +50,26 @@ static void *worker(void *arg)
 	long me = (long)arg;
 	size_t part = bytes / threads, at = me * part;
 	volatile char sum = 0;
-	struct timespec next;
+	struct timespec next, began, now;
+	long used = 0;
 
 	pin(me * step);
 	if (own)
 		memset(memory + at, 1, part);
 	pthread_barrier_wait(&ready);
-	/* To absolute times, so that all threads get as many turns; what was missed is not made up for. */
+	/*
+	 * To absolute times, so that all threads get as many turns; what was missed is not made up for. What a turn took
+	 * too much, the next ones take less: all have used as much CPU time.
+	 */
 	clock_gettime(CLOCK_MONOTONIC, &next);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
 	for (size_t i = at; !stop;) {
-		struct timespec began, now;
-
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+		used += 1000000;
 		do {
 			for (int n = 0; n < 256; n++, i = (i + 64) % bytes)
 				sum += memory[own ? at + i % part : i];
 			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 1000000);
+		} while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < used);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		if (now.tv_sec > next.tv_sec + 1)
 			next = now;

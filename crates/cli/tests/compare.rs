@@ -87,23 +87,10 @@ fn fake(dir: &std::path::Path, name: &str, time: &str) -> String {
 fn builds_take_turns_in_an_order_that_the_seed_repeats() {
     let dir = tempfile::tempdir().unwrap();
     let other = fake(dir.path(), "other", "1000000");
-    let o = ncpu(&[
-        "bench",
-        "getpid",
-        "gettimeofday",
-        "--against",
-        &other,
-        "--rounds",
-        "6",
-        "-C",
-        "5",
-        "-D",
-        "40",
-        "--seed",
-        "3",
-        "-o",
-        "csv",
-    ]);
+    let words =
+        ["bench", "getpid", "gettimeofday", "--against", &other, "--rounds", "6", "-C", "5", "-D", "40"];
+    let run = |format| ncpu(&[&words[..], &["--seed", "3", "-o", format]].concat());
+    let o = run("csv");
     assert!(o.status.success(), "{}", err(&o));
     let csv = out(&o);
     assert_eq!(
@@ -116,21 +103,7 @@ fn builds_take_turns_in_an_order_that_the_seed_repeats() {
     let first = log();
     assert_eq!(first.lines().filter(|l| *l == "other getpid").count(), 6);
     fs::remove_file(dir.path().join("log")).unwrap();
-    ncpu(&[
-        "bench",
-        "getpid",
-        "gettimeofday",
-        "--against",
-        &other,
-        "--rounds",
-        "6",
-        "-C",
-        "5",
-        "-D",
-        "40",
-        "--seed",
-        "3",
-    ]);
+    run("text");
     assert_eq!(log(), first);
     let o = ncpu(&["bench", "getpid", "--against", "false"]);
     assert!(

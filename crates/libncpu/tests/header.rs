@@ -4,11 +4,19 @@
 fn header_is_current() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut header = Vec::new();
-    cbindgen::Builder::new()
+    let mut parts: Vec<_> = match std::fs::read_dir(root.join("src/capi")) {
+        Ok(files) => files.map(|file| file.expect("src/capi").path()).collect(),
+        Err(_) => Vec::new(),
+    };
+    parts.sort();
+    let builder = cbindgen::Builder::new()
         .with_config(cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml"))
-        .with_src(root.join("src/capi.rs"))
+        .with_src(root.join("src/capi.rs"));
+    parts
+        .into_iter()
+        .fold(builder, cbindgen::Builder::with_src)
         .generate()
-        .expect("src/capi.rs can be put into C")
+        .expect("src/capi can be put into C")
         .write(&mut header);
     // Rust's safety sections are not for C.
     let header = String::from_utf8(header).expect("UTF-8");

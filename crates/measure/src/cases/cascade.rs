@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::common::{descriptors, flag, nameless};
+use super::common::{descriptors, flag, linked, nameless};
 use super::files::lock_byte;
 use super::locks::make_mutex;
 use crate::case::{Batch, Bench, Case, Failure, Worker};
@@ -175,12 +175,17 @@ impl Locks for Mutexes {
     // A lock is let go of by another than its holder; pthread's normal mutexes take that, as libMicro knows.
     fn block(&self, i: usize) -> bool {
         // SAFETY: a live mutex.
-        unsafe { libc::pthread_mutex_lock(nth(&self.0, i)) == 0 }
+        unsafe {
+            linked!(libc::pthread_mutex_lock: fn(at: *mut libc::pthread_mutex_t) -> i32)(nth(&self.0, i)) == 0
+        }
     }
 
     fn unblock(&self, i: usize) -> bool {
         // SAFETY: a live mutex.
-        unsafe { libc::pthread_mutex_unlock(nth(&self.0, i)) == 0 }
+        unsafe {
+            linked!(libc::pthread_mutex_unlock: fn(at: *mut libc::pthread_mutex_t) -> i32)(nth(&self.0, i))
+                == 0
+        }
     }
 }
 

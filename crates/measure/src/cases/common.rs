@@ -130,3 +130,17 @@ pub fn one_of<T: Copy>(o: &Options, letter: char, known: &[(&str, T)]) -> Result
         Failure::Failed(format!("-{letter} {text}: give one of {}", names.join(", ")))
     })
 }
+
+/// A function of a library that is called as dynamically linked programs do it: by a jump that only the linker knows the
+/// aim of (the procedure linkage table). The compiler knows it as little, so that it neither leaves a call out nor puts
+/// code of its own in its place.
+macro_rules! linked {
+    ($function:path: fn($($name:ident: $type:ty),*) -> $result:ty) => {{
+        unsafe extern "C" fn jump($($name: $type),*) -> $result {
+            // SAFETY: as the function asks it of its caller.
+            unsafe { $function($($name),*) }
+        }
+        std::hint::black_box(jump as unsafe extern "C" fn($($type),*) -> $result)
+    }};
+}
+pub(super) use linked;

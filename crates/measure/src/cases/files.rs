@@ -255,6 +255,8 @@ struct Transfer {
 /// As malloc's memory lies: not at a page's begin.
 pub const OFF: usize = 16;
 const PAGE: usize = 4096;
+/// From so many bytes on, memory is likely to come from the system.
+const FRESH: usize = 64 << 10;
 
 impl Transfer {
     #[inline(always)]
@@ -333,8 +335,10 @@ fn io(o: &Options, io: Io) -> Result<Box<dyn Bench>, Failure> {
     let make = move || -> Result<Box<dyn Batch>, Failure> {
         // libMicro's pieces are a buffer each; the cache should see as much here.
         let buffer = Area::new((size + PAGE) * count)?;
-        if cached {
-            touch(buffer.at(), size + OFF, 1);
+        // As malloc's: small blocks were used before, large ones are fresh, which the kernel reads as the one page of
+        // zeroes.
+        if cached || (!reads && size < FRESH) {
+            touch(buffer.at(), (size + PAGE) * count, 1);
         }
         let piece = |i: usize| libc::iovec {
             // SAFETY: within the area.

@@ -1,9 +1,10 @@
 //! Locks of the C library and the kernel, and a shared counter.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::common::{alone, flag};
+use super::common::{alone, flag, linked};
 use crate::case::{Batch, Bench, Case, Failure, Worker, each};
 use crate::options::Options;
 use crate::runner::now;
@@ -104,15 +105,17 @@ impl Bench for Mutex {
             })?;
         }
         let (at, hold) = (self.at(), self.hold);
+        let lock = linked!(libc::pthread_mutex_lock: fn(at: *mut libc::pthread_mutex_t) -> i32);
+        let unlock = linked!(libc::pthread_mutex_unlock: fn(at: *mut libc::pthread_mutex_t) -> i32);
         Ok(each(move || {
             // SAFETY: a mutex that lives as long as the case.
-            unsafe { libc::pthread_mutex_lock(at) };
-            if hold > 0 {
+            unsafe { lock(at) };
+            if black_box(hold) > 0 {
                 let begin = now();
                 while now() - begin < hold {}
             }
             // SAFETY: we hold it.
-            unsafe { libc::pthread_mutex_unlock(at) };
+            unsafe { unlock(at) };
         }))
     }
 }

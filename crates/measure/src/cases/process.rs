@@ -3,6 +3,7 @@
 use std::ffi::c_char;
 use std::hint::black_box;
 
+use super::common::linked;
 use crate::case::{Alone, Batch, Bench, Case, Failure, Worker, each, tried};
 use crate::options::{Flag, Options};
 
@@ -193,18 +194,20 @@ struct Malloc {
 
 impl Batch for Malloc {
     fn run(&mut self, n: u64) -> u64 {
+        let malloc = linked!(libc::malloc: fn(size: usize) -> *mut libc::c_void);
+        let free = linked!(libc::free: fn(at: *mut libc::c_void) -> ());
         let (mut left, mut errors) = (n as usize, 0);
         while left > 0 {
             let now = self.held.len().min(left);
             let sizes = self.sizes.iter().cycle();
             for (at, &size) in self.held[..now].iter_mut().zip(sizes) {
                 // SAFETY: any size may be asked for.
-                *at = black_box(unsafe { libc::malloc(size) });
+                *at = unsafe { malloc(size) };
                 errors += u64::from(at.is_null());
             }
             for at in &mut self.held[..now] {
                 // SAFETY: what malloc gave, once.
-                unsafe { libc::free(*at) };
+                unsafe { free(*at) };
             }
             left -= now;
         }

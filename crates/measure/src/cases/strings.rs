@@ -1,9 +1,10 @@
-//! Strings and blocks of memory. The functions are called through pointers the compiler knows nothing of,
-//! so that it neither leaves a call out nor puts its own code in place of libc's.
+//! Strings and blocks of memory. Short ones cost mostly the call, so they are called as dynamically linked programs do
+//! it, and results that count are added to a sum in memory.
 
 use std::ffi::c_char;
 use std::hint::black_box;
 
+use super::common::linked;
 use crate::case::{Alone, Batch, Bench, Case, Failure, Worker, each};
 use crate::options::{Flag, Options};
 
@@ -33,13 +34,23 @@ pub const CASES: &[Case] = &[
         name: "memcpy",
         about: "copy a block of memory",
         flags: &[SIZE, ALIGN, ROTATE_FROM, ROTATE_TO],
-        setup: |o| copy(o, libc::memcpy),
+        setup: |o| {
+            copy(
+                o,
+                linked!(libc::memcpy: fn(to: *mut libc::c_void, from: *const libc::c_void, n: usize) -> *mut libc::c_void),
+            )
+        },
     },
     Case {
         name: "memmove",
         about: "copy a block of memory that might overlap",
         flags: &[SIZE, ALIGN, ROTATE_FROM, ROTATE_TO],
-        setup: |o| copy(o, libc::memmove),
+        setup: |o| {
+            copy(
+                o,
+                linked!(libc::memmove: fn(to: *mut libc::c_void, from: *const libc::c_void, n: usize) -> *mut libc::c_void),
+            )
+        },
     },
     Case {
         name: "memrand",
@@ -54,11 +65,10 @@ pub const CASES: &[Case] = &[
         flags: &[STRING, UNALIGNED],
         setup: |o| {
             string(o, |s| {
-                let f = black_box(libc::strlen as unsafe extern "C" fn(*const c_char) -> usize);
+                let f = linked!(libc::strlen: fn(s: *const c_char) -> usize);
+                let mut sum = 0;
                 // SAFETY: a string that ends in a zero.
-                each(move || unsafe {
-                    black_box(f(s.start()));
-                })
+                each(move || sum = black_box(sum) + unsafe { f(s.start()) })
             })
         },
     },
@@ -68,10 +78,10 @@ pub const CASES: &[Case] = &[
         flags: &[STRING, UNALIGNED],
         setup: |o| {
             string(o, |s| {
-                let f = black_box(libc::strchr as unsafe extern "C" fn(*const c_char, i32) -> *mut c_char);
+                let f = linked!(libc::strchr: fn(s: *const c_char, c: i32) -> *mut c_char);
                 // SAFETY: a string that ends in a zero.
                 each(move || unsafe {
-                    black_box(f(s.start(), i32::from(b'X')));
+                    f(s.start(), i32::from(b'X'));
                 })
             })
         },
@@ -80,13 +90,13 @@ pub const CASES: &[Case] = &[
         name: "strcmp",
         about: "compare two equal strings",
         flags: &[STRING, UNALIGNED],
-        setup: |o| compare(o, libc::strcmp),
+        setup: |o| compare(o, linked!(libc::strcmp: fn(a: *const c_char, b: *const c_char) -> i32)),
     },
     Case {
         name: "strcasecmp",
         about: "compare two equal strings whatever their case",
         flags: &[STRING, UNALIGNED],
-        setup: |o| compare(o, libc::strcasecmp),
+        setup: |o| compare(o, linked!(libc::strcasecmp: fn(a: *const c_char, b: *const c_char) -> i32)),
     },
     Case {
         name: "strtol",
@@ -95,15 +105,12 @@ pub const CASES: &[Case] = &[
         setup: |_| {
             Ok(Box::new(Alone(|_: Worker| {
                 const DIGITS: &std::ffi::CStr = c"1234567890";
-                let f = black_box(
-                    libc::strtol
-                        as unsafe extern "C" fn(*const c_char, *mut *mut c_char, i32) -> libc::c_long,
-                );
+                let f = linked!(libc::strtol: fn(s: *const c_char, end: *mut *mut c_char, base: i32) -> libc::c_long);
                 let mut skip = 0;
                 Ok(each(move || {
                     skip = if skip == 0 { 9 } else { skip - 1 };
                     // SAFETY: within a string that ends in a zero; no end pointer is wanted.
-                    unsafe { black_box(f(DIGITS.as_ptr().add(skip), std::ptr::null_mut(), 10)) };
+                    unsafe { f(DIGITS.as_ptr().add(skip), std::ptr::null_mut(), 10) };
                 }))
             })))
         },
@@ -138,14 +145,12 @@ fn memset(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let walk = o.has('u');
     Ok(Box::new(Alone(move |_: Worker| {
         let mut pages = Pages::new(if walk { BIG.max(size + align) } else { size + align })?;
-        let f = black_box(
-            libc::memset as unsafe extern "C" fn(*mut libc::c_void, i32, usize) -> *mut libc::c_void,
-        );
+        let f = linked!(libc::memset: fn(at: *mut libc::c_void, byte: i32, n: usize) -> *mut libc::c_void);
         let last = pages.len - size;
         let mut at = align;
         Ok(each(move || {
             // SAFETY: `at` leaves room for `size` bytes.
-            unsafe { black_box(f(pages.at(at).cast(), 0, size)) };
+            unsafe { f(pages.at(at).cast(), 0, size) };
             if walk {
                 at = (at + size).next_multiple_of(4096) + align;
                 if at > last {
@@ -164,13 +169,12 @@ fn copy(o: &Options, f: Copy) -> Result<Box<dyn Bench>, Failure> {
     Ok(Box::new(Alone(move |_: Worker| {
         let mut source = Pages::new(align + if from { BIG.max(size) } else { size })?;
         let mut target = Pages::new(if to { BIG.max(size) } else { size })?;
-        let f = black_box(f);
         // Short blocks are not prefetched by their neighbour's copy.
         let step = size.max(1024);
         let (mut a, mut b) = (align, 0);
         Ok(each(move || {
             // SAFETY: both offsets leave room for `size` bytes.
-            unsafe { black_box(f(target.at(b).cast(), source.at(a).cast(), size)) };
+            unsafe { f(target.at(b).cast(), source.at(a).cast(), size) };
             if from {
                 a = if a + step + size > source.len { align } else { a + step };
             }
@@ -232,10 +236,10 @@ fn strcpy(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let (len, unaligned) = (o.size('s')?, o.has('n'));
     Ok(Box::new(Alone(move |_: Worker| {
         let (from, mut to) = (Text::new(len, unaligned), vec![0u8; len + 1]);
-        let f = black_box(libc::strcpy as unsafe extern "C" fn(*mut c_char, *const c_char) -> *mut c_char);
+        let f = linked!(libc::strcpy: fn(to: *mut c_char, from: *const c_char) -> *mut c_char);
         // SAFETY: `to` has room for the string and its zero.
         Ok(each(move || unsafe {
-            black_box(f(to.as_mut_ptr().cast(), from.start()));
+            f(to.as_mut_ptr().cast(), from.start());
         }))
     })))
 }
@@ -247,11 +251,9 @@ fn compare(
     let (len, unaligned) = (o.size('s')?, o.has('n'));
     Ok(Box::new(Alone(move |_: Worker| {
         let (a, b) = (Text::new(len, false), Text::new(len, unaligned));
-        let f = black_box(f);
+        let mut sum = 0;
         // SAFETY: two strings that end in zeroes.
-        Ok(each(move || unsafe {
-            black_box(f(a.start(), b.start()));
-        }))
+        Ok(each(move || sum = black_box(sum) + unsafe { f(a.start(), b.start()) }))
     })))
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What measuring costs: the shortest case in batches that the runner chose, beside the same loop run so long
-# that reading the clock does not count; how long `ncpu bench` takes to start; how long the whole suite takes.
+# What measuring costs: the shortest case in batches that the runner chose, beside the same loop in batches so long
+# (0.7 ms) that reading the clock does not count, and short enough for most to be left alone by other machines; how long `ncpu bench` takes to start; how long the whole suite takes.
 #
 #   benches/bench-overhead.sh [ROUNDS]      (default 9)
 #   NCPU=FILE chooses the binary, CPU=N the CPU (default: the last); SUITE=no leaves out the suite.
@@ -16,8 +16,7 @@ nop() { taskset -c "$cpu" "$ncpu" bench nop "$@" -o csv | awk -F, 'NR == 1 { for
 median() { sort -g | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }
 
 for _ in $(seq "$rounds"); do
-	# 0.1 s between two readings of the clock: a bare loop.
-	nop -B 200000000 -C 3 -D 1 >>"$dir/bare"
+	nop -B 2000000 -C 50 -D 300 >>"$dir/bare"
 	nop >>"$dir/measured"
 	start=$(date +%s%N)
 	"$ncpu" bench nop -B 1 -C 1 -D 1 >"$dir/out"

@@ -126,10 +126,7 @@ impl SegmentPlan {
                         self.page
                     ));
                 }
-                let free = match pool(self.page, root) {
-                    Ok(free) => free,
-                    Err(Failure::Lacks(_) | Failure::Failed(_)) => 0,
-                };
+                let free = pool(self.page, root).unwrap_or(0);
                 let wanted = bytes / unit as u64;
                 if free < wanted {
                     return failed(format!(

@@ -289,7 +289,7 @@ mod tests {
             if step >= 50 {
                 return false;
             }
-            if step % 10 == 0 {
+            if step.is_multiple_of(10) {
                 assert_eq!(
                     CAUGHT.load(Relaxed),
                     step / 10,

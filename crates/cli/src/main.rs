@@ -14,6 +14,7 @@ mod lines;
 mod locks;
 mod memory;
 mod numa;
+mod populate;
 mod power;
 mod run;
 mod scale;
@@ -63,6 +64,7 @@ enum Command {
     Memory(memory::MemoryArgs),
     Bench(Box<bench::BenchArgs>),
     Scale(Box<scale::ScaleArgs>),
+    Populate(Box<populate::PopulateArgs>),
     Power(power::PowerArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(args),
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Populate(args) => populate::run(&args),
         Command::Power(args) => power::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),

@@ -10,6 +10,48 @@
 // For `ncpu_mutex_init`: the mutex lies in memory that several processes map.
 #define NCPU_SHARED 1
 
+// Memory of this process.
+#define NCPU_PRIVATE 0
+
+// Memory behind a descriptor.
+#define NCPU_MEMFD 1
+
+// Memory with a name.
+#define NCPU_POSIX 2
+
+// A segment of System V.
+#define NCPU_SYSV 3
+
+// Pages as the kernel is set to.
+#define NCPU_PAGES_DEFAULT 0
+
+// Small pages only.
+#define NCPU_PAGES_SMALL 1
+
+// Transparent huge pages, as far as the kernel has them.
+#define NCPU_PAGES_TRANSPARENT 2
+
+// Nodes as the thread's policy has them.
+#define NCPU_POLICY_DEFAULT 0
+
+// The caller's node.
+#define NCPU_POLICY_LOCAL 1
+
+// Nodes in turn.
+#define NCPU_POLICY_INTERLEAVE 2
+
+// Only these nodes.
+#define NCPU_POLICY_BIND 3
+
+// No helpers.
+#define NCPU_ALONE UINT32_MAX
+
+// The segment is locked in memory.
+#define NCPU_LOCKED 1
+
+// No byte.
+#define NCPU_NO_PAGE UINT64_MAX
+
 // A counter with a hard limit.
 typedef struct ncpu_bounded_t ncpu_bounded_t;
 
@@ -21,6 +63,9 @@ typedef struct ncpu_numa_t ncpu_numa_t;
 
 // A reader-writer lock whose readers share nothing.
 typedef struct ncpu_rwlock_t ncpu_rwlock_t;
+
+// A segment of memory.
+typedef struct ncpu_segment_t ncpu_segment_t;
 
 // An adaptive mutex. Zeroed is initialised, for threads of one process.
 typedef struct {
@@ -47,6 +92,48 @@ typedef struct {
   ncpu_mcs_node_t node;
   uint64_t held[2];
 } ncpu_numa_node_t;
+
+// What segment to make. Zeroed but for `size`: private memory in pages of the kernel's choice.
+typedef struct {
+  // Bytes; rounded up to whole pages.
+  uint64_t size;
+  // NCPU_PRIVATE, NCPU_MEMFD, NCPU_POSIX or NCPU_SYSV.
+  uint32_t backing;
+  // For NCPU_SYSV: the key, new; or IPC_PRIVATE, and it goes with the last that has it attached.
+  int32_t key;
+  // For NCPU_POSIX: the name, new, like "/name".
+  const char *name;
+  // NCPU_PAGES_DEFAULT, NCPU_PAGES_SMALL, NCPU_PAGES_TRANSPARENT, or bytes of pages from the kernel's pool.
+  uint64_t pages;
+  // NCPU_POLICY_DEFAULT, NCPU_POLICY_LOCAL, NCPU_POLICY_INTERLEAVE or NCPU_POLICY_BIND.
+  uint32_t policy;
+  // Words of 64 bits in `nodes`.
+  uint32_t node_words;
+  // For NCPU_POLICY_INTERLEAVE and NCPU_POLICY_BIND: a bit for each node. To interleave over all, null.
+  const uint64_t *nodes;
+  // The most threads that help the caller: 0 is 16, NCPU_ALONE none.
+  uint32_t helpers;
+  // NCPU_LOCKED or 0.
+  uint32_t flags;
+} ncpu_segment_options_t;
+
+// Why memory could not be made, locked or destroyed.
+typedef struct {
+  // The call that failed, as text.
+  char what[40];
+  // The byte at which the first page begins that could not be made, or NCPU_NO_PAGE if it is no page's fault.
+  uint64_t offset;
+} ncpu_failure_t;
+
+// What `ncpu_scan` found.
+typedef struct {
+  // Words of 8 bytes that are as wanted.
+  uint64_t equal;
+  // Words in all; the last may be shorter.
+  uint64_t words;
+  // The byte at which the first word begins that is not, or NCPU_NO_PAGE.
+  uint64_t first;
+} ncpu_scan_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,7 +188,6 @@ int ncpu_mcs_unlock(ncpu_mcs_t *lock, ncpu_mcs_node_t *node);
 ncpu_numa_t *ncpu_numa_create(void);
 
 // Ends a lock that nobody holds or waits for. Null is nothing.
-//
 void ncpu_numa_destroy(ncpu_numa_t *lock);
 
 // Takes the lock. `node` stays where it is until the unlock.
@@ -114,7 +200,6 @@ int ncpu_numa_unlock(ncpu_numa_t *lock, ncpu_numa_node_t *node);
 ncpu_rwlock_t *ncpu_rwlock_create(void);
 
 // Ends a lock that nobody holds or waits for. Null is nothing.
-//
 void ncpu_rwlock_destroy(ncpu_rwlock_t *lock);
 
 // Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it.
@@ -139,7 +224,6 @@ int ncpu_rwlock_wrunlock(ncpu_rwlock_t *lock);
 ncpu_bounded_t *ncpu_bounded_create(uint64_t limit);
 
 // Ends a counter. Null is nothing.
-//
 void ncpu_bounded_destroy(ncpu_bounded_t *counter);
 
 // Takes `n`, or returns EDQUOT if less than that is free.
@@ -149,22 +233,18 @@ int ncpu_bounded_take(ncpu_bounded_t *counter, uint64_t n);
 int ncpu_bounded_give(ncpu_bounded_t *counter, uint64_t n);
 
 // What is taken: exact if nobody takes or gives meanwhile. 0 for null.
-//
 uint64_t ncpu_bounded_read(const ncpu_bounded_t *counter);
 
 // What is taken at one moment during the call; stops takes and gives while it adds up. 0 for null.
-//
 uint64_t ncpu_bounded_read_exact(const ncpu_bounded_t *counter);
 
 // Changes the limit. Returns by how much what is taken exceeds it now; nobody can take until that was given back.
-//
 uint64_t ncpu_bounded_set_limit(ncpu_bounded_t *counter, uint64_t limit);
 
 // A new counter of 0, or null with errno set.
 ncpu_counter_t *ncpu_counter_create(void);
 
 // Ends a counter. Null is nothing.
-//
 void ncpu_counter_destroy(ncpu_counter_t *counter);
 
 // Adds `n`, which may be negative.
@@ -172,6 +252,38 @@ int ncpu_counter_add(ncpu_counter_t *counter, int64_t n);
 
 // The sum over all CPUs. 0 for null.
 int64_t ncpu_counter_sum(const ncpu_counter_t *counter);
+
+// Makes a segment and all its pages, locked where NCPU_LOCKED asks for it, and puts it into `segment`. On an error
+// nothing is left, and `why`, which may be null, tells what failed.
+int ncpu_segment_create(const ncpu_segment_options_t *options, ncpu_segment_t **segment, ncpu_failure_t *why);
+
+// The segment's first byte; null for null.
+void *ncpu_segment_address(const ncpu_segment_t *segment);
+
+// The segment's bytes, whole pages; 0 for null.
+uint64_t ncpu_segment_size(const ncpu_segment_t *segment);
+
+// The descriptor of a memfd or POSIX segment, the identifier of a SysV one; -1 for private memory and null.
+int ncpu_segment_handle(const ncpu_segment_t *segment);
+
+// Takes the segment out of the address space and gives it back, with helpers. The first error is returned, though the
+// segment is gone. Null is nothing.
+int ncpu_segment_destroy(ncpu_segment_t *segment, ncpu_failure_t *why);
+
+// Makes the pages of any memory of the process, as by writing if `write` is not 0, else as by reading; contents stay.
+int ncpu_populate(void *at, size_t size, int write, uint32_t most, ncpu_failure_t *why);
+
+// mlock, whose pages are made by helpers.
+int ncpu_mlock(const void *at, size_t size, uint32_t most, ncpu_failure_t *why);
+
+// munmap, whose pages are freed by helpers.
+int ncpu_munmap(void *at, size_t size, uint32_t most, ncpu_failure_t *why);
+
+// Writes `word` over and over, from the first byte on, cut off at the end: 0 zeroes. By helpers near the memory.
+int ncpu_fill(void *at, size_t size, uint64_t word, uint32_t most);
+
+// Compares every word of 8 bytes with `word`, by helpers near the memory.
+int ncpu_scan(const void *at, size_t size, uint64_t word, uint32_t most, ncpu_scan_t *found);
 
 #ifdef __cplusplus
 }  // extern "C"

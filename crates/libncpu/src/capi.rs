@@ -2,6 +2,8 @@
 //!
 //! Functions return 0 or an error of `<errno.h>`. A null pointer is `EINVAL`.
 
+pub mod segments;
+
 use crate::bounded::BoundedCounter;
 use crate::counter::Counter;
 use crate::mcs::{McsNode, RawMcs};

@@ -9,18 +9,26 @@
 //! | [`McsMutex`], [`NumaMutex`] | queue locks: first come, first served; by NUMA node | docs/queue-locks.md |
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
+//! | [`populate`], [`populate::Segment`] | memory made, locked and destroyed by several CPUs | docs/populate.md |
+//! | [`blocks`] | large blocks zeroed, filled and scanned by the CPUs near them | docs/populate.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 
+mod areas;
 mod backoff;
+pub mod blocks;
 pub mod bounded;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
 #[allow(non_camel_case_types)]
 pub mod capi;
 pub mod counter;
+mod cpus;
+mod crew;
+mod kernel;
 pub mod mcs;
 pub mod mutex;
 pub mod numa_lock;
 pub mod percpu;
+pub mod populate;
 pub mod probe;
 pub mod queue_mutex;
 pub mod raw_mutex;

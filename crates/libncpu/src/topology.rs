@@ -9,6 +9,8 @@ pub struct Topology {
     node: Vec<usize>,
     /// By node: all nodes, nearest first, beginning with itself.
     near: Vec<Vec<usize>>,
+    /// By node: the kernel's number of it.
+    ids: Vec<usize>,
 }
 
 impl Topology {
@@ -52,7 +54,7 @@ impl Topology {
                 order
             })
             .collect();
-        Topology { node, near }
+        Topology { node, near, ids: nodes }
     }
 
     /// A machine of `nodes` nodes in a row with `cpus` CPUs each, for tests.
@@ -66,6 +68,7 @@ impl Topology {
         Topology {
             node: (0..nodes * cpus).map(|cpu| cpu / cpus).collect(),
             near: (0..nodes).map(near).collect(),
+            ids: (0..nodes).collect(),
         }
     }
 
@@ -82,6 +85,16 @@ impl Topology {
     /// The node of a CPU; that of CPUs that were not possible at start is the first.
     pub fn node_of(&self, cpu: usize) -> usize {
         self.node.get(cpu).copied().unwrap_or(0)
+    }
+
+    /// The kernel's number of a node; `node` is below [`Topology::nodes`].
+    pub fn id_of(&self, node: usize) -> usize {
+        self.ids[node]
+    }
+
+    /// The node of a number of the kernel's; `None` if it had no CPUs at start.
+    pub fn with_id(&self, id: usize) -> Option<usize> {
+        self.ids.iter().position(|&own| own == id)
     }
 
     /// All nodes, nearest to `node` first, itself included.
@@ -145,6 +158,8 @@ mod tests {
         );
         assert_eq!(topology.nearest(0), [0, 2, 1]);
         assert_eq!(topology.nearest(1), [1, 2, 0]);
+        assert_eq!([0, 1, 2, 4].map(|id| topology.with_id(id)), [Some(0), None, Some(1), Some(2)]);
+        assert_eq!(topology.id_of(2), 4);
     }
 
     #[test]

@@ -23,7 +23,11 @@ fn header_is_current() {
     let (mut text, mut skip) = (String::new(), false);
     for line in header.lines() {
         match line.trim() {
-            "// # Safety" => skip = true,
+            "// # Safety" => {
+                skip = true;
+                // The empty line before it.
+                text.truncate(text.strip_suffix("//\n").unwrap_or(&text).len());
+            }
             comment if comment.starts_with("//") && skip => {}
             _ => {
                 skip = false;
@@ -33,7 +37,7 @@ fn header_is_current() {
         }
     }
     // cbindgen does not know that libc's is a struct of C's.
-    let text = text.replace("//\nint", "int").replace("const timespec", "const struct timespec");
+    let text = text.replace("const timespec", "const struct timespec");
     let path = root.join("include/ncpu.h");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &text).expect("write include/ncpu.h");

@@ -24,6 +24,7 @@ pub mod power;
 pub mod preset;
 pub mod runner;
 pub mod scaling;
+pub mod segments;
 mod shared;
 pub mod stats;
 pub mod suite;

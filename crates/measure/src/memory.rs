@@ -23,6 +23,19 @@ pub enum PageSize {
     Huge1G,
 }
 
+impl std::fmt::Display for PageSize {
+    /// As it is parsed; `default` where the kernel chooses.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            PageSize::Default => "default",
+            PageSize::Small => "4k",
+            PageSize::Transparent => "thp",
+            PageSize::Huge2M => "2m",
+            PageSize::Huge1G => "1g",
+        })
+    }
+}
+
 impl std::str::FromStr for PageSize {
     type Err = String;
     fn from_str(text: &str) -> Result<PageSize, String> {
@@ -38,7 +51,7 @@ impl std::str::FromStr for PageSize {
 
 impl PageSize {
     /// What lengths and addresses are multiples of, bytes, and flags of `mmap`.
-    fn unit(self) -> (usize, i32) {
+    pub(crate) fn unit(self) -> (usize, i32) {
         match self {
             PageSize::Default | PageSize::Small => (4096, 0),
             PageSize::Transparent => (2 << 20, 0),
@@ -162,14 +175,17 @@ fn no_huge_pages(bytes: usize, unit: usize) -> Failure {
     ))
 }
 
-/// Pages of a size that are free in the pool of huge pages.
+/// Pages of a size that are free in the pool of huge pages, and promised to nobody.
 ///
 /// # Errors
 /// There are none.
 pub fn pool(size: PageSize, root: &Path) -> Result<u64, Failure> {
     let (unit, _) = size.unit();
-    let file = root.join(format!("sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages", unit >> 10));
-    let free = std::fs::read_to_string(file).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+    let read = |name: &str| {
+        let file = root.join(format!("sys/kernel/mm/hugepages/hugepages-{}kB/{name}", unit >> 10));
+        std::fs::read_to_string(file).ok().and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let free = read("free_hugepages").saturating_sub(read("resv_hugepages"));
     if free == 0 { Err(no_huge_pages(unit, unit)) } else { Ok(free) }
 }
 

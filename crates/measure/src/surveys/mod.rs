@@ -90,7 +90,7 @@ fn numbers(letter: char, text: &str) -> Result<Vec<u64>, Failure> {
 }
 
 /// Powers of two up to `most`, and `most` itself.
-fn doubling(most: u64) -> Vec<u64> {
+pub fn doubling(most: u64) -> Vec<u64> {
     let mut all: Vec<u64> =
         std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < most).collect();
     all.push(most.max(1));
@@ -99,7 +99,7 @@ fn doubling(most: u64) -> Vec<u64> {
 
 /// Puts a list into an order that differs from run to run, so that nothing that changes with time is taken for
 /// what changes from item to item.
-fn shuffle<T>(list: &mut [T]) {
+pub(crate) fn shuffle<T>(list: &mut [T]) {
     let mut random = crate::memhammer::Random::new(crate::runner::now() | 1);
     for i in (1..list.len()).rev() {
         list.swap(i, random.below(i + 1));

@@ -63,7 +63,9 @@ fn locks_of_a_rust_program_tell_of_spin_and_block() {
 fn a_program_that_begins_late_is_traced() {
     let Some(_one) = allowed() else { return };
     let me = part("contend_all").join(std::ffi::OsStr::new(" "));
-    let seen = observe(&sh(&format!("sleep 0.3; {} >/dev/null & wait", me.to_string_lossy())), |_| {});
+    // So long that a busy observer finds it.
+    let command = format!("sleep 0.3; CONTEND_MS=5000 {} >/dev/null & wait", me.to_string_lossy());
+    let seen = observe(&sh(&command), |_| {});
     let w = waits(&seen, "mutex");
     assert!(w.count > 5.0, "{w:?}");
 }
@@ -73,7 +75,15 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let done = Command::new("gcc")
-        .args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall", "-Werror", "-pthread", "-I"])
+        .args([
+            "-O1",
+            "-fno-omit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            "-Wall",
+            "-Werror",
+            "-pthread",
+            "-I",
+        ])
         .arg(here.join("../libncpu/include"))
         .arg("-o")
         .arg(&to)
@@ -136,7 +146,8 @@ mod parts {
     #[ignore = "a part played under observation"]
     fn contend_all() {
         let rwlock = RwLock::new(0u64).unwrap();
-        let until = Instant::now() + Duration::from_millis(900);
+        let ms = std::env::var("CONTEND_MS").map_or(1500, |ms| ms.parse().unwrap());
+        let until = Instant::now() + Duration::from_millis(ms);
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {

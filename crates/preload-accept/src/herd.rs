@@ -462,7 +462,14 @@ fn readable(fd: c_int) -> bool {
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: live structures; the signal mask is left alone.
     let n = unsafe {
-        libc::syscall(libc::SYS_ppoll, &raw mut fd, 1, &raw const at_once, std::ptr::null::<libc::sigset_t>(), 0)
+        libc::syscall(
+            libc::SYS_ppoll,
+            &raw mut fd,
+            1,
+            &raw const at_once,
+            std::ptr::null::<libc::sigset_t>(),
+            0,
+        )
     };
     n > 0
 }

@@ -30,7 +30,7 @@ impl Settings {
             Some(b"off") => return Ok(None),
             Some(_) => {
                 return Err(
-                    "libncpu_accept.so: NCPU_ACCEPT: give round-robin, random or off; off until then\n"
+                    "libncpu_accept.so: NCPU_ACCEPT: give round-robin, random or off; off until then\n",
                 );
             }
         };

@@ -430,7 +430,10 @@ mod tests {
         let recording = gather.finish().unwrap();
         let t = user_table(&recording, false, 0).unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(1, "lock")), (2, Some("spun"), Some("futex")));
-        assert_eq!((t.int(0, "count"), t.number(0, "spin"), t.number(0, "block")), (Some(4), Some(3.5), Some(1.0)));
+        assert_eq!(
+            (t.int(0, "count"), t.number(0, "spin"), t.number(0, "block")),
+            (Some(4), Some(3.5), Some(1.0))
+        );
         assert_eq!(t.number(0, "spin_us"), Some(875_000.0));
         assert_eq!(t.number(1, "spin"), None, "a futex does not tell");
         let t = user_table(&recording, true, 2).unwrap();

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 
 use super::raw::{
-    self, EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, StackHead,
-    ThreadOut, Where,
+    self, EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead,
+    StackHead, ThreadOut, Where,
 };
 
 /// A walked stack: addresses, innermost first.

@@ -40,6 +40,9 @@ pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
     // Reads what is asked for, of files that may be gigabytes.
     let cache = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return Ok(Vec::new()) };
+    if !elf.is_64() {
+        return Ok(Vec::new()); // libncpu is for 64 bits
+    }
     let Some(section) = elf.section_by_name(".note.stapsdt") else { return Ok(Vec::new()) };
     let notes = section.data().map_err(|e| format!(".note.stapsdt: {e}"))?;
     let base = elf.section_by_name(".stapsdt.base").map(|s| s.address());
@@ -154,7 +157,8 @@ mod tests {
     use super::*;
 
     fn note(name: &str, arguments: &str) -> Vec<u8> {
-        let mut description: Vec<u8> = [0x1234u64, 0x5000, 0x6000].iter().flat_map(|a| a.to_ne_bytes()).collect();
+        let mut description: Vec<u8> =
+            [0x1234u64, 0x5000, 0x6000].iter().flat_map(|a| a.to_ne_bytes()).collect();
         for word in ["ncpu", name, arguments] {
             description.extend(word.as_bytes());
             description.push(0);

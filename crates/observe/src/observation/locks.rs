@@ -359,7 +359,10 @@ mod tests {
         let wait = ["ncpu::probe::mutex_slow", "ncpu::raw_mutex::RawMutex::lock_slow", "ncpu_mutex_lock"];
         assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
         assert_eq!(at(&["<ncpu::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
-        assert_eq!(at(&["ncpu::probe::mutex_slow", "[unknown libfoo.so]"]), Some("ncpu::probe::mutex_slow".into()));
+        assert_eq!(
+            at(&["ncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
+            Some("ncpu::probe::mutex_slow".into())
+        );
         assert_eq!(at(&["__lll_lock_wait", "pthread_mutex_lock@GLIBC", "f"]), Some("f".into()));
         assert_eq!(at(&["[unknown]"]), None);
     }

@@ -291,6 +291,10 @@ impl Observation {
         let locks = self.engine.locks();
         let snap = self.engine.snapshot();
         self.receive();
+        // What follows may take its time, and programs that have just begun may not.
+        if let Some(locks) = &mut self.user_locks {
+            locks.look(&mut self.engine, Instant::now());
+        }
         self.tune(snap.elapsed - self.before.elapsed, snap.switches - self.before.switches);
         let t = snap.elapsed;
 

@@ -126,7 +126,10 @@ pub(super) fn user_locks() -> Builder {
     Table::builder(
         "user_locks",
         &[
-            Column::text("lock", "symbol of the lock, or of its futex word, where it is static, else its address"),
+            Column::text(
+                "lock",
+                "symbol of the lock, or of its futex word, where it is static, else its address",
+            ),
             Column::text(
                 "type",
                 "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's",

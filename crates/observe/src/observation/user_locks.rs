@@ -109,7 +109,8 @@ impl UserLocks {
         if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
             (self.second, self.looks) = (Some(now), 0);
         }
-        let (due, later) = std::mem::take(&mut self.waiting).into_iter().partition(|w: &(Instant, u32, usize)| w.0 <= now);
+        let (due, later) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|w: &(Instant, u32, usize)| w.0 <= now);
         self.waiting = later;
         let due: Vec<(Instant, u32, usize)> = due;
         for (at, pid, step) in due {
@@ -148,12 +149,9 @@ impl UserLocks {
                 continue;
             }
             // Also of a file that has been deleted, or lies in another mount namespace.
-            match File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) {
-                Ok(file) => new += usize::from(self.file(&file, engine)),
-                Err(_) => {
-                    // The process has ended or unmapped it: whoever maps it next shows it again.
-                }
-            }
+            // If it has ended or unmapped it, whoever maps it next shows it again.
+            let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else { continue };
+            new += usize::from(self.file(&file, engine));
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }

@@ -1,4 +1,4 @@
-/* Four threads and one mutex of libncpu for a second; with a file named, that library is opened for it. */
+/* Four threads and one mutex of libncpu for two seconds; with a file named, that library is opened for it. */
 #include <dlfcn.h>
 #include <ncpu.h>
 #include <pthread.h>
@@ -48,7 +48,7 @@ int main(int count, char **args)
 	take = ncpu_mutex_lock;
 	give = ncpu_mutex_unlock;
 #endif
-	double end = now() + 1;
+	double end = now() + 2;
 	pthread_t threads[4];
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, worker, &end);

@@ -81,7 +81,9 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
         .watch(Some(child.pidfd()), Some(deadline), Duration::from_millis(200), &never, &mut take)
         .unwrap();
     let ended = child.wait(true).unwrap();
-    observation.finish(Some(ended), &mut take).unwrap();
+    let notes = observation.finish(Some(ended), &mut take).unwrap();
+    // Seen when a test fails.
+    notes.iter().for_each(|n| eprintln!("note: {n}"));
     let elapsed = tables.iter().find(|t| t.name() == "summary").and_then(|t| t.number(0, "elapsed")).unwrap();
     Seen { tables, ended, elapsed }
 }

@@ -5,6 +5,7 @@
 #include "common.h"
 
 static int lfd;	/* a non-blocking listener that a child races for */
+static struct sockaddr_in here; /* its address */
 
 static int say(const char *what, int result)
 {
@@ -71,6 +72,7 @@ static void cancel(const char *what, int type)
 	pthread_join(thread, &result);
 	printf("%s: %s, %d cleaned up\n", what, result == PTHREAD_CANCELED ? "cancelled" : "not cancelled", cleaned);
 	close(how[0]);
+	where = here;
 }
 
 static void pending_cancel(void)
@@ -174,6 +176,7 @@ static void blocking(void)
 	close(r);
 	must(waitpid(child, NULL, 0));
 	close(fd);
+	where = here;
 }
 
 static void unix_domain(void)
@@ -297,9 +300,8 @@ int main(int count, char **args)
 		return accept(atoi(args[2]), NULL, NULL) >= 0 ? 12 : 1;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	lfd = listener(SOCK_NONBLOCK);
-	struct sockaddr_in here = where;
+	here = where;
 	all(args[0], args[1]);
-	where = here;
 	race(200);
 	all(args[0], args[1]);
 	return 0;

@@ -43,8 +43,8 @@ fn locks_of_a_rust_program_tell_of_spin_and_block() {
         let w = waits(&seen, kind);
         assert!(w.count > 5.0, "{kind}: {w:?}");
         assert!(w.spin > 0.0 && w.block > 0.0, "{kind}: {w:?}");
-        // Four threads, and never all of them wait.
-        assert!(w.spin + w.block < 4.0 * seen.elapsed, "{kind}: {w:?}");
+        // Of six threads, and never do all of them wait.
+        assert!(w.spin + w.block < 6.0 * seen.elapsed, "{kind}: {w:?}");
     }
     let w = waits(&seen, "mutex");
     assert!(w.names.iter().all(|n| n.contains("MUTEX")), "the rwlock's mutex is a part of it: {w:?}");
@@ -155,10 +155,12 @@ mod parts {
                         hold(&mut MUTEX.lock());
                         QUEUE.with(hold);
                         hold(&mut rwlock.write());
-                        let mut seen = *rwlock.read();
-                        hold(&mut seen);
                     }
                 });
+            }
+            // Who reads all the time meets every writer.
+            for _ in 0..2 {
+                s.spawn(|| while *rwlock.read() < u64::MAX && Instant::now() < until {});
             }
         });
         assert!(*MUTEX.lock() > 0 && *rwlock.read() > 0);

@@ -11,12 +11,14 @@
 //!
 //! A call *loses* if it fails with `EAGAIN` on a non-blocking listener although some other member has taken a
 //! connection since this thread's last call. `EAGAIN` alone proves nothing: who accepts until there is no more, or
-//! looks at every tick, gets it without a race. Connections are counted in *epochs* of 32 for each taker. At the end
-//! of one it is known how many calls lost, how many takers there were, and, from the sum of squares that each taker's
-//! next connection adds 2n-1 to, Jain's index of evenness. Delays are switched on after an epoch with more than one
-//! loss to 16 connections *and* an index below 0.9, and off after one with no loss at all, as under full load, where
-//! holding anybody back would cost throughput. Now and then one epoch is left alone to see whether they are still
-//! needed; the longer, the more often they were.
+//! looks at every tick, gets it without a race. But a herd need not lose: `poll` and `epoll_wait` look again when
+//! they are woken, and whoever finds the connection gone sleeps on without ever having returned. What always shows
+//! is the share. So connections are counted in *epochs* of 32 for each taker, and the sum of squares, to which each
+//! taker's next connection adds 2n-1, gives Jain's index of evenness at the end of one. If it is below 0.9, delays are
+//! tried: a held-back connection is there to be seen, so that a herd comes and loses. If nobody lost to 16 connections
+//! in a row, there is none, as with `EPOLLEXCLUSIVE` or at full load, and the delays end: they would cost throughput
+//! and not change the shares. Those tried in vain are tried again ever more seldom; those that were of use stay on
+//! for some epochs, the longer the more often they were, until one is left alone to see whether they still are.
 //!
 //! # The order
 //!
@@ -35,7 +37,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use crate::settings::{Order, Settings};
 
 const SLOTS: usize = 30;
-/// A loss proves that somebody races: look on for so long, ms.
+/// Somebody races, or an epoch is not complete: look on for so long, ms.
 const RACE_MS: u32 = 60_000;
 /// Two failures in a row may mean anything: look for so long, ms.
 const DOUBT_MS: u32 = 1_000;
@@ -43,17 +45,23 @@ const DOUBT_MS: u32 = 1_000;
 const STALE_MS: u32 = 120_000;
 /// Connections in an epoch for each taker: enough for an index of fair chance to be above 0.95.
 const EPOCH: u32 = 32;
-/// As many losses to one connection are a herd.
-const LOSSES: u32 = 16;
+/// Connections in a row that nobody lost: there is no herd.
+const QUIET: u32 = 16;
 /// Shares less even than this are uneven, in thousandths.
 const EVEN: u64 = 900;
 /// Epochs with delays before one without, at first and at most.
 const HOLD: u32 = 8;
 const MAX_HOLD: u32 = 256;
+/// Epochs without a trial after one in vain, at first and at most.
+const REST: u32 = 8;
+const MAX_REST: u32 = 4096;
 /// Steps the cap is divided into at least.
 const STEPS: u32 = 8;
 /// Failures in a row before a thread that found no race looks again, at most.
 const MAX_PATIENCE: u32 = 1 << 16;
+/// Connections of a thread before it looks whether shares are even, at first and at most.
+const LOOK: u32 = 64;
+const MAX_LOOK: u32 = 1 << 16;
 
 /// What a family shares. Zeroes are valid.
 #[repr(C, align(4096))]
@@ -79,8 +87,7 @@ pub struct Slot {
     epoch: AtomicU32,
     /// `accepted` when this one began.
     began: AtomicU32,
-    /// In this epoch: calls that lost, threads that called, and the sum of squares of their connections.
-    lost: AtomicU32,
+    /// In this epoch: threads that called, and the sum of squares of their connections.
     callers: AtomicU32,
     squares: AtomicU64,
     /// Threads that called in the last epoch.
@@ -89,6 +96,13 @@ pub struct Slot {
     hold: AtomicU32,
     /// For how many they shall be on next.
     next_hold: AtomicU32,
+    /// Epochs until they are tried again, and after the next trial in vain.
+    rest: AtomicU32,
+    next_rest: AtomicU32,
+    /// `accepted` when somebody lost last, or delays began.
+    last_loss: AtomicU32,
+    /// Whether anybody lost since then.
+    raced: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Page>() == 4096);
@@ -132,6 +146,11 @@ impl Page {
         }
     }
 
+    /// What was to be seen was seen.
+    fn calm(&self) {
+        self.alert.store(now_ms() | 1, Relaxed);
+    }
+
     /// The listener's slot; none if all are in use.
     fn slot(&self, cookie: u64) -> Option<&Slot> {
         let first = cookie as usize;
@@ -155,6 +174,8 @@ impl Page {
         slot.cookie.compare_exchange(old, cookie, AcqRel, Relaxed).ok()?;
         slot.hold.store(0, Relaxed);
         slot.next_hold.store(0, Relaxed);
+        slot.rest.store(0, Relaxed);
+        slot.next_rest.store(0, Relaxed);
         slot.crowd.store(0, Relaxed);
         slot.begin(slot.accepted.load(Relaxed));
         Some(slot)
@@ -164,7 +185,6 @@ impl Page {
 impl Slot {
     fn begin(&self, at: u32) {
         self.began.store(at, Relaxed);
-        self.lost.store(0, Relaxed);
         self.callers.store(0, Relaxed);
         self.squares.store(0, Relaxed);
         self.epoch.fetch_add(1, Relaxed);
@@ -179,22 +199,58 @@ impl Slot {
         EPOCH * self.crowd().clamp(2, 4096)
     }
 
-    /// Ends the epoch if it is complete with connection `at`; by whoever took that.
-    fn roll(&self, at: u32) {
+    /// Ends the epoch if it is complete with connection `at`; by whoever took that. Whether there is nothing to be
+    /// looked at further.
+    fn roll(&self, at: u32) -> bool {
         let began = self.began.load(Relaxed);
         let length = at.wrapping_sub(began);
         if length < self.length() || self.began.compare_exchange(began, at, AcqRel, Relaxed).is_err() {
-            return;
+            return false;
         }
-        let (lost, callers) = (self.lost.load(Relaxed), self.callers.load(Relaxed));
-        let squares = self.squares.load(Relaxed);
+        let (callers, squares) = (self.callers.load(Relaxed), self.squares.load(Relaxed));
         self.crowd.store(callers, Relaxed);
         self.begin(at);
-        let hold = self.hold.load(Relaxed);
-        let next = self.next_hold.load(Relaxed);
-        let (hold, next) = judge(length, lost, evenness(length, callers, squares), (hold, next));
-        self.hold.store(hold, Relaxed);
-        self.next_hold.store(next, Relaxed);
+        if let Some(left) = self.hold.load(Relaxed).checked_sub(1) {
+            self.hold.store(left, Relaxed);
+        } else if let Some(left) = self.rest.load(Relaxed).checked_sub(1) {
+            self.rest.store(left, Relaxed);
+        } else if callers > 1 && evenness(length, callers, squares) < EVEN {
+            let hold = self.next_hold.load(Relaxed).clamp(HOLD, MAX_HOLD);
+            self.next_hold.store((hold * 2).min(MAX_HOLD), Relaxed);
+            self.last_loss.store(at, Relaxed);
+            self.raced.store(0, Relaxed);
+            self.hold.store(hold, Relaxed);
+        } else {
+            self.next_hold.store(HOLD, Relaxed);
+            self.raced.store(0, Relaxed);
+        }
+        // A herd that paused may be back soon.
+        self.hold.load(Relaxed) == 0 && self.raced.load(Relaxed) == 0
+    }
+
+    /// Ends delays if nobody has lost for a while, by whoever took connection `at`.
+    fn doubt(&self, at: u32) {
+        if self.hold.load(Relaxed) == 0 || at.wrapping_sub(self.last_loss.load(Relaxed)) < QUIET {
+            return;
+        }
+        self.hold.store(0, Relaxed);
+        self.next_hold.store(HOLD, Relaxed);
+        let (rest, next) = if self.raced.load(Relaxed) != 0 {
+            (1, REST) // a herd that is busy now
+        } else {
+            let rest = self.next_rest.load(Relaxed).clamp(REST, MAX_REST);
+            (rest, (rest * 2).min(MAX_REST))
+        };
+        self.rest.store(rest, Relaxed);
+        self.next_rest.store(next, Relaxed);
+    }
+
+    /// A call lost.
+    fn lose(&self) {
+        self.last_loss.store(self.accepted.load(Relaxed), Relaxed);
+        if self.raced.load(Relaxed) == 0 {
+            self.raced.store(1, Relaxed);
+        }
     }
 
     /// Sleeps until a connection is taken after `seen` were, for `ns` at most, or until a signal comes.
@@ -243,21 +299,6 @@ fn evenness(connections: u32, takers: u32, squares: u64) -> u64 {
     (n * n).saturating_mul(1000) / of
 }
 
-/// For how many epochs delays are on after one of so many connections and losses, and for how many next.
-fn judge(connections: u32, lost: u32, even: u64, (hold, next): (u32, u32)) -> (u32, u32) {
-    match hold {
-        // Without delays: are there to be any?
-        0 if lost.saturating_mul(LOSSES) >= connections && even < EVEN => {
-            let hold = next.clamp(HOLD, MAX_HOLD);
-            (hold, (hold * 2).min(MAX_HOLD))
-        }
-        0 => (0, HOLD),
-        // With them: nobody races any more.
-        _ if lost == 0 => (0, HOLD),
-        _ => (hold - 1, next),
-    }
-}
-
 /// How long a taker of this age among so many is held back, ns.
 fn delay(settings: &Settings, crowd: u32, age: u32, chance: impl FnOnce() -> u32) -> u32 {
     match settings.order {
@@ -266,7 +307,7 @@ fn delay(settings: &Settings, crowd: u32, age: u32, chance: impl FnOnce() -> u32
             last.saturating_sub(age).saturating_mul(settings.cap / last.max(STEPS)).min(settings.cap)
         }
         Order::Random if crowd < 2 => 0,
-        Order::Random => (u64::from(chance()) * u64::from(settings.cap) >> 32) as u32,
+        Order::Random => ((u64::from(chance()) * u64::from(settings.cap)) >> 32) as u32,
     }
 }
 
@@ -296,6 +337,10 @@ pub struct Taker {
     failures: Cell<(c_int, u32)>,
     /// How many of them raise an alert; 0 as at first.
     patience: Cell<u32>,
+    /// Connections since it looked last, and how many it shall be until it looks again; 0 as at first.
+    look: Cell<(u32, u32)>,
+    /// A listener that was found to block while this alert was on.
+    blocking: Cell<c_int>,
     random: Cell<u64>,
 }
 
@@ -306,6 +351,8 @@ impl Taker {
             counted: Cell::new(false),
             failures: Cell::new((-1, 0)),
             patience: Cell::new(0),
+            look: Cell::new((0, 0)),
+            blocking: Cell::new(-1),
             random: Cell::new(0),
         }
     }
@@ -315,6 +362,8 @@ impl Taker {
         self.counted.set(false);
         self.failures.set((-1, 0));
         self.patience.set(0);
+        self.look.set((0, 0));
+        self.blocking.set(-1);
         self.random.set(0);
     }
 
@@ -327,8 +376,23 @@ impl Taker {
     /// Got a connection while nobody looks.
     #[inline(always)]
     pub fn got(&self, page: &Page) {
-        self.count(page);
         self.failures.set((-1, 0));
+        let (n, until) = self.look.get();
+        self.look.set((n + 1, until));
+        if n >= until {
+            self.look_now(page, until);
+        }
+    }
+
+    #[cold]
+    fn look_now(&self, page: &Page, until: u32) {
+        self.count(page);
+        // The first time it was only counted.
+        self.look.set((0, if until == 0 { LOOK } else { (until * 2).min(MAX_LOOK) }));
+        self.blocking.set(-1);
+        if until != 0 && page.takers.load(Relaxed) > 1 {
+            page.alert_for(DOUBT_MS);
+        }
     }
 
     /// Got `EAGAIN` while nobody looks.
@@ -344,6 +408,7 @@ impl Taker {
             return;
         }
         self.failures.set((fd, 0));
+        self.blocking.set(-1);
         page.alert_for(DOUBT_MS);
     }
 
@@ -351,7 +416,13 @@ impl Taker {
     /// slot, unless it is of no interest.
     pub fn prepare<'a>(&self, page: &'a Page, fd: c_int, settings: &Settings) -> Option<&'a Slot> {
         self.count(page);
-        let cookie = listener(fd)?;
+        if self.blocking.get() == fd {
+            return None;
+        }
+        let Some(cookie) = listener(fd) else {
+            self.blocking.set(fd);
+            return None;
+        };
         let slot = page.slot(cookie)?;
         let mut view = self.view(cookie, slot);
         let epoch = slot.epoch.load(Relaxed);
@@ -381,7 +452,13 @@ impl Taker {
             view.wins = view.wins.saturating_add(1);
             slot.squares.fetch_add(2 * u64::from(view.wins) - 1, Relaxed);
             (view.won, view.seen, view.idle) = (at, at, 0);
-            slot.roll(at);
+            if slot.roll(at) {
+                page.calm();
+            } else {
+                // Seldom connections make long epochs.
+                page.alert_for(RACE_MS);
+            }
+            slot.doubt(at);
         } else if errno == libc::EAGAIN {
             let now = slot.accepted.load(Relaxed);
             if now == view.seen {
@@ -392,9 +469,10 @@ impl Taker {
                     self.patience.set((self.patience.get().max(2) * 2).min(MAX_PATIENCE));
                 }
             } else {
-                slot.lost.fetch_add(1, Relaxed);
+                slot.lose();
                 (view.seen, view.idle) = (now, 0);
                 self.patience.set(0);
+                self.look.set((0, 0));
                 page.alert_for(RACE_MS);
             }
         }

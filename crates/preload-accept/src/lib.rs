@@ -118,9 +118,9 @@ fn balanced(fd: c_int, call: impl Fn() -> c_int) -> c_int {
     let page = unsafe { &*page };
     if page.alerted() {
         // SAFETY: not written any more once PAGE is set.
-        let settings = unsafe { &*(&raw const SETTINGS) };
+        let settings = unsafe { SETTINGS };
         let before = errno();
-        let slot = TAKER.with(|taker| taker.prepare(page, fd, settings));
+        let slot = TAKER.with(|taker| taker.prepare(page, fd, &settings));
         set_errno(before);
         let result = call();
         if let Some(slot) = slot {

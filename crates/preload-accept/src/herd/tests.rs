@@ -44,12 +44,13 @@ proptest! {
     }
 }
 
-/// `n` takers of which each waits `lateness[i]` until it calls; who has waited least, delay included, wins.
-fn race(settings: &Settings, lateness: &[u32], connections: u32) -> Vec<u32> {
+/// Takers of which each waits `lateness[i]` until it calls; who has waited least, delay included, wins. Of a herd, all
+/// others lose if they could see the connection, which one that is taken at once does not show; else only one comes.
+fn race(settings: &Settings, lateness: &[u32], herd: bool, connections: u32) -> (Vec<u32>, u32) {
     let page = page();
     let slot = page.slot(7).expect("free");
     let takers: Vec<Taker> = lateness.iter().map(|_| Taker::new()).collect();
-    let mut wins = vec![0; takers.len()];
+    let (mut wins, mut held_back) = (vec![0; takers.len()], 0);
     for _ in 0..connections {
         let at = |(i, taker): (usize, &Taker)| {
             let mut view = taker.view(7, slot);
@@ -59,23 +60,23 @@ fn race(settings: &Settings, lateness: &[u32], connections: u32) -> Vec<u32> {
             }
             taker.keep(view);
             let age = slot.accepted.load(Relaxed).wrapping_sub(view.won);
-            let held = if slot.hold.load(Relaxed) == 0 {
-                0
-            } else {
-                delay(settings, slot.crowd(), age, || taker.chance())
-            };
-            (lateness[i] + held, i)
+            let on = slot.hold.load(Relaxed) != 0;
+            let held = if on { delay(settings, slot.crowd(), age, || taker.chance()) } else { 0 };
+            (lateness[i] + held, held, i)
         };
-        let (_, winner) = takers.iter().enumerate().map(at).min().expect("some");
+        let of_all = takers.iter().enumerate().map(at).collect::<Vec<_>>();
+        let &(_, held, winner) = if herd { of_all.iter().min().expect("some") } else { &of_all[0] };
+        held_back += u32::from(held > 0);
         wins[winner] += 1;
+        let seen = herd && of_all.iter().any(|&(_, held, _)| held > 0);
         takers[winner].learn(&page, slot, 5, 0);
         for (i, taker) in takers.iter().enumerate() {
-            if i != winner {
+            if i != winner && seen {
                 taker.learn(&page, slot, -1, libc::EAGAIN);
             }
         }
     }
-    wins
+    (wins, held_back)
 }
 
 fn jain(wins: &[u32]) -> u64 {
@@ -85,22 +86,45 @@ fn jain(wins: &[u32]) -> u64 {
 #[test]
 fn a_race_that_one_always_wins_becomes_even() {
     for settings in [ROUND, RANDOM] {
-        let first = race(&settings, &[0, 10_000, 12_000, 15_000], 128);
+        let lateness = [0, 10_000, 12_000, 15_000];
+        let (first, _) = race(&settings, &lateness, true, 128);
         assert_eq!(first, [128, 0, 0, 0], "the first epoch is only watched");
-        let wins = race(&settings, &[0, 10_000, 12_000, 15_000], 5_000);
+        let (wins, _) = race(&settings, &lateness, true, 5_000);
         assert!(jain(&wins) > 950, "{:?}: {wins:?}", settings.order);
         assert!(wins[0] > wins[3], "now and then nobody is held back: {wins:?}");
     }
 }
 
 #[test]
-fn an_even_race_and_a_server_without_one_are_left_alone() {
-    assert_eq!(judge(128, 300, 990, (0, 0)), (0, HOLD), "a herd, but even");
-    assert_eq!(judge(128, 7, 300, (0, 0)), (0, HOLD), "uneven, but hardly any loss");
-    assert_eq!(judge(128, 8, 300, (0, 0)), (HOLD, 2 * HOLD));
-    assert_eq!(judge(128, 0, 300, (5, 32)), (0, HOLD), "full load");
-    assert_eq!(judge(128, 9, 300, (5, 32)), (4, 32));
-    assert_eq!(judge(128, u32::MAX, 0, (0, MAX_HOLD)), (MAX_HOLD, MAX_HOLD));
+fn without_a_herd_delays_are_tried_ever_more_seldom() {
+    // As EPOLLEXCLUSIVE wakes: always the same one, alone.
+    let (wins, held) = race(&ROUND, &[0, 0, 0, 0], false, 100_000);
+    assert_eq!(wins, [100_000, 0, 0, 0]);
+    // 781 epochs: after 1, 1 + 8, 1 + 8 + 16 and so on.
+    assert!((3 * QUIET..=9 * QUIET).contains(&held), "{held}");
+}
+
+#[test]
+fn an_even_race_and_a_busy_herd_are_left_alone() {
+    let page = page();
+    let slot = page.slot(7).expect("free");
+    let end = |slot: &Slot, callers, squares| {
+        slot.callers.store(callers, Relaxed);
+        slot.squares.store(squares, Relaxed);
+        slot.accepted.fetch_add(128, Relaxed);
+        slot.roll(slot.accepted.load(Relaxed));
+        slot.hold.load(Relaxed)
+    };
+    assert_eq!(end(slot, 4, 4 * 32 * 32), 0, "even");
+    assert_eq!(end(slot, 1, 128 * 128), 0, "alone");
+    assert_eq!(end(slot, 4, 128 * 128), HOLD);
+    slot.lose();
+    let at = slot.accepted.load(Relaxed);
+    slot.doubt(at + QUIET - 1);
+    assert_eq!(slot.hold.load(Relaxed), HOLD);
+    slot.doubt(at + QUIET);
+    assert_eq!((slot.hold.load(Relaxed), slot.rest.load(Relaxed)), (0, 1), "nobody loses at full load");
+    assert_eq!(end(slot, 4, 128 * 128), 0, "it rests");
 }
 
 #[test]
@@ -176,6 +200,23 @@ fn who_is_alone_is_never_looked_at() {
     taker.reset();
     taker.count(&page);
     assert_eq!(page.takers.load(Relaxed), 2, "a forked child is another");
+}
+
+#[test]
+fn shares_are_looked_at_ever_more_seldom() {
+    let page = page();
+    let taker = Taker::new();
+    page.takers.store(1, Relaxed);
+    let mut looks = Vec::new();
+    for i in 0..100_000 {
+        taker.got(&page);
+        if page.alert.swap(0, Relaxed) != 0 {
+            looks.push(i);
+        }
+    }
+    assert_eq!(page.takers.load(Relaxed), 2, "counted once");
+    assert_eq!(looks[..3], [65, 194, 451]);
+    assert!(looks.len() < 12, "{looks:?}");
 }
 
 #[test]

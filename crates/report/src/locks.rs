@@ -279,7 +279,7 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
 }
 
 /// A lock known by its futex alone tells nothing of spinning.
-fn is_futex(kind: &str) -> bool {
+pub(crate) fn is_futex(kind: &str) -> bool {
     matches!(kind, "lock" | "semaphore" | "condition" | "unknown" | "")
 }
 

@@ -8,7 +8,7 @@ use ncpu_table::Table;
 
 use super::grid::{Cell, number, table, word};
 use super::markup::{count, percent, sane, seconds};
-use crate::locks::is_user_lock;
+use crate::locks::{is_futex, is_user_lock};
 use crate::onion::Onion;
 
 /// Rows put together by `keys`; none where the recording lacks the table or a key.
@@ -148,9 +148,9 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                 let spin = value(&t, r, "spin");
                 let cells = vec![
                     Cell::Text(text(&t, r, "lock")),
-                    Cell::Text(kind),
+                    Cell::Text(kind.clone()),
                     Cell::Text(format!("{}/{}", text(&t, r, "process"), value(&t, r, "pid"))),
-                    secs(spin),
+                    if is_futex(&kind) { Cell::Number(0.0, String::new()) } else { secs(spin) },
                     secs(block),
                     many(n),
                     micros(block * 1e6 / n.max(1.0)),

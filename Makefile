@@ -80,7 +80,7 @@ tools:
 	@.ci/tools clang gcc make pkg-config libelf-dev zlib1g-dev
 
 test-tools:
-	@.ci/tools hwloc-nox libjemalloc2
+	@.ci/tools hwloc-nox libjemalloc2 strace
 
 vm-tools:
 	@.ci/tools qemu-system-x86 busybox-static cpio

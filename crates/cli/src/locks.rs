@@ -115,12 +115,15 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     // CSV and Parquet hold one table: the kernel's, unless --user chooses.
     let both = matches!(args.select.format(), Format::Text | Format::Json);
     if !args.kernel && (args.user || both) {
-        match user_table(recording, args.futexes) {
+        match user_table(recording, args.futexes, args.stack) {
             Some(user) if user.num_rows() > 0 || !text => {
                 // A column to sort by may be the kernel table's alone.
                 let user =
                     select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
-                printer.table(&user)?;
+                match text && args.stack > 0 {
+                    true => put(&with_stacks(&user, args.stack)?)?,
+                    false => printer.table(&user)?,
+                }
             }
             _ if text => put("no user lock was waited for\n")?,
             _ => {}

@@ -136,6 +136,9 @@ pub fn observe(
     let mut sink = Sink::open(subject.words.clone(), interval.as_secs_f64(), record)?;
     let mut observation = Observation::begin(&config(subject.target.clone()))?;
     prepare(&mut observation);
+    if let (Some(_), Some(program)) = (&subject.child, subject.words.first()) {
+        observation.expect(Path::new(program));
+    }
     subject.release()?;
     let mut take = |t: &Table| sink.table(t);
     observation.watch(subject.end(), subject.deadline(), interval, &stop, &mut take)?;

@@ -18,6 +18,7 @@
 //! null sees the last critical section, which the compare-and-swap of `tail` to null released. Link and grant are
 //! release stores that acquire loads read.
 
+use crate::probe;
 use crate::sys::{self, AtomicPtr, Ordering};
 use crate::turn::Turn;
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -63,9 +64,24 @@ impl RawMcs {
     /// The node is in no queue, and stays where it is until `unlock` with it has returned.
     #[inline]
     pub unsafe fn lock(&self, node: &McsNode) {
-        if let Err(turn) = join(&self.tail, node) {
-            turn.wait();
+        if let Err(turn) = self.join(node) {
+            self.wait(turn);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, turn: &Turn) {
+        let lock = std::ptr::from_ref(self).cast();
+        probe::queue_slow(lock);
+        turn.wait(lock);
+        probe::queue_acquired(lock);
+    }
+
+    /// Enters the queue; the turn to wait for if others are before.
+    #[inline]
+    pub(crate) fn join<'a>(&self, node: &'a McsNode) -> Result<(), &'a Turn> {
+        join(&self.tail, node)
     }
 
     /// Takes the lock if it is free.

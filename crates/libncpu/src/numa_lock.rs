@@ -23,7 +23,9 @@
 
 use crate::mcs::{self, McsNode, RawMcs};
 use crate::percpu::{OutOfMemory, Padded, boxed};
+use crate::probe;
 use crate::sys::{self, AtomicPtr};
+use crate::turn::Turn;
 
 /// As many critical sections in a row for threads of one node, if they wait.
 pub const PASSES: u32 = 64;
@@ -73,15 +75,28 @@ impl RawNumaLock {
     pub unsafe fn lock(&self, node: &McsNode) -> Held {
         let home = sys::node() % self.homes.len();
         let Home { tail, place } = &self.homes[home].0;
-        let granted = match mcs::join(tail, node) {
-            Ok(()) => PARENT,
-            Err(turn) => turn.wait(),
+        let lock = std::ptr::from_ref(self).cast();
+        // One wait to tracers, though there are two queues.
+        let mut waited = false;
+        let mut wait = |turn: &Turn| {
+            if !std::mem::replace(&mut waited, true) {
+                probe::queue_slow(lock);
+            }
+            turn.wait(lock)
         };
+        let granted = mcs::join(tail, node).map_or_else(&mut wait, |()| PARENT);
+        if granted == PARENT {
+            // The head of the node's queue, which this thread is, has `place` to itself.
+            if let Err(turn) = self.root.join(place) {
+                wait(turn);
+            }
+        }
+        if waited {
+            probe::queue_acquired(lock);
+        }
         if granted != PARENT {
             return Held { home, passes: granted };
         }
-        // SAFETY: the head of the node's queue, which this thread is, has `place` to itself.
-        unsafe { self.root.lock(place) };
         Held { home, passes: FIRST }
     }
 

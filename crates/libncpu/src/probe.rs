@@ -7,6 +7,12 @@
 //! | `mutex_block` | lock | the thread is about to sleep |
 //! | `mutex_wakeup` | lock | it came back |
 //! | `mutex_acquired` | lock, attempts | the lock was got after `mutex_slow` |
+//! | `mutex_abandoned` | lock, attempts | its time was up after `mutex_slow` |
+//! | `queue_slow`, `queue_block`, `queue_wakeup`, `queue_acquired` | lock | the same of queue locks, MCS and NUMA |
+//! | `read_slow`, `read_acquired` | lock | a reader found an rwlock closed; it got in |
+//! | `write_slow`, `write_acquired` | lock | a writer found an rwlock taken; it got it |
+//!
+//! An rwlock waits in its mutex, too: `mutex_*` fire between its own `slow` and `acquired`. Other waits do not nest.
 //!
 //! A probe that nobody traces is one `nop`. All are on slow paths.
 
@@ -79,4 +85,58 @@ pub fn mutex_wakeup(lock: *const ()) {
 #[inline(never)]
 pub fn mutex_acquired(lock: *const (), attempts: u32) {
     probe!("mutex_acquired", lock, attempts);
+}
+
+/// The time was up after [`mutex_slow`].
+#[inline(never)]
+pub fn mutex_abandoned(lock: *const (), attempts: u32) {
+    probe!("mutex_abandoned", lock, attempts);
+}
+
+/// A queue lock was found taken.
+#[inline(never)]
+pub fn queue_slow(lock: *const ()) {
+    probe!("queue_slow", lock, 0u64);
+}
+
+/// The thread is about to sleep for a queue lock.
+#[inline(never)]
+pub fn queue_block(lock: *const ()) {
+    probe!("queue_block", lock, 0u64);
+}
+
+/// The thread came back from sleep.
+#[inline(never)]
+pub fn queue_wakeup(lock: *const ()) {
+    probe!("queue_wakeup", lock, 0u64);
+}
+
+/// The lock was got after [`queue_slow`].
+#[inline(never)]
+pub fn queue_acquired(lock: *const ()) {
+    probe!("queue_acquired", lock, 0u64);
+}
+
+/// A reader found the rwlock closed.
+#[inline(never)]
+pub fn read_slow(lock: *const ()) {
+    probe!("read_slow", lock, 0u64);
+}
+
+/// The reader got in after [`read_slow`].
+#[inline(never)]
+pub fn read_acquired(lock: *const ()) {
+    probe!("read_acquired", lock, 0u64);
+}
+
+/// A writer found the rwlock taken, by readers or a writer.
+#[inline(never)]
+pub fn write_slow(lock: *const ()) {
+    probe!("write_slow", lock, 0u64);
+}
+
+/// The writer got it after [`write_slow`].
+#[inline(never)]
+pub fn write_acquired(lock: *const ()) {
+    probe!("write_acquired", lock, 0u64);
 }

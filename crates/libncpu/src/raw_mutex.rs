@@ -307,6 +307,7 @@ impl RawMutex {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 self.give_up(&mut waiter);
+                probe::mutex_abandoned(self.address(), waiter.attempts);
                 return false;
             }
             let start = *start.get_or_insert(now);

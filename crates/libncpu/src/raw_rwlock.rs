@@ -24,6 +24,7 @@
 
 use crate::backoff::Backoff;
 use crate::percpu::{OutOfMemory, PerCpu};
+use crate::probe;
 use crate::raw_mutex::RawMutex;
 use crate::sys::{ALL, AtomicBool, AtomicU64, Futex, Ordering};
 use Ordering::{Relaxed, Release, SeqCst};
@@ -76,10 +77,16 @@ impl RawRwLock {
     fn read_slow(&self, slot: usize) {
         // SAFETY: counted in by the caller.
         unsafe { self.unlock_read(Some(slot)) };
+        probe::read_slow(self.address());
         self.writer.lock();
         self.readers[slot].fetch_add(1, SeqCst);
         // SAFETY: taken above.
         unsafe { self.writer.unlock() };
+        probe::read_acquired(self.address());
+    }
+
+    fn address(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
     }
 
     /// Ends reading, best on the slot that `read` returned.
@@ -108,17 +115,28 @@ impl RawRwLock {
 
     /// Takes the lock for writing.
     pub fn write(&self) {
-        self.writer.lock();
+        let mut waited = false;
+        if !self.writer.try_lock() {
+            waited = true;
+            probe::write_slow(self.address());
+            self.writer.lock();
+        }
         self.closed.store(true, SeqCst);
         let mut backoff = Backoff::new(0);
         loop {
             let left = self.left.load(SeqCst);
             if self.empty() {
-                return;
+                break;
+            }
+            if !std::mem::replace(&mut waited, true) {
+                probe::write_slow(self.address());
             }
             if !backoff.wait() {
                 self.left.wait(left, ALL, None, false);
             }
+        }
+        if waited {
+            probe::write_acquired(self.address());
         }
     }
 

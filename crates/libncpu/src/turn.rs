@@ -1,5 +1,6 @@
 //! A word on which one thread waits for its turn: how queue locks pass the lock on.
 
+use crate::probe;
 use crate::sys::{self, ALL, Futex, Ordering, wake_at};
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -21,8 +22,8 @@ impl Turn {
         self.0.store(WAITING, Relaxed);
     }
 
-    /// Waits until it is granted and returns what came with it. An acquire.
-    pub(crate) fn wait(&self) -> u32 {
+    /// Waits until it is granted and returns what came with it. An acquire. `lock` is what tracers are told.
+    pub(crate) fn wait(&self, lock: *const ()) -> u32 {
         for _ in 0..sys::pauses_per_us() * SPIN_US {
             let seen = self.0.load(Acquire);
             if seen != WAITING {
@@ -34,7 +35,9 @@ impl Turn {
             return seen;
         }
         loop {
+            probe::queue_block(lock);
             self.0.wait(SLEEPING, ALL, None, false);
+            probe::queue_wakeup(lock);
             let seen = self.0.load(Acquire);
             if seen != SLEEPING {
                 return seen;

@@ -5,9 +5,19 @@ use std::process::Command;
 #[test]
 fn probes_are_in_the_notes() {
     let mutex = ncpu::Mutex::new(0);
+    let queue = ncpu::McsMutex::new(0);
+    let numa = ncpu::NumaMutex::new(0).expect("memory");
+    let rwlock = ncpu::RwLock::new(0).expect("memory");
     std::thread::scope(|s| {
         for _ in 0..4 {
-            s.spawn(|| *mutex.lock() += 1);
+            s.spawn(|| {
+                *mutex.lock() += 1;
+                drop(mutex.try_lock_for(std::time::Duration::from_millis(1)));
+                queue.with(|n| *n += 1);
+                numa.with(|n| *n += 1);
+                let n = *rwlock.read();
+                *rwlock.write() = n + 1;
+            });
         }
     });
     let out = Command::new("readelf")
@@ -16,7 +26,9 @@ fn probes_are_in_the_notes() {
         .output()
         .expect("readelf");
     let notes = String::from_utf8_lossy(&out.stdout);
-    for name in ["mutex_slow", "mutex_spin", "mutex_block", "mutex_wakeup", "mutex_acquired"] {
+    let names = "mutex_slow mutex_spin mutex_block mutex_wakeup mutex_acquired mutex_abandoned queue_slow queue_block \
+                 queue_wakeup queue_acquired read_slow read_acquired write_slow write_acquired";
+    for name in names.split_whitespace() {
         let at = notes.find(&format!("Name: {name}\n")).unwrap_or_else(|| panic!("no {name} in\n{notes}"));
         let before = &notes[..at];
         assert!(before.trim_end().ends_with("Provider: ncpu"), "{name} is not ncpu's");

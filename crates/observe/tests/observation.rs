@@ -1,89 +1,15 @@
 //! Observes real processes whose behaviour is known. Needs root and BPF; says so and passes where
 //! there are none.
 
-use std::ffi::OsString;
+mod common;
+
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use common::{Seen, allowed, observe, observe_placed, part, sh};
 use ncpu_observe::engine::{Config, Target};
-use ncpu_observe::observation::{Child, Ended, Observation};
+use ncpu_observe::observation::Observation;
 use ncpu_table::Table;
-
-/// One observation at a time: each is a workload to the others.
-static ONE: Mutex<()> = Mutex::new(());
-
-fn allowed() -> Option<MutexGuard<'static, ()>> {
-    let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    if rustix::process::geteuid().is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Some(guard);
-    }
-    eprintln!("skipped: observing needs root and BTF");
-    None
-}
-
-/// This test's own executable, asked to play a part of `parts` below.
-fn part(name: &str) -> Vec<OsString> {
-    let me = std::env::current_exe().unwrap();
-    vec![
-        me.into(),
-        "--ignored".into(),
-        "--exact".into(),
-        format!("parts::{name}").into(),
-        "--nocapture".into(),
-    ]
-}
-
-fn sh(script: &str) -> Vec<OsString> {
-    vec!["sh".into(), "-c".into(), script.into()]
-}
-
-struct Seen {
-    tables: Vec<Table>,
-    ended: Ended,
-    elapsed: f64,
-}
-
-impl Seen {
-    fn rows<'a>(&'a self, table: &'a str) -> impl Iterator<Item = (&'a Table, usize)> + 'a {
-        self.tables
-            .iter()
-            .filter(move |t| t.name() == table)
-            .flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
-    }
-
-    fn sum(&self, table: &str, column: &str) -> f64 {
-        self.rows(table).filter_map(|(t, r)| t.number(r, column)).sum()
-    }
-}
-
-fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
-    observe_placed(argv, |_| {}, change)
-}
-
-/// `place` is told the process before it runs.
-fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&mut Config)) -> Seen {
-    let mut child = Child::hold(argv).unwrap();
-    place(child.pid());
-    let mut config = Config::onion(Target::Tree(child.pid()), 499);
-    change(&mut config);
-    let mut observation = Observation::begin(&config).unwrap();
-    child.release().unwrap();
-    let mut tables = Vec::new();
-    let mut take = |t: &Table| -> Result<(), std::convert::Infallible> {
-        tables.push(t.clone());
-        Ok(())
-    };
-    let never = AtomicBool::new(false);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    observation
-        .watch(Some(child.pidfd()), Some(deadline), Duration::from_millis(200), &never, &mut take)
-        .unwrap();
-    let ended = child.wait(true).unwrap();
-    observation.finish(Some(ended), &mut take).unwrap();
-    let elapsed = tables.iter().find(|t| t.name() == "summary").and_then(|t| t.number(0, "elapsed")).unwrap();
-    Seen { tables, ended, elapsed }
-}
 
 const PLACES: [&str; 8] = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
 

@@ -213,43 +213,74 @@ fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
     out
 }
 
+/// Whether a row of table `user_locks` is of a lock or semaphore, and not of what idle workers wait for.
+pub fn is_user_lock(kind: &str) -> bool {
+    !matches!(kind, "condition" | "unknown" | "")
+}
+
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
-/// waited for first.
-pub fn user_table(recording: &Recording, every: bool) -> Option<Table> {
-    let keys = ["lock", "type", "process", "pid", "caller", "holder"];
-    let grouped = recording.tables.get("user_locks")?.group_by(&keys).ok()?;
+/// waited for first. `depth` > 0 adds a column `stack` with so many frames of a waiter.
+pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Table> {
+    let mut keys = vec!["lock", "type", "process", "pid", "caller", "holder"];
+    let all = recording.tables.get("user_locks")?;
+    // A recording of an older version has none.
+    let stacks = depth > 0 && all.columns().iter().any(|c| c.name == "stack");
+    if stacks {
+        keys.push("stack");
+    }
+    let grouped = all.group_by(&keys).ok()?;
     let mut rows: Vec<usize> = (0..grouped.num_rows())
-        .filter(|&r| every || matches!(grouped.text(r, "type"), Some("lock" | "semaphore")))
+        .filter(|&r| every || grouped.text(r, "type").is_some_and(is_user_lock))
         .collect();
     let block = |r: usize| grouped.number(r, "block").unwrap_or(0.0);
-    rows.sort_by(|&a, &b| block(b).total_cmp(&block(a)));
-    let mut out = Table::builder(
-        "user_locks",
-        &[
-            Column::text("lock", "static variable, or address, of the futex word"),
-            Column::text("type", "lock, semaphore, condition or unknown"),
-            Column::text("process", "the waiting process"),
-            Column::id("pid", "its ID"),
-            Column::text("caller", "where it waits"),
-            Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
-            Column::int("count", Unit::None, Kind::Count, "waits"),
-            Column::float("block", Unit::Seconds, Kind::Time, "time waiting, all threads"),
-            Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
-            Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
-        ],
-    );
+    let wait = |r: usize| block(r) + grouped.number(r, "spin").unwrap_or(0.0);
+    rows.sort_by(|&a, &b| wait(b).total_cmp(&wait(a)));
+    let mut columns = vec![
+        Column::text("lock", "static variable, or address, of the lock or its futex word"),
+        Column::text(
+            "type",
+            "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's",
+        ),
+        Column::text("process", "the waiting process"),
+        Column::id("pid", "its ID"),
+        Column::text("caller", "where it waits"),
+        Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
+        Column::int("count", Unit::None, Kind::Count, "waits"),
+        Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU, where the lock tells"),
+        Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
+        Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU, all threads"),
+        Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
+        Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
+    ];
+    if stacks {
+        columns.push(Column::text("stack", "callers of a waiter, innermost first"));
+    }
+    let mut out = Table::builder("user_locks", &columns);
     for r in rows {
         let n = grouped.int(r, "count").unwrap_or(0);
         let text = |c: &str| grouped.text(r, c);
+        let mean = |s: f64| s * 1e6 / n.max(1) as f64;
+        let spin = grouped.number(r, "spin").filter(|_| !is_futex(text("type").unwrap_or("")));
         let cells = out.row().text_opt(text("lock")).text_opt(text("type")).text_opt(text("process"));
         let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller")).text_opt(text("holder"));
-        cells
+        let cells = cells
             .int(n)
+            .float_opt(spin)
+            .float_opt(spin.map(mean))
             .float(block(r))
-            .float(block(r) * 1e6 / n.max(1) as f64)
+            .float(mean(block(r)))
             .float_opt(grouped.number(r, "max"));
+        if stacks {
+            let frames: Vec<&str> = text("stack").unwrap_or("").split(';').take(depth).collect();
+            cells.text(frames.join(";"));
+        }
     }
     Some(out.finish())
+}
+
+/// A lock known by its futex alone tells nothing of spinning.
+pub(crate) fn is_futex(kind: &str) -> bool {
+    matches!(kind, "lock" | "semaphore" | "condition" | "unknown" | "")
 }
 
 /// Samples in lock slow paths inside traced waits and outside them, in CPU-seconds: the second
@@ -362,6 +393,51 @@ mod tests {
         assert_eq!((t.text(0, "process"), t.number(0, "spin")), (Some("web"), Some(0.75)));
         let t = table(&r, By::Caller, 0);
         assert_eq!(t.num_rows(), 3);
+    }
+
+    #[test]
+    fn user_locks_are_ranked_by_the_whole_wait() {
+        let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+        let text = |name: &str| Column::text(name, "");
+        let mut user = Table::builder(
+            "user_locks",
+            &[
+                text("lock"),
+                text("type"),
+                text("process"),
+                Column::id("pid", ""),
+                text("caller"),
+                text("holder"),
+                Column::int("count", Unit::None, Kind::Count, ""),
+                time("spin"),
+                time("block"),
+                Column::float("max", Unit::Microseconds, Kind::Peak, ""),
+                text("stack"),
+            ],
+        );
+        let rows = [
+            ("futex", "lock", None, 2.0),
+            ("spun", "mutex", Some(3.0), 1.0),
+            ("spun", "mutex", Some(0.5), 0.0),
+            ("idle", "condition", None, 9.0),
+        ];
+        for (lock, kind, spin, block) in rows {
+            let cells = user.row().text(lock).text(kind).text("db").int(7).text("f").text("db/8").int(2);
+            cells.float_opt(spin).float(block).float(9.0).text("a;b;c");
+        }
+        let mut gather = Recording::gather(Manifest::new(1, Vec::new(), 1.0));
+        gather.append(&user.finish()).unwrap();
+        let recording = gather.finish().unwrap();
+        let t = user_table(&recording, false, 0).unwrap();
+        assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(1, "lock")), (2, Some("spun"), Some("futex")));
+        assert_eq!(
+            (t.int(0, "count"), t.number(0, "spin"), t.number(0, "block")),
+            (Some(4), Some(3.5), Some(1.0))
+        );
+        assert_eq!(t.number(0, "spin_us"), Some(875_000.0));
+        assert_eq!(t.number(1, "spin"), None, "a futex does not tell");
+        let t = user_table(&recording, true, 2).unwrap();
+        assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(0, "stack")), (3, Some("idle"), Some("a;b")));
     }
 
     #[test]

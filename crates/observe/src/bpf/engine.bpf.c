@@ -94,6 +94,7 @@ struct task_rec {
 	__u8 on_cpu;
 	__u8 off_wait;
 	struct lock_wait locks[LOCK_NEST];
+	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
 };
 
 struct {
@@ -110,7 +111,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 3); /* one a level of nesting a program may be entered at */
+	__uint(max_entries, 4); /* one a level of nesting a program may be entered at, and one for user locks */
 	__type(key, __u32);
 	__type(value, struct stack_event);
 } scratch SEC(".maps");
@@ -676,7 +677,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		r->call = -1;
 	} else {
 		classify_futex(r, p);
-		__u32 class = r->futex ? r->futex_word >> 16 : FUTEX_UNKNOWN;
+		__u32 class = !r->futex ? FUTEX_UNKNOWN : r->user.lock ? FUTEX_LOCK : r->futex_word >> 16;
 		if (class == FUTEX_LOCK || class == FUTEX_SEM) {
 			wait = WAIT_ULOCK;
 			next = LCK;
@@ -692,7 +693,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		return;
 
 	__u64 key = ((__u64)BPF_CORE_READ(p, tgid) << 48) ^ r->futex;
-	bool fresh = r->futex && first_sight(key);
+	/* What a lock sleeps on that tells of itself need not be judged. */
+	bool fresh = r->futex && !r->user.lock && first_sight(key);
 	bool walked = (s->off_walk++ & off_walk_mask) == 0;
 	if (!fresh && !walked)
 		return;
@@ -735,15 +737,20 @@ static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, 
 static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns,
 				       __u32 waker)
 {
-	struct lock_slot *l = lock_slot(s, r->futex, 0, BPF_CORE_READ(p, tgid), KIND_FUTEX);
+	__u64 lock = r->user.lock;
+	struct lock_slot *l = lock_slot(s, lock ?: r->futex, 0, BPF_CORE_READ(p, tgid),
+					lock ? KIND_USER | r->user.kind : KIND_FUTEX);
 
 	if (!l)
 		return;
-	l->count++;
-	l->block += ns;
-	if (ns > l->max)
-		l->max = ns;
-	l->futex = r->futex_word;
+	/* The wait for a lock that tells of itself is counted when it is over. */
+	if (!lock) {
+		l->count++;
+		l->block += ns;
+		if (ns > l->max)
+			l->max = ns;
+		l->futex = r->futex_word;
+	}
 	if (!waker)
 		return;
 	l->wakes++;
@@ -1172,6 +1179,103 @@ int BPF_PROG(contention_end, void *lock, int ret)
 		s->ended = s->spin[MASK(level, 3)].timed ? bpf_ktime_get_ns() : 1;
 	else
 		end_sleeping(s, (__u64)lock);
+	return 0;
+}
+
+/* ---- user locks with static tracepoints ---- */
+
+/* The waiter's user stack, one in as many as of kernel locks. */
+static __always_inline __u64 walk_user_lock(void *ctx, struct task_struct *p, __u64 now)
+{
+	if (!cfg_stacks || !chosen(now, lock_walk_mask))
+		return 0;
+	__u32 which = 3;
+	struct stack_event *e = bpf_map_lookup_elem(&scratch, &which);
+	if (!e)
+		return 0;
+	__s32 n = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, BPF_F_USER_STACK);
+	if (n <= 0)
+		return 0;
+	__u64 id = hash_frames(e, n / 8) ^ p->tgid;
+	if (first_sight(id)) {
+		head(&e->head, EV_USER_STACK, p, now);
+		e->id = id;
+		e->where = 0;
+		e->weight = lock_walk_mask + 1;
+		e->kernel_bytes = 0;
+		e->user_bytes = n;
+		emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+	return id;
+}
+
+/* A lock of libncpu: what its wait begins and ends with. Blocked is, as ever, who is off CPU meanwhile. */
+SEC("uprobe")
+int user_lock(struct pt_regs *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	/* A thread that has not been switched yet is met later. */
+	struct task_rec *r = look(p);
+	struct cpu_slot *s = slot();
+
+	if (!observing || !r || !s || !(r->target || cfg_lock_all))
+		return 0;
+	__u64 cookie = bpf_get_attach_cookie(ctx), lock = 0, now = bpf_ktime_get_ns();
+	__u32 kind = cookie >> 8 & 0xff, at = cookie >> 16;
+	struct lock_wait *w = &r->user;
+
+	if (bpf_probe_read_kernel(&lock, sizeof(lock), (void *)ctx + at) || !lock)
+		return 0;
+	if ((cookie & 0xff) == USER_BEGIN) {
+		/* An rwlock's wait for its mutex is a part of its own. */
+		if (w->lock && (w->kind == USER_READ || w->kind == USER_WRITE) && kind == USER_MUTEX)
+			return 0;
+		if (w->lock)
+			s->drop_nest++; /* its end was missed */
+		s->lock_events++;
+		w->begin = now;
+		w->off = r->off;
+		w->kind = kind;
+		w->stack = walk_user_lock(ctx, p, now);
+		w->lock = lock;
+		return 0;
+	}
+	/* Not of one whose begin was missed, nor of the mutex in an rwlock. */
+	if (w->lock != lock || w->kind != kind)
+		return 0;
+	__u64 all = now > w->begin ? now - w->begin : 0;
+	__u64 off = r->off - w->off;
+	__u64 block = off < all ? off : all;
+
+	w->lock = 0;
+	add_lock(lock_slot(s, lock, 0, p->tgid, KIND_USER | kind), all - block, block);
+	if (w->stack)
+		add_lock(lock_slot(s, lock, w->stack, p->tgid, KIND_USER | kind), all - block, block);
+	return 0;
+}
+
+/* Another program may bring another file with tracepoints. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sched_process_exec, struct task_struct *p)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *r = get(p, now);
+
+	if (!r)
+		return 0;
+	/* A wait of the old program never ends. */
+	r->user.lock = 0;
+	if (!r->target && !cfg_all)
+		return 0;
+	struct event_head *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+	if (!e) {
+		struct cpu_slot *s = slot();
+		if (s)
+			s->drop_ring++;
+		return 0;
+	}
+	head(e, EV_EXEC, p, now);
+	bpf_ringbuf_submit(e, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 

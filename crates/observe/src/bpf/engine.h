@@ -110,9 +110,17 @@ struct lock_slot {
 };
 
 #define KIND_FUTEX 0x80000000u
+#define KIND_USER 0x10000000u /* | enum user_lock: a lock of libncpu; holder, vote and wakes as of a futex */
 #define KIND_OFF 0x40000000u /* | enum wait: time off CPU by stack */
 #define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
 				* block the time slept, wakes the threads */
+
+/* Locks that tell of their waits by static tracepoints, and what these tell. */
+enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE };
+enum user_event { USER_BEGIN, USER_END };
+
+/* The attach cookie of such a tracepoint: the offset in struct pt_regs of the register that holds the lock. */
+#define USER_COOKIE(register, lock, event) ((__u64)(register) << 16 | (lock) << 8 | (event))
 
 /* Futex classes, told by arguments or by a verdict of user space. */
 enum futex_class { FUTEX_UNKNOWN, FUTEX_LOCK, FUTEX_SEM, FUTEX_COND };
@@ -129,7 +137,7 @@ struct thread_out {
 	char group[16];		/* the thread group leader's comm */
 };
 
-enum event { EV_SAMPLE = 1, EV_EXIT, EV_LOCK_STACK, EV_OFF_CPU, EV_FUTEX };
+enum event { EV_SAMPLE = 1, EV_EXIT, EV_LOCK_STACK, EV_OFF_CPU, EV_FUTEX, EV_USER_STACK, EV_EXEC };
 
 /* Head of every record in the ring buffer. */
 struct event_head {

@@ -65,6 +65,8 @@ pub struct Config {
     pub locks: bool,
     /// Locks of every thread, not only the program's.
     pub lock_all: bool,
+    /// Trace user locks that have static tracepoints, libncpu's.
+    pub user_locks: bool,
     /// Trace interrupts and softirqs.
     pub irqs: bool,
     /// Trace TLB shootdowns.
@@ -88,6 +90,7 @@ impl Config {
             leader: true,
             locks: true,
             lock_all: false,
+            user_locks: true,
             irqs: true,
             tlb: true,
             micro: false,

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 
 use super::raw::{
-    self, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EventHead, StackHead, ThreadOut, Where,
+    self, EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead,
+    StackHead, ThreadOut, Where,
 };
 
 /// A walked stack: addresses, innermost first.
@@ -33,6 +34,10 @@ pub enum Event {
     Exit(Box<ThreadOut>),
     /// The stack of a contended lock's waiter, by the identity used in [`super::LockRow::stack`].
     LockStack(u64, Stack),
+    /// The stack of a waiter for a user lock with static tracepoints, by its identity.
+    UserLockStack(u64, Stack),
+    /// A process has begun another program.
+    Exec(u32),
     /// The stack of a thread going off CPU, by its identity.
     OffCpu(u64, Stack),
     /// A thread waits for a futex not seen lately.
@@ -77,11 +82,15 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         let thread: ThreadOut = raw::read(&bytes[size_of::<EventHead>()..])?;
         return Some(Event::Exit(Box::new(thread)));
     }
+    if head.kind == EV_EXEC {
+        return Some(Event::Exec(head.tgid));
+    }
     let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
         EV_SAMPLE => Event::Sample(Where::from_raw(stack.place), walked),
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
         EV_OFF_CPU => Event::OffCpu(stack.id, walked),
+        EV_USER_STACK => Event::UserLockStack(stack.id, walked),
         EV_FUTEX => Event::Futex { address: stack.id, word: stack.place, value: stack.weight, stack: walked },
         _ => return None,
     })
@@ -108,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u32..7) {
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u32..9) {
             let mut bytes = bytes;
             if bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&kind.to_ne_bytes());

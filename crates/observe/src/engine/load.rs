@@ -86,6 +86,9 @@ pub(super) fn load(
     progs.contention_begin.set_autoload(locks);
     progs.contention_end.set_autoload(locks);
 
+    progs.user_lock.set_autoload(config.user_locks);
+    progs.sched_process_exec.set_autoload(config.user_locks && has("sched_process_exec"));
+
     let tlb = config.tlb && has("tlb_flush");
     if config.tlb && !tlb {
         notes.push("no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint".into());
@@ -148,6 +151,7 @@ pub(super) fn attach(
     let p = &skel.progs;
     let traced = [
         &p.sched_process_fork,
+        &p.sched_process_exec,
         &p.sched_wakeup,
         &p.sched_wakeup_new,
         &p.sched_switch,

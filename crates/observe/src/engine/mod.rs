@@ -11,16 +11,18 @@ pub(crate) mod load;
 pub(crate) mod mmap;
 pub(crate) mod perf;
 pub(crate) mod raw;
+mod usdt;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::mem::MaybeUninit;
+use std::path::Path;
 
-use libbpf_rs::{Iter, Link, MapCore, RingBuffer};
+use libbpf_rs::{Iter, Link, MapCore, RingBuffer, UprobeOpts};
 
 pub use config::{Config, Target};
 pub use events::{Event, Stack};
-pub use raw::{IDLE, MICRO, ThreadOut, WAIT, WHERE, Where};
+pub use raw::{IDLE, MICRO, ThreadOut, USER_LOCK, WAIT, WHERE, Where};
 
 use mmap::Mapped;
 use raw::{CpuSlot, LockSlot};
@@ -140,7 +142,7 @@ pub struct Snapshot {
 pub struct Engine {
     skel: Box<skel::EngineSkel<'static>>,
     /// Held, for they detach when dropped.
-    _links: Vec<Link>,
+    links: Vec<Link>,
     ring: RingBuffer<'static>,
     inbox: events::Inbox,
     slots: Mapped<CpuSlot>,
@@ -191,7 +193,7 @@ impl Engine {
             .map_err(|source| Error::Bpf { doing: "opening the ring buffer", source })?;
         Ok(Engine {
             skel: Box::new(skel),
-            _links: links,
+            links,
             ring,
             inbox,
             slots,
@@ -330,6 +332,29 @@ impl Engine {
         let _ = self.skel.maps.verdicts.update(&key, &class.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
     }
 
+    /// Traces the user locks of a program or library whose static tracepoints tell of their waits, in all
+    /// processes that run it or will. The number of tracepoints; most files have none.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged, or the kernel has no uprobes.
+    pub fn trace_user_locks(&mut self, file: &Path) -> Result<usize, String> {
+        let probes = usdt::probes(file)?;
+        let program = &self.skel.progs.user_lock;
+        if !program.autoload() {
+            return Ok(0);
+        }
+        for probe in &probes {
+            let opts = UprobeOpts {
+                ref_ctr_offset: probe.semaphore as usize,
+                cookie: probe.cookie,
+                ..UprobeOpts::default()
+            };
+            let link = program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts);
+            self.links.push(link.map_err(|e| format!("attaching to {}: {e}", probe.name))?);
+        }
+        Ok(probes.len())
+    }
+
     /// Walks one stack in `every` (a power of two) contentions, and off-CPU waits, from now on.
     pub fn walk_every(&mut self, locks: u32, off_cpu: u32) {
         if let Some(data) = &mut self.skel.maps.data_data {
@@ -420,6 +445,9 @@ impl Engine {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
             if kind & raw::KIND_FUTEX != 0 {
                 locks.user.push(row);
+            } else if kind & raw::KIND_USER != 0 {
+                row.flags = kind & 0xff;
+                locks.traced.push(row);
             } else if kind & raw::KIND_SLEEP != 0 {
                 row.lock = lock.saturating_sub(1);
                 locks.sleeps.push(row);
@@ -487,6 +515,8 @@ pub struct Locks {
     pub kernel: Vec<LockRow>,
     /// Futexes.
     pub user: Vec<LockRow>,
+    /// User locks with static tracepoints; `flags` is the index into [`USER_LOCK`].
+    pub traced: Vec<LockRow>,
     /// Time off CPU by stack; `flags` is the index into [`WAIT`].
     pub off_cpu: Vec<LockRow>,
     /// Sleeps with a timeout; `lock` is the number of the call, `spin` the time asked for, `block` the time

@@ -60,6 +60,10 @@ pub const MICRO: [&str; 8] = ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "
 pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(crate) const KIND_OFF: u32 = 0x4000_0000;
 pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
+pub(crate) const KIND_USER: u32 = 0x1000_0000;
+
+/// Locks that tell of their waits by static tracepoints (`enum user_lock`).
+pub const USER_LOCK: [&str; 5] = ["", "mutex", "queue lock", "rwlock:R", "rwlock:W"];
 
 /// `struct cpu_slot`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,6 +159,8 @@ pub(crate) const EV_EXIT: u32 = 2;
 pub(crate) const EV_LOCK_STACK: u32 = 3;
 pub(crate) const EV_OFF_CPU: u32 = 4;
 pub(crate) const EV_FUTEX: u32 = 5;
+pub(crate) const EV_USER_STACK: u32 = 6;
+pub(crate) const EV_EXEC: u32 = 7;
 
 /// `struct event_head`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ncpu_table::Table;
 
-use super::samples::{Symbols, fold, without_probe};
+use super::samples::{Symbols, clean, fold, without_probe};
 use super::tables;
-use crate::engine::{LockRow, Locks, Stack};
+use crate::engine::{LockRow, Locks, Stack, USER_LOCK};
 use crate::symbols::{LockNamer, UserWait, futex_wait_class, user_wait_class};
 
 /// `LCB_F_*` of include/trace/events/lock.h.
@@ -85,6 +85,7 @@ pub(super) struct LockTables {
     stacks: HashMap<u64, Stack>,
     waiters: HashMap<(u32, u64), (Stack, u32)>,
     off_stacks: HashMap<u64, Stack>,
+    user_stacks: HashMap<u64, Stack>,
 }
 
 /// Stacks kept; past this new ones are told as `[unknown]`.
@@ -98,6 +99,7 @@ impl LockTables {
             stacks: HashMap::new(),
             waiters: HashMap::new(),
             off_stacks: HashMap::new(),
+            user_stacks: HashMap::new(),
         }
     }
 
@@ -109,6 +111,12 @@ impl LockTables {
     pub fn lock_stack(&mut self, id: u64, stack: Stack) {
         if self.stacks.len() < MAX_STACKS {
             self.stacks.insert(id, stack);
+        }
+    }
+
+    pub fn user_lock_stack(&mut self, id: u64, stack: Stack) {
+        if self.user_stacks.len() < MAX_STACKS {
+            self.user_stacks.insert(id, stack);
         }
     }
 
@@ -219,17 +227,34 @@ impl LockTables {
             let waiter = self.waiters.get(&(row.tgid, row.lock));
             let class = waiter.map_or(row.futex >> 16, |(_, class)| *class);
             let frames = waiter.map(|(s, _)| symbols.user(s.tgid, &s.user)).unwrap_or_default();
-            // Callers are lost where the C library keeps no frame pointers: then the wait itself is named.
-            let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
-            let at = named().find(|f| !is_wait_function(f)).or_else(|| named().next());
-            let holder = (row.holder != 0).then(|| match threads.get(&row.holder) {
-                Some(name) => format!("{name}/{}", row.holder),
-                None => row.holder.to_string(),
-            });
+            let at = waiting_at(&frames);
+            let holder = holder(row, threads);
             let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
             let cells = user.row().text(name).text(FUTEX_CLASS[class.min(3) as usize]);
             let cells = cells.text(process(row.tgid)).int(row.tgid.into()).text_opt(at).text_opt(holder);
-            cells.int(new.count).int(new.wakes).float(new.block as f64 / 1e9).float(row.max as f64 / 1e3);
+            // What it spun for before it slept, nobody tells.
+            let cells = cells.int(new.count).int(new.wakes).float_opt(None).float(new.block as f64 / 1e9);
+            cells.float(row.max as f64 / 1e3).text(joined(&frames));
+        }
+        // Whoever waited longest where it was looked stands for all.
+        let mut longest: HashMap<(u32, u64), &LockRow> = HashMap::new();
+        for row in now.traced.iter().filter(|r| r.stack != 0) {
+            let have = longest.entry((row.tgid, row.lock)).or_insert(row);
+            if row.spin + row.block > have.spin + have.block {
+                *have = row;
+            }
+        }
+        for row in now.traced.iter().filter(|r| r.stack == 0) {
+            let Some(new) = self.delta(row, 1 << 28 | row.flags) else { continue };
+            let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack));
+            let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
+            let at = waiting_at(&frames);
+            let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
+            let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
+            let cells = user.row().text(name).text(kind).text(process(row.tgid)).int(row.tgid.into());
+            let cells = cells.text_opt(at).text_opt(holder(row, threads)).int(new.count).int(new.wakes);
+            let cells = cells.float_opt(Some(new.spin as f64 / 1e9)).float(new.block as f64 / 1e9);
+            cells.float(row.max as f64 / 1e3).text(joined(&frames));
         }
         for row in &now.off_cpu {
             let Some(new) = self.delta(row, 1 << 30 | row.flags) else { continue };
@@ -261,8 +286,30 @@ impl LockTables {
     }
 }
 
+/// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
+fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
+    let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
+    named().find(|f| !is_wait_function(f)).or_else(|| named().next())
+}
+
+fn joined(frames: &[Arc<str>]) -> String {
+    frames.iter().map(|f| clean(f)).collect::<Vec<_>>().join(";")
+}
+
+/// The thread that most of the waiting is blamed on.
+fn holder(row: &LockRow, threads: &HashMap<u32, String>) -> Option<String> {
+    (row.holder != 0).then(|| match threads.get(&row.holder) {
+        Some(name) => format!("{name}/{}", row.holder),
+        None => row.holder.to_string(),
+    })
+}
+
 /// Frames of the wait itself: who asked is above them.
 fn is_wait_function(name: &str) -> bool {
+    // libncpu's own, in Rust and C.
+    if name.starts_with("ncpu::") || name.contains("<ncpu::") || name.starts_with("ncpu_") {
+        return true;
+    }
     [
         "futex",
         "lll_lock",
@@ -304,6 +351,20 @@ mod tests {
         );
         assert_eq!(caller(&frames(&["down_read", "down_write_killable"])), "[unknown]");
         assert_eq!(caller(&frames(&["download_thing"])), "download_thing");
+    }
+
+    #[test]
+    fn who_waits_is_above_the_wait() {
+        let at = |names: &[&str]| waiting_at(&frames(names)).map(|f| f.to_string());
+        let wait = ["ncpu::probe::mutex_slow", "ncpu::raw_mutex::RawMutex::lock_slow", "ncpu_mutex_lock"];
+        assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
+        assert_eq!(at(&["<ncpu::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
+        assert_eq!(
+            at(&["ncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
+            Some("ncpu::probe::mutex_slow".into())
+        );
+        assert_eq!(at(&["__lll_lock_wait", "pthread_mutex_lock@GLIBC", "f"]), Some("f".into()));
+        assert_eq!(at(&["[unknown]"]), None);
     }
 
     #[test]

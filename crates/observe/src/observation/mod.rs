@@ -11,9 +11,11 @@ pub(crate) mod samples;
 mod shortage;
 mod tables;
 mod throttle;
+mod user_locks;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ use room::Room;
 use samples::{Samples, Symbols};
 use shortage::Shortage;
 use throttle::Throttle;
+use user_locks::UserLocks;
 
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU; see
 /// [`Engine::walk_every`].
@@ -41,6 +44,8 @@ pub struct Observation {
     symbols: Symbols,
     samples: Samples,
     locks: LockTables,
+    /// `None` where nobody wants to know.
+    user_locks: Option<UserLocks>,
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
     threads: HashMap<(u32, u64), ThreadOut>,
@@ -87,8 +92,10 @@ impl Observation {
             Err(e) => (None, vec![format!("hardware counters: {e}")]),
         };
         notes.extend(missing);
+        let user_locks = config.user_locks.then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
         Ok(Observation {
+            user_locks,
             hardware,
             stat: Stat::read(),
             // Only who explains idle CPUs wants to know.
@@ -121,10 +128,18 @@ impl Observation {
         self.engine.walk_every(1, self.off_every);
     }
 
+    /// Tells the program that is about to be let go, so that its locks are traced from the beginning.
+    pub fn expect(&mut self, program: &Path) {
+        if let Some(locks) = &mut self.user_locks {
+            locks.expect(program, &mut self.engine);
+        }
+    }
+
     /// What could not be observed, one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.engine.notes().to_vec();
         notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
+        notes.extend(self.user_locks.iter().flat_map(UserLocks::notes).cloned());
         notes.extend(self.engine.hotplug_note());
         notes
     }
@@ -158,8 +173,12 @@ impl Observation {
             if self.placement.due(now) {
                 self.look(interval, sink)?;
             }
+            if let Some(locks) = &mut self.user_locks {
+                locks.look(&mut self.engine, now);
+            }
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = next.min(deadline.unwrap_or(next)).min(now + Duration::from_millis(100));
+            let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
             if ended {
@@ -215,6 +234,16 @@ impl Observation {
                     self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
                     self.locks.lock_stack(id, stack);
                 }
+                Event::UserLockStack(id, stack) => {
+                    self.symbols.note(stack.tgid, &stack.comm);
+                    self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
+                    self.locks.user_lock_stack(id, stack);
+                }
+                Event::Exec(pid) => {
+                    if let Some(locks) = &mut self.user_locks {
+                        locks.began(pid, Instant::now());
+                    }
+                }
                 Event::OffCpu(id, stack) => {
                     self.symbols.note(stack.tgid, &stack.comm);
                     self.locks.off_stack(id, stack);
@@ -262,6 +291,10 @@ impl Observation {
         let locks = self.engine.locks();
         let snap = self.engine.snapshot();
         self.receive();
+        // What follows may take its time, and programs that have just begun may not.
+        if let Some(locks) = &mut self.user_locks {
+            locks.look(&mut self.engine, Instant::now());
+        }
         self.tune(snap.elapsed - self.before.elapsed, snap.switches - self.before.switches);
         let t = snap.elapsed;
 
@@ -340,11 +373,14 @@ impl Observation {
             Vec::new()
         });
         self.throttle.met(living.iter().map(|t| t.tgid));
+        let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
+        pids.sort_unstable();
+        pids.dedup();
         if let Some(room) = &mut self.room {
-            let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
-            pids.sort_unstable();
-            pids.dedup();
             room.look(&pids);
+        }
+        if let Some(locks) = &mut self.user_locks {
+            locks.living(&pids, Instant::now());
         }
         let ended = std::mem::take(&mut self.exited);
         let mut kept = HashMap::with_capacity(living.len());

@@ -113,8 +113,15 @@ pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
     &frames[probe.map_or(0, |i| i + 1)..]
 }
 
+/// Functions of libncpu that wait for a lock, or are about to.
+const NCPU_WAITS: [&str; 6] = ["raw_mutex::", "raw_rwlock::", "turn::", "backoff::", "mcs::", "numa_lock::"];
+
 /// User functions that burn CPU waiting for a lock.
 fn is_user_spin(leaf: &str) -> bool {
+    if let Some(at) = leaf.find("ncpu::") {
+        let name = &leaf[at + 6..];
+        return NCPU_WAITS.iter().any(|w| name.starts_with(w)) && !name.contains("unlock");
+    }
     ["spin_lock", "s_lock", "spin_delay", "lock_slow", "LockSlow", "spin_wait", "spinlock", "SpinLock"]
         .iter()
         .any(|s| leaf.contains(s))
@@ -191,7 +198,7 @@ pub(crate) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> Str
 }
 
 /// `;` parts frames and a line break ends a stack, so neither may be in a name.
-fn clean(name: &str) -> String {
+pub(super) fn clean(name: &str) -> String {
     name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
 }
 

@@ -121,21 +121,29 @@ pub(super) fn lock_callers() -> Builder {
     )
 }
 
-/// User locks and other futexes; exact.
+/// User locks, and other futexes; exact.
 pub(super) fn user_locks() -> Builder {
     Table::builder(
         "user_locks",
         &[
-            Column::text("lock", "symbol of the futex word where it is static, else its address"),
-            Column::text("type", "lock, semaphore, condition or unknown"),
+            Column::text(
+                "lock",
+                "symbol of the lock, or of its futex word, where it is static, else its address",
+            ),
+            Column::text(
+                "type",
+                "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's",
+            ),
             Column::text("process", "name of the waiting process"),
             Column::id("pid", "the waiting process"),
             Column::text("caller", "where it waits, where that can be told"),
             Column::text("holder", "the thread that most of the wait is blamed on: it woke the waiters"),
             count("count", "waits"),
             count("wakes", "waits ended by a waker"),
-            seconds("block", "time waiting"),
+            seconds("spin", "time waiting on CPU, where the lock tells"),
+            seconds("block", "time waiting off CPU"),
             Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
+            Column::text("stack", "a waiter's, innermost first"),
         ],
     )
 }

@@ -214,11 +214,27 @@ pub(crate) fn region(maps: &[u8], addr: u64) -> Option<String> {
     })
 }
 
+/// The files whose code a process has mapped: device and inode, and where a mapping starts and ends.
+pub(crate) fn code_files(pid: u32) -> Vec<((u64, u64), u64, u64)> {
+    let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return Vec::new() };
+    let mut files: Vec<_> = text
+        .split(|&b| b == b'\n')
+        .filter_map(parse_line)
+        .filter(|l| l.code && l.inode != 0)
+        .map(|l| ((l.device, l.inode), l.start, l.end))
+        .collect();
+    files.sort_unstable();
+    files.dedup_by_key(|f| f.0);
+    files
+}
+
 /// A mapping as `/proc/PID/maps` tells it.
 struct Line<'a> {
     start: u64,
     end: u64,
     offset: u64,
+    /// `major:minor` as the C library's dev_t.
+    device: u64,
     inode: u64,
     code: bool,
     path: &'a [u8],
@@ -237,10 +253,12 @@ fn parse_line(line: &[u8]) -> Option<Line<'_>> {
     let code = word()?.as_bytes().get(2) == Some(&b'x');
     let hex = |s| u64::from_str_radix(s, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(word()?)?);
-    let _device = word()?;
+    let (major, minor) = word()?.split_once(':')?;
+    let number = |s| u32::from_str_radix(s, 16).ok();
+    let device = libc::makedev(number(major)?, number(minor)?);
     let inode = word()?.parse().ok()?;
     let path = rest.trim_ascii_start();
-    (start < end).then_some(Line { start, end, offset, inode, code, path })
+    (start < end).then_some(Line { start, end, offset, device, inode, code, path })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub use classify::{KernelClass, kernel_class};
 pub use kernel::{Kernel, KernelError};
 pub use locks::LockNamer;
 pub use maps::ProcMaps;
-pub(crate) use maps::region;
+pub(crate) use maps::{code_files, region};
 pub use objects::Owner;
 pub use user::User;
 pub use wait::{UserWait, futex_wait_class, user_wait_class};

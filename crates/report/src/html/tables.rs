@@ -8,6 +8,7 @@ use ncpu_table::Table;
 
 use super::grid::{Cell, number, table, word};
 use super::markup::{count, percent, sane, seconds};
+use crate::locks::{is_futex, is_user_lock};
 use crate::onion::Onion;
 
 /// Rows put together by `keys`; none where the recording lacks the table or a key.
@@ -128,8 +129,8 @@ pub(super) fn locks(out: &mut String, recording: &Recording, onion: &Onion) {
 
 pub(super) fn user_locks(out: &mut String, recording: &Recording) {
     out.push_str(
-        "<section id=user-locks><h2>User locks</h2><p class=lead>Waits on futexes: locks and semaphores are \
-         contention, conditions are threads waiting for work.</p>",
+        "<section id=user-locks><h2>User locks</h2><p class=lead>Waits on futexes, and for locks of libncpu: locks and \
+         semaphores are contention, conditions are threads waiting for work.</p>",
     );
     let keys = ["lock", "type", "process", "caller"];
     let with_pid = |t: &Table, r: usize| format!("{}\0{}", joined(t, r, &keys), value(t, r, "pid"));
@@ -143,11 +144,13 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                 let (block, n) = (value(&t, r, "block"), value(&t, r, "count"));
                 let kind = text(&t, r, "type");
                 // Conditions last: their waits are long and mostly no fault.
-                let rank = if matches!(kind.as_str(), "lock" | "semaphore") { 1e9 } else { 0.0 };
+                let rank = if is_user_lock(&kind) { 1e9 } else { 0.0 };
+                let spin = value(&t, r, "spin");
                 let cells = vec![
                     Cell::Text(text(&t, r, "lock")),
-                    Cell::Text(kind),
+                    Cell::Text(kind.clone()),
                     Cell::Text(format!("{}/{}", text(&t, r, "process"), value(&t, r, "pid"))),
+                    if is_futex(&kind) { Cell::Number(0.0, String::new()) } else { secs(spin) },
                     secs(block),
                     many(n),
                     micros(block * 1e6 / n.max(1.0)),
@@ -155,13 +158,14 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                     Cell::Text(text(&t, r, "caller")),
                     Cell::Words(holders.get(&with_pid(&t, r)).cloned().unwrap_or_default()),
                 ];
-                (rank + block, cells)
+                (rank + block + spin, cells)
             });
             let heads = [
                 word("lock", "symbol where it is static, else address"),
-                word("type", "lock, semaphore, condition or unknown"),
+                word("type", "of futexes: lock, semaphore, condition or unknown; others are libncpu's"),
                 word("process", "the waiting process"),
-                number("block s", "time waiting, all threads"),
+                number("spin s", "time waiting on CPU, where the lock tells"),
+                number("block s", "time waiting off CPU, all threads"),
                 number("count", "waits"),
                 number("mean µs", "mean wait"),
                 number("max µs", "longest wait"),

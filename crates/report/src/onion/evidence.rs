@@ -4,6 +4,7 @@ use ncpu_record::Recording;
 use ncpu_table::{Select, SortKey, Table};
 
 use super::Layer;
+use crate::locks::is_user_lock;
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,
@@ -149,10 +150,19 @@ fn user_locks(context: &Context<'_>) -> Vec<String> {
     let places = context.ranked("user_locks", &["type", "process", "caller"], "block");
     let single = context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block");
     if let (Some(places), Some(single)) = (places, single) {
-        for r in 0..places.num_rows() {
+        // Those that tell of it have spun as well.
+        let spin = |r: usize| places.number(r, "spin").unwrap_or(0.0);
+        let wait = |r: usize| places.number(r, "block").unwrap_or(0.0) + spin(r);
+        let mut rows: Vec<usize> = (0..places.num_rows()).collect();
+        rows.sort_by(|&a, &b| wait(b).total_cmp(&wait(a)));
+        for r in rows {
             let text = |c: &str| places.text(r, c);
-            let Some(kind @ ("lock" | "semaphore")) = text("type") else { continue };
+            let Some(kind) = text("type").filter(|k| is_user_lock(k)) else { continue };
             let (n, s) = (places.int(r, "count").unwrap_or(0), places.number(r, "block").unwrap_or(0.0));
+            let spun = match spin(r) {
+                spin if spin > 0.0 => format!(" asleep, {spin:.3} spinning"),
+                _ => String::new(),
+            };
             let of: Vec<usize> = (0..single.num_rows())
                 .filter(|&q| ["type", "process", "caller"].iter().all(|c| single.text(q, c) == text(c)))
                 .collect();
@@ -165,7 +175,7 @@ fn user_locks(context: &Context<'_>) -> Vec<String> {
                 top.and_then(|&q| single.text(q, "holder")).map(|h| format!(", woken mostly by {h}"));
             let caller = text("caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
             out.push(format!(
-                "{which} of {}{}: {n} waits, {s:.3} thread-s{}",
+                "{which} of {}{}: {n} waits, {s:.3} thread-s{spun}{}",
                 text("process").unwrap_or("?"),
                 caller.unwrap_or_default(),
                 holder.unwrap_or_default()

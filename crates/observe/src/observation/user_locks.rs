@@ -1,0 +1,257 @@
+//! Finds the programs and libraries whose locks tell of their waits by static tracepoints (libncpu's), and has them
+//! traced.
+//!
+//! A tracepoint is attached to a file, once, and from then on works in all processes that map it, those to come
+//! included. So what is looked for is not processes but files not seen before: in the mappings of the program's
+//! processes when the observation begins, when one begins another program, a few times in the seconds after that,
+//! while its libraries are loaded, and now and then later, for those opened at run time.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, Target};
+use crate::symbols::code_files;
+
+/// How long after it was met a process is looked at, milliseconds.
+const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
+/// Looks in a second: some 50 µs each.
+const MAX_LOOKS: usize = 200;
+/// Of these, as many are for processes that were there before.
+const AGAIN: usize = 16;
+/// A program whose processes were looked at so often in vain is known.
+const ENOUGH: u32 = 4 * AFTER.len() as u32;
+/// Processes waiting for a look; more are met when the others are through.
+const MAX_WAITING: usize = 4096;
+/// Files remembered.
+const MAX_FILES: usize = 100_000;
+
+/// Which files were looked into, and which processes are to be looked at.
+#[derive(Default)]
+pub(super) struct UserLocks {
+    /// By device and inode.
+    files: HashSet<(u64, u64)>,
+    /// Looks in vain at processes of a program, by its device and inode.
+    vain: HashMap<(u64, u64), u32>,
+    waiting: Vec<(Instant, u32, usize)>,
+    known: HashSet<u32>,
+    /// The process looked at last of those that were there before.
+    last: u32,
+    second: Option<Instant>,
+    looks: usize,
+    notes: Vec<String>,
+}
+
+impl UserLocks {
+    /// Looks at the processes that are to be observed, but for those of this program, which may stand for one that
+    /// has not begun yet.
+    pub fn begin(target: &Target, engine: &mut Engine) -> UserLocks {
+        let mut locks = UserLocks::default();
+        let own = fs::metadata("/proc/self/exe").map(|m| (m.dev(), m.ino())).ok();
+        for pid in processes(target) {
+            if program(pid) != own {
+                locks.look_at(pid, engine);
+                locks.known.insert(pid);
+            }
+        }
+        locks
+    }
+
+    /// A program that is about to begin, and what is preloaded into it.
+    pub fn expect(&mut self, program: &Path, engine: &mut Engine) {
+        let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let preloaded = preloaded.to_string_lossy().into_owned();
+        for file in in_path(program).into_iter().chain(preloaded.split([':', ' ']).map(PathBuf::from)) {
+            if let Ok(open) = File::open(file) {
+                self.file(&open, engine);
+            }
+        }
+    }
+
+    /// A process has begun a program.
+    pub fn began(&mut self, pid: u32, now: Instant) {
+        self.waiting.retain(|w| w.1 != pid);
+        if self.waiting.len() < MAX_WAITING {
+            self.known.insert(pid);
+            self.waiting.push((now, pid, 0));
+        }
+    }
+
+    /// The processes there are. Some of those known are looked at again.
+    pub fn living(&mut self, pids: &[u32], now: Instant) {
+        for &pid in pids {
+            if !self.known.contains(&pid) {
+                self.began(pid, now);
+            }
+        }
+        self.known.retain(|pid| pids.binary_search(pid).is_ok());
+        let from = pids.partition_point(|&p| p <= self.last);
+        let again = pids[from..].iter().chain(&pids[..from]).take(AGAIN.min(pids.len()));
+        for &pid in again {
+            self.last = pid;
+            if !self.waiting.iter().any(|w| w.1 == pid) {
+                self.waiting.push((now, pid, AFTER.len() - 1));
+            }
+        }
+    }
+
+    /// When the next process is to be looked at.
+    pub fn next(&self) -> Option<Instant> {
+        let second = self.second.filter(|_| self.looks >= MAX_LOOKS).map(|s| s + Duration::from_secs(1));
+        self.waiting.iter().map(|w| w.0).min().map(|next| second.map_or(next, |s| next.max(s)))
+    }
+
+    /// Looks at those whose time has come.
+    pub fn look(&mut self, engine: &mut Engine, now: Instant) {
+        if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
+            (self.second, self.looks) = (Some(now), 0);
+        }
+        let (due, later) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|w: &(Instant, u32, usize)| w.0 <= now);
+        self.waiting = later;
+        let due: Vec<(Instant, u32, usize)> = due;
+        for (at, pid, step) in due {
+            if self.looks >= MAX_LOOKS {
+                self.waiting.push((at, pid, step));
+                continue;
+            }
+            self.looks += 1;
+            let Some(program) = program(pid) else { continue };
+            let vain = self.vain.get(&program).copied().unwrap_or(0);
+            // Libraries that it opens later are found by the looks now and then.
+            if vain >= ENOUGH && step + 1 < AFTER.len() {
+                continue;
+            }
+            if self.look_at(pid, engine) > 0 {
+                self.vain.remove(&program);
+            } else if self.vain.len() < MAX_FILES {
+                *self.vain.entry(program).or_default() += 1;
+            }
+            if let (Some(this), Some(next)) = (AFTER.get(step), AFTER.get(step + 1)) {
+                self.waiting.push((now + Duration::from_millis(next - this), pid, step + 1));
+            }
+        }
+    }
+
+    /// What could not be traced, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Looks into the files that a process runs; how many were new.
+    fn look_at(&mut self, pid: u32, engine: &mut Engine) -> usize {
+        let mut new = 0;
+        for (identity, start, end) in code_files(pid) {
+            if self.files.contains(&identity) || self.files.len() >= MAX_FILES {
+                continue;
+            }
+            // Also of a file that has been deleted, or lies in another mount namespace.
+            // If it has ended or unmapped it, whoever maps it next shows it again.
+            let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else { continue };
+            new += usize::from(self.file(&file, engine));
+            // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
+            self.files.insert(identity);
+        }
+        new
+    }
+
+    /// Looks into a file; whether it was new.
+    fn file(&mut self, file: &File, engine: &mut Engine) -> bool {
+        let Ok(meta) = file.metadata() else { return false };
+        if !meta.is_file() || !self.files.insert((meta.dev(), meta.ino())) {
+            return false;
+        }
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        if let Err(e) = engine.trace_user_locks(&path) {
+            let name = fs::read_link(&path).unwrap_or(path);
+            let note = format!("user locks of {} are not traced: {e}", name.display());
+            if self.notes.len() < 10 {
+                self.notes.push(note);
+            }
+        }
+        true
+    }
+}
+
+/// The program a process runs, by device and inode.
+fn program(pid: u32) -> Option<(u64, u64)> {
+    fs::metadata(format!("/proc/{pid}/exe")).map(|m| (m.dev(), m.ino())).ok()
+}
+
+/// The file a shell would run.
+fn in_path(program: &Path) -> Option<PathBuf> {
+    if program.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let dirs = std::env::var_os("PATH")?;
+    std::env::split_paths(&dirs).map(|dir| dir.join(program)).find(|p| p.is_file())
+}
+
+/// The processes that an observation begins with: all of the machine unless it is of one and what that started.
+fn processes(target: &Target) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all: Vec<u32> = all.filter_map(|d| d.file_name().to_str()?.parse().ok()).collect();
+    let &Target::Tree(root) = target else { return all };
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; state and parent follow it.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let parents: HashMap<u32, u32> = all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
+    let within = |pid: u32| {
+        let mut at = pid;
+        // No deeper than there are processes: pids may be used again while this is read.
+        (0..parents.len()).any(|_| {
+            let found = at == root;
+            at = parents.get(&at).copied().unwrap_or(0);
+            found
+        })
+    };
+    all.into_iter().filter(|&pid| within(pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_a_process_and_what_it_started() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let tree = processes(&Target::Tree(std::process::id()));
+        let all = processes(&Target::All);
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(tree.contains(&child.id()) && tree.contains(&std::process::id()), "{tree:?}");
+        assert!(!tree.contains(&1));
+        assert!(tree.iter().all(|p| *p == std::process::id() || all.contains(p)));
+    }
+
+    #[test]
+    fn a_new_process_is_looked_at_soon_and_an_old_one_now_and_then() {
+        let mut locks = UserLocks::default();
+        let now = Instant::now();
+        locks.living(&[5, 7, 9], now);
+        assert_eq!(locks.waiting.len(), 3);
+        assert!(locks.waiting.iter().all(|w| w.2 == 0), "{:?}", locks.waiting);
+        locks.waiting.clear();
+        locks.began(9, now);
+        locks.began(9, now);
+        assert_eq!(locks.waiting, [(now, 9, 0)]);
+        locks.living(&[7, 9], now);
+        assert_eq!(locks.waiting, [(now, 9, 0), (now, 7, AFTER.len() - 1)]);
+        assert!(!locks.known.contains(&5), "gone");
+        assert_eq!(locks.next(), Some(now));
+        (locks.second, locks.looks) = (Some(now), MAX_LOOKS);
+        assert_eq!(locks.next(), Some(now + Duration::from_secs(1)), "enough for this second");
+    }
+
+    #[test]
+    fn programs_are_looked_for_where_a_shell_does() {
+        assert!(in_path(Path::new("sh")).is_some_and(|p| p.ends_with("sh") && p.is_absolute()));
+        assert_eq!(in_path(Path::new("./sh")), Some("./sh".into()));
+        assert_eq!(in_path(Path::new("no-such-program-anywhere")), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! `libncpu_accept.so`: with it in `LD_PRELOAD`, the processes and threads that race for the connections of one
+//! listener get equal shares of them.
+//!
+//! # Where it comes from
+//!
+//! From "How not to load-balance connections with accept()" (Phil Harman, 2005): a preloaded `accept` that sleeps at
+//! random for up to 21 ms before the true one, so that it is not always the thread at the head of the listener's
+//! sleep queue that comes first. That one slept always; this one only where a *thundering herd* is seen, and ends
+//! the sleep when the connection is gone.
+//!
+//! # What is seen
+//!
+//! Only the results of `accept`, so that `poll`, `select` and `epoll` need not be watched. A herd shows in `EAGAIN`
+//! on a non-blocking listener while another thread or process of the family took a connection ([`herd`]). Until an
+//! `accept` fails with `EAGAIN` twice in a row, and for as long as a single thread of the family accepts, the wrapper
+//! makes no system call of its own and writes no shared memory.
+//!
+//! # What is kept
+//!
+//! Every result is the true call's, and `errno` with it: the wrapper calls it once, with the caller's arguments, at
+//! most later. The only calls it makes of its own are no cancellation points, and a thread cancelled or unwound in
+//! the true `accept` passes through frames that hold nothing. Nothing is allocated, no lock is taken, no descriptor
+//! opened; so it may be called wherever `accept` may, a signal handler or a forked child included.
+
+mod herd;
+mod settings;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{sockaddr, socklen_t};
+use ncpu_preload::Next;
+
+use herd::{Page, Taker};
+use settings::Settings;
+
+static ACCEPT: Next = Next::new(c"accept");
+static ACCEPT4: Next = Next::new(c"accept4");
+
+/// Shared with all processes that are forked from this one, or were since its program began; null: off.
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
+/// Written before `main`, and before `PAGE`.
+static mut SETTINGS: Settings = Settings::DEFAULT;
+
+thread_local! {
+    // No destructor and a constant beginning: nothing to allocate or register, not even in a signal handler.
+    static TAKER: Taker = const { Taker::new() };
+}
+
+// Before main, and before other libraries' constructors have started threads.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn() = init;
+
+extern "C" fn init() {
+    // Looked up now, since the dynamic linker may not be entered from a signal handler.
+    ACCEPT.address();
+    ACCEPT4.address();
+    // SAFETY: the names are C strings, and before main nobody changes the environment.
+    let (mode, delay) = unsafe { (variable(c"NCPU_ACCEPT"), variable(c"NCPU_ACCEPT_DELAY")) };
+    let settings = match Settings::read(mode, delay) {
+        Ok(Some(settings)) => settings,
+        Ok(None) => return,
+        Err(line) => {
+            // SAFETY: the bytes live and have the length told.
+            unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+            return;
+        }
+    };
+    // SAFETY: fresh memory anywhere; a page of zeroes is a valid `Page`; the settings are not read before PAGE is
+    // set, and this thread is the only one.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(std::ptr::null_mut(), size_of::<Page>(), protection, kind, -1, 0);
+        // Without it, or without word of forks, accept is what it was.
+        if at == libc::MAP_FAILED || libc::pthread_atfork(None, None, Some(forked)) != 0 {
+            return;
+        }
+        SETTINGS = settings;
+        PAGE.store(at.cast(), Relaxed);
+    }
+}
+
+/// A child's only thread is a taker of its own, not its parent's copy.
+unsafe extern "C" fn forked() {
+    TAKER.with(Taker::reset);
+}
+
+/// # Safety
+/// Nobody changes the environment meanwhile, nor later, if the result is kept.
+unsafe fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: a C string in, a C string or null out.
+    unsafe {
+        let at = libc::getenv(name.as_ptr());
+        (!at.is_null()).then(|| CStr::from_ptr(at).to_bytes())
+    }
+}
+
+fn errno() -> c_int {
+    // SAFETY: the thread's own errno.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(to: c_int) {
+    // SAFETY: the thread's own errno.
+    unsafe { *libc::__errno_location() = to }
+}
+
+/// What `call`, the true accept of `fd`, returns; called once, sooner or later.
+#[inline(always)]
+fn balanced(fd: c_int, call: impl Fn() -> c_int) -> c_int {
+    let page = PAGE.load(Relaxed);
+    if page.is_null() {
+        return call();
+    }
+    // SAFETY: set once, never unmapped. Made of atomics alone.
+    let page = unsafe { &*page };
+    if page.alerted() {
+        // SAFETY: not written any more once PAGE is set.
+        let settings = unsafe { SETTINGS };
+        let before = errno();
+        let slot = TAKER.with(|taker| taker.prepare(page, fd, &settings));
+        set_errno(before);
+        let result = call();
+        if let Some(slot) = slot {
+            let after = errno();
+            TAKER.with(|taker| taker.learn(page, slot, result, after));
+            set_errno(after);
+        }
+        return result;
+    }
+    let result = call();
+    if result >= 0 {
+        TAKER.with(|taker| taker.got(page));
+    } else if errno() == libc::EAGAIN {
+        // Reads the clock at most, which leaves errno alone.
+        TAKER.with(|taker| taker.suspects(page, fd));
+    }
+    result
+}
+
+/// accept(2), at most later where a herd races for the connections of `fd`.
+///
+/// # Safety
+/// As for accept(2): `address` and `length` are null, or point to a buffer and its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let next = ACCEPT.address();
+    if next.is_null() {
+        // SAFETY: the caller's promise; accept is accept4 without flags.
+        return unsafe { bare(fd, address, length, 0) };
+    }
+    // SAFETY: what libc calls accept has this type. Cancelling a thread unwinds through here.
+    let next = unsafe {
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C-unwind" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+        >(next)
+    };
+    // SAFETY: the caller's promise.
+    balanced(fd, || unsafe { next(fd, address, length) })
+}
+
+/// accept4(2), at most later where a herd races for the connections of `fd`.
+///
+/// # Safety
+/// As for accept4(2): `address` and `length` are null, or point to a buffer and its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let next = ACCEPT4.address();
+    if next.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { bare(fd, address, length, flags) };
+    }
+    // SAFETY: what libc calls accept4 has this type. Cancelling a thread unwinds through here.
+    let next = unsafe {
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C-unwind" fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
+        >(next)
+    };
+    // SAFETY: the caller's promise.
+    balanced(fd, || unsafe { next(fd, address, length, flags) })
+}
+
+/// # Safety
+/// As for accept4(2).
+#[cold]
+unsafe fn bare(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_accept4, fd, address, length, flags) as c_int }
+}

@@ -1,0 +1,187 @@
+//! Real servers with the library before them and without it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+
+/// One server at a time: they are about who comes first.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// The library, which cargo builds beside this test.
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    let library = exe.parent().expect("a directory").join("libncpu_accept.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let done = Command::new("gcc")
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&to)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
+        .args(flags)
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to
+}
+
+/// Runs a program with libraries before it.
+fn run(program: &Path, arguments: &[&str], preload: &[&Path], settings: &[(&str, &str)]) -> Output {
+    let preload: Vec<&str> = preload.iter().filter_map(|p| p.to_str()).collect();
+    let mut command = Command::new("timeout");
+    // `env` sets them for the program alone, and not for `timeout`.
+    command.args(["120", "env", "-u", "NCPU_ACCEPT", "-u", "NCPU_ACCEPT_DELAY"]);
+    command.arg(format!("LD_PRELOAD={}", preload.join(":")));
+    command.args(settings.iter().map(|(name, value)| format!("{name}={value}"))).arg(program).args(arguments);
+    command.output().expect("timeout")
+}
+
+fn out(done: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{}\n{out}{err}", done.status);
+    out.into_owned()
+}
+
+#[test]
+fn results_are_the_same_with_it_and_without() {
+    let plugin = compile("plugin.c", "plugin.so", &["-shared", "-fPIC"]);
+    let plugin = plugin.to_str().expect("a name");
+    let program = compile("semantics.c", "semantics", &["-ldl"]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let without = out(&run(&program, &[plugin], &[], &[]));
+    assert!(without.lines().count() > 55, "{without}");
+    assert!(without.contains("cancelled where it blocks: cancelled, 1 cleaned up"), "{without}");
+    let settings: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("NCPU_ACCEPT", "random")],
+        &[("NCPU_ACCEPT", "off")],
+        // Held back so long that signals and cancellation find it there.
+        &[("NCPU_ACCEPT_DELAY", "20000")],
+    ];
+    for settings in settings {
+        assert_eq!(out(&run(&program, &[plugin], &[&library()], settings)), without, "{settings:?}");
+    }
+}
+
+/// Jain's index of a race of four in which the first has 2 ms before the others.
+fn evenness(program: &Path, how: &str, preload: &[&Path], mode: &str) -> f64 {
+    // So long delays that other programs on the machine do not turn the order round.
+    let settings = [("NCPU_ACCEPT", mode), ("NCPU_ACCEPT_DELAY", "16000")];
+    let text = out(&run(program, &[how, "4", "500", "2000"], preload, &settings));
+    text.lines().nth(1).and_then(|l| l.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn a_herd_gets_equal_shares() {
+    let program = compile("herd.c", "herd", &[]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let library = library();
+    for how in ["poll", "epoll", "threads"] {
+        let without = evenness(&program, how, &[], "round-robin");
+        let off = evenness(&program, how, &[&library], "off");
+        assert!(without < 0.5 && off < 0.5, "{how}: the first has most: {without}, switched off {off}");
+        let with = evenness(&program, how, &[&library], "round-robin");
+        assert!(with > 0.7, "{how}: {without} without, {with} with it");
+    }
+    let random = evenness(&program, "select", &[&library], "random");
+    assert!(random > 0.6, "random: {random}");
+}
+
+#[test]
+fn a_server_without_a_herd_makes_no_call_more() {
+    let program = compile("quiet.c", "quiet", &[]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let library = library();
+    // With several that accept, shares are looked at after 65 connections of each, which comes below.
+    for (how, connections) in
+        [("alone", "300"), ("until-empty", "300"), ("ticks", "300"), ("blocking", "200"), ("threads", "200")]
+    {
+        let done = run(&program, &[how, connections], &[&library], &[]);
+        assert_eq!(out(&done), format!("{connections} of {connections} taken; ended by 0\n"), "{how}");
+    }
+}
+
+/// Calls that the wrapper makes of its own, by strace; `None` where that cannot trace.
+fn own_calls(program: &Path, arguments: &[&str], preload: &[&Path]) -> Option<usize> {
+    let calls = program.with_extension("calls");
+    let preload: Vec<&str> = preload.iter().filter_map(|p| p.to_str()).collect();
+    let done = Command::new("timeout")
+        .args(["120", "strace", "-f", "-e", "trace=getsockopt,futex,fcntl,ppoll", "-o"])
+        .arg(&calls)
+        .arg("-E")
+        .arg(format!("LD_PRELOAD={}", preload.join(":")))
+        .arg(program)
+        .args(arguments)
+        .output();
+    if !done.is_ok_and(|done| done.status.success()) {
+        eprintln!("skipped: strace cannot trace here");
+        return None;
+    }
+    let text = std::fs::read_to_string(calls).expect("strace wrote it");
+    // Private futexes are the C library's.
+    Some(text.lines().filter(|l| l.contains('(') && !l.contains("PRIVATE")).count())
+}
+
+#[test]
+fn looks_are_seldom_without_a_herd_and_made_with_one() {
+    let (quiet, herd) = (compile("quiet.c", "quiet-traced", &[]), compile("herd.c", "herd-traced", &[]));
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let library = library();
+    let blocking = ["blocking", "1000", "unfiltered"];
+    let Some(without) = own_calls(&quiet, &blocking, &[]) else { return };
+    let with = own_calls(&quiet, &blocking, &[&library]).expect("as before");
+    // Four processes look twice: after 65 connections, and 129 more.
+    assert!(with > without && with - without <= 4 * 3, "{without} without, {with} with it");
+    let race = ["poll", "4", "60", "1000"];
+    let without = own_calls(&herd, &race, &[]).expect("as before");
+    let with = own_calls(&herd, &race, &[&library]).expect("as before");
+    assert!(with > without + 20, "{without} without, {with} with it");
+}
+
+#[test]
+fn wrong_settings_are_told_and_change_nothing() {
+    let program = compile("herd.c", "herd-settings", &[]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    for (name, value) in [("NCPU_ACCEPT", "roundrobin"), ("NCPU_ACCEPT_DELAY", "0")] {
+        let done = run(&program, &["poll", "2", "10", "100"], &[&library()], &[(name, value)]);
+        assert!(done.status.success());
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(told.lines().count() == 1 && told.contains(&format!("{name}: give ")), "{told}");
+    }
+}
+
+#[test]
+fn beside_jemalloc() {
+    let found = ["x86_64", "aarch64"]
+        .map(|machine| PathBuf::from(format!("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2")));
+    let Some(jemalloc) = found.iter().find(|p| p.exists()) else {
+        return eprintln!("skipped: there is no libjemalloc.so.2 (Debian: libjemalloc2)");
+    };
+    let program = compile("herd.c", "herd-jemalloc", &[]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    for order in [[jemalloc.as_path(), &library()], [&library(), jemalloc.as_path()]] {
+        let even = evenness(&program, "threads", &order, "round-robin");
+        assert!(even > 0.7, "{even}");
+    }
+}
+
+#[test]
+fn beside_address_sanitizer() {
+    let file = Command::new("gcc").arg("-print-file-name=libasan.so").output().expect("gcc");
+    let asan = PathBuf::from(String::from_utf8_lossy(&file.stdout).trim());
+    if !asan.is_absolute() {
+        return eprintln!("skipped: gcc has no libasan.so");
+    }
+    let shared = compile("herd.c", "herd-asan", &["-fsanitize=address"]);
+    let within = compile("herd.c", "herd-static-asan", &["-fsanitize=address", "-static-libasan"]);
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    for (program, preload) in
+        [(&shared, vec![asan.as_path(), &library()]), (&within, vec![library().as_path()])]
+    {
+        let even = evenness(program, "epoll", &preload, "round-robin");
+        assert!(even > 0.7, "{even}");
+    }
+}

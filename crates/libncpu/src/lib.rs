@@ -10,7 +10,10 @@
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
+//! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
+//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
 
+mod alarm;
 mod backoff;
 pub mod bounded;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
@@ -25,11 +28,15 @@ pub mod probe;
 pub mod queue_mutex;
 pub mod raw_mutex;
 pub mod raw_rwlock;
+pub mod raw_timer;
 pub mod robust;
 pub mod rwlock;
 pub mod sys;
+pub mod thread;
+pub mod timer;
 mod topology;
 mod turn;
+pub mod wheel;
 
 pub use bounded::BoundedCounter;
 pub use counter::{Counter, Statistics};
@@ -39,3 +46,4 @@ pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
 pub use robust::{RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use timer::{RawTimer, Timer, Timers, When};

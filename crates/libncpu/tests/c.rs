@@ -61,6 +61,16 @@ fn others() {
 }
 
 #[test]
+fn timer() {
+    assert_eq!(run("timer", "tests/c/timer.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn thread() {
+    assert_eq!(run("thread", "tests/c/thread.c"), ["ok\n"; 2]);
+}
+
+#[test]
 fn example() {
     for out in run("example", "examples/c/quota.c") {
         let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();

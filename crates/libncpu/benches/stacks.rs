@@ -18,6 +18,8 @@ Usage: cargo bench -p libncpu --bench stacks -- [OPTIONS]
 
 const LINE: usize = 64;
 const LINES_MOST: usize = 64;
+/// In bytes, biases included.
+const STACK: usize = 256 << 10;
 
 #[repr(align(64))]
 struct Lines([u8; LINE * LINES_MOST]);
@@ -54,14 +56,20 @@ fn frame<R>(f: impl FnOnce(*mut u8) -> R) -> R {
     f(black_box(lines.0.as_mut_ptr()))
 }
 
+/// For threads whose stacks are all of one size, so that they lie as far apart with a bias as without: how many pages
+/// there are between them chooses the sets of the TLB.
+fn builder(biased: bool) -> Builder {
+    let bias = if biased { ncpu::thread::next_bias() } else { 0 };
+    Builder::new().stack_size(STACK - bias).bias(bias)
+}
+
 /// Threads with a frame each while `measure` runs, given where these are.
 fn with_frames(threads: usize, biased: bool, measure: impl FnOnce(&[usize]) -> f64) -> f64 {
     let (frames, ready, done) =
         (Mutex::new(Vec::new()), Barrier::new(threads + 1), Barrier::new(threads + 1));
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let builder = Builder::new().stack_size(64 << 10);
-            let builder = if biased { builder } else { builder.bias(0) };
+            let builder = builder(biased);
             let (frames, ready, done) = (&frames, &ready, &done);
             let body = move || {
                 frame(|lines| {
@@ -130,8 +138,7 @@ fn turns(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
     let mut elapsed = 0.0;
     std::thread::scope(|scope| {
         for own in 0..threads {
-            let builder = Builder::new().stack_size(64 << 10);
-            let builder = if biased { builder } else { builder.bias(0) };
+            let builder = builder(biased);
             let (stop, taken, ready, wake, wait) = (&stop, &taken, &ready, &wake, &wait);
             let body = move || {
                 frame(|hot| {
@@ -146,8 +153,10 @@ fn turns(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
                             }
                         }
                         taken.store(taken.load(Relaxed) + 1, Relaxed);
+                        // Looked at within the turn: who leaves after it must not get it again.
+                        let last = stop.load(Relaxed) != 0;
                         wake((own + 1) % threads);
-                        if stop.load(Relaxed) != 0 {
+                        if last {
                             break;
                         }
                     }

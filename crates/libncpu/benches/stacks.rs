@@ -18,7 +18,7 @@ Usage: cargo bench -p libncpu --bench stacks -- [OPTIONS]
 
 const LINE: usize = 64;
 const LINES_MOST: usize = 64;
-/// In bytes, biases included.
+/// In bytes.
 const STACK: usize = 256 << 10;
 
 #[repr(align(64))]
@@ -56,11 +56,9 @@ fn frame<R>(f: impl FnOnce(*mut u8) -> R) -> R {
     f(black_box(lines.0.as_mut_ptr()))
 }
 
-/// For threads whose stacks are all of one size, so that they lie as far apart with a bias as without: how many pages
-/// there are between them chooses the sets of the TLB.
 fn builder(biased: bool) -> Builder {
-    let bias = if biased { ncpu::thread::next_bias() } else { 0 };
-    Builder::new().stack_size(STACK - bias).bias(bias)
+    let builder = Builder::new().stack_size(STACK);
+    if biased { builder } else { builder.bias(0) }
 }
 
 /// Threads with a frame each while `measure` runs, given where these are.

@@ -206,7 +206,7 @@ impl Builder {
         Builder { inner: self.inner.name(name), ..self }
     }
 
-    /// The bytes that are left for it above the bias.
+    /// The bytes of its stack, bias included: so biased stacks lie as far apart as others, in the same sets of the TLB.
     #[must_use]
     pub fn stack_size(self, bytes: usize) -> Builder {
         Builder { stack_size: Some(bytes), ..self }
@@ -218,31 +218,37 @@ impl Builder {
         Builder { bias: Some(bytes), ..self }
     }
 
-    fn ready(self) -> (std::thread::Builder, usize) {
+    fn ready(self) -> io::Result<(std::thread::Builder, usize)> {
         let bias = self.bias.unwrap_or_else(next_bias);
         match self.stack_size {
-            Some(bytes) => (self.inner.stack_size(bytes.saturating_add(bias)), bias),
-            None => (self.inner, bias),
+            Some(bytes) if bias > bytes / 4 => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "a stack of {bytes} bytes is too small for a bias of {bias}: at least four times as much"
+                ),
+            )),
+            Some(bytes) => Ok((self.inner.stack_size(bytes), bias)),
+            None => Ok((self.inner, bias)),
         }
     }
 
     /// Starts it.
     ///
     /// # Errors
-    /// As [`std::thread::Builder::spawn`].
+    /// As [`std::thread::Builder::spawn`]; if the bias is more than a quarter of the stack.
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let (builder, bias) = self.ready();
+        let (builder, bias) = self.ready()?;
         builder.spawn(move || call(bias, f))
     }
 
     /// Starts it within a scope.
     ///
     /// # Errors
-    /// As [`std::thread::Builder::spawn_scoped`].
+    /// As [`std::thread::Builder::spawn_scoped`]; if the bias is more than a quarter of the stack.
     pub fn spawn_scoped<'scope, 'env, F, T>(
         self,
         scope: &'scope Scope<'scope, 'env>,
@@ -252,7 +258,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let (builder, bias) = self.ready();
+        let (builder, bias) = self.ready()?;
         builder.spawn_scoped(scope, move || call(bias, f))
     }
 }
@@ -340,6 +346,12 @@ mod tests {
         let trace = above_the_bias();
         assert!(trace.contains("above_the_bias"), "{trace}");
         assert!(trace.contains("call_raw"), "{trace}");
+    }
+
+    #[test]
+    fn small_stacks_are_refused() {
+        let error = Builder::new().stack_size(16 << 10).bias(8 << 10).spawn(|| ()).unwrap_err();
+        assert!(error.to_string().contains("16384 bytes is too small for a bias of 8192"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Timers on the real machine: never early, none lost, where they were armed. No lateness is asserted.
 
+mod seccomp;
+
 use ncpu::sys::clock;
 use ncpu::timer::{Activity, Cancelled};
 use ncpu::{RawTimer, Timer, Timers, When};
@@ -427,9 +429,23 @@ fn a_million() {
     assert_eq!((shared.calls.into_inner(), shared.early.into_inner()), (ALL as u64 / 2, 0));
 }
 
-/// The CPU of a wheel may be none of this process's.
+/// A helper that may not run on its CPU runs elsewhere.
 #[test]
 fn cpus_that_are_not_ours() {
     assert!(!ncpu::sys::bind(8191) || allowed().contains(&8191));
     assert!(!ncpu::sys::bind(1 << 20));
+    std::thread::spawn(|| {
+        if !seccomp::forbid(libc::SYS_sched_setaffinity) {
+            println!("skipped: no seccomp here");
+            return;
+        }
+        assert!(!ncpu::sys::bind(allowed()[0]));
+        let timers = Timers::new().unwrap();
+        let (tell, told) = mpsc::channel();
+        let timer = timers.timer(move |_| tell.send(()).unwrap()).unwrap();
+        timer.arm(MS).unwrap();
+        told.recv().unwrap();
+    })
+    .join()
+    .unwrap();
 }

@@ -12,8 +12,11 @@
 //! | [`populate`], [`populate::Segment`] | memory made, locked and destroyed by several CPUs | docs/populate.md |
 //! | [`blocks`] | large blocks zeroed, filled and scanned by the CPUs near them | docs/populate.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
+//! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
+//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
 
 mod areas;
+mod alarm;
 mod backoff;
 pub mod blocks;
 pub mod bounded;
@@ -33,11 +36,15 @@ pub mod probe;
 pub mod queue_mutex;
 pub mod raw_mutex;
 pub mod raw_rwlock;
+pub mod raw_timer;
 pub mod robust;
 pub mod rwlock;
 pub mod sys;
+pub mod thread;
+pub mod timer;
 mod topology;
 mod turn;
+pub mod wheel;
 
 pub use bounded::BoundedCounter;
 pub use counter::{Counter, Statistics};
@@ -47,3 +54,4 @@ pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
 pub use robust::{RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use timer::{RawTimer, Timer, Timers, When};

@@ -36,6 +36,15 @@ pub fn boxed<T>(length: usize, make: impl FnMut(usize) -> T) -> Result<Box<[T]>,
     Ok(all.into_boxed_slice())
 }
 
+/// A value on the heap, or an error where there is no memory for it.
+pub fn one<T>(value: T) -> Result<Box<T>, OutOfMemory> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(1).map_err(|_| OutOfMemory(size_of::<T>()))?;
+    all.push(value);
+    // SAFETY: a slice of one has the layout of what is in it.
+    Ok(unsafe { Box::from_raw(Box::into_raw(all.into_boxed_slice()).cast()) })
+}
+
 /// A `T` for each CPU that the machine may ever have.
 ///
 /// Which CPU a thread is on is a hint: it may move at any time, and CPUs beyond those possible at start (a container
@@ -61,7 +70,12 @@ impl<T> PerCpu<T> {
     /// The slot of the CPU that the thread is on: its number.
     #[inline(always)]
     pub fn here(&self) -> usize {
-        let cpu = sys::cpu_or_thread() as usize;
+        self.slot(sys::cpu_or_thread() as usize)
+    }
+
+    /// The slot of a CPU.
+    #[inline(always)]
+    pub(crate) fn slot(&self, cpu: usize) -> usize {
         if cpu < self.slots.len() { cpu } else { cpu % self.slots.len() }
     }
 

@@ -35,6 +35,11 @@ impl Instant {
         Some(Instant(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds as u64)))
     }
 
+    /// Nanoseconds on `CLOCK_MONOTONIC`.
+    pub fn ns(self) -> u64 {
+        self.0
+    }
+
     /// The point `ns` later.
     pub fn plus(self, ns: u64) -> Instant {
         Instant(self.0.saturating_add(ns))
@@ -385,6 +390,7 @@ pub fn topology() -> &'static Topology {
     TOPOLOGY.get_or_init(|| Topology::read(std::path::Path::new("/sys/devices/system")))
 }
 
+pub use crate::alarm::{Alarm, Helper, Serve, bind, clock, forks, here, once_forked, settle, watch_forks};
 pub use crate::topology::Topology;
 
 /// Adds `n` to the counter of the CPU that the thread is on: the one `cpu * stride` bytes after `first`, of `slots`.

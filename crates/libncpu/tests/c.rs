@@ -63,6 +63,13 @@ fn others() {
 #[test]
 fn populate() {
     assert_eq!(run("populate", "tests/c/populate.c"), ["ok\n"; 2]);
+fn timer() {
+    assert_eq!(run("timer", "tests/c/timer.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn thread() {
+    assert_eq!(run("thread", "tests/c/thread.c"), ["ok\n"; 2]);
 }
 
 #[test]

@@ -31,6 +31,10 @@ fn header_is_current() {
             comment if comment.starts_with("//") && skip => {}
             _ => {
                 skip = false;
+                // What came before a section that was left out.
+                if !line.starts_with("//") && text.ends_with("\n//\n") {
+                    text.truncate(text.len() - 3);
+                }
                 text += line;
                 text.push('\n');
             }

@@ -50,6 +50,17 @@ fn out_of_memory_is_an_error() {
     assert!(fails_cleanly(|| ncpu::NumaMutex::new(0)) >= 1);
     assert!(fails_cleanly(|| ncpu::BoundedCounter::new(7)) >= 5);
     assert!(fails_cleanly(ncpu::Counter::new) >= 1);
+    assert!(fails_cleanly(ncpu::Timers::new) >= 2);
+    let timers = ncpu::Timers::new().expect("memory");
+    assert!(fails_cleanly(|| timers.timer(|_| ())) >= 1);
+    let timer = timers.timer(|_| ()).expect("memory");
+    // The CPU's first timer needs its wheel.
+    LEFT.set(Some(0));
+    let armed = timer.arm(std::time::Duration::from_secs(3600));
+    LEFT.set(None);
+    assert_eq!(armed.unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+    assert!(!timer.is_armed());
+    assert!(!timer.arm(std::time::Duration::from_secs(3600)).expect("memory"));
     // In C: null and ENOMEM.
     LEFT.set(Some(0));
     let counter = ncpu::capi::ncpu_counter_create();

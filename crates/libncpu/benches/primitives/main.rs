@@ -9,6 +9,7 @@ mod counters;
 mod mutexes;
 mod options;
 mod rwlocks;
+mod timers;
 
 use options::Options;
 
@@ -165,6 +166,7 @@ fn main() {
         counters::bounded_far(),
         counters::bounded_near(),
         counters::plain(),
+        timers::group(),
     ] {
         if options.wants_group(group.name) {
             table(&group, &options, per_ns);

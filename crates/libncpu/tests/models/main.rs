@@ -10,6 +10,8 @@ mod backoff;
 mod bounded;
 #[path = "../../src/mcs.rs"]
 mod mcs;
+#[path = "../../src/mutex.rs"]
+mod mutex;
 #[path = "../../src/numa_lock.rs"]
 mod numa_lock;
 #[path = "../../src/percpu.rs"]
@@ -20,13 +22,19 @@ mod probe;
 mod raw_mutex;
 #[path = "../../src/raw_rwlock.rs"]
 mod raw_rwlock;
+#[path = "../../src/raw_timer.rs"]
+mod raw_timer;
 mod sys;
 #[path = "../../src/turn.rs"]
 mod turn;
+#[path = "../../src/wheel.rs"]
+mod wheel;
 
 mod counters;
 mod locks;
-mod mutex;
+#[path = "mutex.rs"]
+mod mutexes;
+mod timers;
 
 /// Runs a model under random schedules and under schedules of few preemptions (PCT), which find other bugs.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {

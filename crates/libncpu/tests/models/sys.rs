@@ -7,7 +7,9 @@ pub use shuttle::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 use shuttle::thread::{self, Thread};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::time::Duration;
 
 /// Passes at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +25,9 @@ impl Instant {
     }
     pub fn plus(self, ns: u64) -> Instant {
         Instant(self.0 + ns)
+    }
+    pub fn after(_: Duration) -> Instant {
+        Instant::soon()
     }
     /// A deadline that some looks find passed.
     pub fn soon() -> Instant {
@@ -55,6 +60,7 @@ thread_local! {
 /// At the start of a schedule: a failed one may have left sleepers.
 pub fn restart() {
     SLEEPERS.with_borrow_mut(Vec::clear);
+    NOW.set(0);
 }
 
 /// Where a futex is.
@@ -200,4 +206,89 @@ impl Topology {
     pub fn nearest(&self, node: usize) -> &[usize] {
         if node == 0 { &[0, 1] } else { &[1, 0] }
     }
+}
+
+thread_local! {
+    /// The clock of timers, in ns.
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Goes on a little with each look, and to the time of an alarm when the checker chooses.
+pub fn clock() -> u64 {
+    NOW.set(NOW.get() + thread_rng().gen_range(0..200));
+    NOW.get()
+}
+
+/// Any of two CPUs.
+pub fn here() -> usize {
+    thread_rng().gen_range(0..2)
+}
+
+pub struct Alarm(AtomicU64);
+
+const NOT_SET: u64 = u64::MAX;
+
+impl Alarm {
+    pub fn new() -> io::Result<Alarm> {
+        Ok(Alarm(AtomicU64::new(NOT_SET)))
+    }
+
+    pub fn set(&self, at: u64) -> io::Result<()> {
+        self.0.store(at.min(NOT_SET - 1), Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub fn wait(&self) -> io::Result<()> {
+        loop {
+            let at = self.0.load(Ordering::SeqCst);
+            let passes = clock() >= at || thread_rng().gen_range(0..4) == 0;
+            // Nobody knows when it expires before it does: it may be set to another time until then.
+            if at != NOT_SET
+                && passes
+                && self.0.compare_exchange(at, NOT_SET, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                NOW.set(NOW.get().max(at));
+                return Ok(());
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+pub trait Serve {
+    fn serve(&self);
+}
+
+pub struct Helper(thread::JoinHandle<()>);
+
+impl Helper {
+    pub unsafe fn start<S: Serve + Sync + 'static>(server: *const S) -> io::Result<Helper> {
+        let server = server as usize;
+        Ok(Helper(thread::spawn(move || unsafe { &*(server as *const S) }.serve())))
+    }
+
+    pub fn join(self) {
+        self.0.join().unwrap();
+    }
+}
+
+pub fn settle(_cpu: usize) {}
+
+pub fn thread_id() -> u32 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    thread::current().id().hash(&mut hasher);
+    hasher.finish() as u32 | 1
+}
+
+pub fn forks() -> u32 {
+    0
+}
+
+pub fn watch_forks() -> bool {
+    true
+}
+
+pub fn once_forked(_: impl FnOnce()) {
+    unreachable!("no model forks")
 }

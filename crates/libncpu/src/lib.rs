@@ -15,8 +15,8 @@
 //! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
 //! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
 
-mod areas;
 mod alarm;
+mod areas;
 mod backoff;
 pub mod blocks;
 pub mod bounded;

@@ -63,6 +63,9 @@ fn others() {
 #[test]
 fn populate() {
     assert_eq!(run("populate", "tests/c/populate.c"), ["ok\n"; 2]);
+}
+
+#[test]
 fn timer() {
     assert_eq!(run("timer", "tests/c/timer.c"), ["ok\n"; 2]);
 }

@@ -12,7 +12,7 @@
 //!
 //! | size | routine |
 //! | --- | --- |
-//! | to 128 bytes | a few loads and stores, in the caller's own code |
+//! | to 64 bytes | a few loads and stores, in the caller's own code |
 //! | to [`Tuning::rep`] | vectors as wide as the processor has, aligned at the target; backward where the target lies a little after the source modulo a page |
 //! | to [`Tuning::stream`] | `rep movsb` on Intel's with ERMS, else as above |
 //! | above | stores that pass the caches by, source fetched ahead |
@@ -44,7 +44,7 @@ use tuning::{COPY, CopyFn, ZERO, ZeroFn};
 pub use tuning::{Routine, Tuning};
 
 /// Blocks up to this size are copied where they are asked for, without a call by pointer.
-const SMALL: usize = 128;
+const SMALL: usize = 64;
 
 /// Copies `length` bytes. The contract is `memcpy`'s: what blocks that overlap come to is undefined, and checked in
 /// debug builds.

@@ -72,9 +72,9 @@ pub enum Wait {
 /// Every sleeper of a futex.
 pub const ALL: u32 = u32::MAX;
 
-/// Where a futex is, or was.
+/// Where a futex is, or was: a pointer and no number, since Miri finds futexes by provenance.
 #[derive(Clone, Copy)]
-pub struct Address(usize);
+pub struct Address(*const u32);
 
 /// A word that threads can sleep on.
 #[repr(transparent)]
@@ -119,7 +119,7 @@ impl Futex {
 
     /// The address that [`wake_at`] takes.
     pub fn address(&self) -> Address {
-        Address(self.0.as_ptr() as usize)
+        Address(self.0.as_ptr())
     }
 }
 

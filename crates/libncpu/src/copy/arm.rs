@@ -10,7 +10,7 @@ use std::arch::asm;
 macro_rules! lines {
     ($name:ident, $load:tt, $store:tt, $ahead:tt) => {
         unsafe fn $name(to: *mut u8, from: *const u8, n: usize) {
-            // SAFETY: the caller's promise; n > 128, so that the loop begins before `last`, and stores to less than
+            // SAFETY: the caller's promise; n > 64, so that `last` is not before `to`; the loop stores to less than
             // `to + n`.
             unsafe {
                 asm!(
@@ -22,6 +22,7 @@ macro_rules! lines {
                     "str q0, [{to}]",
                     "add {to}, {to}, #16",
                     "and {to}, {to}, #-16",
+                    "b 3f",
                     ".p2align 4",
                     "2:",
                     "add {at}, {to}, {from}",
@@ -31,7 +32,7 @@ macro_rules! lines {
                     concat!($store, " q0, q1, [{to}]"),
                     concat!($store, " q2, q3, [{to}, #32]"),
                     "add {to}, {to}, #64",
-                    "cmp {to}, {last}",
+                    "3: cmp {to}, {last}",
                     "b.lo 2b",
                     "add {at}, {last}, {from}",
                     "ldp q0, q1, [{at}]",
@@ -61,7 +62,7 @@ unsafe fn clear(to: *mut u8, n: usize) {
     let zva = zva();
     // A block that `dc zva` never reaches: past the end.
     let zva = if zva == 0 || n < 2 * zva { 1 << 63 } else { zva };
-    // SAFETY: the caller's promise; n > 128. Steps of 16 bytes up to a block, of blocks while a whole one is left,
+    // SAFETY: the caller's promise; n > 64. Steps of 16 bytes up to a block, of blocks while a whole one is left,
     // of 64 bytes while more than that is left, and the last 64.
     unsafe {
         asm!(
@@ -114,11 +115,12 @@ unsafe fn clear_stream(to: *mut u8, n: usize) {
             "sub {last}, {last}, #64",
             "add {to}, {to}, #16",
             "and {to}, {to}, #-16",
+            "b 3f",
             ".p2align 4",
             "2: stnp q0, q0, [{to}]",
             "stnp q0, q0, [{to}, #32]",
             "add {to}, {to}, #64",
-            "cmp {to}, {last}",
+            "3: cmp {to}, {last}",
             "b.lo 2b",
             "stp q0, q0, [{last}]",
             "stp q0, q0, [{last}, #32]",

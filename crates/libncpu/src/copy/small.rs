@@ -32,23 +32,12 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
         if n >= V {
             if n <= 2 * V {
                 two::<Vector>(to, from, n);
-            } else if n <= 4 * V {
+            } else {
                 let (a, b, c, d) = (load(0), load(V), load(n - 2 * V), load(n - V));
                 store(0, a);
                 store(V, b);
                 store(n - 2 * V, c);
                 store(n - V, d);
-            } else {
-                let (a, b, c, d) = (load(0), load(V), load(2 * V), load(3 * V));
-                let (e, f, g, h) = (load(n - 4 * V), load(n - 3 * V), load(n - 2 * V), load(n - V));
-                store(0, a);
-                store(V, b);
-                store(2 * V, c);
-                store(3 * V, d);
-                store(n - 4 * V, e);
-                store(n - 3 * V, f);
-                store(n - 2 * V, g);
-                store(n - V, h);
             }
         } else if n >= 8 {
             two::<u64>(to, from, n);
@@ -79,12 +68,6 @@ pub(super) unsafe fn zero(to: *mut u8, n: usize) {
             if n > 2 * V {
                 store(V);
                 store(n - 2 * V);
-            }
-            if n > 4 * V {
-                store(2 * V);
-                store(3 * V);
-                store(n - 4 * V);
-                store(n - 3 * V);
             }
         } else if n >= 8 {
             to.cast::<u64>().write_unaligned(0);

@@ -45,7 +45,7 @@ impl Routine {
         self.name
     }
 
-    /// Copies by this routine whatever the size, but for up to 128 bytes, which all copy alike: for tests and
+    /// Copies by this routine whatever the size, but for up to 64 bytes, which all copy alike: for tests and
     /// measurements.
     ///
     /// # Safety
@@ -135,10 +135,11 @@ impl Tuning {
     pub fn of_machine() -> Tuning {
         let [l1, l2, last] = sizes(native::caches());
         let vectors = ROUTINES.iter().find(|routine| routine.vectors && (routine.prefer)());
-        // Blocks that fill a quarter of the last cache will hardly be read from there as a whole. Very large last caches
-        // are slow and shared, with other guests too: what exceeds the core's own cache by far is no faster there.
-        let stream = (last / 4).min(4 * l2);
         let rep = native::prefers_rep();
+        // Blocks that fill a quarter of the last cache will hardly be read from there as a whole. Intel's large last
+        // caches are no faster than memory for one core, and in a virtual machine others' as well: there from twice
+        // the core's own cache on.
+        let stream = if rep { (last / 4).min(2 * l2) } else { last / 4 };
         Tuning {
             vectors: vectors.unwrap_or(&ROUTINES[0]),
             rep: if rep { l1 } else { usize::MAX },

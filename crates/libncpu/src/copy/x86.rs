@@ -49,10 +49,20 @@ macro_rules! vectors {
             /// Copies by vectors of this width.
             #[inline(always)]
             pub(in crate::copy) unsafe fn blocks(to: *mut u8, from: *const u8, n: usize) {
-                // SAFETY: the caller's promise; `n` is more than 128, at least two vectors of 64 bytes.
+                // SAFETY: the caller's promise; `n` is more than 64, a vector of the widest.
                 unsafe {
-                    if n <= 4 * $w {
-                        // The first two and the last two, which may overlap.
+                    if n <= 2 * $w {
+                        // The first and the last, which may overlap.
+                        asm!(
+                            concat!($load, " ", $a, ", [{from}]"),
+                            concat!($load, " ", $b, ", [{from} + {n} - ", $w, "]"),
+                            concat!($load, " [{to}], ", $a),
+                            concat!($load, " [{to} + {n} - ", $w, "], ", $b),
+                            $end,
+                            from = in(reg) from, to = in(reg) to, n = in(reg) n,
+                            $(out($used) _,)* options(nostack, preserves_flags));
+                    } else if n <= 4 * $w {
+                        // The first two and the last two.
                         asm!(
                             concat!($load, " ", $a, ", [{from}]"),
                             concat!($load, " ", $b, ", [{from} + ", $w, "]"),
@@ -86,10 +96,17 @@ macro_rules! vectors {
                             $end,
                             from = in(reg) from, to = in(reg) to, n = in(reg) n,
                             $(out($used) _,)* options(nostack, preserves_flags));
-                    } else if (to as usize).wrapping_sub(from as usize).wrapping_sub(1) & 4095 < 8 * $w {
-                        backward(to, from, n);
                     } else {
-                        forward(to, from, n);
+                        // Vectors across two pages cost as much as ten others: a few bytes on the last page go alone.
+                        let over = (to as usize + n) % 4096;
+                        let over = if n >= 1024 && over < 64 { over } else { 0 };
+                        let n = n - over;
+                        super::super::small::copy(to.add(n), from.add(n), over);
+                        if (to as usize).wrapping_sub(from as usize).wrapping_sub(1) & 4095 < 8 * $w {
+                            backward(to, from, n);
+                        } else {
+                            forward(to, from, n);
+                        }
                     }
                 }
             }
@@ -291,9 +308,16 @@ macro_rules! vectors {
             /// Clears by vectors of this width.
             #[inline(always)]
             pub(in crate::copy) unsafe fn clear(to: *mut u8, n: usize) {
-                // SAFETY: the caller's promise; `n` is more than 128, at least two vectors of 64 bytes.
+                // SAFETY: the caller's promise; `n` is more than 64, a vector of the widest.
                 unsafe {
-                    if n <= 4 * $w {
+                    if n <= 2 * $w {
+                        asm!(
+                            $clear,
+                            concat!($load, " [{to}], ", $a),
+                            concat!($load, " [{to} + {n} - ", $w, "], ", $a),
+                            $end,
+                            to = in(reg) to, n = in(reg) n, $(out($used) _,)* options(nostack, preserves_flags));
+                    } else if n <= 4 * $w {
                         asm!(
                             $clear,
                             concat!($load, " [{to}], ", $a),

@@ -338,7 +338,17 @@ fn tells_its_tuning() {
 
 /// The tuning of a process with this `NCPU_COPY`, and what it said on standard error.
 fn told(value: &str) -> (String, String) {
-    let done = std::process::Command::new(std::env::current_exe().expect("own path"))
+    let mut own = std::process::Command::new(std::env::current_exe().expect("own path"));
+    // Under an emulator so is the new process.
+    if let (true, Ok(runner)) =
+        (cfg!(target_arch = "aarch64"), std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"))
+    {
+        let mut words = runner.split_whitespace();
+        let mut emulated = std::process::Command::new(words.next().expect("a runner"));
+        emulated.args(words).arg(own.get_program());
+        own = emulated;
+    }
+    let done = own
         .args(["--exact", "tells_its_tuning", "--ignored", "--nocapture"])
         .env("NCPU_COPY", value)
         .output()

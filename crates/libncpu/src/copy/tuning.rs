@@ -140,12 +140,14 @@ impl Tuning {
         // caches are no faster than memory for one core, and in a virtual machine others' as well: there from twice
         // the core's own cache on.
         let stream = if rep { (last / 4).min(2 * l2) } else { last / 4 };
+        // `rep stosb` does not read what it overwrites either, and leaves it in the cache.
+        let zero_stream = if rep { (last / 4).min(8 * l2) } else { last / 4 };
         Tuning {
             vectors: vectors.unwrap_or(&ROUTINES[0]),
             rep: if rep { l1 } else { usize::MAX },
             stream,
             zero_rep: if rep { l1 } else { usize::MAX },
-            zero_stream: stream,
+            zero_stream,
         }
     }
 

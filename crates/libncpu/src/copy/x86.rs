@@ -97,16 +97,37 @@ macro_rules! vectors {
                             from = in(reg) from, to = in(reg) to, n = in(reg) n,
                             $(out($used) _,)* options(nostack, preserves_flags));
                     } else {
-                        // Vectors across two pages cost as much as ten others: a few bytes on the last page go alone.
-                        let over = (to as usize + n) % 4096;
-                        let over = if n >= 1024 && over < 64 { over } else { 0 };
-                        let n = n - over;
-                        super::super::small::copy(to.add(n), from.add(n), over);
-                        if (to as usize).wrapping_sub(from as usize).wrapping_sub(1) & 4095 < 8 * $w {
-                            backward(to, from, n);
+                        if n >= 1024 && (to as usize + n - 1) % 4096 < 63 {
+                            across(to, from, n);
                         } else {
-                            forward(to, from, n);
+                            loops(to, from, n);
                         }
+                    }
+                }
+            }
+
+            /// Up to 63 bytes of the target lie on its last page, and the last vector would lie across two, which
+            /// costs as much as ten others: they are copied alone.
+            #[cold]
+            #[inline(never)]
+            unsafe fn across(to: *mut u8, from: *const u8, n: usize) {
+                // SAFETY: the caller's promise; n is much more than `over`.
+                unsafe {
+                    let over = (to as usize + n) % 4096;
+                    super::super::small::copy(to.add(n - over), from.add(n - over), over);
+                    loops(to, from, n - over);
+                }
+            }
+
+            /// Copies more than eight vectors.
+            #[inline(always)]
+            unsafe fn loops(to: *mut u8, from: *const u8, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if (to as usize).wrapping_sub(from as usize).wrapping_sub(1) & 4095 < 8 * $w {
+                        backward(to, from, n);
+                    } else {
+                        forward(to, from, n);
                     }
                 }
             }
@@ -326,7 +347,31 @@ macro_rules! vectors {
                             concat!($load, " [{to} + {n} - ", $w, "], ", $a),
                             $end,
                             to = in(reg) to, n = in(reg) n, $(out($used) _,)* options(nostack, preserves_flags));
+                    } else if n >= 1024 && (to as usize + n - 1) % 4096 < 63 {
+                        clear_across(to, n);
                     } else {
+                        clear_loop(to, n);
+                    }
+                }
+            }
+
+            /// As `across`.
+            #[cold]
+            #[inline(never)]
+            unsafe fn clear_across(to: *mut u8, n: usize) {
+                // SAFETY: the caller's promise; n is much more than `over`.
+                unsafe {
+                    let over = (to as usize + n) % 4096;
+                    super::super::small::zero(to.add(n - over), over);
+                    clear_loop(to, n - over);
+                }
+            }
+
+            /// Clears more than four vectors.
+            #[inline(always)]
+            unsafe fn clear_loop(to: *mut u8, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe {
                         asm!(
                             $clear,
                             "lea {last}, [{to} + {n}]",
@@ -351,7 +396,6 @@ macro_rules! vectors {
                             $end,
                             to = inout(reg) to => _, n = in(reg) n, last = out(reg) _,
                             $(out($used) _,)* options(nostack));
-                    }
                 }
             }
 

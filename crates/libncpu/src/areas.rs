@@ -24,11 +24,14 @@ pub struct Area {
 /// gained.
 const TEXT: usize = 256 << 10;
 
+/// Is shown an area, and says whether it wants more.
+pub type Take<'a> = &'a mut dyn FnMut(&Area) -> bool;
+
 /// Calls `each` with the areas that overlap `from..to`, in order, until it says false.
 ///
 /// # Errors
 /// The kernel doesn't tell: there is no `/proc`, no descriptor is free, or there are too many areas before these.
-pub fn each(from: usize, to: usize, each: &mut dyn FnMut(&Area) -> bool) -> Result<(), i32> {
+pub fn each(from: usize, to: usize, each: Take<'_>) -> Result<(), i32> {
     let path = c"/proc/self/maps".as_ptr() as usize;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a C string.
@@ -66,7 +69,7 @@ struct Query {
 /// `PROCMAP_QUERY`: `_IOWR('f', 17, struct procmap_query)`.
 const QUERY: usize = 3 << 30 | size_of::<Query>() << 16 | (b'f' as usize) << 8 | 17;
 
-fn query(file: usize, from: usize, to: usize, each: &mut dyn FnMut(&Area) -> bool) -> Result<(), i32> {
+fn query(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32> {
     const COVERING_OR_NEXT: u64 = 0x10;
     let mut at = from;
     while at < to {
@@ -144,7 +147,7 @@ impl Lines {
     }
 }
 
-fn read(file: usize, from: usize, to: usize, each: &mut dyn FnMut(&Area) -> bool) -> Result<(), i32> {
+fn read(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32> {
     let mut buffer = [0u8; 1024];
     let (mut lines, mut before) = (Lines::START, 0);
     loop {
@@ -230,6 +233,15 @@ mod tests {
         all("\n\n----\nzz-zz qq\n999999999999999999999999999-1 rwxs 0 0 99999999999999999999999999 \n");
     }
 
+    fn collect(by: impl FnOnce(Take<'_>) -> Result<(), i32>) -> Result<Vec<Area>, i32> {
+        let mut areas = Vec::new();
+        by(&mut |area| {
+            areas.push(Area { page: 0, ..*area });
+            true
+        })?;
+        Ok(areas)
+    }
+
     #[test]
     fn both_ways_tell_the_same() {
         let page = kernel::page();
@@ -243,18 +255,10 @@ mod tests {
         split.expect("mprotect");
         let file = file.expect("/proc/self/maps");
         let (from, to) = (at + page, at + 4 * page);
-        let collect = |by: &dyn Fn(&mut dyn FnMut(&Area) -> bool) -> Result<(), i32>| {
-            let mut areas = Vec::new();
-            by(&mut |area| {
-                areas.push(Area { page: 0, ..*area });
-                true
-            })
-            .map(|()| areas)
-        };
-        let text = collect(&|each| read(file, from, to, each)).expect("text");
+        let text = collect(|each| read(file, from, to, each)).expect("text");
         assert_eq!(text.len(), 3, "{text:?}");
         assert_eq!((text[1].start, text[1].end, text[1].protection), (at + 2 * page, at + 3 * page, 0));
-        match collect(&|each| query(file, from, to, each)) {
+        match collect(|each| query(file, from, to, each)) {
             Ok(asked) => assert_eq!(asked, text),
             Err(error) => assert!([libc::ENOTTY, libc::EINVAL].contains(&error), "{error}"),
         }

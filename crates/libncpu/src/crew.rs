@@ -174,7 +174,11 @@ extern "C" fn helper(place: *mut libc::c_void) -> libc::c_int {
     if let Some(cpus) = unsafe { helper.cpus.as_ref() } {
         cpus.confine();
     }
-    while !work.stop.load(Ordering::Relaxed) && (work.step)(helper.number) {}
+    while (work.step)(helper.number) {
+        if work.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
     0
 }
 
@@ -285,7 +289,7 @@ mod tests {
             if step >= 50 {
                 return false;
             }
-            if step % 10 == 0 {
+            if step.is_multiple_of(10) {
                 assert_eq!(
                     CAUGHT.load(Relaxed),
                     step / 10,

@@ -58,3 +58,35 @@ fn out_of_memory_is_an_error() {
     assert!(counter.is_null());
     assert_eq!(errno, Some(libc::ENOMEM));
 }
+
+#[test]
+fn segments_need_little_of_the_heap() {
+    use ncpu::populate::{Backing, Helpers, Segment, SegmentOptions};
+    ncpu::sys::topology();
+    // A name is copied; where there is no memory for it, nothing is left under it.
+    let name = std::ffi::CString::new(format!("/ncpu-memory-test.{}", std::process::id())).expect("a name");
+    let options = SegmentOptions { backing: Backing::Posix(name), ..SegmentOptions::default() };
+    for _ in 0..2 {
+        LEFT.set(Some(0));
+        let refused = Segment::create(4 << 20, &options).map(|_| ());
+        LEFT.set(None);
+        assert_eq!(
+            refused.map_err(|error| error.to_string()),
+            Err("malloc: Cannot allocate memory (os error 12)".into())
+        );
+    }
+    Segment::create(4 << 20, &options).expect("a segment").destroy().expect("its end");
+    // Nothing else is.
+    LEFT.set(Some(0));
+    let segment = Segment::create(9 << 20, &SegmentOptions::default());
+    let found = segment.as_ref().map(|segment| {
+        // SAFETY: our own memory, all of it initialised.
+        unsafe {
+            ncpu::blocks::fill_at(segment.as_ptr(), segment.len(), 5, Helpers(3));
+            let memory = std::slice::from_raw_parts(segment.as_ptr(), segment.len());
+            ncpu::blocks::scan(memory, 5, Helpers(3)).first
+        }
+    });
+    LEFT.set(None);
+    assert_eq!(found.expect("a segment"), None);
+}

@@ -126,10 +126,7 @@ impl SegmentPlan {
                         self.page
                     ));
                 }
-                let free = match pool(self.page, root) {
-                    Ok(free) => free,
-                    Err(Failure::Lacks(_) | Failure::Failed(_)) => 0,
-                };
+                let free = pool(self.page, root).unwrap_or(0);
                 let wanted = bytes / unit as u64;
                 if free < wanted {
                     return failed(format!(
@@ -409,15 +406,15 @@ fn table(ways: &[Option<usize>], measured: &[Vec<Times>], gigabytes: f64) -> Tab
             ),
             ms("destroy", "ms a GB until it is given back"),
             ms("total", "ms a GB of all three"),
+            times("x_total", "how many times as fast as the plain calls of the same round: median"),
+            times("x_create", "the same for creating"),
+            times("x_destroy", "the same for destroying"),
             Column::float(
                 "+-",
                 Unit::Percent,
                 Kind::Share,
                 "half the 95 % interval of the total's median, as a share of it",
             ),
-            times("x_create", "how many times as fast as the plain calls of the same round: median"),
-            times("x_destroy", "the same for destroying"),
-            times("x_total", "the same for all three"),
             Column::int("rounds", Unit::None, Kind::Count, "that were measured"),
         ],
     );
@@ -443,10 +440,10 @@ fn table(ways: &[Option<usize>], measured: &[Vec<Times>], gigabytes: f64) -> Tab
             .float_opt(per_gb(&|t| t.lock))
             .float_opt(per_gb(&|t| Some(t.destroy)))
             .float_opt(per_gb(&|t| Some(t.total())))
-            .float_opt(Some(uncertain).filter(|u| u.is_finite()))
+            .float_opt(ratio(&Times::total))
             .float_opt(ratio(&|t| t.create))
             .float_opt(ratio(&|t| t.destroy))
-            .float_opt(ratio(&Times::total))
+            .float_opt(Some(uncertain).filter(|u| u.is_finite()))
             .int(of.len() as u64);
     }
     out.finish()

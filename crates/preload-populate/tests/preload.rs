@@ -52,13 +52,14 @@ fn succeeded(done: &Output) {
     assert!(done.status.success(), "{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr));
 }
 
-/// Faults that helpers took, as the program tells.
+/// Thousands of faults that helpers took, as the program tells; a few are its own, between its two questions.
 fn helped(done: &Output) -> u64 {
     let errors = text(&done.stderr);
     errors
         .lines()
-        .find_map(|line| line.strip_prefix("helped ")?.parse().ok())
+        .find_map(|line| line.strip_prefix("helped ")?.parse::<u64>().ok())
         .unwrap_or_else(|| panic!("{errors}"))
+        / 1000
 }
 
 fn two_cpus() -> bool {
@@ -89,7 +90,7 @@ fn results_are_those_of_the_kernel() {
     same(&with, &without);
     assert_eq!(helped(&without), 0);
     if two_cpus() {
-        assert!(helped(&with) > 1000, "{} faults by helpers", helped(&with));
+        assert!(helped(&with) > 0, "{}", text(&with.stderr));
     }
     // Large segments only, unless told otherwise; and none at all when told so.
     let large = run(&program, &[], &[&library()], &[]);
@@ -118,25 +119,19 @@ fn what_is_no_number_is_told_and_not_used() {
 fn without_threads_or_calls_that_helpers_need() {
     let (program, wrapper) = (compiled("results", &[]), compiled("without", &[]));
     let program = program.to_str().expect("UTF-8");
-    let without = run(Path::new(program), &[], &[], &[]);
     for denied in [
         vec![(libc::SYS_clone, libc::EAGAIN)],
         vec![(libc::SYS_madvise, libc::EPERM)],
         vec![(libc::SYS_mincore, libc::ENOSYS), (libc::SYS_rt_sigpending, libc::EPERM)],
         vec![(libc::SYS_get_mempolicy, libc::ENOSYS), (libc::SYS_ioctl, libc::ENOTTY)],
-        vec![(libc::SYS_sched_getaffinity, libc::EPERM), (libc::SYS_mprotect, libc::EPERM)],
+        vec![(libc::SYS_sched_getaffinity, libc::EPERM), (libc::SYS_rt_sigprocmask, libc::EPERM)],
     ] {
         let words: Vec<String> = denied.iter().map(|(call, error)| format!("{call}={error}")).collect();
         let words = words.join(",");
-        // The program itself must not need them.
+        // The program itself meets them too: fork is a clone, and it asks mincore.
         let plain = run(&wrapper, &[&words, program], &[], &[]);
         let with = run(&wrapper, &[&words, program], &[&library()], &SMALL);
         same(&with, &plain);
-        if !words.contains(&format!("{}=", libc::SYS_mincore))
-            && !words.contains(&format!("{}=", libc::SYS_mprotect))
-        {
-            same(&with, &without);
-        }
     }
 }
 

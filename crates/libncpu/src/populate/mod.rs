@@ -279,24 +279,24 @@ impl Found {
     }
 }
 
-/// Makes the pages of an area, within `at..end`, as locking does; returns the first that could not be made.
-fn populate_area(area: &Area, at: usize, end: usize, helpers: Helpers) -> Option<usize> {
+/// Makes the pages of an area, within `at..end`, as locking does; an error is the first that could not be made.
+fn populate_area(area: &Area, at: usize, end: usize, helpers: Helpers) -> Result<(), usize> {
     let (start, end) = (area.start.max(at), area.end.min(end));
     let unit = area.page.max(kernel::page());
-    let done = populate_pages(start, end - start, unit, as_locked(area)?, helpers);
-    Some(start + done.err()?.offset?)
+    let access = as_locked(area).ok_or(start)?;
+    populate_pages(start, end - start, unit, access, helpers)
+        .map_err(|error| start + error.offset.unwrap_or_default())
 }
 
-/// Marks memory to be locked as it is made, and makes it; returns the first page that could not be made. If the limit
-/// or anything else speaks against it, nothing is done.
+/// Marks memory to be locked as it is made, and makes it; returns the first page that could not be made, at which the
+/// kernel stops too. If the limit or anything else speaks against it, nothing is done.
 fn prepare_lock(at: usize, length: usize, helpers: Helpers) -> Option<usize> {
     if areas::resident(at, length) > MOST_THERE {
         return None;
     }
     let found = Found::new(at, length, |_| true)?;
     kernel::mlock(at, length, MLOCK_ONFAULT).ok()?;
-    let mut failed = found.iter().filter_map(|area| populate_area(area, at, at + length, helpers));
-    failed.next()
+    found.iter().try_for_each(|area| populate_area(area, at, at + length, helpers)).err()
 }
 
 /// Does with helpers what makes up most of the `mlock(at, length)` that is to follow, which decides what comes of it.
@@ -323,7 +323,8 @@ pub fn before_mlockall(least: usize, helpers: Helpers) {
     // SAFETY: locking changes no contents.
     if unsafe { call(libc::SYS_mlockall, [flags, 0, 0, 0, 0, 0]) }.is_ok() {
         for area in found.iter().filter(|area| missing(area)) {
-            populate_area(area, area.start, area.end, helpers);
+            // As mlockall does, what cannot be made is left.
+            let _ = populate_area(area, area.start, area.end, helpers);
         }
     }
 }

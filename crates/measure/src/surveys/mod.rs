@@ -90,7 +90,7 @@ fn numbers(letter: char, text: &str) -> Result<Vec<u64>, Failure> {
 }
 
 /// Powers of two up to `most`, and `most` itself.
-pub(crate) fn doubling(most: u64) -> Vec<u64> {
+pub fn doubling(most: u64) -> Vec<u64> {
     let mut all: Vec<u64> =
         std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|&n| n < most).collect();
     all.push(most.max(1));

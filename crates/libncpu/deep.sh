@@ -20,6 +20,25 @@ echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
 	$cargo test --locked -p libncpu --test c
 
+echo "== block copy: every routine at every pair of alignments and every length"
+LIBNCPU_STRESS=2 $cargo test --release --locked -p libncpu --test copy
+
+# Emulated, so it takes longer: AArch64's own code, and that the rest is right there too.
+arm=aarch64-unknown-linux-gnu
+if [ -d "$(rustc --print target-libdir --target $arm)" ] && command -v qemu-aarch64 >/dev/null &&
+	command -v aarch64-linux-gnu-gcc >/dev/null; then
+	echo "== AArch64 under qemu-aarch64"
+	# With the smaller `dc zva` of a real processor, and the largest.
+	for cpu in cortex-a57 max; do
+		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+			CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -cpu $cpu -L /usr/aarch64-linux-gnu" \
+			LIBNCPU_STRESS=1 CARGO_TARGET_DIR=target/deep \
+			$cargo test --release --locked --target $arm -p libncpu --test small --test counters --test copy
+	done
+else
+	echo "skipped: AArch64: needs rustup target add $arm, Debian's gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+fi
+
 # Sanitizers and Miri of Rust need a nightly compiler and some of its components.
 nightly() {
 	rustup component list --toolchain nightly 2>/dev/null | grep -q "^$1.*(installed)"

@@ -4,6 +4,7 @@
 #ifndef NCPU_H
 #define NCPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -142,7 +143,8 @@ extern "C" {
 // Initialises a mutex. `flags` is 0 or NCPU_SHARED; others are EINVAL.
 int ncpu_mutex_init(ncpu_mutex_t *mutex, uint32_t flags);
 
-// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever.
+// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever; in debug
+// builds of the library that is EDEADLK.
 int ncpu_mutex_lock(ncpu_mutex_t *mutex);
 
 // Takes the mutex, or returns EBUSY if it is locked.
@@ -151,7 +153,8 @@ int ncpu_mutex_trylock(ncpu_mutex_t *mutex);
 // Takes the mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first.
 int ncpu_mutex_timedlock(ncpu_mutex_t *mutex, const struct timespec *deadline);
 
-// Frees the mutex. EPERM, and nothing changes, if it is not locked: a double unlock.
+// Frees the mutex. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds of the library
+// also if another thread holds it.
 int ncpu_mutex_unlock(ncpu_mutex_t *mutex);
 
 // Ends the use of a mutex, whose memory can then be used for something else. EBUSY if it is locked.
@@ -164,24 +167,29 @@ int ncpu_mutex_after_fork(ncpu_mutex_t *mutex);
 int ncpu_robust_init(ncpu_robust_t *mutex);
 
 // Takes a robust mutex. EOWNERDEAD: it was taken over from an owner that ended while it held it; mend the data.
+// EDEADLK, and nothing changes: the calling thread holds it already.
 int ncpu_robust_lock(ncpu_robust_t *mutex);
 
 // Takes a robust mutex if it is free or its owner has ended (EOWNERDEAD); else EBUSY.
 int ncpu_robust_trylock(ncpu_robust_t *mutex);
 
-// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first.
+// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first. Else as
+// ncpu_robust_lock.
 int ncpu_robust_timedlock(ncpu_robust_t *mutex, const struct timespec *deadline);
 
 // Frees a robust mutex. EPERM, and nothing changes, if the calling thread does not hold it.
 int ncpu_robust_unlock(ncpu_robust_t *mutex);
 
-// Takes the lock after all that came before. `node` stays where it is until the unlock.
-int ncpu_mcs_lock(ncpu_mcs_t *lock, ncpu_mcs_node_t *node);
+// Takes the lock after all that came before. `node` stays where it is until the unlock. A thread that holds it
+// already waits for itself forever; in debug builds that is EDEADLK, and a node by which it holds another lock EINVAL.
+int ncpu_mcs_lock(ncpu_mcs_t *lock,
+                  ncpu_mcs_node_t *node);
 
 // Takes the lock, or returns EBUSY if it is locked.
 int ncpu_mcs_trylock(ncpu_mcs_t *lock, ncpu_mcs_node_t *node);
 
-// Passes the lock on.
+// Passes the lock on. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds also if the
+// calling thread does not hold it by this node.
 int ncpu_mcs_unlock(ncpu_mcs_t *lock, ncpu_mcs_node_t *node);
 
 // A new lock with a queue for each NUMA node, or null with errno set.
@@ -190,10 +198,11 @@ ncpu_numa_t *ncpu_numa_create(void);
 // Ends a lock that nobody holds or waits for. Null is nothing.
 void ncpu_numa_destroy(ncpu_numa_t *lock);
 
-// Takes the lock. `node` stays where it is until the unlock.
+// Takes the lock. `node` stays where it is until the unlock. As for ncpu_mcs_lock in debug builds.
 int ncpu_numa_lock(ncpu_numa_t *lock, ncpu_numa_node_t *node);
 
-// Passes the lock on.
+// Passes the lock on. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds also if the
+// calling thread does not hold it by this node.
 int ncpu_numa_unlock(ncpu_numa_t *lock, ncpu_numa_node_t *node);
 
 // A new reader-writer lock, or null with errno set. 128 bytes per possible CPU.
@@ -202,22 +211,26 @@ ncpu_rwlock_t *ncpu_rwlock_create(void);
 // Ends a lock that nobody holds or waits for. Null is nothing.
 void ncpu_rwlock_destroy(ncpu_rwlock_t *lock);
 
-// Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it.
+// Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it. One that
+// writes waits for itself forever; in debug builds that is EDEADLK.
 int ncpu_rwlock_rdlock(ncpu_rwlock_t *lock);
 
 // Takes the lock for reading, or returns EBUSY if a writer has it or waits for it.
 int ncpu_rwlock_tryrdlock(ncpu_rwlock_t *lock);
 
-// Ends reading.
+// Ends reading. In debug builds EPERM, and nothing changes, if the calling thread does not read; in others that
+// cannot be told, and the lock is then open to readers and writers at once.
 int ncpu_rwlock_rdunlock(ncpu_rwlock_t *lock);
 
-// Takes the lock for writing.
+// Takes the lock for writing. A thread that holds it already, in either way, waits for itself forever; in debug
+// builds that is EDEADLK.
 int ncpu_rwlock_wrlock(ncpu_rwlock_t *lock);
 
 // Takes the lock for writing, or returns EBUSY if anybody has it.
 int ncpu_rwlock_trywrlock(ncpu_rwlock_t *lock);
 
-// Ends writing. EPERM, and nothing changes, if the lock is not held for writing.
+// Ends writing. EPERM, and nothing changes, if the lock is not held for writing; in debug builds also if another
+// thread holds it.
 int ncpu_rwlock_wrunlock(ncpu_rwlock_t *lock);
 
 // A new counter of which at most `limit` can be taken, or null with errno set.
@@ -252,6 +265,21 @@ int ncpu_counter_add(ncpu_counter_t *counter, int64_t n);
 
 // The sum over all CPUs. 0 for null.
 int64_t ncpu_counter_sum(const ncpu_counter_t *counter);
+
+// Copies `length` bytes, by the contract of memcpy: the blocks do not overlap. EINVAL, and nothing is copied, if a
+// pointer is null and `length` is not 0.
+int ncpu_copy(void *to, const void *from, size_t length);
+
+// Copies as ncpu_copy does, by up to `threads` threads, the caller's among them; 0 is as many as are worth it: one
+// for each 8 MB, at most 16, at most the CPUs near the target's memory. The others are gone when this returns; where
+// there can be none, the caller copies alone.
+int ncpu_copy_parallel(void *to, const void *from, size_t length, uint32_t threads);
+
+// Clears `length` bytes. EINVAL, and nothing is cleared, if `to` is null and `length` is not 0.
+int ncpu_zero(void *to, size_t length);
+
+// The vectors by which this processor's blocks are copied: avx512, avx2, sse2 or neon.
+const char *ncpu_copy_vectors(void);
 
 // Makes a segment and all its pages, locked where NCPU_LOCKED asks for it, and puts it into `segment`. On an error
 // nothing is left, and `why`, which may be null, tells what failed.

@@ -1,19 +1,23 @@
 //! The C interface: `include/ncpu.h` is generated from this file (`cbindgen.toml`).
 //!
-//! Functions return 0 or an error of `<errno.h>`. A null pointer is `EINVAL`.
+//! Functions return 0 or an error of `<errno.h>`. A null pointer is `EINVAL`. Debug builds remember what each thread
+//! holds ([`crate::held`]): there an unlock by a thread that does not hold the lock is `EPERM`, and taking a lock that
+//! the thread holds already `EDEADLK`; nothing changes in either case.
 
+pub mod copy;
 pub mod segments;
 
 use crate::bounded::BoundedCounter;
 use crate::counter::Counter;
+use crate::held::{self, Hold, How};
 use crate::mcs::{McsNode, RawMcs};
 use crate::numa_lock::{Held, RawNumaLock};
 use crate::percpu::{OutOfMemory, one};
 use crate::raw_mutex::RawMutex;
 use crate::raw_rwlock::RawRwLock;
-use crate::robust::{RobustMutex, Taken};
+use crate::robust::{NotTaken, RobustMutex, Taken};
 use crate::sys::Instant;
-use libc::{EBUSY, EINVAL, EOWNERDEAD, EPERM, ETIMEDOUT, c_int, timespec};
+use libc::{EBUSY, EDEADLK, EINVAL, EOWNERDEAD, EPERM, ETIMEDOUT, c_int, timespec};
 
 /// An adaptive mutex. Zeroed is initialised, for threads of one process.
 #[repr(C)]
@@ -95,6 +99,38 @@ macro_rules! deadline {
 
 pub mod stack_bias;
 pub mod timer;
+/// Returns `EDEADLK` if the thread would wait for itself: debug builds know.
+macro_rules! not_by_itself {
+    ($hold:expr) => {
+        if !held::may_wait($hold) {
+            return EDEADLK;
+        }
+    };
+}
+
+/// Returns `EPERM` if the thread does not hold the lock: debug builds know.
+macro_rules! holder {
+    ($hold:expr) => {
+        if !held::gives($hold) {
+            return EPERM;
+        }
+    };
+}
+
+/// Notes that a try or a timed wait took a lock, and what to return.
+fn remember(taken: bool, hold: Hold, otherwise: c_int) -> c_int {
+    if !taken {
+        return otherwise;
+    }
+    held::took(hold);
+    0
+}
+
+/// How a thread holds a mutex.
+fn of_mutex(mutex: &RawMutex) -> Hold {
+    let shared = cfg!(debug_assertions) && mutex.is_shared();
+    if shared { Hold::shared_by_processes(mutex) } else { Hold::new(mutex, How::Alone) }
+}
 
 /// Initialises a mutex. `flags` is 0 or NCPU_SHARED; others are EINVAL.
 ///
@@ -106,17 +142,23 @@ pub unsafe extern "C" fn ncpu_mutex_init(mutex: *mut ncpu_mutex_t, flags: u32) -
         return EINVAL;
     }
     let new = if flags & NCPU_SHARED != 0 { RawMutex::new_shared() } else { RawMutex::new() };
+    held::forget(mutex.cast::<RawMutex>());
     unsafe { mutex.cast::<RawMutex>().write(new) };
     0
 }
 
-/// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever.
+/// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever; in debug
+/// builds of the library that is EDEADLK.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_lock(mutex: *mut ncpu_mutex_t) -> c_int {
-    object!(mutex, RawMutex).lock();
+    let mutex = object!(mutex, RawMutex);
+    let hold = of_mutex(mutex);
+    not_by_itself!(hold);
+    mutex.lock();
+    held::took(hold);
     0
 }
 
@@ -126,7 +168,8 @@ pub unsafe extern "C" fn ncpu_mutex_lock(mutex: *mut ncpu_mutex_t) -> c_int {
 /// `mutex` is null or initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_trylock(mutex: *mut ncpu_mutex_t) -> c_int {
-    if object!(mutex, RawMutex).try_lock() { 0 } else { EBUSY }
+    let mutex = object!(mutex, RawMutex);
+    remember(mutex.try_lock(), of_mutex(mutex), EBUSY)
 }
 
 /// Takes the mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first.
@@ -136,10 +179,13 @@ pub unsafe extern "C" fn ncpu_mutex_trylock(mutex: *mut ncpu_mutex_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_timedlock(mutex: *mut ncpu_mutex_t, deadline: *const timespec) -> c_int {
     let mutex = object!(mutex, RawMutex);
-    if mutex.try_lock_until(deadline!(deadline)) { 0 } else { ETIMEDOUT }
+    let (deadline, hold) = (deadline!(deadline), of_mutex(mutex));
+    not_by_itself!(hold);
+    remember(mutex.try_lock_until(deadline), hold, ETIMEDOUT)
 }
 
-/// Frees the mutex. EPERM, and nothing changes, if it is not locked: a double unlock.
+/// Frees the mutex. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds of the library
+/// also if another thread holds it.
 ///
 /// # Safety
 /// `mutex` is null or initialised; if it is locked, then by the calling thread.
@@ -149,6 +195,7 @@ pub unsafe extern "C" fn ncpu_mutex_unlock(mutex: *mut ncpu_mutex_t) -> c_int {
     if !mutex.is_locked() {
         return EPERM;
     }
+    holder!(of_mutex(mutex));
     unsafe { mutex.unlock() };
     0
 }
@@ -169,15 +216,18 @@ pub unsafe extern "C" fn ncpu_mutex_destroy(mutex: *mut ncpu_mutex_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_after_fork(mutex: *mut ncpu_mutex_t) -> c_int {
     let mutex = object!(mutex, RawMutex);
+    held::forget(mutex);
     unsafe { mutex.reset_after_fork() };
     0
 }
 
-fn taken(taken: Option<Taken>, otherwise: c_int) -> c_int {
+fn taken(taken: Result<Taken, NotTaken>) -> c_int {
     match taken {
-        Some(Taken::Clean) => 0,
-        Some(Taken::OwnerDied) => EOWNERDEAD,
-        None => otherwise,
+        Ok(Taken::Clean) => 0,
+        Ok(Taken::OwnerDied) => EOWNERDEAD,
+        Err(NotTaken::Deadlock) => EDEADLK,
+        Err(NotTaken::TimedOut) => ETIMEDOUT,
+        Err(NotTaken::Busy) => EBUSY,
     }
 }
 
@@ -195,12 +245,13 @@ pub unsafe extern "C" fn ncpu_robust_init(mutex: *mut ncpu_robust_t) -> c_int {
 }
 
 /// Takes a robust mutex. EOWNERDEAD: it was taken over from an owner that ended while it held it; mend the data.
+/// EDEADLK, and nothing changes: the calling thread holds it already.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_robust_lock(mutex: *mut ncpu_robust_t) -> c_int {
-    taken(object!(mutex, RobustMutex).lock(None), EINVAL)
+    taken(object!(mutex, RobustMutex).lock(None))
 }
 
 /// Takes a robust mutex if it is free or its owner has ended (EOWNERDEAD); else EBUSY.
@@ -209,10 +260,11 @@ pub unsafe extern "C" fn ncpu_robust_lock(mutex: *mut ncpu_robust_t) -> c_int {
 /// `mutex` is null or initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_robust_trylock(mutex: *mut ncpu_robust_t) -> c_int {
-    taken(object!(mutex, RobustMutex).try_lock(), EBUSY)
+    taken(object!(mutex, RobustMutex).try_lock())
 }
 
-/// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first.
+/// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first. Else as
+/// ncpu_robust_lock.
 ///
 /// # Safety
 /// `mutex` is null or initialised, `deadline` null or readable.
@@ -222,7 +274,7 @@ pub unsafe extern "C" fn ncpu_robust_timedlock(
     deadline: *const timespec,
 ) -> c_int {
     let mutex = object!(mutex, RobustMutex);
-    taken(mutex.lock(Some(deadline!(deadline))), ETIMEDOUT)
+    taken(mutex.lock(Some(deadline!(deadline))))
 }
 
 /// Frees a robust mutex. EPERM, and nothing changes, if the calling thread does not hold it.
@@ -254,18 +306,21 @@ unsafe fn destroy<T>(object: *mut T) {
     }
 }
 
-/// Takes the lock after all that came before. `node` stays where it is until the unlock.
+/// Takes the lock after all that came before. `node` stays where it is until the unlock. A thread that holds it
+/// already waits for itself forever; in debug builds that is EDEADLK, and a node by which it holds another lock EINVAL.
 ///
 /// # Safety
 /// `lock` is null or initialised; `node` is null or writable memory that no lock uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mcs_lock(lock: *mut ncpu_mcs_t, node: *mut ncpu_mcs_node_t) -> c_int {
     let lock = object!(lock, RawMcs);
+    not_by_itself!(Hold::new(lock, How::Alone));
     let node = match unsafe { place(node) } {
         Some(node) => node,
         None => return EINVAL,
     };
     unsafe { lock.lock(node) };
+    held::took(Hold::by_node(lock, node));
     0
 }
 
@@ -280,17 +335,22 @@ pub unsafe extern "C" fn ncpu_mcs_trylock(lock: *mut ncpu_mcs_t, node: *mut ncpu
         Some(node) => node,
         None => return EINVAL,
     };
-    if unsafe { lock.try_lock(node) } { 0 } else { EBUSY }
+    remember(unsafe { lock.try_lock(node) }, Hold::by_node(lock, node), EBUSY)
 }
 
-/// Passes the lock on.
+/// Passes the lock on. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds also if the
+/// calling thread does not hold it by this node.
 ///
 /// # Safety
-/// The calling thread holds the lock by this node.
+/// If the lock is locked, then by the calling thread and this node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mcs_unlock(lock: *mut ncpu_mcs_t, node: *mut ncpu_mcs_node_t) -> c_int {
     let lock = object!(lock, RawMcs);
     let node = object!(node, McsNode);
+    if !lock.is_locked() {
+        return EPERM;
+    }
+    holder!(Hold::by_node(lock, node));
     unsafe { lock.unlock(node) };
     0
 }
@@ -298,7 +358,7 @@ pub unsafe extern "C" fn ncpu_mcs_unlock(lock: *mut ncpu_mcs_t, node: *mut ncpu_
 /// A new node where C has one.
 unsafe fn place<'a>(node: *mut ncpu_mcs_node_t) -> Option<&'a McsNode> {
     let node = node.cast::<McsNode>();
-    if node.is_null() {
+    if node.is_null() || !held::is_free(node as usize) {
         return None;
     }
     unsafe {
@@ -319,40 +379,49 @@ pub extern "C" fn ncpu_numa_create() -> *mut ncpu_numa_t {
 /// `lock` is null or from `ncpu_numa_create`, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_numa_destroy(lock: *mut ncpu_numa_t) {
+    held::forget(lock);
     unsafe { destroy(lock) }
 }
 
-/// Takes the lock. `node` stays where it is until the unlock.
+/// Takes the lock. `node` stays where it is until the unlock. As for ncpu_mcs_lock in debug builds.
 ///
 /// # Safety
 /// `lock` is null or a lock; `node` is null or writable memory that no lock uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_numa_lock(lock: *mut ncpu_numa_t, node: *mut ncpu_numa_node_t) -> c_int {
-    let lock = object!(lock);
+    let hold = Hold::by_node(lock, node);
+    let raw = object!(lock);
+    not_by_itself!(Hold::new(lock, How::Alone));
     if node.is_null() {
         return EINVAL;
     }
     unsafe {
         let Some(place) = place(&raw mut (*node).node) else { return EINVAL };
-        let held = lock.lock(place);
+        let held = raw.lock(place);
         (&raw mut (*node).held).cast::<Held>().write(held);
     }
+    held::took(hold);
     0
 }
 
-/// Passes the lock on.
+/// Passes the lock on. EPERM, and nothing changes, if it is not locked: a double unlock; in debug builds also if the
+/// calling thread does not hold it by this node.
 ///
 /// # Safety
-/// The calling thread holds the lock by this node.
+/// If the lock is locked, then by the calling thread and this node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_numa_unlock(lock: *mut ncpu_numa_t, node: *mut ncpu_numa_node_t) -> c_int {
-    let lock = object!(lock);
+    let raw = object!(lock);
     if node.is_null() {
         return EINVAL;
     }
+    if !raw.is_locked() {
+        return EPERM;
+    }
+    holder!(Hold::by_node(lock, node));
     unsafe {
         let held = (&raw const (*node).held).cast::<Held>().read();
-        lock.unlock(&*(&raw const (*node).node).cast::<McsNode>(), held);
+        raw.unlock(&*(&raw const (*node).node).cast::<McsNode>(), held);
     }
     0
 }
@@ -369,16 +438,21 @@ pub extern "C" fn ncpu_rwlock_create() -> *mut ncpu_rwlock_t {
 /// `lock` is null or from `ncpu_rwlock_create`, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_destroy(lock: *mut ncpu_rwlock_t) {
+    held::forget(lock);
     unsafe { destroy(lock) }
 }
 
-/// Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it.
+/// Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it. One that
+/// writes waits for itself forever; in debug builds that is EDEADLK.
 ///
 /// # Safety
 /// `lock` is null or a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_rdlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    object!(lock).read();
+    let (raw, hold) = (object!(lock), Hold::new(lock, How::Shared));
+    not_by_itself!(hold);
+    raw.read();
+    held::took(hold);
     0
 }
 
@@ -388,27 +462,33 @@ pub unsafe extern "C" fn ncpu_rwlock_rdlock(lock: *mut ncpu_rwlock_t) -> c_int {
 /// `lock` is null or a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_tryrdlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    if object!(lock).try_read().is_some() { 0 } else { EBUSY }
+    remember(object!(lock).try_read().is_some(), Hold::new(lock, How::Shared), EBUSY)
 }
 
-/// Ends reading.
+/// Ends reading. In debug builds EPERM, and nothing changes, if the calling thread does not read; in others that
+/// cannot be told, and the lock is then open to readers and writers at once.
 ///
 /// # Safety
 /// `lock` is null or held for reading by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_rdunlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    let lock = object!(lock);
-    unsafe { lock.unlock_read(None) };
+    let raw = object!(lock);
+    holder!(Hold::new(lock, How::Shared));
+    unsafe { raw.unlock_read(None) };
     0
 }
 
-/// Takes the lock for writing.
+/// Takes the lock for writing. A thread that holds it already, in either way, waits for itself forever; in debug
+/// builds that is EDEADLK.
 ///
 /// # Safety
 /// `lock` is null or a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_wrlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    object!(lock).write();
+    let (raw, hold) = (object!(lock), Hold::new(lock, How::Alone));
+    not_by_itself!(hold);
+    raw.write();
+    held::took(hold);
     0
 }
 
@@ -418,20 +498,22 @@ pub unsafe extern "C" fn ncpu_rwlock_wrlock(lock: *mut ncpu_rwlock_t) -> c_int {
 /// `lock` is null or a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_trywrlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    if object!(lock).try_write() { 0 } else { EBUSY }
+    remember(object!(lock).try_write(), Hold::new(lock, How::Alone), EBUSY)
 }
 
-/// Ends writing. EPERM, and nothing changes, if the lock is not held for writing.
+/// Ends writing. EPERM, and nothing changes, if the lock is not held for writing; in debug builds also if another
+/// thread holds it.
 ///
 /// # Safety
 /// `lock` is null or a lock; if it is held for writing, then by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_wrunlock(lock: *mut ncpu_rwlock_t) -> c_int {
-    let lock = object!(lock);
-    if !lock.is_closed() {
+    let raw = object!(lock);
+    if !raw.is_closed() {
         return EPERM;
     }
-    unsafe { lock.unlock_write() };
+    holder!(Hold::new(lock, How::Alone));
+    unsafe { raw.unlock_write() };
     0
 }
 

@@ -11,6 +11,7 @@
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`populate`], [`populate::Segment`] | memory made, locked and destroyed by several CPUs | docs/populate.md |
 //! | [`blocks`] | large blocks zeroed, filled and scanned by the CPUs near them | docs/populate.md |
+//! | [`copy`](mod@copy) | block copy and block zero by the processor's best routine | docs/copy.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 //! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
 //! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
@@ -23,9 +24,11 @@ pub mod bounded;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
 #[allow(non_camel_case_types)]
 pub mod capi;
+pub mod copy;
 pub mod counter;
 mod cpus;
 mod crew;
+mod held;
 mod kernel;
 pub mod mcs;
 pub mod mutex;
@@ -52,6 +55,6 @@ pub use mutex::{Mutex, MutexGuard};
 pub use percpu::{OutOfMemory, PerCpu};
 pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
-pub use robust::{RobustMutex, Taken};
+pub use robust::{NotTaken, RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use timer::{RawTimer, Timer, Timers, When};

@@ -95,6 +95,11 @@ impl RawMcs {
         self.tail.compare_exchange(std::ptr::null_mut(), pointer(node), AcqRel, Relaxed).is_ok()
     }
 
+    /// Whether some thread holds the lock: true in the owner, else old news.
+    pub fn is_locked(&self) -> bool {
+        !self.tail.load(Relaxed).is_null()
+    }
+
     /// Passes the lock on.
     ///
     /// # Safety

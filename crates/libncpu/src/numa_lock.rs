@@ -100,6 +100,11 @@ impl RawNumaLock {
         Held { home, passes: FIRST }
     }
 
+    /// Whether some thread holds the lock: true in the owner, else old news.
+    pub fn is_locked(&self) -> bool {
+        self.root.is_locked()
+    }
+
     /// Passes the lock on.
     ///
     /// # Safety

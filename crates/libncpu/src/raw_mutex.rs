@@ -166,6 +166,11 @@ impl RawMutex {
         self.word.load(Relaxed) & LOCKED != 0
     }
 
+    /// Whether it is for memory that several processes map.
+    pub fn is_shared(&self) -> bool {
+        self.queue.load(Relaxed) & SHARED != 0
+    }
+
     /// Frees the mutex.
     ///
     /// # Safety

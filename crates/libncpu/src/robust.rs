@@ -3,6 +3,7 @@
 use crate::backoff::Backoff;
 use crate::sys::{self, ALL, Futex, Instant, Ordering};
 use Ordering::{Acquire, Relaxed, Release};
+use std::cell::Cell;
 
 /// Threads sleep, or may.
 const WAITERS: u32 = 1 << 31;
@@ -19,6 +20,35 @@ pub enum Taken {
     OwnerDied,
 }
 
+/// Why a [`RobustMutex`] was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The calling thread holds it already, and would wait for itself.
+    Deadlock,
+    /// The deadline passed.
+    TimedOut,
+    /// Somebody holds it.
+    Busy,
+}
+
+impl std::fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            NotTaken::Deadlock => "the thread holds this mutex already",
+            NotTaken::TimedOut => "the mutex was not freed in time",
+            NotTaken::Busy => "the mutex is held",
+        })
+    }
+}
+
+impl std::error::Error for NotTaken {}
+
+thread_local! {
+    /// How many this thread holds: one that holds none is not the owner that an old word names by the same ID. Too
+    /// high in a forked child, whose parent holds them.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
 /// A mutex, in memory of one process or shared by several, that is taken over when its owner ends without unlocking:
 /// a thread that returned, a process that was killed. 4 bytes, valid when zeroed.
 ///
@@ -27,8 +57,18 @@ pub enum Taken {
 /// futexes belongs to the C library. So:
 ///
 /// - processes that share the mutex must be in one PID namespace, with `/proc` mounted and visible to them;
-/// - should the dead owner's thread ID be given to a new thread, the mutex stays locked until that one ends;
+/// - should the dead owner's thread ID be given to a new thread, the mutex stays locked until that one ends, or asks
+///   for the mutex itself, which then is taken over if the thread holds no other robust mutex, else a deadlock;
+/// - a process that holds it and calls `execve` holds it still, until it ends;
 /// - taking it costs a system call more (`gettid`), some 100 ns.
+///
+/// An owner that asks again is told [`NotTaken::Deadlock`]; an unlock by any other thread does nothing and says so.
+///
+/// # Where owners may die
+///
+/// With the word taken: found dead by the next look. As a waiter, asleep or spinning: `WAITERS` may stay set, which
+/// costs an unlock a wake-up of nobody. Between freeing the word and the wake-up: sleepers look again after 50 ms, and
+/// find the word free. As the heir of a dead owner: the next is told that the owner died, again.
 ///
 /// # Invariant and ordering
 ///
@@ -46,22 +86,24 @@ impl RobustMutex {
         RobustMutex { word: Futex::new(0) }
     }
 
-    /// Takes the mutex; `None` if the deadline passed first.
-    pub fn lock(&self, deadline: Option<Instant>) -> Option<Taken> {
+    /// Takes the mutex, until the deadline if there is one.
+    pub fn lock(&self, deadline: Option<Instant>) -> Result<Taken, NotTaken> {
         let me = sys::thread_id();
-        match self.word.compare_exchange(0, me, Acquire, Relaxed) {
-            Ok(_) => Some(Taken::Clean),
+        let taken = match self.word.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => Ok(Taken::Clean),
             Err(seen) => self.lock_slow(me, seen, deadline),
-        }
+        };
+        count(taken)
     }
 
     /// Takes the mutex if it is free or its owner is dead.
-    pub fn try_lock(&self) -> Option<Taken> {
+    pub fn try_lock(&self) -> Result<Taken, NotTaken> {
         let me = sys::thread_id();
-        match self.word.compare_exchange(0, me, Acquire, Relaxed) {
-            Ok(_) => Some(Taken::Clean),
-            Err(seen) => self.take_over(me, seen),
-        }
+        let taken = match self.word.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => Ok(Taken::Clean),
+            Err(seen) => self.take_over(me, seen).ok_or(NotTaken::Busy),
+        };
+        count(taken)
     }
 
     /// Frees the mutex. False, and nothing changes, if the calling thread does not hold it.
@@ -69,15 +111,18 @@ impl RobustMutex {
         if self.word.load(Relaxed) & !WAITERS != sys::thread_id() {
             return false;
         }
+        HELD.set(HELD.get().saturating_sub(1));
         if self.word.swap(0, Release) & WAITERS != 0 {
             self.word.wake(1, ALL, true);
         }
         true
     }
 
+    /// Takes the mutex from a dead owner, whom `seen` names.
     fn take_over(&self, me: u32, seen: u32) -> Option<Taken> {
         let owner = seen & !WAITERS;
-        if owner == 0 || owner == me || sys::thread_lives(owner) {
+        let dead = if owner == me { HELD.get() == 0 } else { owner != 0 && !sys::thread_lives(owner) };
+        if !dead {
             return None;
         }
         self.word
@@ -87,23 +132,26 @@ impl RobustMutex {
     }
 
     #[cold]
-    fn lock_slow(&self, me: u32, mut seen: u32, deadline: Option<Instant>) -> Option<Taken> {
+    fn lock_slow(&self, me: u32, mut seen: u32, deadline: Option<Instant>) -> Result<Taken, NotTaken> {
         let mut backoff = Backoff::new(0);
         let mut waiters = 0;
         loop {
             if seen & !WAITERS == 0 {
                 match self.word.compare_exchange(seen, me | waiters, Acquire, Relaxed) {
-                    Ok(_) => return Some(Taken::Clean),
+                    Ok(_) => return Ok(Taken::Clean),
                     Err(now) => seen = now,
                 }
                 continue;
+            }
+            if seen & !WAITERS == me {
+                return self.take_over(me, seen).ok_or(NotTaken::Deadlock);
             }
             if seen & WAITERS == 0 && backoff.wait() {
                 seen = self.word.load(Relaxed);
                 continue;
             }
             if let Some(taken) = self.take_over(me, seen) {
-                return Some(taken);
+                return Ok(taken);
             }
             if seen & WAITERS == 0 {
                 if let Err(now) = self.word.compare_exchange(seen, seen | WAITERS, Relaxed, Relaxed) {
@@ -118,7 +166,7 @@ impl RobustMutex {
                 if waiters != 0 {
                     self.word.wake(1, ALL, true);
                 }
-                return None;
+                return Err(NotTaken::TimedOut);
             }
             let look = now.plus(LOOK_NS);
             self.word.wait(seen, ALL, Some(deadline.map_or(look, |deadline| deadline.min(look))), true);
@@ -126,6 +174,14 @@ impl RobustMutex {
             seen = self.word.load(Relaxed);
         }
     }
+}
+
+/// Counts what was taken.
+fn count(taken: Result<Taken, NotTaken>) -> Result<Taken, NotTaken> {
+    if taken.is_ok() {
+        HELD.set(HELD.get() + 1);
+    }
+    taken
 }
 
 impl Default for RobustMutex {

@@ -77,9 +77,9 @@ pub enum Wait {
 /// Every sleeper of a futex.
 pub const ALL: u32 = u32::MAX;
 
-/// Where a futex is, or was.
+/// Where a futex is, or was: a pointer and no number, since Miri finds futexes by provenance.
 #[derive(Clone, Copy)]
-pub struct Address(usize);
+pub struct Address(*const u32);
 
 /// A word that threads can sleep on.
 #[repr(transparent)]
@@ -124,7 +124,7 @@ impl Futex {
 
     /// The address that [`wake_at`] takes.
     pub fn address(&self) -> Address {
-        Address(self.0.as_ptr() as usize)
+        Address(self.0.as_ptr())
     }
 }
 
@@ -200,14 +200,13 @@ pub fn heavy_barrier() -> bool {
     done
 }
 
-/// Where glibc's registration of restartable sequences lies relative to the thread pointer; 0 is none.
-#[cfg(target_arch = "x86_64")]
+/// Where glibc's registration of restartable sequences lies relative to the thread pointer.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod rseq {
     use super::{AtomicUsize, Ordering};
 
-    /// Offset of `struct rseq` from the thread pointer, or of a zero word if there is none.
+    /// Offset of `struct rseq` from the thread pointer, or one of the two that no aligned structure can have.
     static OFFSET: AtomicUsize = AtomicUsize::new(UNKNOWN);
-    /// `fs:0` holds the thread pointer itself, never 0: so "not looked yet" is told apart without a branch in `cpu`.
     const UNKNOWN: usize = 1;
     const NONE: usize = 2;
 
@@ -245,18 +244,22 @@ mod rseq {
 /// One load from the thread's `struct rseq`, which the kernel keeps up to date.
 #[inline(always)]
 pub fn cpu() -> Option<u32> {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     {
         let offset = rseq::offset()?;
         let cpu: u32;
         // SAFETY: glibc's registered area of this thread: `cpu_id_start` is its first word, always a possible CPU.
         unsafe {
+            #[cfg(target_arch = "x86_64")]
             std::arch::asm!("mov {cpu:e}, dword ptr fs:[{offset}]", cpu = out(reg) cpu, offset = in(reg) offset,
                 options(nostack, readonly, preserves_flags));
+            #[cfg(target_arch = "aarch64")]
+            std::arch::asm!("mrs {at}, tpidr_el0", "ldr {cpu:w}, [{at}, {offset}]", at = out(reg) _,
+                cpu = out(reg) cpu, offset = in(reg) offset, options(nostack, readonly, preserves_flags));
         }
         Some(cpu)
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
     {
         None
     }
@@ -356,8 +359,11 @@ pub fn thread_lives(id: u32) -> bool {
             Some('Z' | 'X' | 'x')
         ),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
+        // No such thread, or /proc hides it or is not there; a thread of another user's cannot be signalled, but is.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            !std::path::Path::new("/proc/self/stat").exists()
+            let id = libc::pid_t::try_from(id).unwrap_or(libc::pid_t::MAX);
+            // SAFETY: signal 0 is not sent.
+            unsafe { libc::kill(id, 0) == 0 || errno() != libc::ESRCH }
         }
         Err(_) => true,
     }
@@ -403,12 +409,13 @@ pub use crate::topology::Topology;
 /// There are `slots` counters at that distance, and only this function writes them.
 #[inline(always)]
 pub unsafe fn add_here(first: *const AtomicI64, stride: usize, slots: usize, n: i64) -> bool {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     if let Some(rseq) = rseq::offset() {
         let done: u32;
         // SAFETY: the sequence from 3 to 4 has one store, its last instruction, within the slot of a CPU below
         // `slots`. If it is interrupted the kernel goes on at 5, which begins anew; glibc registered that signature.
         unsafe {
+            #[cfg(target_arch = "x86_64")]
             std::arch::asm!(
                 ".pushsection __rseq_cs, \"aw\", @progbits",
                 ".balign 32",
@@ -432,6 +439,44 @@ pub unsafe fn add_here(first: *const AtomicI64, stride: usize, slots: usize, n: 
                 "4: mov {done:e}, 1",
                 "7:",
                 at = out(reg) _,
+                done = out(reg) done,
+                rseq = in(reg) rseq,
+                slots = in(reg) slots,
+                stride = in(reg) stride,
+                first = in(reg) first,
+                n = in(reg) n,
+                options(nostack),
+            );
+            #[cfg(target_arch = "aarch64")]
+            std::arch::asm!(
+                ".pushsection __rseq_cs, \"aw\", %progbits",
+                ".balign 32",
+                "2: .long 0, 0",
+                ".quad 3f, 4f - 3f, 5f",
+                ".popsection",
+                ".pushsection .text.rseq_abort, \"ax\", %progbits",
+                // The signature is an instruction: brk #0x45e0.
+                ".inst 0xd428bc00",
+                "5: b 6f",
+                ".popsection",
+                "mrs {area}, tpidr_el0",
+                "add {area}, {area}, {rseq}",
+                "6: adrp {at}, 2b",
+                "add {at}, {at}, :lo12:2b",
+                "str {at}, [{area}, #8]",
+                "mov {done:w}, wzr",
+                "3: ldr {at:w}, [{area}, #4]",
+                "cmp {at}, {slots}",
+                "b.hs 7f",
+                "madd {at}, {at}, {stride}, {first}",
+                "ldr {sum}, [{at}]",
+                "add {sum}, {sum}, {n}",
+                "str {sum}, [{at}]",
+                "4: mov {done:w}, #1",
+                "7:",
+                at = out(reg) _,
+                area = out(reg) _,
+                sum = out(reg) _,
                 done = out(reg) done,
                 rseq = in(reg) rseq,
                 slots = in(reg) slots,

@@ -43,6 +43,7 @@ fn run(test: &str, source: &str) -> [String; 2] {
         ran(Command::new("gcc")
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
             .arg(&program)
+            .arg(format!("-DNCPU_DEBUG={}", u8::from(cfg!(debug_assertions))))
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
             .args(flags.split_whitespace())
             .args(std::env::var("LIBNCPU_CFLAGS").unwrap_or_default().split_whitespace()));
@@ -73,6 +74,18 @@ fn timer() {
 #[test]
 fn thread() {
     assert_eq!(run("thread", "tests/c/thread.c"), ["ok\n"; 2]);
+fn robust() {
+    assert_eq!(run("robust", "tests/c/robust.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn misuse() {
+    assert_eq!(run("misuse", "tests/c/misuse.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn copy() {
+    assert_eq!(run("copy", "tests/c/copy.c"), ["ok\n"; 2]);
 }
 
 #[test]

@@ -40,11 +40,26 @@ fn counters() {
 fn robust() {
     let robust = ncpu::RobustMutex::new();
     std::thread::scope(|s| {
-        s.spawn(|| assert_eq!(robust.lock(None), Some(ncpu::Taken::Clean)));
+        s.spawn(|| assert_eq!(robust.lock(None), Ok(ncpu::Taken::Clean)));
     });
     // Its thread may not have ended in the kernel's eyes when it was joined in Rust's.
-    assert_eq!(robust.lock(None), Some(ncpu::Taken::OwnerDied));
+    assert_eq!(robust.lock(None), Ok(ncpu::Taken::OwnerDied));
+    assert_eq!(robust.lock(None), Err(ncpu::NotTaken::Deadlock));
+    assert_eq!(robust.try_lock(), Err(ncpu::NotTaken::Busy));
     assert!(robust.unlock());
     assert!(!robust.unlock());
-    assert_eq!(robust.try_lock(), Some(ncpu::Taken::Clean));
+    assert_eq!(robust.try_lock(), Ok(ncpu::Taken::Clean));
+}
+
+#[test]
+fn copies() {
+    let from: Vec<u8> = (0..=255).cycle().take(5000).collect();
+    for n in [0, 1, 2, 3, 5, 9, 17, 40, 100, 128, 129, 700, 5000] {
+        let mut to = vec![1; n + 2];
+        ncpu::copy::copy_slice(&mut to[1..=n], &from[..n]);
+        assert_eq!((to[0], &to[1..=n], to[n + 1]), (1, &from[..n], 1));
+        ncpu::copy::zero_slice(&mut to[1..=n]);
+        assert_eq!((to[0], to[n + 1]), (1, 1));
+        assert!(to[1..=n].iter().all(|&byte| byte == 0));
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+mod copies;
 mod counters;
 mod mutexes;
 mod options;
@@ -172,4 +173,5 @@ fn main() {
             table(&group, &options, per_ns);
         }
     }
+    copies::tables(&options);
 }

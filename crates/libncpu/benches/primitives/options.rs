@@ -14,7 +14,8 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --per-cpu              operations a CPU-second instead of a second: what waiting costs others
   --only std,ncpu        these only, the first to be compared to the others
   --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter,
-                         timers
+                         timers, env, vmem, copy, zero
+  --sizes 64,4k,16m      bytes of a block of copy and zero
 ";
 
 /// What to measure.
@@ -26,6 +27,8 @@ pub struct Options {
     pub rounds: usize,
     pub best: bool,
     pub per_cpu: bool,
+    /// Bytes.
+    pub sizes: Vec<usize>,
     only: Vec<String>,
     groups: Vec<String>,
 }
@@ -37,6 +40,9 @@ impl Options {
         let (mut inside, mut outside) = (vec![0, 100, 1000], vec![0]);
         let (mut time, mut rounds, mut best, mut per_cpu) = (200, 3, false, false);
         let (mut only, mut groups) = (Vec::new(), Vec::new());
+        let mut sizes =
+            vec![1, 8, 16, 32, 64, 100, 128, 200, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
+        sizes.extend([64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]);
         let mut args = std::env::args().skip(1);
         while let Some(option) = args.next() {
             let mut value = || args.next().unwrap_or_else(|| wrong(&format!("{option} needs a value")));
@@ -47,6 +53,7 @@ impl Options {
                 "--time" => time = list(&option, &value())[0],
                 "--rounds" => rounds = list(&option, &value())[0],
                 "--group" => groups = value().split(',').map(str::to_owned).collect(),
+                "--sizes" => sizes = value().split(',').map(|size| bytes(&option, size)).collect(),
                 "--best" => best = true,
                 "--per-cpu" => per_cpu = true,
                 "--only" => only = value().split(',').map(str::to_owned).collect(),
@@ -63,7 +70,17 @@ impl Options {
             wrong("threads, rounds and time must be at least 1");
         }
         let sections = inside.iter().flat_map(|&i| outside.iter().map(move |&o| (i, o))).collect();
-        Options { threads, sections, time: Duration::from_millis(time), rounds, best, per_cpu, only, groups }
+        Options {
+            threads,
+            sections,
+            time: Duration::from_millis(time),
+            rounds,
+            best,
+            per_cpu,
+            sizes,
+            only,
+            groups,
+        }
     }
 
     /// The sample that stands for a cell.
@@ -80,6 +97,15 @@ impl Options {
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
+}
+
+/// Bytes of a size like 4096, 4k or 16m.
+fn bytes(option: &str, size: &str) -> usize {
+    let (digits, unit) = match size.strip_suffix(['k', 'm']) {
+        Some(digits) => (digits, if size.ends_with('k') { 1 << 10 } else { 1 << 20 }),
+        None => (size, 1),
+    };
+    list::<usize>(option, digits)[0].saturating_mul(unit)
 }
 
 fn list<T: std::str::FromStr>(option: &str, value: &str) -> Vec<T> {

@@ -1,0 +1,34 @@
+//! Where there is no assembly: under Miri.
+
+use super::tuning::Routine;
+
+unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, n) }
+}
+
+unsafe fn zero(to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.write_bytes(0, n) }
+}
+
+/// What the compiler has.
+pub(super) static ROUTINES: &[Routine] = &[Routine {
+    name: c"portable",
+    vectors: true,
+    has: || true,
+    prefer: || true,
+    by_size: (copy, zero),
+    always: (copy, zero),
+    stream: (copy, zero),
+}];
+
+/// There is no such instruction.
+pub(super) fn prefers_rep() -> bool {
+    false
+}
+
+/// Unknown.
+pub(super) fn caches() -> [usize; 3] {
+    [0; 3]
+}

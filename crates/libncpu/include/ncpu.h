@@ -4,6 +4,7 @@
 #ifndef NCPU_H
 #define NCPU_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -67,6 +68,9 @@ typedef struct ncpu_rwlock_t ncpu_rwlock_t;
 
 // A segment of memory.
 typedef struct ncpu_segment_t ncpu_segment_t;
+
+// A timing wheel for each CPU.
+typedef struct ncpu_timers_t ncpu_timers_t;
 
 // An adaptive mutex. Zeroed is initialised, for threads of one process.
 typedef struct {
@@ -135,6 +139,35 @@ typedef struct {
   // The byte at which the first word begins that is not, or NCPU_NO_PAGE.
   uint64_t first;
 } ncpu_scan_t;
+
+// What a thread begins with.
+typedef void *(*ncpu_thread_start_t)(void *argument);
+
+// A timer, in memory of the caller's: it stays where it is while it is armed. Initialise it with `ncpu_timer_init`.
+typedef struct {
+  uint64_t opaque[8];
+} ncpu_timer_t;
+
+// What an expiry does. `expirations` is 1, or more if a periodic timer was late: the periods since the last call.
+//
+// It runs on a thread that all timers of the CPU share, so it should be short. It may arm and cancel timers, its own
+// too, and free its own if it is not periodic or was cancelled. It must not end the thread, throw or longjmp out, and
+// if it forks the child must exec or _exit in it.
+typedef void (*ncpu_timer_callback_t)(ncpu_timer_t *timer, void *data, uint64_t expirations);
+
+// What happened so far, over all CPUs.
+typedef struct {
+  // Timers armed now.
+  uint64_t armed;
+  // Callbacks called.
+  uint64_t fired;
+  // Timers taken out before their time: cancelled, or moved to another.
+  uint64_t removed;
+  // How often helper threads woke up.
+  uint64_t wakeups;
+  // Helper threads there are.
+  uint64_t helpers;
+} ncpu_timers_activity_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -312,6 +345,63 @@ int ncpu_fill(void *at, size_t size, uint64_t word, uint32_t most);
 
 // Compares every word of 8 bytes with `word`, by helpers near the memory.
 int ncpu_scan(const void *at, size_t size, uint64_t word, uint32_t most, ncpu_scan_t *found);
+
+// The stack biases of threads are multiples of 64 bytes below `bytes`, which is a multiple of 64 up to 65536; 0 is no
+// bias, 4096 the value at first. EINVAL for others.
+int ncpu_stack_bias_span(uint64_t bytes);
+
+// The bias for another thread, in bytes.
+uint64_t ncpu_stack_bias_next(void);
+
+// Calls `start` with the stack `bias` bytes lower (rounded down to 64) and returns what it returns: for the first
+// function of threads that something else starts. Null `start` returns null.
+void *ncpu_stack_bias_call(ncpu_thread_start_t start, void *argument, uint64_t bias);
+
+// As pthread_create, with the next stack bias. The bias is taken from the stack: EINVAL if `attr` asks for one of less
+// than four times the span.
+int ncpu_thread_create(pthread_t *thread,
+                       const pthread_attr_t *attr,
+                       ncpu_thread_start_t start,
+                       void *argument);
+
+// New timers, or null with errno set. No thread is started before a timer is armed.
+ncpu_timers_t *ncpu_timers_create(void);
+
+// Waits for callbacks that are running and ends the helper threads. Timers that are armed never expire then, and are
+// to be initialised before they are used again. Null is nothing; EDEADLK, and nothing changes, in a callback.
+int ncpu_timers_destroy(ncpu_timers_t *timers);
+
+// Initialises a timer, which must not be armed.
+int ncpu_timer_init(ncpu_timer_t *timer, ncpu_timer_callback_t callback, void *data);
+
+// Arms a timer to expire on this CPU in `after_ns` ns, up to `slack_ns` later if that saves a wake-up; one that is
+// armed is moved. EINVAL if it was not initialised. The first timer of a CPU may fail with ENOMEM, EMFILE, ENFILE or
+// EAGAIN (no more threads); the timer is not armed then.
+int ncpu_timer_arm(ncpu_timers_t *timers, ncpu_timer_t *timer, uint64_t after_ns, uint64_t slack_ns);
+
+// As `ncpu_timer_arm`, at a time of CLOCK_MONOTONIC; at once if it has passed.
+int ncpu_timer_arm_at(ncpu_timers_t *timers, ncpu_timer_t *timer, const struct timespec *at, uint64_t slack_ns);
+
+// As `ncpu_timer_arm`, and again each `period_ns` (at least 1000; 0 is once) until it is cancelled.
+int ncpu_timer_arm_every(ncpu_timers_t *timers,
+                         ncpu_timer_t *timer,
+                         uint64_t after_ns,
+                         uint64_t period_ns,
+                         uint64_t slack_ns);
+
+// Cancels a timer, from any CPU: its callback will not be called. ENOENT if it was not armed: its callback has been
+// called, and perhaps is running still.
+int ncpu_timer_cancel(ncpu_timers_t *timers, ncpu_timer_t *timer);
+
+// Cancels a timer and waits until its callback is not running, so that it can be freed. 0, or ENOENT if it was not
+// armed. EDEADLK in its own callback, which cannot be waited for: the timer is not armed then.
+int ncpu_timer_cancel_wait(ncpu_timers_t *timers, ncpu_timer_t *timer);
+
+// 1 if a timer is armed, else 0. Old news, unless the caller knows better.
+int ncpu_timer_is_armed(ncpu_timers_t *timers, ncpu_timer_t *timer);
+
+// What happened so far. O(CPUs).
+int ncpu_timers_activity(ncpu_timers_t *timers, ncpu_timers_activity_t *activity);
 
 #ifdef __cplusplus
 }  // extern "C"

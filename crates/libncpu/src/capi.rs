@@ -4,9 +4,6 @@
 //! holds ([`crate::held`]): there an unlock by a thread that does not hold the lock is `EPERM`, and taking a lock that
 //! the thread holds already `EDEADLK`; nothing changes in either case.
 
-pub mod copy;
-pub mod segments;
-
 use crate::bounded::BoundedCounter;
 use crate::counter::Counter;
 use crate::held::{self, Hold, How};
@@ -97,8 +94,6 @@ macro_rules! deadline {
     };
 }
 
-pub mod stack_bias;
-pub mod timer;
 /// Returns `EDEADLK` if the thread would wait for itself: debug builds know.
 macro_rules! not_by_itself {
     ($hold:expr) => {
@@ -116,6 +111,11 @@ macro_rules! holder {
         }
     };
 }
+
+pub mod copy;
+pub mod segments;
+pub mod stack_bias;
+pub mod timer;
 
 /// Notes that a try or a timed wait took a lock, and what to return.
 fn remember(taken: bool, hold: Hold, otherwise: c_int) -> c_int {

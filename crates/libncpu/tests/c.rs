@@ -74,6 +74,9 @@ fn timer() {
 #[test]
 fn thread() {
     assert_eq!(run("thread", "tests/c/thread.c"), ["ok\n"; 2]);
+}
+
+#[test]
 fn robust() {
     assert_eq!(run("robust", "tests/c/robust.c"), ["ok\n"; 2]);
 }

@@ -10,8 +10,8 @@
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
-//! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
-//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
+//! | [`Timers`] | timers that expire on the CPU that armed them, a million at once | docs/timer-wheels.md |
+//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets | docs/stack-bias.md |
 
 mod alarm;
 mod backoff;

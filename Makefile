@@ -9,7 +9,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: build static run test test-vm test-deep bench bench-primitives man completions install install-lib clean tools
+.PHONY: build static run test test-vm test-deep bench bench-primitives bench-timers man completions install install-lib clean tools
 .PHONY: test-tools vm-tools
 build: tools
 	$(CARGO) build --release --locked
@@ -43,6 +43,11 @@ bench: build $(FDTORTURE)
 # libncpu's primitives beside their peers, in one run; BENCH="--group mutex --outside 0,200" and the like choose.
 bench-primitives: tools
 	$(CARGO) bench --locked -p libncpu --bench primitives -- $(BENCH)
+
+# How late libncpu's timers are, a million of them at once, and what a stack bias gives.
+bench-timers: tools
+	$(CARGO) bench --locked -p libncpu --bench timers
+	$(CARGO) bench --locked -p libncpu --bench stacks
 
 # libncpu under many more schedules, under sanitizers and under Miri where a nightly Rust has them.
 test-deep: tools

@@ -13,8 +13,8 @@
 //! | [`blocks`] | large blocks zeroed, filled and scanned by the CPUs near them | docs/populate.md |
 //! | [`copy`](mod@copy) | block copy and block zero by the processor's best routine | docs/copy.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
-//! | [`Timers`] | timers that expire on the CPU that armed them: 1 µs to years, a million at once | docs/timer-wheels.md |
-//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets of a cache | docs/stack-bias.md |
+//! | [`Timers`] | timers that expire on the CPU that armed them, a million at once | docs/timer-wheels.md |
+//! | [`thread::Builder`] | threads whose stacks do not compete for the same sets | docs/stack-bias.md |
 
 mod alarm;
 mod areas;

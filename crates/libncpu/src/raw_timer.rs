@@ -166,7 +166,7 @@ struct CpuTimers {
 /// Under a CPU's lock.
 struct Local {
     /// Made at first use, like the alarm.
-    wheel: Option<Box<Wheel>>,
+    wheel: Option<Wheel>,
     alarm: Option<Alarm>,
     /// What the alarm is set to while the helper sleeps.
     alarm_at: u64,
@@ -239,7 +239,7 @@ impl Local {
     }
 
     fn wheel(&self) -> &Wheel {
-        self.wheel.as_deref().expect("a wheel where timers are")
+        self.wheel.as_ref().expect("a wheel where timers are")
     }
 
     /// Sets the alarm. An error is a descriptor that the program closed under our hands.

@@ -27,7 +27,8 @@
 
 use crate::percpu::{OutOfMemory, one};
 use std::cell::Cell;
-use std::ptr;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
 
 /// log2 of the tick in ns.
 const TICK: u32 = 10;
@@ -140,7 +141,7 @@ impl Slot {
     }
 }
 
-/// What [`Wheel::pop`] came to.
+/// What [`Rings::pop`] came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Popped {
     /// It is due, and in the wheel no more.
@@ -151,10 +152,13 @@ pub(crate) enum Popped {
     Busy,
 }
 
-/// The wheel. 14 KB; stays where it is.
+/// The wheel. 14 KB on the heap.
 ///
-/// Not for several threads at once.
-pub(crate) struct Wheel {
+/// Not for several threads at once. Not a `Box`: that would claim to be the only way to what its rings point to.
+pub(crate) struct Wheel(NonNull<Rings>);
+
+/// What stays where it is.
+pub(crate) struct Rings {
     slots: [Slot; LEVELS * SLOTS],
     /// By level: a bit for each slot that holds something.
     occupied: [Cell<u64>; LEVELS],
@@ -173,8 +177,8 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     /// An empty wheel at time `now`.
-    pub(crate) fn new(now: u64) -> Result<Box<Wheel>, OutOfMemory> {
-        let wheel = one(Wheel {
+    pub(crate) fn new(now: u64) -> Result<Wheel, OutOfMemory> {
+        let rings = one(Rings {
             slots: [const { Slot::new() }; LEVELS * SLOTS],
             occupied: [const { Cell::new(0) }; LEVELS],
             levels: Cell::new(0),
@@ -185,15 +189,30 @@ impl Wheel {
             hurrying: Cell::new(false),
             len: Cell::new(0),
         })?;
-        // Only now does it have the address that it keeps.
-        for ring in
-            wheel.slots.iter().map(|slot| &slot.ring).chain([&wheel.soon.ring, &wheel.ripe, &wheel.urgent])
-        {
-            ring.reset();
-        }
+        let wheel = Wheel(NonNull::from(Box::leak(rings)));
+        // Only now do they have the address that they keep.
+        let others = [&wheel.soon.ring, &wheel.ripe, &wheel.urgent];
+        wheel.slots.iter().map(|slot| &slot.ring).chain(others).for_each(Link::reset);
         Ok(wheel)
     }
+}
 
+impl Drop for Wheel {
+    fn drop(&mut self) {
+        // SAFETY: from `new`. Timers that are in it are not looked at.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Deref for Wheel {
+    type Target = Rings;
+    fn deref(&self) -> &Rings {
+        // SAFETY: alive until `drop`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Rings {
     /// Timers in it.
     pub(crate) fn len(&self) -> usize {
         self.len.get()
@@ -336,7 +355,7 @@ impl Wheel {
     /// Timers whose slot's time has come are moved to a lower level on the way, at most `moves` of them, which is
     /// counted down.
     ///
-    /// [`hurry`]: Wheel::hurry
+    /// [`hurry`]: Rings::hurry
     pub(crate) fn pop(&self, now: u64, moves: &mut u32) -> Popped {
         loop {
             let ring = if !self.urgent.is_empty() || (self.hurrying.get() && self.ripen(now, &self.urgent)) {

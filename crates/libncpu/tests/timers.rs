@@ -228,8 +228,9 @@ fn dropped_by_its_callback() {
             self.0.fetch_add(1, SeqCst);
         }
     }
-    // Needed in the callback for good.
-    let timers: &'static Timers = Box::leak(Box::new(Timers::new().unwrap()));
+    let all = Box::into_raw(Box::new(Timers::new().unwrap()));
+    // SAFETY: freed below, when no timer is left.
+    let timers: &'static Timers = unsafe { &*all };
     for rearm in [false, true] {
         let drops = Arc::new(AtomicUsize::new(0));
         let own: Arc<Mutex<Option<Timer<'static>>>> = Arc::default();
@@ -252,6 +253,8 @@ fn dropped_by_its_callback() {
         until(|| drops.load(SeqCst) == 1);
     }
     assert_eq!(timers.activity().armed, 0);
+    // SAFETY: from above; waits for the callback that dropped the last timer.
+    drop(unsafe { Box::from_raw(all) });
 }
 
 #[test]

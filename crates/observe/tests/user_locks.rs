@@ -64,7 +64,7 @@ fn a_program_that_begins_late_is_traced() {
     let Some(_one) = allowed() else { return };
     let me = part("contend_all").join(std::ffi::OsStr::new(" "));
     // So long that a busy observer finds it.
-    let command = format!("sleep 0.3; CONTEND_MS=5000 {} >/dev/null & wait", me.to_string_lossy());
+    let command = format!("sleep 0.3; CONTEND_TURNS=1000 {} >/dev/null & wait", me.to_string_lossy());
     let seen = observe(&sh(&command), |_| {});
     let w = waits(&seen, "mutex");
     assert!(w.count > 5.0, "{w:?}");
@@ -128,41 +128,42 @@ fn locks_of_c_programs_are_named_with_their_callers() {
 
 /// Parts that this test plays when it observes itself.
 mod parts {
-    use std::time::{Duration, Instant};
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::time::Duration;
 
     use ncpu::{McsMutex, Mutex, RwLock};
 
     static MUTEX: Mutex<u64> = Mutex::new(0);
     static QUEUE: McsMutex<u64> = McsMutex::new(0);
 
+    /// Asleep: so the others meet a lock that is taken, however little of the CPUs they get.
     fn hold(n: &mut u64) {
-        let until = Instant::now() + Duration::from_micros(300);
-        while Instant::now() < until {
-            *n += 1;
-        }
+        std::thread::sleep(Duration::from_micros(200));
+        *n += 1;
     }
 
     #[test]
     #[ignore = "a part played under observation"]
     fn contend_all() {
         let rwlock = RwLock::new(0u64).unwrap();
-        let ms = std::env::var("CONTEND_MS").map_or(1500, |ms| ms.parse().unwrap());
-        let until = Instant::now() + Duration::from_millis(ms);
+        let turns = std::env::var("CONTEND_TURNS").map_or(200, |n| n.parse().unwrap());
+        let left = AtomicU32::new(4);
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
-                    while Instant::now() < until {
+                    for _ in 0..turns {
                         hold(&mut MUTEX.lock());
                         QUEUE.with(hold);
                         hold(&mut rwlock.write());
                     }
+                    left.fetch_sub(1, Relaxed);
                 });
             }
-            // Who reads all the time meets every writer.
+            // Who reads all the time meets the writers.
             for _ in 0..2 {
-                s.spawn(|| while *rwlock.read() < u64::MAX && Instant::now() < until {});
+                s.spawn(|| while *rwlock.read() < u64::MAX && left.load(Relaxed) > 0 {});
             }
         });
-        assert!(*MUTEX.lock() > 0 && *rwlock.read() > 0);
+        assert_eq!(*MUTEX.lock(), 4 * turns);
     }
 }

@@ -10,10 +10,10 @@
 //!
 //! # What is seen
 //!
-//! Only the results of `accept`, so that `poll`, `select` and `epoll` need not be watched. A herd shows in `EAGAIN`
-//! on a non-blocking listener while another thread or process of the family took a connection ([`herd`]). Until an
-//! `accept` fails with `EAGAIN` twice in a row, and for as long as a single thread of the family accepts, the wrapper
-//! makes no system call of its own and writes no shared memory.
+//! Only the results of `accept`, so that `poll`, `select` and `epoll` need not be watched: how even the shares are that
+//! each thread and process gets, and whether calls fail that would not have without the others ([`herd`]). As long as
+//! a single thread of the family accepts, the wrapper makes no system call of its own and writes no shared memory;
+//! else it looks at shares now and then, and where they are even ever more seldom.
 //!
 //! # What is kept
 //!

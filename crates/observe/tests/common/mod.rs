@@ -69,6 +69,7 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
     let mut config = Config::onion(Target::Tree(child.pid()), 499);
     change(&mut config);
     let mut observation = Observation::begin(&config).unwrap();
+    observation.expect(std::path::Path::new(&argv[0]));
     child.release().unwrap();
     let mut tables = Vec::new();
     let mut take = |t: &Table| -> Result<(), std::convert::Infallible> {

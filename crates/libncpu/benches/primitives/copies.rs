@@ -1,6 +1,7 @@
 //! Block copy and block zero beside libc's, the compiler's and the processor's own, by size and alignment.
 
 use super::Options;
+use ncpu::capi::copy::ncpu_copy;
 use ncpu::copy::{self, Routine, Tuning};
 use std::hint::black_box;
 use std::time::Instant;
@@ -40,6 +41,11 @@ fn copiers() -> Vec<Subject> {
             libc::memcpy(to.cast(), from.cast(), n);
         }),
         subject("std", |to, from, n| unsafe { std::ptr::copy_nonoverlapping(from, to, n) }),
+        // As C has it: not inlined.
+        subject("ncpu_copy", |to, from, n| unsafe {
+            let ncpu_copy: unsafe extern "C" fn(_, _, _) -> _ = black_box(ncpu_copy);
+            ncpu_copy(to.cast(), from.cast(), n);
+        }),
     ];
     all.extend(
         Routine::all()

@@ -18,20 +18,21 @@ type Zeroer = (&'static str, Box<dyn Fn(*mut u8, usize) + Sync>);
 fn copiers() -> Vec<Copier> {
     // SAFETY: callers give memory that is theirs, and apart.
     let chosen: Copier = ("chosen", Box::new(|to, from, n| unsafe { copy::copy(to, from, n) }));
-    // SAFETY: as above.
-    let forced = Routine::all().map(|routine| -> Copier {
+    let forced = |routine: &'static Routine| -> Copier {
+        // SAFETY: as above.
         (routine.name(), Box::new(|to, from, n| unsafe { routine.copy(to, from, n) }))
-    });
-    std::iter::once(chosen).chain(forced).collect()
+    };
+    std::iter::once(chosen).chain(Routine::all().map(forced)).collect()
 }
 
 fn zeroers() -> Vec<Zeroer> {
     // SAFETY: callers give memory that is theirs.
     let chosen: Zeroer = ("chosen", Box::new(|to, n| unsafe { copy::fill_zero(to, n) }));
-    let forced = Routine::all()
+    let forced = |routine: &'static Routine| -> Zeroer {
         // SAFETY: as above.
-        .map(|routine| -> Zeroer { (routine.name(), Box::new(|to, n| unsafe { routine.zero(to, n) })) });
-    std::iter::once(chosen).chain(forced).collect()
+        (routine.name(), Box::new(|to, n| unsafe { routine.zero(to, n) }))
+    };
+    std::iter::once(chosen).chain(Routine::all().map(forced)).collect()
 }
 
 /// Memory of whole pages between two that nobody may touch.

@@ -1,6 +1,7 @@
 //! Block copy and block zero beside libc's, the compiler's and the processor's own, by size and alignment.
 
 use super::Options;
+use ncpu::capi::copy::ncpu_copy;
 use ncpu::copy::{self, Routine, Tuning};
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,12 +9,15 @@ use std::time::Instant;
 /// Offset of the target, offset of the source, bytes.
 type Block = (usize, usize, usize);
 
+/// Copies, or clears, one block after another, to the first from the second.
+type Run = Box<dyn Fn(*mut u8, *const u8, &[Block])>;
+
 /// A way to copy, or to clear.
 struct Subject {
     name: &'static str,
     /// From how many bytes on it is measured.
     least: usize,
-    run: Box<dyn Fn(*mut u8, *const u8, &[Block])>,
+    run: Run,
 }
 
 /// The loop around `one` is its own, so that what can be inlined is.
@@ -29,14 +33,19 @@ fn subject(name: &'static str, one: impl Fn(*mut u8, *const u8, usize) + 'static
 /// From so many bytes on threads are tried.
 const PARALLEL: usize = 16 << 20;
 
+#[allow(clippy::undocumented_unsafe_blocks)] // `table` gives memory that is large enough for its blocks, and apart.
 fn copiers() -> Vec<Subject> {
-    // SAFETY, of all: `table` gives memory that is large enough for its blocks, and apart.
     let mut all = vec![
         subject("ncpu", |to, from, n| unsafe { copy::copy(to, from, n) }),
         subject("memcpy", |to, from, n| unsafe {
             libc::memcpy(to.cast(), from.cast(), n);
         }),
         subject("std", |to, from, n| unsafe { std::ptr::copy_nonoverlapping(from, to, n) }),
+        // As C has it: not inlined.
+        subject("ncpu_copy", |to, from, n| unsafe {
+            let ncpu_copy: unsafe extern "C" fn(_, _, _) -> _ = black_box(ncpu_copy);
+            ncpu_copy(to.cast(), from.cast(), n);
+        }),
     ];
     all.extend(
         Routine::all()
@@ -47,8 +56,8 @@ fn copiers() -> Vec<Subject> {
     all
 }
 
+#[allow(clippy::undocumented_unsafe_blocks)] // As above.
 fn zeroers() -> Vec<Subject> {
-    // SAFETY, of all: as above.
     let mut all = vec![
         subject("ncpu", |to, _, n| unsafe { copy::fill_zero(to, n) }),
         subject("memset", |to, _, n| unsafe {
@@ -75,7 +84,7 @@ fn memory(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Gigabytes a second, or for mixed sizes million blocks a second.
+/// Gigabytes a second.
 fn sample(subject: &Subject, to: *mut u8, from: *const u8, blocks: &[Block], options: &Options) -> f64 {
     (subject.run)(to, from, blocks);
     let (start, mut rounds) = (Instant::now(), 0);
@@ -83,7 +92,7 @@ fn sample(subject: &Subject, to: *mut u8, from: *const u8, blocks: &[Block], opt
         (subject.run)(to, from, blocks);
         rounds += 1;
         let elapsed = start.elapsed();
-        // Blocks take no time enough for a whole sample of threads' groups.
+        // There are many more cells than in the other tables, and nobody is waited for in them.
         if elapsed >= options.time / 20 {
             let bytes: usize = blocks.iter().map(|block| block.2).sum();
             return (bytes * rounds) as f64 / elapsed.as_secs_f64() / 1e9;

@@ -141,7 +141,7 @@ impl Tuning {
         // the core's own cache on.
         let stream = if rep { (last / 4).min(2 * l2) } else { last / 4 };
         // `rep stosb` does not read what it overwrites either, and leaves it in the cache.
-        let zero_stream = if rep { (last / 4).min(8 * l2) } else { last / 4 };
+        let zero_stream = if rep { (last / 4).min(16 * l2) } else { last / 4 };
         Tuning {
             vectors: vectors.unwrap_or(&ROUTINES[0]),
             rep: if rep { l1 } else { usize::MAX },

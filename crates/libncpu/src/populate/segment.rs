@@ -393,12 +393,17 @@ impl Segment {
         }
     }
 
-    /// On which NUMA nodes up to 256 of its pages lie, evenly spread over it: `(node, pages)`, by node. Pages that are
-    /// not there are left out; empty where the kernel doesn't tell.
+    /// On which NUMA nodes up to 256 of its pages lie, spread over it: `(node, pages)`, by node. Pages that are not there
+    /// are left out; empty where the kernel doesn't tell.
     pub fn nodes(&self) -> Vec<(usize, usize)> {
         let units = self.length / self.unit;
         let count = units.min(256);
-        let pages: Vec<usize> = (0..count).map(|i| self.at + units * i / count * self.unit).collect();
+        // By the golden ratio: equal steps would meet the same node over and over where pages are interleaved.
+        let place =
+            |i: usize| (u128::from((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) * units as u128) >> 64;
+        let pages: Vec<usize> = (0..count)
+            .map(|i| self.at + if count == units { i } else { place(i) as usize } * self.unit)
+            .collect();
         let mut nodes = vec![-1i32; count];
         let (from, to) = (pages.as_ptr() as usize, nodes.as_mut_ptr() as usize);
         // SAFETY: both have this length; no target nodes, so that it only tells.

@@ -173,6 +173,26 @@ int ncpu_counter_add(ncpu_counter_t *counter, int64_t n);
 // The sum over all CPUs. 0 for null.
 int64_t ncpu_counter_sum(const ncpu_counter_t *counter);
 
+// The value of a variable, or null. Takes no lock, and may be called in a signal handler.
+//
+char *ncpu_getenv(const char *name);
+
+// As `ncpu_getenv`, but null in a set-user-ID, set-group-ID or otherwise privileged program.
+//
+char *ncpu_secure_getenv(const char *name);
+
+// Sets a variable; one that is there keeps its value if `overwrite` is 0. EINVAL for a name that cannot be one.
+int ncpu_setenv(const char *name, const char *value, int overwrite);
+
+// Makes `entry`, "NAME=VALUE", itself part of the environment; without a '=' removes the variable of that name.
+int ncpu_putenv(char *entry);
+
+// Removes a variable, which need not be there. EINVAL for a name that cannot be one.
+int ncpu_unsetenv(const char *name);
+
+// Removes all variables.
+int ncpu_clearenv(void);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

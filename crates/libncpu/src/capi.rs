@@ -6,12 +6,14 @@ use crate::bounded::BoundedCounter;
 use crate::counter::Counter;
 use crate::mcs::{McsNode, RawMcs};
 use crate::numa_lock::{Held, RawNumaLock};
-use crate::percpu::OutOfMemory;
+use crate::percpu::{OutOfMemory, try_box};
 use crate::raw_mutex::RawMutex;
 use crate::raw_rwlock::RawRwLock;
 use crate::robust::{RobustMutex, Taken};
 use crate::sys::Instant;
 use libc::{EBUSY, EINVAL, EOWNERDEAD, EPERM, ETIMEDOUT, c_int, timespec};
+
+pub mod env;
 
 /// An adaptive mutex. Zeroed is initialised, for threads of one process.
 #[repr(C)]
@@ -231,13 +233,9 @@ pub unsafe extern "C" fn ncpu_robust_unlock(mutex: *mut ncpu_robust_t) -> c_int 
 
 /// Puts an object on the heap, or sets errno to ENOMEM and returns null.
 fn create<T>(made: Result<T, OutOfMemory>) -> *mut T {
-    let mut room = Vec::new();
-    match made {
-        Ok(made) if room.try_reserve_exact(1).is_ok() => {
-            room.push(made);
-            Box::into_raw(room.into_boxed_slice()).cast()
-        }
-        _ => {
+    match made.and_then(try_box) {
+        Ok(made) => Box::into_raw(made),
+        Err(_) => {
             // SAFETY: this thread's errno.
             unsafe { *libc::__errno_location() = libc::ENOMEM };
             std::ptr::null_mut()
@@ -249,7 +247,7 @@ fn create<T>(made: Result<T, OutOfMemory>) -> *mut T {
 unsafe fn destroy<T>(object: *mut T) {
     if !object.is_null() {
         // SAFETY: from `create`, by the caller's promise.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(object, 1)) });
+        drop(unsafe { Box::from_raw(object) });
     }
 }
 

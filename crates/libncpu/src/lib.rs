@@ -10,6 +10,7 @@
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
+//! | [`env`] | the environment: read without locks while others change it | docs/getenv.md |
 
 mod backoff;
 pub mod bounded;
@@ -17,6 +18,8 @@ pub mod bounded;
 #[allow(non_camel_case_types)]
 pub mod capi;
 pub mod counter;
+pub mod env;
+pub mod env_list;
 pub mod mcs;
 pub mod mutex;
 pub mod numa_lock;

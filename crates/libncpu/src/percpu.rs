@@ -36,6 +36,15 @@ pub fn boxed<T>(length: usize, make: impl FnMut(usize) -> T) -> Result<Box<[T]>,
     Ok(all.into_boxed_slice())
 }
 
+/// An object on the heap, or an error where there is no memory for it.
+pub fn try_box<T>(object: T) -> Result<Box<T>, OutOfMemory> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(1).map_err(|_| OutOfMemory(size_of::<T>()))?;
+    room.push(object);
+    // SAFETY: a slice of one is laid out as what it holds.
+    Ok(unsafe { Box::from_raw(Box::into_raw(room.into_boxed_slice()).cast()) })
+}
+
 /// A `T` for each CPU that the machine may ever have.
 ///
 /// Which CPU a thread is on is a hint: it may move at any time, and CPUs beyond those possible at start (a container

@@ -8,6 +8,8 @@
 mod backoff;
 #[path = "../../src/bounded.rs"]
 mod bounded;
+#[path = "../../src/env_list.rs"]
+mod env_list;
 #[path = "../../src/mcs.rs"]
 mod mcs;
 #[path = "../../src/numa_lock.rs"]
@@ -25,6 +27,7 @@ mod sys;
 mod turn;
 
 mod counters;
+mod env;
 mod locks;
 mod mutex;
 

@@ -11,14 +11,17 @@ echo "== models: $LIBNCPU_MODELS random schedules and as many with few preemptio
 $cargo test --release --locked -p libncpu --test models
 
 echo "== stress: $LIBNCPU_STRESS times as much, optimised"
-$cargo test --release --locked -p libncpu --test stress --test counters
+$cargo test --release --locked -p libncpu --test stress --test counters --test env
 
 echo "== the same without restartable sequences"
-LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters
+LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters --test env
 
 echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
 	$cargo test --locked -p libncpu --test c
+
+echo "== readers and writers of the environment of whole programs"
+NCPU_GETENV_SECONDS=20 $cargo test --release --locked -p ncpu-preload-getenv
 
 # Sanitizers and Miri of Rust need a nightly compiler and some of its components.
 nightly() {
@@ -27,7 +30,7 @@ nightly() {
 if nightly rust-src; then
 	echo "== stress under the thread sanitizer"
 	LIBNCPU_STRESS=1 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/deep \
-		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters
+		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters --test env
 else
 	echo "skipped: thread sanitizer: needs rustup component add rust-src --toolchain nightly"
 fi

@@ -15,6 +15,7 @@ mod locks;
 mod memory;
 mod numa;
 mod power;
+mod preload;
 mod run;
 mod scale;
 mod sink;
@@ -64,6 +65,7 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     Scale(Box<scale::ScaleArgs>),
     Power(power::PowerArgs),
+    Preload(preload::PreloadArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Power(args) => power::run(&args),
+        Command::Preload(args) => preload::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

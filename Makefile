@@ -5,6 +5,8 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NCPU := target/release/ncpu
+# Expanded by the shell, when they are built.
+PRELOADS := target/release/libncpu_*.so
 FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -15,9 +17,12 @@ build: tools
 	$(CARGO) build --release --locked
 
 # Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.
+# The libraries of `ncpu preload` come along; it finds them beside itself.
 static: tools
 	$(CARGO) rustc --release --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
 	install -D $(NCPU) target/static/ncpu
+	$(CARGO) build --release --locked -p 'ncpu-preload-*'
+	install -m 644 $(PRELOADS) target/static
 
 # The workload's sources are found as the user, since root's PATH may have no cargo.
 run: build $(FDTORTURE)
@@ -63,6 +68,8 @@ completions: build
 
 install: man completions
 	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
+	install -d $(DESTDIR)$(PREFIX)/lib/ncpu
+	install -m 644 $(PRELOADS) $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -Dm 644 target/completions/ncpu.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ncpu
@@ -85,7 +92,7 @@ tools:
 	@.ci/tools clang gcc make pkg-config libelf-dev zlib1g-dev
 
 test-tools:
-	@.ci/tools hwloc-nox libjemalloc2 strace
+	@.ci/tools gcc hwloc-nox libjemalloc2 strace
 
 vm-tools:
 	@.ci/tools qemu-system-x86 busybox-static cpio

@@ -11,10 +11,10 @@ echo "== models: $LIBNCPU_MODELS random schedules and as many with few preemptio
 $cargo test --release --locked -p libncpu --test models
 
 echo "== stress: $LIBNCPU_STRESS times as much, optimised"
-$cargo test --release --locked -p libncpu --test stress --test counters --test timers
+$cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env
 
 echo "== the same without restartable sequences"
-LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters --test timers
+LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env
 
 echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
@@ -39,6 +39,9 @@ else
 	echo "skipped: AArch64: needs rustup target add $arm, Debian's gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 fi
 
+echo "== readers and writers of the environment of whole programs"
+NCPU_GETENV_SECONDS=20 $cargo test --release --locked -p ncpu-preload-getenv
+
 # Sanitizers and Miri of Rust need a nightly compiler and some of its components.
 nightly() {
 	rustup component list --toolchain nightly 2>/dev/null | grep -q "^$1.*(installed)"
@@ -46,7 +49,7 @@ nightly() {
 if nightly rust-src; then
 	echo "== stress under the thread sanitizer"
 	LIBNCPU_STRESS=1 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/deep \
-		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters --test timers
+		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters --test timers --test env
 else
 	echo "skipped: thread sanitizer: needs rustup component add rust-src --toolchain nightly"
 fi

@@ -16,6 +16,7 @@ mod memory;
 mod numa;
 mod populate;
 mod power;
+mod preload;
 mod run;
 mod scale;
 mod sink;
@@ -66,6 +67,7 @@ enum Command {
     Scale(Box<scale::ScaleArgs>),
     Populate(Box<populate::PopulateArgs>),
     Power(power::PowerArgs),
+    Preload(preload::PreloadArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Scale(args) => scale::run(&args),
         Command::Populate(args) => populate::run(&args),
         Command::Power(args) => power::run(&args),
+        Command::Preload(args) => preload::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };

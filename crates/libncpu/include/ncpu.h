@@ -314,6 +314,24 @@ int ncpu_zero(void *to, size_t length);
 // The vectors by which this processor's blocks are copied: avx512, avx2, sse2 or neon.
 const char *ncpu_copy_vectors(void);
 
+// The value of a variable, or null. Takes no lock, and may be called in a signal handler.
+char *ncpu_getenv(const char *name);
+
+// As `ncpu_getenv`, but null in a set-user-ID, set-group-ID or otherwise privileged program.
+char *ncpu_secure_getenv(const char *name);
+
+// Sets a variable; one that is there keeps its value if `overwrite` is 0. EINVAL for a name that cannot be one.
+int ncpu_setenv(const char *name, const char *value, int overwrite);
+
+// Makes `entry`, "NAME=VALUE", itself part of the environment; without a '=' removes the variable of that name.
+int ncpu_putenv(char *entry);
+
+// Removes a variable, which need not be there. EINVAL for a name that cannot be one.
+int ncpu_unsetenv(const char *name);
+
+// Removes all variables.
+int ncpu_clearenv(void);
+
 // Makes a segment and all its pages, locked where NCPU_LOCKED asks for it, and puts it into `segment`. On an error
 // nothing is left, and `why`, which may be null, tells what failed.
 int ncpu_segment_create(const ncpu_segment_options_t *options, ncpu_segment_t **segment, ncpu_failure_t *why);

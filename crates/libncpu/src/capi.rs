@@ -113,6 +113,7 @@ macro_rules! holder {
 }
 
 pub mod copy;
+pub mod env;
 pub mod segments;
 pub mod stack_bias;
 pub mod timer;

@@ -15,6 +15,7 @@
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 //! | [`Timers`] | timers that expire on the CPU that armed them, a million at once | docs/timer-wheels.md |
 //! | [`thread::Builder`] | threads whose stacks do not compete for the same sets | docs/stack-bias.md |
+//! | [`env`] | the environment: read without locks while others change it | docs/getenv.md |
 
 mod alarm;
 mod areas;
@@ -28,6 +29,8 @@ pub mod copy;
 pub mod counter;
 mod cpus;
 mod crew;
+pub mod env;
+pub mod env_list;
 mod held;
 mod kernel;
 pub mod mcs;

@@ -320,6 +320,20 @@ pub fn pauses_per_us() -> u32 {
     }
 }
 
+/// Whether this thread is the only one of the process; false where the C library does not tell (glibc before 2.32).
+///
+/// May allocate where it does not.
+pub fn alone() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: a C string; the symbol is a char of glibc's that is there for good, cleared before a second thread runs.
+    unsafe {
+        let alone = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast::<u8>();
+        !alone.is_null() && *alone != 0
+    }
+}
+
 /// Lets another thread run.
 pub fn yield_now() {
     std::thread::yield_now();

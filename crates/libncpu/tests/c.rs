@@ -92,6 +92,11 @@ fn copy() {
 }
 
 #[test]
+fn env() {
+    assert_eq!(run("env", "tests/c/env.c"), ["ok\n"; 2]);
+}
+
+#[test]
 fn example() {
     for out in run("example", "examples/c/quota.c") {
         let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();

@@ -61,6 +61,26 @@ fn out_of_memory_is_an_error() {
     assert_eq!(armed.unwrap_err().raw_os_error(), Some(libc::ENOMEM));
     assert!(!timer.is_armed());
     assert!(!timer.arm(std::time::Duration::from_secs(3600)).expect("memory"));
+    // Every variable is a new string; among so many some need a longer list or table. What failed has changed nothing.
+    let mut most = 0;
+    for n in 0..300 {
+        let name = std::ffi::CString::new(format!("OUT_OF_MEMORY_{n}")).unwrap();
+        let (wanted, mut needed) = (c"1", 0);
+        loop {
+            LEFT.set(Some(needed));
+            let set = ncpu::env::set(&name, wanted, true);
+            LEFT.set(None);
+            match set {
+                Ok(()) => break,
+                Err(error) => assert!(error.to_string().starts_with("out of memory: "), "{error}"),
+            }
+            assert_eq!(ncpu::env::get(&name), None);
+            needed += 1;
+        }
+        assert_eq!(ncpu::env::get(&name), Some(wanted));
+        most = needed.max(most);
+    }
+    assert!(most >= 3, "{most}");
     // In C: null and ENOMEM.
     LEFT.set(Some(0));
     let counter = ncpu::capi::ncpu_counter_create();

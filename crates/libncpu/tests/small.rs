@@ -63,3 +63,22 @@ fn copies() {
         assert!(to[1..=n].iter().all(|&byte| byte == 0));
     }
 }
+
+#[test]
+fn env() {
+    use ncpu::env_list::{Environ, List, find};
+    let (list, environ) = (List::new(), Environ::new(std::ptr::null_mut()));
+    let entry = |s: &'static std::ffi::CStr| s.as_ptr().cast_mut();
+    // SAFETY: C strings that stay; the list is this one's alone.
+    unsafe {
+        list.put(&environ, entry(c"STAY=1"), true).unwrap();
+        threads(|| {
+            list.put(&environ, entry(c"A=1"), true).unwrap();
+            list.put(&environ, entry(c"B=1"), true).unwrap();
+            assert_eq!(*find(&environ, c"STAY".as_ptr()), b'1' as _);
+            list.remove(&environ, c"A".as_ptr());
+        });
+        assert!(find(&environ, c"A".as_ptr()).is_null());
+        assert_eq!(*find(&environ, c"B".as_ptr()), b'1' as _);
+    }
+}

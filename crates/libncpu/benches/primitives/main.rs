@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 mod copies;
 mod counters;
+mod env;
 mod mutexes;
 mod options;
 mod rwlocks;
@@ -160,14 +161,15 @@ fn main() {
         options.rounds,
         options.time.as_millis(),
     );
-    for group in [
+    let groups = [
         mutexes::group(),
         rwlocks::group(99),
         rwlocks::group(50),
         counters::bounded_far(),
         counters::bounded_near(),
         counters::plain(),
-    ] {
+    ];
+    for group in groups.into_iter().chain(env::groups()) {
         if options.wants_group(group.name) {
             table(&group, &options, per_ns);
         }

@@ -8,6 +8,8 @@
 mod backoff;
 #[path = "../../src/bounded.rs"]
 mod bounded;
+#[path = "../../src/env_list.rs"]
+mod env_list;
 #[path = "../../src/mcs.rs"]
 mod mcs;
 #[path = "../../src/mutex.rs"]
@@ -31,6 +33,7 @@ mod turn;
 mod wheel;
 
 mod counters;
+mod env;
 mod locks;
 #[path = "mutex.rs"]
 mod mutexes;

@@ -178,6 +178,10 @@ pub fn yield_now() {
     thread::yield_now();
 }
 
+pub fn alone() -> bool {
+    false
+}
+
 pub fn cpu_or_thread() -> u32 {
     thread_rng().gen_range(0..2)
 }

@@ -285,11 +285,15 @@ impl Segment {
     }
 
     /// Locks the segment in memory. Before [`Segment::populate`] that costs next to nothing, and pages are locked as they
-    /// are made, by helpers; after it one thread goes through all of them.
+    /// are made, by helpers; after it one thread goes through all of them. Pages of a pool stay in memory anyway: for them
+    /// it does nothing.
     ///
     /// # Errors
     /// `ENOMEM` or `EPERM`: over `RLIMIT_MEMLOCK`. The segment is not locked then.
     pub fn lock(&self) -> Result<(), Error> {
+        if self.unit > kernel::page() {
+            return Ok(());
+        }
         let onfault = kernel::mlock(self.at, self.length, MLOCK_ONFAULT);
         match onfault {
             // Older than Linux 4.4: this makes the pages too.
@@ -333,7 +337,8 @@ impl Segment {
                 first = Err(os(what));
             }
         };
-        if self.at != 0 && self.helpers != Helpers::NONE {
+        // Pages of a pool go back to it in no time.
+        if self.at != 0 && self.helpers != Helpers::NONE && self.unit == kernel::page() {
             drop_pages(self.at, self.length, self.unit, self.helpers);
         }
         // SAFETY: our own handles and memory, of which nobody has more than a pointer.

@@ -12,13 +12,13 @@ unsafe fn zero(to: *mut u8, n: usize) {
     unsafe { to.write_bytes(0, n) }
 }
 
-unsafe fn copy_by_size(to: *mut u8, from: *const u8, n: usize) -> libc::c_int {
+unsafe extern "C" fn copy_by_size(to: *mut u8, from: *const u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
     unsafe { copy(to, from, n) };
     0
 }
 
-unsafe fn zero_by_size(to: *mut u8, n: usize) -> libc::c_int {
+unsafe extern "C" fn zero_by_size(to: *mut u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
     unsafe { zero(to, n) };
     0

@@ -10,8 +10,8 @@ use std::io::Write;
 pub(super) type CopyFn = unsafe fn(*mut u8, *const u8, usize);
 pub(super) type ZeroFn = unsafe fn(*mut u8, usize);
 /// Returns 0, as the C interface does, which therefore need not come back after the copy.
-pub(super) type CopyBySize = unsafe fn(*mut u8, *const u8, usize) -> c_int;
-pub(super) type ZeroBySize = unsafe fn(*mut u8, usize) -> c_int;
+pub(super) type CopyBySize = unsafe extern "C" fn(*mut u8, *const u8, usize) -> c_int;
+pub(super) type ZeroBySize = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 
 /// A way to copy and to clear blocks that this processor has.
 pub struct Routine {
@@ -102,14 +102,14 @@ pub(super) static ZERO_STREAM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static VECTORS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[cold]
-unsafe fn first_copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
+unsafe extern "C" fn first_copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
     let tuning = choose();
     // SAFETY: the caller's promise.
     unsafe { (tuning.vectors.by_size.0)(to, from, n) }
 }
 
 #[cold]
-unsafe fn first_zero(to: *mut u8, n: usize) -> c_int {
+unsafe extern "C" fn first_zero(to: *mut u8, n: usize) -> c_int {
     let tuning = choose();
     // SAFETY: the caller's promise.
     unsafe { (tuning.vectors.by_size.1)(to, n) }

@@ -16,7 +16,7 @@ macro_rules! vectors {
             use super::*;
 
             /// Copies a block of more than [`SMALL`](crate::copy::SMALL) bytes by whatever its size asks for.
-            pub(in crate::copy) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
+            pub(in crate::copy) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n >= COPY_BULK.load(Relaxed) {
@@ -28,7 +28,7 @@ macro_rules! vectors {
             }
 
             /// Clears a block of more than `SMALL` bytes by whatever its size asks for.
-            pub(in crate::copy) unsafe fn zero(to: *mut u8, n: usize) -> c_int {
+            pub(in crate::copy) unsafe extern "C" fn zero(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n >= ZERO_BULK.load(Relaxed) {
@@ -40,7 +40,7 @@ macro_rules! vectors {
             }
 
             #[inline(never)]
-            unsafe fn copy_bulk(to: *mut u8, from: *const u8, n: usize) -> c_int {
+            unsafe extern "C" fn copy_bulk(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n < COPY_STREAM.load(Relaxed) { rep::copy(to, from, n) } else { stream(to, from, n) }
@@ -49,7 +49,7 @@ macro_rules! vectors {
             }
 
             #[inline(never)]
-            unsafe fn zero_bulk(to: *mut u8, n: usize) -> c_int {
+            unsafe extern "C" fn zero_bulk(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n < ZERO_STREAM.load(Relaxed) { rep::zero(to, n) } else { clear_stream(to, n) }

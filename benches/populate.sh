@@ -30,7 +30,7 @@ make -s target/workloads/segment
 for kind in private shared sysv; do
     for round in 1 2 3; do
         echo "plain   $(target/workloads/segment "$mib" "$rounds" "$kind")"
-        echo "preload $(LD_PRELOAD="$library" NCPU_POPULATE_SHMAT=1 target/workloads/segment "$mib" "$rounds" "$kind")"
+        echo "preload $(LD_PRELOAD="$library" target/workloads/segment "$mib" "$rounds" "$kind")"
     done
 done
 echo

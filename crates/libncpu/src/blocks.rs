@@ -137,10 +137,10 @@ fn scan_piece(piece: &[u8], word: u64) -> Scan {
 
 /// Pieces are at most so long, and whole words.
 const LARGEST: usize = 64 << 20;
-/// What a thread should have to do, at least: some 100 µs.
-const LEAST: usize = 1 << 20;
+/// What a thread should have to do, at least: some 50 µs.
+const LEAST: usize = 512 << 10;
 /// Pieces for each thread: some cost more than others.
-const EACH: usize = 8;
+const EACH: usize = 32;
 
 /// Pieces of a node, in the order of all pieces.
 struct Queue {

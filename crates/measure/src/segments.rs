@@ -443,7 +443,7 @@ fn table(ways: &[Option<usize>], measured: &[Vec<Times>], gigabytes: f64) -> Tab
             .float_opt(ratio(&Times::total))
             .float_opt(ratio(&|t| t.create))
             .float_opt(ratio(&|t| t.destroy))
-            .float_opt(Some(uncertain).filter(|u| u.is_finite()))
+            .float_opt(Some(uncertain).filter(|u| u.is_finite() && totals.len() > 1))
             .int(of.len() as u64);
     }
     out.finish()

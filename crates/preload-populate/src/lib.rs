@@ -118,8 +118,9 @@ unsafe fn map_with(
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     if flags & (libc::MAP_NONBLOCK | libc::MAP_GROWSDOWN) != 0
         || protection & libc::PROT_READ == 0
-        // Should it turn out that it can't be locked, what was there before would be gone.
-        || (locked && fixed)
+        // Should it turn out that it can't be locked, what was there before would be gone; and pages of a pool are made by
+        // any lock.
+        || (locked && (fixed || flags & libc::MAP_HUGETLB != 0))
     {
         return plain();
     }

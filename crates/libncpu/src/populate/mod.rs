@@ -240,6 +240,11 @@ fn as_locked(area: &Area) -> Option<Access> {
     }
 }
 
+/// Whether an area has pages of a pool of huge ones.
+fn of_pool(area: &Area) -> bool {
+    area.page > kernel::page()
+}
+
 /// At least so many of 64 pages must be missing before making them is shared out.
 const MOST_THERE: usize = 56;
 /// And so many be there before dropping them is.
@@ -295,6 +300,10 @@ fn prepare_lock(at: usize, length: usize, helpers: Helpers) -> Option<usize> {
         return None;
     }
     let found = Found::new(at, length, |_| true)?;
+    // Pages of a pool are made by any mlock, on fault or not: the plain call does as well.
+    if found.iter().any(of_pool) {
+        return None;
+    }
     kernel::mlock(at, length, MLOCK_ONFAULT).ok()?;
     found.iter().try_for_each(|area| populate_area(area, at, at + length, helpers)).err()
 }
@@ -359,7 +368,8 @@ pub unsafe fn before_munmap(at: *mut u8, length: usize, helpers: Helpers) {
     if found.iter().any(|area| !area.shared && kept(area)) {
         return;
     }
-    for area in found.iter() {
+    // Pages of a pool go back to it in no time.
+    for area in found.iter().filter(|area| !of_pool(area)) {
         let (start, stop) = (area.start.max(at), area.end.min(end));
         drop_pages(start, stop - start, area.page, helpers);
     }
@@ -394,7 +404,7 @@ pub fn attached(at: *const u8) -> Option<usize> {
 pub fn before_shmdt(at: *const u8, least: usize, helpers: Helpers) {
     let area = attached_area(at as usize);
     let length = area.end - area.start;
-    if length >= least.max(1) && areas::resident(area.start, length) >= FEW_THERE {
+    if length >= least.max(1) && !of_pool(&area) && areas::resident(area.start, length) >= FEW_THERE {
         drop_pages(area.start, length, area.page, helpers);
     }
 }
@@ -434,7 +444,7 @@ pub fn lock_plainly(at: *const u8, length: usize) -> Result<(), Error> {
 /// Locks memory of this process as `mlock(2)` does, and makes pages that are not there with helpers.
 ///
 /// # Errors
-/// Those of `mlock`, with the first page that could not be made if that is why.
+/// Those of `mlock`, with the first page that could not be made if that is why, but for pages of a pool.
 pub fn lock(at: *const u8, length: usize, helpers: Helpers) -> Result<(), Error> {
     let failed = whole_pages(at as usize, length).and_then(|(at, length)| prepare_lock(at, length, helpers));
     let offset = failed.map(|page| page.saturating_sub(at as usize));

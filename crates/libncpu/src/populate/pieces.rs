@@ -12,8 +12,8 @@ const HUGE: usize = 2 << 20;
 /// Larger pieces gain nothing, and signals wait for one.
 const LARGEST: usize = 64 << 20;
 /// Pieces for each thread: some cost more than others.
-const EACH: usize = 8;
-/// Work of fewer nanoseconds isn't shared out: a helper takes some 20 µs to come and go.
+const EACH: usize = 32;
+/// Work of fewer nanoseconds isn't shared out: a helper takes tens of microseconds to come and go.
 const WORTH: u64 = 300_000;
 
 /// What is done to a piece, `address, length`; an error tells at which address.

@@ -285,11 +285,15 @@ impl Segment {
     }
 
     /// Locks the segment in memory. Before [`Segment::populate`] that costs next to nothing, and pages are locked as they
-    /// are made, by helpers; after it one thread goes through all of them.
+    /// are made, by helpers; after it one thread goes through all of them. Pages of a pool stay in memory anyway: for them
+    /// it does nothing.
     ///
     /// # Errors
     /// `ENOMEM` or `EPERM`: over `RLIMIT_MEMLOCK`. The segment is not locked then.
     pub fn lock(&self) -> Result<(), Error> {
+        if self.unit > kernel::page() {
+            return Ok(());
+        }
         let onfault = kernel::mlock(self.at, self.length, MLOCK_ONFAULT);
         match onfault {
             // Older than Linux 4.4: this makes the pages too.
@@ -333,7 +337,8 @@ impl Segment {
                 first = Err(os(what));
             }
         };
-        if self.at != 0 && self.helpers != Helpers::NONE {
+        // Pages of a pool go back to it in no time.
+        if self.at != 0 && self.helpers != Helpers::NONE && self.unit == kernel::page() {
             drop_pages(self.at, self.length, self.unit, self.helpers);
         }
         // SAFETY: our own handles and memory, of which nobody has more than a pointer.
@@ -393,12 +398,17 @@ impl Segment {
         }
     }
 
-    /// On which NUMA nodes up to 256 of its pages lie, evenly spread over it: `(node, pages)`, by node. Pages that are
-    /// not there are left out; empty where the kernel doesn't tell.
+    /// On which NUMA nodes up to 256 of its pages lie, spread over it: `(node, pages)`, by node. Pages that are not there
+    /// are left out; empty where the kernel doesn't tell.
     pub fn nodes(&self) -> Vec<(usize, usize)> {
         let units = self.length / self.unit;
         let count = units.min(256);
-        let pages: Vec<usize> = (0..count).map(|i| self.at + units * i / count * self.unit).collect();
+        // By the golden ratio: equal steps would meet the same node over and over where pages are interleaved.
+        let place =
+            |i: usize| (u128::from((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) * units as u128) >> 64;
+        let pages: Vec<usize> = (0..count)
+            .map(|i| self.at + if count == units { i } else { place(i) as usize } * self.unit)
+            .collect();
         let mut nodes = vec![-1i32; count];
         let (from, to) = (pages.as_ptr() as usize, nodes.as_mut_ptr() as usize);
         // SAFETY: both have this length; no target nodes, so that it only tells.

@@ -39,8 +39,9 @@ mod small;
 mod tuning;
 
 use crate::sys::Ordering::Relaxed;
+use libc::c_int;
 pub use parallel::copy_parallel;
-use tuning::{COPY, CopyFn, ZERO, ZeroFn};
+use tuning::{COPY, CopyBySize, ZERO, ZeroBySize};
 pub use tuning::{Routine, Tuning};
 
 /// Blocks up to this size are copied where they are asked for, without a call by pointer.
@@ -65,14 +66,24 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         length == 0 || (to as usize).abs_diff(from as usize) >= length,
         "copy of {length} bytes from {from:p} to {to:p}: they overlap"
     );
+    // SAFETY: the caller's promise.
+    unsafe { copy_for_c(to, from, length) };
+}
+
+/// As [`copy`], unchecked; returns 0, so that for C the routine is the last call.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `COPY` always holds such a function.
     unsafe {
-        if length <= SMALL {
-            small::copy(to, from, length);
-        } else {
-            std::mem::transmute::<*mut (), CopyFn>(COPY.load(Relaxed))(to, from, length);
+        if length > SMALL {
+            return std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
         }
+        small::copy(to, from, length);
     }
+    0
 }
 
 /// Clears `length` bytes.
@@ -81,14 +92,24 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
 /// `length` bytes can be written at `to`. Where `length` is 0 the pointer may be anything.
 #[inline]
 pub unsafe fn fill_zero(to: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { zero_for_c(to, length) };
+}
+
+/// As [`fill_zero`]; returns 0, so that for C the routine is the last call.
+///
+/// # Safety
+/// As for [`fill_zero`].
+#[inline(always)]
+pub(crate) unsafe fn zero_for_c(to: *mut u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `ZERO` always holds such a function.
     unsafe {
-        if length <= SMALL {
-            small::zero(to, length);
-        } else {
-            std::mem::transmute::<*mut (), ZeroFn>(ZERO.load(Relaxed))(to, length);
+        if length > SMALL {
+            return std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
         }
+        small::zero(to, length);
     }
+    0
 }
 
 /// Copies a slice to another of the same length.

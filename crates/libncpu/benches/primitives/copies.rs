@@ -35,6 +35,7 @@ const PARALLEL: usize = 16 << 20;
 
 #[allow(clippy::undocumented_unsafe_blocks)] // `table` gives memory that is large enough for its blocks, and apart.
 fn copiers() -> Vec<Subject> {
+    let c_copy = black_box(ncpu_copy as unsafe extern "C" fn(_, _, _) -> _);
     let mut all = vec![
         subject("ncpu", |to, from, n| unsafe { copy::copy(to, from, n) }),
         subject("memcpy", |to, from, n| unsafe {
@@ -42,9 +43,8 @@ fn copiers() -> Vec<Subject> {
         }),
         subject("std", |to, from, n| unsafe { std::ptr::copy_nonoverlapping(from, to, n) }),
         // As C has it: not inlined.
-        subject("ncpu_copy", |to, from, n| unsafe {
-            let ncpu_copy: unsafe extern "C" fn(_, _, _) -> _ = black_box(ncpu_copy);
-            ncpu_copy(to.cast(), from.cast(), n);
+        subject("ncpu_copy", move |to, from, n| unsafe {
+            c_copy(to.cast(), from.cast(), n);
         }),
     ];
     all.extend(

@@ -13,8 +13,7 @@ pub unsafe extern "C" fn ncpu_copy(to: *mut c_void, from: *const c_void, length:
     if (to.is_null() || from.is_null()) && length != 0 {
         return EINVAL;
     }
-    unsafe { copy::copy(to.cast(), from.cast(), length) };
-    0
+    unsafe { copy::copy_for_c(to.cast(), from.cast(), length) }
 }
 
 /// Copies as ncpu_copy does, by up to `threads` threads, the caller's among them; 0 is as many as are worth it: one
@@ -46,8 +45,7 @@ pub unsafe extern "C" fn ncpu_zero(to: *mut c_void, length: usize) -> c_int {
     if to.is_null() && length != 0 {
         return EINVAL;
     }
-    unsafe { copy::fill_zero(to.cast(), length) };
-    0
+    unsafe { copy::zero_for_c(to.cast(), length) }
 }
 
 /// The vectors by which this processor's blocks are copied: avx512, avx2, sse2 or neon.

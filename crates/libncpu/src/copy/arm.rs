@@ -99,9 +99,10 @@ unsafe fn clear(to: *mut u8, n: usize) {
 }
 
 /// Copies a block of more than [`SMALL`](crate::copy::SMALL) bytes by whatever its size asks for.
-unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
+unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
-    unsafe { if n < COPY_BULK.load(Relaxed) { blocks(to, from, n) } else { stream(to, from, n) } }
+    unsafe { if n < COPY_BULK.load(Relaxed) { blocks(to, from, n) } else { stream(to, from, n) } };
+    0
 }
 
 /// Stores of pairs past the caches, by the processor's leave.
@@ -129,9 +130,10 @@ unsafe fn clear_stream(to: *mut u8, n: usize) {
 }
 
 /// Clears a block of more than `SMALL` bytes by whatever its size asks for.
-unsafe fn zero(to: *mut u8, n: usize) {
+unsafe extern "C" fn zero(to: *mut u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
-    unsafe { if n < ZERO_BULK.load(Relaxed) || zva() != 0 { clear(to, n) } else { clear_stream(to, n) } }
+    unsafe { if n < ZERO_BULK.load(Relaxed) || zva() != 0 { clear(to, n) } else { clear_stream(to, n) } };
+    0
 }
 
 /// All of them, the one to prefer first.

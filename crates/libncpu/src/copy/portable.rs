@@ -12,13 +12,25 @@ unsafe fn zero(to: *mut u8, n: usize) {
     unsafe { to.write_bytes(0, n) }
 }
 
+unsafe extern "C" fn copy_by_size(to: *mut u8, from: *const u8, n: usize) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, n) };
+    0
+}
+
+unsafe extern "C" fn zero_by_size(to: *mut u8, n: usize) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { zero(to, n) };
+    0
+}
+
 /// What the compiler has.
 pub(super) static ROUTINES: &[Routine] = &[Routine {
     name: c"portable",
     vectors: true,
     has: || true,
     prefer: || true,
-    by_size: (copy, zero),
+    by_size: (copy_by_size, zero_by_size),
     always: (copy, zero),
     stream: (copy, zero),
 }];

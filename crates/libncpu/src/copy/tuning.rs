@@ -2,12 +2,16 @@
 
 use super::native::{self, ROUTINES};
 use crate::sys::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use libc::c_int;
 use std::ffi::CStr;
 use std::fmt;
 use std::io::Write;
 
 pub(super) type CopyFn = unsafe fn(*mut u8, *const u8, usize);
 pub(super) type ZeroFn = unsafe fn(*mut u8, usize);
+/// Returns 0, as the C interface does, which therefore need not come back after the copy.
+pub(super) type CopyBySize = unsafe extern "C" fn(*mut u8, *const u8, usize) -> c_int;
+pub(super) type ZeroBySize = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 
 /// A way to copy and to clear blocks that this processor has.
 pub struct Routine {
@@ -17,7 +21,7 @@ pub struct Routine {
     pub(super) has: fn() -> bool,
     pub(super) prefer: fn() -> bool,
     /// For more than `SMALL` bytes: whatever the thresholds say, with vectors of this width.
-    pub(super) by_size: (CopyFn, ZeroFn),
+    pub(super) by_size: (CopyBySize, ZeroBySize),
     /// For more than `SMALL` bytes: this routine, whatever the thresholds say.
     pub(super) always: (CopyFn, ZeroFn),
     /// Its form that passes the caches by.
@@ -84,9 +88,9 @@ impl fmt::Debug for Routine {
 }
 
 /// What [`copy`](super::copy) calls for blocks that are not small. `first_copy` until it was chosen.
-pub(super) static COPY: AtomicPtr<()> = AtomicPtr::new(first_copy as CopyFn as *mut ());
+pub(super) static COPY: AtomicPtr<()> = AtomicPtr::new(first_copy as CopyBySize as *mut ());
 /// What [`fill_zero`](super::fill_zero) calls.
-pub(super) static ZERO: AtomicPtr<()> = AtomicPtr::new(first_zero as ZeroFn as *mut ());
+pub(super) static ZERO: AtomicPtr<()> = AtomicPtr::new(first_zero as ZeroBySize as *mut ());
 /// From here on copies are neither by plain vectors nor small. A thread that still sees the first values of these
 /// copies by vectors, which is right for every size.
 pub(super) static COPY_BULK: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -98,14 +102,14 @@ pub(super) static ZERO_STREAM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static VECTORS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[cold]
-unsafe fn first_copy(to: *mut u8, from: *const u8, n: usize) {
+unsafe extern "C" fn first_copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
     let tuning = choose();
     // SAFETY: the caller's promise.
     unsafe { (tuning.vectors.by_size.0)(to, from, n) }
 }
 
 #[cold]
-unsafe fn first_zero(to: *mut u8, n: usize) {
+unsafe extern "C" fn first_zero(to: *mut u8, n: usize) -> c_int {
     let tuning = choose();
     // SAFETY: the caller's promise.
     unsafe { (tuning.vectors.by_size.1)(to, n) }

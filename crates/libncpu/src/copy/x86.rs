@@ -4,6 +4,7 @@
 
 use super::tuning::{COPY_BULK, COPY_STREAM, Routine, ZERO_BULK, ZERO_STREAM};
 use crate::sys::Ordering::Relaxed;
+use libc::c_int;
 use std::arch::asm;
 
 /// Routines of one width of vectors. `$w` is that in bytes, `$align` what a register must be cleared by, `$end` what
@@ -15,35 +16,45 @@ macro_rules! vectors {
             use super::*;
 
             /// Copies a block of more than [`SMALL`](crate::copy::SMALL) bytes by whatever its size asks for.
-            pub(in crate::copy) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
+            pub(in crate::copy) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if n < COPY_BULK.load(Relaxed) { blocks(to, from, n) } else { copy_bulk(to, from, n) }
+                    if n >= COPY_BULK.load(Relaxed) {
+                        return copy_bulk(to, from, n);
+                    }
+                    blocks(to, from, n);
                 }
+                0
             }
 
             /// Clears a block of more than `SMALL` bytes by whatever its size asks for.
-            pub(in crate::copy) unsafe fn zero(to: *mut u8, n: usize) {
+            pub(in crate::copy) unsafe extern "C" fn zero(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if n < ZERO_BULK.load(Relaxed) { clear(to, n) } else { zero_bulk(to, n) }
+                    if n >= ZERO_BULK.load(Relaxed) {
+                        return zero_bulk(to, n);
+                    }
+                    clear(to, n);
                 }
+                0
             }
 
             #[inline(never)]
-            unsafe fn copy_bulk(to: *mut u8, from: *const u8, n: usize) {
+            unsafe extern "C" fn copy_bulk(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n < COPY_STREAM.load(Relaxed) { rep::copy(to, from, n) } else { stream(to, from, n) }
                 }
+                0
             }
 
             #[inline(never)]
-            unsafe fn zero_bulk(to: *mut u8, n: usize) {
+            unsafe extern "C" fn zero_bulk(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if n < ZERO_STREAM.load(Relaxed) { rep::zero(to, n) } else { clear_stream(to, n) }
                 }
+                0
             }
 
             /// Copies by vectors of this width.

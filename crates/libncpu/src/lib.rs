@@ -11,6 +11,7 @@
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 
+pub mod arena;
 mod backoff;
 pub mod bounded;
 #[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
@@ -25,17 +26,20 @@ pub mod probe;
 pub mod queue_mutex;
 pub mod raw_mutex;
 pub mod raw_rwlock;
+mod request;
 pub mod robust;
 pub mod rwlock;
 pub mod sys;
 mod topology;
 mod turn;
 
+pub use arena::Arena;
 pub use bounded::BoundedCounter;
 pub use counter::{Counter, Statistics};
 pub use mutex::{Mutex, MutexGuard};
 pub use percpu::{OutOfMemory, PerCpu};
 pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
+pub use request::{Constraints, Error, Policy};
 pub use robust::{RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};

@@ -18,9 +18,11 @@ pub mod bounded;
 #[allow(non_camel_case_types)]
 pub mod capi;
 pub mod counter;
+mod magazine;
 pub mod mcs;
 pub mod mutex;
 pub mod numa_lock;
+mod objects;
 pub mod percpu;
 pub mod probe;
 pub mod queue_mutex;
@@ -32,6 +34,7 @@ pub mod rwlock;
 pub mod sys;
 mod topology;
 mod turn;
+pub mod vmem;
 
 pub use arena::Arena;
 pub use bounded::BoundedCounter;
@@ -43,3 +46,4 @@ pub use raw_mutex::RawMutex;
 pub use request::{Constraints, Error, Policy};
 pub use robust::{RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use vmem::Vmem;

@@ -18,6 +18,9 @@ impl Instant {
         // Often long enough to starve.
         Instant(thread_rng().gen_range(0..40_000_000))
     }
+    pub fn after(_after: std::time::Duration) -> Instant {
+        Instant::soon()
+    }
     pub fn since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -144,6 +147,19 @@ pub fn heavy_barrier() -> bool {
 }
 
 pub fn without_barrier() {}
+
+/// Restartable sequences are the processor's and the kernel's; here it is the atomic form of the lock.
+pub fn locks_by_rseq() -> bool {
+    false
+}
+
+pub fn fence_rseq() -> bool {
+    true
+}
+
+pub unsafe fn lock_here(_first: *const [AtomicU16; 2], _stride: usize, _slots: usize) -> Option<usize> {
+    None
+}
 
 /// Any of two: so waiters find themselves on the owner's CPU, rightly or not.
 pub fn cpu() -> Option<u32> {

@@ -20,6 +20,7 @@
 
 use crate::percpu::OutOfMemory;
 use crate::request::{Constraints, Error, Policy};
+pub use crate::request::{Segment, Totals};
 
 /// No tag.
 const NONE: u32 = u32::MAX;
@@ -53,36 +54,6 @@ struct Span {
     /// The tag of its first segment, which stays the first: splits and merges keep the left tag.
     first: u32,
     imported: bool,
-}
-
-/// A part of a span, as [`Arena::walk`] tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Its first integer.
-    pub start: u64,
-    /// How many.
-    pub size: u64,
-    /// Whether it is handed out.
-    pub allocated: bool,
-    /// Whether a span begins with it.
-    pub first: bool,
-}
-
-/// Sums over an arena; sizes in integers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// In all spans.
-    pub total: u64,
-    /// Not handed out.
-    pub free: u64,
-    /// The longest free range.
-    pub largest: u64,
-    /// Free ranges.
-    pub free_segments: usize,
-    /// Ranges handed out.
-    pub allocated_segments: usize,
-    /// Spans.
-    pub spans: usize,
 }
 
 /// A set of integers of which ranges are handed out. For one thread; [`Vmem`](crate::Vmem) is for many.

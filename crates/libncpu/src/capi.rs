@@ -91,6 +91,8 @@ macro_rules! deadline {
     };
 }
 
+pub mod vmem;
+
 /// Initialises a mutex. `flags` is 0 or NCPU_SHARED; others are EINVAL.
 ///
 /// # Safety
@@ -237,12 +239,15 @@ fn create<T>(made: Result<T, OutOfMemory>) -> *mut T {
             room.push(made);
             Box::into_raw(room.into_boxed_slice()).cast()
         }
-        _ => {
-            // SAFETY: this thread's errno.
-            unsafe { *libc::__errno_location() = libc::ENOMEM };
-            std::ptr::null_mut()
-        }
+        _ => fail(libc::ENOMEM),
     }
+}
+
+/// Null, with errno set.
+fn fail<T>(error: c_int) -> *mut T {
+    // SAFETY: this thread's errno.
+    unsafe { *libc::__errno_location() = error };
+    std::ptr::null_mut()
 }
 
 /// Takes an object off the heap again; null is nothing.

@@ -10,6 +10,7 @@
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
 //! | [`BoundedCounter`] | a limit that is never passed, credit that is never overlooked | docs/bounded-counter.md |
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
+//! | [`Vmem`], [`Arena`] | ranges of integers: identifiers, ports, addresses | docs/vmem.md |
 
 pub mod arena;
 mod backoff;

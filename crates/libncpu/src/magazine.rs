@@ -10,11 +10,13 @@
 //! # The lock of a CPU
 //!
 //! A thread may lose its CPU anywhere, so a CPU's pair of magazines has a lock, of two words. `own` is taken by threads
-//! on that CPU, by a restartable sequence without an atomic operation (`sys::lock_here`), or by a swap where there are
-//! none. Nobody waits for it: who finds it taken goes to the arena. `barred` keeps them out, from any CPU: it is set, then
+//! on that CPU, by a restartable sequence without an atomic operation (`sys::lock_here`). Nobody waits for it: who finds
+//! it taken, by a thread that has lost its CPU, tries a second pair of the CPU's, whose `own` is taken by a swap, and
+//! then goes to the arena. CPUs beyond those possible at start share the second pairs; without restartable sequences
+//! there are only those. `barred` keeps them out, from any CPU: it is set, then
 //! `sys::fence_rseq` makes sure that every thread that took `own` before has stored so and that all others see the bar;
-//! then `own` is waited for. Without restartable sequences both sides write theirs and then read the other's, all
-//! sequentially consistent, so one sees the other.
+//! then `own` is waited for. At second pairs both sides write theirs and then read the other's, all sequentially
+//! consistent, so one sees the other.
 //!
 //! # Invariants
 //!
@@ -49,6 +51,8 @@ struct Magazine {
     rounds: u32,
 }
 
+/// Whoever calls these has the magazine to itself; none is null but where null is spoken of, none freed.
+#[allow(clippy::undocumented_unsafe_blocks)] // That is each block's reason.
 impl Magazine {
     fn layout(capacity: u32) -> Layout {
         let bytes = size_of::<Magazine>() + capacity as usize * size_of::<*const Object>();
@@ -109,7 +113,7 @@ impl Magazine {
     unsafe fn unload(mut list: *mut Magazine, visit: &mut impl FnMut(&'static Object)) {
         while !list.is_null() {
             unsafe {
-                while (*list).rounds > 0 {
+                while Magazine::has_rounds(list) {
                     visit(Magazine::pop(list));
                 }
                 let next = (*list).next;
@@ -147,7 +151,9 @@ struct List {
 impl List {
     const EMPTY: List = List { head: std::ptr::null_mut(), length: 0, least: 0 };
 
+    /// The magazine is the caller's, and not null.
     unsafe fn push(&mut self, magazine: *mut Magazine) {
+        // SAFETY: as above.
         unsafe { (*magazine).next = self.head };
         self.head = magazine;
         self.length += 1;
@@ -184,7 +190,8 @@ unsafe impl Send for Stock {}
 /// Caches of objects of one size.
 pub(crate) struct Magazines {
     slots: Box<[Padded<Slot>]>,
-    by_rseq: bool,
+    /// How many of the slots, the first, are taken by restartable sequences. There are as many others, or only those.
+    by_rseq: usize,
     depot: Padded<Mutex<Stock>>,
     /// How many full magazines the depot has; a hint.
     full: AtomicUsize,
@@ -230,7 +237,9 @@ impl Magazines {
     /// Empty ones for `cpus` CPUs. `by_rseq` is what `sys::locks_by_rseq` said.
     pub(crate) fn new(cpus: usize, by_rseq: bool) -> Result<Magazines, OutOfMemory> {
         let null = std::ptr::null_mut();
-        let slots = boxed(cpus.max(1), |_| {
+        let cpus = cpus.max(1);
+        let by_rseq = if by_rseq { cpus } else { 0 };
+        let slots = boxed(by_rseq + cpus, |_| {
             Padded(Slot {
                 lock: [AtomicU16::new(0), AtomicU16::new(0)],
                 pair: UnsafeCell::new(Pair { loaded: null, previous: null }),
@@ -258,13 +267,22 @@ impl Magazines {
     /// The lock of the CPU that the thread is on, if it is to be had.
     #[inline(always)]
     fn lock(&self) -> Option<Held<'_>> {
-        if self.by_rseq {
+        if self.by_rseq > 0 {
             let first: *const Padded<Slot> = self.slots.as_ptr();
-            // SAFETY: the lock is the first of a slot; `locks_by_rseq` was true; only this makes `own` 1 then.
-            let cpu = unsafe { sys::lock_here(first.cast(), size_of::<Padded<Slot>>(), self.slots.len()) }?;
-            return Some(Held(&self.slots[cpu].0));
+            // SAFETY: the lock is the first of a slot; `locks_by_rseq` was true; only this makes `own` 1 there.
+            let cpu = unsafe { sys::lock_here(first.cast(), size_of::<Padded<Slot>>(), self.by_rseq) };
+            if let Some(cpu) = cpu {
+                return Some(Held(&self.slots[cpu].0));
+            }
         }
-        let slot = &self.slots[sys::cpu_or_thread() as usize % self.slots.len()].0;
+        self.lock_shared()
+    }
+
+    /// The lock of the slot of this CPU that several may try to take at once.
+    #[inline(never)]
+    fn lock_shared(&self) -> Option<Held<'_>> {
+        let shared = &self.slots[self.by_rseq..];
+        let slot = &shared[sys::cpu_or_thread() as usize % shared.len()].0;
         if slot.lock[0].load(Relaxed) != 0 || slot.lock[0].swap(1, SeqCst) != 0 {
             return None;
         }
@@ -359,6 +377,7 @@ impl Magazines {
 
     /// Leaves a magazine that a CPU has no use for at the depot. Null is nothing.
     unsafe fn shelve(&self, mut stock: MutexGuard<'_, Stock>, magazine: *mut Magazine) {
+        // SAFETY: the caller's own magazine.
         unsafe {
             if magazine.is_null() {
             } else if (*magazine).rounds > 0 {
@@ -404,8 +423,16 @@ impl Magazines {
         stock
     }
 
+    /// Sets the size of new magazines, as an index, for tests.
+    #[cfg(test)]
+    #[allow(dead_code)] // Used by tests/models.
+    pub(crate) fn set_size(&self, size: usize) {
+        self.depot.0.lock().size = size;
+    }
+
     /// Ends the depot's interval now, for tests.
     #[cfg(test)]
+    #[allow(dead_code)] // Used by tests/models.
     pub(crate) fn end_interval(&self) {
         let mut stock = self.depot.0.lock();
         stock.surplus = [stock.full.least, stock.empty.least];
@@ -518,8 +545,8 @@ impl Magazines {
         }
     }
 
-    /// How many CPUs have magazines.
-    pub(crate) fn cpus(&self) -> usize {
+    /// How many pairs of magazines there are.
+    pub(crate) fn pairs(&self) -> usize {
         self.slots.len()
     }
 
@@ -546,6 +573,7 @@ impl Drop for Magazines {
 /// With the slot's lock held and something loaded.
 #[inline(always)]
 unsafe fn hand_out(slot: &Slot, pair: &Pair) -> u64 {
+    // SAFETY: the caller's pair; something is loaded.
     let object = unsafe { Magazine::pop(pair.loaded) };
     object.hand_out();
     slot.allocs.store(slot.allocs.load(Relaxed).wrapping_add(1), Relaxed);
@@ -558,6 +586,7 @@ unsafe fn take_back(slot: &Slot, pair: &Pair, object: &Object, seen: State) -> G
     if !object.take_back(seen) {
         return Given::Changed;
     }
+    // SAFETY: the caller's pair; there is room.
     unsafe { Magazine::push(pair.loaded, object) };
     slot.frees.store(slot.frees.load(Relaxed).wrapping_add(1), Relaxed);
     Given::Done
@@ -568,7 +597,7 @@ unsafe fn take_back(slot: &Slot, pair: &Pair, object: &Object, seen: State) -> G
 pub(crate) fn bar_all(all: &[Magazines]) -> bool {
     all.iter().for_each(|magazines| magazines.bar(true));
     sys::fence(SeqCst);
-    if all.first().is_some_and(|magazines| magazines.by_rseq) && !sys::fence_rseq() {
+    if all.first().is_some_and(|magazines| magazines.by_rseq > 0) && !sys::fence_rseq() {
         open_all(all);
         return false;
     }

@@ -189,12 +189,13 @@ impl Objects {
             state: AtomicU64::new(UNUSED << 1),
             next: AtomicPtr::new(std::ptr::null_mut()),
         })?;
+        // In its place first: a box that is moved after it was pointed into is no longer the pointers'.
+        self.chunks.push(chunk);
         // The first is used first: neighbours in the arena are neighbours here.
-        for object in chunk.iter().rev() {
+        for object in self.chunks.iter().flatten().rev().take(self.used.max(64)) {
             object.next.store(self.spare, Relaxed);
             self.spare = std::ptr::from_ref(object).cast_mut();
         }
-        self.chunks.push(chunk);
         Ok(())
     }
 

@@ -95,3 +95,33 @@ impl From<OutOfMemory> for Error {
         Error::OutOfMemory(error)
     }
 }
+
+/// A part of a span, as [`Arena::walk`](crate::Arena::walk) tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first integer.
+    pub start: u64,
+    /// How many.
+    pub size: u64,
+    /// Whether it is handed out.
+    pub allocated: bool,
+    /// Whether a span begins with it.
+    pub first: bool,
+}
+
+/// Sums over an arena; sizes in integers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// In all spans.
+    pub total: u64,
+    /// Not handed out.
+    pub free: u64,
+    /// The longest free range.
+    pub largest: u64,
+    /// Free ranges.
+    pub free_segments: usize,
+    /// Ranges handed out.
+    pub allocated_segments: usize,
+    /// Spans.
+    pub spans: usize,
+}

@@ -21,8 +21,8 @@
 //!    magazines, waits until none is in them and empties them into the arena. Then all that is not handed out is free
 //!    there, and it refuses only if that has no range that fits.
 //!
-//! After that the magazines stay closed for as many requests as there are magazines at least, and longer while little is
-//! free: then refusing costs what looking into the arena costs. What a parent refuses it refuses by the same rule; what
+//! After that the magazines stay closed for as many requests as there are pairs of them at least, and longer while little
+//! is free: then refusing costs what looking into the arena costs. What a parent refuses it refuses by the same rule; what
 //! another child has imported is not free to it.
 //!
 //! # Memory ordering
@@ -150,8 +150,8 @@ pub struct Vmem<'p> {
 }
 
 impl<'p> Vmem<'p> {
-    /// An arena of nothing yet. 128 bytes per cached size and possible CPU, and two magazines where it is used, 264 bytes
-    /// to begin with.
+    /// An arena of nothing yet. 256 bytes per cached size and possible CPU, and two magazines of 136 bytes, to begin
+    /// with, where they are used.
     pub fn new(options: Options) -> Result<Vmem<'static>, Error> {
         Vmem::on(options, sys::topology().cpus())
     }
@@ -349,7 +349,7 @@ impl<'p> Vmem<'p> {
             return;
         }
         // Not what others will want soon.
-        let fair = core.arena.room().1 / (2 * cache.cpus() as u64) / size;
+        let fair = core.arena.room().1 / (2 * cache.pairs() as u64) / size;
         let any = Constraints::default();
         cache.fill(fair, || {
             let start = core.arena.alloc(size, &any, self.policy).ok()?;
@@ -534,7 +534,7 @@ impl<'p> Vmem<'p> {
             return;
         }
         core.since += 1;
-        let cost = self.caches.iter().map(|cache| cache.cpus() as u64).sum::<u64>().max(CLOSED);
+        let cost = self.caches.iter().map(|cache| cache.pairs() as u64).sum::<u64>().max(CLOSED);
         let (total, free) = core.arena.room();
         // With little left the next refusal is near, and it is a cheap one while closed.
         if core.since > cost * if free >= total / 8 { 1 } else { 16 } {

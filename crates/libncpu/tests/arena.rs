@@ -70,7 +70,7 @@ fn constraints() -> impl Strategy<Value = Constraints> {
             align: 1 << align,
             phase: phase % (1 << align),
             nocross: nocross.map_or(0, |n| 1 << n),
-            min: if min < UNITS / 2 { 0 } else { min - UNITS / 2 },
+            min: min.saturating_sub(UNITS / 2),
             max: if more > UNITS { u64::MAX } else { min + more },
         },
     );

@@ -245,6 +245,10 @@ fn next_fit_goes_round() {
     }
 }
 
+fn effort() -> u64 {
+    std::env::var("LIBNCPU_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
 /// Threads that never want more than there is together: every refusal is wrong, wherever the integers are cached.
 fn nobody_is_refused(arena: &Vmem, threads: u64, each: u64, turns: u64) {
     let taken: Vec<AtomicBool> = (0..threads * each * 3).map(|_| AtomicBool::new(false)).collect();
@@ -252,7 +256,7 @@ fn nobody_is_refused(arena: &Vmem, threads: u64, each: u64, turns: u64) {
         for thread in 0..threads {
             let taken = &taken;
             s.spawn(move || {
-                for turn in 0..turns {
+                for turn in 0..turns * effort() {
                     let sizes: Vec<u64> = match (turn + thread) % 3 {
                         0 => vec![1; each as usize],
                         1 => vec![3; (each / 3) as usize],
@@ -385,5 +389,113 @@ fn one_way() {
         });
         s.spawn(move || receive.iter().for_each(|id| arena.free(id, 1).unwrap()));
     });
+    assert_whole(&arena);
+}
+
+/// A child process has a whole arena if the locks were taken before the fork.
+#[test]
+fn fork_while_others_use_it() {
+    let arena = ids(4, 10_000);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                while !stop.load(SeqCst) {
+                    for size in 1..6 {
+                        let start = arena.alloc(size).unwrap();
+                        arena.free(start, size).unwrap();
+                    }
+                }
+            });
+        }
+        for turn in 0..20 {
+            let parent = parts(&arena).len();
+            assert!(parent > 0);
+            arena.before_fork();
+            // SAFETY: the child calls only what needs no other thread, and ends by _exit.
+            let status = unsafe {
+                let child = libc::fork();
+                assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+                arena.after_fork(child == 0);
+                if child == 0 {
+                    libc::alarm(60);
+                    let mut taken = [0; 1000];
+                    let mut right = true;
+                    for _ in 0..2 {
+                        for start in &mut taken {
+                            *start = arena.alloc(2).unwrap_or(u64::MAX);
+                        }
+                        right &= taken.iter().all(|&start| arena.free(start, 2).is_ok());
+                    }
+                    right &= arena.reap().is_ok();
+                    libc::_exit(if right { 0 } else { 1 });
+                }
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                status
+            };
+            assert_eq!(status, 0, "turn {turn}");
+        }
+        stop.store(true, SeqCst);
+    });
+    assert_whole(&arena);
+}
+
+/// The addresses that an IOMMU maps for devices: 2 GiB, pages of 8 KiB, transfers of common sizes, drivers that keep
+/// large pools, until there is no more.
+#[test]
+fn device_addresses_run_out() {
+    const KIB: u64 = 1 << 10;
+    let arena = Vmem::new(Options { quantum: 8 * KIB, cache_to: 128 * KIB, ..Options::default() }).unwrap();
+    let (base, total) = (2 << 30, 2 << 30);
+    arena.add(base, total).unwrap();
+    // Pools for good, aligned and within windows as devices want them.
+    let within = Constraints { align: 1 << 20, nocross: 16 << 20, ..Constraints::default() };
+    let pools: Vec<u64> =
+        (0..256).map(|_| arena.alloc_with(4 << 20, Policy::Best, &within).unwrap()).collect();
+    let mut random = 1u64;
+    let mut next = |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    let sizes = [8, 8, 8, 16, 16, 32, 64, 64, 128, 1024].map(|size| size * KIB);
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..60_000 {
+        if next(16) < 11 || held.is_empty() {
+            let size = sizes[next(sizes.len() as u64) as usize];
+            match arena.alloc(size) {
+                Ok(start) => {
+                    assert!(start >= base && start + size <= base + total && start % (8 * KIB) == 0);
+                    held.push((start, size));
+                }
+                Err(error) => {
+                    assert_eq!(error, Error::Exhausted { size });
+                    refused += 1;
+                    if refused % 64 == 1 {
+                        for part in parts(&arena) {
+                            assert!(part.used == Use::Allocated || part.size < size, "{part:?} overlooked");
+                        }
+                    }
+                }
+            }
+        } else {
+            let (start, size) = held.swap_remove(next(held.len() as u64) as usize);
+            arena.free(start, size).unwrap();
+        }
+    }
+    assert!(refused > 64, "only {refused} refused");
+    let told = arena.statistics();
+    assert_eq!(told.refusals, refused);
+    let used: u64 = held.iter().map(|&(_, size)| size).sum::<u64>() + (pools.len() as u64) * (4 << 20);
+    assert_eq!(told.totals.free + told.cached + used, total);
+    // Every page can be had at once whatever was cached as what.
+    let pages = (total - used) / (8 * KIB);
+    let singles: Vec<u64> = (0..pages).map(|_| arena.alloc(8 * KIB).unwrap()).collect();
+    assert!(arena.alloc(1).is_err());
+    singles.into_iter().for_each(|start| arena.free(start, 8 * KIB).unwrap());
+    held.into_iter().for_each(|(start, size)| arena.free(start, size).unwrap());
+    pools.into_iter().for_each(|start| arena.free(start, 4 << 20).unwrap());
     assert_whole(&arena);
 }

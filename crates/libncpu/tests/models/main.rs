@@ -4,14 +4,22 @@
 
 #![allow(missing_docs, dead_code, clippy::undocumented_unsafe_blocks)]
 
+#[path = "../../src/arena.rs"]
+mod arena;
 #[path = "../../src/backoff.rs"]
 mod backoff;
 #[path = "../../src/bounded.rs"]
 mod bounded;
+#[path = "../../src/magazine.rs"]
+mod magazine;
 #[path = "../../src/mcs.rs"]
 mod mcs;
+#[path = "../../src/mutex.rs"]
+mod mutex;
 #[path = "../../src/numa_lock.rs"]
 mod numa_lock;
+#[path = "../../src/objects.rs"]
+mod objects;
 #[path = "../../src/percpu.rs"]
 mod percpu;
 #[path = "../../src/probe.rs"]
@@ -20,13 +28,18 @@ mod probe;
 mod raw_mutex;
 #[path = "../../src/raw_rwlock.rs"]
 mod raw_rwlock;
+#[path = "../../src/request.rs"]
+mod request;
 mod sys;
 #[path = "../../src/turn.rs"]
 mod turn;
+#[path = "../../src/vmem.rs"]
+mod vmem;
 
+mod arenas;
 mod counters;
 mod locks;
-mod mutex;
+mod mutexes;
 
 /// Runs a model under random schedules and under schedules of few preemptions (PCT), which find other bugs.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {

@@ -9,6 +9,7 @@ mod counters;
 mod mutexes;
 mod options;
 mod rwlocks;
+mod vmem;
 
 use options::Options;
 
@@ -165,6 +166,8 @@ fn main() {
         counters::bounded_far(),
         counters::bounded_near(),
         counters::plain(),
+        vmem::ids(),
+        vmem::io(),
     ] {
         if options.wants_group(group.name) {
             table(&group, &options, per_ns);

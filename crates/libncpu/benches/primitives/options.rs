@@ -13,7 +13,8 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --best                 show the best sample instead of the median: for a machine that others disturb
   --per-cpu              operations a CPU-second instead of a second: what waiting costs others
   --only std,ncpu        these only, the first to be compared to the others
-  --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter
+  --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter,
+                         vmem, vmem-io
 ";
 
 /// What to measure.

@@ -11,10 +11,10 @@ echo "== models: $LIBNCPU_MODELS random schedules and as many with few preemptio
 $cargo test --release --locked -p libncpu --test models
 
 echo "== stress: $LIBNCPU_STRESS times as much, optimised"
-$cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env
+$cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env --test vmem
 
 echo "== the same without restartable sequences"
-LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env
+LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env --test vmem
 
 echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
@@ -49,7 +49,7 @@ nightly() {
 if nightly rust-src; then
 	echo "== stress under the thread sanitizer"
 	LIBNCPU_STRESS=1 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/deep \
-		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters --test timers --test env
+		cargo +nightly test -Zbuild-std --target "$host" -p libncpu --test stress --test counters --test timers --test env --test vmem
 else
 	echo "skipped: thread sanitizer: needs rustup component add rust-src --toolchain nightly"
 fi

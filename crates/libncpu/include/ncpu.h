@@ -54,6 +54,24 @@
 // No byte.
 #define NCPU_NO_PAGE UINT64_MAX
 
+// `policy`: the first of a list whose every range is large enough, in constant time.
+#define NCPU_VMEM_INSTANT 0
+
+// `policy`: the smallest range that fits.
+#define NCPU_VMEM_BEST 1
+
+// `policy`: the first range after the one handed out last. Not with `cache_to`.
+#define NCPU_VMEM_NEXT 2
+
+// A part that nobody has.
+#define NCPU_VMEM_FREE 0
+
+// A part that is handed out.
+#define NCPU_VMEM_ALLOCATED 1
+
+// A part that is in a magazine.
+#define NCPU_VMEM_CACHED 2
+
 // A counter with a hard limit.
 typedef struct ncpu_bounded_t ncpu_bounded_t;
 
@@ -71,6 +89,9 @@ typedef struct ncpu_segment_t ncpu_segment_t;
 
 // A timing wheel for each CPU.
 typedef struct ncpu_timers_t ncpu_timers_t;
+
+// An arena of integers: addresses, identifiers, ports.
+typedef struct ncpu_vmem_t ncpu_vmem_t;
 
 // An adaptive mutex. Zeroed is initialised, for threads of one process.
 typedef struct {
@@ -168,6 +189,50 @@ typedef struct {
   // Helper threads there are.
   uint64_t helpers;
 } ncpu_timers_activity_t;
+
+// What kind of arena. Zeroed but for `quantum` is one without magazines, constant time.
+typedef struct {
+  // All ranges are multiples of this power of two.
+  uint64_t quantum;
+  // The largest size that per-CPU magazines serve, at most 64 quanta; 0 is none.
+  uint64_t cache_to;
+  // The least that is imported from a parent at a time.
+  uint64_t import;
+  // NCPU_VMEM_INSTANT, _BEST or _NEXT.
+  uint32_t policy;
+} ncpu_vmem_options_t;
+
+// Where a range may lie. Zeroed but for `max` is anywhere.
+typedef struct {
+  // It begins at a multiple of this power of two, plus `phase`. 0 is the quantum.
+  uint64_t align;
+  // Below `align`, a multiple of the quantum.
+  uint64_t phase;
+  // It does not lie on both sides of a multiple of this power of two. 0 is no such limit.
+  uint64_t nocross;
+  // None of its integers is below.
+  uint64_t min;
+  // None of its integers is above.
+  uint64_t max;
+} ncpu_vmem_constraints_t;
+
+// What an arena has and did.
+typedef struct {
+  // Integers in all spans.
+  uint64_t total;
+  // Integers in nobody's hands and in no magazine.
+  uint64_t free;
+  // Integers in magazines.
+  uint64_t cached;
+  // The longest free range.
+  uint64_t largest;
+  // Requests that magazines served.
+  uint64_t hits;
+  // Requests that were refused.
+  uint64_t refusals;
+  // How often all magazines were emptied.
+  uint64_t drains;
+} ncpu_vmem_statistics_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -420,6 +485,52 @@ int ncpu_timer_is_armed(ncpu_timers_t *timers, ncpu_timer_t *timer);
 
 // What happened so far. O(CPUs).
 int ncpu_timers_activity(ncpu_timers_t *timers, ncpu_timers_activity_t *activity);
+
+// A new arena of nothing, or null with errno set: EINVAL, ENOMEM. With a `parent` it imports from that what it lacks,
+// gives each span back when that is all free, and must be destroyed first.
+ncpu_vmem_t *ncpu_vmem_create(const ncpu_vmem_options_t *options, const ncpu_vmem_t *parent);
+
+// Ends an arena. What it has imported goes back, but for spans of which something is still handed out. Null is nothing.
+void ncpu_vmem_destroy(ncpu_vmem_t *arena);
+
+// Adds `size` integers from `start` on. EEXIST if the arena has some of them, EINVAL if they are not multiples of the
+// quantum or go beyond 2^64-1, ENOMEM.
+int ncpu_vmem_add(ncpu_vmem_t *arena, uint64_t start, uint64_t size);
+
+// Hands out `size` integers, rounded up to the quantum, and puts the first where `start` points. ENOSPC if no free
+// range is that long: then there was a moment when none was, magazines included.
+int ncpu_vmem_alloc(ncpu_vmem_t *arena, uint64_t size, uint64_t *start);
+
+// As `ncpu_vmem_alloc` by a policy and where constraints allow; null is anywhere. Never served by magazines.
+int ncpu_vmem_alloc_with(ncpu_vmem_t *arena,
+                         uint64_t size,
+                         uint32_t policy_number,
+                         const ncpu_vmem_constraints_t *constraints,
+                         uint64_t *start);
+
+// Takes back what was handed out. Nothing changes and it is ENOENT if it was not, or given back before; ERANGE if it was
+// another size.
+int ncpu_vmem_free(ncpu_vmem_t *arena,
+                   uint64_t start,
+                   uint64_t size);
+
+// Empties all magazines, and gives to the parent what is not needed.
+int ncpu_vmem_reap(ncpu_vmem_t *arena);
+
+// Calls `visit` with each part, by address: its use (NCPU_VMEM_FREE, _ALLOCATED, _CACHED), its first integer, how many,
+// and `argument`. The arena is locked meanwhile: `visit` must not use it.
+int ncpu_vmem_walk(const ncpu_vmem_t *arena,
+                   void (*visit)(uint32_t used, uint64_t start, uint64_t size, void *argument),
+                   void *argument);
+
+// Fills in what the arena has and did. O(ranges + CPUs).
+int ncpu_vmem_statistics(const ncpu_vmem_t *arena, ncpu_vmem_statistics_t *statistics);
+
+// Takes every lock of the arena: for pthread_atfork's prepare handler, a child's before its parent's.
+int ncpu_vmem_before_fork(ncpu_vmem_t *arena);
+
+// Gives the locks back: for pthread_atfork's parent handler, and with `child` not 0 its child handler.
+int ncpu_vmem_after_fork(ncpu_vmem_t *arena, int child);
 
 #ifdef __cplusplus
 }  // extern "C"

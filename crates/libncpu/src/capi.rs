@@ -117,6 +117,7 @@ pub mod env;
 pub mod segments;
 pub mod stack_bias;
 pub mod timer;
+pub mod vmem;
 
 /// Notes that a try or a timed wait took a lock, and what to return.
 fn remember(taken: bool, hold: Hold, otherwise: c_int) -> c_int {
@@ -291,12 +292,15 @@ pub unsafe extern "C" fn ncpu_robust_unlock(mutex: *mut ncpu_robust_t) -> c_int 
 fn create<T>(made: Result<T, OutOfMemory>) -> *mut T {
     match made.and_then(one) {
         Ok(made) => Box::into_raw(made),
-        Err(_) => {
-            // SAFETY: this thread's errno.
-            unsafe { *libc::__errno_location() = libc::ENOMEM };
-            std::ptr::null_mut()
-        }
+        Err(_) => fail(libc::ENOMEM),
     }
+}
+
+/// Null, with errno set.
+fn fail<T>(error: c_int) -> *mut T {
+    // SAFETY: this thread's errno.
+    unsafe { *libc::__errno_location() = error };
+    std::ptr::null_mut()
 }
 
 /// Takes an object off the heap again; null is nothing.

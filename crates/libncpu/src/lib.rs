@@ -16,9 +16,11 @@
 //! | [`Timers`] | timers that expire on the CPU that armed them, a million at once | docs/timer-wheels.md |
 //! | [`thread::Builder`] | threads whose stacks do not compete for the same sets | docs/stack-bias.md |
 //! | [`env`] | the environment: read without locks while others change it | docs/getenv.md |
+//! | [`Vmem`], [`Arena`] | ranges of integers: identifiers, ports, addresses | docs/vmem.md |
 
 mod alarm;
 mod areas;
+pub mod arena;
 mod backoff;
 pub mod blocks;
 pub mod bounded;
@@ -33,9 +35,11 @@ pub mod env;
 pub mod env_list;
 mod held;
 mod kernel;
+mod magazine;
 pub mod mcs;
 pub mod mutex;
 pub mod numa_lock;
+mod objects;
 pub mod percpu;
 pub mod populate;
 pub mod probe;
@@ -43,6 +47,7 @@ pub mod queue_mutex;
 pub mod raw_mutex;
 pub mod raw_rwlock;
 pub mod raw_timer;
+mod request;
 pub mod robust;
 pub mod rwlock;
 pub mod sys;
@@ -50,14 +55,18 @@ pub mod thread;
 pub mod timer;
 mod topology;
 mod turn;
+pub mod vmem;
 pub mod wheel;
 
+pub use arena::Arena;
 pub use bounded::BoundedCounter;
 pub use counter::{Counter, Statistics};
 pub use mutex::{Mutex, MutexGuard};
 pub use percpu::{OutOfMemory, PerCpu};
 pub use queue_mutex::{McsMutex, NumaMutex};
 pub use raw_mutex::RawMutex;
+pub use request::{Constraints, Error, Policy};
 pub use robust::{NotTaken, RobustMutex, Taken};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use timer::{RawTimer, Timer, Timers, When};
+pub use vmem::Vmem;

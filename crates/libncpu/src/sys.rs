@@ -508,3 +508,88 @@ pub unsafe fn add_here(first: *const AtomicI64, stride: usize, slots: usize, n: 
     unsafe { (*first.byte_add(cpu * stride)).fetch_add(n, Ordering::Relaxed) };
     true
 }
+
+const REGISTER_RSEQ: i32 = 1 << 8;
+const FENCE_RSEQ: i32 = 1 << 7;
+
+/// Whether [`lock_here`] and [`fence_rseq`] work in this process: glibc 2.35, Linux 5.10, x86-64.
+pub fn locks_by_rseq() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        rseq::offset().is_some() && fence_rseq()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// Restarts every restartable sequence that a thread of this process is in, and is a full memory barrier on each of
+/// their CPUs. False where the kernel or a sandbox has no such membarrier(2): nothing may be concluded then.
+#[must_use]
+pub fn fence_rseq() -> bool {
+    let membarrier = |command: i32| {
+        // SAFETY: takes no pointers.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    };
+    membarrier(FENCE_RSEQ) || (membarrier(REGISTER_RSEQ) && membarrier(FENCE_RSEQ))
+}
+
+/// Makes the first of two words 1 if both are 0: those of the CPU that the thread is on, `cpu * stride` bytes after
+/// `first`, of `slots`. Returns the CPU. `None`, and nothing changes, if one is not 0 or the CPU has none.
+///
+/// A restartable sequence, so of threads on one CPU only one gets it, without an atomic operation. An acquire of what
+/// was before the word became 0, since x86 does not reorder loads. Another CPU keeps threads out by making the second
+/// word 1 and then calling [`fence_rseq`]: who was in the sequence has stored by then, or finds it 1.
+///
+/// # Safety
+/// [`locks_by_rseq`] returned true. There are `slots` pairs at that distance, the first aligned to 4 bytes, and
+/// nobody else makes a first word 1.
+#[inline(always)]
+pub unsafe fn lock_here(first: *const [AtomicU16; 2], stride: usize, slots: usize) -> Option<usize> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let rseq = rseq::offset()?;
+        let (cpu, done): (usize, u32);
+        // SAFETY: as in `add_here`: one store, the last instruction, to a word of a CPU below `slots`.
+        unsafe {
+            std::arch::asm!(
+                ".pushsection __rseq_cs, \"aw\", @progbits",
+                ".balign 32",
+                "2: .long 0, 0",
+                ".quad 3f, 4f - 3f, 5f",
+                ".popsection",
+                ".pushsection .text.rseq_abort, \"ax\", @progbits",
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "5: jmp 6f",
+                ".popsection",
+                "6: lea {at}, [rip + 2b]",
+                "mov qword ptr fs:[{rseq} + 8], {at}",
+                "xor {done:e}, {done:e}",
+                "3: mov {cpu:e}, dword ptr fs:[{rseq} + 4]",
+                "cmp {cpu}, {slots}",
+                "jae 7f",
+                "mov {at}, {cpu}",
+                "imul {at}, {stride}",
+                "cmp dword ptr [{first} + {at}], 0",
+                "jne 7f",
+                "mov word ptr [{first} + {at}], 1",
+                "4: mov {done:e}, 1",
+                "7:",
+                at = out(reg) _,
+                cpu = out(reg) cpu,
+                done = out(reg) done,
+                rseq = in(reg) rseq,
+                slots = in(reg) slots,
+                stride = in(reg) stride,
+                first = in(reg) first,
+                options(nostack),
+            );
+        }
+        (done != 0).then_some(cpu)
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let _ = (first, stride, slots);
+        None
+    }
+}

@@ -97,6 +97,17 @@ fn env() {
 }
 
 #[test]
+fn vmem() {
+    assert_eq!(run("vmem", "tests/c/vmem.c"), ["ok\n"; 2]);
+}
+
+#[test]
+fn ports() {
+    let out = "16384 ports, 16384 free, 16384 side by side\n";
+    assert_eq!(run("ports", "examples/c/ports.c"), [out; 2]);
+}
+
+#[test]
 fn example() {
     for out in run("example", "examples/c/quota.c") {
         let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();

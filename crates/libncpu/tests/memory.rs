@@ -121,3 +121,74 @@ fn segments_need_little_of_the_heap() {
     LEFT.set(None);
     assert_eq!(found.expect("a segment"), None);
 }
+
+/// An arena over another one, used while every allocation from the `n`th on fails: each call succeeds or says so, and
+/// afterwards nothing is lost.
+#[test]
+fn arenas_without_memory() {
+    use ncpu::vmem::Options;
+    use ncpu::{Constraints, Error, Policy, Vmem};
+    ncpu::sys::topology();
+    let mut held = Vec::with_capacity(4_000);
+    let mut failed_last = true;
+    for n in 0.. {
+        let mut failures = 0;
+        let mut worked = |result: Result<u64, Error>| match result {
+            Ok(start) => Some(start),
+            Err(Error::OutOfMemory(_)) => {
+                failures += 1;
+                None
+            }
+            Err(other) => panic!("{other}"),
+        };
+        LEFT.set(Some(n));
+        let options = Options { cache_to: 4, import: 64, ..Options::default() };
+        let made = Vmem::new(options);
+        let parent = match made {
+            Ok(parent) => parent,
+            Err(Error::OutOfMemory(_)) => continue,
+            Err(other) => panic!("{other}"),
+        };
+        if worked(parent.add(0, 1 << 20).map(|()| 0)).is_none() {
+            continue;
+        }
+        {
+            let child = match Vmem::with_parent(options, &parent) {
+                Ok(child) => child,
+                Err(Error::OutOfMemory(_)) => continue,
+                Err(other) => panic!("{other}"),
+            };
+            let odd = Constraints { align: 32, phase: 3, nocross: 64, ..Constraints::default() };
+            for turn in 0..3_000u64 {
+                let size = 1 + turn % 6;
+                let taken = if size == 6 {
+                    worked(child.alloc_with(size, Policy::Best, &odd))
+                } else {
+                    worked(child.alloc(size))
+                };
+                if let Some(start) = taken {
+                    held.push((start, size));
+                }
+                if turn % 3 == 0
+                    && let Some((start, size)) = held.pop()
+                {
+                    child.free(start, size).unwrap();
+                }
+            }
+            for (start, size) in held.drain(..) {
+                child.free(start, size).unwrap();
+                assert_eq!(child.free(start, size), Err(Error::NotAllocated { address: start }));
+            }
+            child.reap().unwrap();
+            assert_eq!(child.statistics().totals.total, 0);
+        }
+        parent.reap().unwrap();
+        assert_eq!(parent.statistics().totals.largest, 1 << 20);
+        LEFT.set(None);
+        failed_last = failures > 0;
+        if !failed_last && n > 100 {
+            break;
+        }
+    }
+    assert!(!failed_last);
+}

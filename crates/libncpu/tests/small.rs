@@ -82,3 +82,27 @@ fn env() {
         assert_eq!(*find(&environ, c"B".as_ptr()), b'1' as _);
     }
 }
+
+#[test]
+fn arenas() {
+    let ids = ncpu::Vmem::on(ncpu::vmem::Options { cache_to: 2, ..Default::default() }, 2).unwrap();
+    ids.add(0, 12).unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                for i in 0..20 {
+                    let size = 1 + i % 3;
+                    // 3 + 3 + 2 in the wrong places leave no 3.
+                    if let Ok(start) = ids.alloc(size) {
+                        std::thread::yield_now();
+                        ids.free(start, size).unwrap();
+                        let again = ids.free(start, 7);
+                        assert!(again.is_err(), "{again:?}");
+                    }
+                }
+            });
+        }
+    });
+    ids.reap().unwrap();
+    assert_eq!(ids.statistics().totals.largest, 12);
+}

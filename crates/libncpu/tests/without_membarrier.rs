@@ -32,3 +32,70 @@ fn mutex_without_membarrier() {
     .join()
     .unwrap();
 }
+
+/// No fence, no restartable sequences for the magazines' locks: atomic ones.
+#[test]
+fn arenas_without_membarrier() {
+    std::thread::spawn(|| {
+        if !seccomp::forbid(libc::SYS_membarrier) {
+            println!("skipped: no seccomp here");
+            return;
+        }
+        assert!(!ncpu::sys::locks_by_rseq());
+        let ids = ncpu::Vmem::new(ncpu::vmem::Options { cache_to: 2, ..Default::default() }).unwrap();
+        ids.add(0, 32).unwrap();
+        let held: Vec<_> = (0..32).map(|_| std::sync::atomic::AtomicBool::new(false)).collect();
+        std::thread::scope(|s| {
+            for _ in 0..16 {
+                s.spawn(|| {
+                    for i in 0..4_000 {
+                        let mut own = [0; 2];
+                        for id in &mut own {
+                            *id = ids.alloc(1).expect("two for each");
+                            assert!(!held[*id as usize].swap(true, std::sync::atomic::Ordering::SeqCst));
+                        }
+                        if i % 50 == 0 {
+                            std::thread::yield_now();
+                        }
+                        for id in own {
+                            held[id as usize].store(false, std::sync::atomic::Ordering::SeqCst);
+                            ids.free(id, 1).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    })
+    .join()
+    .unwrap();
+}
+
+/// Forbidden after the arena was made: what other CPUs have cached cannot be had, but nothing breaks.
+#[test]
+fn arenas_that_lose_membarrier() {
+    std::thread::spawn(|| {
+        let ids = ncpu::Vmem::new(ncpu::vmem::Options { cache_to: 1, ..Default::default() }).unwrap();
+        ids.add(0, 1_000).unwrap();
+        if !seccomp::forbid(libc::SYS_membarrier) {
+            println!("skipped: no seccomp here");
+            return;
+        }
+        for _ in 0..3 {
+            let mut all = Vec::new();
+            while let Ok(id) = ids.alloc(1) {
+                all.push(id);
+            }
+            assert!(!all.is_empty());
+            for &id in &all {
+                ids.free(id, 1).unwrap();
+                assert!(ids.free(id, 1).is_err());
+            }
+            let told = ids.statistics();
+            assert_eq!(told.totals.free + told.cached, 1_000);
+            assert!(told.refusals >= 1);
+        }
+        ids.reap().unwrap();
+    })
+    .join()
+    .unwrap();
+}

@@ -12,6 +12,7 @@ mod mutexes;
 mod options;
 mod rwlocks;
 mod timers;
+mod vmem;
 
 use options::Options;
 
@@ -168,6 +169,8 @@ fn main() {
         counters::bounded_far(),
         counters::bounded_near(),
         counters::plain(),
+        vmem::ids(),
+        vmem::io(),
     ];
     for group in groups.into_iter().chain(env::groups()) {
         if options.wants_group(group.name) {

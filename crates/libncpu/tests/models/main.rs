@@ -4,18 +4,24 @@
 
 #![allow(missing_docs, dead_code, clippy::undocumented_unsafe_blocks)]
 
+#[path = "../../src/arena.rs"]
+mod arena;
 #[path = "../../src/backoff.rs"]
 mod backoff;
 #[path = "../../src/bounded.rs"]
 mod bounded;
 #[path = "../../src/env_list.rs"]
 mod env_list;
+#[path = "../../src/magazine.rs"]
+mod magazine;
 #[path = "../../src/mcs.rs"]
 mod mcs;
 #[path = "../../src/mutex.rs"]
 mod mutex;
 #[path = "../../src/numa_lock.rs"]
 mod numa_lock;
+#[path = "../../src/objects.rs"]
+mod objects;
 #[path = "../../src/percpu.rs"]
 mod percpu;
 #[path = "../../src/probe.rs"]
@@ -26,16 +32,20 @@ mod raw_mutex;
 mod raw_rwlock;
 #[path = "../../src/raw_timer.rs"]
 mod raw_timer;
+#[path = "../../src/request.rs"]
+mod request;
 mod sys;
 #[path = "../../src/turn.rs"]
 mod turn;
+#[path = "../../src/vmem.rs"]
+mod vmem;
 #[path = "../../src/wheel.rs"]
 mod wheel;
 
+mod arenas;
 mod counters;
 mod env;
 mod locks;
-#[path = "mutex.rs"]
 mod mutexes;
 mod timers;
 

@@ -20,14 +20,14 @@ impl Instant {
         // Often long enough to starve.
         Instant(thread_rng().gen_range(0..40_000_000))
     }
+    pub fn after(_after: std::time::Duration) -> Instant {
+        Instant::soon()
+    }
     pub fn since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
     pub fn plus(self, ns: u64) -> Instant {
         Instant(self.0 + ns)
-    }
-    pub fn after(_: Duration) -> Instant {
-        Instant::soon()
     }
     /// A deadline that some looks find passed.
     pub fn soon() -> Instant {
@@ -150,6 +150,19 @@ pub fn heavy_barrier() -> bool {
 }
 
 pub fn without_barrier() {}
+
+/// Restartable sequences are the processor's and the kernel's; here it is the atomic form of the lock.
+pub fn locks_by_rseq() -> bool {
+    false
+}
+
+pub fn fence_rseq() -> bool {
+    true
+}
+
+pub unsafe fn lock_here(_first: *const [AtomicU16; 2], _stride: usize, _slots: usize) -> Option<usize> {
+    None
+}
 
 /// Any of two: so waiters find themselves on the owner's CPU, rightly or not.
 pub fn cpu() -> Option<u32> {

@@ -9,7 +9,6 @@ pub use shuttle::sync::atomic::{
 use shuttle::thread::{self, Thread};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::time::Duration;
 
 /// Passes at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,6 +17,7 @@ pub(crate) enum How {
 
 /// What a lock was taken with: address of the lock, how, and the waiter's node or the thread where they matter.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(debug_assertions), allow(dead_code))] // Written all the same; the compiler drops it.
 pub(crate) struct Hold {
     lock: usize,
     how: How,

@@ -64,11 +64,14 @@ libmicro() { # PROGRAM BATCH CPUS OPTIONS...: median
 		awk '$1 == "x" { print $4 }'
 }
 
-# Whatever disturbs makes things slower, and where memory comes to lie differs from start to start.
-best() { sort -g | head -1 | grep . || echo -; }
+# Whatever disturbs makes things slower, and where memory comes to lie differs from start to start. A machine
+# that others share is slower for seconds or minutes on end: so a round is of all cases, not of one.
+best() { sort -g "$1" 2>/dev/null | head -1 | grep . || echo -; }
 
-printf '%-16s %14s %14s %8s\n' "us/call" libMicro ncpu ratio
-# The list is the part of libMicro's script between `done <<.` and the full stop.
+progress() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
+
+# A line each: name, program, CPUs, batch, ncpu's batch, options. The list is the part of libMicro's script
+# between `done <<.` and the full stop.
 sed -n '/^done <<\./,/^\.$/p' "$theirs/bench.sh" | grep -E '^[a-z]' | grep -v '^done' | while read -r program line; do
 	eval "set -- ${line//\$OPTS/}"
 	name= workers=1 batch= options=()
@@ -89,19 +92,36 @@ sed -n '/^done <<\./,/^\.$/p' "$theirs/bench.sh" | grep -E '^[a-z]' | grep -v '^
 	[ "$name" != mprot_tw4m ] || batch=
 	mine=
 	if [ -z "$batch" ]; then
-		read -r _ mine <<<"$(ours "$name" "" "$cpus")" || true
-		[ -n "$mine" ] || { printf '%-16s %14s %14s %8s\n' "$name" - - "(ncpu gives none)"; continue; }
-		[ "$mine" -lt 10 ] || mine=$(((mine + 5) / 10 * 10))
+		progress "batches: $name"
+		read -r _ mine <<<"$(ours "$name" "" "$cpus" </dev/null)" || true
+		[ -n "$mine" ] || mine=none
+		[[ $mine == none || $mine -lt 10 ]] || mine=$(((mine + 5) / 10 * 10))
 		batch=$mine
-		[[ $program != malloc || $batch -lt 10 ]] || batch=$((batch / 10))
+		[[ $program != malloc || $batch == none || $batch -lt 10 ]] || batch=$((batch / 10))
 	fi
-	: >"$work/a" >"$work/b"
-	for _ in $(seq "$rounds"); do
-		ours "$name" "$mine" "$cpus" | cut -d' ' -f1 >>"$work/b"
-		libmicro "$program" "$batch" "$cpus" "${options[@]}" >>"$work/a"
-	done
-	echo "$name $(best <"$work/a") $(best <"$work/b")" |
+	echo "$name $program $cpus ${batch} ${mine:--} ${options[*]}"
+done >"$work/cases"
+
+for round in $(seq "$rounds"); do
+	while read -r -u 3 name program cpus batch mine options; do
+		[ "$mine" != none ] || continue
+		progress "round $round of $rounds: $name"
+		[ "$mine" != - ] || mine=
+		ours "$name" "$mine" "$cpus" | cut -d' ' -f1 >>"$work/$name.ours"
+		# shellcheck disable=SC2086
+		libmicro "$program" "$batch" "$cpus" $options >>"$work/$name.theirs"
+	done 3<"$work/cases"
+done
+progress
+
+printf '%-16s %14s %14s %8s\n' "us/call" libMicro ncpu ratio
+while read -r name _ _ _ mine _; do
+	if [ "$mine" = none ]; then
+		printf '%-16s %14s %14s %8s\n' "$name" - - "(ncpu gives none)"
+		continue
+	fi
+	echo "$name $(best "$work/$name.theirs") $(best "$work/$name.ours")" |
 		awk '{ r = $2 > 0 ? $3 / $2 : 0; printf "%-16s %14.5f %14.5f %8s %s\n", $1, $2, $3, r ? sprintf("%.3f", r) : "-", (r > 1.15 || (r && r < 1 / 1.15)) ? "*" : "" }'
-done | tee "$work/table"
+done <"$work/cases" | tee "$work/table"
 awk '$4 != "-" && $4 !~ /\(/ { n++; if ($5 != "*") ok++ } END { printf "%d of %d cases within 15 %% (%.1f %%)\n", ok, n, n ? 100 * ok / n : 0 }' "$work/table"
 [ ! -s "$work/errors" ] || { echo "what the programs said:"; sort "$work/errors" | uniq -c | sort -rn | head -20; } >&2

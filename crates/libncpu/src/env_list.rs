@@ -91,17 +91,17 @@ pub unsafe fn find(environ: &Environ, name: *const c_char) -> *mut c_char {
         if length == 1 {
             return entry.add(2);
         }
-        // Where one begins alike others do.
         let (rest, left) = (name.add(2), length - 2);
         loop {
-            if *entry.cast::<[c_char; 2]>() == begins
-                && same(entry.add(2), rest, left)
-                && *entry.add(length) == EQUALS
-            {
+            if same(entry.add(2), rest, left) && *entry.add(length) == EQUALS {
                 return entry.add(length + 1);
             }
+            // Where one begins alike the next often does.
             slot = slot.add(1);
             entry = (*slot).load(Acquire);
+            if !entry.is_null() && *entry.cast::<[c_char; 2]>() != begins {
+                (slot, entry) = alike(slot.add(1), begins);
+            }
             if entry.is_null() {
                 return entry;
             }

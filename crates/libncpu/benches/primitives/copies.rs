@@ -146,7 +146,7 @@ fn table(name: &str, about: &str, subjects: Vec<Subject>, two: bool, options: &O
             if rates.is_empty() {
                 print!(" {:>width$}", "-");
             } else {
-                shown.push(options.pick(rates));
+                shown.push(options.pick(&rates));
                 print!(" {:>width$.2}", shown[shown.len() - 1]);
             }
         }

@@ -1,9 +1,9 @@
 //! Each primitive beside its peers, in one run: `cargo bench -p libncpu -- --help`, or `make bench-primitives`.
 
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, OnceLock};
+use std::time::Instant;
 
 mod copies;
 mod counters;
@@ -85,28 +85,31 @@ fn cpu_seconds() -> f64 {
 /// Operations a second, or CPU second, and the thread with the fewest over the mean: 1 is fair.
 fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -> (f64, f64) {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
-    let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
-    let mut elapsed = Duration::ZERO;
+    let counts: Vec<OnceLock<(Instant, u64)>> = (0..threads).map(|_| OnceLock::new()).collect();
+    let mut end = Instant::now();
     let cpu = cpu_seconds();
     std::thread::scope(|scope| {
         for count in &counts {
             let (stop, start) = (&stop, &start);
             scope.spawn(move || {
                 start.wait();
-                count.store(subject.hammer(stop, shape), Relaxed);
+                let begin = Instant::now();
+                count.get_or_init(|| (begin, subject.hammer(stop, shape)));
             });
         }
         start.wait();
-        let begin = Instant::now();
-        std::thread::sleep(options.time);
+        std::thread::sleep(options.time_of(threads));
         stop.store(true, Relaxed);
-        elapsed = begin.elapsed();
+        end = Instant::now();
     });
-    let counts: Vec<u64> = counts.into_iter().map(AtomicU64::into_inner).collect();
-    let total: u64 = counts.iter().sum();
+    let counts: Vec<(Instant, u64)> = counts.into_iter().filter_map(OnceLock::into_inner).collect();
+    let total: u64 = counts.iter().map(|c| c.1).sum();
     subject.check(total);
-    let least = counts.into_iter().min().unwrap_or(0) as f64;
-    let seconds = if options.per_cpu { cpu_seconds() - cpu } else { elapsed.as_secs_f64() };
+    let least = counts.iter().map(|c| c.1).min().unwrap_or(0) as f64;
+    // With more threads than CPUs some have worked for long before this one runs again.
+    let begin = counts.iter().map(|c| c.0).min().unwrap_or(end);
+    let elapsed = end.duration_since(begin).as_secs_f64();
+    let seconds = if options.per_cpu { cpu_seconds() - cpu } else { elapsed };
     (total as f64 / seconds, least * threads as f64 / total.max(1) as f64)
 }
 
@@ -117,34 +120,42 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
     for subject in &subjects {
         print!(" {:>11}", subject.name());
     }
-    println!(" {:>6} {:>6}", "ratio", "least");
+    println!(" {:>6} {:>6} {:>6}", "ratio", "least", "scaled");
     let sections = if group.sections { &options.sections[..] } else { &[(0, 0)] };
-    for &threads in &options.threads {
-        for &(inside, outside) in sections {
+    // By section, subject, threads and round; the thread with the fewest likewise.
+    let samples = || vec![vec![vec![Vec::new(); options.threads.len()]; subjects.len()]; sections.len()];
+    let (mut rates, mut least) = (samples(), samples());
+    // Rounds outermost, so that a disturbance hits all alike, and next to each other what is compared.
+    for _ in 0..options.rounds {
+        for (section, &(inside, outside)) in sections.iter().enumerate() {
             let loops = |ns: u64| (ns as f64 * per_ns) as u64;
             let shape = Shape { inside: loops(inside), outside: loops(outside) };
-            let (mut rates, mut least) = (vec![Vec::new(); subjects.len()], Vec::new());
-            // Rounds outermost, so that a disturbance hits all alike.
-            for _ in 0..options.rounds {
-                for (i, subject) in subjects.iter().enumerate() {
+            for (i, subject) in subjects.iter().enumerate() {
+                for (at, &threads) in options.threads.iter().enumerate() {
                     let sample = run(subject.as_ref(), threads, shape, options);
-                    rates[i].push(sample.0);
-                    if i == 0 {
-                        least.push(sample.1);
-                    }
+                    rates[section][i][at].push(sample.0);
+                    least[section][i][at].push(sample.1);
                 }
             }
-            let rates: Vec<f64> = rates.into_iter().map(|samples| options.pick(samples)).collect();
+        }
+    }
+    for (at, threads) in options.threads.iter().enumerate() {
+        for (section, (inside, outside)) in sections.iter().enumerate() {
+            let picked: Vec<f64> = rates[section].iter().map(|by| options.pick(&by[at])).collect();
             print!("{threads:>7} {inside:>6} {outside:>7}");
-            for rate in &rates {
+            for rate in &picked {
                 print!(" {:>11.3}", rate / 1e6);
             }
-            let peers = subjects.iter().zip(&rates).filter(|(subject, _)| !ours(subject.as_ref()));
+            let peers = subjects.iter().zip(&picked).filter(|(subject, _)| !ours(subject.as_ref()));
             let best = peers.map(|(_, rate)| *rate).fold(0.0, f64::max);
+            let Some(first) = rates[section].first() else { continue };
+            let scaled: Vec<f64> =
+                first[at].iter().zip(&first[0]).map(|(now, fewest)| now / fewest).collect();
             println!(
-                " {:>6.2} {:>6.2}",
-                rates.first().map_or(f64::NAN, |first| first / best),
-                options::median(least)
+                " {:>6.2} {:>6.2} {:>6.2}",
+                picked[0] / best,
+                options::median(&least[section][0][at]),
+                options::median(&scaled)
             );
         }
     }
@@ -155,8 +166,10 @@ fn main() {
     let options = Options::from_args();
     let per_ns = loops_per_ns();
     println!(
-        "million operations a {}second, {} of {} samples of {} ms; ratio: the first over the best peer;\n\
-         least: the thread of the first that got the fewest, over the mean\n",
+        "million operations a {}second, {} of {} samples of {} ms, or 20 for each thread of a CPU;\n\
+         ratio: the first over the best peer;\n\
+         least: the thread of the first that got the fewest, over the mean; scaled: the first over itself with the fewest\n\
+         threads, in the same round\n",
         if options.per_cpu { "CPU-" } else { "" },
         if options.best { "best" } else { "median" },
         options.rounds,

@@ -9,7 +9,7 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --inside 0,100,1000    nanoseconds with the lock held
   --outside 0            nanoseconds between two of a thread's critical sections
   --time 200             milliseconds a sample
-  --rounds 3             samples a cell, interleaved over the locks; the median is shown
+  --rounds 3             samples a cell, interleaved over all cells; the median is shown
   --best                 show the best sample instead of the median: for a machine that others disturb
   --per-cpu              operations a CPU-second instead of a second: what waiting costs others
   --only std,ncpu        these only, the first to be compared to the others
@@ -85,8 +85,14 @@ impl Options {
     }
 
     /// The sample that stands for a cell.
-    pub fn pick(&self, samples: Vec<f64>) -> f64 {
-        if self.best { samples.into_iter().fold(0.0, f64::max) } else { median(samples) }
+    pub fn pick(&self, samples: &[f64]) -> f64 {
+        if self.best { samples.iter().copied().fold(0.0, f64::max) } else { median(samples) }
+    }
+
+    /// How long a sample of some threads takes: all of them are to run, in turns of some milliseconds.
+    pub fn time_of(&self, threads: usize) -> Duration {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        self.time.max(Duration::from_millis(20) * threads.div_ceil(cpus) as u32)
     }
 
     /// Whether a table is to be made.
@@ -121,7 +127,8 @@ fn wrong(why: &str) -> ! {
     std::process::exit(2)
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -124,7 +124,7 @@ struct {
 	__type(value, __u32);
 } verdicts SEC(".maps");
 
-/* Which stacks and futexes user space has been sent already: a lossy filter, one a CPU. */
+/* Which stacks, futexes and programs user space has been sent already: a lossy filter, one a CPU. */
 struct seen {
 	__u64 id[512];
 };
@@ -1254,9 +1254,27 @@ int user_lock(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Another program may bring another file with tracepoints. */
+struct super_block {
+	u32 s_dev;
+} __attribute__((preserve_access_index));
+struct inode {
+	unsigned long i_ino;
+	u32 i_generation;
+	struct super_block *i_sb;
+} __attribute__((preserve_access_index));
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+struct linux_binprm {
+	struct file *file;
+} __attribute__((preserve_access_index));
+
+/*
+ * A program that was not seen before may bring a file with tracepoints. Only such are told: a build farm begins
+ * thousands of processes a second, of few programs.
+ */
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(sched_process_exec, struct task_struct *p)
+int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_binprm *bprm)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct task_rec *r = get(p, now);
@@ -1266,6 +1284,10 @@ int BPF_PROG(sched_process_exec, struct task_struct *p)
 	/* A wait of the old program never ends. */
 	r->user.lock = 0;
 	if (!r->target && !cfg_all)
+		return 0;
+	struct inode *inode = BPF_CORE_READ(bprm, file, f_inode);
+	__u64 device = (__u64)BPF_CORE_READ(inode, i_sb, s_dev) << 32;
+	if (!first_sight(BPF_CORE_READ(inode, i_ino) ^ device ^ (__u64)BPF_CORE_READ(inode, i_generation) << 24))
 		return 0;
 	struct event_head *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 	if (!e) {

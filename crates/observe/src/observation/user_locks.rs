@@ -3,8 +3,9 @@
 //!
 //! A tracepoint is attached to a file, once, and from then on works in all processes that map it, those to come
 //! included. So what is looked for is not processes but files not seen before: in the mappings of the program's
-//! processes when the observation begins, when one begins another program, a few times in the seconds after that,
-//! while its libraries are loaded, and now and then later, for those opened at run time.
+//! processes when the observation begins, when one begins a program that none began before (the kernel side tells
+//! no others), a few times in the seconds after that, while its libraries are loaded, and now and then later, for
+//! those opened at run time.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -71,7 +72,7 @@ impl UserLocks {
         }
     }
 
-    /// A process has begun a program.
+    /// A process has begun a program, or was met for the first time.
     pub fn began(&mut self, pid: u32, now: Instant) {
         self.waiting.retain(|w| w.1 != pid);
         if self.waiting.len() < MAX_WAITING {

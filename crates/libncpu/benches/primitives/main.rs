@@ -1,8 +1,8 @@
 //! Each primitive beside its peers, in one run: `cargo bench -p libncpu -- --help`, or `make bench-primitives`.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Barrier, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 mod copies;
@@ -84,20 +84,28 @@ fn cpu_seconds() -> f64 {
 
 /// Operations a second, or CPU second, and the thread with the fewest over the mean: 1 is fair.
 fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -> (f64, f64) {
-    let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
+    let (stop, go, ready) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     let counts: Vec<OnceLock<(Instant, u64)>> = (0..threads).map(|_| OnceLock::new()).collect();
-    let mut end = Instant::now();
-    let cpu = cpu_seconds();
+    let (mut end, mut cpu) = (Instant::now(), 0.0);
     std::thread::scope(|scope| {
         for count in &counts {
-            let (stop, start) = (&stop, &start);
+            let (stop, go, ready) = (&stop, &go, &ready);
             scope.spawn(move || {
-                start.wait();
+                ready.fetch_add(1, Relaxed);
+                // Not asleep, as at a barrier, whose mutex would let them go one by one, each when it gets a CPU: many
+                // threads would not have begun by the end.
+                while !go.load(Relaxed) {
+                    std::thread::yield_now();
+                }
                 let begin = Instant::now();
                 count.get_or_init(|| (begin, subject.hammer(stop, shape)));
             });
         }
-        start.wait();
+        while ready.load(Relaxed) < threads {
+            std::thread::yield_now();
+        }
+        cpu = cpu_seconds();
+        go.store(true, Relaxed);
         std::thread::sleep(options.time_of(threads));
         stop.store(true, Relaxed);
         end = Instant::now();

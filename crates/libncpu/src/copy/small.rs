@@ -43,10 +43,12 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
             two::<u64>(to, from, n);
         } else if n >= 4 {
             two::<u32>(to, from, n);
-        } else if n >= 2 {
-            two::<u16>(to, from, n);
-        } else if n == 1 {
-            to.write(from.read());
+        } else if n > 0 {
+            // The first, the middle and the last of three, which are one or two if there are no more.
+            let (first, middle, last) = (from.read(), from.add(n / 2).read(), from.add(n - 1).read());
+            to.write(first);
+            to.add(n / 2).write(middle);
+            to.add(n - 1).write(last);
         }
     }
 }

@@ -19,7 +19,8 @@ macro_rules! vectors {
             pub(in crate::copy) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if n >= COPY_BULK.load(Relaxed) {
+                    // The shortest do not look.
+                    if n > 8 * $w && n >= COPY_BULK.load(Relaxed) {
                         return copy_bulk(to, from, n);
                     }
                     blocks(to, from, n);
@@ -31,7 +32,7 @@ macro_rules! vectors {
             pub(in crate::copy) unsafe extern "C" fn zero(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if n >= ZERO_BULK.load(Relaxed) {
+                    if n > 8 * $w && n >= ZERO_BULK.load(Relaxed) {
                         return zero_bulk(to, n);
                     }
                     clear(to, n);

@@ -39,7 +39,7 @@ mod small;
 mod tuning;
 
 use crate::sys::Ordering::Relaxed;
-use libc::c_int;
+use libc::{EINVAL, c_int};
 pub use parallel::copy_parallel;
 use tuning::{COPY, CopyBySize, ZERO, ZeroBySize};
 pub use tuning::{Routine, Tuning};
@@ -66,22 +66,37 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         length == 0 || (to as usize).abs_diff(from as usize) >= length,
         "copy of {length} bytes from {from:p} to {to:p}: they overlap"
     );
-    // SAFETY: the caller's promise.
-    unsafe { copy_for_c(to, from, length) };
+    // SAFETY: the caller's promise; `COPY` always holds such a function.
+    unsafe {
+        if length > SMALL {
+            std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
+        } else {
+            small::copy(to, from, length);
+        }
+    }
 }
 
-/// As [`copy`], unchecked; returns 0, so that for C the routine is the last call.
+/// As [`copy`], unchecked but for pointers that are null, which is `EINVAL` unless `length` is 0. The routine is the
+/// last call, and returns 0 for it.
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`copy`], or null.
 #[inline(always)]
 pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `COPY` always holds such a function.
     unsafe {
         if length > SMALL {
+            if to.is_null() || from.is_null() {
+                return EINVAL;
+            }
             return std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
         }
-        small::copy(to, from, length);
+        if length != 0 {
+            if to.is_null() || from.is_null() {
+                return EINVAL;
+            }
+            small::copy(to, from, length);
+        }
     }
     0
 }
@@ -92,18 +107,27 @@ pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> 
 /// `length` bytes can be written at `to`. Where `length` is 0 the pointer may be anything.
 #[inline]
 pub unsafe fn fill_zero(to: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { zero_for_c(to, length) };
+    // SAFETY: the caller's promise; `ZERO` always holds such a function.
+    unsafe {
+        if length > SMALL {
+            std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
+        } else {
+            small::zero(to, length);
+        }
+    }
 }
 
-/// As [`fill_zero`]; returns 0, so that for C the routine is the last call.
+/// As [`fill_zero`], but a null pointer is `EINVAL` unless `length` is 0.
 ///
 /// # Safety
-/// As for [`fill_zero`].
+/// As for [`fill_zero`], or null.
 #[inline(always)]
 pub(crate) unsafe fn zero_for_c(to: *mut u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `ZERO` always holds such a function.
     unsafe {
+        if to.is_null() && length != 0 {
+            return EINVAL;
+        }
         if length > SMALL {
             return std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
         }

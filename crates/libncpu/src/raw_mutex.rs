@@ -217,10 +217,12 @@ impl RawMutex {
         let free = if queue & DEMAND != 0 { RESERVED } else { 0 };
         self.word.swap(free, SeqCst);
         sys::fence(SeqCst);
-        let queue = self.queue.load(SeqCst);
+        let mut queue = self.queue.load(SeqCst);
         if free == RESERVED && queue & DEMAND == 0 {
             // The demander gave up between the two looks; it may have seen the lock taken still.
-            let _ = self.word.compare_exchange(RESERVED, 0, SeqCst, Relaxed);
+            let _ = self.word.compare_exchange(RESERVED, 0, SeqCst, SeqCst);
+            // Only now is it free: who saw it reserved meanwhile sleeps.
+            queue = self.queue.load(SeqCst);
         }
         if needs_wake(queue) || queue & DEMAND != 0 {
             self.attend();

@@ -30,7 +30,7 @@ mod probe;
 mod raw_mutex;
 #[path = "../../src/raw_rwlock.rs"]
 mod raw_rwlock;
-#[path = "../../src/raw_timer.rs"]
+#[path = "../../src/raw_timer/mod.rs"]
 mod raw_timer;
 #[path = "../../src/request.rs"]
 mod request;

@@ -12,7 +12,7 @@ mod backoff;
 mod bounded;
 #[path = "../../src/env_list.rs"]
 mod env_list;
-#[path = "../../src/magazine.rs"]
+#[path = "../../src/magazine/mod.rs"]
 mod magazine;
 #[path = "../../src/mcs.rs"]
 mod mcs;

@@ -415,7 +415,7 @@ fn table(ways: &[Option<usize>], measured: &[Vec<Times>], gigabytes: f64) -> Tab
                 Kind::Share,
                 "half the 95 % interval of the total's median, as a share of it",
             ),
-            Column::int("rounds", Unit::None, Kind::Count, "that were measured"),
+            Column::count("rounds", "that were measured"),
         ],
     );
     let median = |values: Vec<f64>| {

@@ -51,7 +51,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     }
     columns.extend([
         Column::float("CPU-util", Unit::Share, Kind::Share, "share of capacity spent spinning for it"),
-        Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+        Column::count("count", "contended acquisitions"),
         Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU"),
         Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU"),
@@ -60,7 +60,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     ]);
     let with_callers = matches!(by, By::LockAndCaller | By::Caller);
     if with_callers {
-        columns.push(Column::int("walked", Unit::None, Kind::Count, "contentions behind the caller's share"));
+        columns.push(Column::count("walked", "contentions behind the caller's share"));
     }
     if depth > 0 && by == By::LockAndCaller {
         columns.push(Column::text("stack", "callers, innermost first"));
@@ -245,7 +245,7 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         Column::id("pid", "its ID"),
         Column::text("caller", "where it waits"),
         Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
-        Column::int("count", Unit::None, Kind::Count, "waits"),
+        Column::count("count", "waits"),
         Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU, where the lock tells"),
         Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU, all threads"),
@@ -311,7 +311,7 @@ mod tests {
     /// Two locks: one whose 1,000 waits were walked ten times, one never walked. 10 CPU-s observed.
     fn recording() -> Recording {
         let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-        let count = |name: &str| Column::int(name, Unit::None, Kind::Count, "");
+        let count = |name: &str| Column::count(name, "");
         let mut locks = Table::builder(
             "locks",
             &[
@@ -408,7 +408,7 @@ mod tests {
                 Column::id("pid", ""),
                 text("caller"),
                 text("holder"),
-                Column::int("count", Unit::None, Kind::Count, ""),
+                Column::count("count", ""),
                 time("spin"),
                 time("block"),
                 Column::float("max", Unit::Microseconds, Kind::Peak, ""),

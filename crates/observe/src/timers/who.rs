@@ -214,7 +214,6 @@ fn merge(sum: &mut TimerRow, row: &TimerRow) {
 }
 
 fn columns(more: &[Column]) -> Vec<Column> {
-    let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
     let seconds = |name: &str, kind, meaning: &str| Column::float(name, Unit::Seconds, kind, meaning);
     let mut columns = vec![
         Column::text("function", "the timer's handler"),
@@ -224,9 +223,9 @@ fn columns(more: &[Column]) -> Vec<Column> {
     ];
     columns.extend_from_slice(more);
     columns.extend([
-        count("starts", "times armed"),
-        count("cancels", "times taken off again before it expired, or armed anew"),
-        count("expires", "times expired"),
+        Column::count("starts", "times armed"),
+        Column::count("cancels", "times taken off again before it expired, or armed anew"),
+        Column::count("expires", "times expired"),
         seconds("distance", Kind::Time, "from arming to the time asked for, summed over starts"),
         seconds("nearest", Kind::Gauge, "the shortest of these"),
         seconds("farthest", Kind::Peak, "the longest of these"),

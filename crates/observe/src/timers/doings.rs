@@ -66,8 +66,7 @@ impl Doings {
             }
         };
         let (mut skel, links) = attach(&Wanted { who: None, doings: Some(tick) }, &mut notes)?;
-        let possible = libbpf_rs::num_possible_cpus()
-            .map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })?;
+        let possible = crate::load::possible_cpus()?;
         let cpus = Mapped::new(&skel.maps.doings, possible)
             .map_err(|source| Error::Io { doing: "mapping the CPUs' times", source })?;
         if let Some(bss) = &mut skel.maps.bss_data {

@@ -56,8 +56,7 @@ impl Who {
         .map_err(bpf)?;
         let ring = ring.build().map_err(bpf)?;
         let io = |source| Error::Io { doing: "mapping the tables", source };
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })?;
+        let cpus = crate::load::possible_cpus()?;
         use libbpf_rs::MapCore;
         let rows = Mapped::new(&skel.maps.rows, skel.maps.rows.max_entries() as usize).map_err(io)?;
         let counters = Mapped::new(&skel.maps.counters, cpus).map_err(io)?;

@@ -28,6 +28,15 @@ struct Sums {
     max: f64,
 }
 
+impl Sums {
+    fn add(&mut self, other: &Sums) {
+        self.count += other.count;
+        self.spin += other.spin;
+        self.block += other.block;
+        self.max = self.max.max(other.max);
+    }
+}
+
 /// The locks of a recording, most time spent waiting on CPU first.
 ///
 /// Counts and times by lock and process are exact. Callers are known of the contentions whose stack
@@ -155,11 +164,7 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             let callers = by_lock.entry((text("lock"), text("type"))).or_default();
             // Stacks that differ only deeper than asked are one.
             match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
-                Some((_, _, have)) => {
-                    have.count += sums.count;
-                    have.spin += sums.spin;
-                    have.block += sums.block;
-                }
+                Some((_, _, have)) => have.add(&sums),
                 None => callers.push((text("caller"), stack, sums)),
             }
         }
@@ -171,12 +176,8 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             out.push((vec![lock, kind, "[not walked]".into()], total, 0, String::new()));
             continue;
         };
-        let all = callers.iter().fold(Sums::default(), |a, (_, _, s)| Sums {
-            count: a.count + s.count,
-            spin: a.spin + s.spin,
-            block: a.block + s.block,
-            max: 0.0,
-        });
+        let mut all = Sums::default();
+        callers.iter().for_each(|(_, _, s)| all.add(s));
         let part = |exact: f64, of: f64, all: f64, count: f64| {
             // Where the walked ones took no such time at all, their counts decide.
             if all > 0.0 { exact * of / all } else { exact * count }
@@ -201,10 +202,7 @@ fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
         let caller = keys.into_iter().nth(2).unwrap_or_default();
         match out.iter_mut().find(|(k, ..)| k[0] == caller) {
             Some((_, have, n, _)) => {
-                have.count += sums.count;
-                have.spin += sums.spin;
-                have.block += sums.block;
-                have.max = have.max.max(sums.max);
+                have.add(&sums);
                 *n += walked;
             }
             None => out.push((vec![caller], sums, walked, String::new())),

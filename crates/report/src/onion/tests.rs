@@ -1,7 +1,12 @@
 use ncpu_record::{Gather, Manifest, Recording};
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Builder, Column, Kind, Table, Unit};
 
 use super::{Layer, Onion, render};
+
+fn samples() -> Builder {
+    let columns = ["at", "class", "detail", "process"].map(|name| Column::text(name, ""));
+    Table::builder("samples", &[&columns[..], &[Column::count("samples", "")]].concat())
+}
 
 /// Two CPUs for ten seconds: 4 CPU-s spinning, 6 on CPU, 8 idle, 2 of other programs.
 fn recording() -> Recording {
@@ -25,16 +30,7 @@ fn recording() -> Recording {
         row = row.float(s);
     }
     let _ = row;
-    let mut samples = Table::builder(
-        "samples",
-        &[
-            Column::text("at", ""),
-            Column::text("class", ""),
-            Column::text("detail", ""),
-            Column::text("process", ""),
-            Column::count("samples", ""),
-        ],
-    );
+    let mut samples = samples();
     samples.row().text("target").text("user").text("work").text("db").int(300);
     samples.row().text("target").text("syscall").text("dup2").text("db").int(200);
     samples.row().text("target").text("zeroing").text("clear_page_erms").text("db").int(100);
@@ -183,16 +179,7 @@ fn shootdowns_are_told_by_sender_and_reason() {
     for name in ["cpu_time", "idle_time"] {
         gather.append(&r.tables[name]).unwrap();
     }
-    let mut samples = Table::builder(
-        "samples",
-        &[
-            Column::text("at", ""),
-            Column::text("class", ""),
-            Column::text("detail", ""),
-            Column::text("process", ""),
-            Column::count("samples", ""),
-        ],
-    );
+    let mut samples = samples();
     for (class, detail, n) in [
         ("user", "work", 300),
         ("tlb wait", "munmap (tlb_finish_mmu)", 200),

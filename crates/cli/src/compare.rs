@@ -194,7 +194,7 @@ fn columns(unit: Unit) -> Vec<Column> {
         time("A_raw", "median of A, all samples"),
         time("B_raw", "median of B, all samples"),
         ratio("ratio_raw", "B over A of these"),
-        Column::int("pairs", Unit::None, Kind::Count, "runs of A next to B"),
+        Column::count("pairs", "runs of A next to B"),
         Column::text("notes", "why there is no ratio"),
     ]
 }

@@ -166,7 +166,7 @@ fn report(
     for done in 0..count {
         // Times lie on a grid, so that reports do not drift; those that cannot be kept are left out.
         due = (due + interval).max(start.elapsed());
-        wait(start + due, stop);
+        stop::wait(start + due, stop);
         let stopped = stop.load(Ordering::Relaxed);
         if stopped && done > 0 {
             break;
@@ -182,20 +182,6 @@ fn report(
     }
     printer.finish()?;
     Ok(())
-}
-
-/// Sleeps until then or until a signal.
-fn wait(until: Instant, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        let left =
-            rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // Unlike the standard library's sleep, this one ends at a signal.
-        let _ = rustix::thread::nanosleep(&left);
-    }
 }
 
 /// Whether there was anything to tell.

@@ -201,7 +201,7 @@ fn report(
         let Some(every) = every.filter(|_| done + 1 < count) else { break };
         // Looks lie on a grid of intervals, so that they do not drift.
         let due = every.mul_f64((start.elapsed().as_secs_f64() / every.as_secs_f64()).floor() + 1.0);
-        wait(start + due, stop);
+        stop::wait(start + due, stop);
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -260,20 +260,6 @@ impl std::fmt::Display for Enough {
 }
 
 impl std::error::Error for Enough {}
-
-/// Sleeps until then or until a signal.
-fn wait(until: Instant, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        let left =
-            rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // Unlike the standard library's sleep, this one ends at a signal.
-        let _ = rustix::thread::nanosleep(&left);
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
 //! Ctrl-C and SIGTERM end an observation, which still reports.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use anyhow::Context;
 
@@ -15,4 +16,18 @@ pub fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
             .context("catching Ctrl-C")?;
     }
     Ok(stop)
+}
+
+/// Sleeps until then or until the flag is set.
+pub fn wait(until: Instant, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let left =
+            rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        // Unlike the standard library's sleep, this one ends at a signal.
+        let _ = rustix::thread::nanosleep(&left);
+    }
 }

@@ -99,18 +99,5 @@ fn who_is_gone_and_what_makes_no_sense() {
 
 #[test]
 fn without_root_it_says_what_is_missing() {
-    if !root() {
-        return;
-    }
-    // The binary must be readable by nobody.
-    let dir = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .tempdir()
-        .unwrap();
-    let copy = dir.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
-    use std::os::unix::process::CommandExt;
-    let o = Command::new(&copy).args(["crosscalls", "1"]).uid(65534).gid(65534).output().unwrap();
-    assert_eq!(o.status.code(), Some(1));
-    assert!(err(&o).lines().count() == 1 && err(&o).contains("needs root"), "{}", err(&o));
+    common::needs_root(&[&["crosscalls", "1"]]);
 }

@@ -7,15 +7,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::out;
+use ncpu_machine::testing::put;
 
 fn ncpu(args: &[&str]) -> Output {
     common::ncpu(&[&["limits"], args].concat())
-}
-
-fn put(root: &Path, name: &str, text: &str) {
-    let path = root.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
 }
 
 /// The blog's machine with the kernel's defaults, but for pid_max, which is as small as it was there.

@@ -40,9 +40,7 @@ fn intel() -> tempfile::TempDir {
         ("format/ldlat", "config1:0-15"),
         ("events/mem-loads", "event=0xcd,umask=0x1,ldlat=3"),
     ] {
-        let path = pmu.join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        ncpu_machine::testing::put(&pmu, file, text);
     }
     root
 }

@@ -59,23 +59,7 @@ fn numbers_that_make_no_sense() {
 
 #[test]
 fn without_root_it_says_what_is_missing() {
-    if !root() {
-        return;
-    }
-    // The binary must be readable by nobody.
-    let dir = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .tempdir()
-        .unwrap();
-    let copy = dir.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
-    use std::os::unix::process::CommandExt;
-    for args in [&["run", "--", "true"][..], &["watch", "1"], &["threads", "1", "1"], &["locks", "1"]] {
-        let o = Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap();
-        assert_eq!(o.status.code(), Some(1), "{args:?}");
-        assert_eq!(err(&o).lines().count(), 1, "one clear line: {}", err(&o));
-        assert!(err(&o).contains("needs root"), "{}", err(&o));
-    }
+    common::needs_root(&[&["run", "--", "true"], &["watch", "1"], &["threads", "1", "1"], &["locks", "1"]]);
 }
 
 #[test]

@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use common::{err, ncpu, out};
+use ncpu_machine::testing::put;
 
 fn zone(root: &Path, id: &str, name: &str, energy: &str) {
     let dir = root.join("sys/class/powercap").join(id);
-    fs::create_dir_all(&dir).unwrap();
-    fs::write(dir.join("name"), name).unwrap();
-    fs::write(dir.join("energy_uj"), energy).unwrap();
-    fs::write(dir.join("max_energy_range_uj"), "262143328850\n").unwrap();
+    put(&dir, "name", name);
+    put(&dir, "energy_uj", energy);
+    put(&dir, "max_energy_range_uj", "262143328850\n");
 }
 
 fn cell(csv: &str, row: usize, column: &str) -> f64 {
@@ -64,10 +64,9 @@ fn at_rest_only_and_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     let hwmon = dir.path().join("sys/class/hwmon/hwmon3");
-    fs::create_dir_all(&hwmon).unwrap();
-    fs::write(hwmon.join("name"), "power_meter\n").unwrap();
+    put(&hwmon, "name", "power_meter\n");
     // The low-power home server's 37 W, once its power supply had been replaced.
-    fs::write(hwmon.join("power1_average"), "37000000\n").unwrap();
+    put(&hwmon, "power1_average", "37000000\n");
     let kept = dir.path().join("p.ncpu");
     let o = ncpu(&[
         "power",

@@ -161,20 +161,5 @@ fn a_kernel_without_a_tracepoint_costs_what_hangs_on_it() {
 
 #[test]
 fn without_root_one_line_says_what_is_missing() {
-    if !root() {
-        return;
-    }
-    let dir = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .tempdir()
-        .unwrap();
-    let copy = dir.path().join("ncpu");
-    std::fs::copy(NCPU, &copy).unwrap();
-    use std::os::unix::process::CommandExt;
-    for mode in ["--who", "--cpus"] {
-        let o = Command::new(&copy).args(["timers", mode, "1"]).uid(65534).gid(65534).output().unwrap();
-        assert_eq!(o.status.code(), Some(1), "{mode}");
-        assert!(err(&o).contains("needs root"), "{mode}: {}", err(&o));
-        assert_eq!(err(&o).lines().count(), 1, "{mode}: {}", err(&o));
-    }
+    common::needs_root(&[&["timers", "--who", "1"], &["timers", "--cpus", "1"]]);
 }

@@ -32,7 +32,7 @@ mod native;
 #[path = "copy/portable.rs"]
 mod native;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[path = "copy/x86.rs"]
+#[path = "copy/x86/mod.rs"]
 mod native;
 mod parallel;
 mod small;

@@ -83,7 +83,7 @@ fn out_of_memory_is_an_error() {
     assert!(most >= 3, "{most}");
     // In C: null and ENOMEM.
     LEFT.set(Some(0));
-    let counter = ncpu::capi::ncpu_counter_create();
+    let counter = ncpu::capi::counters::ncpu_counter_create();
     let errno = std::io::Error::last_os_error().raw_os_error();
     LEFT.set(None);
     assert!(counter.is_null());

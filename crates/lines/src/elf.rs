@@ -11,7 +11,8 @@ use object::{
     SectionIndex, SymbolKind,
 };
 
-use crate::dwarf::{Language, Sections, demangle};
+use crate::demangle::demangle;
+use crate::dwarf::{Language, Sections};
 
 /// Where a variable lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

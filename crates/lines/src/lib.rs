@@ -7,6 +7,7 @@
 //! are for: locks and atomics, then counters.
 
 mod btf;
+mod demangle;
 mod dwarf;
 mod elf;
 mod find;

@@ -61,8 +61,8 @@ pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> T
         &[
             Column::text("object", "the file, or kernel"),
             Column::int("line", Unit::Bytes, Is::Gauge, "size of a cache line"),
-            Column::int("variables", Unit::None, Is::Count, "writable variables looked at"),
-            Column::int("structs", Unit::None, Is::Count, "structs looked at"),
+            Column::count("variables", "writable variables looked at"),
+            Column::count("structs", "structs looked at"),
         ],
     );
     for report in reports {
@@ -98,8 +98,8 @@ fn finding_columns() -> [Column; 13] {
         Column::text("in", "variables, per-CPU or thread-local variables, or a struct"),
         Column::text("name", "the struct or the array, else the section"),
         Column::text("line", "address of the line, or its offset in the struct"),
-        Column::int("words", Unit::None, Is::Count, "words in the line"),
-        Column::int("hot", Unit::None, Is::Count, "locks, atomics and counters among them"),
+        Column::count("words", "words in the line"),
+        Column::count("hot", "locks, atomics and counters among them"),
         Column::int("stride", Unit::Bytes, Is::Gauge, "of an array: from one element to the next"),
         Column::int("elements", Unit::None, Is::Gauge, "of an array: how many"),
         Column::int(

@@ -266,6 +266,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::put;
 
     const IOMEM: &str = "\
 00000000-00000fff : Reserved
@@ -290,9 +291,8 @@ mod tests {
 
     fn tree(iomem: &str, zoneinfo: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("proc")).unwrap();
-        fs::write(dir.path().join("proc/iomem"), iomem).unwrap();
-        fs::write(dir.path().join("proc/zoneinfo"), zoneinfo).unwrap();
+        put(dir.path(), "proc/iomem", iomem);
+        put(dir.path(), "proc/zoneinfo", zoneinfo);
         dir
     }
 
@@ -347,9 +347,8 @@ mod tests {
         let dir = tree("00000000-3fffffff : System RAM\n", &zones);
         let sys = dir.path().join("sys/devices/system");
         for block in 0..4 {
-            fs::create_dir_all(sys.join(format!("memory/memory{block}"))).unwrap();
             let state = if block == 3 { "offline\n" } else { "online\n" };
-            fs::write(sys.join(format!("memory/memory{block}/state")), state).unwrap();
+            put(&sys, format!("memory/memory{block}/state"), state);
             fs::create_dir_all(sys.join(format!("node/node{}/memory{block}", block % 2))).unwrap();
         }
         fs::write(sys.join("memory/block_size_bytes"), "10000000\n").unwrap();

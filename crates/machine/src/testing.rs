@@ -1,7 +1,19 @@
-//! The gathered trees that tests read, where they are at hand.
+//! The trees that tests read: written by them, or gathered, where those are at hand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Writes a file of a tree, and makes the directories it lies in.
+///
+/// # Panics
+/// It cannot be written.
+#[track_caller]
+pub fn put(root: &Path, file: impl AsRef<Path>, text: &str) {
+    let path = root.join(file);
+    let written =
+        std::fs::create_dir_all(path.parent().unwrap_or(root)).and_then(|()| std::fs::write(&path, text));
+    written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
 
 /// The archives: in the directory `NCPU_MACHINES` names, else `shared/machines` beside the
 /// repository. Prints one line where there are none.

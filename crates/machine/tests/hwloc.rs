@@ -130,9 +130,7 @@ impl Made {
     }
 
     fn put(self, path: &str, text: &str) -> Made {
-        let path = self.0.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, format!("{text}\n")).unwrap();
+        testing::put(self.0.path(), path, &format!("{text}\n"));
         self
     }
 

@@ -300,11 +300,7 @@ mod tests {
     fn the_least_of_the_limits_counts() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let put = |name: &str, text: &str| {
-            let path = root.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |name: &str, text: &str| ncpu_machine::testing::put(root, name, text);
         ncpu_machine::generate::write(
             root,
             &ncpu_machine::generate::Shape { nodes: 2, cores: 1, threads: 1 },

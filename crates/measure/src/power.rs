@@ -342,19 +342,14 @@ pub fn total(meters: &[Meter], energies: &[Energy]) -> Option<(Energy, &'static 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::fs;
+    use ncpu_machine::testing::put;
 
-    fn put(root: &Path, name: &str, text: &str) {
-        let path = root.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use super::*;
 
     fn zone(root: &Path, id: &str, name: &str, energy: &str) {
-        put(root, &format!("sys/class/powercap/{id}/name"), name);
-        put(root, &format!("sys/class/powercap/{id}/energy_uj"), energy);
-        put(root, &format!("sys/class/powercap/{id}/max_energy_range_uj"), "1000000\n");
+        put(root, format!("sys/class/powercap/{id}/name"), name);
+        put(root, format!("sys/class/powercap/{id}/energy_uj"), energy);
+        put(root, format!("sys/class/powercap/{id}/max_energy_range_uj"), "1000000\n");
     }
 
     fn names(root: &Path) -> Vec<(String, Part)> {
@@ -408,10 +403,10 @@ mod tests {
         for (name, kind, status) in
             [("AC", "Mains", ""), ("BAT0", "Battery", "Charging\n"), ("BAT1", "Battery", "Discharging\n")]
         {
-            put(root, &format!("sys/class/power_supply/{name}/type"), kind);
-            put(root, &format!("sys/class/power_supply/{name}/status"), status);
-            put(root, &format!("sys/class/power_supply/{name}/current_now"), "-2000000\n");
-            put(root, &format!("sys/class/power_supply/{name}/voltage_now"), "12000000\n");
+            put(root, format!("sys/class/power_supply/{name}/type"), kind);
+            put(root, format!("sys/class/power_supply/{name}/status"), status);
+            put(root, format!("sys/class/power_supply/{name}/current_now"), "-2000000\n");
+            put(root, format!("sys/class/power_supply/{name}/voltage_now"), "12000000\n");
         }
         let told = [
             ("power_meter power1", Part::Machine),

@@ -415,7 +415,7 @@ fn table(ways: &[Option<usize>], measured: &[Vec<Times>], gigabytes: f64) -> Tab
                 Kind::Share,
                 "half the 95 % interval of the total's median, as a share of it",
             ),
-            Column::int("rounds", Unit::None, Kind::Count, "that were measured"),
+            Column::count("rounds", "that were measured"),
         ],
     );
     let median = |values: Vec<f64>| {
@@ -510,11 +510,7 @@ mod tests {
     fn what_is_missing_is_told_with_its_cure() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let put = |name: &str, text: &str| {
-            let path = root.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |name: &str, text: &str| ncpu_machine::testing::put(root, name, text);
         put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    16384 kB\n");
         put("proc/sys/kernel/shmmax", "4194304\n");
         put("proc/sys/kernel/shmall", "999999\n");

@@ -18,7 +18,6 @@ pub struct Row {
 /// A row for each benchmark; those that gave no figure say why in `notes`.
 pub fn table(rows: &[Row]) -> Table {
     let us = |name: &str, meaning: &str| Column::float(name, Unit::MicrosecondsPerCall, Kind::Gauge, meaning);
-    let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
     let share = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Share, meaning);
     let mut out = Table::builder(
         "bench",
@@ -36,10 +35,10 @@ pub fn table(rows: &[Row]) -> Table {
             us("stddev", "standard deviation, outliers and disturbed samples left out"),
             us("rawmedian", "median of all samples"),
             us("rawmean", "mean of all samples"),
-            count("samples", "batches timed"),
-            count("out", "samples left out: outliers, and disturbed ones"),
-            count("retried", "samples thrown away for a disturbance and taken again"),
-            count("errors", "operations that failed"),
+            Column::count("samples", "batches timed"),
+            Column::count("out", "samples left out: outliers, and disturbed ones"),
+            Column::count("retried", "samples thrown away for a disturbance and taken again"),
+            Column::count("errors", "operations that failed"),
             Column::int("cnt/samp", Unit::None, Kind::Gauge, "operations of a worker in a sample"),
             share("overlap", "how much the workers were at work at the same time"),
             share("busy", "CPU time of the workers over their wall time"),

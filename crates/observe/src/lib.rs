@@ -6,6 +6,7 @@ pub mod crosscalls;
 pub mod engine;
 pub mod hardware;
 mod libbpf_log;
+mod load;
 pub mod memory;
 pub mod numa;
 pub mod observation;

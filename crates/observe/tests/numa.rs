@@ -104,9 +104,7 @@ fn a_recorded_machine_and_a_vanished_process() {
     let shape = ncpu_machine::generate::Shape { nodes: 4, cores: 2, threads: 1 };
     ncpu_machine::generate::write(dir.path(), &shape).unwrap();
     let put = |name: &str, text: &str| {
-        let path = dir.path().join("proc").join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        ncpu_machine::testing::put(&dir.path().join("proc"), name, text);
     };
     let stat = |pid: u32, parent: u32| {
         let zeros = |n| "0 ".repeat(n);

@@ -1,48 +1,29 @@
 //! Real servers with the library before them and without it.
 
+#[path = "../../preload/tests/programs/mod.rs"]
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
+use programs::{found, out, text};
+
 /// One server at a time: they are about who comes first.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The library, which cargo builds beside this test.
 fn library() -> PathBuf {
-    let exe = std::env::current_exe().expect("own path");
-    let library = exe.parent().expect("a directory").join("libncpu_accept.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
+    programs::library("libncpu_accept.so")
 }
 
 fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let done = Command::new("gcc")
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&to)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
-        .args(flags)
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to
+    programs::compiled(name, &format!("tests/c/{source}"), flags)
 }
 
-/// Runs a program with libraries before it.
 fn run(program: &Path, arguments: &[&str], preload: &[&Path], settings: &[(&str, &str)]) -> Output {
-    let preload: Vec<&str> = preload.iter().filter_map(|p| p.to_str()).collect();
-    let mut command = Command::new("timeout");
-    // `env` sets them for the program alone, and not for `timeout`.
-    command.args(["120", "env", "-u", "NCPU_ACCEPT", "-u", "NCPU_ACCEPT_DELAY"]);
-    command.arg(format!("LD_PRELOAD={}", preload.join(":")));
-    command.args(settings.iter().map(|(name, value)| format!("{name}={value}"))).arg(program).args(arguments);
-    command.output().expect("timeout")
-}
-
-fn out(done: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{}\n{out}{err}", done.status);
-    out.into_owned()
+    let mut command = programs::with(preload, settings, 120);
+    command.env_remove("NCPU_ACCEPT").env_remove("NCPU_ACCEPT_DELAY");
+    command.arg(program).args(arguments).output().expect("timeout")
 }
 
 #[test]
@@ -148,21 +129,17 @@ fn wrong_settings_are_told_and_change_nothing() {
     for (name, value) in [("NCPU_ACCEPT", "roundrobin"), ("NCPU_ACCEPT_DELAY", "0")] {
         let done = run(&program, &["poll", "2", "10", "100"], &[&library()], &[(name, value)]);
         assert!(done.status.success());
-        let told = String::from_utf8_lossy(&done.stderr);
+        let told = text(&done.stderr);
         assert!(told.lines().count() == 1 && told.contains(&format!("{name}: give ")), "{told}");
     }
 }
 
 #[test]
 fn beside_jemalloc() {
-    let found = ["x86_64", "aarch64"]
-        .map(|machine| PathBuf::from(format!("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2")));
-    let Some(jemalloc) = found.iter().find(|p| p.exists()) else {
-        return eprintln!("skipped: there is no libjemalloc.so.2 (Debian: libjemalloc2)");
-    };
+    let Some(jemalloc) = found("libjemalloc.so.2") else { return };
     let program = compile("herd.c", "herd-jemalloc", &[]);
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    for order in [[jemalloc.as_path(), &library()], [&library(), jemalloc.as_path()]] {
+    for order in [[jemalloc.as_path(), &library()], [&library(), &jemalloc]] {
         let even = evenness(&program, "threads", &order, "round-robin");
         assert!(even > 0.7, "{even}");
     }
@@ -170,11 +147,7 @@ fn beside_jemalloc() {
 
 #[test]
 fn beside_address_sanitizer() {
-    let file = Command::new("gcc").arg("-print-file-name=libasan.so").output().expect("gcc");
-    let asan = PathBuf::from(String::from_utf8_lossy(&file.stdout).trim());
-    if !asan.is_absolute() {
-        return eprintln!("skipped: gcc has no libasan.so");
-    }
+    let Some(asan) = found("libasan.so") else { return };
     let shared = compile("herd.c", "herd-asan", &["-fsanitize=address"]);
     let within = compile("herd.c", "herd-static-asan", &["-fsanitize=address", "-static-libasan"]);
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());

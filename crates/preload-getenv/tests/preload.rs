@@ -3,54 +3,33 @@
 //!
 //! `NCPU_GETENV_SECONDS=600` makes the torture last so long.
 
+#[path = "../../preload/tests/programs/mod.rs"]
+mod programs;
+
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The library, which lies beside this test.
+use programs::{all, found, out, text};
+
 fn library() -> PathBuf {
-    let beside = std::env::current_exe().expect("own path");
-    let library = beside.parent().expect("a directory").join("libncpu_getenv.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
+    programs::library("libncpu_getenv.so")
 }
 
-/// Compiles a source of tests/c or of workloads once for each test.
+/// Compiles a source of tests/c or of workloads.
 fn compiled(test: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("getenv");
-    std::fs::create_dir_all(&dir).unwrap();
-    let to = dir.join(test);
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(flags).arg("-o").arg(&to);
-    gcc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source)).arg("-ldl");
-    assert!(gcc.status().expect("gcc").success(), "{gcc:?}");
-    to
+    programs::compiled(test, source, &[flags, &["-ldl"]].concat())
 }
 
 /// Runs to the end, or 20 minutes at most: nothing here waits for anything.
 fn ran(program: &Path, args: &[&str], preload: &[&Path], input: &str) -> Output {
-    let list: Vec<&str> = preload.iter().map(|path| path.to_str().unwrap()).collect();
-    let mut command = Command::new("timeout");
-    // `env` sets it, so that `timeout` itself does without.
-    command.arg("1200").arg("env");
-    if !list.is_empty() {
-        command.arg(format!("LD_PRELOAD={}", list.join(":")));
-    }
+    let mut command = programs::with(preload, &[], 1200);
     command.arg(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("timeout");
     // A program that ends without reading its input is judged by how it ended.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Exit status and both outputs, for messages.
-fn all(output: &Output) -> String {
-    format!("{}\n{}{}", output.status, out(output), String::from_utf8_lossy(&output.stderr))
 }
 
 /// Whether the C library is glibc with the readers that this library is a cure for.
@@ -109,7 +88,7 @@ fn a_slow_reader_reads_nothing_that_is_gone() {
         assert_eq!(out(&ours), "right\n", "{what}: {}", all(&ours));
         if old_glibc() {
             let plain = ran(&program, &[what], &[], "");
-            assert_eq!(out(&plain), under_glibc, "{what}: {}", all(&plain));
+            assert_eq!(text(&plain.stdout), under_glibc, "{what}: {}", all(&plain));
         }
     }
 }
@@ -157,18 +136,10 @@ fn constructors_threads_forks_and_opened_libraries() {
     assert_eq!(out(&opened), "ok\n", "{}", all(&opened));
 }
 
-/// A library by the name of its file, where the dynamic linker or the compiler finds it.
-fn found(name: &str) -> PathBuf {
-    let gcc = Command::new("gcc").arg(format!("-print-file-name={name}")).output().expect("gcc");
-    let path = PathBuf::from(out(&gcc).trim());
-    assert!(path.is_absolute(), "{name} is missing: .ci/tools installs what tests need");
-    path
-}
-
 #[test]
 fn with_another_allocator() {
     let program = compiled("envtorture-jemalloc", "../../workloads/envtorture.c", &[]);
-    let (ours, jemalloc) = (library(), found("libjemalloc.so.2"));
+    let (ours, jemalloc) = (library(), found("libjemalloc.so.2").expect("jemalloc"));
     for preload in [[ours.as_path(), &jemalloc], [&jemalloc, &ours]] {
         survives(&program, "0.3", &preload);
     }
@@ -184,7 +155,7 @@ fn with_another_allocator() {
 /// Address sanitizer; with its leak detector, which must find nothing to complain about.
 #[test]
 fn under_the_address_sanitizer() {
-    let asan = found("libasan.so");
+    let asan = found("libasan.so").expect("sanitizer");
     let program =
         compiled("envtorture-asan", "../../workloads/envtorture.c", &["-fsanitize=address,undefined"]);
     survives(&program, "0.3", &[&asan, &library()]);

@@ -43,19 +43,70 @@ fn missing<T>(result: T) -> T {
     result
 }
 
-type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
-
-unsafe fn next_mmap(
+/// What a call of `mmap` asks for.
+#[derive(Clone, Copy)]
+struct Map {
     at: *mut c_void,
     length: size_t,
     protection: c_int,
     flags: c_int,
     file: c_int,
     offset: off_t,
-) -> *mut c_void {
-    let next = next!(c"mmap" as Mmap, missing(libc::MAP_FAILED));
-    // SAFETY: the caller's arguments.
-    unsafe { next(at, length, protection, flags, file, offset) }
+}
+
+impl Map {
+    /// libc's own call.
+    unsafe fn make(self) -> *mut c_void {
+        type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
+        let next = next!(c"mmap" as Mmap, missing(libc::MAP_FAILED));
+        // SAFETY: the caller's arguments.
+        unsafe { next(self.at, self.length, self.protection, self.flags, self.file, self.offset) }
+    }
+
+    /// As libc's own call, with helpers where they can help.
+    unsafe fn make_with(self, helpers: Helpers) -> *mut c_void {
+        let Map { length, protection, flags, .. } = self;
+        // SAFETY: the caller's arguments.
+        let plain = || unsafe { self.make() };
+        let locked = flags & libc::MAP_LOCKED != 0;
+        let private = match flags & libc::MAP_TYPE {
+            libc::MAP_PRIVATE => true,
+            libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => false,
+            _ => return plain(),
+        };
+        let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+        if flags & (libc::MAP_NONBLOCK | libc::MAP_GROWSDOWN) != 0
+            || protection & libc::PROT_READ == 0
+            // Should it turn out that it can't be locked, what was there before would be gone; and pages of a pool
+            // are made by any lock.
+            || (locked && (fixed || flags & libc::MAP_HUGETLB != 0))
+        {
+            return plain();
+        }
+        let without = flags & !(libc::MAP_POPULATE | libc::MAP_LOCKED);
+        // SAFETY: the caller's arguments, but that no page is made.
+        let got = unsafe { Map { flags: without, ..self }.make() };
+        if got == libc::MAP_FAILED {
+            // MAP_LOCKED has errors of its own, which come first.
+            return if locked { plain() } else { got };
+        }
+        if locked {
+            // SAFETY: the mapping just made, which nobody knows of yet.
+            unsafe {
+                if populate::lock_as_made(got.cast(), length).is_err() {
+                    populate::unmap(got.cast(), length, Helpers::NONE).ok();
+                    return plain();
+                }
+            }
+        }
+        let access = if private && protection & libc::PROT_WRITE != 0 { Access::Write } else { Access::Read };
+        // As the kernel does with MAP_POPULATE, pages that cannot be made are left for later.
+        let _ = populate::populate(got.cast(), length, access, helpers);
+        if locked {
+            let _ = populate::lock_plainly(got.cast(), length);
+        }
+        got
+    }
 }
 
 /// `mmap(2)`.
@@ -71,13 +122,14 @@ pub unsafe extern "C" fn mmap(
     file: c_int,
     offset: off_t,
 ) -> *mut c_void {
+    let map = Map { at, length, protection, flags, file, offset };
     let makes = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
     if makes && let Some(helpers) = SETTINGS.helpers(length) {
         // SAFETY: the caller's arguments.
-        unsafe { map_with(at, length, protection, flags, file, offset, helpers) }
+        unsafe { map.make_with(helpers) }
     } else {
         // SAFETY: the caller's arguments.
-        unsafe { next_mmap(at, length, protection, flags, file, offset) }
+        unsafe { map.make() }
     }
 }
 
@@ -96,57 +148,6 @@ pub unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     // SAFETY: the caller's arguments.
     unsafe { mmap(at, length, protection, flags, file, offset) }
-}
-
-unsafe fn map_with(
-    at: *mut c_void,
-    length: size_t,
-    protection: c_int,
-    flags: c_int,
-    file: c_int,
-    offset: off_t,
-    helpers: Helpers,
-) -> *mut c_void {
-    // SAFETY: the caller's arguments.
-    let plain = || unsafe { next_mmap(at, length, protection, flags, file, offset) };
-    let locked = flags & libc::MAP_LOCKED != 0;
-    let private = match flags & libc::MAP_TYPE {
-        libc::MAP_PRIVATE => true,
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => false,
-        _ => return plain(),
-    };
-    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
-    if flags & (libc::MAP_NONBLOCK | libc::MAP_GROWSDOWN) != 0
-        || protection & libc::PROT_READ == 0
-        // Should it turn out that it can't be locked, what was there before would be gone; and pages of a pool are made by
-        // any lock.
-        || (locked && (fixed || flags & libc::MAP_HUGETLB != 0))
-    {
-        return plain();
-    }
-    let without = flags & !(libc::MAP_POPULATE | libc::MAP_LOCKED);
-    // SAFETY: the caller's arguments, but that no page is made.
-    let got = unsafe { next_mmap(at, length, protection, without, file, offset) };
-    if got == libc::MAP_FAILED {
-        // MAP_LOCKED has errors of its own, which come first.
-        return if locked { plain() } else { got };
-    }
-    if locked {
-        // SAFETY: the mapping just made, which nobody knows of yet.
-        unsafe {
-            if populate::lock_as_made(got.cast(), length).is_err() {
-                populate::unmap(got.cast(), length, Helpers::NONE).ok();
-                return plain();
-            }
-        }
-    }
-    let access = if private && protection & libc::PROT_WRITE != 0 { Access::Write } else { Access::Read };
-    // As the kernel does with MAP_POPULATE, pages that cannot be made are left for later.
-    let _ = populate::populate(got.cast(), length, access, helpers);
-    if locked {
-        let _ = populate::lock_plainly(got.cast(), length);
-    }
-    got
 }
 
 /// `mlock(2)`.

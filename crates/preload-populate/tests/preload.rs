@@ -1,56 +1,27 @@
 //! C programs with the library and without: what they see is the same.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+#[path = "../../preload/tests/programs/mod.rs"]
+mod programs;
 
-/// The library, beside this test.
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use programs::{found, out, text};
+
 fn library() -> PathBuf {
-    let exe = std::env::current_exe().expect("own path");
-    let library = exe.parent().expect("a directory").join("libncpu_populate.so");
-    assert!(library.exists(), "{}", library.display());
-    library
+    programs::library("libncpu_populate.so")
 }
 
 fn compiled(name: &str, flags: &[&str]) -> PathBuf {
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", flags.len()));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
-    // Two tests may want the same: each compiles its own, and the last is kept.
-    let mine = to.with_extension(format!("{:?}", std::thread::current().id()));
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&mine)
-        .arg(source)
-        .args(flags);
-    let done = gcc.output().expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    std::fs::rename(&mine, &to).expect("rename");
-    to
+    programs::compiled(&format!("{name}-{}", flags.len()), &format!("tests/c/{name}.c"), flags)
 }
 
 fn run(program: &Path, arguments: &[&str], preload: &[&Path], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new("timeout");
-    command.arg("300").arg("env");
-    if !preload.is_empty() {
-        let list: Vec<_> = preload.iter().map(|path| path.to_str().expect("UTF-8")).collect();
-        command.arg(format!("LD_PRELOAD={}", list.join(":")));
-    }
-    for (name, value) in environment {
-        command.arg(format!("{name}={value}"));
-    }
-    command.arg(program).args(arguments).output().expect("timeout")
+    programs::with(preload, environment, 300).arg(program).args(arguments).output().expect("timeout")
 }
 
 /// Small, so that tests need little memory, and as many helpers as on a larger machine.
 const SMALL: [(&str, &str); 2] = [("NCPU_POPULATE_MIN", "4m"), ("NCPU_POPULATE_HELPERS", "5")];
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[track_caller]
-fn succeeded(done: &Output) {
-    assert!(done.status.success(), "{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr));
-}
 
 /// Thousands of faults that helpers took, as the program tells; a few are its own, between its two questions.
 fn helped(done: &Output) -> u64 {
@@ -73,13 +44,12 @@ fn two_cpus() -> bool {
 /// Both outputs, line by line.
 #[track_caller]
 fn same(with: &Output, without: &Output) {
-    succeeded(without);
-    let (with_text, without_text) = (text(&with.stdout), text(&without.stdout));
+    let (with_text, without_text) = (text(&with.stdout), out(without));
     for (number, (with, without)) in with_text.lines().zip(without_text.lines()).enumerate() {
         assert_eq!(with, without, "line {}", number + 1);
     }
     assert_eq!(with_text.lines().count(), without_text.lines().count());
-    succeeded(with);
+    out(with);
 }
 
 #[test]
@@ -107,7 +77,7 @@ fn what_is_no_number_is_told_and_not_used() {
     let program = compiled("results", &[]);
     let with =
         run(&program, &[], &[&library()], &[("NCPU_POPULATE_MIN", "4q"), ("NCPU_POPULATE_HELPERS", "-1")]);
-    succeeded(&with);
+    out(&with);
     let errors = text(&with.stderr);
     for words in ["NCPU_POPULATE_MIN=4q: give a number", "NCPU_POPULATE_HELPERS=-1: give a number"] {
         assert!(errors.contains(words), "{errors}");
@@ -139,8 +109,7 @@ fn without_threads_or_calls_that_helpers_need() {
 fn signals_forks_and_cancellation() {
     let program = compiled("signals", &[]);
     let done = run(&program, &[], &[&library()], &SMALL);
-    succeeded(&done);
-    assert_eq!(text(&done.stdout), "ok\n");
+    assert_eq!(out(&done), "ok\n");
 }
 
 #[test]
@@ -150,47 +119,29 @@ fn a_sandbox_that_kills() {
         for preload in [vec![], vec![library()]] {
             let preload: Vec<&Path> = preload.iter().map(PathBuf::as_path).collect();
             let done = run(&program, &[how], &preload, &SMALL);
-            succeeded(&done);
-            assert_eq!(text(&done.stdout), "ok\n", "{how}");
+            assert_eq!(out(&done), "ok\n", "{how}");
         }
     }
-}
-
-fn found(names: &[&str]) -> Option<PathBuf> {
-    let paths = names.iter().flat_map(|name| {
-        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
-            .map(|directory| Path::new(directory).join(name))
-    });
-    paths.into_iter().find(|path| path.exists())
 }
 
 #[test]
 fn allocators_with_their_locks_held() {
     let program = compiled("heap", &[]);
-    succeeded(&run(&program, &[], &[&library()], &SMALL));
-    let Some(jemalloc) = found(&["libjemalloc.so.2"]) else {
-        eprintln!("skipped: no libjemalloc.so.2 (Debian: libjemalloc2)");
-        return;
-    };
+    out(&run(&program, &[], &[&library()], &SMALL));
+    let Some(jemalloc) = found("libjemalloc.so.2") else { return };
     // Given back at once, so that it unmaps.
     let mut environment = SMALL.to_vec();
     environment.push(("MALLOC_CONF", "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0"));
     for order in [[&jemalloc, &library()], [&library(), &jemalloc]] {
         let done = run(&program, &[], &order.map(|path| path.as_path()), &environment);
-        succeeded(&done);
-        assert_eq!(text(&done.stdout), "ok\n");
+        assert_eq!(out(&done), "ok\n");
     }
 }
 
 #[test]
 fn programs_built_with_the_address_sanitizer() {
     let flags = ["-fsanitize=address"];
-    let gcc = Command::new("gcc").arg("-print-file-name=libasan.so").output().expect("gcc");
-    let asan = PathBuf::from(text(&gcc.stdout).trim());
-    if !asan.is_absolute() {
-        eprintln!("skipped: no libasan");
-        return;
-    }
+    let Some(asan) = found("libasan.so") else { return };
     for name in ["heap", "signals", "results"] {
         let program = compiled(name, &flags);
         // The sanitizer insists on being first.
@@ -200,8 +151,7 @@ fn programs_built_with_the_address_sanitizer() {
         if name == "results" {
             same(&with, &without);
         } else {
-            succeeded(&with);
-            assert_eq!(text(&with.stdout), "ok\n", "{name}");
+            assert_eq!(out(&with), "ok\n", "{name}");
         }
     }
 }

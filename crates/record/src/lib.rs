@@ -7,12 +7,12 @@
 //!
 //! ```
 //! use ncpu_record::{Manifest, Recording, Writer};
-//! use ncpu_table::{Column, Kind, Table, Unit};
+//! use ncpu_table::{Column, Table};
 //!
 //! # fn main() -> ncpu_record::Result<()> {
 //! let mut rows = Table::builder("locks", &[
 //!     Column::text("lock", "name of the lock"),
-//!     Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+//!     Column::count("count", "contended acquisitions"),
 //! ]);
 //! rows.row().text("pcf").int(1_170_899);
 //! let table = rows.finish();

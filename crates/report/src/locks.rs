@@ -28,6 +28,15 @@ struct Sums {
     max: f64,
 }
 
+impl Sums {
+    fn add(&mut self, other: &Sums) {
+        self.count += other.count;
+        self.spin += other.spin;
+        self.block += other.block;
+        self.max = self.max.max(other.max);
+    }
+}
+
 /// The locks of a recording, most time spent waiting on CPU first.
 ///
 /// Counts and times by lock and process are exact. Callers are known of the contentions whose stack
@@ -51,7 +60,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     }
     columns.extend([
         Column::float("CPU-util", Unit::Share, Kind::Share, "share of capacity spent spinning for it"),
-        Column::int("count", Unit::None, Kind::Count, "contended acquisitions"),
+        Column::count("count", "contended acquisitions"),
         Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU"),
         Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU"),
@@ -60,7 +69,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     ]);
     let with_callers = matches!(by, By::LockAndCaller | By::Caller);
     if with_callers {
-        columns.push(Column::int("walked", Unit::None, Kind::Count, "contentions behind the caller's share"));
+        columns.push(Column::count("walked", "contentions behind the caller's share"));
     }
     if depth > 0 && by == By::LockAndCaller {
         columns.push(Column::text("stack", "callers, innermost first"));
@@ -155,11 +164,7 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             let callers = by_lock.entry((text("lock"), text("type"))).or_default();
             // Stacks that differ only deeper than asked are one.
             match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
-                Some((_, _, have)) => {
-                    have.count += sums.count;
-                    have.spin += sums.spin;
-                    have.block += sums.block;
-                }
+                Some((_, _, have)) => have.add(&sums),
                 None => callers.push((text("caller"), stack, sums)),
             }
         }
@@ -171,12 +176,8 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             out.push((vec![lock, kind, "[not walked]".into()], total, 0, String::new()));
             continue;
         };
-        let all = callers.iter().fold(Sums::default(), |a, (_, _, s)| Sums {
-            count: a.count + s.count,
-            spin: a.spin + s.spin,
-            block: a.block + s.block,
-            max: 0.0,
-        });
+        let mut all = Sums::default();
+        callers.iter().for_each(|(_, _, s)| all.add(s));
         let part = |exact: f64, of: f64, all: f64, count: f64| {
             // Where the walked ones took no such time at all, their counts decide.
             if all > 0.0 { exact * of / all } else { exact * count }
@@ -201,10 +202,7 @@ fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
         let caller = keys.into_iter().nth(2).unwrap_or_default();
         match out.iter_mut().find(|(k, ..)| k[0] == caller) {
             Some((_, have, n, _)) => {
-                have.count += sums.count;
-                have.spin += sums.spin;
-                have.block += sums.block;
-                have.max = have.max.max(sums.max);
+                have.add(&sums);
                 *n += walked;
             }
             None => out.push((vec![caller], sums, walked, String::new())),
@@ -245,7 +243,7 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         Column::id("pid", "its ID"),
         Column::text("caller", "where it waits"),
         Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
-        Column::int("count", Unit::None, Kind::Count, "waits"),
+        Column::count("count", "waits"),
         Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU, where the lock tells"),
         Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU, all threads"),
@@ -311,7 +309,7 @@ mod tests {
     /// Two locks: one whose 1,000 waits were walked ten times, one never walked. 10 CPU-s observed.
     fn recording() -> Recording {
         let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-        let count = |name: &str| Column::int(name, Unit::None, Kind::Count, "");
+        let count = |name: &str| Column::count(name, "");
         let mut locks = Table::builder(
             "locks",
             &[
@@ -408,7 +406,7 @@ mod tests {
                 Column::id("pid", ""),
                 text("caller"),
                 text("holder"),
-                Column::int("count", Unit::None, Kind::Count, ""),
+                Column::count("count", ""),
                 time("spin"),
                 time("block"),
                 Column::float("max", Unit::Microseconds, Kind::Peak, ""),

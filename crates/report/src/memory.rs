@@ -145,7 +145,7 @@ mod tests {
             &[
                 Column::id("node", ""),
                 Column::text("class", ""),
-                Column::int("pages", Unit::None, Kind::Count, ""),
+                Column::count("pages", ""),
                 Column::int("bytes", Unit::Bytes, Kind::Count, ""),
             ],
         );

@@ -46,7 +46,7 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         "minor faults",
         "major faults",
     ];
-    columns.extend(COUNTS.iter().zip(meanings).map(|(c, m)| Column::int(c, Unit::None, Kind::Count, m)));
+    columns.extend(COUNTS.iter().zip(meanings).map(|(c, m)| Column::count(c, m)));
     columns.push(Column::float("time", Unit::Seconds, Kind::Time, "the time the percentages are of"));
     columns.push(Column::text("process", "name of the process"));
     if !by_process {
@@ -92,7 +92,7 @@ mod tests {
             Column::text("thread", ""),
         ];
         columns.extend(STATES.iter().map(|s| Column::float(s, Unit::Seconds, Kind::Time, "")));
-        columns.extend(COUNTS.iter().map(|c| Column::int(c, Unit::None, Kind::Count, "")));
+        columns.extend(COUNTS.iter().map(|c| Column::count(c, "")));
         let mut b = Table::builder("threads", &columns);
         let mut add = |tid: u64, times: [f64; 8], vcx: u64| {
             let mut row = b.row().int(7).int(tid).text("db").text("worker");

@@ -156,6 +156,11 @@ impl Column {
         Column::new(name, Type::Int, Unit::None, Kind::Key, meaning)
     }
 
+    /// A number of events: summed.
+    pub fn count(name: &str, meaning: &str) -> Column {
+        Column::new(name, Type::Int, Unit::None, Kind::Count, meaning)
+    }
+
     /// An unsigned number.
     pub fn int(name: &str, unit: Unit, kind: Kind, meaning: &str) -> Column {
         Column::new(name, Type::Int, unit, kind, meaning)

@@ -85,7 +85,7 @@ mod tests {
             &[
                 Column::text("lock", ""),
                 Column::text("caller", ""),
-                Column::int("count", Unit::None, Kind::Count, ""),
+                Column::count("count", ""),
                 Column::int("max", Unit::Nanoseconds, Kind::Peak, ""),
                 Column::float("mean", Unit::Nanoseconds, Kind::Mean, ""),
             ],

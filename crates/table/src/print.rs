@@ -142,7 +142,7 @@ mod tests {
             "locks",
             &[
                 Column::text("lock", "name"),
-                Column::int("count", Unit::None, Kind::Count, "events"),
+                Column::count("count", "events"),
                 Column::float("util", Unit::Share, Kind::Share, "share"),
             ],
         );

@@ -109,7 +109,7 @@ mod tests {
             "bench",
             &[
                 Column::text("benchmark", "name"),
-                Column::int("samples", Unit::None, Kind::Count, "n"),
+                Column::count("samples", "n"),
                 Column::float("time", Unit::Microseconds, Kind::Gauge, "t"),
             ],
         );

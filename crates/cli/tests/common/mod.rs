@@ -26,3 +26,24 @@ pub fn root() -> bool {
     }
     yes
 }
+
+/// Whoever may not observe is told so in one line.
+pub fn needs_root(commands: &[&[&str]]) {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    if !root() {
+        return;
+    }
+    // The binary must be readable by nobody.
+    let everyone = PermissionsExt::from_mode(0o755);
+    let dir = tempfile::Builder::new().permissions(everyone).tempdir().unwrap();
+    let copy = dir.path().join("ncpu");
+    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    for args in commands {
+        let o = Command::new(&copy).args(*args).uid(65534).gid(65534).output().unwrap();
+        assert_eq!(o.status.code(), Some(1), "{args:?}");
+        assert_eq!(err(&o).lines().count(), 1, "{args:?}: one clear line: {}", err(&o));
+        assert!(err(&o).contains("needs root"), "{args:?}: {}", err(&o));
+    }
+}

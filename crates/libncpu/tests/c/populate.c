@@ -1,12 +1,11 @@
 // Segments and the calls on any memory as C sees them: use, misuse, what fails, and that nothing is left then.
 #include "check.h"
 #include "deny.h"
+#include "locked.h"
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <stdint.h>
 #include <sys/ipc.h>
-#include <sys/resource.h>
 #include <sys/shm.h>
 
 enum { MIB = 1 << 20, POPULATE_READ = 22, POPULATE_WRITE = 23 };
@@ -51,20 +50,6 @@ static int left(void)
 	}
 	return (HEAP_GROWS ? 0 : lines("/proc/self/maps")) + 1000 * entries("/proc/self/fd") + 100000 * entries("/proc/self/task") +
 		10000000 * segments;
-}
-
-// kB of a line of /proc/self/status.
-static long status(const char *key)
-{
-	char line[256];
-	long value = -1;
-	FILE *f = fopen("/proc/self/status", "r");
-	while (f && fgets(line, sizeof line, f))
-		if (!strncmp(line, key, strlen(key)))
-			value = atol(line + strlen(key));
-	if (f)
-		fclose(f);
-	return value;
 }
 
 // May it lock so many bytes?
@@ -348,11 +333,7 @@ static void out_of_memory(void)
 // The limit is mlock's: nothing is made when it says no.
 static void limited(void)
 {
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
-	struct rlimit limit = { 8 * MIB, 8 * MIB };
-	CHECK(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-	CHECK(syscall(SYS_capset, &header, none), 0);
+	CHECK(lock_at_most(8 * MIB), 0);
 	ncpu_segment_options_t options = some;
 	options.flags = NCPU_LOCKED;
 	refused(options, "mlock2", ENOMEM);

@@ -1,11 +1,11 @@
 //! Arenas: magazines, their exchange at the depot, and refusals, under every schedule the checker finds.
 
-use crate::check;
 use crate::magazine::{Given, Magazines, bar_all, open_all};
 use crate::objects::{Objects, lookup};
 use crate::request::{Error, Policy};
 use crate::sys::AtomicPtr;
 use crate::vmem::{Options, Vmem};
+use crate::{check, threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
@@ -30,19 +30,6 @@ impl Held {
     fn give(&self, start: u64, size: u64) {
         let mut held = self.0.lock().unwrap();
         (start..start + size).for_each(|id| assert!(held.remove(&id)));
-    }
-}
-
-fn threads(n: u64, body: impl Fn(u64) + Send + Sync + 'static) {
-    let body = Arc::new(body);
-    let handles: Vec<_> = (0..n)
-        .map(|i| {
-            let body = body.clone();
-            thread::spawn(move || body(i))
-        })
-        .collect();
-    for handle in handles {
-        handle.join().unwrap();
     }
 }
 

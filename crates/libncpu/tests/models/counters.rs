@@ -1,8 +1,8 @@
 //! The bounded counter's two invariants under every schedule the checker finds.
 
 use crate::bounded::BoundedCounter;
-use crate::check;
 use crate::sys::topology;
+use crate::{check, threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::thread;
@@ -26,26 +26,19 @@ fn never_refuses_while_credit_is_free() {
     check(|| {
         let wants: Vec<u64> = (0..3).map(|_| thread_rng().gen_range(1..4)).collect();
         let counter = Arc::new(spread(wants.iter().sum()));
-        let handles: Vec<_> = wants
-            .into_iter()
-            .map(|n| {
-                let counter = counter.clone();
-                thread::spawn(move || {
-                    for _ in 0..3 {
-                        let mut taken = 0;
-                        while taken < n {
-                            let some = thread_rng().gen_range(1..=n - taken);
-                            assert!(counter.take(some), "refused {some} with {taken} of {n}");
-                            taken += some;
-                        }
-                        assert!(counter.give(n));
-                    }
-                })
-            })
-            .collect();
-        for handle in handles {
-            handle.join().unwrap();
-        }
+        let own = counter.clone();
+        threads(3, move |i| {
+            let n = wants[i as usize];
+            for _ in 0..3 {
+                let mut taken = 0;
+                while taken < n {
+                    let some = thread_rng().gen_range(1..=n - taken);
+                    assert!(own.take(some), "refused {some} with {taken} of {n}");
+                    taken += some;
+                }
+                assert!(own.give(n));
+            }
+        });
         assert_eq!(counter.read(), 0);
         assert_eq!(counter.read_exact(), 0);
     });
@@ -84,29 +77,21 @@ fn never_passes_the_limit() {
     check(|| {
         let limit = thread_rng().gen_range(1..6);
         let counter = Arc::new(spread(limit));
-        let taken = Arc::new(AtomicU64::new(0));
-        let handles: Vec<_> = (0..3)
-            .map(|_| {
-                let (counter, taken) = (counter.clone(), taken.clone());
-                thread::spawn(move || {
-                    for _ in 0..3 {
-                        let n = thread_rng().gen_range(1..4);
-                        if counter.take(n) {
-                            assert!(taken.fetch_add(n, SeqCst) + n <= limit);
-                            thread::yield_now();
-                            taken.fetch_sub(n, SeqCst);
-                            assert!(counter.give(n));
-                        }
-                        if thread_rng().gen_range(0..4) == 0 {
-                            assert!(counter.read_exact() <= limit);
-                        }
-                    }
-                })
-            })
-            .collect();
-        for handle in handles {
-            handle.join().unwrap();
-        }
+        let (own, taken) = (counter.clone(), AtomicU64::new(0));
+        threads(3, move |_| {
+            for _ in 0..3 {
+                let n = thread_rng().gen_range(1..4);
+                if own.take(n) {
+                    assert!(taken.fetch_add(n, SeqCst) + n <= limit);
+                    thread::yield_now();
+                    taken.fetch_sub(n, SeqCst);
+                    assert!(own.give(n));
+                }
+                if thread_rng().gen_range(0..4) == 0 {
+                    assert!(own.read_exact() <= limit);
+                }
+            }
+        });
         assert_eq!(counter.read(), 0);
         // All of it can be had at once, and no more.
         assert!(counter.take(limit));
@@ -119,29 +104,21 @@ fn never_passes_the_limit() {
 fn limits_that_change() {
     check(|| {
         let counter = Arc::new(spread(6));
-        let other = counter.clone();
-        let takers: Vec<_> = (0..2)
-            .map(|_| {
-                let counter = counter.clone();
-                thread::spawn(move || {
-                    for _ in 0..3 {
-                        // Never more than 2 + 2 at once, within each limit below.
-                        assert!(counter.take(2));
-                        thread::yield_now();
-                        assert!(counter.give(2));
-                    }
-                })
-            })
-            .collect();
-        let setter = thread::spawn(move || {
-            for limit in [4, 5, 8, 4] {
-                assert_eq!(other.set_limit(limit), 0);
+        let own = counter.clone();
+        threads(3, move |i| {
+            if i == 2 {
+                for limit in [4, 5, 8, 4] {
+                    assert_eq!(own.set_limit(limit), 0);
+                }
+                return;
+            }
+            for _ in 0..3 {
+                // Never more than 2 + 2 at once, within each limit above.
+                assert!(own.take(2));
+                thread::yield_now();
+                assert!(own.give(2));
             }
         });
-        for handle in takers {
-            handle.join().unwrap();
-        }
-        setter.join().unwrap();
         assert_eq!(counter.read(), 0);
         assert!(counter.take(4));
         assert_eq!(counter.set_limit(1), 3);

@@ -1,9 +1,9 @@
 //! Queue locks and the reader-writer lock.
 
-use crate::check;
 use crate::mcs::{McsNode, RawMcs};
 use crate::numa_lock::RawNumaLock;
 use crate::raw_rwlock::RawRwLock;
+use crate::{check, threads};
 use shuttle::sync::Arc;
 use shuttle::thread;
 use std::cell::UnsafeCell;
@@ -24,19 +24,6 @@ impl Data {
     fn look(&self) {
         let (a, b) = unsafe { *self.0.get() };
         assert_eq!(a, b);
-    }
-}
-
-fn threads(n: u32, body: impl Fn(u32) + Send + Sync + 'static) {
-    let body = Arc::new(body);
-    let handles: Vec<_> = (0..n)
-        .map(|i| {
-            let body = body.clone();
-            thread::spawn(move || body(i))
-        })
-        .collect();
-    for handle in handles {
-        handle.join().unwrap();
     }
 }
 

@@ -12,7 +12,7 @@ mod backoff;
 mod bounded;
 #[path = "../../src/env_list.rs"]
 mod env_list;
-#[path = "../../src/magazine.rs"]
+#[path = "../../src/magazine/mod.rs"]
 mod magazine;
 #[path = "../../src/mcs.rs"]
 mod mcs;
@@ -30,7 +30,7 @@ mod probe;
 mod raw_mutex;
 #[path = "../../src/raw_rwlock.rs"]
 mod raw_rwlock;
-#[path = "../../src/raw_timer.rs"]
+#[path = "../../src/raw_timer/mod.rs"]
 mod raw_timer;
 #[path = "../../src/request.rs"]
 mod request;
@@ -49,6 +49,9 @@ mod locks;
 mod mutexes;
 mod timers;
 
+use shuttle::sync::Arc;
+use shuttle::thread;
+
 /// Runs a model under random schedules and under schedules of few preemptions (PCT), which find other bugs.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
     let n = std::env::var("LIBNCPU_MODELS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
@@ -58,4 +61,16 @@ fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
     };
     shuttle::check_random(model, n);
     shuttle::check_pct(model, n, 3);
+}
+
+/// Runs `body` on so many threads, each with its number, and returns what they return.
+fn threads<T: Send + 'static>(n: u64, body: impl Fn(u64) -> T + Send + Sync + 'static) -> Vec<T> {
+    let body = Arc::new(body);
+    let handles: Vec<_> = (0..n)
+        .map(|i| {
+            let body = body.clone();
+            thread::spawn(move || body(i))
+        })
+        .collect();
+    handles.into_iter().map(|handle| handle.join().unwrap()).collect()
 }

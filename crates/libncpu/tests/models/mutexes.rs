@@ -1,8 +1,8 @@
 //! Mutual exclusion, no lost wake-up (shuttle reports a deadlock), nothing left behind.
 
-use crate::check;
 use crate::raw_mutex::RawMutex;
 use crate::sys::Instant;
+use crate::{check, threads};
 use shuttle::sync::Arc;
 use shuttle::thread;
 use std::cell::UnsafeCell;
@@ -25,32 +25,28 @@ impl Counter {
     }
 }
 
-fn run(mutex: RawMutex, threads: u32, each: u32, timed: u32) {
+fn run(mutex: RawMutex, n: u64, each: u32, timed: u64) {
     let counter = Arc::new(Counter { mutex, count: UnsafeCell::new((0, 0)) });
-    let handles: Vec<_> = (0..threads)
-        .map(|i| {
-            let counter = counter.clone();
-            thread::spawn(move || {
-                let mut got = 0;
-                for _ in 0..each {
-                    if i < timed {
-                        if !counter.mutex.try_lock_until(Instant::soon()) {
-                            continue;
-                        }
-                    } else {
-                        counter.mutex.lock();
-                    }
-                    counter.add();
-                    unsafe { counter.mutex.unlock() };
-                    got += 1;
+    let own = counter.clone();
+    let got = threads(n, move |i| {
+        let mut got = 0;
+        for _ in 0..each {
+            if i < timed {
+                if !own.mutex.try_lock_until(Instant::soon()) {
+                    continue;
                 }
-                got
-            })
-        })
-        .collect();
-    let got: u32 = handles.into_iter().map(|h| h.join().unwrap()).sum();
+            } else {
+                own.mutex.lock();
+            }
+            own.add();
+            unsafe { own.mutex.unlock() };
+            got += 1;
+        }
+        got
+    });
+    let got: u32 = got.into_iter().sum();
     assert_eq!(unsafe { *counter.count.get() }, (got, got));
-    assert!(timed > 0 || got == threads * each);
+    assert!(timed > 0 || u64::from(got) == n * u64::from(each));
     assert!(counter.mutex.try_lock(), "free at the end");
 }
 

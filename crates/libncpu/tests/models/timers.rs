@@ -1,8 +1,8 @@
 //! Arming, cancelling and expiring at once: every arming ends in one call, one cancellation or one other arming,
 //! callbacks of a timer never overlap, and after waiting for its end a timer can be freed.
 
-use crate::check;
 use crate::raw_timer::{Cancelled, RawTimer, Timers, When};
+use crate::{check, threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -68,24 +68,17 @@ fn until(done: impl Fn() -> bool) {
 fn expires() {
     check(|| {
         let timers = timers();
-        let handles: Vec<_> = (0..2)
-            .map(|_| {
-                let timers = timers.clone();
-                thread::spawn(move || {
-                    let told = Told::default();
-                    let timer = timer(&told);
-                    for n in 1..3 {
-                        unsafe { assert!(!timers.arm(&*timer, soon()).unwrap()) };
-                        until(|| told.calls.load(SeqCst) == n);
-                    }
-                    unsafe { assert_eq!(timers.cancel_wait(&*timer), Cancelled::NotArmed) };
-                    assert_eq!(told.calls.load(SeqCst), 2);
-                })
-            })
-            .collect();
-        for handle in handles {
-            handle.join().unwrap();
-        }
+        let own = timers.clone();
+        threads(2, move |_| {
+            let told = Told::default();
+            let timer = timer(&told);
+            for n in 1..3 {
+                unsafe { assert!(!own.arm(&*timer, soon()).unwrap()) };
+                until(|| told.calls.load(SeqCst) == n);
+            }
+            unsafe { assert_eq!(own.cancel_wait(&*timer), Cancelled::NotArmed) };
+            assert_eq!(told.calls.load(SeqCst), 2);
+        });
         assert_eq!((timers.activity().armed, timers.activity().fired), (0, 4));
     });
 }
@@ -96,27 +89,23 @@ fn nothing_is_lost_or_doubled() {
     check(|| {
         let shared = Arc::new((timers(), Told::default()));
         let timer = Arc::new(timer(&shared.1));
-        let handles: Vec<_> = (0..3)
-            .map(|_| {
-                let (shared, timer) = (shared.clone(), timer.clone());
-                thread::spawn(move || {
-                    let (timers, timer) = (&shared.0, &**timer as *const RawTimer);
-                    let mut armed = 0;
-                    for _ in 0..4 {
-                        match thread_rng().gen_range(0..4) {
-                            0 => _ = unsafe { timers.cancel(timer) },
-                            1 => _ = unsafe { timers.cancel_wait(timer) },
-                            _ => {
-                                armed += 1;
-                                unsafe { timers.arm(timer, soon()).unwrap() };
-                            }
-                        }
+        let own = (shared.clone(), timer.clone());
+        let armed = threads(3, move |_| {
+            let (timers, timer) = (&own.0.0, &**own.1 as *const RawTimer);
+            let mut armed = 0;
+            for _ in 0..4 {
+                match thread_rng().gen_range(0..4) {
+                    0 => _ = unsafe { timers.cancel(timer) },
+                    1 => _ = unsafe { timers.cancel_wait(timer) },
+                    _ => {
+                        armed += 1;
+                        unsafe { timers.arm(timer, soon()).unwrap() };
                     }
-                    armed
-                })
-            })
-            .collect();
-        let armed: u64 = handles.into_iter().map(|handle| handle.join().unwrap()).sum();
+                }
+            }
+            armed
+        });
+        let armed: u64 = armed.into_iter().sum();
         let (timers, told) = &*shared;
         if thread_rng().gen_range(0..2) == 0 {
             until(|| unsafe { !timers.is_armed(&**timer) });
@@ -135,34 +124,28 @@ fn waiting_for_the_end() {
         let timers = timers();
         let others = Arc::new(Told::default());
         let other = Arc::new(timer(&others));
-        let handles: Vec<_> = (0..2)
-            .map(|_| {
-                let (timers, other) = (timers.clone(), other.clone());
-                thread::spawn(move || {
-                    let told = Told {
-                        again: AtomicU32::new(thread_rng().gen_range(0..3)),
-                        timers: Some(timers.clone()),
-                        ..Told::default()
-                    };
-                    let timer = timer(&told);
-                    unsafe {
-                        timers.arm(&*timer, soon()).unwrap();
-                        // Something that may run at the same time, on the same helper or another.
-                        timers.arm(&**other, soon()).unwrap();
-                        for _ in 0..thread_rng().gen_range(0..6) {
-                            thread::yield_now();
-                        }
-                        assert!(timers.cancel_wait(&*timer) != Cancelled::Running);
-                    }
-                    assert!(!told.inside.load(SeqCst));
-                    told.freed.store(true, SeqCst);
+        let own = (timers.clone(), other.clone());
+        threads(2, move |_| {
+            let (timers, other) = &own;
+            let told = Told {
+                again: AtomicU32::new(thread_rng().gen_range(0..3)),
+                timers: Some(timers.clone()),
+                ..Told::default()
+            };
+            let timer = timer(&told);
+            unsafe {
+                timers.arm(&*timer, soon()).unwrap();
+                // Something that may run at the same time, on the same helper or another.
+                timers.arm(&***other, soon()).unwrap();
+                for _ in 0..thread_rng().gen_range(0..6) {
                     thread::yield_now();
-                })
-            })
-            .collect();
-        for handle in handles {
-            handle.join().unwrap();
-        }
+                }
+                assert!(timers.cancel_wait(&*timer) != Cancelled::Running);
+            }
+            assert!(!told.inside.load(SeqCst));
+            told.freed.store(true, SeqCst);
+            thread::yield_now();
+        });
         unsafe { timers.cancel_wait(&**other) };
     });
 }
@@ -178,21 +161,14 @@ unsafe extern "C-unwind" fn free_itself(timer: *const RawTimer, data: *mut c_voi
 fn callbacks_that_free() {
     check(|| {
         let shared = Arc::new((timers(), Told::default()));
-        let handles: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = shared.clone();
-                thread::spawn(move || {
-                    for _ in 0..3 {
-                        let data = std::ptr::from_ref(&shared.1).cast_mut().cast();
-                        let timer = Box::into_raw(Box::new(RawTimer::new(free_itself, data)));
-                        unsafe { shared.0.arm(timer, soon()).unwrap() };
-                    }
-                })
-            })
-            .collect();
-        for handle in handles {
-            handle.join().unwrap();
-        }
+        let own = shared.clone();
+        threads(2, move |_| {
+            for _ in 0..3 {
+                let data = std::ptr::from_ref(&own.1).cast_mut().cast();
+                let timer = Box::into_raw(Box::new(RawTimer::new(free_itself, data)));
+                unsafe { own.0.arm(timer, soon()).unwrap() };
+            }
+        });
         until(|| shared.1.calls.load(SeqCst) == 6);
     });
 }

@@ -1,6 +1,5 @@
 //! Machines of sysfs trees: an Intel server, a hybrid, AMD, Arm, and one without a PMU.
 
-use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -8,6 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::testing::put;
 
 /// Writes a tree: `PATH TEXT` a line, paths below `sys/bus/event_source/devices` unless they begin with `/`.
 fn tree(files: &str) -> (TempDir, Sources) {
@@ -15,11 +15,10 @@ fn tree(files: &str) -> (TempDir, Sources) {
     for line in files.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (path, text) = line.split_once(' ').unwrap_or((line, ""));
         let path = match path.strip_prefix('/') {
-            Some(absolute) => root.path().join(absolute),
-            None => root.path().join("sys/bus/event_source/devices").join(path),
+            Some(absolute) => absolute.to_owned(),
+            None => format!("sys/bus/event_source/devices/{path}"),
         };
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text.replace("\\n", "\n") + "\n").unwrap();
+        put(root.path(), path, &(text.replace("\\n", "\n") + "\n"));
     }
     let mut sources = Sources::read(root.path()).unwrap();
     sources.read_tracepoints(root.path(), "*:*");

@@ -5,13 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::generate::{Shape, write};
-use crate::testing;
-
-fn put(root: &Path, name: &str, text: &str) {
-    let path = root.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
+use crate::testing::{self, put};
 
 fn reading<'a>(l: &'a Limits, limit: &str, scope: &Scope) -> &'a Reading {
     let found = l.readings.iter().find(|r| r.limit == limit && r.scope == *scope);
@@ -60,11 +54,11 @@ fn machine(root: &Path) {
     put(root, "proc/sys/fs/dentry-state", "5000 4000 45 0 9 0\n");
     let pool = "sys/devices/system/node/node1/hugepages/hugepages-2048kB";
     for (file, n) in [("nr_hugepages", 10), ("free_hugepages", 4), ("surplus_hugepages", 1)] {
-        put(root, &format!("{pool}/{file}"), &format!("{n}\n"));
+        put(root, format!("{pool}/{file}"), &format!("{n}\n"));
     }
 
     let unified = "sys/fs/cgroup/unified";
-    put(root, &format!("{unified}/cgroup.controllers"), "pids\n");
+    put(root, format!("{unified}/cgroup.controllers"), "pids\n");
     for (group, max, current, events) in [
         ("a", "100", "40", "max 0"),
         ("a/b", "500", "40", "max 3"),
@@ -72,31 +66,27 @@ fn machine(root: &Path) {
         ("d", "10", "1", ""),
     ] {
         let dir = format!("{unified}/{group}");
-        put(root, &format!("{dir}/pids.max"), &format!("{max}\n"));
-        put(root, &format!("{dir}/pids.current"), &format!("{current}\n"));
-        put(root, &format!("{dir}/pids.peak"), "60\n");
-        put(root, &format!("{dir}/pids.events"), &format!("{events}\n"));
+        put(root, format!("{dir}/pids.max"), &format!("{max}\n"));
+        put(root, format!("{dir}/pids.current"), &format!("{current}\n"));
+        put(root, format!("{dir}/pids.peak"), "60\n");
+        put(root, format!("{dir}/pids.events"), &format!("{events}\n"));
     }
-    put(root, &format!("{unified}/a/memory.pressure"), "some avg10=9.00 avg60=9.00 avg300=9.00 total=1\n");
+    put(root, format!("{unified}/a/memory.pressure"), "some avg10=9.00 avg60=9.00 avg300=9.00 total=1\n");
 
     let cpu = "sys/fs/cgroup/cpu,cpuacct";
-    put(root, &format!("{cpu}/cpu.cfs_quota_us"), "-1\n");
-    put(root, &format!("{cpu}/cpu.cfs_period_us"), "100000\n");
-    put(root, &format!("{cpu}/job/cpu.cfs_quota_us"), "200000\n");
-    put(root, &format!("{cpu}/job/cpu.cfs_period_us"), "100000\n");
-    put(
-        root,
-        &format!("{cpu}/job/cpu.stat"),
-        "nr_periods 100\nnr_throttled 50\nthrottled_time 10000000000\n",
-    );
-    put(root, &format!("{cpu}/job/cpuacct.usage"), "20000000000\n");
+    put(root, format!("{cpu}/cpu.cfs_quota_us"), "-1\n");
+    put(root, format!("{cpu}/cpu.cfs_period_us"), "100000\n");
+    put(root, format!("{cpu}/job/cpu.cfs_quota_us"), "200000\n");
+    put(root, format!("{cpu}/job/cpu.cfs_period_us"), "100000\n");
+    put(root, format!("{cpu}/job/cpu.stat"), "nr_periods 100\nnr_throttled 50\nthrottled_time 10000000000\n");
+    put(root, format!("{cpu}/job/cpuacct.usage"), "20000000000\n");
 
     let memory = "sys/fs/cgroup/memory";
-    put(root, &format!("{memory}/memory.limit_in_bytes"), "9223372036854771712\n");
-    put(root, &format!("{memory}/job/memory.limit_in_bytes"), "1073741824\n");
-    put(root, &format!("{memory}/job/memory.usage_in_bytes"), "1000000000\n");
-    put(root, &format!("{memory}/job/memory.max_usage_in_bytes"), "1073741824\n");
-    put(root, &format!("{memory}/job/memory.failcnt"), "12\n");
+    put(root, format!("{memory}/memory.limit_in_bytes"), "9223372036854771712\n");
+    put(root, format!("{memory}/job/memory.limit_in_bytes"), "1073741824\n");
+    put(root, format!("{memory}/job/memory.usage_in_bytes"), "1000000000\n");
+    put(root, format!("{memory}/job/memory.max_usage_in_bytes"), "1073741824\n");
+    put(root, format!("{memory}/job/memory.failcnt"), "12\n");
 
     for (pid, uid, files, soft) in [(10, 0, 3, 1024), (11, 7, 5, 1024), (12, 7, 9, 10)] {
         let limits = format!(
@@ -107,15 +97,15 @@ fn machine(root: &Path) {
         let status = format!(
             "Name:\tp{pid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nVmSize:\t 100 kB\nVmLck:\t 0 kB\nThreads:\t20\n"
         );
-        put(root, &format!("proc/{pid}/limits"), &limits);
-        put(root, &format!("proc/{pid}/status"), &status);
-        put(root, &format!("proc/{pid}/maps"), &"00-01 r--p 00 00:00 0\n".repeat(pid as usize));
+        put(root, format!("proc/{pid}/limits"), &limits);
+        put(root, format!("proc/{pid}/status"), &status);
+        put(root, format!("proc/{pid}/maps"), &"00-01 r--p 00 00:00 0\n".repeat(pid as usize));
         fs::create_dir_all(root.join(format!("proc/{pid}/fd"))).unwrap();
         for fd in 0..files {
             let target = if fd == 1 { "anon_inode:inotify" } else { "/dev/null" };
             std::os::unix::fs::symlink(target, root.join(format!("proc/{pid}/fd/{fd}"))).unwrap();
         }
-        put(root, &format!("proc/{pid}/fdinfo/1"), "pos: 0\ninotify wd:1\ninotify wd:2\n");
+        put(root, format!("proc/{pid}/fdinfo/1"), "pos: 0\ninotify wd:1\ninotify wd:2\n");
     }
     // A process that is half gone.
     fs::create_dir_all(root.join("proc/13")).unwrap();

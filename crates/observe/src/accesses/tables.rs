@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ncpu_machine::Topology;
-use ncpu_table::{Builder, Column, Kind, Table, Unit};
+use ncpu_table::{Builder, Column, Table};
 
 use super::{Counted, Counts, Mappings};
 use crate::symbols::{Kernel, LockNamer, ProcMaps, User, region};
@@ -113,19 +113,15 @@ fn space(pid: u32, address: u64) -> u32 {
     if is_kernel(address) { 0 } else { pid }
 }
 
-fn count(name: &str, meaning: &str) -> Column {
-    Column::int(name, Unit::None, Kind::Count, meaning)
-}
-
 fn counts() -> [Column; 7] {
     [
-        count("local", "loads of a line that another cache of the node had modified (HITM)"),
-        count("remote", "loads of a line that a cache of another node had modified (HITM)"),
-        count("loads", "loads sampled"),
-        count("stores", "stores sampled"),
-        count("locked", "samples of locked instructions"),
-        count("cycles", "cycles of the loads whose length was told"),
-        count("timed", "loads whose length was told"),
+        Column::count("local", "loads of a line that another cache of the node had modified (HITM)"),
+        Column::count("remote", "loads of a line that a cache of another node had modified (HITM)"),
+        Column::count("loads", "loads sampled"),
+        Column::count("stores", "stores sampled"),
+        Column::count("locked", "samples of locked instructions"),
+        Column::count("cycles", "cycles of the loads whose length was told"),
+        Column::count("timed", "loads whose length was told"),
     ]
 }
 
@@ -151,8 +147,8 @@ pub fn accesses() -> Builder {
 
 fn totals(counted: &Counted) -> Table {
     let mut columns = vec![
-        count("samples", "samples"),
-        count("without", "samples that are of no access, or whose address was not told"),
+        Column::count("samples", "samples"),
+        Column::count("without", "samples that are of no access, or whose address was not told"),
     ];
     columns.extend(counts());
     let mut out = Table::builder("access_totals", &columns);

@@ -7,8 +7,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 use super::skel::{CrosscallsSkel, CrosscallsSkelBuilder};
 use super::{Config, Has, raw};
-use crate::engine::load::Tracepoints;
 use crate::engine::{Error, Result, Target};
+use crate::load::{self, Tracepoints};
 use crate::symbols::Kernel;
 
 /// The tables of all CPUs take this much together, however many CPUs there are.
@@ -27,11 +27,9 @@ pub(super) fn load(
     notes: &mut Vec<String>,
 ) -> Result<(CrosscallsSkel<'static>, Has)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Error::NoBtf);
-    }
+    load::check_btf()?;
     let mut open = CrosscallsSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-    let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+    let cpus = load::possible_cpus()?;
     let rows = 1usize << (TABLE_BYTES / size_of::<raw::Row>() / cpus).clamp(128, 4096).ilog2();
     let tracepoints = Tracepoints::read()?;
     let tracepoint = |name: &str| tracepoints.has(name);
@@ -48,14 +46,7 @@ pub(super) fn load(
     notes.extend(has.missing().map(String::from));
 
     if let Some(ro) = &mut open.maps.rodata_data {
-        match config.target {
-            Target::All => ro.cfg_all = 1,
-            Target::Tree(pid) => ro.cfg_tgid = pid,
-            Target::Cgroup { id, level } => {
-                ro.cfg_cgroup = id;
-                ro.cfg_cgroup_level = level;
-            }
-        }
+        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings();
         ro.cfg_self = std::process::id();
         ro.cfg_cpus = cpus as u32;
         ro.cfg_rows = rows as u32;
@@ -106,10 +97,7 @@ pub(super) fn load(
     progs.ipi_in.set_autoload(has.entries);
     progs.ipi_out.set_autoload(has.entries);
 
-    let skel = open.load().map_err(|source| match source.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
-        _ => Error::Bpf { doing: "loading the BPF programs", source },
-    })?;
+    let skel = open.load().map_err(load::refused)?;
     for (cpu, package) in config.package_of.iter().enumerate().take(cpus) {
         skel.maps
             .package_of
@@ -122,7 +110,7 @@ pub(super) fn load(
 /// Attaches every loaded tracepoint program: receivers first, so that no call is seen without its end.
 pub(super) fn attach(skel: &mut CrosscallsSkel<'static>) -> Result<Vec<Link>> {
     let p = &skel.progs;
-    let traced = [
+    load::attach([
         &p.sched_process_fork,
         &p.timer_in,
         &p.timer_out,
@@ -146,14 +134,5 @@ pub(super) fn attach(skel: &mut CrosscallsSkel<'static>) -> Result<Vec<Link>> {
         &p.tlb_flush,
         &p.ipi_send_cpu,
         &p.ipi_send_cpumask,
-    ];
-    traced
-        .into_iter()
-        .filter(|p| p.autoload())
-        .map(|program| {
-            program
-                .attach()
-                .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })
-        })
-        .collect()
+    ])
 }

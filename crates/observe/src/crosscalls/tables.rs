@@ -2,10 +2,6 @@
 
 use ncpu_table::{Builder, Column, Kind, Table, Unit};
 
-fn count(name: &str, meaning: &str) -> Column {
-    Column::int(name, Unit::None, Kind::Count, meaning)
-}
-
 fn seconds(name: &str, meaning: &str) -> Column {
     Column::float(name, Unit::CpuSeconds, Kind::Time, meaning)
 }
@@ -22,10 +18,10 @@ fn keys() -> Vec<Column> {
 
 fn counts() -> Vec<Column> {
     vec![
-        count("targets", "CPUs asked, of all calls"),
-        count("IPIs", "interrupts sent; none to a CPU that polls or has one pending"),
-        count("packages", "distinct packages among the targets, of all calls"),
-        count("waited", "calls whose sender waited for the targets"),
+        Column::count("targets", "CPUs asked, of all calls"),
+        Column::count("IPIs", "interrupts sent; none to a CPU that polls or has one pending"),
+        Column::count("packages", "distinct packages among the targets, of all calls"),
+        Column::count("waited", "calls whose sender waited for the targets"),
         seconds("wait", "time senders waited for their targets"),
         Column::int("max", Unit::None, Kind::Peak, "most targets of a call"),
         Column::float("longest", Unit::Microseconds, Kind::Peak, "longest wait"),
@@ -35,7 +31,7 @@ fn counts() -> Vec<Column> {
 /// Calls sent, by sender: exact counts.
 pub(super) fn sent() -> Builder {
     let mut columns = keys();
-    columns.push(count("calls", "calls sent"));
+    columns.push(Column::count("calls", "calls sent"));
     columns.extend(counts());
     Table::builder("crosscalls", &columns)
 }
@@ -46,7 +42,7 @@ pub(super) fn callers() -> Builder {
     columns.push(Column::text("caller", "the kernel function that asked for it"));
     columns.push(Column::text("user", "the program's function that entered the kernel"));
     columns.push(Column::text("stack", "frames, innermost first, the kernel's marked _[k]"));
-    columns.push(count("walked", "calls whose stack was walked"));
+    columns.push(Column::count("walked", "calls whose stack was walked"));
     columns.extend(counts());
     Table::builder("crosscall_callers", &columns)
 }
@@ -58,10 +54,10 @@ pub(super) fn received() -> Builder {
         &[
             Column::text("cause", "TLB shootdown, reschedule, function call or irq work"),
             Column::text("function", "what was run"),
-            count("received", "times it was answered, whoever asked"),
+            Column::count("received", "times it was answered, whoever asked"),
             seconds("seconds", "time in the handlers"),
-            count("sent", "calls of all senders, the program's and others'"),
-            count("asked", "targets of those"),
+            Column::count("sent", "calls of all senders, the program's and others'"),
+            Column::count("asked", "targets of those"),
         ],
     )
 }
@@ -73,11 +69,11 @@ pub(super) fn by_cpu() -> Builder {
         &[
             Column::id("CPU", "the CPU"),
             Column::text("cause", "TLB shootdown, reschedule, function call or irq work"),
-            count("calls", "calls the program sent from it"),
-            count("targets", "CPUs asked by those"),
-            count("IPIs", "interrupts sent for those"),
+            Column::count("calls", "calls the program sent from it"),
+            Column::count("targets", "CPUs asked by those"),
+            Column::count("IPIs", "interrupts sent for those"),
             seconds("wait", "time waited for the targets"),
-            count("received", "calls it answered, whoever sent them"),
+            Column::count("received", "calls it answered, whoever sent them"),
             seconds("seconds", "time it spent on that"),
         ],
     )
@@ -91,7 +87,7 @@ pub(super) fn fanout() -> Builder {
             Column::text("cause", "TLB shootdown, reschedule, function call or irq work"),
             Column::int("from", Unit::None, Kind::Key, "fewest targets of a call"),
             Column::int("to", Unit::None, Kind::Key, "most targets of a call"),
-            count("calls", "calls the program sent to so many CPUs"),
+            Column::count("calls", "calls the program sent to so many CPUs"),
         ],
     )
 }
@@ -102,9 +98,9 @@ pub(super) fn flushes() -> Builder {
         "tlb_flushes",
         &[
             Column::text("reason", "the kernel's word for why"),
-            count("flushes", "how often"),
-            count("pages", "pages flushed one by one"),
-            count("whole", "flushes of everything"),
+            Column::count("flushes", "how often"),
+            Column::count("pages", "pages flushed one by one"),
+            Column::count("whole", "flushes of everything"),
         ],
     )
 }
@@ -119,8 +115,8 @@ pub(super) fn summary() -> Builder {
             gauge("cpus", "CPUs online"),
             gauge("packages", "packages they lie on"),
             gauge("hz", "timer samples a second on each CPU"),
-            count("samples", "timer samples of the program"),
-            count("waiting", "those that found it waiting for other CPUs"),
+            Column::count("samples", "timer samples of the program"),
+            Column::count("waiting", "those that found it waiting for other CPUs"),
             gauge("targets_told", "1 where the kernel tells the targets of each call"),
             gauge("senders_told", "1 where it tells the senders of other calls than shootdowns"),
         ],
@@ -129,5 +125,5 @@ pub(super) fn summary() -> Builder {
 
 /// What was not counted.
 pub(super) fn drops() -> Builder {
-    Table::builder("drops", &[Column::text("what", "what was dropped"), count("count", "how often")])
+    Table::builder("drops", &[Column::text("what", "what was dropped"), Column::count("count", "how often")])
 }

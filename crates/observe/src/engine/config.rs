@@ -41,6 +41,15 @@ impl Target {
         let below = dir.strip_prefix(&mount).unwrap_or(&dir);
         Ok(Target::Cgroup { id: meta.ino(), level: below.components().count() as u32 })
     }
+
+    /// The settings of `target.h`: all, the process, the cgroup and its level.
+    pub(crate) fn settings(&self) -> (u32, u32, u64, u32) {
+        match *self {
+            Target::All => (1, 0, 0, 0),
+            Target::Tree(pid) => (0, pid, 0, 0),
+            Target::Cgroup { id, level } => (0, 0, id, level),
+        }
+    }
 }
 
 fn cgroup2_mount() -> Option<PathBuf> {

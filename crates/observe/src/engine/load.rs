@@ -2,37 +2,16 @@
 
 use std::mem::MaybeUninit;
 
-use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
 use super::skel::{EngineSkel, EngineSkelBuilder};
-use super::{Config, Error, Result, Target, perf};
+use super::{Config, Error, Result, perf};
+use crate::libbpf_log::explain;
+use crate::load::{self, Tracepoints};
 
 /// The lock tables of all CPUs take this much together, however many CPUs there are.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
-
-/// The tracepoints of this kernel.
-pub(crate) struct Tracepoints {
-    btf: Btf<'static>,
-    /// For tests: tracepoints to do without, as an older kernel does.
-    hidden: String,
-}
-
-impl Tracepoints {
-    pub fn read() -> Result<Tracepoints> {
-        let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-        Ok(Tracepoints { btf, hidden: std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default() })
-    }
-
-    pub fn has(&self, tracepoint: &str) -> bool {
-        !self.hidden.split(',').any(|h| h == tracepoint)
-            && self
-                .btf
-                .type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{tracepoint}"))
-                .is_some()
-    }
-}
 
 pub(super) fn load(
     config: &Config,
@@ -40,23 +19,14 @@ pub(super) fn load(
     notes: &mut Vec<String>,
 ) -> Result<EngineSkel<'static>> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Error::NoBtf);
-    }
+    load::check_btf()?;
     let mut open = EngineSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-    let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+    let cpus = load::possible_cpus()?;
     let slots = (LOCK_TABLE_BYTES / size_of::<super::LockSlot>() / cpus).clamp(256, 16_384);
     let slots = 1 << slots.ilog2();
 
     if let Some(ro) = &mut open.maps.rodata_data {
-        match config.target {
-            Target::All => ro.cfg_all = 1,
-            Target::Tree(pid) => ro.cfg_tgid = pid,
-            Target::Cgroup { id, level } => {
-                ro.cfg_cgroup = id;
-                ro.cfg_cgroup_level = level;
-            }
-        }
+        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings();
         ro.cfg_self = std::process::id();
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
@@ -135,10 +105,7 @@ pub(super) fn load(
     progs.leader.set_autoload(config.leader);
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
 
-    open.load().map_err(|source| match source.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
-        _ => Error::Bpf { doing: "loading the BPF programs", source: crate::libbpf_log::explain(source) },
-    })
+    open.load().map_err(|source| load::refused(explain(source)))
 }
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
@@ -147,9 +114,8 @@ pub(super) fn attach(
     config: &Config,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Link>> {
-    let mut links = Vec::new();
     let p = &skel.progs;
-    let traced = [
+    let mut links = load::attach([
         &p.sched_process_fork,
         &p.sched_process_exec,
         &p.sched_wakeup,
@@ -178,13 +144,7 @@ pub(super) fn attach(
         &p.page_fault_user,
         &p.signal_deliver,
         &p.settle,
-    ];
-    for program in traced.into_iter().filter(|p| p.autoload()) {
-        let link = program
-            .attach()
-            .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })?;
-        links.push(link);
-    }
+    ])?;
     if config.micro {
         for cpu in perf::online_cpus() {
             match attach_faults(skel, cpu) {

@@ -7,6 +7,7 @@ use std::io;
 use std::rc::Rc;
 
 use ncpu_machine::events::Sources;
+use ncpu_machine::testing::put;
 use tempfile::TempDir;
 
 use super::kernel::Request;
@@ -86,21 +87,16 @@ impl Kernel for Fake {
 /// A machine of `cpus` CPUs with the PMU directories given as `NAME/FILE` and text.
 fn machine(cpus: &str, files: &[(&str, &str)]) -> (TempDir, Sources) {
     let root = TempDir::new().unwrap();
-    let devices = root.path().join("sys/bus/event_source/devices");
-    let put = |path: PathBuf, text: &str| {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    put(root.path().join("sys/devices/system/cpu/online"), cpus);
+    put(root.path(), "sys/devices/system/cpu/online", cpus);
     for pid in [100, 200] {
-        put(root.path().join(format!("proc/{pid}/stat")), &format!("{pid} (p) S 1"));
-        put(root.path().join(format!("proc/{pid}/comm")), &format!("p{pid}\n"));
-        put(root.path().join(format!("proc/{pid}/task/{pid}/comm")), "p");
-        put(root.path().join(format!("proc/{pid}/task/{}/comm", pid + 1)), "p");
+        put(root.path(), format!("proc/{pid}/stat"), &format!("{pid} (p) S 1"));
+        put(root.path(), format!("proc/{pid}/comm"), &format!("p{pid}\n"));
+        put(root.path(), format!("proc/{pid}/task/{pid}/comm"), "p");
+        put(root.path(), format!("proc/{pid}/task/{}/comm", pid + 1), "p");
     }
-    put(root.path().join("proc/sys/kernel/perf_event_paranoid"), "2\n");
+    put(root.path(), "proc/sys/kernel/perf_event_paranoid", "2\n");
     for (file, text) in files {
-        put(devices.join(file), text);
+        put(&root.path().join("sys/bus/event_source/devices"), file, text);
     }
     let sources = Sources::read(root.path()).unwrap();
     (root, sources)

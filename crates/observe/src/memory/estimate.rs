@@ -78,6 +78,7 @@ fn counts(text: &str, page_size: u64) -> Counts {
 
 #[cfg(test)]
 mod tests {
+    use ncpu_machine::testing::put;
     use proptest::prelude::*;
 
     use super::*;
@@ -108,10 +109,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("proc")).unwrap();
         for (node, total) in [(0, 800), (3, 400), (5, 0)] {
-            let at = dir.path().join(format!("sys/devices/system/node/node{node}"));
-            fs::create_dir_all(&at).unwrap();
             let text = format!("Node {node} MemTotal: {total} kB\nNode {node} FilePages: {} kB\n", total / 2);
-            fs::write(at.join("meminfo"), text).unwrap();
+            put(dir.path(), format!("sys/devices/system/node/node{node}/meminfo"), &text);
         }
         let nodes = read(dir.path(), 4096).unwrap();
         assert_eq!(nodes.keys().copied().collect::<Vec<_>>(), [0, 3]);

@@ -39,23 +39,20 @@ pub fn kernel_uses(root: &Path, page_size: u64) -> Vec<(&'static str, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use ncpu_machine::testing::put;
+
     use super::*;
 
     #[test]
     fn what_is_known_is_named() {
         let root = tempfile::tempdir().unwrap();
         assert!(kernel_uses(root.path(), 4096).is_empty());
-        fs::create_dir_all(root.path().join("proc/spl/kstat/zfs")).unwrap();
-        fs::write(
-            root.path().join("proc/meminfo"),
-            "VmallocTotal: 9999 kB\nVmallocUsed:     100 kB\nPercpu: 0 kB\n",
-        )
-        .unwrap();
+        put(root.path(), "proc/meminfo", "VmallocTotal: 9999 kB\nVmallocUsed:     100 kB\nPercpu: 0 kB\n");
         let abd = "13 1 0x01 21 5712 1 2\nname type data\nscatter_cnt 4 7\nscatter_data_size 4 8192\nscatter_chunk_waste 4 512\n";
-        fs::write(root.path().join("proc/spl/kstat/zfs/abdstats"), abd).unwrap();
+        put(root.path(), "proc/spl/kstat/zfs/abdstats", abd);
         let zone =
             "Node 0, zone Normal\n  pagesets\n    cpu: 0\n      count: 3\n    cpu: 1\n      count: 4\n";
-        fs::write(root.path().join("proc/zoneinfo"), zone).unwrap();
+        put(root.path(), "proc/zoneinfo", zone);
         assert_eq!(
             kernel_uses(root.path(), 4096),
             [("vmalloc", 102400), ("ZFS file data", 8704), ("free on lists of the CPUs", 7 * 4096)]

@@ -10,7 +10,7 @@ pub fn columns() -> Vec<Column> {
         Column::float("time", Unit::Seconds, Kind::Gauge, "when, from the first look"),
         Column::id("node", "NUMA node"),
         Column::text("class", "what the pages are for"),
-        Column::int("pages", Unit::None, Kind::Count, "pages"),
+        Column::count("pages", "pages"),
         Column::int("bytes", Unit::Bytes, Kind::Count, "the same in bytes"),
         Column::float("share", Unit::Percent, Kind::Share, "of the machine's pages"),
         Column::text("source", "bpf, kpageflags, or meminfo: an estimate"),

@@ -11,6 +11,7 @@ use super::time::Times;
 use crate::engine::mmap::Mapped;
 use crate::engine::raw::{Plain, comm, read};
 use crate::engine::{Error, Result, monotonic_ns, perf};
+use crate::load;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel {
@@ -69,14 +70,12 @@ impl NodeTime {
     pub fn attach() -> Result<NodeTime> {
         let bpf = |doing| move |source| Error::Bpf { doing, source };
         libbpf_rs::set_print(None);
-        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-            return Err(Error::NoBtf);
-        }
+        load::check_btf()?;
         // Once a process: its object lives until the process ends.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open =
             skel::NumaSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-        let count = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+        let count = load::possible_cpus()?;
         open.maps.cpus.set_max_entries(count as u32).map_err(bpf("sizing the CPU slots"))?;
         let skel = open.load().map_err(|source| match source.kind() {
             // Root is denied only what the verifier refuses.

@@ -17,10 +17,6 @@ fn bytes(name: &str, meaning: &str) -> Column {
     Column::int(name, Unit::Bytes, Kind::Gauge, meaning)
 }
 
-fn count(name: &str, meaning: &str) -> Column {
-    Column::int(name, Unit::None, Kind::Count, meaning)
-}
-
 /// The counters of `/sys/devices/system/node/nodeN/numastat`, by column and by the kernel's name.
 const STATS: [(&str, &str, &str); 6] = [
     ("hit", "numa_hit", "pages taken from this node as intended"),
@@ -50,7 +46,7 @@ pub(super) fn nodes(
         bytes("hugetlb", "in the pools of huge pages, of all sizes"),
         bytes("hugetlb_free", "of that not handed out"),
     ];
-    columns.extend(STATS.iter().map(|(name, _, meaning)| count(name, meaning)));
+    columns.extend(STATS.iter().map(|(name, _, meaning)| Column::count(name, meaning)));
     let mut out = Table::builder("numa_nodes", &columns);
     for node in &topology.nodes {
         let stat = |of: &HashMap<u32, BTreeMap<String, u64>>, key: &str| {
@@ -123,7 +119,7 @@ pub(super) fn processes(t: f64, processes: &[Process]) -> Table {
                 Kind::Share,
                 "of NUMA hint faults, the share on another node's memory than the thread ran on",
             ),
-            count("faults", "NUMA hint faults behind that"),
+            Column::count("faults", "NUMA hint faults behind that"),
             Column::text("libnuma", "whether libnuma is loaded"),
             Column::int("sampled", Unit::None, Kind::Gauge, "pages looked at, where not all were"),
             Column::float("look", Unit::Milliseconds, Kind::Time, "time the look at its memory took"),
@@ -284,7 +280,7 @@ pub(super) fn events(t: f64, now: &HashMap<String, u64>, before: &HashMap<String
         &[
             at(),
             Column::text("event", "counter of /proc/vmstat"),
-            count("count", "how often in the interval"),
+            Column::count("count", "how often in the interval"),
         ],
     );
     let mut names: Vec<&String> = now.keys().collect();

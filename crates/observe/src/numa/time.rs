@@ -141,19 +141,18 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::path::Path;
 
     use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine::testing::put;
 
     use super::*;
 
     fn thread(root: &Path, tid: u32, cpu: u32, ran: u64) {
         let dir = root.join(format!("proc/7/task/{tid}"));
-        fs::create_dir_all(&dir).unwrap();
         let zeros = |n| "0 ".repeat(n);
-        fs::write(dir.join("stat"), format!("{tid} (db) R 1 {}{cpu} 0", zeros(34))).unwrap();
-        fs::write(dir.join("schedstat"), format!("{ran} 5 6\n")).unwrap();
+        put(&dir, "stat", &format!("{tid} (db) R 1 {}{cpu} 0", zeros(34)));
+        put(&dir, "schedstat", &format!("{ran} 5 6\n"));
     }
 
     #[test]

@@ -13,10 +13,6 @@ fn seconds(name: &str, meaning: &str) -> Column {
     Column::float(name, Unit::Seconds, Kind::Time, meaning)
 }
 
-fn count(name: &str, meaning: &str) -> Column {
-    Column::int(name, Unit::None, Kind::Count, meaning)
-}
-
 fn at() -> Column {
     Column::float("t", Unit::Seconds, Kind::Key, "end of the interval, since the observation began")
 }
@@ -57,7 +53,7 @@ pub(super) fn idle_time() -> Builder {
 pub(super) fn counters() -> Builder {
     Table::builder(
         "counters",
-        &[at(), Column::text("event", "what was counted"), count("count", "how often")],
+        &[at(), Column::text("event", "what was counted"), Column::count("count", "how often")],
     )
 }
 
@@ -70,7 +66,7 @@ pub(super) fn samples() -> Builder {
             Column::text("class", "what it was doing there, from its stack"),
             Column::text("detail", "which system call, or which function"),
             Column::text("process", "name of the thread"),
-            count("samples", "timer samples"),
+            Column::count("samples", "timer samples"),
         ],
     )
 }
@@ -83,7 +79,7 @@ pub(super) fn stacks() -> Builder {
             Column::text("kind", "on-cpu, spin (kernel locks) or off-cpu"),
             Column::text("stack", "frames, outermost first"),
             seconds("seconds", "time with this stack (sampled)"),
-            count("samples", "samples behind it"),
+            Column::count("samples", "samples behind it"),
         ],
     )
 }
@@ -96,7 +92,7 @@ pub(super) fn locks() -> Builder {
             Column::text("lock", "name of the lock"),
             Column::text("type", "spinlock, mutex, rwsem …"),
             Column::text("process", "name of the waiting process"),
-            count("count", "contended acquisitions"),
+            Column::count("count", "contended acquisitions"),
             seconds("spin", "time waiting on CPU"),
             seconds("block", "time waiting off CPU"),
             Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
@@ -114,7 +110,7 @@ pub(super) fn lock_callers() -> Builder {
             Column::text("process", "name of the waiting process"),
             Column::text("caller", "the function that asked for it"),
             Column::text("stack", "its callers, innermost first"),
-            count("walked", "contentions walked"),
+            Column::count("walked", "contentions walked"),
             seconds("spin", "time waiting on CPU in those"),
             seconds("block", "time waiting off CPU in those"),
         ],
@@ -138,8 +134,8 @@ pub(super) fn user_locks() -> Builder {
             Column::id("pid", "the waiting process"),
             Column::text("caller", "where it waits, where that can be told"),
             Column::text("holder", "the thread that most of the wait is blamed on: it woke the waiters"),
-            count("count", "waits"),
-            count("wakes", "waits ended by a waker"),
+            Column::count("count", "waits"),
+            Column::count("wakes", "waits ended by a waker"),
             seconds("spin", "time waiting on CPU, where the lock tells"),
             seconds("block", "time waiting off CPU"),
             Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
@@ -177,7 +173,7 @@ pub(super) fn threads() -> Builder {
         ("minf", "minor faults"),
         ("majf", "major faults"),
     ] {
-        columns.push(count(name, meaning));
+        columns.push(Column::count(name, meaning));
     }
     Table::builder("threads", &columns)
 }
@@ -198,10 +194,10 @@ pub(super) fn sleepers() -> Builder {
             Column::text("call", "system call"),
             Column::text("process", "name of the process"),
             Column::id("pid", "the process"),
-            count("count", "sleeps that end with a time; those for ever are left out"),
+            Column::count("count", "sleeps that end with a time; those for ever are left out"),
             seconds("asked", "time asked for, at most, of all sleeps"),
             seconds("slept", "time they took"),
-            count("threads", "threads that began to sleep so"),
+            Column::count("threads", "threads that began to sleep so"),
         ],
     )
 }
@@ -216,8 +212,8 @@ pub(super) fn throttling() -> Builder {
             Column::text("limit", "cpu.max (cgroup v2) or cpu.cfs_quota_us (v1)"),
             Column::text("lift", "the command that lifts it"),
             Column::float("allowed", Unit::None, Kind::Gauge, "CPUs the limit allows"),
-            count("periods", "periods in which the group had something to run"),
-            count("throttled", "periods in which it had used up its limit"),
+            Column::count("periods", "periods in which the group had something to run"),
+            Column::count("throttled", "periods in which it had used up its limit"),
             time("held", "CPU time for which its run queues were held back"),
         ],
     )
@@ -265,7 +261,10 @@ pub(super) fn memory_change() -> Builder {
 pub(super) fn memory_events() -> Builder {
     Table::builder(
         "memory_events",
-        &[Column::text("event", "as in /proc/vmstat"), count("count", "how often, on the whole machine")],
+        &[
+            Column::text("event", "as in /proc/vmstat"),
+            Column::count("count", "how often, on the whole machine"),
+        ],
     )
 }
 
@@ -286,7 +285,7 @@ pub(super) fn pressure() -> Builder {
 
 /// What was not counted.
 pub(super) fn drops() -> Builder {
-    Table::builder("drops", &[Column::text("what", "what was dropped"), count("count", "how often")])
+    Table::builder("drops", &[Column::text("what", "what was dropped"), Column::count("count", "how often")])
 }
 
 /// One row: the whole observation.

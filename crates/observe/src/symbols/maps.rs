@@ -263,18 +263,14 @@ fn parse_line(line: &[u8]) -> Option<Line<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use ncpu_machine::testing::put;
+
     use super::*;
 
     fn tree(pid: u32, maps: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), pid, maps);
+        put(dir.path(), format!("proc/{pid}/maps"), maps);
         dir
-    }
-
-    fn write(root: &Path, pid: u32, maps: &str) {
-        let proc = root.join(format!("proc/{pid}"));
-        fs::create_dir_all(&proc).unwrap();
-        fs::write(proc.join("maps"), maps).unwrap();
     }
 
     const SH: &str = "\
@@ -319,7 +315,7 @@ mod tests {
         let mut maps = ProcMaps::new(dir.path());
         maps.note_process(7);
         maps.note_fork(7, 9);
-        write(dir.path(), 9, "400000-500000 r-xp 00000000 fe:00 15 /usr/bin/cc\n");
+        put(dir.path(), "proc/9/maps", "400000-500000 r-xp 00000000 fe:00 15 /usr/bin/cc\n");
         maps.note_process(9);
         let label = |tgid, addr| maps.find(tgid, addr).map(|(f, _)| &*maps.file(f).label);
         assert_eq!(label(9, 0x400010), Some("cc"));

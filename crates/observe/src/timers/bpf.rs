@@ -2,13 +2,13 @@
 
 use std::mem::MaybeUninit;
 
+use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{ErrorKind, Link};
 
 use self::skel::{TimersSkel, TimersSkelBuilder};
 use super::raw::TimerRow;
-use crate::engine::load::Tracepoints;
 use crate::engine::{Error, Result, Target};
+use crate::load::{self, Tracepoints};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 pub(super) mod skel {
@@ -33,27 +33,19 @@ pub(super) fn attach(
 ) -> Result<(Box<TimersSkel<'static>>, Vec<Link>)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     libbpf_rs::set_print(None);
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Error::NoBtf);
-    }
+    load::check_btf()?;
     // One object a process, alive until it ends.
     let storage = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = TimersSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-    let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting possible CPUs"))?;
+    let cpus = load::possible_cpus()?;
     let rows = (ROWS_BYTES / size_of::<TimerRow>() / cpus).clamp(256, 16_384);
     let rows = 1 << rows.ilog2();
     if let Some(ro) = &mut open.maps.rodata_data {
         ro.cfg_self = std::process::id();
         ro.cfg_rows = rows as u32;
         ro.cfg_tick_ns = super::tick_ns();
-        match wanted.who {
-            None | Some(Target::All) => ro.cfg_all = 1,
-            Some(Target::Tree(pid)) => ro.cfg_tgid = *pid,
-            Some(Target::Cgroup { id, level }) => {
-                ro.cfg_cgroup = *id;
-                ro.cfg_cgroup_level = *level;
-            }
-        }
+        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) =
+            wanted.who.unwrap_or(&Target::All).settings();
         ro.cfg_tick = wanted.doings.unwrap_or_default();
     }
     let sized = bpf("sizing the tables");
@@ -117,14 +109,10 @@ pub(super) fn attach(
     ] {
         program.set_autoload(wanted);
     }
-    let skel = open.load().map_err(|source| match source.kind() {
-        ErrorKind::PermissionDenied => Error::NotPermitted,
-        _ => Error::Bpf { doing: "loading the BPF programs", source },
-    })?;
+    let skel = open.load().map_err(load::refused)?;
     let p = &skel.progs;
-    let mut links = Vec::new();
     // An end is attached before its beginning, so that none is missed.
-    for program in [
+    let links = load::attach([
         &p.on_fork,
         &p.on_hrtimer_exit,
         &p.on_hrtimer_entry,
@@ -141,10 +129,6 @@ pub(super) fn attach(
         &p.on_local_timer_entry,
         &p.on_expiry_exit,
         &p.on_expiry_entry,
-    ] {
-        if program.autoload() {
-            links.push(program.attach().map_err(bpf("attaching to the kernel's tracepoints"))?);
-        }
-    }
+    ])?;
     Ok((Box::new(skel), links))
 }

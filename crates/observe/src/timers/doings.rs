@@ -66,8 +66,7 @@ impl Doings {
             }
         };
         let (mut skel, links) = attach(&Wanted { who: None, doings: Some(tick) }, &mut notes)?;
-        let possible = libbpf_rs::num_possible_cpus()
-            .map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })?;
+        let possible = crate::load::possible_cpus()?;
         let cpus = Mapped::new(&skel.maps.doings, possible)
             .map_err(|source| Error::Io { doing: "mapping the CPUs' times", source })?;
         if let Some(bss) = &mut skel.maps.bss_data {
@@ -124,9 +123,8 @@ impl Doings {
         let seconds =
             |(name, meaning): &(&str, &str)| Column::float(name, Unit::Seconds, Kind::Time, meaning);
         columns.extend(DOING.iter().map(seconds));
-        let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
-        columns.push(count("ticks", "runs of the tick's handler"));
-        columns.push(count("jiffies", "ticks in which the kernel's time advanced"));
+        columns.push(Column::count("ticks", "runs of the tick's handler"));
+        columns.push(Column::count("jiffies", "ticks in which the kernel's time advanced"));
         let mut out = Table::builder("cpu_doings", &columns);
         let mut drops = 0;
         for &cpu in self.online.iter().filter(|&&cpu| cpu < self.cpus.len()) {

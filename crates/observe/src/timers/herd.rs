@@ -73,17 +73,16 @@ pub fn herd(threads: u64, ms: u64, length: Duration, stop: &AtomicBool) -> std::
 
 /// Table `herd`: a row for each herd.
 pub fn herd_table(herds: &[Herd]) -> Table {
-    let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
     let mut out = Table::builder(
         "herd",
         &[
             Column::id("ms", "timeout of each call, ms"),
             Column::id("threads", "threads that poll"),
             Column::float("elapsed", Unit::Seconds, Kind::Time, "how long they did"),
-            count("calls", "calls of poll that returned"),
-            count("early", "calls that returned before their time"),
-            count("voluntary", "voluntary switches of the threads"),
-            count("involuntary", "involuntary switches of the threads"),
+            Column::count("calls", "calls of poll that returned"),
+            Column::count("early", "calls that returned before their time"),
+            Column::count("voluntary", "voluntary switches of the threads"),
+            Column::count("involuntary", "involuntary switches of the threads"),
             Column::float("machine", Unit::PerSecond, Kind::Mean, "context switches of the whole machine"),
         ],
     );

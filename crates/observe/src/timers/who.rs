@@ -56,8 +56,7 @@ impl Who {
         .map_err(bpf)?;
         let ring = ring.build().map_err(bpf)?;
         let io = |source| Error::Io { doing: "mapping the tables", source };
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })?;
+        let cpus = crate::load::possible_cpus()?;
         use libbpf_rs::MapCore;
         let rows = Mapped::new(&skel.maps.rows, skel.maps.rows.max_entries() as usize).map_err(io)?;
         let counters = Mapped::new(&skel.maps.counters, cpus).map_err(io)?;
@@ -214,7 +213,6 @@ fn merge(sum: &mut TimerRow, row: &TimerRow) {
 }
 
 fn columns(more: &[Column]) -> Vec<Column> {
-    let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
     let seconds = |name: &str, kind, meaning: &str| Column::float(name, Unit::Seconds, kind, meaning);
     let mut columns = vec![
         Column::text("function", "the timer's handler"),
@@ -224,9 +222,9 @@ fn columns(more: &[Column]) -> Vec<Column> {
     ];
     columns.extend_from_slice(more);
     columns.extend([
-        count("starts", "times armed"),
-        count("cancels", "times taken off again before it expired, or armed anew"),
-        count("expires", "times expired"),
+        Column::count("starts", "times armed"),
+        Column::count("cancels", "times taken off again before it expired, or armed anew"),
+        Column::count("expires", "times expired"),
         seconds("distance", Kind::Time, "from arming to the time asked for, summed over starts"),
         seconds("nearest", Kind::Gauge, "the shortest of these"),
         seconds("farthest", Kind::Peak, "the longest of these"),

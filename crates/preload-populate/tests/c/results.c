@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -18,24 +17,12 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../../../libncpu/tests/c/locked.h"
 
 #define MIB (1ul << 20)
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
-
-static long status(const char *key)
-{
-	char line[256];
-	long value = -1;
-	FILE *f = fopen("/proc/self/status", "r");
-	while (f && fgets(line, sizeof line, f))
-		if (!strncmp(line, key, strlen(key)))
-			value = atol(line + strlen(key));
-	if (f)
-		fclose(f);
-	return value;
-}
 
 // Everything is, the library too: its bytes are not told then.
 static int all_locked;
@@ -336,8 +323,6 @@ int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	maps();
-	struct rlimit all, least = { 8 * MIB, 8 * MIB }, none = { 0, 0 };
-	getrlimit(RLIMIT_MEMLOCK, &all);
 	locks("as started");
 	unmaps();
 	segments();
@@ -346,10 +331,8 @@ int main(void)
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
-			struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-			struct __user_cap_data_struct no[2] = { { 0 }, { 0 } };
-			setrlimit(RLIMIT_MEMLOCK, i ? &none : &least);
-			syscall(SYS_capset, &header, no);
+			if (lock_at_most(i ? 0 : 8 * MIB))
+				exit(1);
 			locks(i ? "who may not" : "who may little");
 			exit(0);
 		}

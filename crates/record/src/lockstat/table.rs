@@ -50,7 +50,7 @@ pub fn lockstat_table(file: &LockFile) -> Table {
             Column::text("class", "spin takes CPU time; block, hold, profile and other do not"),
             Column::text("lock", "the lock's name or address"),
             Column::text("caller", "where it was asked for"),
-            Column::int("count", Unit::None, Kind::Count, "events"),
+            Column::count("count", "events"),
             Column::float("mean", Unit::Nanoseconds, Kind::Mean, "mean duration of an event"),
             Column::float("retries", Unit::None, Kind::Mean, "mean retries of the spin loop"),
             Column::float("total", Unit::Seconds, Kind::Time, "duration of all events together"),

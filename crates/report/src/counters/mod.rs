@@ -344,7 +344,7 @@ fn event_column(event: &Event, view: View) -> Column {
     let name = short.map_or(event.name.as_str(), |(_, short)| short);
     let meaning = event.name.as_str();
     match event.unit.as_deref() {
-        None if event.scale == 1.0 => Column::int(name, Unit::None, Kind::Count, meaning),
+        None if event.scale == 1.0 => Column::count(name, meaning),
         Some("ms") => Column::float(name, Unit::Milliseconds, Kind::Count, meaning),
         unit => {
             let meaning = format!("{meaning}, {}", unit.unwrap_or("scaled"));

@@ -1,4 +1,5 @@
 use ncpu_machine::generate::{Shape, write};
+use ncpu_machine::testing::put;
 
 use super::*;
 
@@ -6,11 +7,6 @@ use super::*;
 fn machine() -> (tempfile::TempDir, Topology, Sources) {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), &Shape { nodes: 2, cores: 1, threads: 2 }).unwrap();
-    let put = |path: &str, text: &str| {
-        let path = root.path().join("sys/bus/event_source/devices").join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
     for (file, text) in [
         ("cpu/type", "4"),
         ("cpu/format/event", "config:0-7"),
@@ -27,7 +23,7 @@ fn machine() -> (tempfile::TempDir, Topology, Sources) {
         ("power/events/energy-pkg.unit", "Joules"),
         ("power/events/energy-pkg.scale", "0.5"),
     ] {
-        put(file, text);
+        put(&root.path().join("sys/bus/event_source/devices"), file, text);
     }
     let cpuinfo = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 85\n";
     std::fs::write(root.path().join("proc/cpuinfo"), cpuinfo).unwrap();

@@ -12,9 +12,7 @@ fn column(name: &str) -> Column {
         "max" => Column::int(name, Unit::None, Kind::Peak, ""),
         "from" | "to" => Column::int(name, Unit::None, Kind::Key, ""),
         "calls" | "targets" | "IPIs" | "packages" | "waited" | "walked" | "received" | "sent" | "asked"
-        | "flushes" | "pages" | "whole" | "samples" | "waiting" => {
-            Column::int(name, Unit::None, Kind::Count, "")
-        }
+        | "flushes" | "pages" | "whole" | "samples" | "waiting" => Column::count(name, ""),
         "cpus" | "hz" | "targets_told" => Column::int(name, Unit::None, Kind::Gauge, ""),
         _ => Column::text(name, ""),
     }

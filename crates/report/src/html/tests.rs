@@ -11,7 +11,7 @@ fn table(name: &str, keys: &[&str], numbers: &[&str], rows: &[(&[&str], &[f64])]
     columns.extend(numbers.iter().map(|n| match *n {
         "t" => Column::float(n, Unit::Seconds, Kind::Key, ""),
         "CPU" | "pid" | "tid" => Column::id(n, ""),
-        "count" | "samples" | "walked" | "hz" | "status" => Column::int(n, Unit::None, Kind::Count, ""),
+        "count" | "samples" | "walked" | "hz" | "status" => Column::count(n, ""),
         "max" => Column::float(n, Unit::Microseconds, Kind::Peak, ""),
         _ => Column::float(n, Unit::Seconds, Kind::Time, ""),
     }));

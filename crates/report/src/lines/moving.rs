@@ -281,16 +281,12 @@ fn counted<'a>(row: ncpu_table::Row<'a>, sum: &Sum) -> ncpu_table::Row<'a> {
         .text(sum.nodes.to_list())
 }
 
-fn count(name: &str, meaning: &str) -> Column {
-    Column::int(name, Unit::None, Kind::Count, meaning)
-}
-
 fn counts() -> [Column; 8] {
     [
-        count("local", "loads that a cache of the same node had modified"),
-        count("remote", "loads that a cache of another node had modified"),
-        count("loads", "loads sampled"),
-        count("stores", "stores sampled"),
+        Column::count("local", "loads that a cache of the same node had modified"),
+        Column::count("remote", "loads that a cache of another node had modified"),
+        Column::count("loads", "loads sampled"),
+        Column::count("stores", "stores sampled"),
         Column::float("cycles", Unit::None, Kind::Mean, "mean length of a load in cycles, where told"),
         Column::int("threads", Unit::None, Kind::Gauge, "threads that touched it"),
         Column::text("CPUs", "where they ran"),
@@ -308,7 +304,7 @@ fn line_columns() -> Vec<Column> {
             "sharing",
             "false: threads want different words; true: the same; both; one thread, that moved",
         ),
-        count("HITM", "loads sampled that found the line modified in another cache"),
+        Column::count("HITM", "loads sampled that found the line modified in another cache"),
         Column::float("share", Unit::Percent, Kind::Share, "its part of all those loads"),
     ];
     columns.extend(counts());
@@ -326,7 +322,7 @@ fn offset_columns() -> Vec<Column> {
         Column::text("name", "word or region of memory"),
         Column::text("code", "function that touched it"),
         Column::text("source", "line of its source"),
-        count("HITM", "loads sampled that found the line modified in another cache"),
+        Column::count("HITM", "loads sampled that found the line modified in another cache"),
     ];
     columns.extend(counts());
     columns

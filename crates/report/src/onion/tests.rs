@@ -1,7 +1,12 @@
 use ncpu_record::{Gather, Manifest, Recording};
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Builder, Column, Kind, Table, Unit};
 
 use super::{Layer, Onion, render};
+
+fn samples() -> Builder {
+    let columns = ["at", "class", "detail", "process"].map(|name| Column::text(name, ""));
+    Table::builder("samples", &[&columns[..], &[Column::count("samples", "")]].concat())
+}
 
 /// Two CPUs for ten seconds: 4 CPU-s spinning, 6 on CPU, 8 idle, 2 of other programs.
 fn recording() -> Recording {
@@ -25,16 +30,7 @@ fn recording() -> Recording {
         row = row.float(s);
     }
     let _ = row;
-    let mut samples = Table::builder(
-        "samples",
-        &[
-            Column::text("at", ""),
-            Column::text("class", ""),
-            Column::text("detail", ""),
-            Column::text("process", ""),
-            Column::int("samples", Unit::None, Kind::Count, ""),
-        ],
-    );
+    let mut samples = samples();
     samples.row().text("target").text("user").text("work").text("db").int(300);
     samples.row().text("target").text("syscall").text("dup2").text("db").int(200);
     samples.row().text("target").text("zeroing").text("clear_page_erms").text("db").int(100);
@@ -45,7 +41,7 @@ fn recording() -> Recording {
             Column::text("lock", ""),
             Column::text("type", ""),
             Column::text("process", ""),
-            Column::int("count", Unit::None, Kind::Count, ""),
+            Column::count("count", ""),
             Column::float("spin", Unit::Seconds, Kind::Time, ""),
             Column::float("block", Unit::Seconds, Kind::Time, ""),
             Column::float("max", Unit::Microseconds, Kind::Peak, ""),
@@ -86,8 +82,8 @@ fn throttled(idle: [f64; 6]) -> Onion {
             Column::text("limit", ""),
             Column::text("lift", ""),
             Column::float("allowed", Unit::None, Kind::Gauge, ""),
-            Column::int("periods", Unit::None, Kind::Count, ""),
-            Column::int("throttled", Unit::None, Kind::Count, ""),
+            Column::count("periods", ""),
+            Column::count("throttled", ""),
             Column::float("held", Unit::CpuSeconds, Kind::Time, ""),
         ],
     );
@@ -183,16 +179,7 @@ fn shootdowns_are_told_by_sender_and_reason() {
     for name in ["cpu_time", "idle_time"] {
         gather.append(&r.tables[name]).unwrap();
     }
-    let mut samples = Table::builder(
-        "samples",
-        &[
-            Column::text("at", ""),
-            Column::text("class", ""),
-            Column::text("detail", ""),
-            Column::text("process", ""),
-            Column::int("samples", Unit::None, Kind::Count, ""),
-        ],
-    );
+    let mut samples = samples();
     for (class, detail, n) in [
         ("user", "work", 300),
         ("tlb wait", "munmap (tlb_finish_mmu)", 200),
@@ -201,10 +188,7 @@ fn shootdowns_are_told_by_sender_and_reason() {
     ] {
         samples.row().text("target").text(class).text(detail).text("db").int(n);
     }
-    let mut counters = Table::builder(
-        "counters",
-        &[Column::text("event", ""), Column::int("count", Unit::None, Kind::Count, "")],
-    );
+    let mut counters = Table::builder("counters", &[Column::text("event", ""), Column::count("count", "")]);
     counters.row().text("TLB shootdowns sent").int(1000);
     counters.row().text("TLB shootdowns received").int(1500);
     gather.append(&samples.finish()).unwrap();
@@ -258,11 +242,8 @@ fn what_the_hardware_counted_is_told_of_user_code() {
 }
 
 fn texts_then_ints(name: &str, texts: &[&str], ints: &[&str]) -> ncpu_table::Builder {
-    let columns: Vec<Column> = texts
-        .iter()
-        .map(|n| Column::text(n, ""))
-        .chain(ints.iter().map(|n| Column::int(n, Unit::None, Kind::Count, "")))
-        .collect();
+    let columns: Vec<Column> =
+        texts.iter().map(|n| Column::text(n, "")).chain(ints.iter().map(|n| Column::count(n, ""))).collect();
     Table::builder(name, &columns)
 }
 
@@ -272,10 +253,10 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
     let columns = [
         Column::text("call", ""),
         Column::text("process", ""),
-        Column::int("count", Unit::None, Kind::Count, ""),
+        Column::count("count", ""),
         Column::float("asked", Unit::Seconds, Kind::Time, ""),
         Column::float("slept", Unit::Seconds, Kind::Time, ""),
-        Column::int("threads", Unit::None, Kind::Count, ""),
+        Column::count("threads", ""),
     ];
     let mut sleepers = Table::builder("sleepers", &columns);
     sleepers.row().text("poll").text("herd").int(90_000).float(900.0).float(909.0).int(60);

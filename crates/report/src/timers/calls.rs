@@ -180,8 +180,8 @@ pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
             late("p95", Kind::Mean, "95th percentile of that"),
             late("p99", Kind::Mean, "99th percentile of that"),
             late("max", Kind::Peak, "longest time past the time asked for"),
-            Column::int("early", Unit::None, Kind::Count, "waits that ended before the time asked for"),
-            Column::int("samples", Unit::None, Kind::Count, "waits measured"),
+            Column::count("early", "waits that ended before the time asked for"),
+            Column::count("samples", "waits measured"),
         ],
     );
     for (name, call) in gather(waits) {

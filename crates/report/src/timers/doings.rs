@@ -107,7 +107,7 @@ mod tests {
         let mut columns =
             vec![Column::id("CPU", ""), Column::float("elapsed", Unit::Seconds, Kind::Gauge, "")];
         columns.extend(names.map(|n| Column::float(n, Unit::Seconds, Kind::Time, "")));
-        columns.extend(["ticks", "jiffies"].map(|n| Column::int(n, Unit::None, Kind::Count, "")));
+        columns.extend(["ticks", "jiffies"].map(|n| Column::count(n, "")));
         let mut b = Table::builder("cpu_doings", &columns);
         for cpu in 0..3u64 {
             let busy = if cpu == 0 { 0.7 } else { 0.05 };

@@ -17,7 +17,7 @@ pub fn herd(raw: &Table, tick: u64) -> Table {
             rate("vcx", "voluntary switches of the threads"),
             rate("icx", "involuntary switches of the threads"),
             rate("machine", "switches of the whole machine, those to and from idle too"),
-            Column::int("early", Unit::None, Kind::Count, "calls that returned before their time"),
+            Column::count("early", "calls that returned before their time"),
         ],
     );
     for row in 0..raw.num_rows() {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn rates_are_of_the_time_it_ran() {
-        let int = |name: &str| Column::int(name, Unit::None, Kind::Count, "");
+        let int = |name: &str| Column::count(name, "");
         let columns = ["ms", "threads", "calls", "early", "voluntary", "involuntary", "machine"].map(int);
         let mut b = Table::builder(
             "herd",

@@ -176,7 +176,7 @@ mod tests {
         if callers {
             columns.extend([Column::text("caller", ""), Column::text("stack", "")]);
         }
-        columns.extend(["starts", "cancels", "expires"].map(|n| Column::int(n, Unit::None, Kind::Count, "")));
+        columns.extend(["starts", "cancels", "expires"].map(|n| Column::count(n, "")));
         columns.extend(["distance", "handler"].map(|n| Column::float(n, Unit::Seconds, Kind::Time, "")));
         columns.push(Column::float("longest", Unit::Seconds, Kind::Peak, ""));
         columns

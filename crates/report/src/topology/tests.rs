@@ -264,13 +264,11 @@ fn psrinfo_of_the_blog() {
     let cpu = dir.path().join("sys/devices/system/cpu");
     for n in 0..256u32 {
         let own = cpu.join(format!("cpu{n}/topology"));
-        std::fs::create_dir_all(&own).unwrap();
         let run = |size: u32| (n / size * size..(n / size + 1) * size).collect::<ncpu_machine::CpuSet>();
-        std::fs::write(own.join("core_cpus"), run(8).to_mask()).unwrap();
-        std::fs::write(own.join("package_cpus"), run(64).to_mask()).unwrap();
+        testing::put(&own, "core_cpus", &run(8).to_mask());
+        testing::put(&own, "package_cpus", &run(64).to_mask());
     }
-    std::fs::create_dir_all(dir.path().join("proc")).unwrap();
-    std::fs::write(dir.path().join("proc/cpuinfo"), "cpu\t\t: UltraSPARC-T2+\nclock\t\t: 1414MHz\n").unwrap();
+    testing::put(dir.path(), "proc/cpuinfo", "cpu\t\t: UltraSPARC-T2+\nclock\t\t: 1414MHz\n");
     let text = psrinfo(&Topology::read(dir.path()).unwrap());
     assert!(text.starts_with(
         "The physical processor has 8 cores and 64 virtual processors (0-63)\n  \

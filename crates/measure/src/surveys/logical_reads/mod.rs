@@ -131,7 +131,6 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
 }
 
 fn table(rows: &[(&str, Done)], memory: Memory) -> Table {
-    let count = |name: &str, meaning: &str| Column::int(name, Unit::None, Kind::Count, meaning);
     let mut out = Table::builder(
         "logical-reads",
         &[
@@ -142,9 +141,9 @@ fn table(rows: &[(&str, Done)], memory: Memory) -> Table {
             Column::int("reads/cpu-s", Unit::None, Kind::Gauge, "logical reads for each second of CPU time"),
             Column::float("cpus", Unit::None, Kind::Gauge, "CPU time over elapsed time: CPUs kept busy"),
             Column::float("reads/query", Unit::None, Kind::Gauge, "logical reads of a query"),
-            count("queries", "queries done"),
-            count("reads", "logical reads in all"),
-            count("misses", "reads whose page was not in the cache"),
+            Column::count("queries", "queries done"),
+            Column::count("reads", "logical reads in all"),
+            Column::count("misses", "reads whose page was not in the cache"),
             Column::float(
                 "elapsed",
                 Unit::Seconds,

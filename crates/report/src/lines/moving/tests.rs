@@ -4,11 +4,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn builder(name: &str, texts: &[&str], ints: &[&str]) -> Builder {
-    let columns: Vec<Column> = texts
-        .iter()
-        .map(|n| Column::text(n, ""))
-        .chain(ints.iter().map(|n| Column::int(n, Unit::None, Kind::Count, "")))
-        .collect();
+    let columns: Vec<Column> =
+        texts.iter().map(|n| Column::text(n, "")).chain(ints.iter().map(|n| Column::count(n, ""))).collect();
     Table::builder(name, &columns)
 }
 

@@ -26,103 +26,17 @@
 //!    lock. So with the arena's lock held, all bars up and each `own` 0, it is in a pair or the depot.
 //! 3. Locks are taken in the order arena, CPU, depot.
 
+mod depot;
+mod rounds;
+
 use crate::mutex::{Mutex, MutexGuard};
 use crate::objects::{Object, State};
 use crate::percpu::{OutOfMemory, Padded, boxed};
-use crate::sys::{self, AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Instant, Ordering};
+use crate::sys::{self, AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use Ordering::{Relaxed, Release, SeqCst};
-use std::alloc::Layout;
+use depot::Stock;
+use rounds::Magazine;
 use std::cell::UnsafeCell;
-
-/// Rounds in a magazine, as the paper's kernel grew them.
-const SIZES: [u32; 9] = [1, 3, 7, 15, 31, 47, 63, 95, 143];
-/// The size to begin with.
-const FIRST: usize = 3;
-/// How long the depot looks at its contention and at what it does not need: 15 seconds.
-const INTERVAL_NS: u64 = 15_000_000_000;
-/// How often the depot's lock may be found taken within an interval before magazines get larger.
-const CONTENDED: u32 = 3;
-
-/// Its objects follow it in memory.
-#[repr(C)]
-struct Magazine {
-    next: *mut Magazine,
-    capacity: u32,
-    rounds: u32,
-}
-
-/// Whoever calls these has the magazine to itself; none is null but where null is spoken of, none freed.
-#[allow(clippy::undocumented_unsafe_blocks)] // That is each block's reason.
-impl Magazine {
-    fn layout(capacity: u32) -> Layout {
-        let bytes = size_of::<Magazine>() + capacity as usize * size_of::<*const Object>();
-        // At most a few thousand bytes.
-        unsafe { Layout::from_size_align_unchecked(bytes, align_of::<Magazine>()) }
-    }
-
-    /// An empty one, or null.
-    fn new(capacity: u32) -> *mut Magazine {
-        unsafe {
-            let new = std::alloc::alloc(Magazine::layout(capacity)).cast::<Magazine>();
-            if !new.is_null() {
-                new.write(Magazine { next: std::ptr::null_mut(), capacity, rounds: 0 });
-            }
-            new
-        }
-    }
-
-    /// Frees an empty one.
-    unsafe fn discard(magazine: *mut Magazine) {
-        unsafe { std::alloc::dealloc(magazine.cast(), Magazine::layout((*magazine).capacity)) }
-    }
-
-    #[inline(always)]
-    unsafe fn place(magazine: *mut Magazine, round: u32) -> *mut *const Object {
-        unsafe { magazine.add(1).cast::<*const Object>().add(round as usize) }
-    }
-
-    /// Whether it is one, and holds something.
-    #[inline(always)]
-    unsafe fn has_rounds(magazine: *mut Magazine) -> bool {
-        !magazine.is_null() && unsafe { (*magazine).rounds > 0 }
-    }
-
-    /// Whether it is one, and takes more.
-    #[inline(always)]
-    unsafe fn has_room(magazine: *mut Magazine) -> bool {
-        !magazine.is_null() && unsafe { (*magazine).rounds < (*magazine).capacity }
-    }
-
-    #[inline(always)]
-    unsafe fn push(magazine: *mut Magazine, object: &Object) {
-        unsafe {
-            Magazine::place(magazine, (*magazine).rounds).write(object);
-            (*magazine).rounds += 1;
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn pop<'a>(magazine: *mut Magazine) -> &'a Object {
-        unsafe {
-            (*magazine).rounds -= 1;
-            &**Magazine::place(magazine, (*magazine).rounds)
-        }
-    }
-
-    /// Empties a list of magazines and frees them.
-    unsafe fn unload(mut list: *mut Magazine, visit: &mut impl FnMut(&'static Object)) {
-        while !list.is_null() {
-            unsafe {
-                while Magazine::has_rounds(list) {
-                    visit(Magazine::pop(list));
-                }
-                let next = (*list).next;
-                Magazine::discard(list);
-                list = next;
-            }
-        }
-    }
-}
 
 /// What a CPU has to itself.
 struct Pair {
@@ -139,53 +53,6 @@ struct Slot {
     allocs: AtomicU64,
     frees: AtomicU64,
 }
-
-/// A stack of magazines.
-struct List {
-    head: *mut Magazine,
-    length: usize,
-    /// The least that there were since the interval began.
-    least: usize,
-}
-
-impl List {
-    const EMPTY: List = List { head: std::ptr::null_mut(), length: 0, least: 0 };
-
-    /// The magazine is the caller's, and not null.
-    unsafe fn push(&mut self, magazine: *mut Magazine) {
-        // SAFETY: as above.
-        unsafe { (*magazine).next = self.head };
-        self.head = magazine;
-        self.length += 1;
-    }
-
-    fn pop(&mut self) -> *mut Magazine {
-        let magazine = self.head;
-        if !magazine.is_null() {
-            // SAFETY: a list of magazines.
-            self.head = unsafe { (*magazine).next };
-            self.length -= 1;
-            self.least = self.least.min(self.length);
-        }
-        magazine
-    }
-}
-
-struct Stock {
-    /// Those that hold something.
-    full: List,
-    empty: List,
-    /// Index into `SIZES`.
-    size: usize,
-    contended: u32,
-    /// When the interval began, or none has.
-    since: Option<Instant>,
-    /// How many full and empty ones the last interval did not need.
-    surplus: [usize; 2],
-}
-
-// SAFETY: magazines are owned, and objects are for all threads.
-unsafe impl Send for Stock {}
 
 /// Caches of objects of one size.
 pub(crate) struct Magazines {
@@ -247,18 +114,10 @@ impl Magazines {
                 frees: AtomicU64::new(0),
             })
         })?;
-        let stock = Stock {
-            full: List::EMPTY,
-            empty: List::EMPTY,
-            size: FIRST,
-            contended: 0,
-            since: None,
-            surplus: [0; 2],
-        };
         Ok(Magazines {
             slots,
             by_rseq,
-            depot: Padded(Mutex::new(stock)),
+            depot: Padded(Mutex::new(Stock::NONE)),
             full: AtomicUsize::new(0),
             due: AtomicBool::new(false),
         })
@@ -358,7 +217,7 @@ impl Magazines {
         unsafe {
             if !Magazine::has_room(pair.loaded) {
                 let mut stock = self.depot();
-                let size = SIZES[stock.size];
+                let size = stock.rounds();
                 let mut empty = stock.empty.pop();
                 if empty.is_null() {
                     drop(stock);
@@ -383,7 +242,7 @@ impl Magazines {
             } else if (*magazine).rounds > 0 {
                 stock.full.push(magazine);
                 self.full.store(stock.full.length, Relaxed);
-            } else if (*magazine).capacity == SIZES[stock.size] {
+            } else if (*magazine).capacity == stock.rounds() {
                 stock.empty.push(magazine);
             } else {
                 // Of a size that was too small.
@@ -399,26 +258,8 @@ impl Magazines {
             Some(stock) => (stock, false),
             None => (self.depot.0.lock(), true),
         };
-        let now = Instant::now();
-        match stock.since {
-            Some(since) if now.since(since) < INTERVAL_NS => {}
-            since => {
-                if since.is_some() {
-                    stock.surplus = [stock.full.least, stock.empty.least];
-                    self.due.store(stock.surplus != [0; 2], Relaxed);
-                }
-                stock.since = Some(now);
-                stock.contended = 0;
-                stock.full.least = stock.full.length;
-                stock.empty.least = stock.empty.length;
-            }
-        }
-        if contended {
-            stock.contended += 1;
-            if stock.contended > CONTENDED && stock.size + 1 < SIZES.len() {
-                stock.size += 1;
-                stock.contended = 0;
-            }
+        if stock.used(contended) {
+            self.due.store(stock.has_surplus(), Relaxed);
         }
         stock
     }
@@ -435,10 +276,8 @@ impl Magazines {
     #[allow(dead_code)] // Used by tests/models.
     pub(crate) fn end_interval(&self) {
         let mut stock = self.depot.0.lock();
-        stock.surplus = [stock.full.least, stock.empty.least];
-        self.due.store(stock.surplus != [0; 2], Relaxed);
-        stock.full.least = stock.full.length;
-        stock.empty.least = stock.empty.length;
+        stock.end_interval();
+        self.due.store(stock.has_surplus(), Relaxed);
     }
 
     /// Whether [`Magazines::reap`] has something to do. A hint.
@@ -450,25 +289,13 @@ impl Magazines {
     /// With the arena's lock held: calls `visit` for each object that the last interval did not need, and frees the
     /// magazines.
     pub(crate) fn reap(&self, mut visit: impl FnMut(&'static Object)) {
-        let mut list: *mut Magazine = std::ptr::null_mut();
-        {
+        let list = {
             let mut stock = self.depot.0.lock();
             self.due.store(false, Relaxed);
-            let [full, empty] = std::mem::take(&mut stock.surplus);
-            for (which, surplus) in [full, empty].into_iter().enumerate() {
-                for _ in 0..surplus {
-                    let stack = if which == 0 { &mut stock.full } else { &mut stock.empty };
-                    let magazine = stack.pop();
-                    if magazine.is_null() {
-                        break;
-                    }
-                    // SAFETY: a magazine, now of this list.
-                    unsafe { (*magazine).next = list };
-                    list = magazine;
-                }
-            }
+            let list = stock.take_surplus();
             self.full.store(stock.full.length, Relaxed);
-        }
+            list
+        };
         // SAFETY: ours alone.
         unsafe { Magazine::unload(list, &mut visit) };
     }
@@ -480,7 +307,7 @@ impl Magazines {
         // SAFETY: null or magazines, and ours.
         unsafe {
             if pair.loaded.is_null() {
-                let size = SIZES[self.depot.0.lock().size];
+                let size = self.depot.0.lock().rounds();
                 pair.loaded = Magazine::new(size);
             }
             for _ in 0..n {
@@ -531,12 +358,10 @@ impl Magazines {
                 }
             }
         }
-        let (full, empty) = {
+        let [full, empty] = {
             let mut stock = self.depot.0.lock();
             self.full.store(0, Relaxed);
-            let (full, empty) = (stock.full.head, stock.empty.head);
-            (stock.full, stock.empty) = (List::EMPTY, List::EMPTY);
-            (full, empty)
+            stock.take_all()
         };
         // SAFETY: ours alone.
         unsafe {
@@ -560,7 +385,7 @@ impl Magazines {
 
     /// Rounds in a new magazine.
     pub(crate) fn size(&self) -> u32 {
-        SIZES[self.depot.0.lock().size]
+        self.depot.0.lock().rounds()
     }
 }
 

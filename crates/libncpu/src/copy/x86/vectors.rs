@@ -1,14 +1,15 @@
-//! Routines of x86-64: SSE2, AVX2 and AVX-512, each with a form that passes the caches by, and `rep movsb`.
-//!
-//! Written in assembly: the compiler would turn a loop that copies or clears into a call of `memcpy` or `memset`.
+//! Vectors: blocks by a few that overlap, by loops, and past the caches.
 
-use super::tuning::{COPY_BULK, COPY_STREAM, Routine, ZERO_BULK, ZERO_STREAM};
+use super::rep;
+use crate::copy::small;
+use crate::copy::tuning::{COPY_BULK, COPY_STREAM, ZERO_BULK, ZERO_STREAM};
 use crate::sys::Ordering::Relaxed;
 use libc::c_int;
 use std::arch::asm;
 
-/// Routines of one width of vectors. `$w` is that in bytes, `$align` what a register must be cleared by, `$end` what
-/// the processor wants after it, and `$ahead` are the lines of four vectors, to be fetched before they are loaded.
+/// Routines of one width of vectors. `$w` is that in bytes, `$end` what the processor wants after it, `$used` what the
+/// compiler calls the registers `$a` to `$p`, `$clear` clears the first, and `$ahead` are the lines of four vectors, to
+/// be fetched before they are loaded.
 macro_rules! vectors {
     ($module:ident, $w:tt, $load:tt, $store:tt, $stream:tt, $end:tt,
      [$a:tt $b:tt $c:tt $d:tt $e:tt $f:tt $g:tt $h:tt $i:tt $j:tt $k:tt $l:tt $m:tt $n:tt $o:tt $p:tt], [$($used:tt)*], $clear:tt, [$($ahead:tt)*]) => {
@@ -126,7 +127,7 @@ macro_rules! vectors {
                 // SAFETY: the caller's promise; n is much more than `over`.
                 unsafe {
                     let over = (to as usize + n) % 4096;
-                    super::super::small::copy(to.add(n - over), from.add(n - over), over);
+                    small::copy(to.add(n - over), from.add(n - over), over);
                     loops(to, from, n - over);
                 }
             }
@@ -238,7 +239,7 @@ macro_rules! vectors {
                 let (body, fours) = ((n - skip) / (4 * $w) * (4 * $w), (n - skip) / 16384);
                 // SAFETY: skip + body <= n, and the last four vectors overlap what was copied.
                 unsafe {
-                    super::super::small::copy(to, from, 64);
+                    small::copy(to, from, 64);
                     asm!(
                         "test {fours}, {fours}",
                         "jz 4f",
@@ -374,7 +375,7 @@ macro_rules! vectors {
                 // SAFETY: the caller's promise; n is much more than `over`.
                 unsafe {
                     let over = (to as usize + n) % 4096;
-                    super::super::small::zero(to.add(n - over), over);
+                    small::zero(to.add(n - over), over);
                     clear_loop(to, n - over);
                 }
             }
@@ -421,7 +422,7 @@ macro_rules! vectors {
                 let body = (n - skip) / (4 * $w) * (4 * $w);
                 // SAFETY: skip + body <= n; the ends overlap it.
                 unsafe {
-                    super::super::small::zero(to, 64);
+                    small::zero(to, 64);
                     asm!(
                         $clear,
                         ".p2align 5",
@@ -460,170 +461,3 @@ vectors!(avx512, 64, "vmovups", "vmovaps", "vmovntps", "",
     ["zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26" "zmm27" "zmm28" "zmm29" "zmm30" "zmm31"],
     ["zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26" "zmm27" "zmm28" "zmm29" "zmm30" "zmm31"],
     "vpxord zmm16, zmm16, zmm16", [0 64 128 192]);
-
-/// The processor's string instructions: they take whole lines without reading them first, after a start that costs.
-pub(super) mod rep {
-    use super::*;
-
-    /// The first 64 bytes by vectors, the rest from a whole line of the target.
-    pub(in crate::copy) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
-        let skip = 64 - to as usize % 64;
-        // SAFETY: skip <= 64 < n; the direction flag is clear, as the ABI has it.
-        unsafe {
-            super::super::small::copy(to, from, 64);
-            asm!("rep movsb", inout("rcx") n - skip => _, inout("rdi") to.add(skip) => _,
-                inout("rsi") from.add(skip) => _, options(nostack, preserves_flags));
-        }
-    }
-
-    /// As `copy`, for zero.
-    pub(in crate::copy) unsafe fn zero(to: *mut u8, n: usize) {
-        let skip = 64 - to as usize % 64;
-        // SAFETY: as in `copy`.
-        unsafe {
-            super::super::small::zero(to, 64);
-            asm!("rep stosb", inout("rcx") n - skip => _, inout("rdi") to.add(skip) => _, in("al") 0u8,
-                options(nostack, preserves_flags));
-        }
-    }
-}
-
-/// Bits of CPUID leaf 7: enhanced and fast short `rep movsb`.
-fn strings() -> (bool, bool) {
-    // A safe function since Rust 1.94.
-    #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 processor has CPUID; a leaf beyond its highest is not asked.
-    unsafe {
-        if std::arch::x86_64::__cpuid(0).eax < 7 {
-            return (false, false);
-        }
-        let leaf = std::arch::x86_64::__cpuid_count(7, 0);
-        (leaf.ebx >> 9 & 1 == 1, leaf.edx >> 4 & 1 == 1)
-    }
-}
-
-/// Whether the processor is of a maker.
-fn made_by(name: &[u8; 12]) -> bool {
-    #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 processor has CPUID leaf 0.
-    let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
-    [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == name
-}
-
-fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
-}
-
-fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-}
-
-/// Whether vectors of 64 bytes are no slower than those of 32: Intel's first processors with AVX-512, which have no
-/// fast short `rep movsb`, lower their clock for them.
-fn prefers_avx512() -> bool {
-    has_avx512() && (!made_by(b"GenuineIntel") || strings().1)
-}
-
-/// Whether `rep movsb` is worth it: on AMD's it loses to vectors at some alignments, whatever CPUID says of it.
-pub(super) fn prefers_rep() -> bool {
-    strings().0 && made_by(b"GenuineIntel")
-}
-
-/// All of them, the one to prefer first.
-pub(super) static ROUTINES: &[Routine] = &[
-    Routine {
-        name: c"avx512",
-        vectors: true,
-        has: has_avx512,
-        prefer: prefers_avx512,
-        by_size: (avx512::copy, avx512::zero),
-        always: (avx512::blocks, avx512::clear),
-        stream: (avx512::stream, avx512::clear_stream),
-    },
-    Routine {
-        name: c"avx2",
-        vectors: true,
-        has: has_avx2,
-        prefer: has_avx2,
-        by_size: (avx2::copy, avx2::zero),
-        always: (avx2::blocks, avx2::clear),
-        stream: (avx2::stream, avx2::clear_stream),
-    },
-    Routine {
-        name: c"sse2",
-        vectors: true,
-        has: || true,
-        prefer: || true,
-        by_size: (sse2::copy, sse2::zero),
-        always: (sse2::blocks, sse2::clear),
-        stream: (sse2::stream, sse2::clear_stream),
-    },
-    Routine {
-        name: c"rep",
-        vectors: false,
-        has: || true,
-        prefer: || false,
-        by_size: (sse2::copy, sse2::zero),
-        always: (rep::copy, rep::zero),
-        stream: (sse2::stream, sse2::clear_stream),
-    },
-    Routine {
-        name: c"avx512-stream",
-        vectors: false,
-        has: has_avx512,
-        prefer: || false,
-        by_size: (avx512::copy, avx512::zero),
-        always: (avx512::stream, avx512::clear_stream),
-        stream: (avx512::stream, avx512::clear_stream),
-    },
-    Routine {
-        name: c"avx2-stream",
-        vectors: false,
-        has: has_avx2,
-        prefer: || false,
-        by_size: (avx2::copy, avx2::zero),
-        always: (avx2::stream, avx2::clear_stream),
-        stream: (avx2::stream, avx2::clear_stream),
-    },
-    Routine {
-        name: c"sse2-stream",
-        vectors: false,
-        has: || true,
-        prefer: || false,
-        by_size: (sse2::copy, sse2::zero),
-        always: (sse2::stream, sse2::clear_stream),
-        stream: (sse2::stream, sse2::clear_stream),
-    },
-];
-
-/// Sizes in bytes of the data caches by level, from CPUID; 0 where it does not tell.
-pub(super) fn caches() -> [usize; 3] {
-    let mut sizes = [0; 3];
-    #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 processor has CPUID; leaves beyond the highest are not asked.
-    unsafe {
-        use std::arch::x86_64::{__cpuid, __cpuid_count};
-        // AMD's leaf has the form of Intel's.
-        let leaf = if __cpuid(0x8000_0000).eax >= 0x8000_001d && made_by(b"AuthenticAMD") {
-            0x8000_001d
-        } else if __cpuid(0).eax >= 4 {
-            4
-        } else {
-            return sizes;
-        };
-        for index in 0..16 {
-            let cache = __cpuid_count(leaf, index);
-            let (kind, level) = (cache.eax & 31, (cache.eax >> 5 & 7) as usize);
-            if kind == 0 {
-                break;
-            }
-            // Data or unified; a fourth level is memory's, not the processor's.
-            if kind != 2 && (1..=3).contains(&level) {
-                let [ways, parts, line] =
-                    [cache.ebx >> 22, cache.ebx >> 12 & 0x3ff, cache.ebx & 0xfff].map(|n| n as usize + 1);
-                sizes[level - 1] = ways * parts * line * (cache.ecx as usize + 1);
-            }
-        }
-    }
-    sizes
-}

@@ -1,0 +1,71 @@
+//! C programs with a preload library and without it: what the tests of the libraries share.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A preload library by the name of its file: cargo builds it beside the test.
+pub fn library(file: &str) -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    let library = exe.parent().expect("a directory").join(file);
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// Compiles a source, named as from the crate's directory. Tests may want the same at once: each compiles its own,
+/// and the last is kept.
+pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_PKG_NAME"));
+    std::fs::create_dir_all(&directory).expect("directory");
+    let to = directory.join(name);
+    let mine = directory.join(format!("{name}.{:?}", std::thread::current().id()));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&mine)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .args(flags);
+    let done = gcc.output().expect("gcc");
+    assert!(done.status.success(), "{gcc:?}\n{}", text(&done.stderr));
+    std::fs::rename(&mine, &to).expect("rename");
+    to
+}
+
+/// What runs a program, its first argument, with these libraries and variables, so many seconds at most.
+pub fn with(preload: &[&Path], environment: &[(&str, &str)], seconds: u32) -> Command {
+    let mut command = Command::new("timeout");
+    // `env` sets them, so that `timeout` itself does without.
+    command.arg(seconds.to_string()).arg("env");
+    if !preload.is_empty() {
+        let list: Vec<_> = preload.iter().map(|path| path.to_str().expect("UTF-8")).collect();
+        command.arg(format!("LD_PRELOAD={}", list.join(":")));
+    }
+    command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
+    command
+}
+
+/// Another library by the name of its file, where gcc finds it.
+pub fn found(file: &str) -> Option<PathBuf> {
+    let gcc = Command::new("gcc").arg(format!("-print-file-name={file}")).output().expect("gcc");
+    let path = PathBuf::from(text(&gcc.stdout).trim());
+    // It tells the bare name where it finds none.
+    if !path.is_absolute() {
+        eprintln!("no {file}: .ci/tools installs what tests need");
+        return None;
+    }
+    Some(path)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Exit status and both outputs, for messages.
+pub fn all(done: &Output) -> String {
+    format!("{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr))
+}
+
+/// What a program that ended well printed.
+#[track_caller]
+pub fn out(done: &Output) -> String {
+    assert!(done.status.success(), "{}", all(done));
+    text(&done.stdout)
+}

@@ -85,18 +85,13 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
 pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `COPY` always holds such a function.
     unsafe {
+        if to.is_null() || from.is_null() {
+            return if length == 0 { 0 } else { EINVAL };
+        }
         if length > SMALL {
-            if to.is_null() || from.is_null() {
-                return EINVAL;
-            }
             return std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
         }
-        if length != 0 {
-            if to.is_null() || from.is_null() {
-                return EINVAL;
-            }
-            small::copy(to, from, length);
-        }
+        small::copy(to, from, length);
     }
     0
 }

@@ -241,6 +241,11 @@ static void threads_end(void)
 {
 	void *(*ways[])(void *) = { returns, exits, ends_in_the_kernel, is_cancelled };
 	for (int i = 0; i < 4; i++) {
+#ifdef __SANITIZE_ADDRESS__
+		// It finds what it left in a thread's memory when that is used again.
+		if (ways[i] == ends_in_the_kernel)
+			continue;
+#endif
 		pthread_t t;
 		CHECK(pthread_create(&t, NULL, ways[i], NULL), 0);
 		if (ways[i] == is_cancelled) {

@@ -7,6 +7,16 @@ use crate::sys::Ordering::Relaxed;
 use libc::c_int;
 use std::arch::asm;
 
+/// 0, which the compiler does not know: else it would drop what a function returns that is called last, and so call it
+/// and clear the register instead of jumping there, for which each short copy would pay with a push and a pop.
+#[inline(always)]
+fn done() -> c_int {
+    let zero;
+    // SAFETY: changes one register.
+    unsafe { asm!("xor {0:e}, {0:e}", out(reg) zero, options(pure, nomem, nostack)) };
+    zero
+}
+
 /// Routines of one width of vectors. `$w` is that in bytes, `$end` what the processor wants after it, `$used` what the
 /// compiler calls the registers `$a` to `$p`, `$clear` clears the first, and `$ahead` are the lines of four vectors, to
 /// be fetched before they are loaded.
@@ -24,9 +34,8 @@ macro_rules! vectors {
                     if n > 8 * $w && n >= COPY_BULK.load(Relaxed) {
                         return copy_bulk(to, from, n);
                     }
-                    blocks(to, from, n);
+                    by_vectors(to, from, n)
                 }
-                0
             }
 
             /// Clears a block of more than `SMALL` bytes by whatever its size asks for.
@@ -36,9 +45,8 @@ macro_rules! vectors {
                     if n > 8 * $w && n >= ZERO_BULK.load(Relaxed) {
                         return zero_bulk(to, n);
                     }
-                    clear(to, n);
+                    clear_by_vectors(to, n)
                 }
-                0
             }
 
             #[inline(never)]
@@ -47,7 +55,7 @@ macro_rules! vectors {
                 unsafe {
                     if n < COPY_STREAM.load(Relaxed) { rep::copy(to, from, n) } else { stream(to, from, n) }
                 }
-                0
+                done()
             }
 
             #[inline(never)]
@@ -56,12 +64,17 @@ macro_rules! vectors {
                 unsafe {
                     if n < ZERO_STREAM.load(Relaxed) { rep::zero(to, n) } else { clear_stream(to, n) }
                 }
-                0
+                done()
             }
 
             /// Copies by vectors of this width.
-            #[inline(always)]
             pub(in crate::copy) unsafe fn blocks(to: *mut u8, from: *const u8, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { by_vectors(to, from, n) };
+            }
+
+            #[inline(always)]
+            unsafe fn by_vectors(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise; `n` is more than 64, a vector of the widest.
                 unsafe {
                     if n <= 2 * $w {
@@ -111,25 +124,27 @@ macro_rules! vectors {
                             $(out($used) _,)* options(nostack, preserves_flags));
                     } else {
                         if n >= 1024 && (to as usize + n - 1) % 4096 < 63 {
-                            across(to, from, n);
-                        } else {
-                            loops(to, from, n);
+                            // The last call, so that the other ways need no stack.
+                            return across(to, from, n);
                         }
+                        loops(to, from, n);
                     }
                 }
+                0
             }
 
             /// Up to 63 bytes of the target lie on its last page, and the last vector would lie across two, which
             /// costs as much as ten others: they are copied alone.
             #[cold]
             #[inline(never)]
-            unsafe fn across(to: *mut u8, from: *const u8, n: usize) {
+            unsafe extern "C" fn across(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise; n is much more than `over`.
                 unsafe {
                     let over = (to as usize + n) % 4096;
                     small::copy(to.add(n - over), from.add(n - over), over);
                     loops(to, from, n - over);
                 }
+                done()
             }
 
             /// Copies more than eight vectors.
@@ -340,8 +355,13 @@ macro_rules! vectors {
             }
 
             /// Clears by vectors of this width.
-            #[inline(always)]
             pub(in crate::copy) unsafe fn clear(to: *mut u8, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { clear_by_vectors(to, n) };
+            }
+
+            #[inline(always)]
+            unsafe fn clear_by_vectors(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise; `n` is more than 64, a vector of the widest.
                 unsafe {
                     if n <= 2 * $w {
@@ -361,23 +381,25 @@ macro_rules! vectors {
                             $end,
                             to = in(reg) to, n = in(reg) n, $(out($used) _,)* options(nostack, preserves_flags));
                     } else if n >= 1024 && (to as usize + n - 1) % 4096 < 63 {
-                        clear_across(to, n);
+                        return clear_across(to, n);
                     } else {
                         clear_loop(to, n);
                     }
                 }
+                0
             }
 
             /// As `across`.
             #[cold]
             #[inline(never)]
-            unsafe fn clear_across(to: *mut u8, n: usize) {
+            unsafe extern "C" fn clear_across(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise; n is much more than `over`.
                 unsafe {
                     let over = (to as usize + n) % 4096;
                     small::zero(to.add(n - over), over);
                     clear_loop(to, n - over);
                 }
+                done()
             }
 
             /// Clears more than four vectors.

@@ -66,28 +66,15 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         length == 0 || (to as usize).abs_diff(from as usize) >= length,
         "copy of {length} bytes from {from:p} to {to:p}: they overlap"
     );
-    // SAFETY: the caller's promise; `COPY` always holds such a function.
-    unsafe {
-        if length > SMALL {
-            std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
-        } else {
-            small::copy(to, from, length);
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_by_size(to, from, length) };
 }
 
-/// As [`copy`], unchecked but for pointers that are null, which is `EINVAL` unless `length` is 0. The routine is the
-/// last call, and returns 0 for it.
-///
-/// # Safety
-/// As for [`copy`], or null.
+/// Returns 0, so that for C the routine is the last call.
 #[inline(always)]
-pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
+unsafe fn copy_by_size(to: *mut u8, from: *const u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `COPY` always holds such a function.
     unsafe {
-        if to.is_null() || from.is_null() {
-            return if length == 0 { 0 } else { EINVAL };
-        }
         if length > SMALL {
             return std::mem::transmute::<*mut (), CopyBySize>(COPY.load(Relaxed))(to, from, length);
         }
@@ -96,20 +83,40 @@ pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> 
     0
 }
 
+/// As [`copy`], unchecked but for pointers that are null, which is `EINVAL` unless `length` is 0.
+///
+/// # Safety
+/// As for [`copy`], or null.
+#[inline(always)]
+pub(crate) unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
+    if to.is_null() || from.is_null() {
+        return if length == 0 { 0 } else { EINVAL };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_by_size(to, from, length) }
+}
+
 /// Clears `length` bytes.
 ///
 /// # Safety
 /// `length` bytes can be written at `to`. Where `length` is 0 the pointer may be anything.
 #[inline]
 pub unsafe fn fill_zero(to: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { zero_by_size(to, length) };
+}
+
+/// Returns 0, so that for C the routine is the last call.
+#[inline(always)]
+unsafe fn zero_by_size(to: *mut u8, length: usize) -> c_int {
     // SAFETY: the caller's promise; `ZERO` always holds such a function.
     unsafe {
         if length > SMALL {
-            std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
-        } else {
-            small::zero(to, length);
+            return std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
         }
+        small::zero(to, length);
     }
+    0
 }
 
 /// As [`fill_zero`], but a null pointer is `EINVAL` unless `length` is 0.
@@ -118,17 +125,11 @@ pub unsafe fn fill_zero(to: *mut u8, length: usize) {
 /// As for [`fill_zero`], or null.
 #[inline(always)]
 pub(crate) unsafe fn zero_for_c(to: *mut u8, length: usize) -> c_int {
-    // SAFETY: the caller's promise; `ZERO` always holds such a function.
-    unsafe {
-        if to.is_null() && length != 0 {
-            return EINVAL;
-        }
-        if length > SMALL {
-            return std::mem::transmute::<*mut (), ZeroBySize>(ZERO.load(Relaxed))(to, length);
-        }
-        small::zero(to, length);
+    if to.is_null() && length != 0 {
+        return EINVAL;
     }
-    0
+    // SAFETY: the caller's promise.
+    unsafe { zero_by_size(to, length) }
 }
 
 /// Copies a slice to another of the same length.

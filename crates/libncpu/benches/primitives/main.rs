@@ -123,6 +123,9 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -
 
 fn table(group: &Group, options: &Options, per_ns: f64) {
     let subjects: Vec<_> = group.subjects.iter().filter(|subject| options.wants(subject.name())).collect();
+    if subjects.is_empty() {
+        return; // none of those that --only names
+    }
     println!("{}: {}", group.name, group.about);
     print!("{:>7} {:>6} {:>7}", "threads", "inside", "outside");
     for subject in &subjects {
@@ -156,7 +159,7 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
             }
             let peers = subjects.iter().zip(&picked).filter(|(subject, _)| !ours(subject.as_ref()));
             let best = peers.map(|(_, rate)| *rate).fold(0.0, f64::max);
-            let Some(first) = rates[section].first() else { continue };
+            let first = &rates[section][0];
             let scaled: Vec<f64> =
                 first[at].iter().zip(&first[0]).map(|(now, fewest)| now / fewest).collect();
             println!(

@@ -11,8 +11,10 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: build static run test test-vm test-deep bench bench-primitives bench-timers man completions install install-lib clean tools
-.PHONY: test-tools vm-tools
+.PHONY: all build static run test test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: install install-lib clean tools test-tools vm-tools schema
+all: build man completions
+
 build: tools
 	$(CARGO) build --release --locked
 
@@ -31,11 +33,14 @@ run: build $(FDTORTURE)
 	$(SUDO) $(NCPU) run -- workloads/build.sh -s "$$(workloads/build.sh -l)"
 	$(SUDO) $(NCPU) run -- $(FDTORTURE) 4 5
 
+# docs/schema.md, of the tables that crates/schema declares.
+schema:
+	BLESS=1 $(CARGO) test --locked -q -p ncpu-schema --test document
+
 test: tools test-tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) test --workspace --locked
-	@[ -z "$(SUDO)" ] || echo "make test: tests that observe the kernel were skipped: they need root"
+	CARGO="$(CARGO)" .ci/test
 
 # The guests' CPUs are emulated: what runs there is optimised.
 test-vm: static vm-tools
@@ -58,6 +63,20 @@ bench-timers: tools
 test-deep: tools
 	crates/libncpu/deep.sh
 
+# What `ncpu foresee` says of published curves and measurements; FORESEE_DATA holds the curves' files.
+FORESEE_DATA ?= ../shared/foresee
+foresee-check: build
+	$(NCPU) foresee --check crates/foresee/sets --data $(FORESEE_DATA)
+	$(NCPU) foresee --documents
+
+# Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
+fuzz: tools
+	fuzz/run
+
+# The transcripts of README.md and docs/, from real runs on this machine, which should have nothing else to do.
+transcripts: build $(FDTORTURE)
+	docs/transcripts
+
 man: build
 	$(NCPU) man target/man
 
@@ -66,7 +85,10 @@ completions: build
 	for shell in bash zsh fish; do \
 		$(NCPU) completions $$shell >target/completions/ncpu.$$shell || exit; done
 
-install: man completions
+# Nothing is built here: this may be root, and `make` was not.
+install:
+	@[ -x $(NCPU) ] && [ -d target/man ] && [ -d target/completions ] || \
+		{ echo "make install: run make first, as who builds" >&2; exit 1; }
 	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
 	install -d $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -m 644 $(PRELOADS) $(DESTDIR)$(PREFIX)/lib/ncpu
@@ -77,9 +99,9 @@ install: man completions
 	install -Dm 644 target/completions/ncpu.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ncpu.fish
 
 # libncpu for C: libraries, header, pkg-config file.
-install-lib: tools
-	$(CARGO) build --release --locked -p libncpu
-	crates/libncpu/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
+install-lib:
+	@[ -e target/release/libncpu.a ] || { echo "make install-lib: run make first, as who builds" >&2; exit 1; }
+	crates/libncpu-c/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
 
 clean:
 	$(CARGO) clean

@@ -5,7 +5,8 @@
 #
 #   benches/accept.sh [ROUNDS]      (default 5)
 #   NCPU=FILE and LIB=FILE choose the binaries, PROCESSES="4 16" how many processes accept, CLIENTS="1 2 8" how many
-#   threads connect, WORK="0 200000" the nanoseconds a process works for a connection, MS=N how long a run takes.
+#   threads connect, WORK="0 200000" the nanoseconds a process works for a connection, MS=N how long a run takes at most,
+#   RUNS="accept_epoll:- accept_epoll:round-robin" which servers, each with what NCPU_ACCEPT is to be, - without the library.
 set -euo pipefail
 rounds=${1:-5}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,7 +22,7 @@ trap 'rm -rf "$dir"' EXIT
 one() {
 	local preload=$lib
 	[ "$2" != - ] || preload=
-	LD_PRELOAD=$preload NCPU_ACCEPT=${2#-} "$ncpu" bench "$1" -T "$4" -C 40 -D "${MS:-2000}" -o csv -- -w "$3" -u "$5" |
+	LD_PRELOAD=$preload NCPU_ACCEPT=${2#-} "$ncpu" bench "$1" -T "$4" -C 4000 -D "${MS:-2000}" -o csv -- -w "$3" -u "$5" |
 		awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
 			NR == 2 {
 				us = $at["time"]; p99 = $at["p99"]; errors = $at["errors"]
@@ -37,8 +38,9 @@ one() {
 }
 median() { sort -g | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }
 
-runs="accept:- accept:round-robin accept_poll:- accept_poll:round-robin accept_epoll:- accept_epoll:round-robin \
+all="accept:- accept:round-robin accept_poll:- accept_poll:round-robin accept_epoll:- accept_epoll:round-robin \
 	accept_epoll:random accept_exclusive:- accept_exclusive:round-robin accept_reuseport:- accept_reuseport:round-robin"
+runs=${RUNS:-$all}
 printf '%-17s %-12s %4s %4s %8s  %8s %6s %8s %8s %9s %9s\n' server library proc thr 'work us' evenness most wake/con ret/con us/conn p99
 for work in ${WORK:-0 200000}; do
 	for processes in ${PROCESSES:-4}; do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The figures of docs/calls.md: the documents' calls, locks, counters, allocators, block copy and faults on this machine.
+# The figures of docs/calls.md: calls that did not scale, locks, counters, allocators, block copy and faults on this machine.
 # Usage: benches/calls.sh [NCPU]
 set -eu
 ncpu=${1:-target/release/ncpu}

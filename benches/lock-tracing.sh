@@ -1,7 +1,8 @@
 #!/bin/bash
 # What tracing kernel locks costs the traced: throughput of the contended dup2/close torture, pinned
-# to two CPUs, untraced and under ncpu, bpftrace and perf lock, interleaved.
-# usage: benches/lock-tracing.sh [ROUNDS [SECONDS]]      needs root; bpftrace and perf if there
+# to two CPUs, untraced and under ncpu, bpftrace and perf lock, interleaved; and with BPF programs at the two
+# tracepoints that do nothing at all, which is what the kernel itself takes for each wait.
+# usage: benches/lock-tracing.sh [ROUNDS [SECONDS]]      needs root; bpftrace, perf and libbpf-dev if there
 . "$(dirname "$0")/tracing.bash"
 cc -O2 -pthread -o "$dir/torture" workloads/fdtorture.c
 torture=("$(command -v taskset)" -c 0,1 "$dir/torture" 4 "$seconds")
@@ -16,13 +17,42 @@ tracepoint:lock:contention_end /@at[tid]/ {
 }
 BT
 
+cat > "$dir/nothing.bpf.c" <<'BPF'
+#define SEC(name) __attribute__((section(name), used))
+char terms[] SEC("license") = "GPL";
+SEC("tp_btf/contention_begin") int begin(void *ctx) { return 0; }
+SEC("tp_btf/contention_end") int end(void *ctx) { return 0; }
+BPF
+cat > "$dir/attach.c" <<'C'
+#include <bpf/libbpf.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	struct bpf_object *object = bpf_object__open(argv[1]);
+	struct bpf_program *program;
+	if (!object || bpf_object__load(object))
+		return 1;
+	bpf_object__for_each_program(program, object)
+		if (!bpf_program__attach(program))
+			return 1;
+	if (!fork())
+		execv(argv[2], argv + 2);
+	wait(0);
+}
+C
+nothing=nothing
+clang -O2 -g -target bpf -c "$dir/nothing.bpf.c" -o "$dir/nothing.o" &&
+  cc -O2 "$dir/attach.c" -o "$dir/attach" -lbpf 2>/dev/null || { echo "no libbpf (apt-get install libbpf-dev)"; nothing=; }
+
 run() {
   case $1 in
   untraced) "${torture[@]}" ;;
-  ncpu-locks) "$ncpu" locks -- "${torture[@]}" ;;
+  ncpu-locks) "$ncpu" locks -- "${torture[@]}" 2>/dev/null ;;
   ncpu-run) "$ncpu" run -- "${torture[@]}" 2>/dev/null ;;
-  bpftrace) bpftrace -q -c "${torture[*]}" "$dir/locks.bt" ;;
+  nothing) "$dir/attach" "$dir/nothing.o" "${torture[@]}" ;;
+  bpftrace) bpftrace -q -c "${torture[*]}" "$dir/locks.bt" 2>/dev/null ;;
   perf-lock) perf lock record -o "$dir/perf.data" -- "${torture[@]}" 2>/dev/null ;;
   esac | ops
 }
-compare ops/s untraced ncpu-locks ncpu-run bpftrace perf-lock
+compare ops/s untraced ncpu-locks ncpu-run $nothing bpftrace perf-lock

@@ -12,8 +12,8 @@ run() {
     echo
 }
 
-run memhammer "$pages" "$loops" --preset script
-for page in 4k thp; do run memhammer "$pages" 10 --access chase --page "$page"; done
-run memhammer --matrix
+run memhammer -- -p "$pages" -l "$loops" -w script
+for page in 4k thp; do run memhammer -- -p "$pages" -l 10 -a chase -s "$page"; done
+run matrix
 run stream
 run stream -T "$(nproc)" --place spread

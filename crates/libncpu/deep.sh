@@ -18,7 +18,7 @@ LIBNCPU_STRESS=2 GLIBC_TUNABLES=glibc.pthread.rseq=0 $cargo test --release --loc
 
 echo "== the C programs with address and undefined-behaviour sanitizers"
 LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
-	$cargo test --locked -p libncpu --test c
+	$cargo test --locked -p libncpu-c --test c
 
 echo "== block copy: every routine at every pair of alignments and every length"
 LIBNCPU_STRESS=2 $cargo test --release --locked -p libncpu --test copy

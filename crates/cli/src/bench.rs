@@ -1,10 +1,8 @@
 //! `ncpu bench`: benchmarks one can trust.
 
-mod hammer;
 mod survey;
 mod text;
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -16,10 +14,12 @@ use ncpu_machine::Topology;
 use ncpu_measure::place::{Memory, Place};
 use ncpu_measure::suite::{self, Files, Invocation};
 use ncpu_measure::{Case, Flag, Plan, Row, WORDS, cases, runner, surveys, table};
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
 use crate::compare::{self, CompareArgs};
 use crate::energy::{self, Joules};
+use crate::out::{progress, progress_over};
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::TableArgs;
@@ -66,9 +66,6 @@ pub struct BenchArgs {
     /// Where memory comes from: local, node:N, interleave
     #[arg(long, value_name = "WHERE")]
     mem: Option<Memory>,
-
-    #[command(flatten)]
-    hammer: hammer::HammerArgs,
 
     /// Tell the watts while each benchmark ran and the joules of an operation, by meters below DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/")]
@@ -124,6 +121,20 @@ impl BenchArgs {
     }
 }
 
+/// Whether a process has room for so many threads: each takes four mappings, two of them its guards, and one that cannot
+/// have them panics.
+fn check_threads(threads: usize) -> anyhow::Result<()> {
+    let read = |name: &str| std::fs::read_to_string(name).ok()?.trim().parse::<usize>().ok();
+    let mappings = read("/proc/sys/vm/max_map_count").unwrap_or(65_530);
+    let most =
+        (mappings.saturating_sub(1000) / 4).min(read("/proc/sys/kernel/threads-max").unwrap_or(usize::MAX));
+    anyhow::ensure!(
+        threads <= most,
+        "-T {threads}: a process has room for {most} threads (vm.max_map_count {mappings}); give fewer, or more processes with -P"
+    );
+    Ok(())
+}
+
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let names = || {
@@ -140,31 +151,25 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         return Ok(code);
     }
     if args.names.is_empty() && args.suite.is_none() {
-        crate::put(&list())?;
+        crate::out::put(&list())?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.names.first().is_some_and(|n| n == "memhammer") {
-        return hammer::run(args);
-    }
+    check_threads(args.threads)?;
     if let [name] = args.names.as_slice()
         && let Some(survey) = surveys::find(name)
     {
-        return survey::run(survey, args, &args.options);
+        return survey::run(survey, args);
     }
     let chosen = choose(args)?;
     let machine = Topology::read("/".as_ref())?;
     let plan = args.plan();
     let stop = stop::on_signals()?;
-    let progress = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
     let files = Files::make().context("making files to work on")?;
     let mut energy = args.energy.as_deref().and_then(Joules::begin);
     for (i, job) in chosen.iter().enumerate() {
         let name = job.name();
-        if progress {
-            eprint!("\r\x1b[K{}/{} {name}", i + 1, chosen.len());
-            std::io::stderr().flush()?;
-        }
+        progress(&format!("{}/{} {name}", i + 1, chosen.len()));
         let (case, plan, options) = match job {
             Job::Case(case) => (*case, plan.clone(), args.options.clone()),
             Job::Standard(invocation, case) => {
@@ -182,18 +187,22 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    if progress {
-        eprint!("\r\x1b[K");
-    }
+    progress_over();
     let table = match &energy {
         Some(energy) => energy.add(&table(&rows))?,
         None => table(&rows),
     };
-    record_once(args.record.as_deref(), args.names.clone(), std::slice::from_ref(&table), vec![])?;
+    record_once(
+        args.record.as_deref(),
+        Purpose::Bench,
+        args.names.clone(),
+        std::slice::from_ref(&table),
+        vec![],
+    )?;
     let failed = rows.iter().filter_map(|r| r.outcome.as_ref().err().map(|e| (&r.name, e)));
     let mut code = ExitCode::SUCCESS;
     for (name, failure) in failed {
-        eprintln!("ncpu bench: {name}: {failure}");
+        say!("ncpu bench: {name}: {failure}");
         if matches!(failure, ncpu_measure::Failure::Failed(_)) {
             code = ExitCode::FAILURE;
         }
@@ -223,9 +232,7 @@ fn list() -> String {
         }
         out
     };
-    let hammer = "PAGES LOOPS: touch pseudo-random 4 KiB offsets, as the Silly Little Benchmark";
-    let mut out = entry("memhammer", hammer, &[]);
-    out.extend(cases::all().map(|c| entry(c.name, c.about, c.flags)));
+    let mut out: String = cases::all().map(|c| entry(c.name, c.about, c.flags)).collect();
     out += "\nEach of these alone, with a table of its own:\n";
     out.extend(surveys::SURVEYS.iter().map(|s| entry(s.name, s.about, s.flags)));
     out

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ncpu_machine::CpuSet;
 use ncpu_observe::cpus::parse;
-use ncpu_observe::observation::{Child, Ended, Setting};
+use ncpu_observe::program::{Child, Ended, Setting};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 
 /// So much of a program's output is looked at, its end.
-const KEPT: u64 = 4 << 20;
+pub const KEPT: u64 = 4 << 20;
 
 /// A program that waits to begin.
 pub struct Held {
@@ -50,10 +50,15 @@ impl Done {
 
     /// `: its last line`.
     pub fn last_words(&self) -> String {
-        match self.output.lines().rev().map(str::trim).find(|l| !l.is_empty()) {
-            Some(line) => format!(": {}", line.chars().take(200).collect::<String>()),
-            None => String::new(),
-        }
+        last_words(&self.output)
+    }
+}
+
+/// `: the last line of an output`; nothing where it is empty.
+pub fn last_words(output: &str) -> String {
+    match output.lines().rev().map(str::trim).find(|l| !l.is_empty()) {
+        Some(line) => format!(": {}", line.chars().take(200).collect::<String>()),
+        None => String::new(),
     }
 }
 
@@ -65,7 +70,8 @@ impl Held {
     pub fn new(argv: &[OsString], cpus: Option<&CpuSet>) -> anyhow::Result<Held> {
         let output = rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)
             .context("memory for the program's output")?;
-        let child = Child::hold_in(argv, &Setting { cpus, output: Some(output.as_fd()) })?;
+        let child =
+            Child::hold_in(argv, &Setting { cpus, output: Some(output.as_fd()), ..Setting::default() })?;
         Ok(Held { cpus: cpus.cloned(), child, output: output.into() })
     }
 

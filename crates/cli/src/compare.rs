@@ -1,20 +1,20 @@
 //! `ncpu bench --compare` and `--against`: two runs, two builds, two commands beside each other.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_measure::compare::{Estimate, Ratio};
+use ncpu_measure::compare::{Ratio, geometric_mean};
 use ncpu_measure::stats::Summary;
 use ncpu_record::Recording;
+use ncpu_schema::Purpose;
 use ncpu_table::{Column, Format, Kind, Table, Unit};
 
 use crate::command::Held;
+use crate::out::progress;
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::{TableArgs, text_width};
@@ -22,7 +22,8 @@ use crate::table_args::{TableArgs, text_width};
 /// Options that compare.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Compare two runs: recordings, or files made with -o json, csv or parquet
+    /// Compare runs: recordings, or files made with -o json, csv or parquet; several of each with commas between them,
+    /// as it takes two of each to tell a difference of builds from one of runs
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["names", "suite", "against", "command"])]
     compare: Option<Vec<PathBuf>>,
 
@@ -67,7 +68,15 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     let mut notes = Vec::new();
     let mut code = ExitCode::SUCCESS;
     let (table, a, b) = if let Some([a, b]) = args.compare.as_deref() {
-        let table = apart(&saved(a)?, &saved(b)?);
+        let (of_a, of_b) = (saved(a)?, saved(b)?);
+        if of_a.len() < 2 || of_b.len() < 2 {
+            notes.push(
+                "runs of one build differ by more than a run shows, so there is no verdict: give two runs or more of \
+                 each (--compare A1,A2,A3 B1,B2,B3), or let --against run both in turn"
+                    .into(),
+            );
+        }
+        let table = apart(&of_a, &of_b);
         (table, a.display().to_string(), b.display().to_string())
     } else if let Some(other) = &args.against {
         if args.rounds == 0 {
@@ -75,11 +84,8 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
         }
         let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs"));
-        if args.rounds < 6 {
-            notes.push(format!(
-                "{} rounds: an interval of under 6 is their whole range, and less sure than 95 %",
-                args.rounds
-            ));
+        if args.rounds == 1 {
+            notes.push("one round does not show how much runs differ, so there is no verdict".into());
         }
         let stop = stop::on_signals()?;
         let (table, a, b) = match &args.command {
@@ -102,14 +108,13 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     };
     record_once(
         rest.record,
+        Purpose::Compare,
         vec!["compare".into(), a.clone(), b.clone()],
         std::slice::from_ref(&table),
         notes.clone(),
     )?;
     if let Some(file) = &args.html {
-        std::fs::write(file, ncpu_report::compare::html(&table, &a, &b, &notes))
-            .with_context(|| format!("writing {}", file.display()))?;
-        eprintln!("ncpu: wrote {}", file.display());
+        crate::out::page(file, &ncpu_report::compare::html(&table, &a, &b, &notes))?;
     }
     let said = ncpu_report::compare::verdict(&table);
     let table = rest.rows.select().apply(table)?;
@@ -126,15 +131,19 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     };
     columns.retain(|c| !matches!(*c, "prc" | "thr" | "notes") || !silent(c));
     let shown = table.project(&columns).unwrap_or(table);
-    crate::put(&format!("A: {a}\nB: {b}\n\n{}\n{said}\n", ncpu_table::render_text(&shown, text_width())))?;
-    notes.iter().try_for_each(|n| crate::put(&format!("Note: {n}\n")))?;
+    crate::out::put(&format!(
+        "A: {a}\nB: {b}\n\n{}\n{said}\n",
+        ncpu_table::render_text(&shown, text_width())
+    ))?;
+    notes.iter().try_for_each(|n| crate::out::put(&format!("Note: {n}\n")))?;
     Ok(Some(code))
 }
 
 /// What is known of a benchmark in one of the two.
 #[derive(Clone, Debug)]
 struct Known {
-    estimate: Estimate,
+    /// The median; no number where there is none.
+    time: f64,
     raw: Option<f64>,
     why: String,
 }
@@ -142,17 +151,30 @@ struct Known {
 impl Known {
     /// Whether there is a figure; what is missing is no number.
     fn measured(&self) -> bool {
-        self.estimate.median > 0.0 && self.estimate.low > 0.0
+        self.time > 0.0 && self.time.is_finite()
     }
 }
 
-/// Name, processes and threads; the how manieth of the same.
+/// Name, processes, threads, and an index among rows of a run that share all three.
 type Key = (String, Option<u64>, Option<u64>, usize);
 
-/// Reads a run of benchmarks from a recording or a file, in its order.
-fn saved(path: &Path) -> anyhow::Result<Vec<(Key, Known)>> {
+type Run = Vec<(Key, Known)>;
+
+/// Reads runs of benchmarks from recordings or files, with commas between them, each in its order.
+fn saved(paths: &Path) -> anyhow::Result<Vec<Run>> {
+    let names = paths.to_string_lossy();
+    match paths.exists() || !names.contains(',') {
+        true => Ok(vec![saved_one(paths)?]),
+        false => names.split(',').map(|name| saved_one(Path::new(name))).collect(),
+    }
+}
+
+fn saved_one(path: &Path) -> anyhow::Result<Run> {
     let table = if path.is_dir() {
         let recording = Recording::open(path)?;
+        if let Some(words) = ncpu_report::incomplete::words(&recording) {
+            say!("ncpu bench: {}: {words}", path.display());
+        }
         let names: Vec<&str> = recording.tables.keys().map(String::as_str).collect();
         recording.tables.get("bench").cloned().with_context(|| {
             format!("{}: no recording of ncpu bench; it has {}", path.display(), names.join(", "))
@@ -163,17 +185,19 @@ fn saved(path: &Path) -> anyhow::Result<Vec<(Key, Known)>> {
     known(&table).with_context(|| format!("{}: no table of ncpu bench", path.display()))
 }
 
-fn known(table: &Table) -> anyhow::Result<Vec<(Key, Known)>> {
-    ["benchmark", "time", "low", "high"].iter().try_for_each(|c| table.index(c).map(|_| ()))?;
-    let mut out: Vec<(Key, Known)> = Vec::new();
+fn known(table: &Table) -> anyhow::Result<Run> {
+    ["benchmark", "time"].iter().try_for_each(|c| table.index(c).map(|_| ()))?;
+    // JSON has seconds, and is known by its keys; all else has microseconds, as has JSON of before.
+    let scale = if table.index("cnt_per_samp").is_ok() { 1e6 } else { 1.0 };
+    let mut out = Run::new();
     for r in 0..table.num_rows() {
         let name = table.text(r, "benchmark").unwrap_or("?").to_string();
         let (prc, thr) = (table.int(r, "prc"), table.int(r, "thr"));
         let same = out.iter().filter(|(k, _)| (&k.0, k.1, k.2) == (&name, prc, thr)).count();
-        let number = |c: &str| table.number(r, c).unwrap_or(f64::NAN);
-        let estimate = Estimate { median: number("time"), low: number("low"), high: number("high") };
+        let time = table.number(r, "time").map_or(f64::NAN, |x| x * scale);
         let why = table.text(r, "notes").unwrap_or_default().to_string();
-        out.push(((name, prc, thr, same), Known { estimate, raw: table.number(r, "rawmedian"), why }));
+        let raw = table.number(r, "rawmedian").map(|x| x * scale);
+        out.push(((name, prc, thr, same), Known { time, raw, why }));
     }
     Ok(out)
 }
@@ -185,12 +209,18 @@ fn columns(unit: Unit) -> Vec<Column> {
         Column::text("benchmark", "its name"),
         Column::int("prc", Unit::None, Kind::Key, "processes"),
         Column::int("thr", Unit::None, Kind::Key, "threads in each"),
-        time("A", "median of A, outliers and disturbed samples left out"),
+        time(
+            "A",
+            "median of A, outliers and disturbed samples left out; of several runs their geometric mean",
+        ),
         time("B", "median of B"),
         ratio("ratio", "B over A; of pairs, the median of the pairs' ratios"),
-        ratio("low", "lower end of the ratio's 95 % confidence interval"),
+        ratio("low", "lower end of the ratio's 95 % confidence interval; none from one run of each"),
         ratio("high", "upper end of it"),
-        Column::text("verdict", "slower or faster where the interval does not hold 1, same where it does"),
+        Column::text(
+            "verdict",
+            "slower or faster where the interval does not hold 1, same where it does, unknown where there is none",
+        ),
         time("A_raw", "median of A, all samples"),
         time("B_raw", "median of B, all samples"),
         ratio("ratio_raw", "B over A of these"),
@@ -200,31 +230,41 @@ fn columns(unit: Unit) -> Vec<Column> {
 }
 
 fn verdict(ratio: &Ratio) -> &'static str {
-    match (ratio.significant(), ratio.value > 1.0) {
-        (false, _) => "same",
-        (true, true) => "slower",
-        (true, false) => "faster",
+    match (ratio.differs(), ratio.value > 1.0) {
+        (None, _) => "unknown",
+        (Some(false), _) => "same",
+        (Some(true), true) => "slower",
+        (Some(true), false) => "faster",
     }
 }
 
-/// A table of two runs that were made apart.
-fn apart(a: &[(Key, Known)], b: &[(Key, Known)]) -> Table {
-    let of_b: BTreeMap<&Key, &Known> = b.iter().map(|(k, v)| (k, v)).collect();
-    let of_a: BTreeMap<&Key, &Known> = a.iter().map(|(k, v)| (k, v)).collect();
+/// A table of runs that were made apart.
+fn apart(a: &[Run], b: &[Run]) -> Table {
+    let mut keys: Vec<&Key> = Vec::new();
+    for (key, _) in a.iter().chain(b).flatten() {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
     let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
-    let only_b = b.iter().map(|(k, _)| k).filter(|k| !of_a.contains_key(k));
-    for key in a.iter().map(|(k, _)| k).chain(only_b) {
-        let (a, b) = (of_a.get(key), of_b.get(key));
-        let ratio = a.zip(b).and_then(|(a, b)| Ratio::of(a.estimate, b.estimate));
-        let median = |k: Option<&&Known>| k.map(|k| k.estimate.median).filter(|x| x.is_finite());
-        let raw = |k: Option<&&Known>| k.and_then(|k| k.raw);
-        let why = match (a, b, ratio) {
+    for key in keys {
+        let of = |runs: &'_ [Run]| -> Vec<Known> {
+            runs.iter().flatten().filter(|(k, _)| k == key).map(|(_, known)| known.clone()).collect()
+        };
+        let (a, b) = (of(a), of(b));
+        let times =
+            |runs: &[Known]| -> Vec<f64> { runs.iter().filter(|k| k.measured()).map(|k| k.time).collect() };
+        let ratio = Ratio::of_runs(&times(&a), &times(&b));
+        let raw = |runs: &[Known]| geometric_mean(runs.iter().filter_map(|k| k.raw).filter(|x| *x > 0.0));
+        let why = match (a.is_empty(), b.is_empty(), &ratio) {
             (_, _, Some(_)) => String::new(),
-            (Some(_), None, _) => "only in A".into(),
-            (None, Some(_), _) => "only in B".into(),
-            (a, b, None) => [("A", a), ("B", b)]
+            (_, true, None) => "only in A".into(),
+            (true, _, None) => "only in B".into(),
+            (false, false, None) => [("A", &a), ("B", &b)]
                 .into_iter()
-                .filter_map(|(n, k)| k.filter(|k| !k.measured()).map(|k| format!("{n}: {}", k.why)))
+                .filter_map(|(n, runs)| {
+                    runs.iter().find(|k| !k.measured()).map(|k| format!("{n}: {}", k.why))
+                })
                 .collect::<Vec<_>>()
                 .join("; "),
         };
@@ -232,15 +272,15 @@ fn apart(a: &[(Key, Known)], b: &[(Key, Known)]) -> Table {
             .text(&key.0)
             .int_opt(key.1)
             .int_opt(key.2)
-            .float_opt(median(a))
-            .float_opt(median(b))
+            .float_opt(geometric_mean(times(&a)))
+            .float_opt(geometric_mean(times(&b)))
             .float_opt(ratio.map(|r| r.value))
-            .float_opt(ratio.map(|r| r.low))
-            .float_opt(ratio.map(|r| r.high))
+            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.0))
+            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.1))
             .text_opt(ratio.as_ref().map(verdict))
-            .float_opt(raw(a))
-            .float_opt(raw(b))
-            .float_opt(raw(a).zip(raw(b)).map(|(a, b)| b / a))
+            .float_opt(raw(&a))
+            .float_opt(raw(&b))
+            .float_opt(raw(&a).zip(raw(&b)).map(|(a, b)| b / a))
             .null()
             .text(why);
     }
@@ -269,8 +309,8 @@ impl Pairs {
             .float_opt(median(&self.times, false))
             .float_opt(median(&self.times, true))
             .float_opt(ratio.map(|r| r.value))
-            .float_opt(ratio.map(|r| r.low))
-            .float_opt(ratio.map(|r| r.high))
+            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.0))
+            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.1))
             .text_opt(ratio.as_ref().map(verdict))
             .float_opt(median(&self.raw, false))
             .float_opt(median(&self.raw, true))
@@ -278,16 +318,6 @@ impl Pairs {
             .int(self.times.len() as u64)
             .text(&self.why);
     }
-}
-
-/// What is under way, where somebody watches.
-fn progress(words: &str) -> std::io::Result<()> {
-    let mut err = std::io::stderr();
-    if err.is_terminal() {
-        write!(err, "\r\x1b[K{words}")?;
-        err.flush()?;
-    }
-    Ok(())
 }
 
 /// Whole commands in turn.
@@ -306,17 +336,17 @@ fn commands(
         let mut order = [0, 1];
         random.shuffle(&mut order);
         for side in order {
-            progress(&format!("round {round}/{rounds}: {}", if side == 0 { "A" } else { "B" }))?;
+            progress(&format!("round {round}/{rounds}: {}", if side == 0 { "A" } else { "B" }));
             let Some(done) = Held::new(&argv[side], None)?.run(stop)? else { break 'rounds };
             if let Some(failure) = done.failure() {
-                progress("")?;
+                progress("");
                 anyhow::bail!("{}: {failure}", [a, b][side].to_string_lossy());
             }
             times[side] = done.elapsed;
         }
         pairs.times.push((times[0], times[1]));
     }
-    progress("")?;
+    progress("");
     pairs.raw.clone_from(&pairs.times);
     let mut out = Table::builder("compare", &columns(Unit::Milliseconds));
     let ms = |p: &(f64, f64)| (p.0 * 1000.0, p.1 * 1000.0);
@@ -362,12 +392,9 @@ fn builds(
         for name in order {
             let mut sides = [0, 1];
             random.shuffle(&mut sides);
-            let mut got: [Vec<(Key, Known)>; 2] = Default::default();
+            let mut got: [Run; 2] = Default::default();
             for side in sides {
-                progress(&format!(
-                    "round {round}/{rounds}: {name} by {}",
-                    if side == 0 { "A" } else { "B" }
-                ))?;
+                progress(&format!("round {round}/{rounds}: {name} by {}", if side == 0 { "A" } else { "B" }));
                 let mut argv: Vec<OsString> = vec![ncpu[side].clone(), "bench".into(), name.into()];
                 argv.extend(["-o", "json"].map(Into::into));
                 argv.extend(options.iter().map(Into::into));
@@ -375,7 +402,7 @@ fn builds(
                 // Standard error is among it.
                 let json: Vec<&str> = ran.output.lines().filter(|l| l.starts_with('{')).collect();
                 if json.is_empty() {
-                    progress("")?;
+                    progress("");
                     let why =
                         ran.failure().unwrap_or_else(|| format!("it printed no figure{}", ran.last_words()));
                     anyhow::bail!("{} bench {name}: {why}", ncpu[side].to_string_lossy());
@@ -395,7 +422,7 @@ fn builds(
                     continue;
                 };
                 if a.measured() && b.measured() {
-                    pairs.times.push((a.estimate.median, b.estimate.median));
+                    pairs.times.push((a.time, b.time));
                     pairs.raw.extend(a.raw.zip(b.raw));
                 } else {
                     pairs.why = [("A", a), ("B", b)]
@@ -408,7 +435,7 @@ fn builds(
             }
         }
     }
-    progress("")?;
+    progress("");
     let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
     // In the order asked for, not that of the first round.
     done.sort_by_key(|(k, _)| names.iter().position(|n| *n == k.0));

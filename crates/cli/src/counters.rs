@@ -11,15 +11,16 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_machine::Topology;
 use ncpu_machine::events::{Class, Event, Sources, Width};
-use ncpu_observe::hardware::{Collector, Options, Target, countable};
+use ncpu_observe::counters::{Collector, Counted, Options, countable};
 use ncpu_report::counters::{By, Facts, Layout, View, totals, totals_text};
+use ncpu_schema::Purpose;
 use ncpu_table::{Column, Compact, Format, Table, render_text};
 
-use crate::put;
+use crate::out::put;
 use crate::sink::Sink;
 use crate::stop;
 use crate::subject::{Subject, interval};
-use crate::table_args::{StdoutPrinter, TableArgs, text_width};
+use crate::table_args::{OutPrinter, TableArgs, text_width};
 use crate::target::TargetArgs;
 
 /// Count hardware and software events by CPU, core, package, node or process
@@ -147,7 +148,7 @@ impl CountersArgs {
 pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut sources = Sources::read(&args.root)?;
     for warning in &sources.warnings {
-        eprintln!("ncpu: {warning}");
+        say!("ncpu: {warning}");
     }
     if let Some(pattern) = &args.list {
         // A pattern of all names matches some tracepoints' too.
@@ -179,13 +180,13 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     };
     let target = match (&subject, &args.target.cgroup) {
         (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {
-            (ncpu_observe::engine::Target::Tree(pid), true) => Target::Tree(*pid),
-            (ncpu_observe::engine::Target::Tree(pid), false) => Target::Program(*pid),
-            _ => Target::Cpus,
+            (ncpu_observe::program::Target::Tree(pid), true) => Counted::Tree(*pid),
+            (ncpu_observe::program::Target::Tree(pid), false) => Counted::Program(*pid),
+            _ => Counted::Cpus,
         },
-        (_, Some(path)) => Target::Cgroup(path.clone()),
-        _ if by == ByArg::Process => Target::Processes,
-        _ => Target::Cpus,
+        (_, Some(path)) => Counted::Cgroup(path.clone()),
+        _ if by == ByArg::Process => Counted::Processes,
+        _ => Counted::Cpus,
     };
     let by_cpu = matches!(by, ByArg::Cpu | ByArg::Core | ByArg::Package | ByArg::Node);
     let words = subject.as_ref().map_or_else(|| args.target.words(), |s| s.words.clone());
@@ -196,12 +197,17 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let counted: Vec<&Event> = counters.events().collect();
     let layout = by.row().map(|row| Layout::new(args.view(), row, time, &counted, facts.clone()));
     if args.core {
-        eprintln!("ncpu: a core issues {} instructions a cycle ({})", facts.width.slots, facts.width.from);
+        say!("ncpu: a core issues {} instructions a cycle ({})", facts.width.slots, facts.width.from);
     }
     let mut report = Report {
         printer: args.select.printer()?,
         sink: match &args.record {
-            Some(dir) => Some(Sink::open(words, every.unwrap_or_default().as_secs_f64(), Some(dir))?),
+            Some(dir) => Some(Sink::open(
+                Purpose::Counters,
+                words,
+                every.unwrap_or_default().as_secs_f64(),
+                Some(dir),
+            )?),
             None => None,
         },
         args: &args,
@@ -248,7 +254,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let used = subject.as_ref().and_then(Subject::ended);
     if let (Some(used), Format::Text) = (used, args.select.format()) {
         let (user, system) = (used.user, used.system);
-        report.say(&format!(
+        put(&format!(
             "{:.3} s elapsed, {user:.3} s user, {system:.3} s system\n",
             started.elapsed().as_secs_f64()
         ))?;
@@ -257,7 +263,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     Ok(subject.map_or(ExitCode::SUCCESS, |s| s.exit_code(used)))
 }
 
-/// The events asked for, or the view's; what is absent for want of a PMU is told in one line.
+/// The events asked for, or the view's. One line names those that are missing because there is no PMU.
 fn events(args: &CountersArgs, sources: &mut Sources, facts: &Facts) -> anyhow::Result<Vec<Event>> {
     let names = match args.view() {
         View::Events => args.events.join(","),
@@ -277,7 +283,7 @@ fn events(args: &CountersArgs, sources: &mut Sources, facts: &Facts) -> anyhow::
         anyhow::bail!("nothing to count: {}: {no_pmu}", absent.join(", "));
     }
     if !absent.is_empty() {
-        eprintln!("ncpu: {}: {no_pmu}", absent.join(", "));
+        say!("ncpu: {}: {no_pmu}", absent.join(", "));
     }
     Ok(events)
 }
@@ -310,7 +316,7 @@ fn wait(until: Option<Instant>, subject: Option<&Subject>, stop: &AtomicBool) ->
 fn tell(counters: &mut Collector) -> Vec<String> {
     let notes = counters.notes();
     for note in &notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     notes
 }
@@ -318,7 +324,7 @@ fn tell(counters: &mut Collector) -> Vec<String> {
 /// Prints and records.
 struct Report<'a> {
     args: &'a CountersArgs,
-    printer: StdoutPrinter,
+    printer: OutPrinter,
     sink: Option<Sink>,
     /// `None` where everything is put together.
     layout: Option<Layout>,
@@ -329,9 +335,9 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Whether the rows asked for can be had of no rows at all.
+    /// Whether the rows asked for can be chosen from an empty table.
     fn check(&self) -> anyhow::Result<()> {
-        let none = Table::builder("hardware", &[]).finish();
+        let none = Table::builder("counters", &[]).finish();
         let table = match &self.layout {
             Some(layout) => layout.table(&none, &self.topology, 0.0),
             None => totals(&none)?,
@@ -354,7 +360,7 @@ impl Report<'_> {
         let select = self.args.select.select();
         let Some(layout) = &self.layout else {
             if self.args.select.format() == Format::Text && select == ncpu_table::Select::default() {
-                return self.say(&totals_text(raw, &self.facts, elapsed));
+                return put(&totals_text(raw, &self.facts, elapsed));
             }
             return self.print(&select.apply(totals(raw)?)?);
         };
@@ -368,7 +374,7 @@ impl Report<'_> {
             return Ok(self.printer.table(table)?);
         }
         if self.layout.is_none() {
-            return self.say(&render_text(table, text_width()));
+            return put(&render_text(table, text_width()));
         }
         let width = match text_width() {
             // A file has no edge; this is as wide as screens are.
@@ -376,16 +382,7 @@ impl Report<'_> {
             width => width,
         };
         let compact = Compact { widths: &[("CPU", 3)], width, side_by_side: self.args.wide.then_some(4) };
-        self.say(&compact.render(table))
-    }
-
-    /// A command's own output has stdout, so its counts go to stderr, but for formats of machines.
-    fn say(&self, text: &str) -> anyhow::Result<()> {
-        if self.args.command.is_empty() {
-            return put(text);
-        }
-        eprint!("{text}");
-        Ok(())
+        put(&compact.render(table))
     }
 
     fn finish(self) -> anyhow::Result<()> {
@@ -452,11 +449,11 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
             put(&format!("{}/FIELD=N,.../  fields: {}\n", pmu.name, fields.join(", ")))?;
         }
         if sources.cores().next().is_none() {
-            eprintln!("ncpu: hardware events: this machine shows no hardware PMU");
+            say!("ncpu: hardware events: this machine shows no hardware PMU");
         }
         match sources.tracepoints.as_ref().map_or(0, |t| t.len()) {
-            0 => eprintln!("ncpu: tracepoints: /sys/kernel/tracing cannot be read; that takes root"),
-            n if pattern.is_empty() => eprintln!("ncpu: and {n} tracepoints: --list '*:*', --list 'sched:*'"),
+            0 => say!("ncpu: tracepoints: /sys/kernel/tracing cannot be read; that takes root"),
+            n if pattern.is_empty() => say!("ncpu: and {n} tracepoints: --list '*:*', --list 'sched:*'"),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! `ncpu cpus`: what each CPU does.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use ncpu_observe::cpus::{Metric, Options, Sampler};
 use ncpu_table::{Column, Compact, Format, Select, Table};
 
 use crate::stop;
-use crate::table_args::{RowArgs, StdoutPrinter, text_width};
+use crate::table_args::{OutPrinter, RowArgs, text_width};
 
 /// Solaris `mpstat`'s columns.
 const WIDTHS: [(&str, usize); 17] = [
@@ -156,7 +156,7 @@ fn report(
     args: &CpusArgs,
     mut sampler: Sampler,
     mut view: View,
-    mut printer: StdoutPrinter,
+    mut printer: OutPrinter,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
@@ -188,7 +188,7 @@ fn report(
 fn tell(sampler: &mut Sampler) -> bool {
     let notes = sampler.notes();
     for note in &notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     !notes.is_empty()
 }
@@ -206,7 +206,7 @@ fn live(args: &CpusArgs, mut sampler: Sampler, stop: &AtomicBool) -> anyhow::Res
             package: place(&topology, Level::Package, cpu.id).unwrap_or(u32::MAX),
         })
         .collect();
-    let color = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let color = crate::color::wanted(true);
     let view = ncpu_live::View::new(places, color);
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
     ncpu_live::run(view, interval, stop, || -> anyhow::Result<_> {
@@ -279,7 +279,7 @@ impl View {
         Ok(self.select.apply(table)?)
     }
 
-    fn print(&self, table: Table, printer: &mut StdoutPrinter) -> anyhow::Result<()> {
+    fn print(&self, table: Table, printer: &mut OutPrinter) -> anyhow::Result<()> {
         let table = self.shape(table)?;
         if self.format != Format::Text {
             return Ok(printer.table(&table)?);
@@ -290,8 +290,7 @@ impl View {
             width = 320;
         }
         let compact = Compact { widths: &WIDTHS, width, side_by_side: self.wide.then_some(GAP) };
-        let mut out = std::io::stdout().lock();
-        out.write_all(compact.render(&table).as_bytes()).and_then(|()| out.flush()).context("writing output")
+        crate::out::put_table(&compact.render(&table))
     }
 }
 

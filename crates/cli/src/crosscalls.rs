@@ -9,12 +9,13 @@ use clap::{Args, ValueEnum};
 use ncpu_observe::crosscalls::{Config, Crosscalls, package_of};
 use ncpu_record::Recording;
 use ncpu_report::crosscalls::{By, footer, table};
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
-use crate::put;
+use crate::out::put;
 use crate::sink::Sink;
 use crate::stop;
-use crate::subject::Subject;
+use crate::subject::{Subject, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
@@ -46,8 +47,8 @@ pub struct CrosscallsArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// SECONDS to watch (until Ctrl-C without), or `--` and a command to run
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    /// SECONDS to watch (until Ctrl-C without) and how many times, or `--` and a command to run
+    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
     arguments: Vec<OsString>,
 }
 
@@ -65,9 +66,13 @@ enum ByArg {
 /// # Errors
 /// Nothing can be observed, the program does not start, or standard output cannot be written.
 pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
+    reports(&args.arguments, args.record.as_deref(), || once(&args))
+}
+
+fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
     let mut subject = Subject::of(&args.target, &args.arguments)?;
     let stop = stop::on_signals()?;
-    let mut sink = Sink::open(subject.words.clone(), 1.0, args.record.as_deref())?;
+    let mut sink = Sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
     let mut observation = Crosscalls::begin(&Config {
         target: subject.target.clone(),
         package_of: package_of(args.packages)?,
@@ -79,7 +84,7 @@ pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
     let ended = subject.ended();
     let notes = observation.finish(&mut take)?;
     let (recording, failed) = sink.finish(notes)?;
-    print(&recording, &args)?;
+    print(&recording, args)?;
     failed.map_or_else(|| Ok(subject.exit_code(ended)), Err)
 }
 
@@ -107,7 +112,7 @@ fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
         put(&footer(recording, text_width()))?;
     } else {
         for note in &recording.manifest.notes {
-            eprintln!("ncpu: {note}");
+            say!("ncpu: {note}");
         }
     }
     Ok(())

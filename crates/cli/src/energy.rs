@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ncpu_measure::power::{self, Meter, Metering};
+use ncpu_machine::power::{self, Meter, Metering};
 use ncpu_measure::{Failure, Outcome};
 use ncpu_table::{Column, Kind, Table, Unit};
 
@@ -22,12 +22,12 @@ impl Joules {
         let meters = match power::find(root) {
             Ok(meters) => meters.into_iter().filter(Meter::counts).collect::<Vec<_>>(),
             Err(e) => {
-                eprintln!("ncpu bench: --energy: {e}");
+                say!("ncpu bench: --energy: {e}");
                 return None;
             }
         };
         if meters.is_empty() {
-            eprintln!(
+            say!(
                 "ncpu bench: --energy: this machine's meters tell power, but count no energy; see `ncpu power`"
             );
             return None;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::Cli;
+use crate::help;
 
 /// Print the completion script of a shell
 #[derive(Args, Debug)]
@@ -39,13 +39,20 @@ pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
 fn script(shell: Shell) -> Vec<u8> {
     // Into memory, as clap panics where the reader of our output has gone away.
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "ncpu", &mut out);
+    clap_complete::generate(shell, &mut help::command(), "ncpu", &mut out);
     out
 }
 
 fn pages(dir: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    clap_mangen::generate_to(Cli::command(), dir)
+    let mut whole = help::command();
+    whole.build();
+    std::fs::write(dir.join("ncpu.1"), help::page(&whole, None)?)?;
+    for command in whole.get_subcommands().filter(|c| c.get_name() != "help") {
+        let name = command.get_name();
+        std::fs::write(dir.join(format!("ncpu-{name}.1")), help::page(&whole, Some(name))?)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -55,7 +62,7 @@ mod tests {
 
     #[test]
     fn arguments_do_not_contradict_each_other() {
-        Cli::command().debug_assert();
+        help::command().debug_assert();
     }
 
     #[test]
@@ -63,7 +70,7 @@ mod tests {
         for (solaris, ours) in
             [("mpstat", "cpus"), ("lockstat", "locks"), ("prstat", "threads"), ("psrinfo", "topology")]
         {
-            let cli = Cli::command();
+            let cli = help::command();
             let command = cli.get_subcommands().find(|c| c.get_all_aliases().any(|a| a == solaris));
             assert_eq!(command.map(clap::Command::get_name), Some(ours), "{solaris}");
         }
@@ -73,7 +80,7 @@ mod tests {
     fn every_shell_completes_every_command() {
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).unwrap();
-            for command in Cli::command().get_subcommands() {
+            for command in help::command().get_subcommands() {
                 assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
             }
         }
@@ -85,7 +92,7 @@ mod tests {
         pages(&dir.path().join("new/man")).unwrap();
         let read = |name: &str| std::fs::read_to_string(dir.path().join("new/man").join(name)).unwrap();
         let whole = read("ncpu.1");
-        for command in Cli::command().get_subcommands() {
+        for command in help::command().get_subcommands() {
             let name = command.get_name();
             // In roff a hyphen is `\-`.
             assert!(whole.contains(&format!(r"ncpu\-{name}(1)")), "{name}");
@@ -100,5 +107,23 @@ mod tests {
     fn a_directory_that_cannot_be_made_is_named() {
         let error = man(&ManArgs { dir: "/dev/null/man".into() }).unwrap_err();
         assert!(format!("{error:#}").contains("/dev/null/man"), "{error:#}");
+    }
+
+    #[test]
+    fn the_readme_lists_every_command() {
+        let readme = include_str!("../../../README.md");
+        for command in help::command().get_subcommands().filter(|c| c.get_name() != "help") {
+            let name = command.get_name();
+            assert!(readme.contains(&format!("`ncpu {name}")), "README.md has no row for `ncpu {name}`");
+            for alias in command.get_visible_aliases() {
+                assert!(readme.contains(&format!("{alias}`")), "README.md does not tell of `{alias}`");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_completed() {
+        let script = String::from_utf8(script(Shell::Bash)).unwrap();
+        assert!(script.contains("lock_callers"), "{script}");
     }
 }

@@ -7,9 +7,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use ncpu_machine::limits::{Limits, Size};
 use ncpu_report::limits as view;
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
-use crate::put;
+use crate::out::put;
 use crate::sink::record_once;
 use crate::table_args::{TableArgs, text_width};
 
@@ -119,7 +120,7 @@ fn bytes(text: &str) -> Option<u64> {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let limits = Limits::read(&args.root)?;
     for line in &limits.unread {
-        eprintln!("ncpu limits: {line}");
+        say!("ncpu limits: {line}");
     }
     let size = args.planned.map(|p| p.size(limits.size));
     if let Some(file) = &args.sysctl {
@@ -128,15 +129,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             put(&lines)?;
             return Ok(ExitCode::SUCCESS);
         }
-        std::fs::write(file, lines).with_context(|| format!("--sysctl: cannot write {}", file.display()))?;
-        eprintln!("ncpu limits: wrote {}", file.display());
+        ncpu_files::NewFile::write(file, crate::out::mode(), lines.as_bytes())
+            .with_context(|| format!("--sysctl: cannot write {}", file.display()))?;
+        say!("ncpu limits: wrote {}", file.display());
     }
     if args.record.is_some() {
         let mut tables = vec![view::table(&limits), view::pressure(&limits), view::settings(&limits)];
         tables.extend(size.map(|size| view::plan_table(&limits, size)));
         tables.retain(|t| t.num_rows() > 0);
         let words = vec!["the limits".into()];
-        record_once(args.record.as_deref(), words, &tables, limits.unread.clone())?;
+        record_once(args.record.as_deref(), Purpose::Limits, words, &tables, limits.unread.clone())?;
     }
     let select = args.rows.select();
     let rows = args.rows.format() != Format::Text || select != ncpu_table::Select::default();

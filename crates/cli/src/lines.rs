@@ -12,15 +12,16 @@ use ncpu_lines::{Options, Report, Tables};
 use ncpu_machine::events::Sources;
 use ncpu_machine::{CacheType, Topology};
 use ncpu_observe::accesses::{Collector, Mappings, Scope};
-use ncpu_observe::engine::Target;
-use ncpu_observe::observation::Child;
+use ncpu_observe::program::Child;
+use ncpu_observe::program::Target;
 use ncpu_report::lines::{self as view, Moving};
+use ncpu_schema::{Purpose, access_totals, accesses, findings, objects, variables, words};
 use ncpu_table::{Format, Select, Table};
 
 use crate::sink::record_once;
 use crate::table_args::{TableArgs, text_width};
 use crate::target::pidfd;
-use crate::{put, stop};
+use crate::{out::put, sets, stop};
 
 /// Findings shown unless told otherwise: nobody repairs more at once.
 const SHOWN: usize = 20;
@@ -58,6 +59,12 @@ pub struct LinesArgs {
     /// Only lines, structs and arrays that name TEXT
     #[arg(long = "match", value_name = "TEXT")]
     only: Option<String>,
+
+    /// Locks, atomics, counters and stacks of process PID that compete for one set of a cache of this machine, l1 or l2,
+    /// or of the UltraSPARC T2's hashed second level, t2; all variables with --all
+    #[arg(long, value_name = "CACHE", num_args = 0..=1, default_missing_value = "l1", requires = "pid",
+          conflicts_with_all = ["table", "record", "file", "kernel", "command"])]
+    sets: Option<sets::Which>,
 
     /// A further type that is a lock
     #[arg(long = "lock-type", value_name = "NAME")]
@@ -125,6 +132,9 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
         // Samples fall on any variable, not only on those that share a line.
         words: args.pid.is_some() || !args.command.is_empty(),
     };
+    if let (Some(which), Some(pid)) = (args.sets, args.pid) {
+        return compete(args, which, pid, &options);
+    }
     let mut watched = Watched::default();
     let reports = match (&args.file, args.pid, &args.command[..]) {
         (Some(file), ..) => vec![ncpu_lines::file(file, &options)?],
@@ -143,23 +153,45 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
         notes.extend(not_sampled(args));
     }
     for note in &notes {
-        eprintln!("ncpu lines: {note}");
+        say!("ncpu lines: {note}");
     }
     let tables = ncpu_lines::tables(&reports, line, args.all, args.only.as_deref());
     let sampled = watched.accesses.map(|[accesses, totals]| {
         let variables = ncpu_lines::variables(&reports);
         let all = ncpu_lines::tables(&reports, line, true, None);
-        let moving = view::moving(&accesses, &variables, [&all.findings, &all.words], Some(watched.pid));
-        Sampled { moving, accesses, totals }
+        let moving = view::moving(
+            &accesses::Reader::of(&accesses)?,
+            &variables::Reader::of(&variables)?,
+            &findings::Reader::of(&all.findings)?,
+            &words::Reader::of(&all.words)?,
+            Some(watched.pid),
+        );
+        anyhow::Ok(Sampled { moving, accesses, totals })
     });
+    let sampled = sampled.transpose()?;
     let words = std::env::args().skip(1).collect();
     let mut recorded = vec![tables.findings.clone(), tables.words.clone(), tables.objects.clone()];
     if let Some(s) = &sampled {
         recorded.extend([&s.moving.lines, &s.moving.offsets, &s.accesses, &s.totals].map(Table::clone));
     }
-    record_once(args.record.as_deref(), words, &recorded, notes)?;
+    record_once(args.record.as_deref(), Purpose::Lines, words, &recorded, notes)?;
     print(args, tables, sampled)?;
     Ok(watched.exit.unwrap_or(ExitCode::SUCCESS))
+}
+
+/// Words and stacks that compete for one set of a cache.
+fn compete(args: &LinesArgs, which: sets::Which, pid: u32, options: &Options) -> anyhow::Result<ExitCode> {
+    let machine = Topology::read(&args.root)?;
+    let reports = ncpu_lines::process(&args.root, pid, options)?;
+    for note in all_notes(&reports) {
+        say!("ncpu lines: {note}");
+    }
+    let found = sets::find(which, &machine, pid, &reports, args.all, args.only.as_deref())?;
+    let mut printer = args.rows.printer()?;
+    printer.table(&args.rows.select().apply(found.table)?)?;
+    printer.finish()?;
+    found.notes.iter().for_each(|note| say!("ncpu lines: {note}"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What came of sampling.
@@ -184,6 +216,9 @@ struct Watched {
 
 /// Starts the command, if there is one; samples, if the machine can; and remembers what is mapped.
 fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) -> anyhow::Result<Watched> {
+    if !command.is_empty() {
+        crate::out::leave_stdout_to_command();
+    }
     let mut child = (!command.is_empty()).then(|| Child::hold(command)).transpose()?;
     let pid = child.as_ref().map(Child::pid).or(pid).unwrap_or_default();
     let scope = if child.is_some() { Scope::Program(pid) } else { Scope::Process(pid) };
@@ -199,6 +234,7 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
         None => None,
     };
     let stop = stop::on_signals()?;
+    let _passed_on = child.as_ref().map(|child| stop::PassedOn::to(child.pidfd()));
     let mut mappings = Mappings::default();
     let limit = args.seconds.filter(|s| *s > 0.0).map(Duration::try_from_secs_f64).transpose()?;
     if let Some(child) = &mut child {
@@ -235,10 +271,13 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
         }
         None => {}
     }
-    if let Some(child) = child {
-        // Its status is ncpu's, also where the time was up before; Ctrl-C has ended it, too.
+    if let Some(child) = &child {
+        // Its status is ncpu's, also where the time was up before.
         let ended = child.wait(!stop.load(Ordering::Relaxed));
-        watched.exit = Some(ended.map_or(ExitCode::from(130), |e| ExitCode::from(e.status as u8)));
+        if ended.is_none() {
+            say!("ncpu: {} still runs, as process {}", command[0].display(), child.pid());
+        }
+        watched.exit = Some(ExitCode::from(ended.map_or(stop::status(), |e| e.status as u8)));
     }
     Ok(watched)
 }
@@ -249,17 +288,15 @@ fn print(args: &LinesArgs, tables: Tables, sampled: Option<Sampled>) -> anyhow::
         let most = select.top.unwrap_or(SHOWN);
         let mut out = String::new();
         if let Some(s) = &sampled {
-            out = view::moving_text(&s.moving, &s.totals, most, text_width()) + "\n";
+            out = view::moving_text(&s.moving, &access_totals::Reader::of(&s.totals)?, most, text_width())
+                + "\n";
         }
         let all = tables.findings.num_rows();
         let findings = Select { top: Some(most), ..select }.apply(tables.findings)?;
-        out += &view::text(&findings, &tables.words, &tables.objects, all, text_width());
-        if args.command.is_empty() {
-            return put(&out);
-        }
-        // A command's own output has stdout.
-        eprint!("{out}");
-        return Ok(());
+        let findings = findings::Reader::of(&findings)?;
+        let (words, objects) = (words::Reader::of(&tables.words)?, objects::Reader::of(&tables.objects)?);
+        out += &view::text(&findings, &words, &objects, all, text_width());
+        return put(&out);
     }
     let sampled = |take: fn(Sampled) -> Table| match sampled {
         Some(s) => Ok(take(s)),

@@ -9,10 +9,11 @@ use clap::{Args, ValueEnum};
 use ncpu_observe::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
-use crate::put;
-use crate::subject::{Subject, observe};
+use crate::out::put;
+use crate::subject::{Subject, observe, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
@@ -42,7 +43,13 @@ pub struct LocksArgs {
     #[arg(long)]
     futexes: bool,
 
-    /// Read lockstat output of Solaris, illumos or NetBSD instead, and print lockutil's table
+    /// With -a: trace the locks of libncpu too, in every program of the machine that has them. That puts breakpoints
+    /// into their files, which debuggers and Valgrind may trip over
+    #[arg(long)]
+    user_locks: bool,
+
+    /// Read lockstat output of Solaris, illumos, FreeBSD or NetBSD from FILE (- is standard input) instead, and print
+    /// lockutil's table
     #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "arguments"])]
     import: Option<PathBuf>,
 
@@ -61,8 +68,8 @@ pub struct LocksArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// SECONDS to watch (until Ctrl-C without), or `--` and a command to run
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    /// SECONDS to watch (until Ctrl-C without) and how many times, or `--` and a command to run
+    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
     arguments: Vec<OsString>,
 }
 
@@ -78,14 +85,24 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(ncpu)) = (&args.import, args.ncpu) {
         return crate::import::run(file, ncpu, args.elapsed, &args.select);
     }
+    reports(&args.arguments, args.record.as_deref(), || once(&args))
+}
+
+fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     let subject = Subject::of(&args.target, &args.arguments)?;
-    let config = |target| Config { leader: false, tlb: false, ..Config::onion(target, 99) };
-    let observed = observe(subject, config, Duration::from_secs(1), args.record.as_deref(), |o| {
-        if args.stack > 0 {
-            o.walk_all();
-        }
-    })?;
-    print(&observed.recording, &args, observed.walked_every)?;
+    let config = |target| Config {
+        explain: false,
+        tlb: false,
+        user_locks_of_all: args.user_locks,
+        ..Config::onion(target, 99)
+    };
+    let observed =
+        observe(Purpose::Locks, subject, config, Duration::from_secs(1), args.record.as_deref(), |o| {
+            if args.stack > 0 {
+                o.walk_all();
+            }
+        })?;
+    print(&observed.recording, args, observed.walked_every)?;
     observed.exit()
 }
 
@@ -141,14 +158,14 @@ fn footer(recording: &Recording, every: u32) -> String {
     let mut out = format!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds\n", total / capacity);
     if let Some((inside, outside)) = second_estimate(recording) {
         out += &format!(
-            "second estimate, by sampling: {:.3} inside traced waits, {:.3} in slow paths the tracepoints do not cover\n",
+            "second estimate, by sampling: {:.3} inside traced waits,\n  {:.3} in slow paths that the tracepoints do not cover\n",
             inside / capacity,
             outside / capacity
         );
     }
     out += &format!("callers: one stack in {every} contentions walked\n");
     for note in &recording.manifest.notes {
-        out += &format!("note: {note}\n");
+        out += &ncpu_report::wrap(&format!("note: {note}"), text_width(), "", "      ");
     }
     out + "\n"
 }

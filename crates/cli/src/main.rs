@@ -1,37 +1,55 @@
 //! The `ncpu` command: arguments in, tables out.
 
+#[macro_use]
+mod out;
+
 mod bench;
+mod color;
+mod colour;
 mod command;
 mod compare;
 mod counters;
 mod cpus;
 mod crosscalls;
+mod diff;
+mod dump;
 mod energy;
+mod fix;
+mod foresee;
 mod generate;
+mod help;
+mod hugepages;
 mod import;
 mod limits;
 mod lines;
 mod locks;
 mod memory;
+mod metric;
 mod numa;
+mod observer;
+mod partition;
+mod place;
 mod populate;
 mod power;
 mod preload;
 mod run;
 mod scale;
+mod sets;
 mod sink;
 mod stop;
 mod subject;
 mod table_args;
 mod target;
+mod tee;
 mod threads;
 mod timers;
 mod topology;
+mod undo;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use ncpu_observe::observation::StartError;
+use clap::{FromArgMatches, Parser, Subcommand};
+use ncpu_observe::program::StartError;
 
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]
@@ -46,6 +64,7 @@ enum Command {
     Run(run::RunArgs),
     Watch(run::WatchArgs),
     Report(run::ReportCommand),
+    Diff(Box<diff::DiffArgs>),
     #[command(visible_alias = "lockstat")]
     Locks(locks::LocksArgs),
     #[command(visible_alias = "prstat")]
@@ -65,18 +84,63 @@ enum Command {
     Memory(memory::MemoryArgs),
     Bench(Box<bench::BenchArgs>),
     Scale(Box<scale::ScaleArgs>),
+    Foresee(Box<foresee::ForeseeArgs>),
     Populate(Box<populate::PopulateArgs>),
     Power(power::PowerArgs),
     Preload(preload::PreloadArgs),
+    Dump(Box<dump::DumpArgs>),
+    Partition(Box<partition::PartitionArgs>),
+    Place(place::PlaceArgs),
+    Hugepages(hugepages::HugepagesArgs),
+    Colour(colour::ColourArgs),
+    Fix(fix::FixArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let parse = |arguments: Vec<std::ffi::OsString>| {
+        let matches = help::command().try_get_matches_from(arguments)?;
+        Ok::<_, clap::Error>((Cli::from_arg_matches(&matches)?, matches))
+    };
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let (cli, matches) = match parse(arguments.clone()) {
+        Ok(parsed) => parsed,
+        // What clap repeats of the arguments it is to repeat as they may be shown.
+        Err(e) if e.use_stderr() => {
+            let shown = arguments.iter().map(|a| ncpu_table::safe::os(a).into()).collect();
+            return out::usage(&parse(shown).err().unwrap_or(e));
+        }
+        Err(e) => return out::usage(&e),
+    };
+    let result = out::begin(&matches).and_then(|()| run(cli.command));
+    let result = match result {
+        Ok(code) => out::end(true).map(|()| code),
+        Err(e) => {
+            // The error is the command's; what is left of its files is removed.
+            let _ = out::end(false);
+            Err(e)
+        }
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            out::say_line(&format!("ncpu: {}", causes(&e)));
+            // A command that did not start is told as a shell tells it.
+            let remedy = e.downcast_ref::<ncpu_remedy::Error>().and_then(ncpu_remedy::Error::exit_status);
+            let status = e.downcast_ref::<StartError>().map(StartError::exit_status).or(remedy);
+            status.map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Run(args) => run::run(args),
         Command::Watch(args) => run::watch(args),
         Command::Report(args) => run::report_again(args),
+        Command::Diff(args) => diff::run(*args),
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),
@@ -90,29 +154,32 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(args),
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Foresee(args) => foresee::run(&args),
         Command::Populate(args) => populate::run(&args),
         Command::Power(args) => power::run(&args),
         Command::Preload(args) => preload::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Partition(args) => partition::run(&args),
+        Command::Place(args) => place::run(&args),
+        Command::Hugepages(args) => hugepages::run(&args),
+        Command::Colour(args) => colour::run(&args),
+        Command::Fix(args) => fix::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("ncpu: {e:#}");
-            // A command that did not start is told as a shell tells it.
-            e.downcast_ref::<StartError>().map_or(ExitCode::FAILURE, |e| ExitCode::from(e.exit_status()))
-        }
     }
 }
 
-/// Writes to standard output; unlike `print!` it gives the error back.
-fn put(text: &str) -> anyhow::Result<()> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+/// An error and what caused it, outermost first. A cause that the message before it has told already is left out.
+fn causes(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 /// Whether the reader of our output went away (`ncpu cpus | head`).

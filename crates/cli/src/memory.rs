@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use ncpu_observe::memory::{self, By, Memory, Options, Source};
 use ncpu_report::memory as view;
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Select, Table};
 
 use crate::sink::Sink;
 use crate::stop;
 use crate::subject::interval;
-use crate::table_args::{StdoutPrinter, TableArgs, text_width};
+use crate::table_args::{OutPrinter, TableArgs, text_width};
 
 /// Owners that text shows where `--top` does not say how many.
 const LARGEST: usize = 20;
@@ -112,7 +113,7 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
     let select = args.rows.select();
     // A mistaken -k is told before the look.
     if args.by.is_none() && !args.walk {
-        select.apply(Table::builder("memory", &memory::columns()).finish())?;
+        select.apply(ncpu_schema::memory::TABLE.builder().finish())?;
     }
     let printer = args.rows.printer()?;
     let options = Options {
@@ -139,13 +140,15 @@ fn report(
     every: Option<Duration>,
     mut memory: Memory,
     select: Select,
-    mut printer: StdoutPrinter,
+    mut printer: OutPrinter,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let layout = args.rows.format() == Format::Text && select == Select::default();
     let seconds = every.unwrap_or_default().as_secs_f64();
     let mut sink = match &args.record {
-        Some(dir) => Some(Sink::open(vec!["the machine's memory".into()], seconds, Some(dir))?),
+        Some(dir) => {
+            Some(Sink::open(Purpose::Memory, vec!["the machine's memory".into()], seconds, Some(dir))?)
+        }
         None => None,
     };
     let mut notes = Vec::new();
@@ -162,7 +165,7 @@ fn report(
             result => result?,
         };
         for note in std::mem::take(&mut memory.notes) {
-            eprintln!("ncpu: {note}");
+            say!("ncpu: {note}");
             notes.push(note);
         }
         if let Some(sink) = &mut sink {
@@ -170,18 +173,19 @@ fn report(
         }
         if args.rows.format() == Format::Text && every.is_some() {
             let gap = if done == 0 { "" } else { "\n" };
-            crate::put(&format!("{gap}after {:.1} s\n", time.as_secs_f64()))?;
+            crate::out::put(&format!("{gap}after {:.1} s\n", time.as_secs_f64()))?;
         }
         if let (true, Some(snapshot)) = (layout, &snapshot) {
-            crate::put(&(view::memstat(&table) + &view::nodes(&table, text_width())))?;
+            let read = ncpu_schema::memory::Reader::of(&table)?;
+            crate::out::put(&(view::memstat(&read) + &view::nodes(&read, text_width())))?;
             if snapshot.source != Source::Meminfo {
                 let uses = memory::kernel_uses(Path::new("/"), snapshot.page_size);
                 let uses: Vec<_> =
                     uses.iter().map(|(name, bytes)| format!("{name} {} MB", bytes >> 20)).collect();
                 if !uses.is_empty() {
-                    crate::put(&format!("of Kernel: {}\n", uses.join(", ")))?;
+                    crate::out::put(&format!("of Kernel: {}\n", uses.join(", ")))?;
                 }
-                eprintln!(
+                say!(
                     "ncpu: by {} in {:.3} s, of which {:.3} s for finding executables",
                     snapshot.source.word(),
                     (snapshot.walk + snapshot.exec).as_secs_f64(),
@@ -210,7 +214,6 @@ fn report(
     if let Some(sink) = sink {
         sink.finish(notes)?.1.map_or(Ok(()), Err)?;
     }
-    std::io::stdout().flush()?;
     Ok(())
 }
 
@@ -218,21 +221,23 @@ fn report(
 fn walk(
     args: &MemoryArgs,
     memory: &mut Memory,
-    mut printer: StdoutPrinter,
+    mut printer: OutPrinter,
     stop: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
     for note in std::mem::take(&mut memory.notes) {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     let text = args.rows.format() == Format::Text;
-    let mut out = std::io::BufWriter::new(std::io::stdout());
+    let mut out = std::io::BufWriter::new(crate::out::Out::new(true));
     let mut head = true;
     let mut left = args.rows.select().top.unwrap_or(usize::MAX);
     let result = memory.rows(stop, |pages: &Table| -> anyhow::Result<()> {
         let top = Select { top: Some(left.max(1)), ..Select::default() };
         let pages = if left < pages.num_rows() { &top.apply(pages.clone())? } else { pages };
         if text {
-            out.write_all(view::pages(pages, std::mem::take(&mut head)).as_bytes())?;
+            let read = ncpu_schema::pages::Reader::of(pages)?;
+            let text = view::pages(&read, std::mem::take(&mut head));
+            out.write_all(ncpu_table::safe::block(&text).as_bytes())?;
         } else {
             printer.table(pages)?;
         }

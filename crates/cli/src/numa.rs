@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use ncpu_observe::numa::{Config, Numa, Scope};
 use ncpu_report::numa as view;
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
 use crate::sink::Sink;
 use crate::subject::interval;
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
-use crate::{put, stop};
+use crate::{out::put, stop};
 
 /// Show on which NUMA nodes memory lies, on which its users run, and what was asked against what happened
 #[derive(Args, Debug)]
@@ -89,7 +90,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     }
     let stop = stop::on_signals()?;
     let mut numa = Numa::begin(config)?;
-    let mut sink = Sink::open(words, seconds, args.record.as_deref())?;
+    let mut sink = Sink::open(Purpose::Numa, words, seconds, args.record.as_deref())?;
     let select = args.select.select();
     let text = args.select.format() == Format::Text
         && args.table.is_none()
@@ -109,7 +110,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
         }
         let tables = numa.tick();
         for note in &numa.notes()[told..] {
-            eprintln!("ncpu numa: {note}");
+            say!("ncpu numa: {note}");
         }
         told = numa.notes().len();
         if args.record.is_some() {
@@ -129,7 +130,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
             && !Path::new(&format!("/proc/{pid}")).exists()
             && here
         {
-            eprintln!("ncpu numa: process {pid} has ended");
+            say!("ncpu numa: process {pid} has ended");
             break;
         }
         if let Some(table) = tables.iter().find(|t| t.name() == "numa_distances") {

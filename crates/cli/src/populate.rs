@@ -1,6 +1,5 @@
 //! `ncpu populate`: what creating, locking and destroying a large segment costs, and what helpers save.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -9,9 +8,11 @@ use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_measure::memory::PageSize;
 use ncpu_measure::place::Memory;
-use ncpu_measure::segments::{SegmentKind, SegmentPlan, doubling, number};
+use ncpu_measure::populate::{SegmentKind, SegmentPlan, doubling, number};
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
+use crate::out::{progress, progress_over};
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::TableArgs;
@@ -70,7 +71,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// The segment cannot be had, or the table not be written.
+/// The segment cannot be made, or the table cannot be written.
 pub fn run(args: &PopulateArgs) -> anyhow::Result<ExitCode> {
     let root = Path::new("/");
     let machine = Topology::read(root)?;
@@ -92,21 +93,13 @@ pub fn run(args: &PopulateArgs) -> anyhow::Result<ExitCode> {
     };
     plan.check(&machine, root)?;
     let stop = stop::on_signals()?;
-    let terminal = std::io::stderr().is_terminal();
-    let measured = plan.run(&machine, &stop, &|doing| {
-        if terminal {
-            eprint!("\r\x1b[K{doing}");
-            // Only progress: who cannot be told goes without.
-            let _ = std::io::stderr().flush();
-        }
-    });
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
+    let measured = plan.run(&machine, &stop, &|doing| progress(doing));
+    progress_over();
     let measured = measured?;
     let words = std::env::args().skip(1).collect();
     record_once(
         args.record.as_deref(),
+        Purpose::Populate,
         words,
         &[measured.rounds, measured.table.clone()],
         measured.notes.clone(),
@@ -124,10 +117,10 @@ pub fn run(args: &PopulateArgs) -> anyhow::Result<ExitCode> {
     }
     printer.finish()?;
     if args.rows.format() == Format::Text {
-        crate::put("ms a GB; x: times as fast as the plain calls\n")?;
+        crate::out::put("ms a GB; x: times as fast as the plain calls\n")?;
     }
     for note in &measured.notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ncpu_measure::power::{self, Energy, Meter};
-use ncpu_observe::observation::Child;
+use ncpu_machine::power::{self, Energy, Meter};
+use ncpu_observe::program::Child;
+use ncpu_schema::Purpose;
 use ncpu_table::{Column, Format, Kind, Table, Unit};
 
 use crate::sink::record_once;
@@ -19,11 +20,11 @@ use crate::table_args::TableArgs;
 #[derive(Args, Debug)]
 pub struct PowerArgs {
     /// Price of a kWh, in any currency: tells what a year costs
-    #[arg(long, value_name = "PER_KWH")]
+    #[arg(allow_negative_numbers = true, long, value_name = "PER_KWH")]
     price: Option<f64>,
 
     /// Seconds to watch, before the command where there is one; 0 leaves that out
-    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 5.0)]
     seconds: f64,
 
     /// Read meters below DIR instead of /
@@ -38,7 +39,7 @@ pub struct PowerArgs {
     record: Option<PathBuf>,
 
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -56,11 +57,14 @@ pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
     }
     let meters = power::find(&args.root)?;
     let stop = stop::on_signals()?;
-    let rest = (!watch.is_zero()).then(|| power::during(&meters, || wait(watch, &stop)).1);
+    let rest =
+        (!watch.is_zero()).then(|| power::during(&meters, || stop::wait(Instant::now() + watch, &stop)).1);
     let mut code = ExitCode::SUCCESS;
     let mut under = None;
     if !args.command.is_empty() && !stop.load(Ordering::Relaxed) {
+        crate::out::leave_stdout_to_command();
         let mut child = Child::hold(&args.command)?;
+        let _passed_on = crate::stop::PassedOn::to(child.pidfd());
         let (ended, energies) = power::during(&meters, || {
             child.release()?;
             anyhow::Ok(child.wait(true).unwrap_or_default())
@@ -74,6 +78,7 @@ pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
     let words = args.command.iter().map(|w| w.to_string_lossy().into_owned());
     record_once(
         args.record.as_deref(),
+        Purpose::Power,
         std::iter::once("power".into()).chain(words).collect(),
         std::slice::from_ref(&table),
         vec![],
@@ -81,7 +86,7 @@ pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
     let table = args.rows.select().apply(table)?;
     if args.rows.format() == Format::Text && under.is_some() {
         // The command's own output has stdout up to here.
-        crate::put("\n")?;
+        crate::out::put("\n")?;
     }
     let mut printer = args.rows.printer()?;
     let empty =
@@ -93,18 +98,6 @@ pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
     }
     printer.finish()?;
     Ok(code)
-}
-
-/// Waits so long, or until Ctrl-C.
-fn wait(time: Duration, stop: &AtomicBool) {
-    let end = Instant::now() + time;
-    while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(Duration::from_millis(100)));
-    }
 }
 
 fn table(meters: &[Meter], rest: Option<&[Energy]>, under: Option<&[Energy]>, price: Option<f64>) -> Table {

@@ -29,7 +29,7 @@ pub struct PreloadArgs {
     #[command(flatten)]
     rows: TableArgs,
 
-    /// Libraries, with commas between them: getenv, accept, populate
+    /// Libraries, with commas between them: getenv, accept, hugepages, populate, stackbias
     #[arg(required_unless_present = "list", value_name = "NAMES")]
     names: Option<String>,
 
@@ -44,10 +44,12 @@ pub struct PreloadArgs {
 }
 
 /// What the libraries of this version are for.
-const ABOUT: [(&str, &str); 3] = [
+const ABOUT: [(&str, &str); 5] = [
     ("getenv", "getenv without locks, safe beside setenv"),
     ("accept", "connections spread evenly over processes and threads"),
+    ("hugepages", "large memory and stacks on huge pages"),
     ("populate", "memory created, locked and given back by several CPUs"),
+    ("stackbias", "stacks of threads at different offsets of a page"),
 ];
 
 /// `ncpu preload NAMES -- CMD`: becomes CMD, so its exit status is CMD's.
@@ -61,7 +63,7 @@ pub fn run(args: &PreloadArgs) -> anyhow::Result<ExitCode> {
     match start(args, &places) {
         Ok(never) => match never {},
         Err(error) => {
-            eprintln!("ncpu preload: {error:#}");
+            say!("ncpu preload: {error:#}");
             let status =
                 error.downcast_ref::<program::Error>().map_or(NOT_STARTED, program::Error::exit_status);
             Ok(status.into())
@@ -108,7 +110,7 @@ fn start(args: &PreloadArgs, places: &Places) -> anyhow::Result<std::convert::In
         if !args.anyway {
             anyhow::bail!("{obstacle}; --anyway runs it nonetheless, for programs that it starts itself");
         }
-        eprintln!("ncpu preload: {obstacle}");
+        say!("ncpu preload: {obstacle}");
         break;
     }
     let libraries: Vec<_> = libraries.into_iter().map(|(library, _)| library).collect();

@@ -4,17 +4,63 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use ncpu_observe::engine::Config;
+use ncpu_observe::program::Target;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, render};
 use ncpu_report::scale::Scale;
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
-use crate::subject::{Subject, interval, observe};
+use crate::metric::MetricArgs;
+use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
+
+/// Tables of an observation, for help and completion.
+const TABLES: [&str; 18] = [
+    "layers",
+    "locks",
+    "lock_callers",
+    "user_locks",
+    "threads",
+    "samples",
+    "stacks",
+    "sleeps",
+    "sleepers",
+    "cpu_time",
+    "idle_time",
+    "events",
+    "counters",
+    "throttling",
+    "limits_met",
+    "memory_change",
+    "memory_events",
+    "pressure",
+];
+
+/// Any name, for recordings of other commands have other tables; those of an observation are told to who completes.
+#[derive(Clone)]
+struct TableName;
+
+impl TypedValueParser for TableName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(TABLES.iter().map(|name| PossibleValue::new(*name))))
+    }
+}
 
 /// Options common to run, watch and report.
 #[derive(Args, Debug)]
@@ -23,14 +69,23 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print a table of the observation instead of the onion: layers, locks, lock_callers,
-    /// user_locks, threads, samples, stacks, sleeps, sleepers, cpu_time, idle_time, counters, hardware,
-    /// throttling, limits_met, memory_change, memory_events, pressure
-    #[arg(long, value_name = "TABLE")]
+    /// Print a table of the observation instead of the onion
+    #[arg(long, value_name = "TABLE", value_parser = TableName)]
     table: Option<String>,
 
     #[command(flatten)]
     select: TableArgs,
+}
+
+impl ReportArgs {
+    /// Whether the options go together: the onion has no rows to sort or choose.
+    fn check(&self) -> anyhow::Result<()> {
+        let rows = self.select.select() != ncpu_table::Select::default();
+        if self.table.is_none() && self.select.format() == Format::Text && rows {
+            anyhow::bail!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
+        }
+        Ok(())
+    }
 }
 
 /// Options common to run and watch.
@@ -58,8 +113,15 @@ pub struct RunArgs {
     #[command(flatten)]
     observe: ObserveArgs,
 
+    #[command(flatten)]
+    metric: MetricArgs,
+
+    /// Run the command as user NAME, with his groups; without, as who runs ncpu: under sudo, root
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -72,8 +134,17 @@ pub struct WatchArgs {
     #[command(flatten)]
     observe: ObserveArgs,
 
+    /// With -a: trace the locks of libncpu too, in every program of the machine that has them. That puts breakpoints
+    /// into their files, which debuggers and Valgrind may trip over
+    #[arg(long)]
+    user_locks: bool,
+
     /// How long; until Ctrl-C without
     seconds: Option<f64>,
+
+    /// How many reports, one after the other
+    #[arg(default_value_t = 1)]
+    count: u64,
 }
 
 /// Print a recording again
@@ -88,18 +159,32 @@ pub struct ReportCommand {
 
 /// `ncpu run -- CMD`: exits with CMD's status.
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    peel(Subject::program(&args.command)?, &args.observe, true)
+    args.observe.report.check()?;
+    let metric = args.metric.metric.is_some().then(|| args.metric.measure()).transpose()?;
+    let config = |target| Config::onion(target, args.observe.hz);
+    let subject = Subject::measured(&args.command, metric, args.user.as_deref())?;
+    peel(Purpose::Run, subject, config, &args.observe, true)
 }
 
 /// `ncpu watch [SECONDS] [-p|-c|-a]`.
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    peel(Subject::running(&args.target, args.seconds)?, &args.observe, false)
+    args.observe.report.check()?;
+    repeat(args.count, args.observe.record.as_deref(), || {
+        let config =
+            |target| Config { user_locks_of_all: args.user_locks, ..Config::onion(target, args.observe.hz) };
+        peel(Purpose::Watch, Subject::running(&args.target, args.seconds)?, config, &args.observe, false)
+    })
 }
 
-fn peel(subject: Subject, args: &ObserveArgs, own_stdout: bool) -> anyhow::Result<ExitCode> {
+fn peel(
+    kind: Purpose,
+    subject: Subject,
+    config: impl FnOnce(Target) -> Config,
+    args: &ObserveArgs,
+    own_stdout: bool,
+) -> anyhow::Result<ExitCode> {
     let interval = interval(args.interval)?;
-    let config = |target| Config::onion(target, args.hz);
-    let observed = observe(subject, config, interval, args.record.as_deref(), |_| ())?;
+    let observed = observe(kind, subject, config, interval, args.record.as_deref(), |_| ())?;
     report(&observed.recording, &args.report, own_stdout)?;
     observed.exit()
 }
@@ -107,6 +192,9 @@ fn peel(subject: Subject, args: &ObserveArgs, own_stdout: bool) -> anyhow::Resul
 /// `ncpu report DIR`.
 pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
     let recording = Recording::open(&args.dir)?;
+    if recording.tables.contains_key("cpu_time") {
+        args.report.check()?;
+    }
     report(&recording, &args.report, false)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -114,46 +202,41 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
 /// Prints what was asked for. A command's own output has stdout, so `run` reports to stderr unless
 /// a format for machines is asked for.
 fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow::Result<()> {
-    let scale = recording.tables.contains_key("curves").then(|| {
-        Scale::read(
-            recording.tables.values(),
-            &recording.manifest.command.join(" "),
-            &recording.manifest.notes,
-        )
-    });
+    let purpose = recording.purpose();
+    let incomplete = ncpu_report::incomplete::words(recording);
+    let notes: Vec<String> = incomplete.iter().chain(&recording.manifest.notes).cloned().collect();
+    let scale = (purpose == Purpose::Scale)
+        .then(|| Scale::read(recording.tables.values(), &recording.manifest.command.join(" "), &notes));
     if let Some(file) = &args.html {
         let page = match &scale {
             Some(scale) => scale.html(),
             None => ncpu_report::html::page(recording)?,
         };
-        std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))?;
-        eprintln!("ncpu: wrote {}", file.display());
+        crate::out::page(file, &page)?;
     }
-    let observed = recording.tables.contains_key("cpu_time");
+    let observed = matches!(purpose, Purpose::Run | Purpose::Watch | Purpose::Locks | Purpose::Foresee);
+    // The onion and the curves have a place for notes; a table has none.
+    let noted = args.table.is_none() && args.select.format() == Format::Text && (observed || scale.is_some());
+    if let Some(words) = incomplete.filter(|_| !noted) {
+        say!("ncpu: {words}");
+    }
     let tables = match args.table.as_deref() {
-        None if !observed
-            && recording.tables.contains_key("numa_processes")
-            && args.select.format() == Format::Text =>
-        {
+        None if purpose == Purpose::Numa && args.select.format() == Format::Text => {
             let numa = ncpu_report::numa::Numa::read(recording.tables.values());
-            return crate::put(&ncpu_report::numa::render(&numa, text_width(), false));
+            return crate::out::put(&ncpu_report::numa::render(&numa, text_width(), false));
         }
         None if args.select.format() == Format::Text
             && let Some((scale, points)) = scale.as_ref().zip(recording.tables.get("scale")) =>
         {
             let points = args.select.select().apply(points.clone())?;
-            return crate::put(&ncpu_report::scale::render(scale, &points, text_width()));
+            return crate::out::put(&ncpu_report::scale::render(scale, &points, text_width()));
         }
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.select.format() == Format::Text => {
             let text = render(&Onion::peel(recording)?, text_width());
-            if own_stdout {
-                eprint!("\n{text}");
-            } else {
-                crate::put(&text)?;
-            }
-            return Ok(());
+            // A blank line between what the command said and the report.
+            return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
         None | Some("layers") => vec![Onion::peel(recording)?.table()],
         Some(name) => match recording.tables.get(name) {
@@ -169,14 +252,20 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
     let select = args.select.select();
     let mut printer = args.select.printer()?;
     for table in tables {
-        printer.table(&select.apply(table)?)?;
+        let table = select.apply(table)?;
+        // Whoever reads tables by a program does not read standard error.
+        let table = match args.select.format() {
+            Format::Text => table,
+            _ => ncpu_report::incomplete::marked(recording, table),
+        };
+        printer.table(&table)?;
     }
     Ok(printer.finish()?)
 }
 
 /// Rows of one key put together over the intervals, but for tables over time.
 fn grouped(table: &ncpu_table::Table) -> anyhow::Result<ncpu_table::Table> {
-    if matches!(table.name(), "cpu_time" | "idle_time" | "counters" | "throttling") {
+    if matches!(table.name(), "cpu_time" | "idle_time" | "events" | "throttling") {
         return Ok(table.clone());
     }
     let keys: Vec<&str> = table

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ncpu_record::{Gather, Manifest, Recording, Writer};
+use ncpu_record::{Gather, Manifest, Recording, Throughput, Writer};
+use ncpu_schema::{Purpose, View};
 use ncpu_table::Table;
 
 /// Both ends of an observation's tables.
@@ -17,11 +18,18 @@ pub struct Sink {
 
 impl Sink {
     /// Opens the recording, where there is to be one.
-    pub fn open(command: Vec<String>, interval_s: f64, record: Option<&Path>) -> anyhow::Result<Sink> {
+    pub fn open(
+        kind: Purpose,
+        command: Vec<String>,
+        interval_s: f64,
+        record: Option<&Path>,
+    ) -> anyhow::Result<Sink> {
         let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
-        let manifest = Manifest::new(cpus, command, interval_s);
+        let manifest = Manifest::new(kind, cpus, command, interval_s);
         let writer = match record {
-            Some(dir) => Some(Writer::create(dir, manifest.clone()).context("--record")?),
+            Some(dir) => {
+                Some(Writer::create_with(dir, manifest.clone(), crate::out::mode()).context("--record")?)
+            }
             None => None,
         };
         Ok(Sink { gather: Gather::new(manifest), writer, failed: None, dir: record.map(Path::to_path_buf) })
@@ -33,11 +41,27 @@ impl Sink {
         if let Some(writer) = &mut self.writer
             && let Err(e) = writer.append(table).and_then(|()| writer.flush())
         {
-            eprintln!("ncpu: recording stopped: {e}");
+            say!("ncpu: recording stopped: {e}");
             self.failed = Some(e.to_string());
             self.writer = None;
         }
         Ok(())
+    }
+
+    /// Takes what the observer can see, where that is not everything.
+    pub fn view(&mut self, view: View) {
+        if let Some(writer) = &mut self.writer {
+            writer.manifest_mut().view = Some(view);
+        }
+        self.gather.manifest_mut().view = Some(view);
+    }
+
+    /// Takes the throughput that the command told.
+    pub fn throughput(&mut self, throughput: Throughput) {
+        if let Some(writer) = &mut self.writer {
+            writer.manifest_mut().throughput = Some(throughput.clone());
+        }
+        self.gather.manifest_mut().throughput = Some(throughput);
     }
 
     /// Closes the recording; the error of one that failed comes with the report's data.
@@ -53,7 +77,7 @@ impl Sink {
             if let Err(e) = writer.finish() {
                 error = Some(anyhow::Error::new(e).context("the recording is not complete"));
             } else if let Some(dir) = self.dir {
-                eprintln!("ncpu: recorded in {}; `ncpu report {0}` prints it again", dir.display());
+                say!("ncpu: recorded in {}; `ncpu report {0}` prints it again", dir.display());
             }
         }
         Ok((recording, error))
@@ -66,6 +90,7 @@ impl Sink {
 /// The recording cannot be written.
 pub fn record_once(
     record: Option<&Path>,
+    kind: Purpose,
     words: Vec<String>,
     tables: &[Table],
     notes: Vec<String>,
@@ -73,7 +98,7 @@ pub fn record_once(
     if record.is_none() {
         return Ok(());
     }
-    let mut sink = Sink::open(words, 0.0, record)?;
+    let mut sink = Sink::open(kind, words, 0.0, record)?;
     for table in tables {
         sink.table(table)?;
     }

@@ -1,13 +1,17 @@
 //! `-k`, `-A`, `-m`, `--top` and `-o`: the options every command that prints a table takes.
 
-use std::io::{BufWriter, IsTerminal, Stdout};
+use std::io::BufWriter;
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ncpu_table::{Format, Printer, Select, SortKey};
 
+use crate::color;
+use crate::out::Out;
+
 /// What the tables of a command are printed with.
-pub type StdoutPrinter = Printer<BufWriter<Stdout>>;
+pub type OutPrinter = Printer<BufWriter<Out>>;
 
 /// Flattened into the arguments of a command that prints tables.
 #[derive(Args, Clone, Debug)]
@@ -26,8 +30,8 @@ impl TableArgs {
         self.rows.select(self.bands)
     }
 
-    /// The printer of standard output.
-    pub fn printer(&self) -> anyhow::Result<StdoutPrinter> {
+    /// The printer of the command's report.
+    pub fn printer(&self) -> anyhow::Result<OutPrinter> {
         self.rows.printer()
     }
 
@@ -52,11 +56,28 @@ pub struct RowArgs {
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
-    /// Output format
+    /// Output format; json: an object a row, durations in seconds, shares as fractions of 1
     #[arg(short = 'o', value_name = "FORMAT", default_value = "text",
           value_parser = PossibleValuesParser::new(["text", "json", "csv", "parquet"])
               .try_map(|s| s.parse::<Format>()))]
     format: Format,
+
+    /// Write the report to FILE, which appears when it is complete; a command's own output stays apart
+    // `out::begin` takes it from the matches.
+    #[arg(id = "report-file", long = "output", value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Permissions of what is written by --output, --html and --record, in octal
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = permissions, hide_short_help = true)]
+    mode: u32,
+}
+
+fn permissions(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        // Without its owner's leave to read, ncpu could not make Parquet of it.
+        Ok(mode @ 0..=0o777) if mode & 0o600 == 0o600 => Ok(mode),
+        _ => Err(format!("`{text}` is no mode of a file: give an octal number as 640, with 6 for the owner")),
+    }
 }
 
 impl RowArgs {
@@ -65,13 +86,14 @@ impl RowArgs {
         Select { sort: self.sort.clone(), bands, mean: self.mean, top: self.top }
     }
 
-    /// The printer of standard output.
-    pub fn printer(&self) -> anyhow::Result<StdoutPrinter> {
-        let out = std::io::stdout();
+    /// The printer of the command's report.
+    pub fn printer(&self) -> anyhow::Result<OutPrinter> {
+        let out = Out::new(self.format == Format::Text);
         if self.format == Format::Parquet && out.is_terminal() {
-            anyhow::bail!("parquet is binary: send it to a file, as in `-o parquet > out.parquet`");
+            anyhow::bail!("parquet is binary: send it to a file, as in `-o parquet --output out.parquet`");
         }
-        Ok(Printer::new(BufWriter::new(out), self.format, text_width()))
+        let paint = if color::wanted(out.is_terminal()) { color::table } else { str::to_string };
+        Ok(Printer::new(BufWriter::new(out), self.format, text_width()).painted(paint))
     }
 
     /// The format chosen with `-o`.
@@ -86,10 +108,7 @@ pub fn text_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|s| s.parse().ok()).filter(|&n| n > 0) {
         return columns;
     }
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
-        _ => usize::MAX,
-    }
+    Out::new(true).columns().unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

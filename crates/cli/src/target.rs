@@ -1,7 +1,7 @@
 //! `-p`, `-c`, `-a`: whose threads are observed.
 
 use clap::Args;
-use ncpu_observe::engine::Target;
+use ncpu_observe::program::Target;
 
 /// Which threads to observe; the whole machine unless told otherwise.
 #[derive(Args, Clone, Debug)]

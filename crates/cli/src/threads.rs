@@ -4,8 +4,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::engine::{Config, Target};
+use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
+use ncpu_observe::program::Target;
 use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
@@ -57,7 +58,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let every = args.idle || matches!(target, Target::Tree(_));
     let config = Config {
         sample_hz: None,
-        leader: false,
+        explain: false,
         irqs: false,
         tlb: false,
         stacks: false,
@@ -69,7 +70,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let by_process = args.by == Some(ByArg::Process);
     let mut observation = Observation::begin(&config)?;
     for note in observation.notes() {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     let mut drops = Vec::new();
     let mut take = |raw: &Table| -> anyhow::Result<()> {
@@ -91,10 +92,10 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
         observation.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
     observation.finish(None, &mut take)?;
     if until == Until::Ended && args.select.format() == Format::Text {
-        eprintln!("ncpu: the process has ended");
+        say!("ncpu: the process has ended");
     }
     for (what, n) in drops {
-        eprintln!("ncpu: dropped: {n} {what}");
+        say!("ncpu: dropped: {n} {what}");
     }
     printer.finish()?;
     Ok(ExitCode::SUCCESS)

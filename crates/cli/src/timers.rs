@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +11,18 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_observe::timers::{CALLS, Call, Doings, Plan, Who, herd, herd_table, measure, tick_ns};
 use ncpu_report::timers as view;
+use ncpu_schema::{
+    Purpose, cpu_doings, herd as herd_rows, timeouts, timer_arms, timer_callers, timer_machine, timer_span,
+};
 use ncpu_table::{Format, Table};
 
 use crate::locks::with_stacks;
+use crate::out::{progress, progress_over};
 use crate::sink::record_once;
-use crate::subject::Subject;
+use crate::subject::{Subject, reports};
 use crate::table_args::TableArgs;
 use crate::target::TargetArgs;
-use crate::{put, stop};
+use crate::{out::put, stop};
 
 /// Measure how well calls keep time; see who arms timers and what housekeeping costs each CPU
 #[derive(Args, Debug)]
@@ -72,7 +75,7 @@ pub struct TimersArgs {
 
     /// How long: 5 seconds for each time with --poll unless told otherwise, until Ctrl-C with --who and
     /// --cpus; these two also take `--` and a command to run
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SECONDS | -- CMD")]
+    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
     arguments: Vec<OsString>,
 }
 
@@ -134,7 +137,7 @@ fn chosen(globs: &[String]) -> anyhow::Result<Vec<&'static Call>> {
 pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     if args.times.is_empty() {
-        // Those of the threads document, then the range.
+        // About a tick of 10 ms, where kernels differ most, then the range.
         args.times = vec![9_000_000, 10_000_000, 11_000_000];
         if args.poll.is_none() {
             args.times.extend([1_000, 1_000_000, 100_000_000]);
@@ -149,10 +152,10 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     if args.who {
-        return who(&args, &stop);
+        return reports(&args.arguments, args.record.as_deref(), || who(&args, &stop));
     }
     if args.cpus {
-        return cpus(&args, &stop);
+        return reports(&args.arguments, args.record.as_deref(), || cpus(&args, &stop));
     }
     if args.target.words() != ["the machine"] {
         anyhow::bail!("-p and -c choose whose timers to see: add --who");
@@ -172,15 +175,17 @@ fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let ended = subject.ended();
     let (tables, notes) = who.finish();
     for note in &notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     let by = match args.by {
         Some(ByArg::Function) => view::By::Function,
         Some(ByArg::Process) => view::By::Process,
         _ => view::By::Caller,
     };
-    let elapsed = tables[2].number(0, "elapsed").unwrap_or(0.0);
-    let table = args.select.select().apply(view::who(&tables[0], &tables[1], elapsed, by)?)?;
+    let arms = timer_arms::Reader::of(&tables[0])?;
+    let callers = timer_callers::Reader::of(&tables[1])?;
+    let elapsed = timer_span::Reader::of(&tables[2])?.elapsed.sum();
+    let table = args.select.select().apply(view::who(&arms, &callers, elapsed, by))?;
     let text = args.select.format() == Format::Text;
     match args.stack {
         _ if text && table.num_rows() == 0 => put("no timer was armed\n")?,
@@ -194,7 +199,7 @@ fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
             printer.finish()?;
         }
     }
-    record_once(args.record.as_deref(), subject.words.clone(), &tables, notes)?;
+    record_once(args.record.as_deref(), Purpose::Timers, subject.words.clone(), &tables, notes)?;
     Ok(subject.exit_code(ended))
 }
 
@@ -206,41 +211,34 @@ fn cpus(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let ended = subject.ended();
     let (raw, notes) = doings.finish();
     for note in &notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
-    let table = view::doings(&raw);
+    let table = view::doings(&cpu_doings::Reader::of(&raw)?);
     let line = view::doings_line(&table, tick_ns());
     print(args, table, &line)?;
-    record_once(args.record.as_deref(), subject.words.clone(), &[raw], notes)?;
+    record_once(args.record.as_deref(), Purpose::Timers, subject.words.clone(), &[raw], notes)?;
     Ok(subject.exit_code(ended))
 }
 
 fn calls(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let calls = chosen(&args.calls)?;
     let plan = Plan { calls, times: args.times.clone(), samples: args.samples.map(|n| n as usize) };
-    let terminal = std::io::stderr().is_terminal();
-    let measured = measure(&plan, stop, &mut |done, all| {
-        if terminal {
-            // Overwritten, and wiped out at last.
-            eprint!(
-                "\r\x1b[K{}",
-                if done < all { format!("ncpu: {done} of {all} measured") } else { String::new() }
-            );
-            _ = std::io::stderr().flush();
-        }
-    });
+    let measured =
+        measure(&plan, stop, &mut |done, all| progress(&format!("ncpu: {done} of {all} measured")));
+    progress_over();
     for note in &measured.notes {
-        eprintln!("ncpu: {note}");
+        say!("ncpu: {note}");
     }
     let stopped = stop.load(Ordering::Relaxed);
     if stopped {
-        eprintln!("ncpu: stopped: what was measured until then");
+        say!("ncpu: stopped: what was measured until then");
     }
     let by = if args.by == Some(ByArg::Time) { view::by_time } else { view::by_call };
-    let table = by(&measured.waits, &measured.machine, &args.times);
-    print(args, table, &view::machine_line(&measured.machine))?;
+    let machine = timer_machine::Reader::of(&measured.machine)?;
+    let table = by(&timeouts::Reader::of(&measured.waits)?, &machine, &args.times);
+    print(args, table, &view::machine_line(&machine))?;
     let tables = [measured.waits, measured.machine];
-    record_once(args.record.as_deref(), words(args), &tables, measured.notes)?;
+    record_once(args.record.as_deref(), Purpose::Timers, words(args), &tables, measured.notes)?;
     Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
@@ -275,8 +273,8 @@ fn poll(args: &TimersArgs, threads: u64, stop: &AtomicBool) -> anyhow::Result<Ex
         herds.push(herd(threads, ns.div_ceil(1_000_000), length, stop)?);
     }
     let raw = herd_table(&herds);
-    print(args, view::herd(&raw, tick_ns()), "")?;
-    record_once(args.record.as_deref(), words(args), &[raw], Vec::new())?;
+    print(args, view::herd(&herd_rows::Reader::of(&raw)?, tick_ns()), "")?;
+    record_once(args.record.as_deref(), Purpose::Timers, words(args), &[raw], Vec::new())?;
     Ok(ExitCode::SUCCESS)
 }
 

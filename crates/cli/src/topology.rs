@@ -1,12 +1,12 @@
 //! `ncpu topology`: what the machine is.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use ncpu_machine::Topology;
 use ncpu_report::topology as view;
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
 use crate::sink::record_once;
@@ -76,7 +76,7 @@ enum TableName {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut machine = Topology::read(&args.root)?;
     for warning in &machine.warnings {
-        eprintln!("ncpu topology: {warning}");
+        say!("ncpu topology: {warning}");
     }
     if args.allowed {
         machine = machine.allowed_only();
@@ -84,7 +84,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tables = [view::objects, view::cpus, view::cores, view::caches, view::nodes, view::distances];
     if args.record.is_some() {
         let tables = tables.map(|table| table(&machine));
-        record_once(args.record.as_deref(), vec!["the machine".into()], &tables, machine.warnings.clone())?;
+        record_once(
+            args.record.as_deref(),
+            Purpose::Topology,
+            vec!["the machine".into()],
+            &tables,
+            machine.warnings.clone(),
+        )?;
     }
     let layout: Option<fn(&Topology) -> String> = match args {
         Args { psrinfo: true, .. } => Some(view::psrinfo),
@@ -109,6 +115,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let text = layout.map_or_else(|| view::tree(&machine, text_width()), |layout| layout(&machine));
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    crate::out::put(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -66,7 +66,7 @@ fn the_solaris_example() {
     let o = ncpu(&["-e", "cs", "--by", "node", "0.05", "1"]);
     assert!(out(&o).starts_with("node"), "{}{}", out(&o), err(&o));
     let o = ncpu(&["-e", "cs", "-o", "json", "0.05", "3"]);
-    assert!(out(&o).lines().all(|l| l.starts_with("{\"time\":") && l.contains("\"CPU\":")), "{}", out(&o));
+    assert!(out(&o).lines().all(|l| l.starts_with("{\"time\":") && l.contains("\"cpu\":")), "{}", out(&o));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_recording_holds_the_counts() {
     let o = ncpu(&["-e", "page-faults", "--record", path, "--", "true"]);
     assert!(o.status.success(), "{}", err(&o));
     let again = Command::new(env!("CARGO_BIN_EXE_ncpu"))
-        .args(["report", path, "--table", "hardware"])
+        .args(["report", path, "--table", "counters"])
         .output()
         .unwrap();
     assert!(out(&again).contains("page-faults"), "{}{}", out(&again), err(&again));

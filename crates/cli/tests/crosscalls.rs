@@ -18,7 +18,7 @@ fn the_commands_status_is_passed_on_and_the_sums_are_told() {
     }
     let o = ncpu(&["crosscalls", "--", "sh", "-c", "true & exit 3"]);
     assert_eq!(o.status.code(), Some(3), "{}", err(&o));
-    assert!(out(&o).contains("calls/s"), "{}", out(&o));
+    assert!(err(&o).contains("calls/s"), "{}", err(&o));
     let o = ncpu(&["xcall", "--", "no-such-program"]);
     assert_eq!(o.status.code(), Some(127), "{}", err(&o));
     assert!(err(&o).contains("command not found"), "{}", err(&o));
@@ -54,7 +54,7 @@ fn a_recording_holds_the_tables() {
     let recording = dir.path().join("x.ncpu");
     let o = ncpu(&["crosscalls", "--packages", "2", "--record", recording.to_str().unwrap(), "0.3"]);
     assert!(o.status.success(), "{}", err(&o));
-    let o = ncpu(&["report", recording.to_str().unwrap(), "--table", "summary", "-o", "json"]);
+    let o = ncpu(&["report", recording.to_str().unwrap(), "--table", "crosscall_summary", "-o", "json"]);
     assert!(out(&o).contains("\"packages\":"), "{}{}", out(&o), err(&o));
 }
 

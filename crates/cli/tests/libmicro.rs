@@ -35,7 +35,7 @@ fn cases_and_their_standard_invocations_have_figures() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 6, "{lines:?}");
     assert!(lines.iter().all(|l| l.contains(r#""errors":0"#) && !l.contains(r#""time":null"#)), "{lines:?}");
-    assert!(lines[2].contains(r#""cnt/samp":32"#), "libMicro's batch: {}", lines[2]);
+    assert!(lines[2].contains(r#""cnt_per_samp":32"#), "libMicro's batch: {}", lines[2]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn with_descriptors(n: u64, args: &[&str]) -> Output {
             const CAP_SYS_RESOURCE: usize = 24;
             let limit = libc::rlimit { rlim_cur: n, rlim_max: n };
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-            // Whoever may not do that has not got the capability either.
+            // A process that may not do that lacks the capability too.
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0);
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! `ncpu limits` on a machine of 2048 CPUs there is none of, and on this one.
+//! `ncpu limits` on an invented machine of 2048 CPUs, and on this one.
 
 mod common;
 

@@ -59,7 +59,7 @@ fn numbers_that_make_no_sense() {
 
 #[test]
 fn without_root_it_says_what_is_missing() {
-    common::needs_root(&[&["run", "--", "true"], &["watch", "1"], &["threads", "1", "1"], &["locks", "1"]]);
+    common::needs_root(&[&["watch", "1"], &["threads", "1", "1"], &["locks", "1"]]);
 }
 
 #[test]
@@ -261,5 +261,54 @@ fn every_layer_is_in_the_json() {
             l[at..].split(',').next().unwrap().parse::<f64>().unwrap()
         })
         .sum();
-    assert!((shares - 100.0).abs() < 1.0, "layers sum to {shares} %:\n{}", out(&o));
+    assert!((shares - 1.0).abs() < 0.01, "layers sum to {shares}:\n{}", out(&o));
+}
+
+#[test]
+fn a_recording_of_a_killed_writer_says_that_it_is_incomplete() {
+    use ncpu_record::{Manifest, Writer};
+    use ncpu_schema::{CpuState, Per, Purpose, cpu_time};
+
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.ncpu");
+    let mut rows = cpu_time::Rows::new();
+    for t in [1.0, 2.0] {
+        let spent = Per::new(|state| Some(if state == CpuState::Program { 1.0 } else { 0.0 }));
+        rows.push(cpu_time::Row { time: Some(t), cpu: Some(0), spent, kernel: None });
+    }
+    let mut writer = Writer::create(&cut, Manifest::new(Purpose::Run, 1, vec!["make".into()], 1.0)).unwrap();
+    writer.append(&rows.finish()).unwrap();
+    writer.flush().unwrap();
+    // Killed: never finished.
+    drop(writer);
+    let (cut, page) = (cut.to_str().unwrap(), dir.path().join("x.html"));
+    let told = "the recording is incomplete: its writer did not finish. It holds 2.0 s, until about ";
+    let o = ncpu(&["report", cut, "--html", page.to_str().unwrap()]);
+    let text = out(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(o.status.success() && text.contains(told), "{text}{}", err(&o));
+    assert!(std::fs::read_to_string(page).unwrap().contains(told));
+    for table in [&[][..], &["--table", "cpu_time"]] {
+        let o = ncpu(&[&["report", cut, "-o", "json"], table].concat());
+        let rows = out(&o);
+        assert!(rows.lines().count() >= 1 && rows.lines().all(|l| l.contains(told)), "{rows}");
+        assert!(err(&o).contains(told), "{}", err(&o));
+    }
+    let o = ncpu(&["report", cut, "--table", "cpu_time"]);
+    assert!(!out(&o).contains("incomplete") && err(&o).contains(told), "{}{}", out(&o), err(&o));
+}
+
+#[test]
+fn processes_that_outlive_the_command_are_told() {
+    if !root() {
+        return;
+    }
+    // Only once it is `sleep`: until its exec the child is called `sh` as well.
+    let leave =
+        r#"sleep 5 >/dev/null 2>&1 & until read -r name < /proc/$!/comm && [ $name = sleep ]; do :; done"#;
+    let o = ncpu(&["run", "--", "sh", "-c", leave]);
+    let text = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(o.status.success() && text.contains("a process of the program lives on (sleep "), "{text}");
+    assert!(text.contains("`ncpu watch -p "), "{text}");
+    let o = ncpu(&["run", "--", "sh", "-c", "sleep 0.1 & wait"]);
+    assert!(!err(&o).contains("lives on"), "{}", err(&o));
 }

@@ -265,12 +265,41 @@ fn figures_from_elsewhere_and_pages() {
         ("n,x\n0,5\n", "row 1: n 0, x 5: give N of 1 or more"),
         ("n\n1\n", "only `n` is a column of numbers"),
         ("a,b\nx,y\n", "no column of numbers"),
+        ("n,x\n1,10\n2,fast\n4,30\n", "row 2: `fast` in column `x` is not a number"),
+        ("n,x,y\n1,10,1\n2,n/a,2\n", "row 2: `n/a` in column `x` is not a number"),
         ("", "it is empty"),
     ] {
         fs::write(file("bad.csv"), text).unwrap();
         let o = ncpu(&["scale", "--from", &file("bad.csv")]);
         assert!(o.status.code() == Some(1) && err(&o).contains(words), "{text:?}: {}", err(&o));
     }
+}
+
+#[test]
+fn a_file_without_names_keeps_its_first_row_and_an_empty_cell_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.csv").to_str().unwrap().to_string();
+    let scale = |text: &str, options: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let o = ncpu(&[&["scale", "--from", &file], options].concat());
+        assert!(o.status.success(), "{}", err(&o));
+        out(&o)
+    };
+    let bare = "1,10\n2,19\n4,34\n8,60\n";
+    let csv = scale(bare, &["-o", "csv"]);
+    assert_eq!(
+        (csv.lines().count(), number(&csv, 0, "N"), number(&csv, 0, "throughput")),
+        (5, 1.0, 10.0),
+        "{csv}"
+    );
+    assert_eq!(csv, scale(&format!("N,throughput\n{bare}"), &["-o", "csv"]), "names change nothing");
+    assert!(!scale(bare, &[]).contains("throughput is 10"));
+    // Blanks beside numbers.
+    assert_eq!(number(&scale("n, x\n1, 10\n2, 19\n", &["-o", "csv"]), 1, "throughput"), 19.0);
+    let hole = "n,x\n1,10\n2,\n4,34\n8,60\n16,90\n";
+    let told = "`x` is empty in row 2: taken as no run";
+    assert!(scale(hole, &[]).contains(&format!("Note: {told}")));
+    assert!(scale(hole, &["--table", "laws", "-o", "json"]).contains(told));
 }
 
 #[test]

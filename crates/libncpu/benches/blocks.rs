@@ -1,8 +1,8 @@
 //! Zeroing and scanning of a large block beside memset and a plain loop, in one run, interleaved:
 //! `cargo bench -p libncpu --bench blocks -- [MIB [ROUNDS]]`.
 
-use ncpu::blocks::{fill_at, scan};
-use ncpu::populate::{Access, Helpers, Segment, SegmentOptions, populate};
+use libncpu::blocks::{fill_at, scan};
+use libncpu::populate::{Access, Helpers, Segment, SegmentOptions, populate};
 use std::hint::black_box;
 use std::time::Instant;
 

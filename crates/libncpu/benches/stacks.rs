@@ -1,6 +1,6 @@
 //! What a stack bias gives: `cargo bench -p libncpu --bench stacks -- --help`.
 
-use ncpu::thread::Builder;
+use libncpu::thread::Builder;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex};
@@ -46,7 +46,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn stay() {
     // SAFETY: no arguments.
     let cpu = unsafe { libc::sched_getcpu() };
-    assert!(cpu >= 0 && ncpu::sys::bind(cpu as usize), "this thread cannot be bound to its CPU");
+    assert!(cpu >= 0 && libncpu::innards::bind(cpu as usize), "this thread cannot be bound to its CPU");
 }
 
 /// Where a thread may use `lines` lines of its stack, at the same depth in each: calls `f` with the first.
@@ -197,7 +197,7 @@ fn main() {
     if lines > LINES_MOST {
         wrong(&format!("--lines is at most {LINES_MOST}"));
     }
-    if !ncpu::thread::set_bias_span(span) {
+    if !libncpu::thread::set_bias_span(span) {
         wrong("--span is a multiple of 64, at most 65536");
     }
     let time = Duration::from_millis(time as u64);

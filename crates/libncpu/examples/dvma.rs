@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p libncpu --example dvma [THREADS]`
 
-use ncpu::arena::Totals;
-use ncpu::vmem::{Options, Statistics};
-use ncpu::{Error, Vmem};
+use libncpu::arena::Totals;
+use libncpu::vmem::{Options, Statistics};
+use libncpu::{Error, Vmem};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

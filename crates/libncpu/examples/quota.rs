@@ -1,10 +1,11 @@
 //! A quota that workers share: no more than `LIMIT` units are in use, and nobody is refused while some are free.
 
-use ncpu::{BoundedCounter, Counter, Mutex, OutOfMemory};
+use libncpu::{BoundedCounter, Counter, Mutex};
+use std::error::Error;
 
 const LIMIT: u64 = 20;
 
-fn main() -> Result<(), OutOfMemory> {
+fn main() -> Result<(), Box<dyn Error>> {
     let (quota, refused) = (BoundedCounter::new(LIMIT)?, Counter::new()?);
     let granted = Mutex::new(0);
     std::thread::scope(|s| {

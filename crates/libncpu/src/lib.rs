@@ -1,10 +1,11 @@
-//! Synchronisation primitives for machines with many CPUs, in Rust and C (`include/ncpu.h`).
+//! Synchronisation primitives for machines with many CPUs. Package `libncpu-c` has them for C.
 //!
 //! Linux only, x86-64 and AArch64; needs nothing but libc.
 //!
 //! | type | job | page |
 //! | --- | --- | --- |
 //! | [`Mutex`] | mutual exclusion: spins while the owner runs, sleeps otherwise | docs/mutex.md |
+//! | [`Condvar`] | waiting for what a mutex protects to change | docs/mutex.md |
 //! | [`RobustMutex`] | mutual exclusion that survives an owner's death, also between processes | docs/mutex.md |
 //! | [`McsMutex`], [`NumaMutex`] | queue locks: first come, first served; by NUMA node | docs/queue-locks.md |
 //! | [`RwLock`] | readers on different CPUs share nothing | docs/rwlock.md |
@@ -15,58 +16,38 @@
 //! | [`Counter`], [`Statistics`] | counts that are written all the time and read now and then | docs/bounded-counter.md |
 //! | [`Timers`] | timers that expire on the CPU that armed them, a million at once | docs/timer-wheels.md |
 //! | [`thread::Builder`] | threads whose stacks do not compete for the same sets | docs/stack-bias.md |
+//! | [`colours::Pages`] | pages of all cache colours in turn | docs/colour.md |
 //! | [`env`] | the environment: read without locks while others change it | docs/getenv.md |
 //! | [`Vmem`], [`Arena`] | ranges of integers: identifiers, ports, addresses | docs/vmem.md |
 
-mod alarm;
-mod areas;
-pub mod arena;
-mod backoff;
-pub mod blocks;
-pub mod bounded;
-#[allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
-#[allow(non_camel_case_types)]
-pub mod capi;
-pub mod copy;
-pub mod counter;
-mod cpus;
-mod crew;
-pub mod env;
-pub mod env_list;
-mod held;
-mod kernel;
-mod magazine;
-pub mod mcs;
-pub mod mutex;
-pub mod numa_lock;
-mod objects;
+pub mod counters;
+pub mod environment;
+pub mod locks;
+pub mod memory;
 pub mod percpu;
-pub mod populate;
-pub mod probe;
-pub mod queue_mutex;
-pub mod raw_mutex;
-pub mod raw_rwlock;
-pub mod raw_timer;
-mod request;
-pub mod robust;
-pub mod rwlock;
-pub mod sys;
-pub mod thread;
-pub mod timer;
-mod topology;
-mod turn;
-pub mod vmem;
-pub mod wheel;
+pub mod ranges;
+mod sys;
+pub mod timers;
 
-pub use arena::Arena;
-pub use bounded::BoundedCounter;
-pub use counter::{Counter, Statistics};
-pub use mutex::{Mutex, MutexGuard};
+pub use counters::bounded::BoundedCounter;
+pub use counters::counter::{Counter, Statistics};
+pub use environment::env;
+pub use locks::condvar::Condvar;
+pub use locks::mutex::{Mutex, MutexGuard};
+pub use locks::queue_mutex::{McsMutex, NumaMutex};
+pub use locks::raw_mutex::RawMutex;
+pub use locks::robust::{NotTaken, RobustMutex, Taken};
+pub use locks::rwlock::{ReadGuard, RwLock, UpgradableGuard, WriteGuard};
+pub use memory::{blocks, colours, copy, populate, thread};
 pub use percpu::{OutOfMemory, PerCpu};
-pub use queue_mutex::{McsMutex, NumaMutex};
-pub use raw_mutex::RawMutex;
-pub use request::{Constraints, Error, Policy};
-pub use robust::{NotTaken, RobustMutex, Taken};
-pub use rwlock::{ReadGuard, RwLock, WriteGuard};
-pub use timer::{RawTimer, Timer, Timers, When};
-pub use vmem::Vmem;
+pub use ranges::arena::{self, Arena};
+pub use ranges::request::{Constraints, Error, Policy};
+pub use ranges::vmem::{self, Vmem};
+pub use sys::Instant;
+pub use timers::timer::{self, RawTimer, Timer, Timers, When};
+
+/// What this library's own tests and benchmarks need of its innards. No part of its interface.
+#[doc(hidden)]
+pub mod innards {
+    pub use crate::sys::{Alarm, Topology, bind, clock, heavy_barrier, locks_by_rseq, topology};
+}

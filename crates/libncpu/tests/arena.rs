@@ -1,6 +1,6 @@
 //! The arena beside a set of integers, which looks at every place.
 
-use ncpu::{Arena, Constraints, Error, Policy};
+use libncpu::{Arena, Constraints, Error, Policy};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Block copy and block zero: every pair of alignments and every length, edges of pages, by every routine that this
 //! processor has. `LIBNCPU_STRESS=2` and above also gives every routine every length.
 
-use ncpu::copy::{self, Routine, Tuning};
+use libncpu::copy::{self, Routine, Tuning};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -1,7 +1,7 @@
 //! Counters beside the plainest implementation, and under load.
 
-use ncpu::sys::Topology;
-use ncpu::{BoundedCounter, Counter, Statistics};
+use libncpu::innards::Topology;
+use libncpu::{BoundedCounter, Counter, Statistics};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
@@ -57,7 +57,7 @@ proptest! {
                 }
                 Step::Limit(new) => {
                     limit = new;
-                    prop_assert_eq!(counter.set_limit(limit), taken.saturating_sub(limit));
+                    prop_assert_eq!(counter.set_limit(limit).unwrap(), taken.saturating_sub(limit));
                     prop_assert_eq!(counter.limit(), limit);
                 }
                 Step::Read => prop_assert_eq!(counter.read(), taken),
@@ -69,17 +69,55 @@ proptest! {
 
 #[test]
 fn bounded_bad_amounts() {
-    let counter = BoundedCounter::new(u64::MAX).unwrap();
-    assert_eq!(counter.limit(), ncpu::bounded::MOST);
+    use libncpu::counters::bounded::{Error, MOST};
+    assert_eq!(BoundedCounter::new(u64::MAX).err(), Some(Error::TooLarge(u64::MAX)));
+    let counter = BoundedCounter::new(MOST).unwrap();
+    assert_eq!(counter.limit(), MOST);
+    assert_eq!(counter.set_limit(MOST + 1), Err(Error::TooLarge(MOST + 1)));
+    assert!(!counter.give(1), "nothing is taken");
     assert!(!counter.take(u64::MAX));
     assert!(!counter.give(u64::MAX), "more than was ever taken");
-    assert!(counter.take(ncpu::bounded::MOST));
+    assert!(counter.take(MOST));
     assert!(!counter.take(1));
-    assert!(counter.give(ncpu::bounded::MOST));
+    assert!(counter.give(MOST));
     assert_eq!(counter.read(), 0);
     let none = BoundedCounter::new(0).unwrap();
     assert!(none.take(0));
     assert!(!none.take(1));
+}
+
+/// One who gives what it has not: refused while the counter is closed, and what passes later is gone when it closes.
+#[test]
+fn bounded_surplus() {
+    let counter = BoundedCounter::new(20).unwrap();
+    assert!(!counter.give(1) && !counter.give(21));
+    assert!(counter.take(20) && counter.give(20));
+    for n in [1, 7, 20] {
+        // Some of these may pass, by the CPUs that this thread is on.
+        let _ = counter.give(n);
+        assert!(!counter.take(21), "never more at once than the limit");
+        assert_eq!(counter.read_exact(), 0);
+        assert!(!counter.give(1));
+        assert!(counter.take(20) && !counter.take(1) && counter.give(20));
+    }
+}
+
+/// A misuser's random calls against a count, from many threads' CPUs: nothing passes that is checked.
+#[test]
+fn bounded_checked() {
+    let (counter, mut taken, mut seed) = (BoundedCounter::checked(50).unwrap(), 0, 1u64);
+    for _ in 0..100_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let n = (seed >> 33) % 30;
+        if seed >> 63 == 0 {
+            assert_eq!(counter.take(n), taken + n <= 50);
+            taken += if taken + n <= 50 { n } else { 0 };
+        } else {
+            assert_eq!(counter.give(n), n <= taken);
+            taken -= if n <= taken { n } else { 0 };
+        }
+        assert_eq!(counter.read(), taken);
+    }
 }
 
 /// Many threads, far from the limit, near it and at it.

@@ -2,7 +2,7 @@
 //!
 //! No timing is asserted. `LIBNCPU_STRESS=N` does N times as much; `make test-deep` sets it.
 
-use ncpu::env_list::{Environ, List, Slot, find};
+use libncpu::environment::env_list::{Environ, List, Slot, find};
 use proptest::prelude::*;
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null_mut;

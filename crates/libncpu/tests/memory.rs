@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Failing {
 static ALLOCATOR: Failing = Failing;
 
 /// Returns how many allocations it takes.
-fn fails_cleanly<T>(make: impl Fn() -> Result<T, ncpu::OutOfMemory>) -> u64 {
+fn fails_cleanly<T>(make: impl Fn() -> Result<T, libncpu::OutOfMemory>) -> u64 {
     for n in 0.. {
         LEFT.set(Some(n));
         let made = make();
@@ -45,13 +45,20 @@ fn fails_cleanly<T>(make: impl Fn() -> Result<T, ncpu::OutOfMemory>) -> u64 {
 #[test]
 fn out_of_memory_is_an_error() {
     // Read once per process, and too early to fail in any other way than Rust's.
-    ncpu::sys::topology();
-    assert!(fails_cleanly(|| ncpu::RwLock::new(0)) >= 1);
-    assert!(fails_cleanly(|| ncpu::NumaMutex::new(0)) >= 1);
-    assert!(fails_cleanly(|| ncpu::BoundedCounter::new(7)) >= 5);
-    assert!(fails_cleanly(ncpu::Counter::new) >= 1);
-    assert!(fails_cleanly(ncpu::Timers::new) >= 2);
-    let timers = ncpu::Timers::new().expect("memory");
+    libncpu::innards::topology();
+    assert!(fails_cleanly(|| libncpu::RwLock::new(0)) >= 1);
+    assert!(fails_cleanly(|| libncpu::NumaMutex::new(0)) >= 1);
+    assert!(
+        fails_cleanly(|| {
+            libncpu::BoundedCounter::new(7).map_err(|error| match error {
+                libncpu::counters::bounded::Error::OutOfMemory(error) => error,
+                other => panic!("{other}"),
+            })
+        }) >= 5
+    );
+    assert!(fails_cleanly(libncpu::Counter::new) >= 1);
+    assert!(fails_cleanly(libncpu::Timers::new) >= 2);
+    let timers = libncpu::Timers::new().expect("memory");
     assert!(fails_cleanly(|| timers.timer(|_| ())) >= 1);
     let timer = timers.timer(|_| ()).expect("memory");
     // The CPU's first timer needs its wheel.
@@ -68,22 +75,22 @@ fn out_of_memory_is_an_error() {
         let (wanted, mut needed) = (c"1", 0);
         loop {
             LEFT.set(Some(needed));
-            let set = ncpu::env::set(&name, wanted, true);
+            let set = libncpu::env::set(&name, wanted, true);
             LEFT.set(None);
             match set {
                 Ok(()) => break,
                 Err(error) => assert!(error.to_string().starts_with("out of memory: "), "{error}"),
             }
-            assert_eq!(ncpu::env::get(&name), None);
+            assert_eq!(libncpu::env::get(&name), None);
             needed += 1;
         }
-        assert_eq!(ncpu::env::get(&name), Some(wanted));
+        assert_eq!(libncpu::env::get(&name), Some(wanted));
         most = needed.max(most);
     }
     assert!(most >= 3, "{most}");
     // In C: null and ENOMEM.
     LEFT.set(Some(0));
-    let counter = ncpu::capi::counters::ncpu_counter_create();
+    let counter = ncpu::counters::ncpu_counter_create();
     let errno = std::io::Error::last_os_error().raw_os_error();
     LEFT.set(None);
     assert!(counter.is_null());
@@ -92,8 +99,8 @@ fn out_of_memory_is_an_error() {
 
 #[test]
 fn segments_need_little_of_the_heap() {
-    use ncpu::populate::{Backing, Helpers, Segment, SegmentOptions};
-    ncpu::sys::topology();
+    use libncpu::populate::{Backing, Helpers, Segment, SegmentOptions};
+    libncpu::innards::topology();
     // A name is copied; where there is no memory for it, nothing is left under it.
     let name = std::ffi::CString::new(format!("/ncpu-memory-test.{}", std::process::id())).expect("a name");
     let options = SegmentOptions { backing: Backing::Posix(name), ..SegmentOptions::default() };
@@ -113,9 +120,9 @@ fn segments_need_little_of_the_heap() {
     let found = segment.as_ref().map(|segment| {
         // SAFETY: our own memory, all of it initialised.
         unsafe {
-            ncpu::blocks::fill_at(segment.as_ptr(), segment.len(), 5, Helpers(3));
+            libncpu::blocks::fill_at(segment.as_ptr(), segment.len(), 5, Helpers(3));
             let memory = std::slice::from_raw_parts(segment.as_ptr(), segment.len());
-            ncpu::blocks::scan(memory, 5, Helpers(3)).first
+            libncpu::blocks::scan(memory, 5, Helpers(3)).first
         }
     });
     LEFT.set(None);
@@ -126,9 +133,9 @@ fn segments_need_little_of_the_heap() {
 /// afterwards nothing is lost.
 #[test]
 fn arenas_without_memory() {
-    use ncpu::vmem::Options;
-    use ncpu::{Constraints, Error, Policy, Vmem};
-    ncpu::sys::topology();
+    use libncpu::vmem::Options;
+    use libncpu::{Constraints, Error, Policy, Vmem};
+    libncpu::innards::topology();
     let mut held = Vec::with_capacity(4_000);
     let mut failed_last = true;
     for n in 0.. {

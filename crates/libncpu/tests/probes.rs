@@ -4,10 +4,10 @@ use std::process::Command;
 
 #[test]
 fn probes_are_in_the_notes() {
-    let mutex = ncpu::Mutex::new(0);
-    let queue = ncpu::McsMutex::new(0);
-    let numa = ncpu::NumaMutex::new(0).expect("memory");
-    let rwlock = ncpu::RwLock::new(0).expect("memory");
+    let mutex = libncpu::Mutex::new(0);
+    let queue = libncpu::McsMutex::new(0);
+    let numa = libncpu::NumaMutex::new(0).expect("memory");
+    let rwlock = libncpu::RwLock::new(0).expect("memory");
     std::thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| {

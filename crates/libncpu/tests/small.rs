@@ -1,6 +1,6 @@
 //! Every primitive with a few threads and little work: what Miri has the time for.
 
-use ncpu::{BoundedCounter, Counter, McsMutex, Mutex, NumaMutex, RwLock};
+use libncpu::{BoundedCounter, Counter, McsMutex, Mutex, NumaMutex, RwLock};
 
 fn threads(body: impl Fn() + Sync) {
     std::thread::scope(|s| {
@@ -38,17 +38,17 @@ fn counters() {
 
 #[test]
 fn robust() {
-    let robust = ncpu::RobustMutex::new();
+    let robust = libncpu::RobustMutex::new();
     std::thread::scope(|s| {
-        s.spawn(|| assert_eq!(robust.lock(None), Ok(ncpu::Taken::Clean)));
+        s.spawn(|| assert_eq!(robust.lock(None), Ok(libncpu::Taken::Clean)));
     });
     // Its thread may not have ended in the kernel's eyes when it was joined in Rust's.
-    assert_eq!(robust.lock(None), Ok(ncpu::Taken::OwnerDied));
-    assert_eq!(robust.lock(None), Err(ncpu::NotTaken::Deadlock));
-    assert_eq!(robust.try_lock(), Err(ncpu::NotTaken::Busy));
+    assert_eq!(robust.lock(None), Ok(libncpu::Taken::OwnerDied));
+    assert_eq!(robust.lock(None), Err(libncpu::NotTaken::Deadlock));
+    assert_eq!(robust.try_lock(), Err(libncpu::NotTaken::Busy));
     assert!(robust.unlock());
     assert!(!robust.unlock());
-    assert_eq!(robust.try_lock(), Ok(ncpu::Taken::Clean));
+    assert_eq!(robust.try_lock(), Ok(libncpu::Taken::Clean));
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn copies() {
     let from: Vec<u8> = (0..=255).cycle().take(5000).collect();
     for n in [0, 1, 2, 3, 5, 9, 17, 40, 100, 128, 129, 700, 5000] {
         let mut to = vec![1; n + 2];
-        ncpu::copy::copy_slice(&mut to[1..=n], &from[..n]);
+        libncpu::copy::copy_slice(&mut to[1..=n], &from[..n]);
         assert_eq!((to[0], &to[1..=n], to[n + 1]), (1, &from[..n], 1));
-        ncpu::copy::zero_slice(&mut to[1..=n]);
+        libncpu::copy::zero_slice(&mut to[1..=n]);
         assert_eq!((to[0], to[n + 1]), (1, 1));
         assert!(to[1..=n].iter().all(|&byte| byte == 0));
     }
@@ -66,7 +66,7 @@ fn copies() {
 
 #[test]
 fn env() {
-    use ncpu::env_list::{Environ, List, find};
+    use libncpu::environment::env_list::{Environ, List, find};
     let (list, environ) = (List::new(), Environ::new(std::ptr::null_mut()));
     let entry = |s: &'static std::ffi::CStr| s.as_ptr().cast_mut();
     // SAFETY: C strings that stay; the list is this one's alone.
@@ -85,7 +85,7 @@ fn env() {
 
 #[test]
 fn arenas() {
-    let ids = ncpu::Vmem::on(ncpu::vmem::Options { cache_to: 2, ..Default::default() }, 2).unwrap();
+    let ids = libncpu::Vmem::on(libncpu::vmem::Options { cache_to: 2, ..Default::default() }, 2).unwrap();
     ids.add(0, 12).unwrap();
     std::thread::scope(|s| {
         for _ in 0..3 {

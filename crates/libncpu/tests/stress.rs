@@ -2,7 +2,7 @@
 //!
 //! No timing is asserted. `LIBNCPU_STRESS=N` does N times as much; `make test-deep` sets it.
 
-use ncpu::{Mutex, RawMutex};
+use libncpu::{Mutex, RawMutex};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -120,18 +120,18 @@ fn deadlines_pass() {
     std::thread::scope(|s| {
         s.spawn(|| {
             assert!(!mutex.try_lock());
-            assert!(!mutex.try_lock_until(ncpu::sys::Instant::after(Duration::from_millis(5))));
-            assert!(!mutex.try_lock_until(ncpu::sys::Instant::after(Duration::ZERO)));
+            assert!(!mutex.try_lock_until(libncpu::Instant::after(Duration::from_millis(5))));
+            assert!(!mutex.try_lock_until(libncpu::Instant::after(Duration::ZERO)));
         });
     });
     // SAFETY: held since above.
     unsafe { mutex.unlock() };
-    assert!(mutex.try_lock_until(ncpu::sys::Instant::after(Duration::MAX)));
+    assert!(mutex.try_lock_until(libncpu::Instant::after(Duration::MAX)));
 }
 
 #[test]
 fn queue_locks() {
-    let (mcs, numa) = (ncpu::McsMutex::new((0, 0)), ncpu::NumaMutex::new((0, 0)).expect("memory"));
+    let (mcs, numa) = (libncpu::McsMutex::new((0, 0)), libncpu::NumaMutex::new((0, 0)).expect("memory"));
     let (threads, each) = (24, 300 * effort());
     std::thread::scope(|s| {
         for _ in 0..threads {
@@ -149,7 +149,7 @@ fn queue_locks() {
 
 #[test]
 fn readers_and_writers() {
-    let lock = ncpu::RwLock::new((0, 0)).expect("memory");
+    let lock = libncpu::RwLock::new((0, 0)).expect("memory");
     let each = 3_000 * effort();
     std::thread::scope(|s| {
         for thread in 0..16 {
@@ -176,7 +176,7 @@ fn readers_and_writers() {
 
 #[test]
 fn rwlock_tries() {
-    let lock = ncpu::RwLock::new(0).expect("memory");
+    let lock = libncpu::RwLock::new(0).expect("memory");
     let reading = lock.read();
     assert!(lock.try_read().is_some());
     assert!(lock.try_write().is_none());

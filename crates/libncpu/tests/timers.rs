@@ -2,9 +2,9 @@
 
 mod seccomp;
 
-use ncpu::sys::clock;
-use ncpu::timer::{Activity, Cancelled};
-use ncpu::{RawTimer, Timer, Timers, When};
+use libncpu::innards::clock;
+use libncpu::timer::{Activity, Cancelled};
+use libncpu::{RawTimer, Timer, Timers, When};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -45,7 +45,7 @@ fn allowed() -> Vec<usize> {
 fn on<R: Send>(cpu: usize, f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|s| {
         s.spawn(move || {
-            assert!(ncpu::sys::bind(cpu));
+            assert!(libncpu::innards::bind(cpu));
             f()
         })
         .join()
@@ -68,7 +68,7 @@ fn expires_not_before_its_time() {
             assert!(!timer.is_armed());
         }
     }
-    let past = ncpu::sys::Instant::now();
+    let past = libncpu::Instant::now();
     timer.arm(When::at(past)).unwrap();
     told.recv().unwrap();
     assert_eq!(timer.cancel_wait(), Cancelled::NotArmed);
@@ -104,7 +104,7 @@ fn in_order() {
                 let (order, n) = (order.clone(), i * 37 % 50);
                 let timer = timers.timer(move |_| order.lock().unwrap().push((n, i))).unwrap();
                 let at = base + n / 2 * 100_000;
-                timer.arm(When::at(ncpu::sys::Instant::from_timespec(0, 0).unwrap().plus(at))).unwrap();
+                timer.arm(When::at(libncpu::Instant::from_timespec(0, 0).unwrap().plus(at))).unwrap();
                 timer
             })
             .collect();
@@ -406,7 +406,7 @@ fn a_million() {
     let base = clock() + 3600 * 1_000_000_000;
     for timer in &all {
         let at =
-            ncpu::sys::Instant::from_timespec(0, 0).unwrap().plus(base + random(&mut seed) % 1_000_000_000);
+            libncpu::Instant::from_timespec(0, 0).unwrap().plus(base + random(&mut seed) % 1_000_000_000);
         // SAFETY: all outlive the timers.
         unsafe { assert!(!shared.timers.arm(&raw const *timer as *const RawTimer, When::at(at)).unwrap()) };
     }
@@ -422,7 +422,7 @@ fn a_million() {
             } else {
                 let at = base + random(&mut seed) % 500_000_000;
                 timer.at.store(at, SeqCst);
-                let at = ncpu::sys::Instant::from_timespec(0, 0).unwrap().plus(at);
+                let at = libncpu::Instant::from_timespec(0, 0).unwrap().plus(at);
                 assert!(shared.timers.arm(raw, When::at(at)).unwrap());
             }
         }
@@ -435,14 +435,14 @@ fn a_million() {
 /// A helper that may not run on its CPU runs elsewhere.
 #[test]
 fn cpus_that_are_not_ours() {
-    assert!(!ncpu::sys::bind(8191) || allowed().contains(&8191));
-    assert!(!ncpu::sys::bind(1 << 20));
+    assert!(!libncpu::innards::bind(8191) || allowed().contains(&8191));
+    assert!(!libncpu::innards::bind(1 << 20));
     std::thread::spawn(|| {
         if !seccomp::forbid(libc::SYS_sched_setaffinity) {
             println!("skipped: no seccomp here");
             return;
         }
-        assert!(!ncpu::sys::bind(allowed()[0]));
+        assert!(!libncpu::innards::bind(allowed()[0]));
         let timers = Timers::new().unwrap();
         let (tell, told) = mpsc::channel();
         let timer = timers.timer(move |_| tell.send(()).unwrap()).unwrap();

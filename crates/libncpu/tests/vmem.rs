@@ -1,7 +1,7 @@
 //! Arenas for many threads: beside a set of integers, imported, at their limit, under load, and as I/O addresses.
 
-use ncpu::vmem::{Options, Part, Use};
-use ncpu::{Constraints, Error, Policy, Vmem};
+use libncpu::vmem::{Options, Part, Use};
+use libncpu::{Constraints, Error, Policy, Vmem};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -321,7 +321,7 @@ fn under_load_nothing_is_overlooked() {
 fn at_the_limit_nothing_is_handed_out_twice() {
     let arena = ids(2, 10);
     let holders: Vec<AtomicU32> = (0..10).map(|_| AtomicU32::new(0)).collect();
-    let refused = ncpu::Counter::new().unwrap();
+    let refused = libncpu::Counter::new().unwrap();
     std::thread::scope(|s| {
         for _ in 0..16 {
             s.spawn(|| {

@@ -2,7 +2,7 @@
 
 mod seccomp;
 
-use ncpu::Mutex;
+use libncpu::Mutex;
 
 #[test]
 fn mutex_without_membarrier() {
@@ -11,7 +11,7 @@ fn mutex_without_membarrier() {
             println!("skipped: no seccomp here");
             return;
         }
-        assert!(!ncpu::sys::heavy_barrier());
+        assert!(!libncpu::innards::heavy_barrier());
         let mutex = Mutex::new((0, 0));
         std::thread::scope(|s| {
             for _ in 0..8 {
@@ -41,8 +41,8 @@ fn arenas_without_membarrier() {
             println!("skipped: no seccomp here");
             return;
         }
-        assert!(!ncpu::sys::locks_by_rseq());
-        let ids = ncpu::Vmem::new(ncpu::vmem::Options { cache_to: 2, ..Default::default() }).unwrap();
+        assert!(!libncpu::innards::locks_by_rseq());
+        let ids = libncpu::Vmem::new(libncpu::vmem::Options { cache_to: 2, ..Default::default() }).unwrap();
         ids.add(0, 32).unwrap();
         let held: Vec<_> = (0..32).map(|_| std::sync::atomic::AtomicBool::new(false)).collect();
         std::thread::scope(|s| {
@@ -74,7 +74,7 @@ fn arenas_without_membarrier() {
 #[test]
 fn arenas_that_lose_membarrier() {
     std::thread::spawn(|| {
-        let ids = ncpu::Vmem::new(ncpu::vmem::Options { cache_to: 1, ..Default::default() }).unwrap();
+        let ids = libncpu::Vmem::new(libncpu::vmem::Options { cache_to: 1, ..Default::default() }).unwrap();
         ids.add(0, 1_000).unwrap();
         if !seccomp::forbid(libc::SYS_membarrier) {
             println!("skipped: no seccomp here");

@@ -2,16 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::read::elf::ProgramHeader;
+use ncpu_symbols::{Segments, demangle};
 use object::{
     File, Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionFlags,
     SectionIndex, SymbolKind,
 };
 
-use crate::demangle::demangle;
 use crate::dwarf::{Language, Sections};
 
 /// Where a variable lives.
@@ -33,7 +31,7 @@ pub(crate) struct Section {
     pub address: u64,
     pub size: u64,
     pub storage: Storage,
-    /// `.data..read_mostly`: what is in it is told to be so.
+    /// `.data..read_mostly`: its variables are declared to be read mostly.
     pub read_mostly: bool,
     index: SectionIndex,
 }
@@ -53,33 +51,10 @@ pub(crate) struct Symbol {
 /// What an ELF file says without its debug information.
 pub(crate) struct Elf<'d> {
     file: File<'d>,
-    segments: Vec<Segment>,
+    segments: Segments,
     /// By address; thread-local ones by offset, after the others.
     pub sections: Vec<Section>,
     bases: HashMap<SectionIndex, u64>,
-}
-
-/// A segment that is loaded, or one that is made read-only after loading.
-#[derive(Debug)]
-struct Segment {
-    relro: bool,
-    code: bool,
-    memory: Range<u64>,
-    file: Range<u64>,
-}
-
-fn segments<H: ProgramHeader>(headers: &[H], endian: H::Endian) -> Vec<Segment> {
-    let range = |start: u64, size: u64| start..start.saturating_add(size);
-    let segment = |h: &H| {
-        let relro = h.p_type(endian) == object::elf::PT_GNU_RELRO;
-        (relro || h.p_type(endian) == object::elf::PT_LOAD).then(|| Segment {
-            relro,
-            code: h.p_flags(endian).contains(object::elf::PF_X),
-            memory: range(h.p_vaddr(endian).into(), h.p_memsz(endian).into()),
-            file: range(h.p_offset(endian).into(), h.p_filesz(endian).into()),
-        })
-    };
-    headers.iter().filter_map(segment).collect()
 }
 
 /// Sections written by the loader, and then by nobody.
@@ -103,13 +78,9 @@ impl<'d> Elf<'d> {
     pub fn parse(data: &'d [u8]) -> object::Result<Elf<'d>> {
         let file = File::parse(data)?;
         let segments = match &file {
-            File::Elf32(f) => segments(f.elf_program_headers(), f.endian()),
-            File::Elf64(f) => segments(f.elf_program_headers(), f.endian()),
-            _ => Vec::new(),
-        };
-        let relro = |range: &Range<u64>| {
-            let mut protected = segments.iter().filter(|s| s.relro);
-            protected.any(|s| s.memory.start <= range.start && range.end <= s.memory.end)
+            File::Elf32(f) => Segments::of(f.elf_program_headers(), f.endian()),
+            File::Elf64(f) => Segments::of(f.elf_program_headers(), f.endian()),
+            _ => Segments::default(),
         };
         let relocatable = file.kind() == ObjectKind::Relocatable;
         let (mut sections, mut bases) = (Vec::new(), HashMap::new());
@@ -128,8 +99,8 @@ impl<'d> Elf<'d> {
                 bases.insert(section.index(), address);
             }
             // The part of it that is thread-local is a template, of which each thread writes a copy.
-            let protected =
-                !sh_flags.contains(object::elf::SHF_TLS) && relro(&(address..address.saturating_add(size)));
+            let protected = !sh_flags.contains(object::elf::SHF_TLS)
+                && segments.protects(&(address..address.saturating_add(size)));
             let constant = name.starts_with(".data.rel.ro") || name.contains("ro_after_init");
             if protected || constant || LOADERS.contains(&name.as_str()) || size == 0 {
                 continue;
@@ -158,12 +129,7 @@ impl<'d> Elf<'d> {
 
     /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // Mappings begin on a page, segments need not: the page may hold the end of another segment, whose
-        // addresses lie elsewhere.
-        let page = |n: u64| n & !0xfff;
-        let mut loaded = self.segments.iter().filter(|s| !s.relro && s.code);
-        let s = loaded.find(|s| page(s.file.start) == offset || s.file.contains(&offset))?;
-        Some(start.wrapping_sub(page(s.memory.start.wrapping_add(offset.wrapping_sub(page(s.file.start))))))
+        self.segments.bias(start, offset)
     }
 
     /// Whether it is still to be linked.
@@ -237,10 +203,11 @@ impl<'d> Elf<'d> {
         let place = &self.sections[section];
         let room = address.checked_sub(place.address).and_then(|offset| place.size.checked_sub(offset))?;
         let raw = String::from_utf8_lossy(symbol.name_bytes().ok()?);
-        // `stderr@GLIBC_2.2.5`: the version is none of the name.
+        // `stderr@GLIBC_2.2.5`: the version is not part of the name.
         let raw = raw.split('@').next().unwrap_or(&raw);
         let plain = demangle(raw);
         let language = match (&plain, raw.starts_with("_ZN") && raw.contains("17h")) {
+            (None, _) if self.is_go() => Language::Go,
             (None, _) => Language::C,
             (Some(_), rust) if rust || raw.starts_with("_R") => Language::Rust,
             _ => Language::Cpp,
@@ -253,6 +220,11 @@ impl<'d> Elf<'d> {
             section,
             language,
         })
+    }
+
+    /// Whether the Go linker made it.
+    fn is_go(&self) -> bool {
+        [".go.buildinfo", ".gopclntab"].iter().any(|name| self.file.section_by_name(name).is_some())
     }
 
     /// The DWARF sections, uncompressed, and relocated where the linker has not done so.

@@ -260,7 +260,7 @@ fn array(v: &Variable, word: &Word, line: u64) -> Option<Finding> {
         hot: count.min(line.div_ceil(stride)),
         array: Some((stride, count)),
         cost: padding(stride, line).saturating_mul(count),
-        fix: format!("a line for each element: {} on its type", align_type(v.language, v.kernel, line)),
+        fix: format!("a line for each element: {}", align_type(v.language, v.kernel, line)),
         decl: shared.decl.clone(),
         words: vec![shared],
     })
@@ -299,7 +299,7 @@ pub(crate) fn in_struct(
         words,
     };
     for word in &flat.words {
-        // What an inner struct does wrong is told of that one.
+        // A fault of an inner struct is reported for that struct.
         let Some((stride, count, sharing)) = array_of(word, line).filter(|_| word.top() == word.path) else {
             continue;
         };
@@ -307,7 +307,7 @@ pub(crate) fn in_struct(
             array: Some((stride, count)),
             hot: count.min(line.div_ceil(stride)),
             cost: padding(stride, line).saturating_mul(count),
-            fix: format!("a line for each element: {} on its type", align_type(language, kernel, line)),
+            fix: format!("a line for each element: {}", align_type(language, kernel, line)),
             ..finding(sharing, word.offset / line * line, vec![member(word)])
         });
     }
@@ -403,11 +403,7 @@ fn align_variable(v: &Variable, line: u64) -> String {
     match (v.kernel, v.storage) {
         (true, Storage::PerCpu) => "DEFINE_PER_CPU_SHARED_ALIGNED".into(),
         (true, _) => "__cacheline_aligned_in_smp".into(),
-        _ => match v.language {
-            Language::C => format!("__attribute__((aligned({line})))"),
-            Language::Cpp => format!("alignas({line})"),
-            Language::Rust => "CachePadded<T>".into(),
-        },
+        _ => align_member(v.language, false, line),
     }
 }
 
@@ -417,13 +413,20 @@ fn align_member(language: Language, kernel: bool, line: u64) -> String {
         Language::C => format!("__attribute__((aligned({line})))"),
         Language::Cpp => format!("alignas({line})"),
         Language::Rust => "CachePadded<T>".into(),
+        Language::Go => {
+            format!(
+                "a struct with `_ [{line}]byte` (or cpu.CacheLinePad of golang.org/x/sys) before and after it"
+            )
+        }
+        Language::Other => format!("an alignment of {line} bytes"),
     }
 }
 
 fn align_type(language: Language, kernel: bool, line: u64) -> String {
     match language {
-        Language::Rust => format!("#[repr(align({line}))]"),
-        _ => align_member(language, kernel, line),
+        Language::Rust => format!("#[repr(align({line}))] on its type"),
+        Language::Go if !kernel => format!("`_ [{line}]byte` as the last member of its type"),
+        _ => align_member(language, kernel, line) + " on its type",
     }
 }
 

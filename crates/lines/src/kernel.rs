@@ -14,7 +14,7 @@ use crate::{Error, Options, Report, finish, named};
 /// Analyses the kernel whose `sys/kernel/btf/vmlinux` and `proc/kallsyms` are below `root`.
 ///
 /// # Errors
-/// The kernel tells no types.
+/// The kernel has no type information.
 pub fn kernel(root: &Path, options: &Options) -> Result<Report, Error> {
     let section = Section::read(&root.join("sys/kernel/btf/vmlinux"), None);
     let section = section.map_err(|e| Error::Kernel(e.to_string()))?;

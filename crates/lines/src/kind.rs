@@ -1,5 +1,7 @@
 //! What a word is for: told by its type's name, else guessed from its own.
 
+use ncpu_btf::LOCK_TYPES;
+
 /// What a writable word is for; the hotter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -41,6 +43,10 @@ const LOCKS: &[&str] = &[
     "pthread_spinlock_t",
     "pthread_cond_t",
     "pthread_barrier_t",
+    // What those are made of in glibc: nobody parts the words of a lock.
+    "__pthread_mutex_s",
+    "__pthread_rwlock_arch_t",
+    "__pthread_cond_s",
     "sem_t",
     "mtx_t",
     "cnd_t",
@@ -72,23 +78,15 @@ const LOCKS: &[&str] = &[
     "RawMutex",
     "RawRwLock",
     "RawFairMutex",
-    // Linux
-    "spinlock_t",
-    "spinlock",
-    "raw_spinlock_t",
-    "raw_spinlock",
-    "arch_spinlock_t",
-    "qspinlock",
-    "rqspinlock_t",
-    "rwlock_t",
-    "arch_rwlock_t",
-    "qrwlock",
-    "ww_mutex",
-    "rw_semaphore",
-    "percpu_rw_semaphore",
-    "rt_mutex",
-    "rt_mutex_base",
-    "semaphore",
+    // Go
+    "sync.Mutex",
+    "sync.RWMutex",
+    "sync.WaitGroup",
+    "sync.Cond",
+    "internal/sync.Mutex",
+    "runtime.mutex",
+    "runtime.rwmutex",
+    // Linux, beside ncpu_btf::LOCK_TYPES
     "seqlock_t",
     "lockref",
     "wait_queue_head",
@@ -193,13 +191,17 @@ pub fn of_type(name: &str, extra: &[String]) -> Option<Kind> {
         None => (name, false),
     };
     let last = plain.rsplit("::").next().unwrap_or(plain);
+    let go = ["sync/atomic.", "internal/runtime/atomic.", "runtime/internal/atomic."];
+    if go.iter().any(|package| name.starts_with(package)) {
+        return Some(Kind::Atomic);
+    }
     if extra.iter().any(|e| e == name || e == plain || e == last) {
         return Some(Kind::Lock);
     }
     if generic {
         return ATOMIC_TEMPLATES.contains(&last).then_some(Kind::Atomic);
     }
-    if LOCKS.contains(&last) {
+    if LOCKS.contains(&last) || LOCK_TYPES.contains(&last) {
         return Some(Kind::Lock);
     }
     let rust = ["AtomicBool", "AtomicPtr"].contains(&last)

@@ -7,7 +7,6 @@
 //! are for: locks and atomics, then counters.
 
 mod btf;
-mod demangle;
 mod dwarf;
 mod elf;
 mod find;
@@ -87,7 +86,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The kernel tells no types.
+    /// The kernel has no type information.
     #[error("{0}; give a vmlinux file with symbols instead of --kernel")]
     Kernel(String),
 }
@@ -238,6 +237,17 @@ impl Merge<'_, '_> {
         let mut types = Flattener::new(source, &self.options.lock_types, budget);
         let mut variables = Vec::new();
         let mut placed = HashSet::new();
+        let mut records = records;
+        let mut nameless = HashSet::new();
+        let mut inner = Vec::new();
+        for (name, ty, decl, language) in &records {
+            for (path, ty) in types.anonymous(*ty, false) {
+                if nameless.insert(ty) {
+                    inner.push((format!("{name}{path}"), ty, decl.clone(), *language));
+                }
+            }
+        }
+        records.append(&mut inner);
         for found in described {
             let Some(section) = self.elf.section_of(found.address, found.tls) else { continue };
             if (found.tls && self.elf.relocatable()) || !placed.insert((section, found.address)) {
@@ -245,6 +255,13 @@ impl Merge<'_, '_> {
             }
             let key = (section, found.address);
             let symbol = self.symbols.binary_search_by_key(&key, |s| (s.section, s.address)).ok();
+            if self.elf.sections[section].storage == Storage::Shared {
+                for (path, ty) in found.ty.map(|ty| types.anonymous(ty, true)).unwrap_or_default() {
+                    if nameless.insert(ty) {
+                        records.push((found.name.clone() + &path, ty, found.decl.clone(), found.language));
+                    }
+                }
+            }
             let flat = found.ty.and_then(|ty| types.flat(ty));
             let size = flat.as_ref().map(|f| f.size).or(symbol.map(|at| self.symbols[at].size));
             let words = flat.map(|f| f.words.clone());
@@ -362,8 +379,9 @@ impl Finding {
         (self.copies(), self.sharing, self.place, Reverse(locks), Reverse(self.hot), &self.name, self.line)
     }
 
-    /// Whether it is worth a look without being asked for.
+    /// Whether it is worth a look without being asked for: it may well cost, and whoever asks can mend it.
     pub fn is_likely(&self) -> bool {
-        self.sharing.is_likely() && (!self.copies() || self.sharing <= Sharing::HotArray)
+        let foreign = self.place == Place::Struct && self.decl.as_ref().is_some_and(Decl::is_foreign);
+        self.sharing.is_likely() && !foreign && (!self.copies() || self.sharing <= Sharing::HotArray)
     }
 }

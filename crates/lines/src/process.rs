@@ -62,7 +62,7 @@ fn not_read(object: &str, why: &str) -> Report {
 
 fn open(root: &Path, pid: u32, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), Error> {
     let dir = root.join(format!("proc/{pid}"));
-    // A file since replaced is still to be had by its mapping.
+    // A file that was replaced since can still be opened through its mapping.
     let path = match mapping.path.strip_suffix(" (deleted)") {
         Some(_) => dir.join("map_files").join(mapping.range),
         None => dir.join("root").join(&mapping.path[1..]),

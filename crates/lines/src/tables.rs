@@ -1,6 +1,7 @@
 //! Findings as tables.
 
-use ncpu_table::{Column, Kind as Is, Table, Unit};
+use ncpu_schema::{findings, objects, variables, words};
+use ncpu_table::Table;
 
 use crate::{Finding, Place, Report, Storage};
 
@@ -24,116 +25,70 @@ pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> T
         .filter(|(_, f)| (all || f.is_likely()) && only.is_none_or(|name| f.names(name)))
         .collect();
     ranked.sort_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
-    let mut findings = Table::builder("findings", &finding_columns());
-    let mut words = Table::builder("words", &word_columns());
+    let (mut findings, mut words) = (findings::Rows::new(), words::Rows::new());
     for (number, (report, finding)) in (1..).zip(ranked) {
-        let row = findings
-            .row()
-            .int(number)
-            .text(finding.sharing.word())
-            .text(place(finding.place))
-            .text(if finding.name.is_empty() { finding.section() } else { &finding.name })
-            .text(format!("{:#x}", finding.line))
-            .int(finding.words.len() as u64)
-            .int(finding.hot);
-        row.int_opt(finding.array.map(|a| a.0))
-            .int_opt(finding.array.map(|a| a.1))
-            .int(finding.cost)
-            .text(&finding.fix)
-            .text_opt(finding.decl.as_ref().map(ToString::to_string))
-            .text(&report.object);
+        let name = if finding.name.is_empty() { finding.section() } else { &finding.name };
+        findings.push(findings::Row {
+            finding: Some(number),
+            sharing: finding.sharing.word().into(),
+            place: Some(place(finding.place)),
+            name: name.into(),
+            line: format!("{:#x}", finding.line).into(),
+            words: Some(finding.words.len() as u64),
+            hot: Some(finding.hot),
+            stride: finding.array.map(|a| a.0),
+            elements: finding.array.map(|a| a.1),
+            cost: Some(finding.cost),
+            fix: (&finding.fix).into(),
+            source: finding.decl.as_ref().map(ToString::to_string).into(),
+            object: (&report.object).into(),
+        });
         for word in &finding.words {
-            words
-                .row()
-                .int(number)
-                .text(format!("{:#x}", word.address))
-                .int_opt(word.address.checked_sub(finding.line))
-                .int(word.size)
-                .text(word.kind.word())
-                .text(&word.name)
-                .text_opt(word.ty.as_ref())
-                .text_opt(word.section.as_ref())
-                .text_opt(word.decl.as_ref().map(ToString::to_string));
+            words.push(words::Row {
+                finding: Some(number),
+                address: format!("{:#x}", word.address).into(),
+                offset: word.address.checked_sub(finding.line),
+                size: Some(word.size),
+                kind: word.kind.word().into(),
+                name: (&word.name).into(),
+                ty: word.ty.as_deref().into(),
+                section: word.section.as_deref().into(),
+                source: word.decl.as_ref().map(ToString::to_string).into(),
+            });
         }
     }
-    let mut objects = Table::builder(
-        "objects",
-        &[
-            Column::text("object", "the file, or kernel"),
-            Column::int("line", Unit::Bytes, Is::Gauge, "size of a cache line"),
-            Column::count("variables", "writable variables looked at"),
-            Column::count("structs", "structs looked at"),
-        ],
-    );
+    let mut objects = objects::Rows::new();
     for report in reports {
-        objects.row().text(&report.object).int(line).int(report.variables as u64).int(report.structs as u64);
+        objects.push(objects::Row {
+            object: (&report.object).into(),
+            line: Some(line),
+            variables: Some(report.variables as u64),
+            structs: Some(report.structs as u64),
+        });
     }
     Tables { findings: findings.finish(), words: words.finish(), objects: objects.finish() }
 }
 
 /// The words of all variables, by which addresses are named: see [`crate::Options::words`].
 pub fn variables(reports: &[Report]) -> Table {
-    let mut out = Table::builder(
-        "variables",
-        &[
-            Column::text("address", "address"),
-            Column::int("size", Unit::Bytes, Is::Gauge, "size"),
-            Column::text("name", "variable and members"),
-            Column::int("stride", Unit::Bytes, Is::Gauge, "of an array: from one element to the next"),
-        ],
-    );
+    let mut out = variables::Rows::new();
     for (word, stride) in reports.iter().flat_map(|r| &r.words) {
-        out.row().text(format!("{:#x}", word.address)).int(word.size).text(&word.name).int_opt(*stride);
+        out.push(variables::Row {
+            address: format!("{:#x}", word.address).into(),
+            size: Some(word.size),
+            name: (&word.name).into(),
+            stride: *stride,
+        });
     }
     out.finish()
 }
 
-fn finding_columns() -> [Column; 13] {
-    [
-        Column::id("finding", "rank: 1 is what to look at first"),
-        Column::text(
-            "sharing",
-            "what shares the line: locks, lock-array, lock+counters, counters, counter-array, lock+reads, lock+data, data",
-        ),
-        Column::text("in", "variables, per-CPU or thread-local variables, or a struct"),
-        Column::text("name", "the struct or the array, else the section"),
-        Column::text("line", "address of the line, or its offset in the struct"),
-        Column::count("words", "words in the line"),
-        Column::count("hot", "locks, atomics and counters among them"),
-        Column::int("stride", Unit::Bytes, Is::Gauge, "of an array: from one element to the next"),
-        Column::int("elements", Unit::None, Is::Gauge, "of an array: how many"),
-        Column::int(
-            "cost",
-            Unit::Bytes,
-            Is::Count,
-            "padding that parts the hot words; of a struct in each object",
-        ),
-        Column::text("fix", "how to write it"),
-        Column::text("source", "where the source declares it"),
-        Column::text("object", "the file, or kernel"),
-    ]
-}
-
-fn word_columns() -> [Column; 9] {
-    [
-        Column::id("finding", "rank of the finding it belongs to"),
-        Column::text("address", "address, or offset in the struct"),
-        Column::int("offset", Unit::Bytes, Is::Gauge, "in the line; none where it begins before"),
-        Column::int("size", Unit::Bytes, Is::Gauge, "size"),
-        Column::text("kind", "lock, atomic, counter, data, read-mostly"),
-        Column::text("name", "variable and members"),
-        Column::text("type", "its type, where known"),
-        Column::text("section", "its section"),
-        Column::text("source", "where the source declares it"),
-    ]
-}
-
-fn place(place: Place) -> &'static str {
+fn place(place: Place) -> ncpu_schema::Place {
     match place {
-        Place::Variables(Storage::Shared) => "variables",
-        Place::Variables(Storage::PerCpu) => "per-CPU",
-        Place::Variables(Storage::ThreadLocal) => "thread-local",
-        Place::Struct => "struct",
+        Place::Variables(Storage::Shared) => ncpu_schema::Place::Variables,
+        Place::Variables(Storage::PerCpu) => ncpu_schema::Place::PerCpu,
+        Place::Variables(Storage::ThreadLocal) => ncpu_schema::Place::ThreadLocal,
+        Place::Struct => ncpu_schema::Place::Struct,
     }
 }
 

@@ -24,6 +24,17 @@ pub struct Decl {
     pub line: u64,
 }
 
+impl Decl {
+    /// Whether it stands in a header or library that came with the system or a compiler, and not with the program: who
+    /// wrote the program cannot change it.
+    pub fn is_foreign(&self) -> bool {
+        ["/usr/include/", "/usr/lib/", "/usr/local/go/src/", "/rustc/"]
+            .iter()
+            .any(|d| self.file.starts_with(d))
+            || self.file.contains("/go/src/runtime/")
+    }
+}
+
 impl std::fmt::Display for Decl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
@@ -140,6 +151,51 @@ impl<'a> Flattener<'a> {
 
     pub fn flat(&mut self, id: TypeId) -> Option<Rc<Flat>> {
         self.flat_below(id, 0)
+    }
+
+    /// The structs without a name in a type, each with the members down to it: `.queue` of
+    /// `struct { struct { ... } queue; }`. `whole`: the type itself is one of them, if it has no name.
+    pub fn anonymous(&mut self, id: TypeId, whole: bool) -> Vec<(String, TypeId)> {
+        let mut found = Vec::new();
+        self.anonymous_below(id, whole, String::new(), 0, &mut found);
+        found
+    }
+
+    fn anonymous_below(
+        &mut self,
+        id: TypeId,
+        own: bool,
+        path: String,
+        depth: u32,
+        found: &mut Vec<(String, TypeId)>,
+    ) {
+        if depth > MAX_DEPTH || self.budget == 0 || path.len() > MAX_NAME {
+            return;
+        }
+        self.budget -= 1;
+        let Some(shape) = self.source.shape(id) else { return };
+        match &*shape {
+            Shape::Const { to: Some(to) } | Shape::Qualified { to: Some(to) } => {
+                self.anonymous_below(*to, own, path, depth + 1, found);
+            }
+            Shape::Array { element, .. } => {
+                self.anonymous_below(*element, own, path + "[]", depth + 1, found)
+            }
+            // What has a name is told by that.
+            Shape::Record { name, .. } if depth > 0 && !name.is_empty() => {}
+            Shape::Record { name, union, members, .. } => {
+                if own && name.is_empty() && !union {
+                    found.push((path.clone(), id));
+                }
+                for member in members {
+                    let dot = if member.name.is_empty() { "" } else { "." };
+                    let path = format!("{path}{dot}{}", member.name);
+                    // Members of one without a name count as those of what holds it.
+                    self.anonymous_below(member.ty, !member.name.is_empty(), path, depth + 1, found);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn flat_below(&mut self, id: TypeId, depth: u32) -> Option<Rc<Flat>> {
@@ -385,6 +441,21 @@ mod tests {
             [("hits", 0, 8, Kind::Counter), ("mtx", 8, 40, Kind::Lock), ("total", 48, 32, Kind::Counter),]
         );
         assert_eq!(flat.words[2].array, Some((8, 4)));
+    }
+
+    #[test]
+    fn structs_without_a_name_are_found_by_what_holds_them() {
+        let mut shapes = made().0;
+        // 6: struct { long a; union { struct { long b; } in; }; } in an array of 2, at 8.
+        shapes.push(record("", 8, false, vec![member("b", 0, 0)]));
+        shapes.push(record("", 8, true, vec![member("in", 0, 6)]));
+        shapes.push(Rc::new(Shape::Array { element: 9, count: 2, inner: 1 }));
+        shapes.push(record("", 16, false, vec![member("a", 0, 0), member("", 8, 7), member("job", 8, 5)]));
+        let mut source = Made(shapes);
+        let mut flattener = Flattener::new(&mut source, &[], 1000);
+        assert_eq!(flattener.anonymous(8, true), [("[]".into(), 9), ("[].in".into(), 6)]);
+        assert_eq!(flattener.anonymous(9, false), [(".in".into(), 6)]);
+        assert_eq!(flattener.anonymous(2, true), []);
     }
 
     #[test]

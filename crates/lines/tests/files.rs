@@ -96,6 +96,62 @@ fn planted_false_sharing_is_found_and_the_padding_parts_it() {
 }
 
 #[test]
+fn a_struct_without_a_name_is_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "#include <stdatomic.h>\n#include <pthread.h>\n\
+        _Alignas(64) static struct { atomic_long x, y; } anon;\n\
+        _Alignas(64) static volatile struct { atomic_long x, y; char fill[48]; } many[4];\n\
+        struct outer { long data[8]; struct { pthread_mutex_t put, get; } queue; struct { atomic_long one; } alone; };\n\
+        struct outer it; pthread_mutex_t lock;\n\
+        int main(void) { pthread_mutex_lock(&it.queue.put); pthread_mutex_lock(&lock); return anon.x++ + anon.y++ + many[1].x; }\n";
+    for flags in [&["-g"][..], &["-gdwarf-4"]] {
+        let Some(program) = compile(dir.path(), "gcc", "anon.c", source, flags) else { return };
+        let report = look(&program);
+        let anon = of_struct(&report, "anon").unwrap_or_else(|| panic!("{flags:?}: {report:#?}"));
+        assert_eq!((anon.sharing, names(anon)), (Sharing::Locks, vec!["x", "y"]));
+        assert!(anon.is_likely() && anon.decl.as_ref().unwrap().line == 3, "{anon:?}");
+        assert_eq!(of_struct(&report, "many[]").map(|f| f.sharing), Some(Sharing::Locks));
+        assert_eq!(of_struct(&report, "outer.queue").map(names), Some(vec!["put", "get"]));
+        assert!(of_struct(&report, "outer.alone").is_none());
+        // glibc's own are no program's to pad.
+        let glibc: Vec<_> = report.findings.iter().filter(|f| f.name.starts_with("__pthread")).collect();
+        assert!(glibc.iter().all(|f| !f.is_likely()), "{glibc:#?}");
+        assert!(of_struct(&report, "__pthread_mutex_s").is_none());
+    }
+}
+
+#[test]
+fn go_is_told_how_go_pads() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "package main\nimport (\"sync\"; \"sync/atomic\"; \"os\")\n\
+        type Stats struct { hits atomic.Int64; misses atomic.Int64; name string }\n\
+        type Queue struct { put sync.Mutex; get sync.Mutex }\n\
+        var stats Stats\nvar queue Queue\n\
+        func main() { queue.put.Lock(); queue.get.Lock(); stats.hits.Add(int64(len(os.Args))); println(stats.misses.Load(), stats.name) }\n";
+    let file = dir.path().join("main.go");
+    std::fs::write(&file, source).unwrap();
+    let program = dir.path().join("main");
+    let build = Command::new("go")
+        .args(["build", "-gcflags=all=-N -l", "-o", program.to_str().unwrap(), file.to_str().unwrap()])
+        .env("GOFLAGS", "-mod=mod")
+        .env("GO111MODULE", "off")
+        .env("GOCACHE", dir.path().join("cache"))
+        .output();
+    match build {
+        Ok(o) => assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr)),
+        Err(e) => return eprintln!("skipped: go: {e}"),
+    }
+    let report = look(&program);
+    for (name, sharing) in [("main.Stats", Sharing::Locks), ("main.Queue", Sharing::Locks)] {
+        let found = of_struct(&report, name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(found.sharing, sharing, "{name}");
+        assert!(found.fix.contains("cpu.CacheLinePad"), "{}", found.fix);
+    }
+    let c = report.findings.iter().find(|f| f.fix.contains("__attribute__"));
+    assert!(c.is_none(), "{c:#?}");
+}
+
+#[test]
 fn an_object_file_is_looked_at_before_it_is_linked() {
     let dir = tempfile::tempdir().unwrap();
     let source = "struct pair { _Atomic long a, b; };\n#include <pthread.h>\n\

@@ -51,7 +51,7 @@ proptest! {
         look(&program);
     }
 
-    /// Most of a file is text; what is told of it stands in the headers and in the debug sections.
+    /// Most of a file is text; the headers and debug sections describe it.
     #[test]
     fn changed_where_it_hurts(
         which in any::<prop::sample::Index>(),

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
 
-use crate::cpus::{Finds, Object};
+use crate::finds::{Finds, Object};
 use crate::root::Dir;
 use crate::{Cache, CacheType, CpuSet};
 
-/// Finds the caches of the CPUs it is told of, each with its core, in ascending order.
+/// Finds the caches of the CPUs that arrive, each with its core, in ascending order.
 pub(crate) fn find(dir: &Dir, known: &CpuSet, knl: bool, told: Receiver<(u32, CpuSet)>) -> Finds {
     let mut walk = Walk {
         dir,

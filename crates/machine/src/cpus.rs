@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::caches;
+use crate::finds::{Finds, Object};
 use crate::root::Dir;
-use crate::{Cache, Core, Cpu, CpuInfo, CpuSet, Error, Group, Package, Result, Topology};
+use crate::{Core, Cpu, CpuInfo, CpuSet, Error, Group, Package, Result, Topology};
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 
@@ -88,34 +89,6 @@ pub(crate) struct Found {
     /// Online CPUs with a topology; all online ones where none has.
     pub known: CpuSet,
     pub rates: Rates,
-}
-
-/// Something found, before it is known to nest.
-pub(crate) enum Object {
-    Core(Core),
-    Package(Package),
-    Die(Group),
-    Cluster(Group),
-    Book(Group),
-    Drawer(Group),
-    Cache(Cache),
-}
-
-/// Objects with the CPU each was found at, ascending, and warnings.
-#[derive(Default)]
-pub(crate) struct Finds {
-    pub objects: Vec<(u32, Object)>,
-    pub warnings: Vec<String>,
-}
-
-impl Finds {
-    /// Reads a map of a CPU; a malformed one is warned of.
-    pub fn map(&mut self, dir: &Dir, cpu: u32, file: &str, buf: &mut Vec<u8>) -> Option<CpuSet> {
-        dir.mask(&format!("cpu{cpu}/{file}"), buf).unwrap_or_else(|error| {
-            self.warnings.push(format!("{}; left out", error.whole()));
-            None
-        })
-    }
 }
 
 /// Keeps the objects that nest in one another.

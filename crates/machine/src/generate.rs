@@ -1,4 +1,4 @@
-//! Writes the tree of a machine there is none of, for tests and benchmarks.
+//! Generates the sysfs tree of an invented machine, for tests and benchmarks.
 
 use std::fs;
 use std::io;

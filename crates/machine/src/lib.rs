@@ -15,6 +15,7 @@ mod cpuinfo;
 mod cpus;
 mod cpuset;
 pub mod events;
+mod finds;
 #[doc(hidden)]
 pub mod generate;
 mod knl;
@@ -22,6 +23,7 @@ pub mod limits;
 pub mod memory;
 mod nodes;
 pub mod numa_maps;
+pub mod power;
 mod read;
 mod root;
 #[doc(hidden)]
@@ -86,4 +88,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub fn online_cpus(root: &Path) -> Result<CpuSet> {
     let dir = root::Dir::root(root)?;
     Ok(cpus::Lists::read(root, &dir)?.online)
+}
+
+/// Bytes of the smallest page of this machine's memory.
+#[must_use]
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
 }

@@ -1,5 +1,7 @@
 //! NUMA nodes from `/sys/devices/system/node`.
 
+use std::collections::BTreeMap;
+
 use crate::root::{Dir, leading_number};
 use crate::{CpuSet, Hugepages, Node, Result, SideCache, Topology};
 
@@ -28,8 +30,7 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
     };
     let gpus = gpu_nodes(root);
     let mut taken = CpuSet::new();
-    let mut places = Vec::new();
-    for (place, id) in ids.iter().enumerate() {
+    for id in ids.iter() {
         let Some(own) = dir.dir(&format!("node{id}")) else { continue };
         let cpus = match own.mask("cpumap", &mut buf) {
             Ok(Some(cpus)) => cpus,
@@ -44,10 +45,6 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
             continue;
         }
         taken = taken.or(&cpus);
-        // Memory of a GPU, which the driver puts there for itself.
-        if gpus.contains(id) {
-            continue;
-        }
         let cpus = cpus.and(&t.online);
         let mut node = Node { id, local_cpus: cpus.clone(), cpus, ..Node::default() };
         meminfo(own.read("meminfo", &mut buf).unwrap_or_default(), &mut node);
@@ -57,10 +54,10 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
         if let Some(caches) = own.dir("memory_side_cache") {
             side_caches(&caches, &mut node);
         }
-        t.nodes.push(node);
-        places.push(place);
+        // The driver of a GPU puts its memory there for itself: no program gets any of it by default.
+        if gpus.contains(id) { t.device_nodes.push(node) } else { t.nodes.push(node) }
     }
-    t.distances = distances(dir, t, ids.len(), &places);
+    distances(dir, t, &ids);
     localize(dir, t);
     Ok(())
 }
@@ -117,19 +114,56 @@ fn side_caches(dir: &Dir, node: &mut Node) {
     }
 }
 
-/// Each node's row has one number per online node, in order; a row that does not spoils the matrix.
-fn distances(dir: &Dir, t: &Topology, nodes: usize, places: &[usize]) -> Vec<Vec<u32>> {
-    let mut buf = Vec::new();
-    let mut rows = Vec::new();
-    for node in &t.nodes {
-        let text = dir.read(&format!("node{}/distance", node.id), &mut buf).unwrap_or_default();
-        let row: Vec<u32> = text.split_ascii_whitespace().map_while(|d| d.parse().ok()).collect();
-        if row.len() < nodes {
-            return Vec::new();
-        }
-        rows.push(places.iter().map(|&p| row[p]).collect());
+/// Reads the distances. A row that makes no sense spoils the matrix.
+fn distances(dir: &Dir, t: &mut Topology, online: &CpuSet) {
+    let mut rows = BTreeMap::new();
+    for node in t.nodes.iter().chain(&t.device_nodes) {
+        match row(dir, node.id, online) {
+            Ok(row) => rows.insert(node.id, row),
+            Err(why) => {
+                t.warnings.extend(why);
+                return;
+            }
+        };
     }
-    rows
+    let distance = |from: u32, to: u32| rows.get(&from)?.get(&to).copied();
+    let matrix: Option<Vec<Vec<u32>>> =
+        t.nodes.iter().map(|a| t.nodes.iter().map(|b| distance(a.id, b.id)).collect()).collect();
+    t.distances = matrix.unwrap_or_default();
+    let all = || t.nodes.iter().chain(&t.device_nodes).map(|n| n.id);
+    let devices: CpuSet = t.device_nodes.iter().map(|n| n.id).collect();
+    let pairs = all().flat_map(|a| all().map(move |b| (a, b)));
+    t.device_distances = pairs
+        .filter(|(a, b)| devices.contains(*a) || devices.contains(*b))
+        .filter_map(|(a, b)| Some(((a, b), distance(a, b)?)))
+        .collect();
+}
+
+/// The distances from a node to others by number: the kernel lists those of the online nodes in order. A tree may say
+/// otherwise of which nodes are online than the row, which then is of the nodes that have a directory. `Err` holds what
+/// to say, unless there is no row.
+fn row(dir: &Dir, id: u32, online: &CpuSet) -> Result<BTreeMap<u32, u32>, Option<String>> {
+    let mut buf = Vec::new();
+    let text = dir.read(&format!("node{id}/distance"), &mut buf).unwrap_or_default();
+    let row: Vec<u32> = text.split_ascii_whitespace().map_while(|d| d.parse().ok()).collect();
+    let least = row.iter().min().ok_or(None)?;
+    let named = dir.numbered("node");
+    // Nothing is nearer to a node than its own memory.
+    let fits =
+        |ids: &&CpuSet| ids.iter().position(|n| n == id).is_some_and(|own| row.get(own) == Some(least));
+    let ids = [online, &named]
+        .into_iter()
+        .filter(|ids| ids.len() == row.len())
+        .chain([online].into_iter().filter(|ids| ids.len() < row.len()))
+        .find(fits)
+        .ok_or_else(|| {
+            Some(format!(
+                "node {id}: {} distances do not belong to the {} nodes that are online; distances left out",
+                row.len(),
+                online.len()
+            ))
+        })?;
+    Ok(ids.iter().zip(row.iter().copied()).collect())
 }
 
 /// Says which CPUs are local to memory that has none of its own.
@@ -163,7 +197,7 @@ fn nearest(t: &Topology, n: usize) -> Option<CpuSet> {
     let others = || (0..t.nodes.len()).filter(|&o| o != n);
     let least = others().map(|o| row[o]).min()?;
     let near: Vec<usize> = others().filter(|&o| row[o] == least).collect();
-    // As far from all the others as from one another tells nothing.
+    // Nodes that are all equally far from one another give no hint.
     if least <= row[n] || near.len() + 1 == t.nodes.len() {
         return None;
     }

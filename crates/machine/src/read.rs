@@ -52,9 +52,9 @@ impl Topology {
         }
         let all: CpuSet = t.nodes.iter().map(|n| n.id).collect();
         t.allowed_nodes = limits.1.map_or_else(|| all.clone(), |a| a.and(&all));
-        t.kinds = kinds(&dir, &t, &rates)?;
-
         let by_cpu = |cpu: u32| infos.binary_search_by_key(&cpu, |i| i.0).map_or(&global, |i| &infos[i].1);
+        let models = models(&t.online, |cpu| by_cpu(cpu).model.clone());
+        t.kinds = kinds(&dir, &t, &rates, &models)?;
         let rated = |cpu: u32| rates.mhz.get(&cpu).copied();
         let rated_by_core: Vec<Option<f64>> =
             t.cores.iter().map(|c| c.cpus.first().and_then(rated)).collect();
@@ -67,9 +67,12 @@ impl Topology {
             t.packages.iter().map(|p| p.cpus.first().and_then(|c| t.cpu(c)).and_then(|c| c.mhz)).collect();
         for (package, mhz) in t.packages.iter_mut().zip(clocks) {
             let info = package.cpus.first().map_or(&global, by_cpu);
+            let several: Vec<&str> =
+                models.iter().filter(|m| m.1.intersects(&package.cpus)).map(|m| m.0.as_str()).collect();
+            let model = if several.len() > 1 { Some(several.join(" and ")) } else { info.model.clone() };
             *package = Package {
                 vendor: info.vendor.clone().or_else(|| global.vendor.clone()),
-                model: info.model.clone().or_else(|| global.model.clone()),
+                model: model.or_else(|| global.model.clone()),
                 mhz,
                 ..std::mem::take(package)
             };
@@ -89,8 +92,21 @@ fn architecture(dir: &Dir, live: bool) -> String {
     text.lines().find_map(|l| l.strip_prefix("Architecture: ")).unwrap_or_default().trim().to_string()
 }
 
-/// Kinds of core: what the kernel's PMUs name, else capacities, else rated clocks that differ.
-fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates) -> Result<Vec<Kind>> {
+/// The CPUs of each model that /proc/cpuinfo names, in the order of their lowest CPU; none where it is silent on some.
+fn models(online: &CpuSet, model: impl Fn(u32) -> Option<String>) -> Vec<(String, CpuSet)> {
+    let mut models: Vec<(String, Vec<u32>)> = Vec::new();
+    for cpu in online.iter() {
+        let Some(name) = model(cpu) else { return Vec::new() };
+        match models.iter_mut().find(|m| m.0 == name) {
+            Some((_, cpus)) => cpus.push(cpu),
+            None => models.push((name, vec![cpu])),
+        }
+    }
+    models.into_iter().map(|(name, cpus)| (name, cpus.into_iter().collect())).collect()
+}
+
+/// Kinds of core: what the kernel's PMUs name, else models, else capacities, else rated clocks that differ.
+fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates, models: &[(String, CpuSet)]) -> Result<Vec<Kind>> {
     let mut buf = Vec::new();
     let mut named = Vec::new();
     for name in ["cpu_lowpower", "cpu_atom", "cpu_core"] {
@@ -103,6 +119,15 @@ fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates) -> Result<Vec<Kind>> {
     }
     if named.len() > 1 {
         return Ok(named);
+    }
+    if models.len() > 1 {
+        let mut kinds: Vec<Kind> =
+            models.iter().map(|(name, cpus)| Kind { name: name.clone(), cpus: cpus.clone() }).collect();
+        let fastest = |values: &std::collections::HashMap<u32, u64>, kind: &Kind| {
+            kind.cpus.iter().filter_map(|cpu| values.get(&cpu)).max().copied()
+        };
+        kinds.sort_by_key(|k| (fastest(&rates.capacity, k), fastest(&rates.base_mhz, k)));
+        return Ok(kinds);
     }
     for (values, unit) in [(&rates.capacity, "capacity"), (&rates.base_mhz, "MHz")] {
         let mut kinds: Vec<(u64, CpuSet)> = Vec::new();
@@ -170,6 +195,75 @@ mod tests {
         assert_eq!(t.packages.len(), 1);
         assert_eq!(t.warnings.len(), 1);
         assert!(t.warnings[0].ends_with("package_cpus holds no set of CPUs: `zz` is no group of a mask; a mask looks like ff,ffffffff; left out"), "{}", t.warnings[0]);
+    }
+
+    #[test]
+    fn two_models_are_two_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 1, cores: 4, threads: 1 }).unwrap();
+        let (mut cpuinfo, mut capacities) = (String::new(), Vec::new());
+        for cpu in 0..4 {
+            // Not all fast cores have the same capacity.
+            let (part, capacity) = if cpu < 2 { ("0xd87", 718) } else { ("0xd85", 1022 + cpu - 2) };
+            cpuinfo += &format!("processor\t: {cpu}\nCPU implementer\t: 0x41\nCPU part\t: {part}\n\n");
+            capacities.push(capacity);
+        }
+        fs::write(dir.path().join("proc/cpuinfo"), cpuinfo).unwrap();
+        for (cpu, capacity) in capacities.iter().enumerate() {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
+            fs::write(dir.path().join(file), format!("{capacity}\n")).unwrap();
+        }
+        let t = Topology::read(dir.path()).unwrap();
+        let kinds: Vec<_> = t.kinds.iter().map(|k| (k.name.as_str(), k.cpus.to_list())).collect();
+        assert_eq!(kinds, [("part 0xd87", "0-1".into()), ("part 0xd85", "2-3".into())]);
+        assert_eq!(t.packages[0].model.as_deref(), Some("part 0xd87 and part 0xd85"));
+        assert_eq!(t.cpu(3).and_then(|c| c.kind), Some(1));
+    }
+
+    #[test]
+    fn distances_are_of_the_nodes_that_the_row_is_of() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 3, cores: 1, threads: 1 }).unwrap();
+        let node = dir.path().join("sys/devices/system/node");
+        // Node 0 is not listed as online, and the rows are of all three.
+        fs::write(node.join("online"), "1-2\n").unwrap();
+        let t = Topology::read(dir.path()).unwrap();
+        assert_eq!((t.nodes.len(), &t.distances), (2, &vec![vec![10, 21], vec![21, 10]]));
+        // Rows of the online ones, as a kernel prints them.
+        fs::write(node.join("node1/distance"), "10 17\n").unwrap();
+        fs::write(node.join("node2/distance"), "17 10\n").unwrap();
+        assert_eq!(Topology::read(dir.path()).unwrap().distances, [[10, 17], [17, 10]]);
+        // A row in which a node is nearer to another than to itself is none.
+        fs::write(node.join("node2/distance"), "10 17\n").unwrap();
+        let t = Topology::read(dir.path()).unwrap();
+        assert!(
+            t.distances.is_empty() && t.warnings[0].contains("node 2: 2 distances do not belong"),
+            "{:?}",
+            t.warnings
+        );
+    }
+
+    #[test]
+    fn memory_of_gpus_is_kept_apart_and_not_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &Shape { nodes: 4, cores: 1, threads: 1 }).unwrap();
+        for node in [2, 3] {
+            crate::testing::put(
+                dir.path(),
+                format!("proc/driver/nvidia/gpus/000{node}:01:00.0/numa_status"),
+                &format!("Node: {node}\n"),
+            );
+            crate::testing::put(dir.path(), format!("sys/devices/system/node/node{node}/cpumap"), "0\n");
+        }
+        let t = Topology::read(dir.path()).unwrap();
+        assert_eq!(t.nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            t.device_nodes.iter().map(|n| (n.id, n.total)).collect::<Vec<_>>(),
+            [(2, Some(64 << 30)), (3, Some(64 << 30))]
+        );
+        assert_eq!((t.distances.len(), t.device_distances.len()), (2, 12));
+        assert_eq!(t.device_distances.get(&(0, 3)), Some(&21));
+        assert_eq!(t.memory(), 128 << 30, "a device's memory is not the machine's");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The model: what [`Topology::read`] found.
 
+use std::collections::BTreeMap;
+
 use crate::CpuSet;
 
 /// A machine's CPUs, cores, packages, caches and NUMA nodes.
@@ -40,6 +42,11 @@ pub struct Topology {
     /// Distance of each node to each, in the order of `nodes` (`node/nodeN/distance`); empty where
     /// the kernel gives none.
     pub distances: Vec<Vec<u32>>,
+    /// Online nodes that are the memory of a device, which its driver gives out for itself (of NVIDIA GPUs,
+    /// `/proc/driver/nvidia/gpus/*/numa_status`). They are none of `nodes`, where programs get memory.
+    pub device_nodes: Vec<Node>,
+    /// Distances from and to those, by the numbers of both nodes.
+    pub device_distances: BTreeMap<(u32, u32), u32>,
     /// Kinds of core on a hybrid machine, slowest first; empty where all are alike.
     pub kinds: Vec<Kind>,
     /// What a reader should hear: files that were there but made no sense and were left out.
@@ -84,7 +91,7 @@ pub struct Package {
     pub cpus: CpuSet,
     /// Vendor (`/proc/cpuinfo`).
     pub vendor: Option<String>,
-    /// Model (`/proc/cpuinfo`).
+    /// Model (`/proc/cpuinfo`); of several kinds of core all models, as in `part 0xd87 and part 0xd85`.
     pub model: Option<String>,
     /// Rated MHz of its first CPU; see [`Cpu::mhz`].
     pub mhz: Option<f64>,
@@ -198,8 +205,8 @@ pub struct SideCache {
 /// A kind of core on a hybrid machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kind {
-    /// `cpu_core` and `cpu_atom` (`/sys/devices/cpu_core`), else what tells them apart:
-    /// `capacity 446`, `1900 MHz`.
+    /// `cpu_core` and `cpu_atom` (`/sys/devices/cpu_core`), else what tells them apart: the model
+    /// (`part 0xd85`), `capacity 446`, `1900 MHz`.
     pub name: String,
     /// The CPUs of it.
     pub cpus: CpuSet,

@@ -1,68 +1,82 @@
-//! Comparing: the ratio of two medians and how sure it is.
+//! Comparing: a ratio of times and how sure it is.
+//!
+//! Runs of one build differ by more than the samples within each of them show: addresses, frequencies and neighbours are
+//! another run's. So an interval comes from several runs, never from the samples of one.
 
-use crate::stats::Summary;
+use crate::stats::{Summary, student};
 
 /// A ratio and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// B over A.
     pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-/// A median and its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The median.
-    pub median: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
+    /// Both ends of the interval; `None` where nothing tells how much runs differ.
+    pub interval: Option<(f64, f64)>,
 }
 
 impl Ratio {
-    /// Of medians that were measured apart. Their intervals need not be symmetric: on the scale of logarithms a ratio is
-    /// a difference, and the limits of a difference are recovered from the limits of its parts (Zou and Donner,
-    /// Statistics in Medicine 27, 2008). `None` for medians that are not above 0.
-    pub fn of(a: Estimate, b: Estimate) -> Option<Ratio> {
-        let sound =
-            |e: &Estimate| e.low > 0.0 && e.low <= e.median && e.median <= e.high && e.high.is_finite();
-        if !sound(&a) || !sound(&b) {
+    /// Of the times of runs made apart: the ratio of geometric means, with Welch's interval on the scale of logarithms
+    /// (Biometrika 34, 1947). The interval takes two runs of each at least. `None` where one has no run.
+    pub fn of_runs(a: &[f64], b: &[f64]) -> Option<Ratio> {
+        // Single runs are divided as they are: logarithms round.
+        if let ([a], [b]) = (a, b) {
+            let value = b / a;
+            return (*a > 0.0 && value > 0.0 && value.is_finite()).then_some(Ratio { value, interval: None });
+        }
+        let (sa, sb) = (Summary::of(&logarithms(a)), Summary::of(&logarithms(b)));
+        if sa.n == 0 || sb.n == 0 {
             return None;
         }
-        let (up, down) = (|e: Estimate| (e.high / e.median).ln(), |e: Estimate| (e.median / e.low).ln());
-        let value = b.median / a.median;
-        Some(Ratio {
-            value,
-            low: value * (-down(b).hypot(up(a))).exp(),
-            high: value * up(b).hypot(down(a)).exp(),
-        })
+        let difference = sb.mean - sa.mean;
+        let squared = |s: &Summary| s.stddev.powi(2) / s.n as f64;
+        let interval = (sa.n > 1 && sb.n > 1).then(|| {
+            let (va, vb) = (squared(&sa), squared(&sb));
+            let parts = va.powi(2) / (sa.n - 1) as f64 + vb.powi(2) / (sb.n - 1) as f64;
+            // Welch and Satterthwaite's degrees of freedom, rounded down; runs that agree exactly have those of both.
+            let degrees = if parts > 0.0 { (va + vb).powi(2) / parts } else { (sa.n + sb.n - 2) as f64 };
+            let half = student(degrees.max(1.0) as usize) * (va + vb).sqrt();
+            ((difference - half).exp(), (difference + half).exp())
+        });
+        Some(Ratio { value: difference.exp(), interval })
     }
 
-    /// Of pairs of A and B measured next to each other: the median of the pairs' own ratios, which slow drift does not
-    /// touch, with the interval of order statistics, which assumes no distribution. Under six pairs the interval is
-    /// their whole range and holds the median less surely than 95 %. `None` without pairs.
+    /// Of pairs of A and B run next to each other: the median of the pairs' own ratios, which slow drift does not touch.
+    /// From six pairs on the interval is that of order statistics, which assumes no distribution; of two to five it is
+    /// Student's about the mean of their logarithms. `None` without pairs.
     pub fn of_pairs(pairs: &[(f64, f64)]) -> Option<Ratio> {
-        let ratios: Vec<f64> =
-            pairs.iter().map(|(a, b)| b / a).filter(|r| r.is_finite() && *r > 0.0).collect();
-        let s = Summary::of(&ratios);
-        (s.n > 0).then_some(Ratio { value: s.median, low: s.interval.0, high: s.interval.1 })
+        let ratios: Vec<f64> = pairs.iter().map(|(a, b)| b / a).collect();
+        let logs = logarithms(&ratios);
+        let s = Summary::of(&logs);
+        let interval = match s.n {
+            0 => return None,
+            1 => None,
+            2..6 => {
+                let half = student(s.n - 1) * s.stddev / (s.n as f64).sqrt();
+                Some((s.mean - half, s.mean + half))
+            }
+            _ => Some(s.interval),
+        };
+        Some(Ratio { value: s.median.exp(), interval: interval.map(|(low, high)| (low.exp(), high.exp())) })
     }
 
-    /// Whether B differs from A: 1 is outside of the interval.
-    pub fn significant(&self) -> bool {
-        self.low > 1.0 || self.high < 1.0
+    /// Whether B differs from A: 1 is outside of the interval. `None` without an interval.
+    pub fn differs(&self) -> Option<bool> {
+        self.interval.map(|(low, high)| low > 1.0 || high < 1.0)
     }
+}
+
+/// Logarithms of what is above 0.
+fn logarithms(values: &[f64]) -> Vec<f64> {
+    values.iter().filter(|x| **x > 0.0 && x.is_finite()).map(|x| x.ln()).collect()
 }
 
 /// The geometric mean of ratios: the mean of those of which nobody knows which is A.
 pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let logs: Vec<f64> = ratios.into_iter().map(f64::ln).collect();
-    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    match ratios.into_iter().collect::<Vec<f64>>()[..] {
+        [] => None,
+        [one] => Some(one),
+        ref all => Some((all.iter().map(|x| x.ln()).sum::<f64>() / all.len() as f64).exp()),
+    }
 }
 
 #[cfg(test)]
@@ -70,60 +84,69 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn estimate(median: f64, low: f64, high: f64) -> Estimate {
-        Estimate { median, low, high }
-    }
-
     #[test]
     fn known_ratios() {
-        let r = Ratio::of(estimate(10.0, 10.0, 10.0), estimate(20.0, 19.0, 22.0)).unwrap();
-        assert_eq!((r.value, r.significant()), (2.0, true));
-        assert!(
-            (r.low - 1.9).abs() < 1e-12 && (r.high - 2.2).abs() < 1e-12,
-            "an exact A takes nothing away: {r:?}"
-        );
-        let same = Ratio::of(estimate(10.0, 9.0, 11.0), estimate(10.5, 9.5, 11.5)).unwrap();
-        assert!(!same.significant());
-        assert!(Ratio::of(estimate(0.0, 0.0, 0.0), estimate(1.0, 1.0, 1.0)).is_none());
         let drift: Vec<(f64, f64)> = (1..=9).map(|i| (f64::from(i), 1.1 * f64::from(i))).collect();
         let r = Ratio::of_pairs(&drift).unwrap();
-        assert!((r.value - 1.1).abs() < 1e-12 && (r.high - r.low).abs() < 1e-12, "drift cancels: {r:?}");
-        assert!(Ratio::of_pairs(&[]).is_none());
+        let (low, high) = r.interval.unwrap();
+        assert!((r.value - 1.1).abs() < 1e-12 && (high - low).abs() < 1e-12, "drift cancels: {r:?}");
+        assert_eq!(r.differs(), Some(true));
+        assert!(Ratio::of_pairs(&[]).is_none() && Ratio::of_runs(&[1.0], &[]).is_none());
+        // Welch's own kind of example, by hand on logarithms: means 0 and 1, variances 2 and 0, two runs of each.
+        let e = std::f64::consts::E;
+        let r = Ratio::of_runs(&[1.0 / e, e], &[e, e]).unwrap();
+        assert!((r.value - e).abs() < 1e-12);
+        assert!((r.interval.unwrap().1.ln() - (1.0 + 12.706)).abs() < 1e-9, "{r:?}");
         assert!((geometric_mean([0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12 && geometric_mean([]).is_none());
     }
 
     #[test]
-    fn the_interval_holds_the_ratio_as_often_as_it_says() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let times = 2000;
-        let mut held = 0;
-        for _ in 0..times {
-            // Medians of 25 skewed samples each; the true ratio of medians is 1.3.
-            let mut of = |scale: f64| {
-                let samples: Vec<f64> =
-                    (0..25).map(|_| scale * (1.0 - 0.3 * (1.0 - random.f64()).ln())).collect();
-                let s = Summary::of(&samples);
-                estimate(s.median, s.interval.0, s.interval.1)
-            };
-            let (a, b) = (of(1.0), of(1.3));
-            let r = Ratio::of(a, b).unwrap();
-            held += usize::from((r.low..=r.high).contains(&1.3));
+    fn one_run_of_each_gives_no_verdict() {
+        for r in [
+            Ratio::of_runs(&[1.0], &[2.0]),
+            Ratio::of_runs(&[1.0, 1.1], &[2.0]),
+            Ratio::of_pairs(&[(1.0, 2.0)]),
+        ] {
+            assert!(r.unwrap().value > 1.8 && r.unwrap().differs().is_none(), "{r:?}");
         }
-        // The parts' intervals of order statistics hold 95.7 % and more; ± 4 standard errors.
-        assert!((0.94..0.99).contains(&(held as f64 / f64::from(times))), "{held} of {times}");
+    }
+
+    #[test]
+    fn runs_of_one_build_differ_no_more_often_than_intervals_say() {
+        // Each run is off by 3 % of its own, however precise the samples within it are; so it was with two runs of one
+        // build here.
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut run = || (0.03 * ((0..12).map(|_| random.f64()).sum::<f64>() - 6.0)).exp();
+        let times = 2000;
+        for n in [2, 3, 5, 9] {
+            let (mut apart, mut paired) = (0, 0);
+            for _ in 0..times {
+                let (a, b): (Vec<f64>, Vec<f64>) = (0..n).map(|_| (run(), run())).unzip();
+                apart += u32::from(Ratio::of_runs(&a, &b).unwrap().differs().unwrap());
+                let pairs: Vec<(f64, f64)> = a.into_iter().zip(b).collect();
+                paired += u32::from(Ratio::of_pairs(&pairs).unwrap().differs().unwrap());
+            }
+            // 5 % with four standard errors, √(0.05·0.95/2000) each.
+            let share = |n: u32| f64::from(n) / f64::from(times);
+            assert!(share(apart) < 0.07 && share(paired) < 0.07, "{n} runs: {apart} {paired} of {times}");
+            // Intervals that hold everything say nothing.
+            assert!(n == 2 || share(paired) > 0.03, "{n} runs: {paired} of {times}");
+        }
     }
 
     proptest! {
         #[test]
         fn the_other_way_round_is_one_over_it(
-            a in 1e-3f64..1e6, b in 1e-3f64..1e6, da in 0.0f64..0.5, ua in 0.0f64..2.0, db in 0.0f64..0.5, ub in 0.0f64..2.0,
+            a in prop::collection::vec(1e-3f64..1e6, 1..9), b in prop::collection::vec(1e-3f64..1e6, 1..9),
         ) {
-            let a = estimate(a, a * (1.0 - da), a * (1.0 + ua));
-            let b = estimate(b, b * (1.0 - db), b * (1.0 + ub));
-            let (r, s) = (Ratio::of(a, b).unwrap(), Ratio::of(b, a).unwrap());
-            prop_assert!(r.low <= r.value && r.value <= r.high);
-            prop_assert!((r.low * s.high - 1.0).abs() < 1e-9 && (r.high * s.low - 1.0).abs() < 1e-9);
-            prop_assert_eq!(r.significant(), s.significant());
+            let (r, s) = (Ratio::of_runs(&a, &b).unwrap(), Ratio::of_runs(&b, &a).unwrap());
+            prop_assert!((r.value * s.value - 1.0).abs() < 1e-9);
+            prop_assert_eq!(r.differs(), s.differs());
+            if let Some((low, high)) = r.interval {
+                prop_assert!(low <= r.value && r.value <= high);
+                let back = s.interval.unwrap();
+                prop_assert!((low.ln() + back.1.ln()).abs() < 1e-6 && (high.ln() + back.0.ln()).abs() < 1e-6);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_void};
 
-use crate::case::Failure;
+use crate::failure::Failure;
 
 /// A loaded library; it stays loaded for as long as the process lives.
 #[derive(Debug)]

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use ncpu_machine::Topology;
 
-use crate::case::Failure;
+use ncpu_table::size;
+
+use crate::failure::Failure;
 use crate::place::Memory;
 
 /// Bytes of the pages that memory is mapped with.
@@ -84,7 +86,7 @@ impl Area {
         let (unit, flags) = size.unit();
         // mmap aligns to what the pool's pages need, but not to transparent huge pages.
         let slack = if size == PageSize::Transparent { unit } else { 0 };
-        let none = || Failure::Failed(format!("no memory for {}", human(bytes as u64)));
+        let none = || Failure::Failed(format!("no memory for {}", size::words(bytes as u64)));
         let bytes = bytes.max(1).checked_next_multiple_of(unit).ok_or_else(none)?;
         let mapped = bytes.checked_add(slack).ok_or_else(none)?;
         // SAFETY: asks for fresh memory anywhere.
@@ -189,19 +191,7 @@ pub fn pool(size: PageSize, root: &Path) -> Result<u64, Failure> {
     if free == 0 { Err(no_huge_pages(unit, unit)) } else { Ok(free) }
 }
 
-/// Bytes as people say them.
-pub fn human(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let step = ((bytes.max(1).ilog2() / 10) as usize).min(4);
-    let value = bytes as f64 / (1u64 << (10 * step)) as f64;
-    if step == 0 || value.fract() == 0.0 {
-        format!("{value:.0} {}", UNITS[step])
-    } else {
-        format!("{value:.1} {}", UNITS[step])
-    }
-}
-
-/// Checks that so many bytes can be had without swapping, before any is touched: memory that is overcommitted
+/// Checks that so many bytes are available without swapping, before any is touched: memory that is overcommitted
 /// is not refused but taken from others, or ends in the OOM killer.
 ///
 /// # Errors
@@ -220,7 +210,11 @@ pub fn room(bytes: u64, memory: Memory, machine: &Topology, root: &Path) -> Resu
         if let Some(left) = left
             && left < bytes
         {
-            return Err(Failure::Failed(format!("{} are wanted, and {} {words}", human(bytes), human(left))));
+            return Err(Failure::Failed(format!(
+                "{} are wanted, and {} {words}",
+                size::words(bytes),
+                size::words(left)
+            )));
         }
     }
     Ok(())
@@ -333,11 +327,5 @@ mod tests {
             room(5, Memory::Default),
             Err("5 MiB are wanted, and 4 MiB are left of the memory limit of cgroup /job".into())
         );
-    }
-
-    #[test]
-    fn bytes_are_said_as_people_do() {
-        let said: Vec<String> = [0, 1023, 4096, 1536 << 10, 5 << 40].into_iter().map(human).collect();
-        assert_eq!(said, ["0 B", "1023 B", "4 KiB", "1.5 MiB", "5 TiB"]);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::str::FromStr;
 
-use crate::case::Failure;
+use crate::failure::Failure;
 
 /// An option of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,15 @@ impl Options {
     /// All values of an option that may be given several times.
     pub fn all(&self, letter: char) -> &[String] {
         self.given.get(&letter).map_or(&[], Vec::as_slice)
+    }
+
+    /// An option's value as what it names; that type's default where it was not given.
+    ///
+    /// # Errors
+    /// It names none.
+    pub fn parsed<T: FromStr<Err = String> + Default>(&self, letter: char) -> Result<T, Failure> {
+        let Some(text) = self.text(letter) else { return Ok(T::default()) };
+        text.parse().map_err(|e| Failure::Failed(format!("-{letter} {text}: {e}")))
     }
 
     /// An option's value as the name of a file.

@@ -35,10 +35,10 @@ pub enum Memory {
 /// A placement that cannot be.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// The words are none of those there are.
+    /// Not a known placement.
     #[error("--place {0}: give spread, pack, node:N or cpus:LIST (as in cpus:0-3,8)")]
     Place(String),
-    /// The words are none of those there are.
+    /// Not a known placement.
     #[error("--mem {0}: give local, node:N or interleave")]
     Memory(String),
     /// CPUs that are not there or not allowed.

@@ -3,8 +3,9 @@
 use std::cell::OnceCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::options::number;
 use crate::runner::Plan;
 
@@ -77,8 +78,9 @@ pub struct Files {
     made: OnceCell<()>,
 }
 
-/// Not on the heap, whose thresholds freeing it would change.
-static MEGABYTE: [u8; 1 << 20] = [0; 1 << 20];
+/// Not on the heap, whose thresholds freeing it would change; behind a lock, since what could be written to takes no room
+/// in the program's file.
+static MEGABYTE: Mutex<[u8; 1 << 20]> = Mutex::new([0; 1 << 20]);
 
 const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];
 
@@ -106,7 +108,8 @@ impl Files {
             }
             let mut data = std::fs::File::create(dir.join("data")).map_err(told)?;
             // As dd writes it: the size of a write decides the size of the pages in the page cache.
-            (0..10).try_for_each(|_| data.write_all(&MEGABYTE)).map_err(told)?;
+            let zeros = MEGABYTE.lock().unwrap_or_else(PoisonError::into_inner);
+            (0..10).try_for_each(|_| data.write_all(&zeros[..])).map_err(told)?;
         }
         std::fs::write(self.tmp.join("empty"), "").map_err(|e| format!("{}: {e}", self.tmp.display()))
     }

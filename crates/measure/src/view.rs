@@ -2,7 +2,7 @@
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::runner::{Outcome, Plan};
 
 /// A benchmark that was run.

@@ -1,4 +1,4 @@
-//! The documents' calls and the surveys, each run for real with tiny batches.
+//! The cases of docs/calls.md and the surveys, each run for real with tiny batches.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -234,7 +234,7 @@ fn cores_talk_to_each_other() {
             assert_eq!(t.num_rows(), cpus * (cpus - 1));
             assert!((0..t.num_rows()).all(|row| t.number(row, "latency").unwrap() > 0.0));
         }
-        Err(Failure::Lacks(why)) => eprintln!("{why}"),
+        Err(Failure::Lacks(why)) => eprintln!("skipped: {why}"),
         Err(e) => panic!("{e}"),
     }
 }
@@ -249,7 +249,15 @@ fn logical_reads_are_those_the_engine_counts() {
     };
     assert!(report.failed.is_empty(), "{:?}", report.failed);
     let t = &report.tables[0];
-    assert!(t.num_rows() >= 2 || report.notes.iter().all(|n| n.starts_with("skipped")), "{:?}", report.notes);
+    // Of two engines with two counts of sessions each, those that are here.
+    let lacking: Vec<&String> = report.notes.iter().filter(|n| n.starts_with("skipped")).collect();
+    lacking.iter().for_each(|why| eprintln!("{why}"));
+    assert!(
+        lacking.len() < 2 && t.num_rows() == 2 * (2 - lacking.len()),
+        "{} rows: {:?}",
+        t.num_rows(),
+        report.notes
+    );
     // Nothing that would make the counts doubtful was noted.
     assert!(!report.notes.iter().any(|n| n.contains("by EXPLAIN")), "{:?}", report.notes);
     for row in 0..t.num_rows() {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ncpu_observe::crosscalls::{Config, Crosscalls, package_of};
-use ncpu_observe::engine::Target;
-use ncpu_observe::observation::Child;
+use ncpu_observe::program::Child;
+use ncpu_observe::program::Target;
 use ncpu_table::Table;
 
 /// One observation at a time: each is a workload to the others.

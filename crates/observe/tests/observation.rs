@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use common::{Seen, allowed, observe, observe_placed, part, sh};
-use ncpu_observe::engine::{Config, Target};
+use ncpu_observe::engine::Config;
 use ncpu_observe::observation::Observation;
+use ncpu_observe::program::Target;
 use ncpu_table::Table;
 
 const PLACES: [&str; 8] = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
@@ -29,7 +30,8 @@ fn assert_sums_to_capacity(seen: &Seen) {
     let why: f64 =
         ["runq", "klock", "ulock", "io", "serial", "asleep"].iter().map(|c| seen.sum("idle_time", c)).sum();
     let idle = seen.sum("cpu_time", "idle");
-    assert!((why - idle).abs() < 0.05 * capacity + 0.02, "idle {idle}, explained {why}");
+    // From a timer, whose ticks come late on a busy machine: readers use the proportions only.
+    assert!((why - idle).abs() < 0.1 * capacity + 0.05, "idle {idle}, explained {why} of {capacity}");
 }
 
 /// A cgroup of the CPU controller that is removed again: version 1, or version 2 where the root hands
@@ -148,6 +150,48 @@ fn sleeps_with_a_timeout_are_counted_with_what_was_asked_for() {
     assert!(count >= 1.0 && asked > 0.0 && asked <= 0.004 + 1e-6, "{count} {asked}");
     // Of what sleeps for ever nothing is asked.
     assert_eq!(of("wait4").0, 0.0);
+}
+
+#[test]
+fn threads_that_alternate_between_calls_are_counted_once_each() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("alternate"), |_| {});
+    for call in ["clock_nanosleep", "poll"] {
+        let of = |column: &str| {
+            let rows = seen.rows("sleepers").filter(|(t, r)| t.text(*r, "call") == Some(call));
+            rows.filter_map(|(t, r)| t.number(r, column)).sum::<f64>()
+        };
+        // The first thread of the test's harness may sleep too.
+        assert!((2.0..=3.0).contains(&of("threads")) && of("count") >= 100.0, "{call}: {}", of("threads"));
+    }
+}
+
+#[test]
+fn faults_on_behalf_of_a_call_are_counted_and_what_is_not_measured_is_null() {
+    let Some(_one) = allowed() else { return };
+    for micro in [false, true] {
+        let seen = observe(&part("populate"), |c| {
+            c.micro = micro;
+            c.sample_hz = None;
+        });
+        let of = |column: &str| -> f64 {
+            let of = seen.rows("threads").filter(|(t, r)| t.text(*r, "thread") == Some("populator"));
+            of.filter_map(|(t, r)| t.number(r, column)).sum()
+        };
+        let (pages, faults) = (parts::PAGES as f64, of("minf"));
+        // By touch and by call, 20,000 each; the thread's stack and the like are a few more.
+        assert!((2.0 * pages..2.02 * pages).contains(&faults), "micro {micro}: {faults}");
+        let known = |column: &str| seen.rows("threads").all(|(t, r)| t.number(r, column).is_some());
+        let unknown = |column: &str| seen.rows("threads").all(|(t, r)| t.number(r, column).is_none());
+        for column in ["CPU", "LCK", "SLP", "LAT", "VCX", "minf"] {
+            assert!(known(column), "{column}");
+        }
+        for column in ["USR", "SYS", "SCL", "SIG"] {
+            assert!(if micro { known(column) } else { unknown(column) }, "micro {micro}: {column}");
+        }
+        let on_cpu: f64 = seen.sum("threads", "CPU");
+        assert!(on_cpu > 0.0 && on_cpu < 1.1 * (seen.ended.user + seen.ended.system) + 0.02, "{on_cpu}");
+    }
 }
 
 #[test]
@@ -278,6 +322,20 @@ fn a_contended_mutex_is_a_user_lock() {
     assert!(waits > 10.0, "{waits} waits");
     let holders = seen.rows("user_locks").filter(|(t, r)| t.text(*r, "holder").is_some()).count();
     assert!(holders > 0, "somebody woke the waiters");
+}
+
+#[test]
+fn the_lock_table_is_emptied_while_it_is_observed() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("many_futexes"), |_| {});
+    // Each wait is for another futex: more than the table has rows.
+    let full: Vec<_> = seen
+        .rows("drops")
+        .filter(|(t, r)| t.text(*r, "what").is_some_and(|w| w.contains("lock table full")))
+        .collect();
+    assert!(full.is_empty(), "{} kinds of drops", full.len());
+    let waits = seen.sum("user_locks", "count");
+    assert!(waits > 0.95 * f64::from(parts::FUTEXES), "{waits} of {}", parts::FUTEXES);
 }
 
 #[test]
@@ -441,6 +499,46 @@ mod parts {
         assert!(*lock.lock().unwrap() > 0);
     }
 
+    /// Pages that `populate` faults in by touch, and again by call.
+    pub const PAGES: usize = 20_000;
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn populate() {
+        let work = || {
+            // SAFETY: a new private mapping, touched within its bounds, then given back.
+            unsafe {
+                let len = PAGES * 4096;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                let at =
+                    libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+                assert_ne!(at, libc::MAP_FAILED);
+                libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
+                (0..PAGES).for_each(|page| at.cast::<u8>().add(page * 4096).write_volatile(1));
+                libc::madvise(at, len, libc::MADV_DONTNEED);
+                assert_eq!(libc::madvise(at, len, libc::MADV_POPULATE_WRITE), 0);
+                libc::munmap(at, len);
+            }
+        };
+        std::thread::Builder::new().name("populator".into()).spawn(work).unwrap().join().unwrap();
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn alternate() {
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..200 {
+                        std::thread::sleep(Duration::from_millis(1));
+                        // SAFETY: no descriptors, so the pointer is not used.
+                        unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };
+                    }
+                });
+            }
+        });
+    }
+
     #[test]
     #[ignore = "a part played under observation"]
     fn sleep_and_burn() {
@@ -471,6 +569,39 @@ mod parts {
         for t in threads {
             t.unwrap().join().unwrap();
         }
+    }
+
+    pub const FUTEXES: u32 = 60_000;
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn many_futexes() {
+        const THREADS: usize = 4;
+        let words = vec![0u32; FUTEXES as usize];
+        std::thread::scope(|s| {
+            for words in words.chunks(FUTEXES as usize / THREADS) {
+                s.spawn(move || {
+                    for (i, word) in words.iter().enumerate() {
+                        // Over several intervals.
+                        if i % 100 == 0 {
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                        // As short as can be, but asleep.
+                        let time = libc::timespec { tv_sec: 0, tv_nsec: 1000 };
+                        // SAFETY: a word and a time that live.
+                        unsafe {
+                            libc::syscall(
+                                libc::SYS_futex,
+                                std::ptr::from_ref(word),
+                                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                                0,
+                                &raw const time,
+                            )
+                        };
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -60,6 +60,19 @@ fn locks_of_a_rust_program_tell_of_spin_and_block() {
 }
 
 #[test]
+fn programs_nobody_asked_for_get_no_breakpoints() {
+    let Some(_one) = allowed() else { return };
+    for asked in [false, true] {
+        let seen = observe(&part("contend_all"), |config| {
+            config.target = ncpu_observe::program::Target::All;
+            config.user_locks_of_all = asked;
+        });
+        let w = waits(&seen, "mutex");
+        assert_eq!(w.count > 0.0, asked, "{w:?}");
+    }
+}
+
+#[test]
 fn a_program_that_begins_late_is_traced() {
     let Some(_one) = allowed() else { return };
     let me = part("contend_all").join(std::ffi::OsStr::new(" "));
@@ -84,7 +97,7 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
             "-pthread",
             "-I",
         ])
-        .arg(here.join("../libncpu/include"))
+        .arg(here.join("../libncpu-c/include"))
         .arg("-o")
         .arg(&to)
         .arg(here.join("tests/c/locks.c"))
@@ -131,7 +144,7 @@ mod parts {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::time::Duration;
 
-    use ncpu::{McsMutex, Mutex, RwLock};
+    use libncpu::{McsMutex, Mutex, RwLock};
 
     static MUTEX: Mutex<u64> = Mutex::new(0);
     static QUEUE: McsMutex<u64> = McsMutex::new(0);

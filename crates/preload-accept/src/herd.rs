@@ -16,11 +16,20 @@
 //! is the share. So connections are counted in *epochs* of 32 for each taker, and the sum of squares, to which each
 //! taker's next connection adds 2n-1, gives Jain's index of evenness at the end of one. If it is below 0.9, delays are
 //! tried: a held-back connection is there to be seen, so that a herd comes and loses. If nobody lost to 16 connections
-//! in a row, there is none, as with `EPOLLEXCLUSIVE` or at full load, and the delays end: they would cost throughput
-//! and not change the shares. Those tried in vain are tried again ever more seldom; those that were of use stay on
-//! for some epochs, the longer the more often they were, until one is left alone to see whether they still are.
+//! in a row, there is none, as at full load, and the delays end: they would cost throughput and not change the shares.
+//! Those tried in vain are tried again ever more seldom; those that were of use stay on for some epochs, the longer the
+//! more often they were, until one is left alone to see whether they still are.
 //!
-//! # The order
+//! # Turns
+//!
+//! Where the taker waits by epoll, nobody need be held back: [`watch`] gives it the last place in the listener's
+//! queue each time that it has taken a connection, and once where it has lost one; until all have such a place, those
+//! that have one are held back as well. That is on in the same epochs as delays; but as nobody loses then, it
+//! is their last epoch that tells whether turns are of use: whether shares are even, or more even than before. Of a
+//! listener with `EPOLLEXCLUSIVE` only some of those that wait may ever be seen to accept. There shares are those of all
+//! threads of the family that have waited in an epoll: too many at times, and then turns are tried now and then.
+//!
+//! # The order of delays
 //!
 //! A taker's *age* is how many connections were taken since its own last one. With n takers in turn, the one whose
 //! turn it is has age n-1, the one behind it n-2, and so on; so each waits as many steps as it lacks in age, and the
@@ -35,6 +44,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::settings::{Order, Settings};
+use crate::watch::{self, Wait};
 
 const SLOTS: usize = 30;
 /// Somebody races, or an epoch is not complete: look on for so long, ms.
@@ -52,6 +62,8 @@ const EVEN: u64 = 900;
 /// Epochs with delays before one without, at first and at most.
 const HOLD: u32 = 8;
 const MAX_HOLD: u32 = 256;
+/// So many times as long with turns, which cost a microsecond a connection and no waiting.
+const TURNS: u32 = 8;
 /// Epochs without a trial after one in vain, at first and at most.
 const REST: u32 = 8;
 const MAX_REST: u32 = 4096;
@@ -70,6 +82,8 @@ pub struct Page {
     alert: AtomicU32,
     /// Threads that called accept, now or before.
     takers: AtomicU32,
+    /// Threads that waited in an epoll, now or before.
+    waiters: AtomicU32,
     slots: [Slot; SLOTS],
 }
 
@@ -92,8 +106,14 @@ pub struct Slot {
     squares: AtomicU64,
     /// Threads that called in the last epoch.
     crowd: AtomicU32,
-    /// Epochs for which delays stay on; 0: off.
+    /// Epochs for which delays and turns stay on; 0: off.
     hold: AtomicU32,
+    /// The epoch in which they began.
+    since: AtomicU32,
+    /// Threads whose entries have been given a place since then.
+    turning: AtomicU32,
+    /// How even shares were in the epoch before, in thousandths.
+    before: AtomicU32,
     /// For how many they shall be on next.
     next_hold: AtomicU32,
     /// Epochs until they are tried again, and after the next trial in vain.
@@ -200,8 +220,8 @@ impl Slot {
     }
 
     /// Ends the epoch if it is complete with connection `at`; by whoever took that. Whether there is nothing to be
-    /// looked at further.
-    fn roll(&self, at: u32) -> bool {
+    /// looked at further. `wait` is how that thread waits, and `waiters` how many threads have waited in epolls.
+    fn roll(&self, at: u32, wait: Wait, waiters: u32) -> bool {
         let began = self.began.load(Relaxed);
         let length = at.wrapping_sub(began);
         if length < self.length() || self.began.compare_exchange(began, at, AcqRel, Relaxed).is_err() {
@@ -210,16 +230,25 @@ impl Slot {
         let (callers, squares) = (self.callers.load(Relaxed), self.squares.load(Relaxed));
         self.crowd.store(callers, Relaxed);
         self.begin(at);
+        let takers = if wait == Wait::Exclusive { callers.max(waiters) } else { callers };
+        let even = evenness(length, takers, squares);
         if let Some(left) = self.hold.load(Relaxed).checked_sub(1) {
             self.hold.store(left, Relaxed);
+            let before = u64::from(self.before.load(Relaxed));
+            if left == 0 && wait != Wait::Unknown && even < EVEN && even < before + before / 8 {
+                self.in_vain();
+            }
         } else if let Some(left) = self.rest.load(Relaxed).checked_sub(1) {
             self.rest.store(left, Relaxed);
-        } else if callers > 1 && evenness(length, callers, squares) < EVEN {
+        } else if takers > 1 && even < EVEN {
+            self.before.store(even as u32, Relaxed);
+            self.since.store(self.epoch.load(Relaxed), Relaxed);
+            self.turning.store(0, Relaxed);
             let hold = self.next_hold.load(Relaxed).clamp(HOLD, MAX_HOLD);
             self.next_hold.store((hold * 2).min(MAX_HOLD), Relaxed);
             self.last_loss.store(at, Relaxed);
             self.raced.store(0, Relaxed);
-            self.hold.store(hold, Relaxed);
+            self.hold.store(if wait == Wait::Unknown { hold } else { hold * TURNS }, Relaxed);
         } else {
             self.next_hold.store(HOLD, Relaxed);
             self.raced.store(0, Relaxed);
@@ -234,15 +263,22 @@ impl Slot {
             return;
         }
         self.hold.store(0, Relaxed);
-        self.next_hold.store(HOLD, Relaxed);
-        let (rest, next) = if self.raced.load(Relaxed) != 0 {
-            (1, REST) // a herd that is busy now
+        if self.raced.load(Relaxed) != 0 {
+            // A herd that is busy now.
+            self.next_hold.store(HOLD, Relaxed);
+            self.rest.store(1, Relaxed);
+            self.next_rest.store(REST, Relaxed);
         } else {
-            let rest = self.next_rest.load(Relaxed).clamp(REST, MAX_REST);
-            (rest, (rest * 2).min(MAX_REST))
-        };
+            self.in_vain();
+        }
+    }
+
+    /// Neither delays nor turns for some epochs.
+    fn in_vain(&self) {
+        self.next_hold.store(HOLD, Relaxed);
+        let rest = self.next_rest.load(Relaxed).clamp(REST, MAX_REST);
         self.rest.store(rest, Relaxed);
-        self.next_rest.store(next, Relaxed);
+        self.next_rest.store((rest * 2).min(MAX_REST), Relaxed);
     }
 
     /// A call lost.
@@ -323,9 +359,13 @@ struct View {
     wins: u32,
     /// Failures in a row without a race.
     idle: u32,
+    /// Whether the thread's last connection gave its entry the last place, and in which hold, by its first epoch.
+    turned: bool,
+    since: u32,
 }
 
-const NOTHING: View = View { cookie: 0, seen: 0, won: 0, epoch: 0, wins: 0, idle: 0 };
+const NOTHING: View =
+    View { cookie: 0, seen: 0, won: 0, epoch: 0, wins: 0, idle: 0, turned: false, since: 0 };
 /// Listeners that a thread remembers.
 const VIEWS: usize = 4;
 
@@ -341,6 +381,8 @@ pub struct Taker {
     look: Cell<(u32, u32)>,
     /// A listener that was found to block while this alert was on.
     blocking: Cell<c_int>,
+    /// The epoll it last waited in; -1 if it never did.
+    epoll: Cell<c_int>,
     random: Cell<u64>,
 }
 
@@ -353,6 +395,7 @@ impl Taker {
             patience: Cell::new(0),
             look: Cell::new((0, 0)),
             blocking: Cell::new(-1),
+            epoll: Cell::new(-1),
             random: Cell::new(0),
         }
     }
@@ -364,7 +407,16 @@ impl Taker {
         self.patience.set(0);
         self.look.set((0, 0));
         self.blocking.set(-1);
+        self.epoll.set(-1);
         self.random.set(0);
+    }
+
+    /// Is about to wait in an epoll.
+    #[inline(always)]
+    pub fn waits(&self, page: &Page, epoll: c_int) {
+        if self.epoll.replace(epoll) == -1 {
+            page.waiters.fetch_add(1, Relaxed);
+        }
     }
 
     fn count(&self, page: &Page) {
@@ -390,9 +442,14 @@ impl Taker {
         // The first time it was only counted.
         self.look.set((0, if until == 0 { LOOK } else { (until * 2).min(MAX_LOOK) }));
         self.blocking.set(-1);
-        if until != 0 && page.takers.load(Relaxed) > 1 {
+        if until != 0 && (page.takers.load(Relaxed) > 1 || self.waiters(page) > 1) {
             page.alert_for(DOUBT_MS);
         }
+    }
+
+    /// Threads that have waited in epolls, if this one does.
+    fn waiters(&self, page: &Page) -> u32 {
+        if self.epoll.get() == -1 { 0 } else { page.waiters.load(Relaxed) }
     }
 
     /// Got `EAGAIN` while nobody looks.
@@ -432,7 +489,7 @@ impl Taker {
             slot.used.store(now_ms(), Relaxed);
         }
         self.keep(view);
-        if slot.hold.load(Relaxed) != 0 {
+        if slot.hold.load(Relaxed) != 0 && self.gives_way(slot, fd, cookie) {
             let seen = slot.accepted.load(SeqCst);
             let ns = delay(settings, slot.crowd(), seen.wrapping_sub(view.won), || self.chance());
             // Nothing to be had is nothing to give way for.
@@ -444,22 +501,34 @@ impl Taker {
     }
 
     /// After the true call of [`Taker::prepare`].
-    pub fn learn(&self, page: &Page, slot: &Slot, result: c_int, errno: c_int) {
+    pub fn learn(&self, page: &Page, slot: &Slot, fd: c_int, result: c_int, errno: c_int) {
         let cookie = slot.cookie.load(Relaxed);
         let Some(mut view) = self.views.iter().map(Cell::get).find(|v| v.cookie == cookie) else { return };
         if result >= 0 {
             let at = slot.announce();
+            let wait = watch::wait(self.epoll.get(), fd, cookie);
+            if wait != Wait::Unknown {
+                self.take_place(slot, fd, &mut view, at);
+            }
             view.wins = view.wins.saturating_add(1);
             slot.squares.fetch_add(2 * u64::from(view.wins) - 1, Relaxed);
             (view.won, view.seen, view.idle) = (at, at, 0);
-            if slot.roll(at) {
+            if slot.roll(at, wait, self.waiters(page)) {
                 page.calm();
             } else {
                 // Seldom connections make long epochs.
                 page.alert_for(RACE_MS);
             }
-            slot.doubt(at);
+            if wait == Wait::Unknown {
+                slot.doubt(at);
+            }
         } else if errno == libc::EAGAIN {
+            // Those that never win are to be in the queue too.
+            if watch::wait(self.epoll.get(), fd, cookie) == Wait::Entry
+                && view.since != slot.since.load(Relaxed)
+            {
+                self.take_place(slot, fd, &mut view, slot.accepted.load(Relaxed));
+            }
             let now = slot.accepted.load(Relaxed);
             if now == view.seen {
                 view.idle += 1;
@@ -477,6 +546,36 @@ impl Taker {
             }
         }
         self.keep(view);
+    }
+
+    /// Whether the thread is to be held back. Where it waits by an entry, only as long as others have not taken their
+    /// places: theirs come before it and are all woken, but it may be quicker each time.
+    fn gives_way(&self, slot: &Slot, fd: c_int, cookie: u64) -> bool {
+        match watch::wait(self.epoll.get(), fd, cookie) {
+            Wait::Unknown => true,
+            Wait::Entry => slot.turning.load(Relaxed) < slot.crowd(),
+            Wait::Exclusive => false,
+        }
+    }
+
+    /// With connection `at` taken or lost: the place in the queue that the epoch asks for.
+    fn take_place(&self, slot: &Slot, fd: c_int, view: &mut View, at: u32) {
+        if slot.hold.load(Relaxed) == 0 {
+            view.turned = false;
+            watch::restore(self.epoll.get(), fd);
+            return;
+        }
+        let since = slot.since.load(Relaxed);
+        if view.since != since {
+            view.since = since;
+            view.turned = false;
+            slot.turning.fetch_add(1, Relaxed);
+        }
+        // Nobody has passed a thread that had the last connection as well.
+        if !(view.turned && at.wrapping_sub(view.won) == 1) {
+            view.turned = true;
+            watch::turn(self.epoll.get(), fd);
+        }
     }
 
     fn view(&self, cookie: u64, slot: &Slot) -> View {
@@ -518,20 +617,9 @@ impl Taker {
 /// The cookie of a socket whose `EAGAIN` can mean a race: a non-blocking one. On a blocking one it is a timeout
 /// (`SO_RCVTIMEO`), and the kernel lets those that block take turns.
 fn listener(fd: c_int) -> Option<u64> {
-    let mut cookie = 0u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: a live buffer of the length told. Neither call is a cancellation point.
-    unsafe {
-        let flags = libc::fcntl(fd, libc::F_GETFL);
-        if flags < 0 || flags & libc::O_NONBLOCK == 0 {
-            return None;
-        }
-        let at = (&raw mut cookie).cast();
-        if libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, at, &raw mut length) != 0 {
-            return None;
-        }
-    }
-    (cookie != 0).then_some(cookie)
+    // SAFETY: a plain call, and no cancellation point.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags < 0 || flags & libc::O_NONBLOCK == 0 { None } else { watch::cookie(fd) }
 }
 
 /// Whether there is a connection to be had. As a bare call it is no cancellation point, as poll(3) is.

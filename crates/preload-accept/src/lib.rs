@@ -10,32 +10,44 @@
 //!
 //! # What is seen
 //!
-//! Only the results of `accept`, so that `poll`, `select` and `epoll` need not be watched: how even the shares are that
-//! each thread and process gets, and whether calls fail that would not have without the others ([`herd`]). As long as
-//! a single thread of the family accepts, the wrapper makes no system call of its own and writes no shared memory;
-//! else it looks at shares now and then, and where they are even ever more seldom.
+//! The results of `accept`: how even the shares are that each thread and process gets, and whether calls fail that would
+//! not have without the others ([`herd`]). As long as a single thread of the family accepts, the wrapper makes no
+//! system call of its own and writes no shared memory; else it looks at shares now and then, and where they are even
+//! ever more seldom. And `epoll_ctl` and `epoll_wait`: which entry of which epoll a thread waits by for a listener.
+//!
+//! # What is done
+//!
+//! A thread that waits by epoll gets another place in the kernel's queue after each connection, so that the kernel wakes
+//! those that wait in turn ([`watch`]). One that waits by `poll` or `select`, or in a way that is not seen, is held back
+//! for a moment before its call, if others are to go first ([`herd`]).
 //!
 //! # What is kept
 //!
 //! Every result is the true call's, and `errno` with it: the wrapper calls it once, with the caller's arguments, at
-//! most later. The only calls it makes of its own are no cancellation points, and a thread cancelled or unwound in
+//! most later; but for an entry of an epoll that the program changes while it has a flag of the wrapper's, which is
+//! then removed and added. The only calls it makes of its own are no cancellation points, and a thread cancelled or unwound in
 //! the true `accept` passes through frames that hold nothing. Nothing is allocated, no lock is taken, no descriptor
 //! opened; so it may be called wherever `accept` may, a signal handler or a forked child included.
 
 mod herd;
 mod settings;
+mod watch;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{sockaddr, socklen_t};
-use ncpu_preload::Next;
+use libc::{epoll_event, sigset_t, sockaddr, socklen_t, timespec};
+use ncpu_preload::{Next, errno, set_errno};
 
 use herd::{Page, Taker};
-use settings::Settings;
+use settings::{Order, Settings};
 
 static ACCEPT: Next = Next::new(c"accept");
 static ACCEPT4: Next = Next::new(c"accept4");
+static EPOLL_CTL: Next = Next::new(c"epoll_ctl");
+static EPOLL_WAIT: Next = Next::new(c"epoll_wait");
+static EPOLL_PWAIT: Next = Next::new(c"epoll_pwait");
+static EPOLL_PWAIT2: Next = Next::new(c"epoll_pwait2");
 
 /// Shared with all processes that are forked from this one, or were since its program began; null: off.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
@@ -54,8 +66,9 @@ static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
     // Looked up now, since the dynamic linker may not be entered from a signal handler.
-    ACCEPT.address();
-    ACCEPT4.address();
+    for next in [&ACCEPT, &ACCEPT4, &EPOLL_CTL, &EPOLL_WAIT, &EPOLL_PWAIT, &EPOLL_PWAIT2] {
+        next.address();
+    }
     // SAFETY: the names are C strings, and before main nobody changes the environment.
     let (mode, delay) = unsafe { (variable(c"NCPU_ACCEPT"), variable(c"NCPU_ACCEPT_DELAY")) };
     let settings = match Settings::read(mode, delay) {
@@ -85,6 +98,7 @@ extern "C" fn init() {
 /// A child's only thread is a taker of its own, not its parent's copy.
 unsafe extern "C" fn forked() {
     TAKER.with(Taker::reset);
+    watch::forked();
 }
 
 /// # Safety
@@ -95,16 +109,6 @@ unsafe fn variable(name: &CStr) -> Option<&'static [u8]> {
         let at = libc::getenv(name.as_ptr());
         (!at.is_null()).then(|| CStr::from_ptr(at).to_bytes())
     }
-}
-
-fn errno() -> c_int {
-    // SAFETY: the thread's own errno.
-    unsafe { *libc::__errno_location() }
-}
-
-fn set_errno(to: c_int) {
-    // SAFETY: the thread's own errno.
-    unsafe { *libc::__errno_location() = to }
 }
 
 /// What `call`, the true accept of `fd`, returns; called once, sooner or later.
@@ -125,7 +129,7 @@ fn balanced(fd: c_int, call: impl Fn() -> c_int) -> c_int {
         let result = call();
         if let Some(slot) = slot {
             let after = errno();
-            TAKER.with(|taker| taker.learn(page, slot, result, after));
+            TAKER.with(|taker| taker.learn(page, slot, fd, result, after));
             set_errno(after);
         }
         return result;
@@ -188,6 +192,94 @@ pub unsafe extern "C-unwind" fn accept4(
     // SAFETY: the caller's promise.
     balanced(fd, || unsafe { next(fd, address, length, flags) })
 }
+
+/// epoll_ctl(2), with an eye on listeners.
+///
+/// # Safety
+/// As for epoll_ctl(2): `event` points to one, or is not needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let next = EPOLL_CTL.address();
+    let call = || {
+        // SAFETY: the caller's promise; what libc calls epoll_ctl has this type.
+        unsafe {
+            if next.is_null() {
+                return libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, event) as c_int;
+            }
+            std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+            >(next)(epoll, operation, fd, event)
+        }
+    };
+    if PAGE.load(Relaxed).is_null() {
+        return call();
+    }
+    watch::control(epoll, operation, fd, event, call)
+}
+
+/// That the thread is about to wait in an epoll. With random delays that is of no interest: there are no turns.
+#[inline(always)]
+fn waits(epoll: c_int) {
+    let page = PAGE.load(Relaxed);
+    if page.is_null() {
+        return;
+    }
+    // SAFETY: set once, never unmapped, and made of atomics alone; settings are not written any more once PAGE is set.
+    let (page, settings) = unsafe { (&*page, SETTINGS) };
+    if settings.order == Order::RoundRobin {
+        TAKER.with(|taker| taker.waits(page, epoll));
+    }
+}
+
+/// What the kernel takes a signal set's size to be, in bytes.
+const SIGNAL_SET: usize = 8;
+
+/// Defines one of the calls that wait in an epoll: the next of its name, or where there is none the system call, with
+/// the mask that it has beyond the arguments.
+macro_rules! waiting {
+    ($(#[$about:meta])* $name:ident, $next:ident, $call:ident($($mask:expr)?), $($argument:ident: $type:ty),*) => {
+        $(#[$about])*
+        ///
+        /// # Safety
+        /// As for that.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(epoll: c_int, $($argument: $type),*) -> c_int {
+            waits(epoll);
+            let next = $next.address();
+            // SAFETY: the caller's promise; what libc calls so has this type. Cancelling a thread unwinds through here.
+            unsafe {
+                if next.is_null() {
+                    return libc::syscall(libc::$call, epoll, $($argument,)* $($mask,)? SIGNAL_SET) as c_int;
+                }
+                std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(c_int, $($type),*) -> c_int>(next)(
+                    epoll, $($argument),*
+                )
+            }
+        }
+    };
+}
+
+waiting!(
+    /// epoll_wait(2).
+    epoll_wait, EPOLL_WAIT, SYS_epoll_pwait(std::ptr::null::<sigset_t>()),
+    events: *mut epoll_event, most: c_int, timeout: c_int
+);
+waiting!(
+    /// epoll_pwait(2).
+    epoll_pwait, EPOLL_PWAIT, SYS_epoll_pwait(),
+    events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t
+);
+waiting!(
+    /// epoll_pwait2(2).
+    epoll_pwait2, EPOLL_PWAIT2, SYS_epoll_pwait2(),
+    events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t
+);
 
 /// # Safety
 /// As for accept4(2).

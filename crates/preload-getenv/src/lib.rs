@@ -1,11 +1,11 @@
-//! `LD_PRELOAD=libncpu_getenv.so`: [`ncpu::env`] in the place of glibc's `getenv` and those that change the environment.
+//! `LD_PRELOAD=libncpu_getenv.so`: [`libncpu::env`] in the place of glibc's `getenv` and those that change the environment.
 //!
 //! Nothing has to be initialised before these functions can be called, so they work in constructors that run before
 //! this library's, and none of them calls `malloc` with a lock held or `getenv` at all: allocators and sanitizers that
 //! ask for their options when they are first called get an answer.
 
 use libc::{c_char, c_int};
-use ncpu::env::{self, Error};
+use libncpu::env::{self, Error};
 
 /// 0, or -1 with `errno` set.
 fn done(done: Result<(), Error>) -> c_int {

@@ -3,7 +3,7 @@
 //! The library stands before `mmap`, `mlock`, `mlock2`, `mlockall`, `munmap`, `shmat` and `shmdt`. For memory of at
 //! least `NCPU_POPULATE_MIN` bytes, helpers make or drop its pages, and the program's own call is made too: last for
 //! locking and unmapping, so that its result, `errno` and what is locked are the kernel's; first for mapping, without
-//! `MAP_POPULATE`, whose making of pages cannot fail. Helpers are libncpu's (`ncpu::populate`): threads that are gone
+//! `MAP_POPULATE`, whose making of pages cannot fail. Helpers are libncpu's (`libncpu::populate`): threads that are gone
 //! when the call returns, that allocate nothing and that no libc knows of, so that an allocator may map memory with
 //! its locks held, in a signal handler, after `fork`.
 //!
@@ -19,29 +19,9 @@
 mod settings;
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t};
-use ncpu::populate::{self, Access, Helpers};
-use ncpu_preload::Next;
+use libncpu::populate::{self, Access, Helpers};
+use ncpu_preload::{missing, next};
 use settings::SETTINGS;
-
-/// The next function of this name, as a function of the type of `$like`; where there is none, `$otherwise`.
-macro_rules! next {
-    ($name:literal as $type:ty, $otherwise:expr) => {{
-        static NEXT: Next = Next::new($name);
-        let at = NEXT.address();
-        if at.is_null() {
-            return $otherwise;
-        }
-        // SAFETY: a function of this name has this type.
-        unsafe { std::mem::transmute::<*mut c_void, $type>(at) }
-    }};
-}
-
-/// No libc is without the function; should one be, the caller is told that the kernel has none.
-fn missing<T>(result: T) -> T {
-    // SAFETY: this thread's errno.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    result
-}
 
 /// What a call of `mmap` asks for.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! What the environment says, read once when the library is loaded.
 
-use ncpu::populate::Helpers;
+use libncpu::populate::Helpers;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -61,7 +61,7 @@ extern "C" fn load() {
         return;
     }
     // Read now, while memory may be allocated.
-    ncpu::sys::topology();
+    libncpu::populate::prepare();
     SETTINGS.segments.store(number(c"NCPU_POPULATE_SHMAT") == Some(1), Relaxed);
     SETTINGS.helpers.store(helpers, Relaxed);
     SETTINGS.least.store(number(c"NCPU_POPULATE_MIN").unwrap_or(LEAST).max(1), Relaxed);

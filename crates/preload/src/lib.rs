@@ -1,6 +1,6 @@
 //! What the LD_PRELOAD libraries share: each is a crate `preload-*` of its own, a thin skin over libncpu.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A function that the preloaded one stands before: the next of its name in the order of loading, usually libc's.
@@ -26,6 +26,38 @@ impl Next {
         self.at.store(at, Ordering::Relaxed);
         at
     }
+}
+
+/// The next function of this name, as a function of this type; where there is none, the caller returns `$otherwise`.
+#[macro_export]
+macro_rules! next {
+    ($name:literal as $type:ty, $otherwise:expr) => {{
+        static NEXT: $crate::Next = $crate::Next::new($name);
+        let at = NEXT.address();
+        if at.is_null() {
+            return $otherwise;
+        }
+        // SAFETY: a function of this name has this type.
+        unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(at) }
+    }};
+}
+
+/// No libc is without the function; should one be, the caller is told that the kernel has none.
+pub fn missing<T>(result: T) -> T {
+    set_errno(libc::ENOSYS);
+    result
+}
+
+/// This thread's `errno`.
+pub fn errno() -> c_int {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Makes this thread's `errno` another.
+pub fn set_errno(to: c_int) {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() = to }
 }
 
 #[cfg(test)]

@@ -36,7 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("lockutil: {}: {note}", file.path.display());
     }
     if let Some(dir) = record {
-        let mut writer = Writer::create(Path::new(&dir), Manifest::new(ncpu, Vec::new(), 0.0))?;
+        let mut writer = Writer::create(
+            Path::new(&dir),
+            Manifest::new(ncpu_schema::Purpose::Lockstat, ncpu, Vec::new(), 0.0),
+        )?;
         writer.append(&table)?;
         writer.finish()?;
     }

@@ -1,13 +1,11 @@
 //! A recording in memory, while it grows.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use arrow_select::concat::concat_batches;
 use ncpu_table::Table;
 
+use crate::join::{same_columns, with_schema};
 use crate::manifest::is_table_name;
 use crate::{Error, Manifest, Recording, Result};
 
@@ -69,35 +67,13 @@ impl Gather {
             .into_iter()
             .map(|(name, parts)| {
                 let schema = parts.first.batch().schema();
-                let table = join(&name, &schema, &parts.batches)?;
+                let table =
+                    Table::of_batches(&name, &schema, &parts.batches).map_err(|e| Error::table(&name, e))?;
                 Ok((name, table))
             })
             .collect::<Result<_>>()?;
-        Ok(Recording { manifest: self.manifest, tables, recovered: Vec::new(), notes: Vec::new() })
+        Ok(Recording { tables, ..Recording::new(self.manifest) })
     }
-}
-
-/// One table of batches that share a schema.
-pub(crate) fn join(name: &str, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Table> {
-    let batch = concat_batches(schema, batches).map_err(|e| Error::table(name, e))?;
-    Table::from_batch(name, batch).map_err(|e| Error::table(name, e))
-}
-
-/// The rows under the schema the table began with: one stream has one schema, and a table that was
-/// renamed or projected may carry other metadata of its own.
-pub(crate) fn with_schema(table: &Table, schema: &SchemaRef) -> Result<RecordBatch> {
-    RecordBatch::try_new(Arc::clone(schema), table.batch().columns().to_vec())
-        .map_err(|e| Error::table(table.name(), e))
-}
-
-pub(crate) fn same_columns(first: &Table, next: &Table) -> Result<()> {
-    if first.columns() == next.columns() {
-        return Ok(());
-    }
-    let names = |t: &Table| {
-        t.columns().iter().map(|c| format!("{} ({:?})", c.name, c.ty)).collect::<Vec<_>>().join(", ")
-    };
-    Err(Error::Columns { table: next.name().into(), was: names(first), now: names(next) })
 }
 
 #[cfg(test)]
@@ -113,7 +89,7 @@ mod tests {
             b.row().int(cpu);
             b.finish()
         };
-        let mut gather = Gather::new(Manifest::new(2, vec![], 1.0));
+        let mut gather = Gather::new(Manifest::new(ncpu_schema::Purpose::Other, 2, vec![], 1.0));
         gather.append(&table("cpus", 0)).unwrap();
         gather.append(&table("other", 1).renamed("cpus")).unwrap();
         gather.append(&table("locks", 2)).unwrap();

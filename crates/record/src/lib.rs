@@ -7,6 +7,7 @@
 //!
 //! ```
 //! use ncpu_record::{Manifest, Recording, Writer};
+//! use ncpu_schema::Purpose;
 //! use ncpu_table::{Column, Table};
 //!
 //! # fn main() -> ncpu_record::Result<()> {
@@ -18,7 +19,7 @@
 //! let table = rows.finish();
 //!
 //! let dir = std::env::temp_dir().join(format!("doc-{}.ncpu", std::process::id()));
-//! let mut writer = Writer::create(&dir, Manifest::new(512, vec!["make".into()], 1.0))?;
+//! let mut writer = Writer::create(&dir, Manifest::new(Purpose::Run, 512, vec!["make".into()], 1.0))?;
 //! writer.append(&table)?;
 //! writer.flush()?;
 //! writer.finish()?;
@@ -31,6 +32,7 @@
 //! ```
 
 mod gather;
+mod join;
 pub mod lockstat;
 mod manifest;
 mod read;
@@ -42,7 +44,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use gather::Gather;
-pub use manifest::{FORMAT, FileEntry, Manifest};
+pub use manifest::{FORMAT, FileEntry, Manifest, Throughput};
 pub use read::Recording;
 #[doc(hidden)]
 pub use stream::recover as recover_stream;

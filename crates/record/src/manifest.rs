@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ncpu_files::Dir;
+use ncpu_schema::{Purpose, View};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -15,11 +17,23 @@ pub const FORMAT: u32 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 
+/// Bytes of a manifest that are read at most.
+const MOST: u64 = 16 << 20;
+
 /// What a recording says of itself. Fields a newer writer added are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the layout: [`FORMAT`].
     pub format: u32,
+    /// Version of the tables' columns and words: [`ncpu_schema::VERSION`].
+    #[serde(default = "first")]
+    pub schema: u32,
+    /// What it is a recording of; `None` in recordings made before manifests said so.
+    #[serde(default, with = "purpose", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Purpose>,
+    /// What the observer could see, where that was not everything.
+    #[serde(default, with = "view", skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
     /// The `ncpu` that wrote it.
     pub ncpu_version: String,
     /// Start, in seconds since 1970 UTC.
@@ -34,16 +48,31 @@ pub struct Manifest {
     pub cpus: u64,
     /// The command that was run or watched, argument by argument.
     pub command: Vec<String>,
+    /// The throughput that the command told, where it was asked for one (`run --metric`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Throughput>,
     /// Length of an interval in seconds; 0 for a single one.
     pub interval_s: f64,
     /// Whether the writer finished. If not, the tables are recovered from their streams.
     pub complete: bool,
+    /// Whether it was simulated (`ncpu foresee`) instead of observed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// The Parquet files by name; empty until the writer finishes.
     #[serde(default)]
     pub files: BTreeMap<String, FileEntry>,
     /// What a reader should be told: drops, missing sources, hotplug.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// What a command told of its own throughput.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// What it is called: the pattern that found it.
+    pub metric: String,
+    /// Units of work a second, above 0.
+    pub per_second: f64,
 }
 
 /// A file of the recording.
@@ -57,16 +86,54 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
+/// The schema of recordings made before manifests named one.
+fn first() -> u32 {
+    1
+}
+
+/// A module that keeps a word of the schema as its name.
+macro_rules! word {
+    ($(#[doc = $doc:literal])+ $module:ident: $word:ident) => {
+        $(#[doc = $doc])+
+        mod $module {
+            use ncpu_schema::$word;
+            use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+            pub fn serialize<S: Serializer>(word: &Option<$word>, to: S) -> Result<S::Ok, S::Error> {
+                word.map($word::name).serialize(to)
+            }
+
+            pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<$word>, D::Error> {
+                let name: Option<String> = Option::deserialize(from)?;
+                name.map(|name| $word::of_name(&name)).transpose().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+word! {
+    /// A purpose in JSON: its name.
+    purpose: Purpose
+}
+
+word! {
+    /// A view in JSON: its name.
+    view: View
+}
+
 impl Manifest {
     /// A manifest that begins now on this machine: host and kernel are read from `/proc`; the CPU
     /// model is left empty for the caller, who knows the machine.
-    pub fn new(cpus: u64, command: Vec<String>, interval_s: f64) -> Manifest {
+    pub fn new(kind: Purpose, cpus: u64, command: Vec<String>, interval_s: f64) -> Manifest {
         let proc = |name: &str| {
             let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
             text.map_or_else(|_| String::new(), |s| s.trim().to_string())
         };
         Manifest {
             format: FORMAT,
+            schema: ncpu_schema::VERSION,
+            kind: Some(kind),
+            view: None,
             ncpu_version: env!("CARGO_PKG_VERSION").into(),
             created_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
             host: proc("hostname"),
@@ -74,8 +141,10 @@ impl Manifest {
             cpu_model: String::new(),
             cpus,
             command,
+            throughput: None,
             interval_s,
             complete: false,
+            simulated: false,
             files: BTreeMap::new(),
             notes: Vec::new(),
         }
@@ -112,47 +181,60 @@ impl Manifest {
     /// # Errors
     /// It is missing, cannot be read or parsed, or is of a newer format.
     pub fn read(dir: &Path) -> Result<Manifest> {
-        let path = dir.join(MANIFEST);
-        match fs::read(&path) {
+        match Dir::open(dir) {
+            Ok(held) => Manifest::read_in(&held),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(Error::NotARecording(dir.into())),
+            Err(e) => Err(Error::io(dir, "open", e)),
+        }
+    }
+
+    pub(crate) fn read_in(dir: &Dir) -> Result<Manifest> {
+        let path = dir.path().join(MANIFEST);
+        match dir.read(MANIFEST, MOST) {
             Ok(bytes) => {
                 let text = String::from_utf8(bytes)
                     .map_err(|_| Error::Manifest { path: path.clone(), reason: "not UTF-8 text".into() })?;
                 Manifest::parse(&text, &path)
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
-                Err(Error::NotARecording(dir.into()))
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(Error::NotARecording(dir.into())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::NotARecording(dir.path().into())),
             Err(e) => Err(Error::io(&path, "read", e)),
         }
     }
 
     /// Puts the manifest in place whole or not at all.
-    pub(crate) fn write(&self, dir: &Path) -> Result<()> {
+    pub(crate) fn write(&self, dir: &Dir, mode: u32) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
-            .map_err(|e| Error::Manifest { path: dir.join(MANIFEST), reason: e.to_string() })?;
-        replace(dir, MANIFEST, |file| {
+            .map_err(|e| Error::Manifest { path: dir.path().join(MANIFEST), reason: e.to_string() })?;
+        let write = || {
+            let mut file = begin(dir, MANIFEST, mode)?;
             file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            dir.rename(temporary(MANIFEST), MANIFEST)?;
+            dir.sync()
+        };
+        write().map_err(|e| {
+            // On a full disk every byte given back helps the next reader.
+            let _ = dir.remove(temporary(MANIFEST));
+            Error::io(&dir.path().join(MANIFEST), "write", e)
         })
     }
 }
 
-/// Writes a file under a temporary name, syncs it and renames it, then syncs the directory.
-pub(crate) fn replace(dir: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let path = dir.join(name);
-    let temporary = dir.join(format!("{name}.tmp"));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        fill(&mut file)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(|e| {
-        let _ = fs::remove_file(&temporary);
-        Error::io(&path, "write", e)
-    })
+/// The name under which a file is written.
+pub(crate) fn temporary(name: &str) -> String {
+    format!("{name}.tmp")
+}
+
+/// Begins a file under its temporary name. One that a writer which was cut off has left is removed first.
+pub(crate) fn begin(dir: &Dir, name: &str, mode: u32) -> io::Result<File> {
+    match dir.create(temporary(name), mode) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            dir.remove(temporary(name))?;
+            dir.create(temporary(name), mode)
+        }
+        result => result,
+    }
 }
 
 /// The table whose file this is: `locks` of `locks.parquet`; `None` for any other name.
@@ -175,22 +257,27 @@ mod tests {
 
     #[test]
     fn round_trip_and_fields_to_come() {
-        let mut manifest = Manifest::new(1536, vec!["make".into(), "-j".into()], 1.0);
+        let mut manifest = Manifest::new(Purpose::Run, 1536, vec!["make".into(), "-j".into()], 1.0);
         manifest.files.insert("locks.parquet".into(), FileEntry { rows: 1, bytes: 2, sha256: "00".into() });
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(parse(&text).unwrap(), manifest);
+        let schema = format!(r#""schema":{},"kind":"run","#, ncpu_schema::VERSION);
+        let old = text.replacen(&schema, "", 1);
+        assert_ne!(old, text);
+        assert_eq!(parse(&old).unwrap(), Manifest { schema: 1, kind: None, ..manifest.clone() });
         let more = text.replacen('{', r#"{"colour":"red","#, 1);
         assert_eq!(parse(&more).unwrap(), manifest);
     }
 
     #[test]
     fn wrong_manifests_are_named() {
-        let good = serde_json::to_string(&Manifest::new(2, vec![], 1.0)).unwrap();
+        let good = serde_json::to_string(&Manifest::new(Purpose::Run, 2, vec![], 1.0)).unwrap();
         for (text, expect) in [
             ("", "not JSON"),
             ("[1]", "no number `format`"),
             (r#"{"format":0}"#, "formats start at 1"),
             (r#"{"format":1}"#, "missing field"),
+            (&good.replace(r#""kind":"run""#, r#""kind":"dance""#), "`dance` is no kind of recording"),
             (r#"{"format":9,"anything":[]}"#, "format 9 is newer than 1"),
             (
                 &good

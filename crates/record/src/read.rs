@@ -1,27 +1,26 @@
 //! Reading a recording, whole or cut off.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use bytes::Bytes;
+use ncpu_files::Dir;
+use ncpu_schema::{Purpose, Tables};
 use ncpu_table::Table;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use sha2::{Digest, Sha256};
 
-use crate::gather::join;
 use crate::manifest::{MANIFEST, table_of};
 use crate::stream::recover;
 use crate::write::{PARQUET, STREAM, hex};
-use crate::{Error, FileEntry, Gather, Manifest, Result, Writer};
+use crate::{Error, FileEntry, Manifest, Result, Writer};
 
-/// A recording in memory: read from disk by [`Recording::open`] or gathered live by [`Gather`].
+/// A recording in memory: read from disk by [`Recording::open`] or gathered live by [`crate::Gather`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// What was recorded.
     pub manifest: Manifest,
+    /// What messages call it: its path, or `this observation`.
+    pub name: String,
     /// The tables by name.
     pub tables: BTreeMap<String, Table>,
     /// Tables that were recovered because the writer did not finish; they may lack the last interval.
@@ -30,7 +29,49 @@ pub struct Recording {
     pub notes: Vec<String>,
 }
 
+impl Tables for Recording {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn schema(&self) -> u32 {
+        self.manifest.schema
+    }
+
+    fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.get(name)
+    }
+}
+
 impl Recording {
+    /// A recording without tables, in memory, which nothing can cut short.
+    pub fn new(manifest: Manifest) -> Recording {
+        Recording {
+            manifest: Manifest { complete: true, ..manifest },
+            name: "this observation".into(),
+            tables: BTreeMap::new(),
+            recovered: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The recording with this table, which replaces one of the same name.
+    pub fn with(mut self, table: Table) -> Recording {
+        self.tables.insert(table.name().into(), table);
+        self
+    }
+
+    /// What it is a recording of. For recordings made before manifests said so, the tables decide.
+    pub fn purpose(&self) -> Purpose {
+        let has = |name: &str| self.tables.contains_key(name);
+        self.manifest.kind.unwrap_or_else(|| match () {
+            () if has("curves") => Purpose::Scale,
+            () if has("cpu_time") => Purpose::Run,
+            () if has("numa_processes") => Purpose::Numa,
+            () => Purpose::Other,
+        })
+    }
+
     /// Reads a recording. Each file is checked against its checksum; if the writer did not finish,
     /// each stream is read up to where it was cut off, and [`Recording::recovered`] and
     /// [`Recording::notes`] say so.
@@ -39,20 +80,24 @@ impl Recording {
     /// The directory is no recording or of a newer format, or a file is missing or damaged; the
     /// error names the file.
     pub fn open(dir: &Path) -> Result<Recording> {
-        let manifest = Manifest::read(dir)?;
-        let mut recording =
-            Recording { manifest, tables: BTreeMap::new(), recovered: Vec::new(), notes: Vec::new() };
-        let names = list(dir)?;
+        let held = held(dir)?;
+        let manifest = Manifest::read_in(&held)?;
+        let blank = Recording::new(manifest.clone());
+        let mut recording = Recording { name: dir.display().to_string(), manifest, ..blank };
+        let dir = &held;
+        let names = dir.names().map_err(|e| Error::io(dir.path(), "list", e))?;
         if recording.manifest.complete {
             recording.read_files(dir)?;
         } else {
             recording.recover(dir, &names)?;
         }
+        recording.rename_old_tables();
         for name in names {
             if !recording.uses(&name) {
-                recording
-                    .notes
-                    .push(format!("{} is no part of the recording: ignored", dir.join(name).display()));
+                recording.notes.push(format!(
+                    "{} is no part of the recording: ignored",
+                    dir.path().join(name).display()
+                ));
             }
         }
         Ok(recording)
@@ -64,12 +109,13 @@ impl Recording {
     /// As [`Recording::open`]; also when the writer did not finish, as there is nothing to check
     /// against.
     pub fn verify(dir: &Path) -> Result<Manifest> {
-        let manifest = Manifest::read(dir)?;
+        let dir = held(dir)?;
+        let manifest = Manifest::read_in(&dir)?;
         if !manifest.complete {
-            return Err(Error::Unfinished(dir.into()));
+            return Err(Error::Unfinished(dir.path().into()));
         }
         for (name, entry) in &manifest.files {
-            checked(&dir.join(name), entry)?;
+            checked(&dir, name, entry)?;
         }
         Ok(manifest)
     }
@@ -86,9 +132,10 @@ impl Recording {
         writer.finish()
     }
 
-    /// Starts to gather a recording in memory.
-    pub fn gather(manifest: Manifest) -> Gather {
-        Gather::new(manifest)
+    /// Until when the tables go, in seconds from the start; `None` where no table has times.
+    pub fn until(&self) -> Option<f64> {
+        let times = |t: &Table| (0..t.num_rows()).filter_map(|r| t.number(r, "t")).reduce(f64::max);
+        self.tables.values().filter_map(times).reduce(f64::max)
     }
 
     fn uses(&self, name: &str) -> bool {
@@ -103,10 +150,24 @@ impl Recording {
         table_of(name, STREAM).is_some() || left == MANIFEST || table_of(left, PARQUET).is_some()
     }
 
-    fn read_files(&mut self, dir: &Path) -> Result<()> {
+    /// Gives the tables of recordings before version 3 of the schema their names of today: `counters` were an
+    /// interval's events, `hardware` what processors count. Told apart by their columns, so that a recording that
+    /// was read and written again keeps its tables.
+    fn rename_old_tables(&mut self) {
+        let per_interval = |table: &Table| table.columns().iter().all(|c| c.name != "CPU");
+        if self.tables.get("counters").is_some_and(per_interval) {
+            let events = self.tables.remove("counters").map(|t| t.renamed("events"));
+            self.tables.extend(events.map(|t| ("events".into(), t)));
+        }
+        if let Some(counted) = self.tables.remove("hardware") {
+            self.tables.entry("counters".into()).or_insert_with(|| counted.renamed("counters"));
+        }
+    }
+
+    fn read_files(&mut self, dir: &Dir) -> Result<()> {
         for (name, entry) in &self.manifest.files {
-            let path = dir.join(name);
-            let bytes = checked(&path, entry)?;
+            let path = dir.path().join(name);
+            let bytes = checked(dir, name, entry)?;
             // `parse` let no other name through.
             let Some(table) = table_of(name, PARQUET) else { continue };
             let rows = parquet(&path, table, bytes)?;
@@ -121,11 +182,11 @@ impl Recording {
         Ok(())
     }
 
-    fn recover(&mut self, dir: &Path, names: &[String]) -> Result<()> {
+    fn recover(&mut self, dir: &Dir, names: &[String]) -> Result<()> {
         for name in names {
             let Some(table) = table_of(name, STREAM) else { continue };
-            let path = dir.join(name);
-            let bytes = fs::read(&path).map_err(|e| Error::io(&path, "read", e))?;
+            let path = dir.path().join(name);
+            let bytes = dir.read(name, MOST).map_err(|e| Error::io(&path, "read", e))?;
             let Some(found) = recover(&bytes).map_err(|why| Error::damaged(&path, why))? else {
                 self.notes.push(format!("{} was cut off before its first interval", path.display()));
                 continue;
@@ -138,37 +199,41 @@ impl Recording {
                     bytes.len()
                 ));
             }
-            self.tables.insert(table.into(), join(table, &found.schema, &found.batches)?);
+            let rows = Table::of_batches(table, &found.schema, &found.batches);
+            self.tables.insert(table.into(), rows.map_err(|e| Error::table(table, e))?);
             self.recovered.push(table.into());
         }
         Ok(())
     }
 }
 
-fn list(dir: &Path) -> Result<Vec<String>> {
-    let run = || {
-        let mut names = fs::read_dir(dir)?
-            .map(|e| Ok(e?.file_name().to_string_lossy().into_owned()))
-            .collect::<io::Result<Vec<_>>>()?;
-        names.sort();
-        Ok(names)
-    };
-    run().map_err(|e| Error::io(dir, "list", e))
+/// Bytes of one table's file that are read at most: an array of Arrow holds 2 GiB of text.
+const MOST: u64 = 4 << 30;
+
+fn held(dir: &Path) -> Result<Dir> {
+    Dir::open(dir).map_err(|e| match e.kind() {
+        io::ErrorKind::NotADirectory => Error::NotARecording(dir.into()),
+        _ => Error::io(dir, "open", e),
+    })
 }
 
-/// The bytes of a file that are exactly those the manifest tells of.
-fn checked(path: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::Missing(path.into())),
-        Err(e) => return Err(Error::io(path, "read", e)),
+/// The bytes of a file that are exactly those the manifest tells of. Its length is looked at before any is read.
+fn checked(dir: &Dir, name: &str, entry: &FileEntry) -> Result<Vec<u8>> {
+    let path = &dir.path().join(name);
+    let refused = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Error::Missing(path.into()),
+        _ => Error::io(path, "read", e),
     };
-    let found = bytes.len() as u64;
+    let found = dir.open_file(name).and_then(|file| file.metadata()).map_err(refused)?.len();
     if found < entry.bytes {
         return Err(Error::damaged(path, format!("it is truncated to {found} of {} bytes", entry.bytes)));
     }
     if found > entry.bytes {
         return Err(Error::damaged(path, format!("it has {found} bytes instead of {}", entry.bytes)));
+    }
+    let bytes = dir.read(name, MOST).map_err(refused)?;
+    if bytes.len() as u64 != entry.bytes {
+        return Err(Error::damaged(path, "it changed while it was read"));
     }
     let mut hash = Sha256::new();
     hash.update(&bytes);
@@ -180,19 +245,8 @@ fn checked(path: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
 }
 
 fn parquet(path: &Path, table: &str, bytes: Vec<u8>) -> Result<Table> {
-    let read = || -> Result<Table, String> {
-        let reader =
-            ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).map_err(|e| e.to_string())?;
-        let schema = reader.schema().clone();
-        let reader = reader.build().map_err(|e| e.to_string())?;
-        let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-        join(table, &schema, &batches).map_err(|e| e.to_string())
-    };
-    // The checksum guards against damage, not against a file made to deceive, and the Parquet reader
-    // does not promise to take every such file without a panic.
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(Ok(table)) => Ok(table),
-        Ok(Err(why)) => Err(Error::damaged(path, why)),
-        Err(_) => Err(Error::damaged(path, "the Parquet reader gave up on it")),
+    if !bytes.starts_with(b"PAR1") {
+        return Err(Error::damaged(path, "it is no Parquet file"));
     }
+    Table::from_bytes(table, bytes).map_err(|e| Error::damaged(path, e.to_string()))
 }

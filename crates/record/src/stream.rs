@@ -3,6 +3,7 @@
 //! The three column types of a table are decoded here: the Arrow reader trusts the lengths and
 //! offsets of a stream, and panics on wrong ones or asks for any amount of memory.
 
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
@@ -55,6 +56,65 @@ pub fn recover(bytes: &[u8]) -> Result<Option<Recovered>, String> {
         }
     };
     Ok(Some(Recovered { schema, batches, dropped: bytes.len() - end, why }))
+}
+
+/// Reads back a whole stream that this process wrote, batch by batch.
+pub(crate) struct Batches<R> {
+    from: R,
+    schema: SchemaRef,
+    frame: Vec<u8>,
+}
+
+impl<R: Read> Batches<R> {
+    /// Reads the schema.
+    pub(crate) fn new(mut from: R) -> io::Result<Batches<R>> {
+        let mut frame = Vec::new();
+        fill(&mut from, &mut frame)?;
+        let schema = match head(&frame) {
+            Ok(Some((schema, _))) => schema,
+            Ok(None) => return Err(changed("it is cut off")),
+            Err(why) => return Err(changed(&why)),
+        };
+        Ok(Batches { from, schema, frame })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next batch; `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<RecordBatch>> {
+        fill(&mut self.from, &mut self.frame)?;
+        match frame(&self.frame) {
+            Frame::Whole { message, body, .. } => {
+                batch(&self.schema, message, body).map(Some).map_err(|why| changed(&why))
+            }
+            Frame::End => Ok(None),
+            Frame::Cut if self.frame.is_empty() => Ok(None),
+            Frame::Cut | Frame::Zeros => Err(changed("it is cut off")),
+            Frame::Wrong(why) => Err(changed(why)),
+        }
+    }
+}
+
+/// Reads the next frame: its head and metadata, which tell how long its body is, and the body.
+fn fill(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.clear();
+    let mut more = |bytes: &mut Vec<u8>, count: usize| from.by_ref().take(count as u64).read_to_end(bytes);
+    more(bytes, 8)?;
+    let Some(length) = bytes.get(4..8).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) else {
+        return Ok(());
+    };
+    more(bytes, length as usize)?;
+    let body = root_as_message(&bytes[8..]).map(|message| message.bodyLength());
+    if let Some(body) = body.ok().and_then(|length| usize::try_from(length).ok()) {
+        more(bytes, body)?;
+    }
+    Ok(())
+}
+
+fn changed(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("it is not what was written: {why}"))
 }
 
 /// The schema and the length of its frame.

@@ -1,21 +1,19 @@
 //! Writing a recording so that nothing but the last interval can be lost.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use ncpu_table::Table;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use ncpu_files::{Dir, PRIVATE};
+use ncpu_table::{ParquetWriter, Table};
 use sha2::{Digest, Sha256};
 
-use crate::gather::{same_columns, with_schema};
-use crate::manifest::{MANIFEST, is_table_name};
+use crate::join::{same_columns, with_schema};
+use crate::manifest::{MANIFEST, begin, is_table_name, temporary};
+use crate::stream::Batches;
 use crate::sync::Syncer;
 use crate::{Error, FileEntry, Manifest, Result};
 
@@ -26,7 +24,8 @@ pub(crate) const PARQUET: &str = ".parquet";
 ///
 /// Dropped without [`Writer::finish`] it leaves what was flushed, for the next reader to recover.
 pub struct Writer {
-    dir: PathBuf,
+    dir: Dir,
+    mode: u32,
     manifest: Manifest,
     streams: BTreeMap<String, Stream>,
     syncer: Syncer,
@@ -42,34 +41,47 @@ struct Stream {
 }
 
 impl Writer {
-    /// Makes the directory (an empty one is taken) and writes the manifest, marked incomplete.
+    /// Makes the directory (an empty one is taken) and writes the manifest, marked incomplete. Only the owner may read
+    /// what is written.
     ///
     /// # Errors
     /// The directory holds a recording or other files, or cannot be made or written.
-    pub fn create(dir: &Path, mut manifest: Manifest) -> Result<Writer> {
-        match fs::create_dir(dir) {
-            Ok(()) => {}
+    pub fn create(dir: &Path, manifest: Manifest) -> Result<Writer> {
+        Writer::create_with(dir, manifest, PRIVATE)
+    }
+
+    /// [`Writer::create`] with permissions of the files of its own; the directory may be entered by whoever may read
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_with(path: &Path, mut manifest: Manifest, mode: u32) -> Result<Writer> {
+        let dir = match Dir::make(path, mode) {
+            Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                if dir.join(MANIFEST).exists() {
-                    return Err(Error::Exists(dir.into()));
+                let refused = |e| Error::io(path, "write a recording to", e);
+                let dir = Dir::open(path).map_err(refused)?;
+                let names = dir.names().map_err(refused)?;
+                if names.iter().any(|n| n == MANIFEST) {
+                    return Err(Error::Exists(path.into()));
                 }
-                let mut entries = fs::read_dir(dir).map_err(|e| Error::io(dir, "write a recording to", e))?;
-                if entries.next().is_some() {
-                    return Err(Error::NotEmpty(dir.into()));
+                if !names.is_empty() {
+                    return Err(Error::NotEmpty(path.into()));
                 }
+                dir
             }
-            Err(e) => return Err(Error::io(dir, "make the directory", e)),
-        }
+            Err(e) => return Err(Error::io(path, "make the directory", e)),
+        };
         manifest.complete = false;
         manifest.files.clear();
-        manifest.write(dir)?;
-        let syncer = Syncer::start().map_err(|e| Error::io(dir, "start a thread to sync", e))?;
-        Ok(Writer { dir: dir.into(), manifest, streams: BTreeMap::new(), syncer })
+        manifest.write(&dir, mode)?;
+        let syncer = Syncer::start().map_err(|e| Error::io(path, "start a thread to sync", e))?;
+        Ok(Writer { dir, mode, manifest, streams: BTreeMap::new(), syncer })
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// The manifest, to add notes to; [`Writer::finish`] writes it.
@@ -91,7 +103,7 @@ impl Writer {
             return Err(Error::table(name, "a table of no columns cannot be recorded"));
         }
         if !self.streams.contains_key(name) {
-            self.streams.insert(name.into(), Stream::create(&self.dir, table)?);
+            self.streams.insert(name.into(), Stream::create(&self.dir, self.mode, table)?);
         }
         let Some(stream) = self.streams.get_mut(name) else { return Ok(()) };
         same_columns(&stream.first, table)?;
@@ -126,25 +138,27 @@ impl Writer {
         self.flush()?;
         let mut done = Vec::new();
         for (name, stream) in std::mem::take(&mut self.streams) {
-            let Stream { path, writer, rows, .. } = stream;
+            let Stream { path, file, writer, rows, .. } = stream;
             drop(writer);
-            let (file, entry) = convert(&self.dir, &name, &path, rows)?;
+            let source = Source { path: &path, file: &file, rows };
+            let (file, entry) = convert(&self.dir, self.mode, &name, &source)?;
             self.manifest.files.insert(file, entry);
-            done.push(path);
+            done.push((format!("{name}{STREAM}"), path));
         }
         self.manifest.complete = true;
-        self.manifest.write(&self.dir)?;
-        for path in done {
-            fs::remove_file(&path).map_err(|e| Error::io(&path, "remove", e))?;
+        self.manifest.write(&self.dir, self.mode)?;
+        for (name, path) in done {
+            self.dir.remove(name).map_err(|e| Error::io(&path, "remove", e))?;
         }
         Ok(())
     }
 }
 
 impl Stream {
-    fn create(dir: &Path, table: &Table) -> Result<Stream> {
-        let path = dir.join(format!("{}{STREAM}", table.name()));
-        let file = File::options().write(true).create_new(true).open(&path);
+    fn create(dir: &Dir, mode: u32, table: &Table) -> Result<Stream> {
+        let name = format!("{}{STREAM}", table.name());
+        let path = dir.path().join(&name);
+        let file = dir.create(&name, mode);
         let file = Arc::new(file.map_err(|e| Error::io(&path, "create", e))?);
         let buffered = BufWriter::new(Arc::clone(&file));
         let writer = StreamWriter::try_new(buffered, &table.batch().schema())
@@ -153,61 +167,66 @@ impl Stream {
     }
 }
 
+/// A stream that was written to its end.
+struct Source<'a> {
+    path: &'a Path,
+    file: &'a File,
+    rows: u64,
+}
+
 /// Reads a stream batch by batch into a Parquet file; yields the file's name and entry.
-fn convert(dir: &Path, table: &str, stream: &Path, rows: u64) -> Result<(String, FileEntry)> {
+fn convert(dir: &Dir, mode: u32, table: &str, source: &Source<'_>) -> Result<(String, FileEntry)> {
     let name = format!("{table}{PARQUET}");
-    let path = dir.join(&name);
-    let temporary = dir.join(format!("{name}.tmp"));
+    let path = dir.path().join(&name);
+    let (stream, rows) = (source.path, source.rows);
     let run = || -> Result<FileEntry> {
-        let source = File::open(stream).map_err(|e| Error::io(stream, "read back", e))?;
-        let reader =
-            StreamReader::try_new(BufReader::new(source), None).map_err(|e| arrow_error(stream, table, e))?;
-        let target = File::create(&temporary).map_err(|e| Error::io(&temporary, "create", e))?;
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let failed = |e| parquet_error(&temporary, table, e);
-        let mut writer = ArrowWriter::try_new(&target, reader.schema(), Some(properties)).map_err(failed)?;
+        let mut file = source.file;
+        file.seek(SeekFrom::Start(0)).map_err(|e| Error::io(stream, "read back", e))?;
+        let failed = |e| Error::io(stream, "read back", e);
+        let mut batches = Batches::new(BufReader::new(file)).map_err(failed)?;
+        let target = begin(dir, &name, mode).map_err(|e| Error::io(&path, "create", e))?;
+        let first =
+            Table::of_batches(table, batches.schema(), &[]).map_err(|e| table_error(&path, table, e))?;
+        let mut writer = ParquetWriter::new(&target, &first).map_err(|e| table_error(&path, table, e))?;
         let mut written = 0;
-        for batch in reader {
-            let batch = batch.map_err(|e| arrow_error(stream, table, e))?;
+        while let Some(batch) = batches.next().map_err(failed)? {
             written += batch.num_rows() as u64;
-            writer.write(&batch).map_err(failed)?;
+            let rows = Table::from_batch(table, batch).map_err(|e| table_error(&path, table, e))?;
+            writer.write(&rows).map_err(|e| table_error(&path, table, e))?;
         }
-        writer.close().map_err(failed)?;
-        target.sync_all().map_err(|e| Error::io(&temporary, "sync to disk", e))?;
+        writer.close().map_err(|e| table_error(&path, table, e))?;
+        target.sync_all().map_err(|e| Error::io(&path, "sync to disk", e))?;
         if written != rows {
             return Err(Error::damaged(stream, format!("{rows} rows were written and {written} read back")));
         }
-        let (bytes, sha256) = checksum(&temporary)?;
-        fs::rename(&temporary, &path).map_err(|e| Error::io(&path, "rename to", e))?;
+        let (bytes, sha256) = checksum(&target).map_err(|e| Error::io(&path, "read back", e))?;
+        dir.rename(temporary(&name), &name).map_err(|e| Error::io(&path, "rename to", e))?;
         Ok(FileEntry { rows, bytes, sha256 })
     };
     match run() {
         Ok(entry) => Ok((name, entry)),
         Err(e) => {
             // On a full disk every byte given back helps the next reader.
-            let _ = fs::remove_file(&temporary);
+            let _ = dir.remove(temporary(&name));
             Err(e)
         }
     }
 }
 
-fn checksum(path: &Path) -> Result<(u64, String)> {
-    let run = || {
-        let mut file = File::open(path)?;
-        let mut hash = Sha256::new();
-        let mut bytes = 0;
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok((bytes, hex(hash))),
-                n => {
-                    hash.update(&buffer[..n]);
-                    bytes += n as u64;
-                }
+fn checksum(mut file: &File) -> io::Result<(u64, String)> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((bytes, hex(hash))),
+            n => {
+                hash.update(&buffer[..n]);
+                bytes += n as u64;
             }
         }
-    };
-    run().map_err(|e| Error::io(path, "read back", e))
+    }
 }
 
 pub(crate) fn hex(hash: Sha256) -> String {
@@ -222,12 +241,9 @@ fn arrow_error(path: &Path, table: &str, error: arrow_schema::ArrowError) -> Err
     }
 }
 
-fn parquet_error(path: &Path, table: &str, error: parquet::errors::ParquetError) -> Error {
-    if let parquet::errors::ParquetError::External(inner) = error {
-        return match inner.downcast::<io::Error>() {
-            Ok(source) => Error::io(path, "write", *source),
-            Err(other) => Error::table(table, other),
-        };
+fn table_error(path: &Path, table: &str, error: ncpu_table::Error) -> Error {
+    match error.into_io() {
+        Ok(source) => Error::io(path, "write", source),
+        Err(other) => Error::table(table, other),
     }
-    Error::table(table, error)
 }

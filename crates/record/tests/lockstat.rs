@@ -105,6 +105,68 @@ fn all_contention_events() {
 }
 
 #[test]
+fn freebsds_events_and_names() {
+    let file = read("freebsd-C", 4);
+    assert!(file.notes.is_empty(), "{:#?}", file.notes);
+    let class = |name: &str| file.sections.iter().find(|s| s.event == name).unwrap().class;
+    assert_eq!(file.sections.len(), 16);
+    for name in ["R/W writer spin on writer", "R/W reader spin on write wanted", "SX shared spin"] {
+        assert_eq!(class(name), Class::Spin, "{name}");
+    }
+    assert_eq!(
+        (class("SX exclusive block"), class("R/W writer blocked by writer")),
+        (Class::Block, Class::Block)
+    );
+    let shown = utils(&file);
+    let lock = |name: &str| shown.iter().filter(|(_, lock, _)| lock == name).collect::<Vec<_>>();
+    assert_eq!(
+        lock("vm page free queue"),
+        [&("0.013".into(), "vm page free queue".into(), "vm_page_alloc_domain_iter+0x1f0".into())]
+    );
+    assert_eq!(lock("in pcb: tcp|udp").len(), 1, "{shown:?}");
+    // By hand, in ns: 520 ms of mutexes, 0.2 of spin and thread locks, 560 + 1.0 + 0.4 + 0.3 of R/W, 8 + 3 of SX.
+    assert!((total(&file).unwrap() - 1.0929 / 40.0).abs() < 1e-9, "{:?}", total(&file));
+    let held = read("freebsd-HI", 4);
+    assert_eq!(held.sections[3].class, Class::Profile);
+    assert!(held.sections[..3].iter().all(|s| s.class == Class::Hold) && total(&held).is_none());
+    let parsable = import(&data("freebsd-p"), 4, Some(10.0)).unwrap();
+    let events: Vec<&str> = parsable.sections.iter().map(|s| s.event.as_str()).collect();
+    assert_eq!(
+        events,
+        ["Adaptive mutex spin", "R/W writer spin on writer", "SX exclusive block", "SX shared spin"]
+    );
+    assert_eq!(parsable.sections[1].rows[1].lock, "in pcb: tcp|udp");
+    assert!((total(&parsable).unwrap() - (0.52 + 0.56 + 0.003) / 40.0).abs() < 1e-9);
+}
+
+#[test]
+fn an_event_of_an_unknown_name_is_told() {
+    let of = |event: &str| {
+        let rows = "    9  90%  90% 0.00     2540 0x30000031380          tcp_rput_data+0x2b90\n";
+        let columns = "Count indv cuml rcnt     nsec Lock                   Caller\n";
+        text(&format!("{event}: 9 events in 10.135 seconds (1 events/sec)\n\n{columns}{rows}")).unwrap()
+    };
+    noted(&of("Quantum lock spin on owner"), "no event of a lockstat known here; taken for spin");
+    assert!(total(&of("Quantum lock spin on owner")).is_some());
+    noted(&of("Quantum lock wait"), "no event of a lockstat known here; not counted as busy-waiting");
+    assert!(!of("Spin lock spin").notes.iter().any(|n| n.contains("known here")));
+}
+
+#[test]
+fn a_table_without_its_event_needs_the_elapsed_time() {
+    let rows = "  900  90%  90% 0.00   254000 0x30000031380          tcp_rput_data+0x2b90\n  100  10% 100% 0.00 1000 vm page queue f+0x1\n";
+    let columns =
+        "Count indv cuml rcnt     nsec Lock                   Caller\n----------------------------------\n";
+    for bare in [format!("{columns}{rows}"), rows.to_string()] {
+        assert!(matches!(text(&bare), Err(Error::NoElapsed { .. })), "{bare}");
+        let file = parse(bare.as_bytes(), Path::new("x"), 2, Some(10.0)).unwrap();
+        assert!((total(&file).unwrap() - (900.0 * 254_000.0 + 100_000.0) / 20e9).abs() < 1e-12, "{bare}");
+        noted(&file, "a table without its event: taken for busy-waiting");
+        assert_eq!(file.sections[0].rows[1].lock, "vm page queue");
+    }
+}
+
+#[test]
 fn options_that_change_the_columns() {
     let plain = read("solaris-C", 256);
     let first = lockutil_table(&plain).number(0, "CPU-util").unwrap();
@@ -304,7 +366,6 @@ fn bad_lines_say_file_line_and_what_was_expected() {
         (head.replace("10.135", "inf"), 1, "`EVENT: N events"),
         (head.to_string(), 1, "rows after the head"),
         (format!("{head}{row}"), 2, "the column head"),
-        (columns.to_string(), 1, "`EVENT: N events"),
         (format!("{head}Count indv nsec Lock Caller\n"), 2, "the column head"),
         (format!("{head}{columns}{}", &row[..40]), 4, "a row `COUNT INDV% CUML% RCNT NSEC LOCK CALLER`"),
         (format!("{head}{columns}{}", row.replace("2540", "25x0")), 4, "a row"),
@@ -342,6 +403,7 @@ fn bad_lines_say_file_line_and_what_was_expected() {
 fn what_cannot_be_imported_is_told() {
     assert!(matches!(text(""), Err(Error::Empty(_))));
     assert!(matches!(text("\n\n"), Err(Error::Empty(_))));
+    assert!(matches!(text("Count indv cuml rcnt     nsec Lock   Caller\n"), Err(Error::Empty(_))));
     assert!(matches!(import(&data("solaris-T"), 1, None), Err(Error::Trace { line: 1, .. })));
     assert!(matches!(import(&data("solaris-C"), 0, None), Err(Error::Ncpu)));
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
@@ -374,7 +436,7 @@ fn nothing_half_read_passes_as_whole() {
 }
 
 fn any_row() -> impl Strategy<Value = (u64, u64, String, String)> {
-    (1..1u64 << 40, 0..1u64 << 40, "[a-z_][a-z0-9_\\[\\]+]{0,30}", "[a-z_(][a-z0-9_+)]{0,30}")
+    (1..1u64 << 40, 0..1u64 << 40, "[a-z_]([a-z0-9_\\[\\]+:|]| [a-z0-9_]){0,15}", "[a-z_(][a-z0-9_+)]{0,30}")
 }
 
 proptest! {

@@ -42,7 +42,7 @@ fn locks() -> Table {
 }
 
 fn manifest() -> Manifest {
-    Manifest::new(4, vec!["make".into(), "-j4".into()], 1.0)
+    Manifest::new(ncpu_schema::Purpose::Run, 4, vec!["make".into(), "-j4".into()], 1.0)
 }
 
 fn unfinished(dir: &Path, intervals: u64) {
@@ -105,6 +105,29 @@ fn whole() {
     let copy = dir.with_file_name("copy.ncpu");
     recording.save(&copy).unwrap();
     assert_eq!(Recording::open(&copy).unwrap().tables, recording.tables);
+}
+
+#[test]
+fn tables_of_older_recordings_have_their_names_of_today() {
+    let named = |name: &str, columns: &[Column]| {
+        let mut table = Table::builder(name, columns);
+        columns.iter().fold(table.row(), |row, _| row.int(7));
+        table.finish()
+    };
+    let (count, cpu) = (Column::count("count", "how often"), Column::id("CPU", "CPU"));
+    let (_keep, dir) = place();
+    let mut old = Writer::create(&dir, Manifest { schema: 2, ..manifest() }).unwrap();
+    old.append(&named("counters", std::slice::from_ref(&count))).unwrap();
+    old.append(&named("hardware", &[cpu, count])).unwrap();
+    old.finish().unwrap();
+    let columns = |r: &Recording, table: &str| r.tables[table].columns().len();
+    let read = Recording::open(&dir).unwrap();
+    assert_eq!((columns(&read, "events"), columns(&read, "counters"), read.tables.len()), (1, 2, 2));
+    // Once is enough: what was read and written again is of today, whatever its version.
+    let again = dir.with_extension("again");
+    read.save(&again).unwrap();
+    let read = Recording::open(&again).unwrap();
+    assert_eq!((columns(&read, "events"), columns(&read, "counters"), read.tables.len()), (1, 2, 2));
 }
 
 #[test]

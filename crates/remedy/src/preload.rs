@@ -81,7 +81,7 @@ impl Places {
     /// A library and what its file says.
     ///
     /// # Errors
-    /// There is none of the name, or it is no shared library.
+    /// No file has that name, or it is not a shared library.
     pub fn find(&self, name: &str) -> Result<(Library, Image), Error> {
         let file = format!("{BEFORE}{name}{AFTER}");
         if name_of(&file) != Some(name) {

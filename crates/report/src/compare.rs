@@ -17,6 +17,10 @@ pub fn verdict(table: &Table) -> String {
     if logs.is_empty() {
         return "Nothing could be compared.".into();
     }
+    let unknown = match count("unknown") {
+        0 => String::new(),
+        n => format!("; no verdict on {n}"),
+    };
     let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
     let chance = if compared >= 10 {
         format!("; of {compared} alike, {:.0} would seem to differ by chance", 0.05 * compared as f64)
@@ -24,7 +28,7 @@ pub fn verdict(table: &Table) -> String {
         String::new()
     };
     format!(
-        "B is slower in {slower}, faster in {faster}, not told apart in {same} of {compared}; geometric mean of B/A {mean:.3}{chance}."
+        "B is slower in {slower}, faster in {faster}, not told apart in {same} of {compared}{unknown}; geometric mean of B/A {mean:.3}{chance}."
     )
 }
 
@@ -43,7 +47,8 @@ pub fn html(table: &Table, a: &str, b: &str, notes: &[String]) -> String {
         Section {
             id: "ratios",
             title: "Ratios",
-            lead: "B over A with the 95 % confidence interval; right of 1 is slower. Grey intervals hold 1.",
+            lead: "B over A with the 95 % confidence interval; right of 1 is slower. Grey intervals hold 1; a ratio \
+                   without one comes from a single run.",
             body: forest(table),
         },
         Section {
@@ -71,7 +76,9 @@ fn forest(table: &Table) -> String {
                 Some("faster") => "var(--faults)",
                 _ => "var(--others)",
             };
-            Some((table.text(r, "benchmark")?.to_string(), [n("low")?, n("ratio")?, n("high")?], colour))
+            let ratio = n("ratio")?;
+            let interval = [n("low").unwrap_or(ratio), ratio, n("high").unwrap_or(ratio)];
+            Some((table.text(r, "benchmark")?.to_string(), interval, colour))
         })
         .collect();
     if rows.is_empty() {

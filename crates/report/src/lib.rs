@@ -1,9 +1,16 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+mod chance;
 pub mod compare;
 pub mod counters;
 pub mod crosscalls;
+mod date;
+pub mod diff;
+#[cfg(test)]
+mod fixtures;
+pub mod foresee;
 pub mod html;
+pub mod incomplete;
 pub mod limits;
 pub mod lines;
 pub mod locks;
@@ -14,3 +21,6 @@ pub mod scale;
 pub mod threads;
 pub mod timers;
 pub mod topology;
+mod wrap;
+
+pub use wrap::wrap;

@@ -219,7 +219,7 @@ pub fn is_user_lock(kind: &str) -> bool {
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
 /// waited for first. `depth` > 0 adds a column `stack` with so many frames of a waiter.
 pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Table> {
-    let mut keys = vec!["lock", "type", "process", "pid", "caller", "holder"];
+    let mut keys = vec!["lock", "type", "process", "pid", "caller"];
     let all = recording.tables.get("user_locks")?;
     // A recording of an older version has none.
     let stacks = depth > 0 && all.columns().iter().any(|c| c.name == "stack");
@@ -227,6 +227,20 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         keys.push("stack");
     }
     let grouped = all.group_by(&keys).ok()?;
+    // A lock has one row however many held it; it names the one that most of the wait is blamed on.
+    let held = all.group_by(&[&keys[..], &["holder"]].concat()).ok()?;
+    let waited = |r: usize| held.number(r, "block").unwrap_or(0.0) + held.number(r, "spin").unwrap_or(0.0);
+    let key = |t: &Table, r: usize| -> Vec<Option<String>> {
+        let cell = |c: &&str| t.text(r, c).map(str::to_string).or(t.int(r, c).map(|n| n.to_string()));
+        keys.iter().map(cell).collect()
+    };
+    let mut holders: HashMap<Vec<Option<String>>, usize> = HashMap::new();
+    for r in (0..held.num_rows()).filter(|&r| held.text(r, "holder").is_some()) {
+        let most = holders.entry(key(&held, r)).or_insert(r);
+        if waited(r) > waited(*most) {
+            *most = r;
+        }
+    }
     let mut rows: Vec<usize> = (0..grouped.num_rows())
         .filter(|&r| every || grouped.text(r, "type").is_some_and(is_user_lock))
         .collect();
@@ -260,7 +274,9 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         let mean = |s: f64| s * 1e6 / n.max(1) as f64;
         let spin = grouped.number(r, "spin").filter(|_| !is_futex(text("type").unwrap_or("")));
         let cells = out.row().text_opt(text("lock")).text_opt(text("type")).text_opt(text("process"));
-        let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller")).text_opt(text("holder"));
+        let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller"));
+        let holder = holders.get(&key(&grouped, r)).and_then(|&h| held.text(h, "holder"));
+        let cells = cells.text_opt(holder);
         let cells = cells
             .int(n)
             .float_opt(spin)
@@ -276,7 +292,7 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
     Some(out.finish())
 }
 
-/// A lock known by its futex alone tells nothing of spinning.
+/// Of a lock known only by its futex, nobody knows how long its waiters spun.
 pub(crate) fn is_futex(kind: &str) -> bool {
     matches!(kind, "lock" | "semaphore" | "condition" | "unknown" | "")
 }
@@ -302,68 +318,45 @@ pub fn second_estimate(recording: &Recording) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use ncpu_record::Manifest;
-    use ncpu_table::Unit;
+
+    use ncpu_schema::user_locks;
 
     use super::*;
+    use crate::fixtures;
 
     /// Two locks: one whose 1,000 waits were walked ten times, one never walked. 10 CPU-s observed.
     fn recording() -> Recording {
-        let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-        let count = |name: &str| Column::count(name, "");
-        let mut locks = Table::builder(
+        let locks = fixtures::table(
             "locks",
+            &["lock", "type", "process"],
+            &["count", "spin", "block", "max"],
             &[
-                Column::text("lock", ""),
-                Column::text("type", ""),
-                Column::text("process", ""),
-                count("count"),
-                time("spin"),
-                time("block"),
-                Column::float("max", Unit::Microseconds, Kind::Peak, ""),
+                (&["a", "mutex", "db"], &[600.0, 0.5, 3.0, 7.0]),
+                (&["a", "mutex", "web"], &[400.0, 0.5, 1.0, 9.0]),
+                (&["b", "spinlock", "web"], &[5.0, 0.25, 0.0, 1.0]),
             ],
         );
-        locks.row().text("a").text("mutex").text("db").int(600).float(0.5).float(3.0).float(7.0);
-        locks.row().text("a").text("mutex").text("web").int(400).float(0.5).float(1.0).float(9.0);
-        locks.row().text("b").text("spinlock").text("web").int(5).float(0.25).float(0.0).float(1.0);
-        let mut callers = Table::builder(
+        let callers = fixtures::table(
             "lock_callers",
+            &["lock", "type", "process", "caller", "stack"],
+            &["walked", "spin", "block"],
             &[
-                Column::text("lock", ""),
-                Column::text("type", ""),
-                Column::text("process", ""),
-                Column::text("caller", ""),
-                Column::text("stack", ""),
-                count("walked"),
-                time("spin"),
-                time("block"),
+                (&["a", "mutex", "db", "f", "f;g;h"], &[6.0, 0.003, 0.0]),
+                (&["a", "mutex", "db", "f", "f;g;i"], &[2.0, 0.0, 0.0]),
+                (&["a", "mutex", "web", "k", "k"], &[2.0, 0.001, 0.0]),
             ],
         );
-        callers
-            .row()
-            .text("a")
-            .text("mutex")
-            .text("db")
-            .text("f")
-            .text("f;g;h")
-            .int(6)
-            .float(0.003)
-            .float(0.0);
-        callers.row().text("a").text("mutex").text("db").text("f").text("f;g;i").int(2).float(0.0).float(0.0);
-        callers.row().text("a").text("mutex").text("web").text("k").text("k").int(2).float(0.001).float(0.0);
-        let places = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
-        let mut columns = vec![Column::id("CPU", "")];
-        columns.extend(places.iter().map(|p| time(p)));
-        let mut cpu_time = Table::builder("cpu_time", &columns);
-        let mut row = cpu_time.row().int(0);
-        for s in [5.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0] {
-            row = row.float(s);
-        }
-        let _ = row;
-        let mut gather = Recording::gather(Manifest::new(1, Vec::new(), 1.0));
-        for table in [locks.finish(), callers.finish(), cpu_time.finish()] {
-            gather.append(&table).unwrap();
-        }
-        gather.finish().unwrap()
+        let cpu_time = fixtures::table(
+            "cpu_time",
+            &[],
+            &["CPU", "idle", "target", "spin"],
+            &[(&[], &[0.0, 5.0, 3.0, 2.0])],
+        );
+        [locks, callers, cpu_time].into_iter().fold(empty(), Recording::with)
+    }
+
+    fn empty() -> Recording {
+        Recording::new(Manifest::new(ncpu_schema::Purpose::Locks, 1, Vec::new(), 1.0))
     }
 
     #[test]
@@ -395,43 +388,37 @@ mod tests {
 
     #[test]
     fn user_locks_are_ranked_by_the_whole_wait() {
-        let time = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-        let text = |name: &str| Column::text(name, "");
-        let mut user = Table::builder(
-            "user_locks",
-            &[
-                text("lock"),
-                text("type"),
-                text("process"),
-                Column::id("pid", ""),
-                text("caller"),
-                text("holder"),
-                Column::count("count", ""),
-                time("spin"),
-                time("block"),
-                Column::float("max", Unit::Microseconds, Kind::Peak, ""),
-                text("stack"),
-            ],
-        );
+        let mut user = user_locks::Rows::new();
         let rows = [
-            ("futex", "lock", None, 2.0),
-            ("spun", "mutex", Some(3.0), 1.0),
-            ("spun", "mutex", Some(0.5), 0.0),
-            ("idle", "condition", None, 9.0),
+            ("futex", "lock", None, 2.0, "db/8"),
+            ("spun", "mutex", Some(3.0), 1.0, "db/8"),
+            ("spun", "mutex", Some(0.5), 0.0, "db/9"),
+            ("idle", "condition", None, 9.0, "db/8"),
         ];
-        for (lock, kind, spin, block) in rows {
-            let cells = user.row().text(lock).text(kind).text("db").int(7).text("f").text("db/8").int(2);
-            cells.float_opt(spin).float(block).float(9.0).text("a;b;c");
+        for (lock, ty, spin, block, holder) in rows {
+            user.push(user_locks::Row {
+                lock: lock.into(),
+                ty: ty.into(),
+                process: "db".into(),
+                pid: Some(7),
+                caller: "f".into(),
+                holder: holder.into(),
+                count: Some(2),
+                wakes: Some(2),
+                spin,
+                block: Some(block),
+                max: Some(9.0),
+                stack: "a;b;c".into(),
+            });
         }
-        let mut gather = Recording::gather(Manifest::new(1, Vec::new(), 1.0));
-        gather.append(&user.finish()).unwrap();
-        let recording = gather.finish().unwrap();
+        let recording = empty().with(user.finish());
         let t = user_table(&recording, false, 0).unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(1, "lock")), (2, Some("spun"), Some("futex")));
         assert_eq!(
             (t.int(0, "count"), t.number(0, "spin"), t.number(0, "block")),
             (Some(4), Some(3.5), Some(1.0))
         );
+        assert_eq!(t.text(0, "holder"), Some("db/8"), "who held it most, in the lock's one row");
         assert_eq!(t.number(0, "spin_us"), Some(875_000.0));
         assert_eq!(t.number(1, "spin"), None, "a futex does not tell");
         let t = user_table(&recording, true, 2).unwrap();

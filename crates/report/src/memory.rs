@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use ncpu_schema::{memory, pages};
 use ncpu_table::{Column, Table, Type, Unit};
 
 /// Bytes of an MB, as `::memstat` counts.
@@ -11,12 +12,12 @@ const MB: u64 = 1 << 20;
 /// What a table `memory` tells of one node, or of all together: pages and bytes by class.
 type Classes<'t> = Vec<(&'t str, u64, u64)>;
 
-fn classes<'t>(table: &'t Table, of: impl Fn(usize) -> bool) -> Classes<'t> {
+fn classes<'t>(table: &memory::Reader<'t>, of: impl Fn(usize) -> bool) -> Classes<'t> {
     let mut classes: Classes = Vec::new();
-    for row in 0..table.num_rows() {
-        let (Some(class), true) = (table.text(row, "class"), of(row)) else { continue };
-        let pages = table.int(row, "pages").unwrap_or(0);
-        let bytes = table.int(row, "bytes").unwrap_or(0);
+    for row in table.rows() {
+        let (Some(class), true) = (table.class.get(row), of(row)) else { continue };
+        let pages = table.pages.get(row).unwrap_or(0);
+        let bytes = table.bytes.get(row).unwrap_or(0);
         match classes.iter_mut().find(|c| c.0 == class) {
             Some(known) => {
                 known.1 = known.1.saturating_add(pages);
@@ -29,7 +30,7 @@ fn classes<'t>(table: &'t Table, of: impl Fn(usize) -> bool) -> Classes<'t> {
 }
 
 /// The summary: pages, MB and per cent of each class that has any, and the total.
-pub fn memstat(table: &Table) -> String {
+pub fn memstat(table: &memory::Reader<'_>) -> String {
     let classes = classes(table, |_| true);
     let total = classes.iter().fold(0u64, |sum, c| sum.saturating_add(c.1));
     let mut out = String::new();
@@ -46,12 +47,12 @@ pub fn memstat(table: &Table) -> String {
 
 /// MB of each class on each node, as many nodes side by side as `width` allows; empty where there is
 /// one node only.
-pub fn nodes(table: &Table, width: usize) -> String {
+pub fn nodes(table: &memory::Reader<'_>, width: usize) -> String {
     const NAME: usize = 14;
     const CELL: usize = 10;
     let mut nodes: BTreeMap<u64, Classes> = BTreeMap::new();
-    for node in (0..table.num_rows()).filter_map(|row| table.int(row, "node")) {
-        nodes.entry(node).or_insert_with(|| classes(table, |row| table.int(row, "node") == Some(node)));
+    for node in table.rows().filter_map(|row| table.node.get(row)) {
+        nodes.entry(node).or_insert_with(|| classes(table, |row| table.node.get(row) == Some(node)));
     }
     let mut out = String::new();
     if nodes.len() < 2 {
@@ -107,8 +108,8 @@ pub fn in_mb(table: &Table) -> Table {
 }
 
 /// Rows of table `pages`, whose widths do not change from one batch to the next.
-pub fn pages(table: &Table, head: bool) -> String {
-    let mut out = String::with_capacity(table.num_rows() * 96);
+pub fn pages(table: &pages::Reader<'_>, head: bool) -> String {
+    let mut out = String::with_capacity(table.len() * 96);
     if head {
         let _ = writeln!(
             out,
@@ -116,18 +117,18 @@ pub fn pages(table: &Table, head: bool) -> String {
             "pfn", "node", "class", "mapcount", "refcount", "cgroup"
         );
     }
-    let number = |row, column: &str| table.int(row, column).map_or("-".into(), |n| n.to_string());
-    for row in 0..table.num_rows() {
+    let number = |cell: Option<u64>| cell.map_or("-".into(), |n| n.to_string());
+    for row in table.rows() {
         let _ = writeln!(
             out,
             "{:>10} {:>4} {:<13} {:>8} {:>8} {:>9}  {}",
-            number(row, "pfn"),
-            number(row, "node"),
-            table.text(row, "class").unwrap_or("-"),
-            number(row, "mapcount"),
-            number(row, "refcount"),
-            number(row, "cgroup"),
-            table.text(row, "flags").unwrap_or("-")
+            number(table.pfn.get(row)),
+            number(table.node.get(row)),
+            table.class.get(row).unwrap_or("-"),
+            number(table.mapcount.get(row)),
+            number(table.refcount.get(row)),
+            number(table.cgroup.get(row)),
+            table.flags.get(row).unwrap_or("-")
         );
     }
     out
@@ -140,19 +141,21 @@ mod tests {
     use super::*;
 
     fn table(rows: &[(u64, &str, u64)]) -> Table {
-        let mut b = Table::builder(
-            "memory",
-            &[
-                Column::id("node", ""),
-                Column::text("class", ""),
-                Column::count("pages", ""),
-                Column::int("bytes", Unit::Bytes, Kind::Count, ""),
-            ],
-        );
+        let mut table = memory::Rows::new();
         for &(node, class, pages) in rows {
-            b.row().int(node).text(class).int(pages).int(pages * 8192);
+            table.push(memory::Row {
+                node: Some(node),
+                class: class.into(),
+                pages: Some(pages),
+                bytes: Some(pages * 8192),
+                ..Default::default()
+            });
         }
-        b.finish()
+        table.finish()
+    }
+
+    fn read(table: &Table) -> memory::Reader<'_> {
+        memory::Reader::of(table).unwrap()
     }
 
     /// The table of the blog, "Wicked fast memstat", whose pages are of 8 KiB.
@@ -169,7 +172,7 @@ mod tests {
             (0, "Free (freelist)", 1979424),
         ]);
         assert_eq!(
-            memstat(&t),
+            memstat(&read(&t)),
             "\
 Page Summary                Pages                MB  %Tot
 ------------     ----------------  ----------------  ----
@@ -183,7 +186,7 @@ Free (freelist)           1979424             15464   12%
 Total                    16452723            128536
 "
         );
-        assert_eq!(nodes(&t, 80), "");
+        assert_eq!(nodes(&read(&t), 80), "");
     }
 
     #[test]
@@ -195,7 +198,7 @@ Total                    16452723            128536
             (1, "Free", 1280),
             (7, "Free", 128),
         ]);
-        let text = nodes(&t, 40);
+        let text = nodes(&read(&t), 40);
         assert_eq!(
             text,
             "\nMB                node 0    node 1\n\
@@ -207,7 +210,7 @@ Total                    16452723            128536
              Free                   1\n\
              Total                  1\n"
         );
-        assert!(nodes(&t, 200).lines().count() == 5);
+        assert!(nodes(&read(&t), 200).lines().count() == 5);
     }
 
     #[test]
@@ -231,9 +234,9 @@ Total                    16452723            128536
     }
 
     #[test]
-    fn a_table_of_something_else_is_empty() {
-        let t = Table::builder("x", &[Column::id("node", "")]).finish();
-        assert!(memstat(&t).ends_with("Total                           0                 0\n"));
-        assert_eq!(nodes(&t, 80), "");
+    fn no_rows_are_no_memory() {
+        let t = table(&[]);
+        assert!(memstat(&read(&t)).ends_with("Total                           0                 0\n"));
+        assert_eq!(nodes(&read(&t), 80), "");
     }
 }

@@ -38,6 +38,12 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         "runnable, waiting for a CPU",
     ];
     columns.extend(STATES.iter().zip(meanings).map(|(s, m)| Column::float(s, Unit::Percent, Kind::Share, m)));
+    columns.push(Column::float(
+        "NCPU",
+        Unit::Percent,
+        Kind::Share,
+        "in ncpu's tracing of its calls and faults",
+    ));
     let meanings = [
         "voluntary switches",
         "involuntary switches",
@@ -53,21 +59,24 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         columns.push(Column::text("thread", "name of the thread"));
     }
     let number = |r: usize, c: &str| raw.number(r, c).unwrap_or(0.0);
-    let busy = |r: usize| number(r, "USR") + number(r, "SYS") + number(r, "TRP");
+    let busy = |r: usize| on_cpu(raw, r);
     let mut rows: Vec<usize> = (0..raw.num_rows())
         .filter(|&r| every || busy(r) > 0.0 || number(r, "VCX") + number(r, "ICX") + number(r, "LAT") > 0.0)
         .collect();
     rows.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)));
     let mut out = Table::builder("threads", &columns);
     for r in rows {
-        let time: f64 = STATES.iter().map(|s| number(r, s)).sum();
+        let asleep: f64 = ["TFL", "DFL", "LCK", "SLP", "LAT"].iter().map(|s| number(r, s)).sum();
+        let time = busy(r) + asleep;
         let mut row = out.row().int_opt(raw.int(r, "pid"));
         if !by_process {
             row = row.int_opt(raw.int(r, "tid"));
         }
         for s in STATES {
-            row = row.float_opt((time > 0.0).then(|| 100.0 * number(r, s) / time));
+            row = row.float_opt(raw.number(r, s).filter(|_| time > 0.0).map(|s| 100.0 * s / time));
         }
+        let own = raw.number(r, "NCPU");
+        row = row.float_opt(own.filter(|_| time > 0.0).map(|own| 100.0 * own / time));
         for c in COUNTS {
             row = row.int_opt(raw.int(r, c));
         }
@@ -79,27 +88,29 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
     out.finish()
 }
 
+/// Seconds on CPU: told as such where user code is not told from calls.
+pub(crate) fn on_cpu(threads: &Table, row: usize) -> f64 {
+    let split = || ["USR", "SYS", "TRP"].iter().filter_map(|c| threads.number(row, c)).sum();
+    threads.number(row, "CPU").unwrap_or_else(split)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn percentages_of_each_threads_own_time() {
-        let mut columns = vec![
-            Column::id("pid", ""),
-            Column::id("tid", ""),
-            Column::text("process", ""),
-            Column::text("thread", ""),
-        ];
-        columns.extend(STATES.iter().map(|s| Column::float(s, Unit::Seconds, Kind::Time, "")));
-        columns.extend(COUNTS.iter().map(|c| Column::count(c, "")));
-        let mut b = Table::builder("threads", &columns);
+        let mut b = ncpu_schema::threads::Rows::new();
         let mut add = |tid: u64, times: [f64; 8], vcx: u64| {
-            let mut row = b.row().int(7).int(tid).text("db").text("worker");
-            for t in times {
-                row = row.float(t);
-            }
-            row.int(vcx);
+            b.push(ncpu_schema::threads::Row {
+                pid: Some(7),
+                tid: Some(tid),
+                process: "db".into(),
+                thread: "worker".into(),
+                micro: ncpu_schema::Per::new(|state| Some(times[state as usize])),
+                vcx: Some(vcx),
+                ..Default::default()
+            });
         };
         add(1, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0], 0);
         add(2, [0.1, 0.1, 0.0, 0.0, 0.0, 0.2, 0.1, 0.0], 3);
@@ -110,5 +121,22 @@ mod tests {
         assert!((sum - 100.0).abs() < 1e-9);
         assert!((t.number(0, "LCK").unwrap() - 40.0).abs() < 1e-9);
         assert_eq!(table(&raw, true, true).num_rows(), 1);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_nothing() {
+        let mut columns = vec![Column::id("pid", ""), Column::id("tid", "")];
+        columns.extend(
+            ["USR", "SYS", "LCK", "SLP", "CPU"].map(|s| Column::float(s, Unit::Seconds, Kind::Time, "")),
+        );
+        columns.extend(["VCX", "SCL"].map(|c| Column::count(c, "")));
+        let mut raw = Table::builder("threads", &columns);
+        raw.row().int(7).int(7).null().null().float(1.0).float(0.0).float(3.0).int(5).null();
+        let t = table(&raw.finish(), false, false);
+        assert_eq!((t.number(0, "USR"), t.number(0, "SYS"), t.int(0, "SCL")), (None, None, None));
+        assert_eq!(
+            (t.number(0, "LCK"), t.number(0, "time"), t.int(0, "VCX")),
+            (Some(25.0), Some(4.0), Some(5))
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ArrayBuilder, Float64Builder, StringBuilder, UInt64Builder};
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use arrow_schema::{ArrowError, Schema};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 
 use crate::{Column, Error, Result, Type};
 
@@ -20,14 +20,7 @@ pub struct Table {
 impl Table {
     /// Starts a table of these columns.
     pub fn builder(name: &str, columns: &[Column]) -> Builder {
-        let cells = columns
-            .iter()
-            .map(|c| match c.ty {
-                Type::Text => Cells::Text(StringBuilder::new()),
-                Type::Int => Cells::Int(UInt64Builder::new()),
-                Type::Float => Cells::Float(Float64Builder::new()),
-            })
-            .collect();
+        let cells = columns.iter().map(|c| Cells::new(c.ty)).collect();
         Builder { name: name.into(), columns: columns.to_vec(), cells, rows: 0 }
     }
 
@@ -51,6 +44,47 @@ impl Table {
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Table { name: name.into(), columns, batch })
+    }
+
+    /// Puts batches of one schema one behind the other.
+    ///
+    /// # Errors
+    /// A batch has other columns than the schema, or they are none that a table has, or there is more text than one
+    /// Arrow array holds (2 GiB).
+    pub fn of_batches(name: &str, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Table> {
+        if let [only] = batches {
+            return Table::from_batch(name, only.clone().with_schema(Arc::clone(schema))?);
+        }
+        let empty = Table::from_batch(name, RecordBatch::new_empty(Arc::clone(schema)))?;
+        let mut arrays = Vec::with_capacity(empty.columns.len());
+        for (i, column) in empty.columns.iter().enumerate() {
+            let mut cells = Cells::new(column.ty);
+            for batch in batches {
+                let array = batch.columns().get(i);
+                array
+                    .ok_or_else(|| missing(&column.name))
+                    .and_then(|array| cells.append(&column.name, array))?;
+            }
+            arrays.push(cells.finish());
+        }
+        Ok(Table { batch: RecordBatch::try_new(Arc::clone(schema), arrays)?, ..empty })
+    }
+
+    /// These rows, in this order.
+    pub(crate) fn rows(&self, rows: &[usize]) -> Result<Table> {
+        let arrays = self.columns.iter().enumerate().map(|(at, column)| {
+            let mut cells = Cells::new(column.ty);
+            for &row in rows {
+                match (&mut cells, self.cell(row, at)) {
+                    (Cells::Text(b), Cell::Text(text)) => b.append_value(text),
+                    (Cells::Int(b), Cell::Int(n)) => b.append_value(n),
+                    (Cells::Float(b), Cell::Float(x)) => b.append_value(x),
+                    (cells, _) => cells.null(),
+                }
+            }
+            cells.finish()
+        });
+        Table::from_parts(&self.name, self.columns.clone(), arrays.collect())
     }
 
     pub(crate) fn from_parts(name: &str, columns: Vec<Column>, arrays: Vec<ArrayRef>) -> Result<Table> {
@@ -119,6 +153,22 @@ impl Table {
         (row < array.len() && array.is_valid(row)).then(|| array.value(row))
     }
 
+    /// A cell by its row and its column's place; null beyond the last row.
+    pub(crate) fn cell(&self, row: usize, column: usize) -> Cell<'_> {
+        let array = self.batch.column(column);
+        if row >= array.len() || array.is_null(row) {
+            return Cell::Null;
+        }
+        let any = array.as_any();
+        if let Some(ints) = any.downcast_ref::<UInt64Array>() {
+            Cell::Int(ints.value(row))
+        } else if let Some(floats) = any.downcast_ref::<Float64Array>() {
+            Cell::Float(floats.value(row))
+        } else {
+            any.downcast_ref::<StringArray>().map_or(Cell::Null, |texts| Cell::Text(texts.value(row)))
+        }
+    }
+
     /// The same rows under another name.
     pub fn renamed(mut self, name: &str) -> Table {
         self.name = name.into();
@@ -138,6 +188,18 @@ impl Table {
         Table::from_parts(&self.name, columns, arrays)
     }
 
+    /// The same rows with another column of text at the end.
+    ///
+    /// # Errors
+    /// There is a column of that name already.
+    pub fn with_text(&self, column: Column, value: impl Fn(usize) -> Option<String>) -> Result<Table> {
+        let mut columns = self.columns.clone();
+        let mut arrays = self.batch.columns().to_vec();
+        columns.push(Column { ty: Type::Text, ..column });
+        arrays.push(Arc::new((0..self.num_rows()).map(value).collect::<StringArray>()));
+        Table::from_parts(&self.name, columns, arrays)
+    }
+
     /// Only these columns, in this order.
     ///
     /// # Errors
@@ -152,10 +214,73 @@ impl Table {
     }
 }
 
+/// What stands in one place of a table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Cell<'a> {
+    /// It is not known.
+    Null,
+    /// Of a column of integers.
+    Int(u64),
+    /// Of a column of numbers.
+    Float(f64),
+    /// Of a column of text.
+    Text(&'a str),
+}
+
 enum Cells {
     Text(StringBuilder),
     Int(UInt64Builder),
     Float(Float64Builder),
+}
+
+impl Cells {
+    fn new(ty: Type) -> Cells {
+        match ty {
+            Type::Text => Cells::Text(StringBuilder::new()),
+            Type::Int => Cells::Int(UInt64Builder::new()),
+            Type::Float => Cells::Float(Float64Builder::new()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Cells::Text(b) => b.len(),
+            Cells::Int(b) => b.len(),
+            Cells::Float(b) => b.len(),
+        }
+    }
+
+    fn null(&mut self) {
+        match self {
+            Cells::Text(b) => b.append_null(),
+            Cells::Int(b) => b.append_null(),
+            Cells::Float(b) => b.append_null(),
+        }
+    }
+
+    /// Adds a whole array's cells.
+    fn append(&mut self, name: &str, array: &ArrayRef) -> Result<()> {
+        let any = array.as_any();
+        let wrong = || missing(name);
+        match self {
+            Cells::Text(b) => b.append_array(any.downcast_ref().ok_or_else(wrong)?)?,
+            Cells::Int(b) => b.append_array(any.downcast_ref().ok_or_else(wrong)?),
+            Cells::Float(b) => b.append_array(any.downcast_ref().ok_or_else(wrong)?),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Cells::Text(b) => Arc::new(b.finish()),
+            Cells::Int(b) => Arc::new(b.finish()),
+            Cells::Float(b) => Arc::new(b.finish()),
+        }
+    }
+}
+
+fn missing(column: &str) -> Error {
+    ArrowError::SchemaError(format!("a batch lacks column `{column}`, or has it of another type")).into()
 }
 
 /// Collects rows; see [`Table::builder`].
@@ -177,11 +302,7 @@ impl Builder {
     fn pad(&mut self) {
         let rows = self.rows;
         for cells in &mut self.cells {
-            match cells {
-                Cells::Text(b) => (b.len()..rows).for_each(|_| b.append_null()),
-                Cells::Int(b) => (b.len()..rows).for_each(|_| b.append_null()),
-                Cells::Float(b) => (b.len()..rows).for_each(|_| b.append_null()),
-            }
+            (cells.len()..rows).for_each(|_| cells.null());
         }
     }
 
@@ -198,15 +319,7 @@ impl Builder {
     /// The table.
     pub fn finish(mut self) -> Table {
         self.pad();
-        let arrays = self
-            .cells
-            .iter_mut()
-            .map(|c| match c {
-                Cells::Text(b) => Arc::new(b.finish()) as ArrayRef,
-                Cells::Int(b) => Arc::new(b.finish()) as ArrayRef,
-                Cells::Float(b) => Arc::new(b.finish()) as ArrayRef,
-            })
-            .collect();
+        let arrays = self.cells.iter_mut().map(Cells::finish).collect();
         Table::from_parts(&self.name, self.columns, arrays)
             .expect("the builder keeps every column at the same length and of its own type")
     }
@@ -287,11 +400,7 @@ impl Row<'_> {
 
     /// A cell whose value is not known.
     pub fn null(mut self) -> Self {
-        match self.next() {
-            Cells::Text(b) => b.append_null(),
-            Cells::Int(b) => b.append_null(),
-            Cells::Float(b) => b.append_null(),
-        }
+        self.next().null();
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Table, Type, Unit};
+use crate::{Table, Type, Unit, safe};
 
 /// How a table is laid out as compact text.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,14 @@ impl Compact<'_> {
             })
             .collect();
         let numbers = order.iter().filter(|&&c| !is_word(c)).count();
+        // Where the line would not fit, numbers too long for their columns are told in thousands.
+        if widths.iter().sum::<usize>() > self.width && self.side_by_side.is_none() {
+            for (i, (width, &c)) in widths[..numbers].iter_mut().zip(&order).enumerate() {
+                let name = columns[c].name.as_str();
+                let least = self.widths.iter().find(|(n, _)| *n == name).map_or(0, |(_, w)| *w);
+                *width = (*width).min(least.max(name.len() + usize::from(i > 0)).max(4));
+            }
+        }
         let taken: usize = widths[..numbers].iter().sum();
         let words = widths.len() - numbers;
         for (width, &c) in widths[numbers..].iter_mut().zip(&order[numbers..]) {
@@ -58,16 +66,16 @@ impl Compact<'_> {
         let height = rows.div_ceil(blocks);
 
         let mut out = String::with_capacity((height + 1) * blocks * (line_width + gap.len() + 1));
-        let write_line = |out: &mut String, cell: &dyn Fn(&mut String, usize)| {
+        let write_line = |out: &mut String, cell: &dyn Fn(&mut String, usize, usize)| {
             for (i, &width) in widths.iter().enumerate() {
                 let start = out.len();
                 if i < numbers {
-                    cell(out, i);
+                    cell(out, i, width - usize::from(i > 0));
                     let written = out.len() - start;
                     pad(out, start, width.saturating_sub(written));
                 } else {
                     out.push(' ');
-                    cell(out, i);
+                    cell(out, i, usize::MAX);
                     cut(out, start, width);
                 }
             }
@@ -76,7 +84,7 @@ impl Compact<'_> {
             if block > 0 {
                 out.push_str(&gap);
             }
-            write_line(&mut out, &|out, i| out.push_str(&columns[order[i]].name));
+            write_line(&mut out, &|out, i, _| out.push_str(&columns[order[i]].name));
         }
         end_line(&mut out);
         for line in 0..height {
@@ -88,7 +96,7 @@ impl Compact<'_> {
                 if block > 0 {
                     out.push_str(&gap);
                 }
-                write_line(&mut out, &|out, i| cells[i].write(out, row));
+                write_line(&mut out, &|out, i, room| cells[i].write(out, row, room));
             }
             end_line(&mut out);
         }
@@ -157,12 +165,13 @@ impl<'a> Cells<'a> {
             Cells::Int(a) => most(&mut a.iter().map(|n| n.map_or(1, digits))),
             Cells::Float(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| digits(n.round() as u64)))),
             Cells::Ratio(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| format!("{n:.2}").len()))),
-            Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| s.chars().count()))),
+            Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| safe::line(s).chars().count()))),
             Cells::Nothing => 1,
         }
     }
 
-    fn write(&self, out: &mut String, row: usize) {
+    /// A number longer than `room` is told in thousands, millions or more.
+    fn write(&self, out: &mut String, row: usize, room: usize) {
         let number = match self {
             Cells::Int(a) if a.is_valid(row) => a.value(row),
             // No column counts below zero; as a cast saturates, such a value shows as 0.
@@ -171,7 +180,7 @@ impl<'a> Cells<'a> {
                 return out.push_str(&format!("{:.2}", a.value(row)));
             }
             Cells::Text(a) if a.is_valid(row) => {
-                return out.extend(a.value(row).chars().map(|c| if c.is_control() { '?' } else { c }));
+                return out.push_str(&safe::line(a.value(row)));
             }
             _ => return out.push('-'),
         };
@@ -186,7 +195,17 @@ impl<'a> Cells<'a> {
                 break;
             }
         }
-        out.push_str(std::str::from_utf8(&digits[at..]).expect("digits are ASCII"));
+        let digits = std::str::from_utf8(&digits[at..]).expect("digits are ASCII");
+        if digits.len() <= room {
+            return out.push_str(digits);
+        }
+        for (thousands, unit) in [(1, 'K'), (2, 'M'), (3, 'G'), (4, 'T'), (5, 'P'), (6, 'E')] {
+            let left = digits.len().saturating_sub(3 * thousands);
+            if left < room || left <= 1 {
+                out.push_str(if left == 0 { "0" } else { &digits[..left] });
+                return out.push(unit);
+            }
+        }
     }
 }
 
@@ -194,6 +213,20 @@ impl<'a> Cells<'a> {
 mod tests {
     use super::*;
     use crate::{Column, Kind, Select};
+
+    #[test]
+    fn long_numbers_are_told_in_thousands_where_the_line_would_not_fit() {
+        let count = |name: &str| Column::int(name, crate::Unit::None, Kind::Count, "");
+        let mut b =
+            Table::builder("cpus", &[Column::id("CPU", ""), count("minf"), count("csw"), count("migr")]);
+        b.row().int(0).int(18_630).int(1_234_567).int(7);
+        b.row().int(1).int(999).int(u64::MAX).int(12_345_678_901);
+        let table = b.finish();
+        let widths = &[("CPU", 3), ("minf", 5), ("csw", 5), ("migr", 5)];
+        let compact = |width| Compact { widths, width, side_by_side: None }.render(&table);
+        assert_eq!(compact(18), "CPU minf  csw migr\n  0  18K   1M    7\n  1  999  18E  12G\n");
+        assert!(compact(200).contains("18630  "), "{}", compact(200));
+    }
 
     const WIDTHS: &[(&str, usize)] = &[("CPU", 3), ("intr", 6), ("usr", 5)];
 

@@ -22,15 +22,22 @@
 mod build;
 mod column;
 mod compact;
+mod gathered;
 mod group;
+mod json;
+mod parquet;
 mod print;
 mod read;
+pub mod safe;
 mod select;
+pub mod size;
 mod text;
 
+use build::Cell;
 pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
+pub use parquet::ParquetWriter;
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
 pub use text::{figure, render as render_text};
@@ -80,9 +87,12 @@ pub enum Error {
     /// Arrow refused an operation.
     #[error(transparent)]
     Arrow(#[from] arrow_schema::ArrowError),
-    /// The Parquet encoder failed.
-    #[error("writing parquet: {0}")]
-    Parquet(#[from] parquet::errors::ParquetError),
+    /// A file of Parquet has what no table of ours has.
+    #[error("{0}")]
+    Foreign(String),
+    /// Parquet could not be written, or read.
+    #[error(transparent)]
+    Parquet(#[from] ::parquet::errors::ParquetError),
     /// The output could not be written.
     #[error("writing output: {0}")]
     Io(#[from] std::io::Error),
@@ -92,14 +102,27 @@ impl Error {
     /// Whether the reader of our output went away (`ncpu cpus | head`), which is no failure.
     pub fn is_broken_pipe(&self) -> bool {
         use std::io::ErrorKind::BrokenPipe;
-        let io = |e: &(dyn std::error::Error + 'static)| {
-            e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == BrokenPipe)
-        };
         match self {
-            Error::Io(e) => e.kind() == BrokenPipe,
-            Error::Arrow(arrow_schema::ArrowError::IoError(_, e)) => e.kind() == BrokenPipe,
-            Error::Parquet(parquet::errors::ParquetError::External(e)) => io(e.as_ref()),
+            Error::Io(e) | Error::Arrow(arrow_schema::ArrowError::IoError(_, e)) => e.kind() == BrokenPipe,
+            Error::Parquet(::parquet::errors::ParquetError::External(e)) => {
+                e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == BrokenPipe)
+            }
             _ => false,
+        }
+    }
+
+    /// The system's error inside, which names the cause (no space), where there is one; else this error.
+    ///
+    /// # Errors
+    /// It is no error of the system.
+    pub fn into_io(self) -> Result<std::io::Error> {
+        use ::parquet::errors::ParquetError::External;
+        match self {
+            Error::Io(e) | Error::Arrow(arrow_schema::ArrowError::IoError(_, e)) => Ok(e),
+            Error::Parquet(External(e)) => {
+                e.downcast::<std::io::Error>().map(|e| *e).map_err(|e| Error::Parquet(External(e)))
+            }
+            other => Err(other),
         }
     }
 }

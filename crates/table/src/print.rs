@@ -3,9 +3,8 @@
 use std::io::Write;
 use std::str::FromStr;
 
-use parquet::arrow::ArrowWriter;
-
-use crate::{Error, Result, Table, render_text};
+use crate::parquet::ParquetWriter;
+use crate::{Cell, Error, Result, Table, render_text, safe};
 
 /// How tables are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub enum Format {
     /// For people: aligned, fitted to the terminal.
     #[default]
     Text,
-    /// One JSON object a row.
+    /// One JSON object a row, in one shape for all tables: see [`crate::Column::key`].
     Json,
     /// Comma-separated values with one header line.
     Csv,
@@ -41,14 +40,29 @@ pub struct Printer<W: Write + Send> {
     width: usize,
     out: Option<W>,
     first: Option<Table>,
-    parquet: Option<ArrowWriter<W>>,
+    parquet: Option<ParquetWriter<W>>,
     printed: usize,
+    head: fn(&str) -> String,
 }
 
 impl<W: Write + Send> Printer<W> {
     /// A printer for text `width` columns wide (other formats ignore the width).
     pub fn new(out: W, format: Format, width: usize) -> Printer<W> {
-        Printer { format, width, out: Some(out), first: None, parquet: None, printed: 0 }
+        Printer {
+            format,
+            width,
+            out: Some(out),
+            first: None,
+            parquet: None,
+            printed: 0,
+            head: str::to_string,
+        }
+    }
+
+    /// Has a table of text pass through `paint`, which may colour its first line, that of the names.
+    #[must_use]
+    pub fn painted(self, paint: fn(&str) -> String) -> Printer<W> {
+        Printer { head: paint, ..self }
     }
 
     /// Which format it writes.
@@ -68,10 +82,10 @@ impl<W: Write + Send> Printer<W> {
         if self.format == Format::Parquet {
             if self.parquet.is_none() {
                 let Some(out) = self.out.take() else { return Ok(()) };
-                self.parquet = Some(ArrowWriter::try_new(out, table.batch().schema(), None)?);
+                self.parquet = Some(ParquetWriter::new(out, table)?);
             }
             if let Some(writer) = &mut self.parquet {
-                writer.write(table.batch())?;
+                writer.write(table)?;
             }
             return Ok(());
         }
@@ -81,20 +95,13 @@ impl<W: Write + Send> Printer<W> {
                 if !first {
                     writeln!(out)?;
                 }
-                out.write_all(render_text(table, self.width).as_bytes())?;
+                out.write_all((self.head)(&render_text(table, self.width)).as_bytes())?;
             }
             Format::Json => {
-                let mut json = arrow_json::WriterBuilder::new()
-                    .with_explicit_nulls(true)
-                    .build::<_, arrow_json::writer::LineDelimited>(&mut *out);
-                json.write(table.batch())?;
-                json.finish()?;
+                out.write_all(safe::json(&crate::json::lines(table)?).as_bytes())?;
             }
             Format::Csv => {
-                // Not into `out`: arrow makes a text of the writer's error, and a closed pipe is no failure.
-                let mut text = Vec::new();
-                arrow_csv::WriterBuilder::new().with_header(first).build(&mut text).write(table.batch())?;
-                out.write_all(&text)?;
+                out.write_all(&separated(table, first).map_err(std::io::Error::from)?)?;
             }
             Format::Parquet => {}
         }
@@ -132,6 +139,26 @@ impl<W: Write + Send> Printer<W> {
     }
 }
 
+/// The table's rows as comma-separated values, each name and text as [`safe::cell`] makes it.
+fn separated(table: &Table, header: bool) -> Result<Vec<u8>, csv::Error> {
+    let mut rows = csv::Writer::from_writer(Vec::new());
+    if header {
+        rows.write_record(table.columns().iter().map(|c| safe::cell(&c.name).into_owned()))?;
+    }
+    for row in 0..table.num_rows() {
+        for column in 0..table.columns().len() {
+            match table.cell(row, column) {
+                Cell::Null => rows.write_field(""),
+                Cell::Int(n) => rows.write_field(n.to_string()),
+                Cell::Float(x) => rows.write_field(format!("{x:?}")),
+                Cell::Text(text) => rows.write_field(safe::cell(text).as_bytes()),
+            }?;
+        }
+        rows.write_record(None::<&[u8]>)?;
+    }
+    rows.into_inner().map_err(|e| e.into_error().into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +192,30 @@ mod tests {
         let out = String::from_utf8(printed(Format::Json)).unwrap();
         assert_eq!(out.lines().count(), 4);
         assert_eq!(out.lines().nth(1), Some(r#"{"lock":"b","count":null,"util":null}"#));
+    }
+
+    #[test]
+    fn no_format_for_eyes_lets_controls_through() {
+        let mut b = Table::builder("x", &[Column::text("comm", "name")]);
+        let names = ["\x1b]2;own\x07", "a\nb", "\u{9b}31m", "exe\u{202e}txt", "=cmd|' /C calc'!A0"];
+        for name in names {
+            b.row().text(name);
+        }
+        let table = b.finish();
+        for format in [Format::Text, Format::Json, Format::Csv] {
+            let mut out = Vec::new();
+            let mut printer = Printer::new(&mut out, format, 80);
+            printer.table(&table).unwrap();
+            printer.finish().unwrap();
+            let out = String::from_utf8(out).unwrap();
+            assert!(!out.chars().any(|c| c != '\n' && safe::is_unsafe(c)), "{out:?}");
+            assert_eq!(out.lines().count(), names.len() + usize::from(format != Format::Json), "{out}");
+            assert!(format != Format::Csv || out.contains("\n'=cmd|"), "{out}");
+            if format == Format::Json {
+                let back = Table::from_bytes("x", out.into_bytes()).unwrap();
+                names.iter().enumerate().for_each(|(i, n)| assert_eq!(back.text(i, "comm"), Some(*n)));
+            }
+        }
     }
 
     #[test]

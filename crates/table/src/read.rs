@@ -1,25 +1,37 @@
 //! Tables in: what [`crate::Printer`] wrote, or anything else of its formats.
 
-use std::io::Cursor;
+use std::collections::HashMap;
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 
+use crate::gathered::Gathered;
 use crate::{Error, Result, Table};
 
+/// Bytes of a file that are read at most.
+const MOST: u64 = 256 << 20;
+
+/// What a file of Parquet begins with.
+const PARQUET: &[u8] = b"PAR1";
+
 impl Table {
-    /// Reads a file of Parquet, JSON lines or comma-separated values with a line of names, told apart by what it
-    /// begins with. Lines that begin with `#` are comments in the latter. Numbers become [`crate::Type::Float`] where one of a
+    /// Reads a file of Parquet, JSON lines or comma-separated values, told apart by what it begins with. Values have a
+    /// line of names above them, or none: a first line of nothing but numbers is data, and the columns are named
+    /// `column 1`, `column 2`, … Lines that begin with `#` are comments. Numbers become [`crate::Type::Float`] where one of a
     /// column is no unsigned integer; units and meanings come with Parquet only. Its name is the file's.
     ///
     /// # Errors
-    /// [`Error::Read`] names the file and what is wrong with it.
+    /// [`Error::Read`] names the file and what is wrong with it; it may be 256 MiB long and its lines 1 MiB.
     pub fn read(path: &Path) -> Result<Table> {
         let wrong = |why: String| Error::Read { path: path.to_path_buf(), why };
-        let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+        let bytes = ncpu_files::read(path, MOST).map_err(|e| wrong(e.to_string()))?;
+        if !bytes.starts_with(PARQUET) {
+            ncpu_files::lines(&bytes).map_err(|e| wrong(e.to_string()))?;
+        }
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         Table::from_bytes(&name, bytes).map_err(|e| wrong(e.to_string()))
     }
@@ -29,70 +41,109 @@ impl Table {
     /// # Errors
     /// The bytes are no table.
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Table> {
-        Table::from_batch(name, plain(&parse(bytes)?)?)
-    }
-}
-
-fn parse(bytes: Vec<u8>) -> Result<RecordBatch> {
-    if bytes.starts_with(b"PAR1") {
-        let reader =
-            parquet::arrow::arrow_reader::ParquetRecordBatchReader::try_new(bytes::Bytes::from(bytes), 8192)?;
-        let schema = arrow_array::RecordBatchReader::schema(&reader);
-        let batches = reader.collect::<Result<Vec<_>, _>>()?;
-        return Ok(arrow_select::concat::concat_batches(&schema, &batches)?);
-    }
-    // The readers take lines, and one that ends within a line is whole all the same.
-    let first = bytes.iter().copied().find(|b| !b.is_ascii_whitespace());
-    let (schema, batches) = match first {
-        None => return Err(ArrowError::SchemaError("it is empty".into()).into()),
-        Some(b'{') => {
-            let (schema, _) = arrow_json::reader::infer_json_schema_from_seekable(Cursor::new(&bytes), None)?;
-            let schema = Arc::new(schema);
-            let reader = arrow_json::ReaderBuilder::new(schema.clone()).build(Cursor::new(&bytes))?;
-            (schema, reader.collect::<Result<Vec<_>, _>>()?)
-        }
-        Some(_) => {
-            let format = arrow_csv::reader::Format::default().with_header(true).with_comment(b'#');
-            let (schema, _) = format.infer_schema(Cursor::new(&bytes), None)?;
-            // Names stand between spaces where people wrote them.
-            let schema = Arc::new(Schema::new(
-                schema
-                    .fields()
-                    .iter()
-                    .map(|f| f.as_ref().clone().with_name(f.name().trim()))
-                    .collect::<Vec<Field>>(),
-            ));
-            let reader = arrow_csv::ReaderBuilder::new(schema.clone())
-                .with_format(format)
-                .build(Cursor::new(&bytes))?;
-            (schema, reader.collect::<Result<Vec<_>, _>>()?)
-        }
-    };
-    Ok(arrow_select::concat::concat_batches(&schema, &batches)?)
-}
-
-/// The same with columns of the types that tables have.
-fn plain(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let mut fields = Vec::new();
-    let mut arrays: Vec<ArrayRef> = Vec::new();
-    for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
-        let to = match field.data_type() {
-            DataType::UInt64 | DataType::Float64 | DataType::Utf8 => array.data_type().clone(),
-            t if t.is_integer() && cast_with_options(array, &DataType::UInt64, &strict).is_ok() => {
-                DataType::UInt64
-            }
-            t if t.is_numeric() => DataType::Float64,
-            _ => DataType::Utf8,
+        let batch = match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
+            None => return Err(empty()),
+            Some(_) if bytes.starts_with(PARQUET) => return crate::parquet::read(name, bytes),
+            Some(b'{') => json(&bytes)?,
+            Some(_) => separated(&bytes)?,
         };
-        arrays.push(cast_with_options(array, &to, &strict)?);
-        fields.push(Field::new(field.name(), to, true).with_metadata(field.metadata().clone()));
+        Table::from_batch(name, batch)
     }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+}
+
+/// Named columns as a batch.
+fn batch(columns: Vec<(String, Gathered)>) -> Result<RecordBatch> {
+    let arrays = columns.into_iter().map(|(name, cells)| (name, cells.finish(), true));
+    Ok(RecordBatch::try_from_iter_with_nullable(arrays)?)
+}
+
+fn separated(bytes: &[u8]) -> Result<RecordBatch> {
+    let mut rows =
+        csv::ReaderBuilder::new().has_headers(false).comment(Some(b'#')).from_reader(bytes).into_records();
+    let Some(first) = rows.next().transpose().map_err(text)? else {
+        return Err(empty());
+    };
+    let headless = first.iter().all(|name| name.trim().parse::<f64>().is_ok());
+    // Names stand between blanks where people wrote them.
+    let name = |(i, name): (usize, &str)| match headless {
+        true => format!("column {}", i + 1),
+        false => name.trim().to_string(),
+    };
+    let mut columns: Vec<_> =
+        first.iter().enumerate().map(name).map(|name| (name, Gathered::default())).collect();
+    let data = headless.then_some(Ok(first)).into_iter().chain(rows);
+    for row in data {
+        for (cell, (_, column)) in row.map_err(text)?.iter().zip(&mut columns) {
+            column.push((!cell.is_empty()).then(|| cell.to_string()));
+        }
+    }
+    batch(columns)
+}
+
+fn json(bytes: &[u8]) -> Result<RecordBatch> {
+    let mut columns: Vec<(String, Gathered)> = Vec::new();
+    let mut place: HashMap<String, usize> = HashMap::new();
+    let mut rows = 0;
+    for object in serde_json::Deserializer::from_slice(bytes).into_iter::<Object>() {
+        for (key, value) in object.map_err(text)?.0 {
+            let at = *place.entry(key).or_insert_with_key(|key| {
+                columns.push((key.clone(), Gathered::default()));
+                columns.len() - 1
+            });
+            let column = &mut columns[at].1;
+            if column.len() > rows {
+                let key = &columns[at].0;
+                return Err(text(format!("key `{key}` stands twice in object {}", rows + 1)));
+            }
+            column.fill(rows);
+            match value {
+                Value::Null => column.push(None),
+                Value::String(word) => column.push_text(word),
+                // A number, or what tables do not have, as it is written.
+                value => column.push(Some(value.to_string())),
+            }
+        }
+        rows += 1;
+    }
+    columns.iter_mut().for_each(|(_, column)| column.fill(rows));
+    batch(columns)
+}
+
+/// A JSON object's members in their order.
+struct Object(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object;
+            fn expecting(&self, f: &mut Formatter) -> fmt::Result {
+                f.write_str("an object a line")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Object(members))
+            }
+        }
+        from.deserialize_map(Members)
+    }
+}
+
+fn text(why: impl Display) -> Error {
+    ArrowError::ParseError(why.to_string()).into()
+}
+
+fn empty() -> Error {
+    ArrowError::SchemaError("it is empty".into()).into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{Column, Format, Kind, Printer, Type, Unit};
 
@@ -125,7 +176,9 @@ mod tests {
             assert_eq!(back.num_rows(), 2, "{format:?}");
             assert_eq!(back.text(0, "benchmark"), Some("a, \"b\""), "{format:?}");
             assert_eq!((back.int(0, "samples"), back.int(1, "samples")), (Some(7), None), "{format:?}");
-            assert_eq!(back.number(1, "time"), Some(2.25), "{format:?}");
+            // JSON has all durations in seconds.
+            let unit = if format == Format::Json { 1e-6 } else { 1.0 };
+            assert_eq!(back.number(1, "time"), Some(2.25 * unit), "{format:?}");
             if format == Format::Parquet {
                 assert_eq!(back.columns(), table.columns());
             }
@@ -144,8 +197,86 @@ mod tests {
     }
 
     #[test]
+    fn a_first_line_of_numbers_is_data() {
+        let t = read(b"# users, scripts\n1,10\n2,19.5\n4,30\n").unwrap();
+        assert_eq!(t.num_rows(), 3);
+        assert_eq!(t.columns().iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["column 1", "column 2"]);
+        assert_eq!((t.int(0, "column 1"), t.number(0, "column 2")), (Some(1), Some(10.0)));
+        // One word among the numbers makes names of them.
+        assert_eq!(read(b"n,1,2\n3,4,5\n").unwrap().columns()[1].name, "1");
+    }
+
+    #[test]
+    fn json_by_hand() {
+        let lines = br#"{"n": 1, "x": 2, "of": "12", "ok": true}
+            {"x": 2.5, "n": null, "more": [1, 2]}"#;
+        let t = read(lines).unwrap();
+        let columns = t.columns().iter().map(|c| (c.name.as_str(), c.ty)).collect::<Vec<_>>();
+        let text = Type::Text;
+        assert_eq!(
+            columns,
+            [("n", Type::Int), ("x", Type::Float), ("of", text), ("ok", text), ("more", text)]
+        );
+        assert_eq!((t.int(0, "n"), t.int(1, "n"), t.number(0, "x")), (Some(1), None, Some(2.0)));
+        assert_eq!((t.text(0, "of"), t.text(1, "of"), t.text(0, "ok")), (Some("12"), None, Some("true")));
+        assert_eq!((t.text(0, "more"), t.text(1, "more")), (None, Some("[1,2]")));
+    }
+
+    #[test]
+    fn a_column_with_a_word_is_text_as_written() {
+        let t = read(b"id,n,x\n007,-1, 1e3\nseven,2,\n").unwrap();
+        assert_eq!(
+            (t.text(0, "id"), t.number(0, "n"), t.number(0, "x")),
+            (Some("007"), Some(-1.0), Some(1e3))
+        );
+        assert_eq!(t.number(1, "x"), None);
+    }
+
+    #[test]
+    fn parquet_of_others_becomes_numbers_and_texts() {
+        use arrow_array::types::Int32Type;
+        use arrow_array::{
+            ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Int64Array,
+            LargeStringArray, ListArray, TimestampMillisecondArray,
+        };
+        let columns: [(&str, ArrayRef); 8] = [
+            ("n", Arc::new(Int64Array::from(vec![Some(4), None]))),
+            ("below", Arc::new(Int64Array::from(vec![-4, 5]))),
+            ("x", Arc::new(Float32Array::from(vec![0.5, 2.0]))),
+            ("ok", Arc::new(BooleanArray::from(vec![true, false]))),
+            ("name", Arc::new(LargeStringArray::from(vec!["a", "b"]))),
+            ("coded", Arc::new(vec!["a", "a"].into_iter().collect::<DictionaryArray<Int32Type>>())),
+            ("at", Arc::new(TimestampMillisecondArray::from(vec![7, 8]).with_timezone("UTC"))),
+            ("day", Arc::new(Date32Array::from(vec![3, 4]))),
+        ];
+        let price = Decimal128Array::from(vec![150, 275]).with_precision_and_scale(9, 2).unwrap();
+        let columns = columns.into_iter().chain([("price", Arc::new(price) as ArrayRef)]);
+        let written = |batch: &RecordBatch| {
+            let mut out = Vec::new();
+            let mut writer = ::parquet::arrow::ArrowWriter::try_new(&mut out, batch.schema(), None).unwrap();
+            writer.write(batch).unwrap();
+            writer.close().unwrap();
+            out
+        };
+        let t = read(&written(&RecordBatch::try_from_iter(columns).unwrap())).unwrap();
+        assert_eq!((t.int(0, "n"), t.int(1, "n"), t.number(0, "below")), (Some(4), None, Some(-4.0)));
+        assert_eq!(
+            (t.number(1, "x"), t.text(1, "ok"), t.text(1, "name")),
+            (Some(2.0), Some("false"), Some("b"))
+        );
+        assert_eq!((t.text(1, "coded"), t.int(0, "at"), t.int(1, "day")), (Some("a"), Some(7), Some(4)));
+        assert_eq!(t.number(1, "price"), Some(2.75));
+        let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)])]);
+        let list = RecordBatch::try_from_iter([("many", Arc::new(list) as ArrayRef)]).unwrap();
+        let e = read(&written(&list)).unwrap_err().to_string();
+        assert!(e.contains("column `many`"), "{e}");
+    }
+
+    #[test]
     fn what_is_no_table_is_told_by_name() {
-        for bytes in [&b""[..], b"PAR1xx", b"{\"a\":", b"a,b\n1\n2,3,4\n"] {
+        for bytes in
+            [&b""[..], b"PAR1xx", b"{\"a\":", b"{\"a\":1} [2]", b"{\"a\":1,\"a\":2}", b"a,b\n1\n2,3,4\n"]
+        {
             let e = read(bytes).unwrap_err().to_string();
             assert!(e.contains("name.x: "), "{e}");
         }

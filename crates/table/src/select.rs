@@ -4,15 +4,14 @@
 //! metric, highest first, divided into N bands of equal size, and each band becomes one row: sums
 //! of counts and times (or, with `-m`, means), and means of shares and gauges always.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
-use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
-use arrow_select::take::take;
 
-use crate::{Column, Error, Kind, Result, Table, Type, Unit};
+use crate::{Cell, Column, Error, Kind, Result, Table, Type, Unit};
 
 /// A column to sort by, and which way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,21 +80,22 @@ impl Select {
 fn sort(table: &Table, key: &SortKey) -> Result<Table> {
     let at = table.index(&key.column)?;
     let descending = !key.ascending && table.columns()[at].ty != Type::Text;
-    // Ties keep their order: the row number is the second key.
-    let order: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..table.num_rows() as u64));
-    let indices = lexsort_to_indices(
-        &[
-            SortColumn {
-                values: table.batch().column(at).clone(),
-                options: Some(SortOptions { descending, nulls_first: false }),
-            },
-            SortColumn { values: order, options: None },
-        ],
-        None,
-    )?;
-    let arrays =
-        table.batch().columns().iter().map(|a| take(a, &indices, None)).collect::<Result<Vec<_>, _>>()?;
-    Table::from_parts(table.name(), table.columns().to_vec(), arrays)
+    let mut rows: Vec<usize> = (0..table.num_rows()).collect();
+    // A stable sort: ties keep their order.
+    rows.sort_by(|&a, &b| {
+        let (a, b) = (table.cell(a, at), table.cell(b, at));
+        let order = match (a, b) {
+            // What is not known comes last, whichever way.
+            (Cell::Null, _) | (_, Cell::Null) => return (a == Cell::Null).cmp(&(b == Cell::Null)),
+            (Cell::Int(a), Cell::Int(b)) => a.cmp(&b),
+            (Cell::Float(a), Cell::Float(b)) => a.total_cmp(&b),
+            (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
+            // A column has one type.
+            _ => Ordering::Equal,
+        };
+        if descending { order.reverse() } else { order }
+    });
+    table.rows(&rows)
 }
 
 /// The rows of band `i` of `n`: sizes differ by at most one, as `rows × i / n` divides them.
@@ -155,7 +155,12 @@ fn merge(table: &Table, label: (Column, ArrayRef), groups: &[Vec<usize>], mean: 
                         r.iter().filter(|&&j| names.is_valid(j)).map(|&j| names.value(j)).collect();
                     set.sort_unstable();
                     set.dedup();
-                    set.join(",")
+                    // A list of names is longer than any line.
+                    match set[..] {
+                        [] => String::new(),
+                        [one] => one.to_string(),
+                        _ => format!("{} different", set.len()),
+                    }
                 }))));
             }
             (kind, ty) => {

@@ -4,58 +4,100 @@ use std::fmt::Write;
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Column, Kind, Table, Type, Unit};
+use crate::{Column, Kind, Table, Type, Unit, safe, size};
 
 /// The least a text column is squeezed to before the line is let run over.
-const MIN_TEXT: usize = 8;
+const MIN_TEXT: usize = 7;
+
+/// How a table is put on lines.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Blanks between columns.
+    gap: usize,
+    /// Units are told behind names.
+    units: bool,
+    /// To how many characters names may be cut and still tell something.
+    legible: usize,
+}
+
+const WIDE: Layout = Layout { gap: 2, units: true, legible: 22 };
+
+/// What gives way, one after the other, until a table fits.
+const STEPS: [Step; 8] = [
+    Step::Leave(|kind| matches!(kind, Kind::Mean | Kind::Peak)),
+    Step::Lay(Layout { gap: 1, units: false, legible: 22 }),
+    Step::Lay(Layout { gap: 1, units: false, legible: 16 }),
+    Step::Leave(|kind| kind == Kind::Count),
+    Step::Lay(Layout { gap: 1, units: false, legible: MIN_TEXT }),
+    Step::Leave(|kind| kind == Kind::Gauge),
+    Step::Leave(|kind| kind == Kind::Time),
+    Step::Leave(|kind| kind == Kind::Share),
+];
+
+enum Step {
+    /// Columns of such a kind are left out, last first.
+    Leave(fn(Kind) -> bool),
+    /// It is laid out more tightly.
+    Lay(Layout),
+}
 
 /// Renders a table as aligned text, at most `width` columns wide where its text columns can be
 /// shortened that far; a shortened cell ends in `…`. Numbers are never cut; where names would be cut
-/// beyond recognition, columns of means and peaks, last first, give way.
+/// beyond recognition, columns of means and peaks, last first, give way, then units and blanks, then counts.
 pub fn render(table: &Table, width: usize) -> String {
-    let names = |t: &Table| t.columns().iter().map(|c| c.name.clone()).collect::<Vec<_>>();
     let mut shown = table.clone();
-    while least_width(&shown) > width {
-        let gives_way = |c: &Column| matches!(c.kind, Kind::Mean | Kind::Peak);
-        let Some(at) = shown.columns().iter().rposition(gives_way) else { break };
-        let mut rest = names(&shown);
-        rest.remove(at);
-        match shown.project(&rest.iter().map(String::as_str).collect::<Vec<_>>()) {
-            Ok(fewer) => shown = fewer,
-            Err(_) => break,
+    let mut layout = WIDE;
+    for step in &STEPS {
+        match step {
+            _ if least_width(&shown, layout) <= width => break,
+            Step::Lay(tighter) => layout = *tighter,
+            Step::Leave(gives_way) => {
+                while least_width(&shown, layout) > width {
+                    // The first column that is no key stays: without it there would be nothing to see.
+                    let first = shown.columns().iter().position(|c| c.kind != Kind::Key);
+                    let last = shown.columns().iter().rposition(|c| gives_way(c.kind) && c.ty != Type::Text);
+                    let Some(at) = last.filter(|at| Some(*at) != first) else { break };
+                    let mut names: Vec<&str> = shown.columns().iter().map(|c| c.name.as_str()).collect();
+                    names.remove(at);
+                    match shown.project(&names) {
+                        Ok(fewer) => shown = fewer,
+                        Err(_) => break,
+                    }
+                }
+            }
         }
     }
-    render_all(&shown, width)
+    render_all(&shown, width, layout)
 }
 
 /// The narrowest a table can be with names still to be recognised.
-fn least_width(table: &Table) -> usize {
-    const LEGIBLE: usize = 22;
+fn least_width(table: &Table, layout: Layout) -> usize {
     let wide = |c: usize, column: &Column| {
         let cells = format_column(table, c);
-        let full = cells.iter().map(|s| chars(s)).chain([chars(&head(column))]).max().unwrap_or(0);
-        if column.ty == Type::Text { full.min(LEGIBLE) } else { full }
+        let full = cells.iter().map(|s| chars(s)).chain([chars(&head(column, layout))]).max().unwrap_or(0);
+        if column.ty == Type::Text { full.min(layout.legible) } else { full }
     };
     let cells: usize = table.columns().iter().enumerate().map(|(c, column)| wide(c, column)).sum();
-    cells + 2 * table.columns().len().saturating_sub(1)
+    cells + layout.gap * table.columns().len().saturating_sub(1)
 }
 
-fn render_all(table: &Table, width: usize) -> String {
+fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     let columns = table.columns();
-    let heads: Vec<String> = columns.iter().map(head).collect();
+    let heads: Vec<String> = columns.iter().map(|c| head(c, layout)).collect();
     let cells: Vec<Vec<String>> = (0..columns.len()).map(|c| format_column(table, c)).collect();
     let mut widths: Vec<usize> = (0..columns.len())
         .map(|c| cells[c].iter().map(|s| chars(s)).chain([chars(&heads[c])]).max().unwrap_or(0))
         .collect();
-    squeeze(&mut widths, columns, width);
+    squeeze(&mut widths, columns, width, layout.gap);
 
+    let blanks = " ".repeat(layout.gap);
     let mut out = String::new();
     let mut line = |cell: &dyn Fn(usize) -> String| {
         let mut text = String::new();
         for (c, column) in columns.iter().enumerate() {
             let cell = shorten(&cell(c), widths[c]);
             let fill = " ".repeat(widths[c] - chars(&cell));
-            let gap = if c == 0 { "" } else { "  " };
+            let gap = if c == 0 { "" } else { &blanks };
             let _ = match column.ty {
                 Type::Text => write!(text, "{gap}{cell}{fill}"),
                 Type::Int | Type::Float => write!(text, "{gap}{fill}{cell}"),
@@ -70,13 +112,15 @@ fn render_all(table: &Table, width: usize) -> String {
 }
 
 /// The name with its unit where the name does not tell it: `elapsed s`, `usr %`.
-fn head(column: &Column) -> String {
+fn head(column: &Column, layout: Layout) -> String {
     let symbol = column.unit.symbol();
+    let name = safe::line(&column.name);
     match column.unit {
-        Unit::None | Unit::Share | Unit::Figure => column.name.clone(),
-        _ if column.name.ends_with(symbol) => column.name.clone(),
-        Unit::PerSecond => format!("{}/s", column.name),
-        _ => format!("{} {symbol}", column.name),
+        _ if !layout.units => name.into_owned(),
+        Unit::None | Unit::Share | Unit::Figure => name.into_owned(),
+        _ if name.ends_with(symbol) => name.into_owned(),
+        Unit::PerSecond => format!("{name}/s"),
+        _ => format!("{name} {symbol}"),
     }
 }
 
@@ -92,9 +136,9 @@ fn shorten(s: &str, width: usize) -> String {
 }
 
 /// Takes the excess from the widest text column until the line fits or nothing is left to take.
-fn squeeze(widths: &mut [usize], columns: &[Column], width: usize) {
+fn squeeze(widths: &mut [usize], columns: &[Column], width: usize, gap: usize) {
     loop {
-        let line: usize = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        let line: usize = widths.iter().sum::<usize>() + gap * widths.len().saturating_sub(1);
         if line <= width {
             return;
         }
@@ -129,33 +173,19 @@ fn format_column(table: &Table, at: usize) -> Vec<String> {
             }
             match (ints, floats, texts) {
                 (Some(a), _, _) if column.unit == Unit::Bytes && column.kind != Kind::Key => {
-                    bytes(a.value(row) as f64)
+                    size::compact(a.value(row))
                 }
                 (Some(a), _, _) => a.value(row).to_string(),
-                (_, Some(a), _) if column.unit == Unit::Bytes => bytes(a.value(row)),
+                (_, Some(a), _) if column.unit == Unit::Bytes => {
+                    size::compact(a.value(row).max(0.0).round() as u64)
+                }
                 (_, Some(a), _) if column.unit == Unit::Figure => figure(a.value(row)),
                 (_, Some(a), _) => format!("{:.*}", column.unit.decimals(), a.value(row)),
-                // A control character in a name (a thread may call itself anything) must not
-                // reach the terminal.
-                (_, _, Some(a)) => {
-                    a.value(row).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-                }
+                (_, _, Some(a)) => safe::line(a.value(row)).into_owned(),
                 _ => String::new(),
             }
         })
         .collect()
-}
-
-/// Binary multiples as `lgrpinfo` writes them: 128G, 3.9G, 774M.
-fn bytes(n: f64) -> String {
-    const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
-    let mut n = n;
-    let mut u = 0;
-    while n >= 1024.0 && u + 1 < UNITS.len() {
-        n /= 1024.0;
-        u += 1;
-    }
-    if u > 0 && n < 10.0 { format!("{n:.1}{}", UNITS[u]) } else { format!("{n:.0}{}", UNITS[u]) }
 }
 
 /// Five significant digits: 0.0001044, 1.5, 12341.
@@ -204,11 +234,37 @@ mod tests {
     }
 
     #[test]
+    fn microstates_fit_eighty_columns() {
+        let share = |name: &str| Column::float(name, Unit::Percent, Kind::Share, "");
+        let mut columns = vec![Column::id("PID", ""), Column::id("TID", "")];
+        columns.extend(["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT"].map(share));
+        columns.extend(["VCX", "ICX", "SCL", "SIG", "minf", "majf"].map(|n| Column::count(n, "")));
+        columns.extend([Column::float("time", Unit::Seconds, Kind::Time, ""), Column::text("process", "")]);
+        columns.push(Column::text("thread", ""));
+        let mut b = Table::builder("threads", &columns);
+        let mut row = b.row().int(1_234_567).int(1_234_568);
+        for _ in 0..8 {
+            row = row.float(100.0);
+        }
+        for _ in 0..6 {
+            row = row.int(987_654);
+        }
+        row.float(12.345).text("postgres: checkpointer").text("worker of a pool");
+        let table = b.finish();
+        for width in [80, 100, 132] {
+            let text = render(&table, width);
+            assert!(text.lines().all(|l| l.chars().count() <= width), "{text}");
+            assert!(text.contains("LAT") && text.contains("process") && text.contains("thread"), "{text}");
+        }
+        assert!(render(&table, usize::MAX).contains("USR %"));
+    }
+
+    #[test]
     fn aligned_and_fitted() {
         insta::assert_snapshot!(render(&locks(), 200), @r"
         CPU-util  Lock                                     Caller            spin s  size B
            0.866  pcf                                      page_create_wait   1.500    128G
-           0.004  files_struct.file_lock with a long name  x?[2J              0.250    4.1K
+           0.004  files_struct.file_lock with a long name  x\x1b[2J           0.250    4.1K
                -  mmap_lock                                -                      -       -
         ");
         let mut many = Table::builder(

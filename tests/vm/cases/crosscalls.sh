@@ -2,7 +2,7 @@
 # answers; since 6.5 kernels tell the targets of each call.
 received() { awk '$1 == "TLB:" { for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i; print n }' /proc/interrupts; }
 before=$(received)
-ncpu crosscalls --by process --record x.ncpu -- munmap --madvise 8 2 >text 2>words
+ncpu crosscalls --by process --record x.ncpu --output text -- munmap --madvise 8 2
 after=$(received)
 cat text
 table() { ncpu report x.ncpu --table "$1" -o csv; }

@@ -2,21 +2,21 @@
 nodes=$(grep -c . /vm/told/nodes)
 read -r cpus sockets _ </vm/told/smp
 
-ncpu bench memhammer --matrix 64 2 -o csv >matrix.csv 2>matrix.err
+ncpu bench matrix -o csv -- -p 64 -l 2 >matrix.csv 2>matrix.err
 same "pairs of nodes" $((nodes * nodes)) "$(($(grep -c . matrix.csv) - 1))"
 # Memory that came from another node than asked would have left its cell empty.
 same "empty cells" 0 "$(awk -F, 'NR > 1 && ($3 + 0 <= 0 || $4 + 0 <= 0)' matrix.csv | grep -c . || :)"
 
-ncpu bench memhammer 64 2 --preset script >script 2>script.err
+ncpu bench memhammer -- -p 64 -l 2 -w script >script 2>script.err
 has script '^Two threads, different sockets$'
 has script "^$sockets threads, $sockets sockets\$"
 has script "^$cpus threads, $sockets sockets\$"
 # One, two on a core, on a socket and on two of them, one on each socket, one on each CPU.
-same "workers" $((1 + 2 + 2 + 2 + sockets + cpus)) "$(grep -c '^Total ops 128 ' script)"
+same "workers" $((1 + 2 + 2 + 2 + sockets + cpus)) "$(awk '$1 ~ /^[0-9]+$/ && $3 == 128' script | grep -c .)"
 
 # More than a node has, though the machine has it: told before anything is touched.
 pages=$(($(awk '$3 == "MemTotal:" { print $4 }' /sys/devices/system/node/node0/meminfo) / 4))
-! ncpu bench memhammer $pages 1 --mem node:0 2>large || fail "$pages pages on node 0"
+! ncpu bench memhammer --mem node:0 -- -p $pages -l 1 2>large || fail "$pages pages on node 0"
 has large 'are wanted, and .* available on (node 0|this machine)'
-! ncpu bench memhammer 64 1 --mem node:$nodes 2>none || fail "memory of a node that is not there"
+! ncpu bench memhammer --mem node:$nodes -- -p 64 -l 1 2>none || fail "memory of a node that is not there"
 has none "node $nodes has no memory"

@@ -1,56 +1,54 @@
 //! Benchmarks whose answer is a table of its own.
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use ncpu_machine::Topology;
 use ncpu_measure::surveys::{Report, Request, Survey};
 use ncpu_measure::{Failure, Options};
+use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
 use super::BenchArgs;
+use crate::out::{progress, progress_over};
 use crate::sink::record_once;
 use crate::stop;
 
-/// Runs one with its own options in `words`.
-pub fn run(survey: &Survey, args: &BenchArgs, words: &[String]) -> anyhow::Result<ExitCode> {
+/// Runs one with its own options.
+pub fn run(survey: &Survey, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let machine = Topology::read("/".as_ref())?;
-    let options = Options::parse(survey.flags, words).with_context(|| survey.name.to_string())?;
+    let options = Options::parse(survey.flags, &args.options).with_context(|| survey.name.to_string())?;
     let stop = stop::on_signals()?;
-    let progress = std::io::stderr().is_terminal();
     let request = Request {
         options: &options,
         plan: &args.plan(),
         machine: &machine,
         stop: &stop,
-        progress: &|doing| {
-            if progress {
-                eprint!("\r\x1b[K{doing}");
-                // Only progress: who cannot be told goes without.
-                let _ = std::io::stderr().flush();
-            }
-        },
+        progress: &|doing| progress(doing),
     };
     let outcome = (survey.run)(&request);
-    if progress {
-        eprint!("\r\x1b[K");
-    }
+    progress_over();
     let report = match outcome {
         Ok(report) => report,
         Err(Failure::Lacks(why)) => {
-            eprintln!("ncpu bench: {}: skipped: {why}", survey.name);
+            say!("ncpu bench: {}: skipped: {why}", survey.name);
             return Ok(ExitCode::SUCCESS);
         }
         Err(failure) => return Err(failure).with_context(|| survey.name.to_string()),
     };
-    record_once(args.record.as_deref(), args.names.clone(), &report.tables, report.notes.clone())?;
+    record_once(
+        args.record.as_deref(),
+        Purpose::Bench,
+        args.names.clone(),
+        &report.tables,
+        report.notes.clone(),
+    )?;
     print(&report, args)?;
     for note in &report.notes {
-        eprintln!("{note}");
+        say!("{note}");
     }
     for failure in &report.failed {
-        eprintln!("ncpu bench: {}: {failure}", survey.name);
+        say!("ncpu bench: {}: {failure}", survey.name);
     }
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -67,7 +65,7 @@ fn print(report: &Report, args: &BenchArgs) -> anyhow::Result<()> {
             .map(|(title, table)| format!("{title}\n{}", ncpu_table::render_text(table, usize::MAX)))
             .collect();
         if wide.iter().all(|w| fits(w.split_once('\n').map_or("", |(_, table)| table))) {
-            return crate::put(&wide.join("\n"));
+            return crate::out::put(&wide.join("\n"));
         }
     }
     let mut printer = args.rows.printer()?;

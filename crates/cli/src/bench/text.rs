@@ -2,10 +2,10 @@
 
 use ncpu_table::{Table, render_text};
 
-use crate::table_args::{StdoutPrinter, text_width};
+use crate::table_args::{OutPrinter, text_width};
 
 /// Prints it.
-pub fn print(printer: &mut StdoutPrinter, table: &Table) -> anyhow::Result<()> {
+pub fn print(printer: &mut OutPrinter, table: &Table) -> anyhow::Result<()> {
     let width = text_width();
     if render_text(table, usize::MAX).lines().all(|l| l.chars().count() <= width) {
         return Ok(printer.table(table)?);
@@ -13,7 +13,7 @@ pub fn print(printer: &mut StdoutPrinter, table: &Table) -> anyhow::Result<()> {
     let names: Vec<&str> =
         table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "notes").collect();
     printer.table(&table.project(&names)?)?;
-    crate::put(&under(table, width))
+    crate::out::put(&under(table, width))
 }
 
 /// A paragraph for each row with notes. Rows without a time have said why already.

@@ -7,31 +7,39 @@ use ncpu_measure::scaling::{Curve, Point};
 use ncpu_table::{Table, Type};
 
 /// Reads curves from a file: its first column of numbers is N, each further one a curve. Rows of the same N are runs of
-/// it; an empty cell is no run.
+/// it; an empty cell is no run, and a note with the curve says so.
 ///
 /// # Errors
-/// The file cannot be read, or holds no two columns of numbers, or an N below 1.
-pub fn read(path: &Path) -> anyhow::Result<Vec<Curve>> {
+/// The file cannot be read, or holds no two columns of numbers, or an N below 1, or words among numbers.
+pub fn read(path: &Path) -> anyhow::Result<Vec<(Curve, Option<String>)>> {
     let table = Table::read(path)?;
     let told = path.display();
-    let numbers: Vec<&str> =
-        table.columns().iter().filter(|c| c.ty != Type::Text).map(|c| c.name.as_str()).collect();
-    let [n, curves @ ..] = numbers.as_slice() else {
-        anyhow::bail!("{told}: no column of numbers; give N and throughput, with a line of names above them")
+    let mut numbers = Vec::new();
+    for column in table.columns() {
+        if let Some(cells) = cells(&table, &column.name, column.ty).with_context(|| told.to_string())? {
+            numbers.push((column.name.as_str(), cells));
+        }
+    }
+    let [(n, at), curves @ ..] = numbers.as_slice() else {
+        anyhow::bail!("{told}: no column of numbers; give N and throughput")
     };
     if curves.is_empty() {
         anyhow::bail!("{told}: only `{n}` is a column of numbers; give N and throughput");
     }
-    let curve = |name: &&str| -> anyhow::Result<Curve> {
+    let mut out = Vec::new();
+    for (name, cells) in curves {
         let mut points: Vec<Point> = Vec::new();
-        for row in 0..table.num_rows() {
-            let Some(x) = table.number(row, name) else { continue };
-            // The names are in line 1.
-            let at = table.number(row, n).with_context(|| format!("{told}, row {}: no {n}", row + 1))?;
+        let mut empty = Vec::new();
+        for (row, (at, x)) in at.iter().zip(cells).enumerate() {
+            let row = row + 1;
+            let Some(x) = *x else {
+                empty.push(row.to_string());
+                continue;
+            };
+            let at = at.with_context(|| format!("{told}, row {row}: no {n}"))?;
             if !(at >= 1.0 && at.is_finite() && x > 0.0 && x.is_finite()) {
                 anyhow::bail!(
-                    "{told}, row {}: {n} {at}, {name} {x}: give N of 1 or more and a throughput above 0",
-                    row + 1
+                    "{told}, row {row}: {n} {at}, {name} {x}: give N of 1 or more and a throughput above 0"
                 );
             }
             match points.iter_mut().find(|p| p.n == at) {
@@ -42,11 +50,42 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Curve>> {
         if points.is_empty() {
             anyhow::bail!("{told}: `{name}` has no figure");
         }
+        let note = (!empty.is_empty()).then(|| {
+            let rows = if empty.len() == 1 { "row" } else { "rows" };
+            format!("`{name}` is empty in {rows} {}: taken as no run", empty.join(", "))
+        });
         points.sort_by(|a, b| a.n.total_cmp(&b.n));
-        let single = curves.len() == 1;
-        let (name, metric) =
-            if single { (String::new(), name.to_string()) } else { (name.to_string(), "throughput".into()) };
-        Ok(Curve { name, metric, points, machine: None })
-    };
-    curves.iter().map(curve).collect()
+        // Of a file without names the position is all there is to tell curves apart by.
+        let unnamed = name.starts_with("column ");
+        let (name, metric) = match curves.len() {
+            1 if unnamed => (String::new(), "throughput".into()),
+            1 => (String::new(), name.to_string()),
+            _ => (name.to_string(), "throughput".into()),
+        };
+        out.push((Curve { name, metric, points, machine: None }, note));
+    }
+    Ok(out)
+}
+
+/// The cells of a column of numbers; `None` for a column of words.
+///
+/// # Errors
+/// Some of its cells are numbers and others are not.
+fn cells(table: &Table, name: &str, ty: Type) -> anyhow::Result<Option<Vec<Option<f64>>>> {
+    let rows = 0..table.num_rows();
+    if ty != Type::Text {
+        return Ok(Some(rows.map(|r| table.number(r, name)).collect()));
+    }
+    // Blanks beside a number make a text of it.
+    let texts: Vec<&str> = rows.map(|r| table.text(r, name).unwrap_or_default().trim()).collect();
+    let parsed: Vec<Option<f64>> = texts.iter().map(|t| t.parse().ok()).collect();
+    if parsed.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    match texts.iter().zip(&parsed).position(|(t, x)| x.is_none() && !t.is_empty()) {
+        Some(row) => {
+            anyhow::bail!("row {}: `{}` in column `{name}` is not a number", row + 1, texts[row])
+        }
+        None => Ok(Some(parsed)),
+    }
 }

@@ -1,8 +1,8 @@
 //! `ncpu scale`: throughput over CPU counts, the laws that describe it, the layer that grows.
 
 mod from;
-mod peel;
-mod plan;
+pub(crate) mod peel;
+pub(crate) mod plan;
 mod runs;
 
 use std::collections::BTreeMap;
@@ -16,41 +16,38 @@ use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_measure::scaling::{Analysis, curve_table, laws_table, points_table};
 use ncpu_report::scale::Scale;
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
+use crate::metric::MetricArgs;
 use crate::sink::record_once;
 use crate::stop;
 use crate::table_args::{TableArgs, text_width};
-use plan::{Measure, Plan};
+use plan::Plan;
 
 /// Run a command over CPU counts and fit the laws of scaling: contention, coherency, the peak
 #[derive(Args, Debug)]
 pub struct ScaleArgs {
-    /// CPU counts, as in 1,2,4-8; powers of two up to the machine without. A count beyond the CPUs needs {n} in CMD
+    /// CPU counts, as in 1,2,4-8; powers of two up to the machine without. A count beyond the CPUs needs {N} in CMD
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
 
-    /// Which CPUs come first: spread, pack, node:N, cpus:LIST; free binds nothing and only fills in {n}
+    /// Which CPUs come first: spread, pack, node:N, cpus:LIST; free binds nothing and only fills in {N}
     #[arg(long, value_name = "WHERE", default_value = "spread")]
     place: String,
 
-    /// Throughput is what the last match of REGEX in CMD's output captures, as in 'tps = ([0-9.]+)'
-    #[arg(long, value_name = "REGEX", conflicts_with = "time")]
-    metric: Option<String>,
-
-    /// The metric is a time or a cost: throughput is one over it
-    #[arg(long, requires = "metric")]
-    lower: bool,
+    #[command(flatten)]
+    metric: MetricArgs,
 
     /// Throughput is one over the elapsed time (the default)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "metric")]
     time: bool,
 
     /// Runs of each point, all points in random order in each round
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
-    /// Seed of the order and of the bands' resampling; another one each time without
+    /// Seed of the order of the runs; another one each time without
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -85,7 +82,7 @@ pub struct ScaleArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// The command and its arguments; {n} stands for the CPU count
+    /// The command and its arguments; {N} stands for the CPU count (so does n in braces)
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -109,18 +106,23 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     let words: Vec<String>;
     let analyses: Vec<Analysis> = if let Some(file) = &args.from {
         words = vec!["figures".into(), "of".into(), file.display().to_string()];
-        from::read(file)?.into_iter().map(|curve| Analysis::of(curve, seed)).collect()
+        let analyse = |(curve, note)| {
+            let mut analysis = Analysis::of(curve);
+            analysis.notes.extend(note);
+            analysis
+        };
+        from::read(file)?.into_iter().map(analyse).collect()
     } else {
         words = args.command.iter().map(|w| w.to_string_lossy().into_owned()).collect();
         let machine = Topology::read("/".as_ref())?;
-        let measure = Measure::new(args.metric.as_deref(), args.lower)?;
+        let measure = args.metric.measure()?;
         let plan = Plan::new(args.cpus.as_deref(), &args.place, &args.command, &machine)?;
         if args.rounds == 0 {
             anyhow::bail!("--rounds 0: give 1 or more");
         }
         let stop = stop::on_signals()?;
         let done = runs::all(&plan, &measure, args.rounds, seed, &stop)?;
-        notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs and the bands"));
+        notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs"));
         if let Some(share) = done.disturbance().filter(|s| *s > 0.05) {
             notes.push(format!(
                 "other programs took {:.0} % of its CPUs' time in the median run: the figures are theirs too, so measure \
@@ -129,17 +131,17 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
             ));
         }
         tables.push(done.table(&plan));
-        let analysis = Analysis::of(done.curve(&plan, &measure), seed);
+        let analysis = Analysis::of(done.curve(&plan, &measure));
         if args.peel && !stop.load(Ordering::Relaxed) {
             let peeled = peel::all(&plan, &measure, &done, &stop)?;
             tables.push(peeled.table);
             for words in peeled.failed {
-                eprintln!("ncpu scale: {words}");
+                say!("ncpu scale: {words}");
                 code = ExitCode::FAILURE;
             }
         }
         for words in done.lost(&plan) {
-            eprintln!("ncpu scale: {words}");
+            say!("ncpu scale: {words}");
             code = ExitCode::FAILURE;
         }
         if stop.load(Ordering::Relaxed) {
@@ -151,14 +153,16 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     tables.insert(0, points_table(&analyses));
     tables.insert(1, laws_table(&analyses));
     tables.insert(2, curve_table(&analyses, args.to));
-    record_once(args.record.as_deref(), words.clone(), &tables, notes.clone())?;
+    record_once(args.record.as_deref(), Purpose::Scale, words.clone(), &tables, notes.clone())?;
     let by_name: BTreeMap<String, Table> = tables.into_iter().map(|t| (t.name().to_string(), t)).collect();
     let scale = Scale::read(by_name.values(), &words.join(" "), &notes);
-    for (file, text) in [(&args.svg, scale.svg()), (&args.html, scale.html())] {
-        if let Some(file) = file {
-            std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-            eprintln!("ncpu: wrote {}", file.display());
-        }
+    if let Some(file) = &args.svg {
+        ncpu_files::NewFile::write(file, crate::out::mode(), scale.svg().as_bytes())
+            .with_context(|| format!("writing {}", file.display()))?;
+        say!("ncpu: wrote {}", file.display());
+    }
+    if let Some(file) = &args.html {
+        crate::out::page(file, &scale.html())?;
     }
     print(args, &by_name, &scale)?;
     Ok(code)
@@ -168,7 +172,7 @@ fn print(args: &ScaleArgs, tables: &BTreeMap<String, Table>, scale: &Scale) -> a
     let select = args.rows.select();
     if args.table.is_none() && args.rows.format() == Format::Text {
         let points = select.apply(tables["scale"].clone())?;
-        return crate::put(&ncpu_report::scale::render(scale, &points, text_width()));
+        return crate::out::put(&ncpu_report::scale::render(scale, &points, text_width()));
     }
     let name = args.table.as_deref().unwrap_or("scale");
     let table = tables.get(name).with_context(|| match name {

@@ -1,19 +1,23 @@
 //! The onion at each point.
 
-use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ncpu_observe::engine::{Config, Target};
-use ncpu_observe::observation::{Observation, Until};
+use ncpu_observe::engine::Config;
+use ncpu_observe::observation::Until;
+use ncpu_observe::program::Target;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, within};
 use ncpu_report::scale::{Peel, layers_table};
+use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
-use super::plan::{Measure, Plan, Spot};
+use super::plan::{Plan, Spot};
 use super::runs::Done;
 use crate::command::{Done as Ran, Held};
+use crate::metric::Measure;
+use crate::observer::Observer;
+use crate::out::{progress, progress_over};
 use crate::sink::Sink;
 
 /// Timer samples a second on each CPU.
@@ -33,21 +37,17 @@ pub struct Peeled {
 /// # Errors
 /// Nothing can be observed here.
 pub fn all(plan: &Plan, measure: &Measure, done: &Done, stop: &AtomicBool) -> anyhow::Result<Peeled> {
-    let progress = std::io::stderr().is_terminal();
     let mut peels = Vec::new();
     let mut failed = Vec::new();
     for (at, spot) in plan.spots.iter().enumerate() {
         if !done.has_figure(at) {
             continue;
         }
-        if progress {
-            eprint!("\r\x1b[Kpeeling N = {}", spot.n);
-            std::io::stderr().flush()?;
-        }
+        progress(&format!("peeling N = {}", spot.n));
         let Some((ran, recording)) = observe(spot, stop)? else { break };
         let peeled = measure.of(&ran).and_then(|throughput| {
             let recording = match &spot.cpus {
-                Some(cpus) => within(&recording, cpus),
+                Some(cpus) => within(&recording, cpus).map_err(|e| e.to_string())?,
                 None => recording,
             };
             let onion = Onion::peel(&recording).map_err(|e| e.to_string())?;
@@ -58,29 +58,30 @@ pub fn all(plan: &Plan, measure: &Measure, done: &Done, stop: &AtomicBool) -> an
             Err(why) => failed.push(format!("peeling N = {}: {why}", spot.n)),
         }
     }
-    if progress {
-        eprint!("\r\x1b[K");
-    }
+    progress_over();
     Ok(Peeled { table: layers_table(&peels), failed })
 }
 
 /// Observes one run; `None` where it was stopped.
-fn observe(spot: &Spot, stop: &AtomicBool) -> anyhow::Result<Option<(Ran, Recording)>> {
+///
+/// # Errors
+/// Nothing can be observed here.
+pub fn observe(spot: &Spot, stop: &AtomicBool) -> anyhow::Result<Option<(Ran, Recording)>> {
     let words = spot.argv.iter().map(|w| w.to_string_lossy().into_owned()).collect();
     let mut held = Held::new(&spot.argv, spot.cpus.as_ref())?;
-    let mut sink = Sink::open(words, 1.0, None)?;
-    let mut observation = Observation::begin(&Config::onion(Target::Tree(held.child.pid()), HZ))?;
+    let mut sink = Sink::open(Purpose::Run, words, 1.0, None)?;
+    let config = Config::onion(Target::Tree(held.child.pid()), HZ);
+    let mut observer = Observer::begin(Purpose::Run, &config, true, &mut sink)?;
     let begin = Instant::now();
     held.child.release()?;
-    let mut take = |t: &Table| sink.table(t);
-    let until = observation.watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut take)?;
+    let until = observer.watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut sink)?;
     let elapsed = begin.elapsed().as_secs_f64();
     if until == Until::Stopped || stop.load(Ordering::Relaxed) {
         held.stop();
         return Ok(None);
     }
     let ran = held.done(elapsed)?;
-    let notes = observation.finish(Some(ran.ended), &mut take)?;
+    let notes = observer.finish(Some(ran.ended), &mut sink)?;
     let (recording, _) = sink.finish(notes)?;
     Ok(Some((ran, recording)))
 }

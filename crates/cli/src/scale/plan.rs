@@ -1,4 +1,4 @@
-//! What is run: points and their CPUs, and what is measured of a run.
+//! What is run: points and their CPUs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,12 +6,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use anyhow::Context;
 use ncpu_machine::{CpuSet, Topology};
 use ncpu_measure::place::Place;
-use regex::Regex;
 
-use crate::command::Done;
-
-/// What stands for the count in a command.
-const COUNT: &[u8] = b"{n}";
+/// What stands for the count in a command. Help tells of the second, as clap takes the first for a line's end.
+const COUNT: [&[u8]; 2] = [b"{n}", b"{N}"];
 
 /// A count and how it is run.
 #[derive(Clone, Debug)]
@@ -56,7 +53,7 @@ impl Plan {
             Some(list) => parse(list)?,
             None => default(room as u32),
         };
-        let filled = command.iter().any(|w| w.as_bytes().windows(COUNT.len()).any(|w| w == COUNT));
+        let filled = command.iter().any(|w| w.as_bytes().windows(3).any(|w| COUNT.contains(&w)));
         if let Some(most) = counts.iter().copied().max().filter(|&n| n as usize > room && !filled) {
             anyhow::bail!(
                 "--cpus: {most} CPUs of {room} ({}); for more threads than CPUs put {{n}} where the command takes \
@@ -103,75 +100,19 @@ fn parse(list: &str) -> anyhow::Result<Vec<u32>> {
 
 fn fill(word: &OsStr, n: u32) -> OsString {
     let (mut out, mut rest) = (Vec::new(), word.as_bytes());
-    while let Some(at) = rest.windows(COUNT.len()).position(|w| w == COUNT) {
+    while let Some(at) = rest.windows(3).position(|w| COUNT.contains(&w)) {
         out.extend_from_slice(&rest[..at]);
         out.extend_from_slice(n.to_string().as_bytes());
-        rest = &rest[at + COUNT.len()..];
+        rest = &rest[at + 3..];
     }
     out.extend_from_slice(rest);
     OsString::from_vec(out)
-}
-
-/// What a run's throughput is.
-#[derive(Debug)]
-pub struct Measure {
-    metric: Option<Regex>,
-    lower: bool,
-}
-
-impl Measure {
-    /// One over the elapsed time without a pattern.
-    ///
-    /// # Errors
-    /// The pattern is none, or captures nothing or more than one thing.
-    pub fn new(pattern: Option<&str>, lower: bool) -> anyhow::Result<Measure> {
-        let metric = pattern
-            .map(|p| {
-                let regex = Regex::new(p).with_context(|| format!("--metric {p}"))?;
-                match regex.captures_len() {
-                    2 => Ok(regex),
-                    n => anyhow::bail!(
-                        "--metric {p}: it has {} capture groups; put the number, and nothing else, in one pair of \
-                         parentheses, as in 'tps = ([0-9.]+)'",
-                        n - 1
-                    ),
-                }
-            })
-            .transpose()?;
-        Ok(Measure { metric, lower })
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> String {
-        match (&self.metric, self.lower) {
-            (None, _) => "runs/s".into(),
-            (Some(r), false) => r.as_str().into(),
-            (Some(r), true) => format!("1 / {}", r.as_str()),
-        }
-    }
-
-    /// A run's throughput, or why it has none.
-    pub fn of(&self, done: &Done) -> Result<f64, String> {
-        if let Some(failure) = done.failure() {
-            return Err(failure);
-        }
-        let Some(regex) = &self.metric else { return Ok(1.0 / done.elapsed) };
-        let Some(found) = regex.captures_iter(&done.output).last() else {
-            return Err(format!("no match of --metric in its output{}", done.last_words()));
-        };
-        let text = found.get(1).map_or("", |m| m.as_str()).replace(',', "");
-        match text.trim().parse::<f64>() {
-            Ok(x) if x > 0.0 && x.is_finite() => Ok(if self.lower { 1.0 / x } else { x }),
-            _ => Err(format!("--metric captured `{text}`, which is no number above 0")),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ncpu_machine::generate::{Shape, write};
-    use ncpu_observe::observation::Ended;
 
     fn plan(cpus: Option<&str>, place: &str, command: &[&str]) -> Result<Plan, String> {
         let dir = tempfile::tempdir().unwrap();
@@ -190,7 +131,7 @@ mod tests {
         let p = plan(None, "pack", &["x"]).unwrap();
         assert_eq!((counts(&p), p.usable), (vec![1, 2, 4, 8, 12], 12));
         assert_eq!(p.spots[1].cpus.as_ref().unwrap().to_list(), "0,6", "the SMT threads of a core");
-        let p = plan(Some("4,1-2"), "cpus:1,3,5,7", &["x", "-j{n}", "{n}{n}"]).unwrap();
+        let p = plan(Some("4,1-2"), "cpus:1,3,5,7", &["x", "-j{n}", "{n}{N}"]).unwrap();
         assert_eq!(counts(&p), [1, 2, 4]);
         assert_eq!(p.spots[2].cpus.as_ref().unwrap().to_list(), "1,3,5,7");
         assert_eq!(p.spots[2].argv, ["x", "-j4", "44"]);
@@ -210,29 +151,5 @@ mod tests {
         }
         assert!(e(Some("1-2000"), "spread", &["x", "{n}"]).contains("1000 at most"));
         assert!(e(None, "free", &["x"]).contains("put {n} in it"));
-    }
-
-    #[test]
-    fn metrics() {
-        let done = |status, output: &str| Done {
-            elapsed: 0.5,
-            ended: Ended { status, ..Ended::default() },
-            output: output.into(),
-            others: None,
-        };
-        let of = |pattern, lower, done: Done| Measure::new(pattern, lower).unwrap().of(&done);
-        assert_eq!(of(None, false, done(0, "")), Ok(2.0));
-        assert_eq!(of(Some("tps = ([0-9.,]+)"), false, done(0, "tps = 1\ntps = 1,234.5 x\n")), Ok(1234.5));
-        assert_eq!(of(Some(r"([\d.]+) s"), true, done(0, "4 s")), Ok(0.25));
-        assert_eq!(
-            of(Some("x(.)"), false, done(0, "a\nb\n\n")).unwrap_err(),
-            "no match of --metric in its output: b"
-        );
-        assert!(of(Some("x(.)"), false, done(0, "xy")).unwrap_err().contains("captured `y`"));
-        assert_eq!(of(None, false, done(3, "oh\n")).unwrap_err(), "exit status 3: oh");
-        assert_eq!(of(None, false, done(137, "")).unwrap_err(), "killed by signal 9");
-        for wrong in ["tps", "(a)(b)", "("] {
-            assert!(Measure::new(Some(wrong), false).is_err(), "{wrong}");
-        }
     }
 }

@@ -1,15 +1,16 @@
 //! The runs: every point in each round, in random order.
 
-use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ncpu_measure::scaling::{Curve, Point};
 use ncpu_measure::stats::Summary;
-use ncpu_observe::observation::StartError;
+use ncpu_observe::program::StartError;
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use super::plan::{Measure, Plan};
+use super::plan::Plan;
 use crate::command::Held;
+use crate::metric::Measure;
+use crate::out::{progress, progress_over};
 
 /// A point that fails so often without ever succeeding is lost and not run again.
 const TRIES: usize = 2;
@@ -38,7 +39,6 @@ pub fn all(
     stop: &AtomicBool,
 ) -> anyhow::Result<Done> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let progress = std::io::stderr().is_terminal();
     let mut done = Done(Vec::new());
     'rounds: for round in 1..=rounds {
         let mut order: Vec<usize> = (0..plan.spots.len()).collect();
@@ -48,10 +48,7 @@ pub fn all(
                 continue;
             }
             let spot = &plan.spots[at];
-            if progress {
-                eprint!("\r\x1b[Kround {round}/{rounds}, run {}/{}: N = {}", i + 1, plan.spots.len(), spot.n);
-                std::io::stderr().flush()?;
-            }
+            progress(&format!("round {round}/{rounds}, run {}/{}: N = {}", i + 1, plan.spots.len(), spot.n));
             let ran = Held::new(&spot.argv, spot.cpus.as_ref()).and_then(|held| held.run(stop));
             let run = match ran {
                 Ok(None) => break 'rounds,
@@ -74,9 +71,7 @@ pub fn all(
             }
         }
     }
-    if progress {
-        eprint!("\r\x1b[K");
-    }
+    progress_over();
     Ok(done)
 }
 

@@ -27,23 +27,54 @@ pub fn root() -> bool {
     yes
 }
 
-/// Whoever may not observe is told so in one line.
+/// A user who may not observe gets one line that says so.
 pub fn needs_root(commands: &[&[&str]]) {
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-
     if !root() {
         return;
     }
-    // The binary must be readable by nobody.
-    let everyone = PermissionsExt::from_mode(0o755);
-    let dir = tempfile::Builder::new().permissions(everyone).tempdir().unwrap();
-    let copy = dir.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    let nobody = Nobody::new();
     for args in commands {
-        let o = Command::new(&copy).args(*args).uid(65534).gid(65534).output().unwrap();
+        let o = nobody.ncpu(args).output().unwrap();
         assert_eq!(o.status.code(), Some(1), "{args:?}");
         assert_eq!(err(&o).lines().count(), 1, "{args:?}: one clear line: {}", err(&o));
         assert!(err(&o).contains("needs root"), "{args:?}: {}", err(&o));
+    }
+}
+
+/// A user without rights, with `ncpu` in a directory of his own.
+pub struct Nobody(tempfile::TempDir);
+
+impl Nobody {
+    /// Where this is root he is nobody, else who runs the tests.
+    pub fn new() -> Nobody {
+        use std::os::unix::fs::PermissionsExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        // The binary must be readable by nobody.
+        std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), dir.path().join("ncpu")).unwrap();
+        Nobody(dir)
+    }
+
+    /// His directory, which all may write.
+    pub fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `ncpu` as he runs it there, 100 columns wide.
+    pub fn ncpu(&self, args: &[&str]) -> Command {
+        self.program(&self.dir().join("ncpu"), args)
+    }
+
+    /// Another program as he runs it there.
+    pub fn program(&self, program: &Path, args: &[&str]) -> Command {
+        use std::os::unix::process::CommandExt;
+
+        let mut command = Command::new(program);
+        command.args(args).env("COLUMNS", "100").current_dir(self.dir());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command
     }
 }

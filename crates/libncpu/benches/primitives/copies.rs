@@ -1,8 +1,8 @@
 //! Block copy and block zero beside libc's, the compiler's and the processor's own, by size and alignment.
 
 use super::Options;
-use ncpu::capi::copy::ncpu_copy;
-use ncpu::copy::{self, Routine, Tuning};
+use libncpu::copy::{self, Routine, Tuning};
+use ncpu::copy::ncpu_copy;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -112,7 +112,9 @@ fn mixed() -> Vec<Block> {
 
 fn table(name: &str, about: &str, subjects: Vec<Subject>, two: bool, options: &Options) {
     let subjects: Vec<_> = subjects.into_iter().filter(|subject| options.wants(subject.name)).collect();
+    let (measured, ns) = Tuning::measured();
     println!("{name}: {about}; ratio: the first over the second\n{}", Tuning::current());
+    println!("measured as on an unknown processor, in {} us: {measured}", ns / 1000);
     print!("{:>10} {:>7}", "size", "off");
     for subject in &subjects {
         print!(" {:>width$}", subject.name, width = subject.name.len().max(7));

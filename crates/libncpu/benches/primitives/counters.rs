@@ -31,16 +31,16 @@ impl<B: Bounded> Subject for InTurn<B> {
     }
 }
 
-impl Bounded for ncpu::BoundedCounter {
+impl Bounded for libncpu::BoundedCounter {
     const NAME: &'static str = "ncpu";
     fn new(limit: u64) -> Self {
-        ncpu::BoundedCounter::new(limit).expect("memory")
+        libncpu::BoundedCounter::new(limit).expect("memory")
     }
     fn take(&self, n: u64) -> bool {
-        ncpu::BoundedCounter::take(self, n)
+        libncpu::BoundedCounter::take(self, n)
     }
     fn give(&self, n: u64) {
-        ncpu::BoundedCounter::give(self, n);
+        libncpu::BoundedCounter::give(self, n);
     }
 }
 
@@ -148,7 +148,7 @@ fn bounded(name: &'static str, about: &'static str, limit: u64, hold: usize) -> 
         about,
         sections: false,
         subjects: vec![
-            Box::new(InTurn(ncpu::BoundedCounter::new(limit).expect("memory"), hold)),
+            Box::new(InTurn(libncpu::BoundedCounter::new(limit).expect("memory"), hold)),
             Box::new(InTurn(<Atomic as Bounded>::new(limit), hold)),
             Box::new(InTurn(<Locked as Bounded>::new(limit), hold)),
             Box::new(InTurn(<Batch as Bounded>::new(limit), hold)),
@@ -201,7 +201,7 @@ struct Shared(AtomicI64);
 /// A shard by thread, as crates do it.
 struct Sharded(Box<[Shard]>);
 
-adds!(ncpu::Counter, "ncpu", |counter| counter.add(1));
+adds!(libncpu::Counter, "ncpu", |counter| counter.add(1));
 adds!(Shared, "atomic", |counter| counter.0.fetch_add(1, Relaxed));
 adds!(Sharded, "sharded", |counter| counter.0[shard()].0.fetch_add(1, Relaxed));
 
@@ -212,7 +212,7 @@ pub fn plain() -> Group {
         about: "an operation adds 1",
         sections: false,
         subjects: vec![
-            Box::new(ncpu::Counter::new().expect("memory")),
+            Box::new(libncpu::Counter::new().expect("memory")),
             Box::new(Shared(AtomicI64::new(0))),
             Box::new(Sharded((0..SHARDS).map(|_| Shard::default()).collect())),
         ],

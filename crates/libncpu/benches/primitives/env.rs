@@ -25,10 +25,10 @@ impl Env for Ours {
     #[inline]
     fn get(&self, name: &CStr, _: &OsString) -> bool {
         // SAFETY: a C string. `get` would measure the value too, as glibc's does not.
-        !unsafe { ncpu::env::getenv(name.as_ptr()) }.is_null()
+        !unsafe { libncpu::env::getenv(name.as_ptr()) }.is_null()
     }
     fn set(&self, name: &CStr, value: &CStr) {
-        ncpu::env::set(name, value, true).expect("memory");
+        libncpu::env::set(name, value, true).expect("memory");
     }
 }
 
@@ -112,7 +112,7 @@ pub fn groups() -> [Group; 4] {
     let alike: Vec<String> = (0..20).map(|i| format!("KUBERNETES_SERVICE_PORT_HTTPS_{i:02}")).collect();
     let others = (0..24).map(|i| format!("{}ARIABLE_{i}", (b'A' + i) as char));
     for name in alike.iter().cloned().chain(few.iter().cloned()).chain(others) {
-        ncpu::env::set(&CString::new(name).expect("no null"), c"value", true).expect("memory");
+        libncpu::env::set(&CString::new(name).expect("no null"), c"value", true).expect("memory");
     }
     let absent: Vec<String> = ["HOPE", "LAND", "TERMS", "T"].map(|s| format!("{s}_IN_VAIN")).into();
     [

@@ -188,6 +188,7 @@ fn main() {
     );
     let groups = [
         mutexes::group(),
+        mutexes::robust(),
         rwlocks::group(99),
         rwlocks::group(50),
         counters::bounded_far(),

@@ -69,9 +69,13 @@ macro_rules! guarded {
     };
 }
 
-guarded!(ncpu::Mutex<()>, "ncpu", |lock| lock.lock());
-subject!(ncpu::McsMutex<()>, "ncpu-mcs", |lock, section| lock.with(|()| section()));
-subject!(ncpu::NumaMutex<()>, "ncpu-numa", |lock, section| lock.with(|()| section()));
+guarded!(libncpu::Mutex<()>, "ncpu", |lock| lock.lock());
+
+/// The mutex that bounds how often a sleeper is overtaken.
+struct Fair(libncpu::Mutex<()>);
+guarded!(Fair, "ncpu-fair", |lock| lock.0.lock());
+subject!(libncpu::McsMutex<()>, "ncpu-mcs", |lock, section| lock.with(|()| section()));
+subject!(libncpu::NumaMutex<()>, "ncpu-numa", |lock, section| lock.with(|()| section()));
 guarded!(std::sync::Mutex<()>, "std", |lock| lock.lock().unwrap());
 guarded!(parking_lot::Mutex<()>, "parking_lot", |lock| lock.lock());
 guarded!(usync::Mutex<()>, "usync", |lock| lock.lock());
@@ -109,6 +113,48 @@ impl<const ADAPTIVE: bool> Pthread<ADAPTIVE> {
 subject!(Pthread<false>, "pthread", |lock, section| lock.with(section));
 subject!(Pthread<true>, "adaptive", |lock, section| lock.with(section));
 
+/// glibc's mutex that survives its owner.
+struct PthreadRobust(Box<UnsafeCell<libc::pthread_mutex_t>>);
+// SAFETY: a pthread mutex is made for this.
+unsafe impl Sync for PthreadRobust {}
+
+impl PthreadRobust {
+    fn new() -> PthreadRobust {
+        let lock = PthreadRobust(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        // SAFETY: initialised once, at its final address.
+        unsafe {
+            let mut attributes = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&mut attributes);
+            libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST);
+            assert_eq!(libc::pthread_mutex_init(lock.0.get(), &attributes), 0);
+        }
+        lock
+    }
+}
+subject!(PthreadRobust, "pthread", |lock, section| {
+    // SAFETY: initialised; held in between.
+    unsafe {
+        libc::pthread_mutex_lock(lock.0.get());
+        section();
+        libc::pthread_mutex_unlock(lock.0.get());
+    }
+});
+subject!(libncpu::RobustMutex, "ncpu", |lock, section| {
+    lock.lock(None).expect("free in time");
+    section();
+    lock.unlock();
+});
+
+/// Those that survive their owner.
+pub fn robust() -> Group {
+    Group {
+        name: "robust",
+        about: "as mutex, of mutexes that are taken over from an owner that ended",
+        sections: true,
+        subjects: vec![Locked::new(libncpu::RobustMutex::new()), Locked::new(PthreadRobust::new())],
+    }
+}
+
 /// All of them.
 pub fn group() -> Group {
     Group {
@@ -116,9 +162,10 @@ pub fn group() -> Group {
         about: "an operation is a critical section; inside and outside it in ns",
         sections: true,
         subjects: vec![
-            Locked::new(ncpu::Mutex::new(())),
-            Locked::new(ncpu::McsMutex::new(())),
-            Locked::new(ncpu::NumaMutex::new(()).expect("memory")),
+            Locked::new(libncpu::Mutex::new(())),
+            Locked::new(Fair(libncpu::Mutex::new_fair(()))),
+            Locked::new(libncpu::McsMutex::new(())),
+            Locked::new(libncpu::NumaMutex::new(()).expect("memory")),
             Locked::new(std::sync::Mutex::new(())),
             Locked::new(parking_lot::Mutex::new(())),
             Locked::new(usync::Mutex::new(())),

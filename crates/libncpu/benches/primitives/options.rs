@@ -13,8 +13,8 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --best                 show the best sample instead of the median: for a machine that others disturb
   --per-cpu              operations a CPU-second instead of a second: what waiting costs others
   --only std,ncpu        these only, the first to be compared to the others
-  --group mutex          these tables only: mutex, rwlock-99, rwlock-50, bounded-far, bounded-near, counter,
-                         timers, getenv, getenv-absent, getenv-alike, getenv-set, vmem, vmem-io,
+  --group mutex          these tables only: mutex, robust, rwlock-99, rwlock-50, bounded-far, bounded-near,
+                         counter, timers, getenv, getenv-absent, getenv-alike, getenv-set, vmem, vmem-io,
                          copy, zero
   --sizes 64,4k,16m      bytes of a block of copy and zero
 ";

@@ -38,7 +38,7 @@ macro_rules! subject {
     };
 }
 
-subject!(ncpu::RwLock<u64>, "ncpu", |lock| lock.read(), lock.write());
+subject!(libncpu::RwLock<u64>, "ncpu", |lock| lock.read(), lock.write());
 subject!(std::sync::RwLock<u64>, "std", |lock| lock.read().unwrap(), lock.write().unwrap());
 subject!(parking_lot::RwLock<u64>, "parking_lot", |lock| lock.read(), lock.write());
 subject!(usync::RwLock<u64>, "usync", |lock| lock.read(), lock.write());
@@ -93,7 +93,7 @@ pub fn group(reads: u64) -> Group {
         about: if reads == 99 { "99 of 100 operations read" } else { "half of the operations read" },
         sections: true,
         subjects: vec![
-            Box::new(Mix { lock: ncpu::RwLock::new(0).expect("memory"), reads }),
+            Box::new(Mix { lock: libncpu::RwLock::new(0).expect("memory"), reads }),
             Box::new(Mix { lock: std::sync::RwLock::new(0), reads }),
             Box::new(Mix { lock: parking_lot::RwLock::new(0), reads }),
             Box::new(Mix { lock: usync::RwLock::new(0), reads }),

@@ -1,7 +1,7 @@
 //! Timers that do not expire, as most do: an operation arms one and cancels it.
 
 use super::{Group, Shape, Subject};
-use ncpu::{RawTimer, Timers, When};
+use libncpu::{RawTimer, Timers, When};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::pin::{Pin, pin};
@@ -126,8 +126,8 @@ subject!(Tree, "tree", |own| (own, own.next.fetch_add(1, Relaxed)), |thread| {
 /// A descriptor for each timer.
 struct Timerfd;
 
-subject!(Timerfd, "timerfd", |_own| ncpu::sys::Alarm::new().expect("a descriptor"), |thread| {
-    thread.set(ncpu::sys::clock() + 1_000_000_000).expect("set");
+subject!(Timerfd, "timerfd", |_own| libncpu::innards::Alarm::new().expect("a descriptor"), |thread| {
+    thread.set(libncpu::innards::clock() + 1_000_000_000).expect("set");
     // There is no switching off in this interface: another far time costs the same.
     thread.set(u64::MAX >> 1).expect("set");
 });

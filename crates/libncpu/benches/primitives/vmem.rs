@@ -1,7 +1,7 @@
 //! Arenas of integers: an operation takes a range and gives it back.
 
 use super::{Group, Shape, Subject};
-use ncpu::vmem::Options;
+use libncpu::vmem::Options;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,14 +17,14 @@ trait Arena: Sync {
     fn free(&self, taken: Self::Taken, size: u64);
 }
 
-struct Ours(ncpu::Vmem<'static>, u64);
+struct Ours(libncpu::Vmem<'static>, u64);
 
 impl Arena for Ours {
     const NAME: &'static str = "ncpu";
     type Taken = u64;
     fn new(total: u64, quantum: u64, cache_to: u64) -> Ours {
         let options = Options { quantum, cache_to: cache_to * quantum, ..Options::default() };
-        let arena = ncpu::Vmem::new(options).expect("memory");
+        let arena = libncpu::Vmem::new(options).expect("memory");
         arena.add(0, total * quantum).expect("memory");
         Ours(arena, quantum)
     }

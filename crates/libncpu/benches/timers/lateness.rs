@@ -1,8 +1,8 @@
 //! How long after its time a timer's code runs.
 
 use super::Options;
-use ncpu::sys::{Alarm, clock};
-use ncpu::{Timers, When};
+use libncpu::innards::{Alarm, clock};
+use libncpu::{Timers, When};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SUBJECTS: [(&str, Sampler); 4] =
     [("ncpu", ours), ("tokio", tokio), ("timerfd", timerfd), ("nanosleep", nanosleep)];
 
 fn at(ns: u64) -> When {
-    When::at(ncpu::sys::Instant::from_timespec(0, 0).expect("a time").plus(ns))
+    When::at(libncpu::Instant::from_timespec(0, 0).expect("a time").plus(ns))
 }
 
 /// A timer that arms itself.

@@ -1,8 +1,8 @@
 //! A million timers armed at once: what they cost to have, to arm and to expire.
 
 use super::Options;
-use ncpu::sys::{Instant, clock};
-use ncpu::{RawTimer, Timers, When};
+use libncpu::{Instant, innards::clock};
+use libncpu::{RawTimer, Timers, When};
 use std::ffi::c_void;
 use std::pin::Pin;
 use std::sync::Arc;

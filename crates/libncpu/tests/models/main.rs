@@ -2,52 +2,26 @@
 //!
 //! `LIBNCPU_MODELS=N` sets the schedules per model (200 if unset); `make test-deep` sets many more.
 
-#![allow(missing_docs, dead_code, clippy::undocumented_unsafe_blocks)]
+#![allow(missing_docs, dead_code, unused_imports, clippy::undocumented_unsafe_blocks)]
 
-#[path = "../../src/arena.rs"]
-mod arena;
-#[path = "../../src/backoff.rs"]
-mod backoff;
-#[path = "../../src/bounded.rs"]
-mod bounded;
-#[path = "../../src/env_list.rs"]
-mod env_list;
-#[path = "../../src/magazine/mod.rs"]
-mod magazine;
-#[path = "../../src/mcs.rs"]
-mod mcs;
-#[path = "../../src/mutex.rs"]
-mod mutex;
-#[path = "../../src/numa_lock.rs"]
-mod numa_lock;
-#[path = "../../src/objects.rs"]
-mod objects;
+#[path = "../../src/counters/mod.rs"]
+mod counters;
+#[path = "../../src/locks/mod.rs"]
+mod locks;
 #[path = "../../src/percpu.rs"]
 mod percpu;
-#[path = "../../src/probe.rs"]
-mod probe;
-#[path = "../../src/raw_mutex.rs"]
-mod raw_mutex;
-#[path = "../../src/raw_rwlock.rs"]
-mod raw_rwlock;
-#[path = "../../src/raw_timer/mod.rs"]
-mod raw_timer;
-#[path = "../../src/request.rs"]
-mod request;
+#[path = "../../src/ranges/mod.rs"]
+mod ranges;
 mod sys;
-#[path = "../../src/turn.rs"]
-mod turn;
-#[path = "../../src/vmem.rs"]
-mod vmem;
-#[path = "../../src/wheel.rs"]
-mod wheel;
-
-mod arenas;
-mod counters;
-mod env;
-mod locks;
-mod mutexes;
+#[path = "../../src/timers/mod.rs"]
 mod timers;
+#[path = "../../src/environment"]
+mod environment {
+    pub mod env_list;
+}
+pub use ranges::{arena::Arena, vmem::Vmem};
+
+mod checks;
 
 use shuttle::sync::Arc;
 use shuttle::thread;

@@ -28,6 +28,12 @@ impl Instant {
     pub fn plus(self, ns: u64) -> Instant {
         Instant(self.0 + ns)
     }
+    pub fn ns(self) -> u64 {
+        self.0
+    }
+    pub fn passed(self) -> bool {
+        Instant::now() >= self
+    }
     /// A deadline that some looks find passed.
     pub fn soon() -> Instant {
         Instant(30_000_000)
@@ -60,6 +66,7 @@ thread_local! {
 pub fn restart() {
     SLEEPERS.with_borrow_mut(Vec::clear);
     NOW.set(0);
+    DEMANDS_UNWOKEN.set(false);
 }
 
 /// Where a futex is.
@@ -179,6 +186,15 @@ pub fn pause(_n: u32) {
 /// Few, so that spinning ends soon.
 pub fn pauses_per_us() -> u32 {
     1
+}
+
+thread_local! {
+    /// For the schedules of this model.
+    pub static DEMANDS_UNWOKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+pub fn demands_unwoken() -> bool {
+    DEMANDS_UNWOKEN.get()
 }
 
 pub fn in_window() -> bool {
@@ -304,6 +320,32 @@ pub fn forks() -> u32 {
 pub fn watch_forks() -> bool {
     true
 }
+
+pub fn bind(_cpu: usize) -> bool {
+    true
+}
+
+pub unsafe fn add_here(first: *const AtomicI64, stride: usize, slots: usize, n: i64) -> bool {
+    let cpu = cpu_or_thread() as usize % slots;
+    unsafe { (*first.byte_add(cpu * stride)).fetch_add(n, Ordering::Relaxed) };
+    true
+}
+
+/// Threads of a model do not die with a lock held.
+pub fn thread_lives(_: u32) -> bool {
+    true
+}
+
+pub trait Forked: Sync {
+    fn before(&self);
+    unsafe fn after(&self, child: bool);
+}
+
+pub unsafe fn join<T: Forked + 'static>(_: *const T) -> bool {
+    true
+}
+
+pub fn leave<T: Forked + 'static>(_: *const T) {}
 
 pub fn once_forked(_: impl FnOnce()) {
     unreachable!("no model forks")

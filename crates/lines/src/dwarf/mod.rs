@@ -86,6 +86,9 @@ pub(crate) enum Language {
     C,
     Cpp,
     Rust,
+    Go,
+    /// Any other, whose way to write it is not known.
+    Other,
 }
 
 /// What a file's DWARF tells.
@@ -312,12 +315,20 @@ fn language(language: gimli::DwLang) -> Language {
     use gimli::constants as c;
     match language {
         c::DW_LANG_Rust => Language::Rust,
+        c::DW_LANG_Go => Language::Go,
+        c::DW_LANG_C
+        | c::DW_LANG_C89
+        | c::DW_LANG_C99
+        | c::DW_LANG_C11
+        | c::DW_LANG_C17
+        | c::DW_LANG_ObjC => Language::C,
         c::DW_LANG_C_plus_plus
         | c::DW_LANG_C_plus_plus_03
         | c::DW_LANG_C_plus_plus_11
         | c::DW_LANG_C_plus_plus_14
         | c::DW_LANG_C_plus_plus_17
-        | c::DW_LANG_C_plus_plus_20 => Language::Cpp,
-        _ => Language::C,
+        | c::DW_LANG_C_plus_plus_20
+        | c::DW_LANG_ObjC_plus_plus => Language::Cpp,
+        _ => Language::Other,
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use gimli::{AttributeValue, DwAt};
+use ncpu_symbols::demangle;
 
 use super::{Dwarf, Entry, Language, RecordType, Slice, Variable};
-use crate::demangle::demangle;
 use crate::types::{Shape, Source as _, cut};
 
 impl<'d> Dwarf<'d> {

@@ -49,7 +49,7 @@ impl Sources {
         let mut listed: Vec<Listed> = names
             .into_iter()
             .filter(|(name, also, _)| matches(name, *also))
-            // What cannot be opened for want of a PMU is not there; an alias with `?` waits for a value.
+            // Events that cannot be opened because there is no PMU are left out; an alias with `?` needs a value first.
             .filter_map(|(name, also, terms)| {
                 let event = self.parse(&name).ok()?.pop()?;
                 Some(Listed { name, also, terms, event })

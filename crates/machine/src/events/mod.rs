@@ -135,7 +135,7 @@ pub struct Encoding {
     pub kind: u32,
     /// `perf_event_attr.config` to `config3`.
     pub config: Config,
-    /// The CPUs it is opened on; all where there is none.
+    /// The CPUs it is opened on; all CPUs where the file is missing.
     pub cpus: Option<CpuSet>,
 }
 

@@ -22,7 +22,7 @@ pub struct EventError {
 /// What is wrong with an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It needs a core's PMU and there is none.
+    /// It needs a core's PMU, and this machine has none.
     #[error("this machine shows no hardware PMU")]
     NoPmu,
     /// No such name.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::files::{Files, field};
+use super::mounts::Mounts;
 use super::throttle::{Bandwidth, cpu_max, cpu_quota};
 use super::{Area, Found, Knob, Reading, Scope, Size, Unit};
 use crate::CpuSet;
@@ -14,48 +15,6 @@ use crate::CpuSet;
 const MOST: usize = 200_000;
 /// The kernel allows any depth; a loop of symbolic links in a gathered tree has none.
 const DEEPEST: usize = 64;
-
-/// Where control groups are mounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mounts {
-    /// cgroup v2.
-    pub unified: Option<String>,
-    /// cgroup v1, by controller.
-    pub by_controller: BTreeMap<String, String>,
-}
-
-impl Mounts {
-    /// Reads a text as /proc/mounts.
-    pub fn parse(text: &str) -> Mounts {
-        let mut out = Mounts::default();
-        for line in text.lines() {
-            let mut words = line.split_ascii_whitespace().skip(1);
-            let (Some(dir), Some(kind), Some(options)) = (words.next(), words.next(), words.next()) else {
-                continue;
-            };
-            let dir = dir.trim_matches('/').to_string();
-            match kind {
-                "cgroup2" => {
-                    out.unified.get_or_insert(dir);
-                }
-                "cgroup" => {
-                    for option in options.split(',') {
-                        if matches!(option, "cpu" | "cpuacct" | "memory" | "pids" | "cpuset") {
-                            out.by_controller.entry(option.into()).or_insert_with(|| dir.clone());
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        out
-    }
-
-    pub fn read(files: &Files<'_>) -> Mounts {
-        // /proc/self is not this process in a gathered tree, but was of the gathering one.
-        Mounts::parse(&files.text("proc/mounts").unwrap_or_default())
-    }
-}
 
 /// A control group.
 #[derive(Clone, Debug)]

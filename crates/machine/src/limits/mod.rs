@@ -1,7 +1,7 @@
 //! What a machine's software may use at most, against what it uses: limits of the kernel, of
 //! cgroups and of processes.
 //!
-//! This is the reading only. What a machine of that size needs is told by `ncpu_report::limits`.
+//! This only reads. `ncpu_report::limits` says what a machine of that size needs.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use crate::{Result, Topology};
 mod boot;
 mod cgroup;
 mod files;
+mod mounts;
 mod pools;
 mod pressure;
 mod process;
@@ -250,7 +251,7 @@ impl Reading {
     }
 }
 
-/// A setting that is no limit, but that a large machine's owner wants to know.
+/// A setting that is not a limit, but matters on a large machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// What it is about: `timer`, `RCU`, `scheduler`.

@@ -1,4 +1,4 @@
-//! Pressure stall information: how long work stood still for want of CPU, memory or I/O.
+//! Pressure stall information: how long work stalled because CPU, memory or I/O was short.
 
 use super::files::Files;
 use super::{Found, cgroup};

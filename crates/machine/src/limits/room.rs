@@ -1,5 +1,5 @@
 //! How much room control groups have left for tasks and memory, and how often there was none: for an
-//! observation that wants to know what its program ran into.
+//! observation that reports which limits its program ran into.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! CPU bandwidth of control groups (`cpu.max`, `cpu.cfs_quota_us`) and how often it was used up: for
-//! an observation that wants to know whether its threads were held back.
+//! an observation that reports whether its threads were held back.
 
 use std::path::Path;
 
-use super::cgroup::Mounts;
 use super::files::{Files, field, first};
+use super::mounts::Mounts;
 use crate::Result;
 use crate::root::Dir;
 

@@ -168,7 +168,7 @@ fn serve(listener: RawFd, how: How, work: Spin, tally: &Tally) -> Result<(), Fai
                 continue; // another was quicker
             }
             work.run();
-            // Counted before it is answered: whoever has the answer finds it counted.
+            // Counted before the answer is sent, so a client with an answer finds it counted.
             tally.connections.fetch_add(1, Relaxed);
             libc::send(connection, c"!".as_ptr().cast(), 1, libc::MSG_NOSIGNAL);
             libc::close(connection);

@@ -1,4 +1,4 @@
-//! Cascades: a ring of workers with two locks each, of whom one runs at a time. An operation hands over to
+//! Cascades: a ring of workers with two locks each. One worker runs at a time. An operation hands over to
 //! the next worker and waits for one's own turn.
 
 use std::os::fd::{AsRawFd, OwnedFd};

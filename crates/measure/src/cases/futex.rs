@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::place;
 
 /// Waits while the word has the value, at most until somebody wakes it.

@@ -6,7 +6,6 @@ mod cascade;
 mod common;
 mod copy;
 mod counters;
-mod documents;
 mod faults;
 mod files;
 mod futex;
@@ -18,6 +17,7 @@ mod pipes;
 mod polls;
 mod primitives;
 mod process;
+mod scarce;
 mod shm;
 mod signals;
 mod sockets;
@@ -33,7 +33,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     [
         process::CASES,
         strings::CASES,
-        documents::CASES,
+        scarce::CASES,
         accept::CASES,
         shm::CASES,
         copy::CASES,

@@ -52,7 +52,7 @@ enum Mode {
     Process,
 }
 
-/// Where we read and write, and where the other one does, who has none in a single thread.
+/// The ends that this side reads and writes, and those of its partner; a single thread has no partner.
 struct Ends {
     ours: [OwnedFd; 2],
     theirs: Option<[OwnedFd; 2]>,

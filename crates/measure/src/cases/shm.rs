@@ -4,8 +4,10 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ncpu_table::size;
+
 use crate::case::{Batch, Bench, Case, Failure, Worker};
-use crate::memory::{PageSize, human, pool, room};
+use crate::memory::{PageSize, pool, room};
 use crate::options::{Flag, Options};
 use crate::place::Memory;
 use crate::runner::now;
@@ -61,8 +63,8 @@ fn segments(o: &Options, kind: Kind) -> Result<Box<dyn Bench>, Failure> {
     if kind == Kind::Huge {
         let free = pool(PageSize::Huge2M, Path::new("/"))?;
         if bytes > free << 21 {
-            let free = human(free << 21);
-            return Err(Failure::Lacks(format!("-s {}: {free} of huge pages are free", human(bytes))));
+            let free = size::words(free << 21);
+            return Err(Failure::Lacks(format!("-s {}: {free} of huge pages are free", size::words(bytes))));
         }
     } else {
         room(bytes, Memory::Default, &ncpu_machine::Topology::default(), Path::new("/"))?;
@@ -166,7 +168,7 @@ impl Bench for Segments {
                 Failure::Failed(why) if why.starts_with("mlock") && limit.rlim_cur < self.bytes as u64 => {
                     Failure::Lacks(format!(
                         "{why}: at most {} may be locked; raise `ulimit -l`, or run as root",
-                        human(limit.rlim_cur)
+                        size::words(limit.rlim_cur)
                     ))
                 }
                 e => e,

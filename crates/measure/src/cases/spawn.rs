@@ -112,7 +112,7 @@ fn ended(pid: i32) -> bool {
     pid > 0 && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0
 }
 
-// What the small program is told to do, see c/small.c.
+// The commands that the small program understands, see c/small.c.
 const FORK: u32 = 1;
 const MEET: u32 = 2;
 const WAIT: u32 = 4;
@@ -183,7 +183,7 @@ impl Batch for Herd {
 
 impl Drop for Herd {
     fn drop(&mut self) {
-        // Without orders it goes, and takes with it whom it has forked.
+        // If no command arrives, it exits and kills its children.
         self.orders = None;
         let _ = self.child.wait();
     }

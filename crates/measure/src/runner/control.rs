@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::barrier::Barrier;
 use super::clock::Look;
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::shared::Shared;
 
 /// Samples kept at most.

@@ -117,22 +117,6 @@ fn keeps(u: &Usl) -> bool {
     (-1e-9..=1.0 + 1e-9).contains(&u.sigma) && u.kappa >= -1e-12
 }
 
-/// [`fit`] of data that are much like those `near` was fitted to: from there, and only if that way leads out of the
-/// bounds, from everywhere.
-pub(super) fn refit(points: &[(f64, f64)], law: Law, near: &Usl) -> Option<Usl> {
-    let top = points.iter().map(|p| p.1).fold(0.0, f64::max);
-    let inside = near.sigma > 0.0 && (near.kappa > 0.0 || law == Law::Amdahl);
-    if !inside || top <= 0.0 {
-        return fit(points, law);
-    }
-    let scaled: Vec<(f64, f64)> = points.iter().map(|&(n, x)| (n, x / top)).collect();
-    let start = Usl { lambda: near.lambda / top, ..*near };
-    let found = descend(&scaled, start, [true, true, law == Law::Usl]);
-    let bounded =
-        |u: Usl| Usl { lambda: u.lambda * top, sigma: u.sigma.clamp(0.0, 1.0), kappa: u.kappa.max(0.0) };
-    if keeps(&found) { Some(bounded(found)) } else { fit(points, law) }
-}
-
 /// How many different N there are.
 pub fn distinct(points: &[(f64, f64)]) -> usize {
     let mut ns: Vec<f64> = points.iter().map(|p| p.0).collect();
@@ -249,7 +233,7 @@ fn descend(points: &[(f64, f64)], start: Usl, free: [bool; 3]) -> Usl {
 }
 
 /// Solves a symmetric system of the free unknowns by elimination with pivoting; the others stay 0.
-fn solve(a: [[f64; 3]; 3], b: [f64; 3], free: [bool; 3]) -> Option<[f64; 3]> {
+pub(super) fn solve(a: [[f64; 3]; 3], b: [f64; 3], free: [bool; 3]) -> Option<[f64; 3]> {
     let on: Vec<usize> = (0..3).filter(|&i| free[i]).collect();
     // Each unknown in a unit that makes its diagonal 1: κ is 10⁻⁴ where λ is 1.
     let unit: Vec<f64> = on.iter().map(|&i| 1.0 / a[i][i].sqrt()).collect();

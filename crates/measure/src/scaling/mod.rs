@@ -1,5 +1,6 @@
 //! Scaling: throughput at several N, the laws that describe it, and how sure they are.
 
+mod bands;
 mod law;
 mod tables;
 #[cfg(test)]
@@ -8,10 +9,7 @@ mod tests;
 pub use law::{Law, Usl, distinct, fit, r_squared, squares};
 pub use tables::{curve_table, laws_table, points_table};
 
-use crate::stats::{Summary, quantile, trim};
-
-/// How often the data is resampled for a band.
-pub const REPLICATES: usize = 1000;
+use crate::stats::{Summary, trim};
 
 /// Throughput measured at one N.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,11 +32,13 @@ impl Point {
     /// Statistics of the runs without outliers, and how many those were. Under six runs nothing is called an
     /// outlier: the median is all the robustness so few can give.
     pub fn summary(&self) -> (Summary, usize) {
-        if self.samples.len() < 6 {
-            return (Summary::of(&self.samples), 0);
-        }
-        let (kept, out) = trim(&self.samples);
-        (Summary::of(&kept), out)
+        let kept = self.kept();
+        (Summary::of(&kept), self.samples.len() - kept.len())
+    }
+
+    /// The runs without outliers.
+    fn kept(&self) -> Vec<f64> {
+        if self.samples.len() < 6 { self.samples.clone() } else { trim(&self.samples).0 }
     }
 }
 
@@ -62,26 +62,18 @@ pub struct Fitted {
     pub law: Law,
     /// Its parameters.
     pub best: Usl,
-    /// Parameters from resampled data; empty where there is nothing to resample.
-    pub replicates: Vec<Usl>,
+    /// Parameters on the surface of the 95 % confidence region; empty where the data give none.
+    pub region: Vec<Usl>,
     /// Explained share of the variance.
     pub r_squared: f64,
 }
 
 impl Fitted {
-    /// The 95 % bootstrap percentile interval of a quantity (Efron and Tibshirani 1993, ch. 13).
+    /// The 95 % confidence interval of a quantity, by profile likelihood; `None` where the data give no noise to tell it
+    /// from.
     pub fn band(&self, of: impl Fn(&Usl) -> f64) -> Option<(f64, f64)> {
-        let mut values: Vec<f64> = self.replicates.iter().map(of).collect();
-        if values.is_empty() {
-            return None;
-        }
-        values.sort_by(f64::total_cmp);
-        // Infinities do not interpolate.
-        let at = |q: f64| {
-            let x = quantile(&values, q);
-            if x.is_nan() { f64::INFINITY } else { x }
-        };
-        Some((at(0.025), at(0.975)))
+        let wider = |(low, high): (f64, f64), x: f64| (low.min(x), high.max(x));
+        self.region.iter().map(of).map(|x| (x, x)).reduce(|band, (x, _)| wider(band, x))
     }
 }
 
@@ -99,8 +91,8 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Fits the laws; `seed` makes the resampling repeatable.
-    pub fn of(curve: Curve, seed: u64) -> Analysis {
+    /// Fits the laws.
+    pub fn of(curve: Curve) -> Analysis {
         let good: Vec<&Point> = curve.points.iter().filter(|p| !p.samples.is_empty()).collect();
         let within: Vec<&Point> = good.iter().copied().filter(|p| !p.oversubscribed).collect();
         let over = good.len() - within.len();
@@ -129,7 +121,7 @@ impl Analysis {
                 Some(best) => fits.push(Fitted {
                     law,
                     best,
-                    replicates: resample(&used, &points, law, &best, seed),
+                    region: bands::region(&used, law, &best),
                     r_squared: r_squared(&points, &best),
                 }),
                 None => notes.push(too_few(law, distinct(&points))),
@@ -189,8 +181,13 @@ fn doubts(used: &[&Point], fits: &[Fitted]) -> Vec<String> {
             }
         ));
     }
-    if f.replicates.is_empty() {
-        notes.push("no bands: they take three runs of each N, or more points than parameters".into());
+    if f.region.is_empty() {
+        let repeated = used.iter().any(|p| p.samples.len() > 1);
+        notes.push(if repeated || used.len() > f.law.parameters() {
+            "no bands: the runs differ so much that they bound none of its parameters".into()
+        } else {
+            "no bands: they take several runs of each N, or more points than parameters".into()
+        });
     }
     let first = used.iter().min_by(|a, b| a.n.total_cmp(&b.n));
     if let Some(first) = first
@@ -219,64 +216,4 @@ fn doubts(used: &[&Point], fits: &[Fitted]) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// Fits to resampled data. With three runs of each point or more, runs are drawn anew within each point, their
-/// deviations from its median stretched by √(r/(r−1)) since so few are too close together (Davison and Hinkley 1997,
-/// 2.3). Otherwise, with more points than parameters, each point's own residual is given a random weight of mean 0 and
-/// variance 1 (Wu's wild bootstrap of 1986 with Webb's six weights), since the noise of a throughput differs with N.
-/// Residuals are divided by √(1−p/m), which the fit took from them, and stretched by Student's t over the normal's
-/// quantile, for they are few.
-fn resample(used: &[&Point], points: &[(f64, f64)], law: Law, best: &Usl, seed: u64) -> Vec<Usl> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let summaries: Vec<(f64, Vec<f64>)> = used
-        .iter()
-        .map(|p| {
-            let kept = if p.samples.len() < 6 { p.samples.clone() } else { trim(&p.samples).0 };
-            (Summary::of(&kept).median, kept)
-        })
-        .collect();
-    let m = points.len();
-    let repeated = summaries.iter().all(|(_, runs)| runs.len() >= 3);
-    if !repeated && m <= law.parameters() {
-        return Vec::new();
-    }
-    let free = m.saturating_sub(law.parameters()).max(1);
-    let stretch = (m as f64 / free as f64).sqrt() * student(free) / 1.959_964;
-    let residuals: Vec<f64> = points.iter().map(|&(n, x)| (x - best.at(n)) * stretch).collect();
-    let weights = [0.5f64.sqrt(), 1.0, 1.5f64.sqrt()];
-    let mut draw = || -> Vec<(f64, f64)> {
-        points
-            .iter()
-            .zip(&summaries)
-            .zip(&residuals)
-            .map(|((&(n, _), (median, runs)), residual)| {
-                let x = if repeated {
-                    let r = runs.len();
-                    let stretch = (r as f64 / (r - 1) as f64).sqrt();
-                    let drawn: Vec<f64> =
-                        (0..r).map(|_| median + stretch * (runs[random.usize(..r)] - median)).collect();
-                    Summary::of(&drawn).median
-                } else {
-                    let sign = if random.bool() { 1.0 } else { -1.0 };
-                    best.at(n) + sign * weights[random.usize(..3)] * residual
-                };
-                (n, x.max(0.0))
-            })
-            .collect()
-    };
-    (0..REPLICATES).filter_map(|_| law::refit(&draw(), law, best)).collect()
-}
-
-/// The 97.5 % quantile of Student's t.
-fn student(degrees: usize) -> f64 {
-    const TABLE: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    match TABLE.get(degrees - 1) {
-        Some(t) => *t,
-        // Cornish and Fisher's expansion, right to 0.1 % from here on.
-        None => {
-            let (z, d): (f64, f64) = (1.959_964, degrees as f64);
-            z + (z.powi(3) + z) / (4.0 * d) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * d * d)
-        }
-    }
 }

@@ -105,7 +105,7 @@ pub fn laws_table(analyses: &[Analysis]) -> Table {
     ];
     for (name, meaning, _) in quantities {
         columns.push(figure(name, meaning));
-        columns.push(figure(&format!("{name}_low"), "lower end of its 95 % bootstrap interval"));
+        columns.push(figure(&format!("{name}_low"), "lower end of its 95 % confidence interval"));
         columns.push(figure(&format!("{name}_high"), "upper end of it"));
     }
     columns.push(figure("r2", "share of the throughput's variance that the law explains"));
@@ -149,7 +149,7 @@ pub fn curve_table(analyses: &[Analysis], to: Option<f64>) -> Table {
             Column::text("law", "Amdahl, or the Universal Scalability Law"),
             Column::float("N", Unit::Figure, Kind::Key, "CPUs, threads or users"),
             figure("throughput", "by the law"),
-            figure("low", "lower end of its 95 % bootstrap interval there"),
+            figure("low", "lower end of its 95 % confidence interval there"),
             figure("high", "upper end of it"),
             figure("speedup", "over the throughput of one"),
         ],

@@ -8,7 +8,7 @@ use ncpu_table::{Column, Kind, Unit};
 
 use super::points::{Grid, Key, Point};
 use super::{Report, Request, Survey, shuffle};
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::options::Flag;
 use crate::place;
 use crate::runner::now;

@@ -1,16 +1,16 @@
 //! What a node's memory costs from each node's CPUs.
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Column, Kind, Table, Unit, size};
 
+use super::memhammer::anvil::{self, Access, Hammered, Spot};
 use super::points::{Grid, Key, Point};
 use super::{Report, Request, Survey, shuffle};
-use crate::case::Failure;
-use crate::memhammer::{self, Access, Hammered, Spot};
-use crate::memory::{PageSize, human, largest_cache, node_available};
+use crate::failure::Failure;
+use crate::memory::{PageSize, largest_cache, node_available};
 use crate::options::Flag;
 use crate::place::Memory;
 
-/// `memhammer --matrix`.
+/// `ncpu bench matrix`.
 pub const SURVEY: Survey = Survey {
     name: "matrix",
     about: "latency and bandwidth from each node's CPUs to each node's memory",
@@ -58,10 +58,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     if homes.is_empty() || memories.is_empty() {
         return Err(Failure::Lacks("no NUMA node has CPUs, or none memory, that may be used".into()));
     }
-    let size = match r.options.text('s') {
-        Some(text) => text.parse().map_err(|e| Failure::Failed(format!("-s {text}: {e}")))?,
-        None => PageSize::Default,
-    };
+    let size: PageSize = r.options.parsed('s')?;
     let pages = match r.options.has('p') {
         true => r.options.number('p')? as usize,
         false => fitting(r),
@@ -90,13 +87,13 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         let done = match figure {
             Figure::Latency => {
                 let spots = [spot(cpus[0])];
-                memhammer::run(&spots, pages, loops, Access::Chase, size, r.machine)?
+                anvil::run(&spots, pages, loops, Access::Chase, size, r.machine)?
             }
             Figure::Bandwidth => {
                 let spots: Vec<Spot> = cpus.iter().map(|&c| spot(c)).collect();
                 // All together have what one alone has for latency, a page each at least.
                 let share = (pages / spots.len()).max(2);
-                memhammer::run(&spots, share, loops, Access::Scan, size, r.machine)?
+                anvil::run(&spots, share, loops, Access::Scan, size, r.machine)?
             }
         };
         if let Some(astray) = done.iter().find(|h| h.node.is_some_and(|n| n != to)) {
@@ -118,8 +115,8 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     if bytes < 4 * cache {
         report.notes.push(format!(
             "{} fit in four caches of {}: part of the accesses were hits; give more PAGES",
-            human(bytes),
-            human(cache)
+            size::words(bytes),
+            size::words(cache)
         ));
     }
     let keys = [Column::id("node", "node whose CPUs do it")];

@@ -4,6 +4,7 @@
 mod core_to_core;
 pub mod logical_reads;
 mod matrix;
+mod memhammer;
 mod points;
 mod stream;
 mod sweep;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ncpu_machine::Topology;
 use ncpu_table::Table;
 
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::options::{Flag, Options};
 use crate::runner::Plan;
 
@@ -65,6 +66,7 @@ pub struct Report {
 
 /// The surveys there are.
 pub const SURVEYS: &[Survey] = &[
+    memhammer::SURVEY,
     matrix::SURVEY,
     stream::SURVEY,
     core_to_core::SURVEY,
@@ -100,7 +102,7 @@ pub fn doubling(most: u64) -> Vec<u64> {
 /// Puts a list into an order that differs from run to run, so that nothing that changes with time is taken for
 /// what changes from item to item.
 pub(crate) fn shuffle<T>(list: &mut [T]) {
-    let mut random = crate::memhammer::Random::new(crate::runner::now() | 1);
+    let mut random = crate::random::Random::new(crate::runner::now() | 1);
     for i in (1..list.len()).rev() {
         list.swap(i, random.below(i + 1));
     }

@@ -16,11 +16,11 @@ pub struct Point {
     pub keys: Vec<Key>,
     /// What names its column.
     pub across: Key,
-    /// None where there is none.
+    /// `None` where it was not measured.
     pub value: Option<f64>,
     /// Half of its 95 % confidence interval, per cent, where it is known.
     pub error: Option<f64>,
-    /// What to beware of, or why there is none.
+    /// A caveat, or why there is no figure.
     pub notes: String,
 }
 

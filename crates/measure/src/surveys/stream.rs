@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Column, Kind, Table, Unit, size};
 
 use super::{Report, Request, Survey};
-use crate::case::Failure;
-use crate::memory::{Area, PageSize, human, largest_cache, room};
+use crate::failure::Failure;
+use crate::memory::{Area, PageSize, largest_cache, room};
 use crate::options::Flag;
 use crate::place;
 use crate::runner::{Barrier, look, now};
@@ -95,10 +95,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     r.plan.memory.check(r.machine).map_err(|e| Failure::Failed(e.to_string()))?;
     let threads = (r.plan.threads * r.plan.processes).max(1);
     let times = r.options.number('n')?.clamp(2, 10_000) as usize;
-    let size: PageSize = match r.options.text('p') {
-        Some(text) => text.parse().map_err(|e| Failure::Failed(format!("-p {text}: {e}")))?,
-        None => PageSize::Default,
-    };
+    let size: PageSize = r.options.parsed('p')?;
     let cache: u64 = largest_cache(r.machine) * last_level(r);
     let elements = match r.options.has('s') {
         true => r.options.number('s')?,
@@ -111,7 +108,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     room(bytes.saturating_mul(3), r.plan.memory, r.machine, "/".as_ref()).map_err(|e| {
         Failure::Failed(format!("stream: 3 arrays of {elements} elements: {e}; give fewer with -s"))
     })?;
-    (r.progress)(&format!("{threads} threads, 3 arrays of {}", human(bytes)));
+    (r.progress)(&format!("{threads} threads, 3 arrays of {}", size::words(bytes)));
     let areas: Vec<Area> = (0..3).map(|_| Area::map(bytes as usize, size)).collect::<Result<_, Failure>>()?;
     let mut parts: Vec<Part<'_>> = Vec::new();
     let n = elements as usize;
@@ -187,8 +184,8 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     if bytes < 4 * cache {
         report.notes.push(format!(
             "an array of {} is under 4 times the caches' {}: STREAM's rules want more",
-            human(bytes),
-            human(cache)
+            size::words(bytes),
+            size::words(cache)
         ));
     }
     let spans: Vec<&Vec<[Span; 4]>> = done.iter().map(|d| &d.0).collect();

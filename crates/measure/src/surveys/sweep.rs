@@ -4,8 +4,8 @@ use ncpu_table::{Column, Kind, Unit};
 
 use super::points::{Grid, Key, Point};
 use super::{Report, Request, Survey, doubling, numbers, shuffle};
-use crate::case::Failure;
 use crate::cases;
+use crate::failure::Failure;
 use crate::options::Flag;
 use crate::runner::{self, Plan};
 use crate::view::notes;

@@ -6,7 +6,6 @@
 //! of the lines that were never found modified elsewhere only totals are kept.
 
 mod open;
-mod ring;
 mod tables;
 
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ use ncpu_machine::events::AccessEvent;
 use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
 use ncpu_table::Table;
 
-use ring::Ring;
+use crate::bpf_support::Ring;
 
 /// Different accesses kept; beyond, those of lines that no other CPU had modified are forgotten.
 const MOST: usize = 1 << 19;
@@ -118,7 +117,7 @@ pub struct Totals {
     pub throttled: u64,
     /// Damaged reads of a ring.
     pub damaged: u64,
-    /// Different accesses forgotten for want of room.
+    /// Distinct accesses dropped because the table was full.
     pub forgotten: u64,
 }
 
@@ -176,7 +175,7 @@ impl Counted {
     /// Makes room: what lies in no line that moved goes, and if that does not do, what was met once.
     fn forget(&mut self) {
         let before = self.of.len();
-        // The widest line there is: whatever lines are told of later, theirs are whole.
+        // The widest cache line there is, so that any narrower line is sampled whole.
         let line = |a: &Access| (a.pid, a.address & !255);
         let moved: std::collections::HashSet<_> =
             self.of.iter().filter(|(_, n)| n.local + n.remote > 0).map(|(a, _)| line(a)).collect();

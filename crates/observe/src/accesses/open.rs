@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use ncpu_machine::events::{AccessEvent, Encoding, sample};
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use super::ring::Ring;
 use super::{Error, Scope};
+use crate::bpf_support::Ring;
 
 /// Pages of a ring: at 4000 samples a second and 56 bytes each, half a second.
 const PAGES: usize = 32;
@@ -62,7 +62,7 @@ pub(super) fn open(scope: Scope, events: &[AccessEvent], hz: u64) -> Result<Open
     .peekable();
     while let Some((hows, everybody)) = ways.next() {
         let files = hows.len() * cpus.len() * events.len() * 2;
-        if let Err((hard, need)) = crate::perf_event::allow_files(files) {
+        if let Err((hard, need)) = crate::bpf_support::perf_event::allow_files(files) {
             return Err(Error::Files { hard, need });
         }
         let mut opened =
@@ -102,7 +102,13 @@ fn one(event: &AccessEvent, how: How, cpu: u32, into: &mut Opened) -> Result<(),
     let leader = match &event.leader {
         None => None,
         Some(encoding) => {
-            match crate::perf_event::open(&attr(encoding, how, true), how.pid, cpu as i32, None, 0) {
+            match crate::bpf_support::perf_event::open(
+                &attr(encoding, how, true),
+                how.pid,
+                cpu as i32,
+                None,
+                0,
+            ) {
                 Ok(file) => Some(file),
                 Err(e) if gone(&e) => return Ok(()),
                 Err(e) => return Err(failed(e)),
@@ -126,7 +132,13 @@ fn one(event: &AccessEvent, how: How, cpu: u32, into: &mut Opened) -> Result<(),
     let mut precise = if software || event.any_instruction { 0 } else { 3 };
     let file = loop {
         attr.set_precise_ip(precise);
-        match crate::perf_event::open(&attr, how.pid, cpu as i32, leader.as_ref().map(AsFd::as_fd), 0) {
+        match crate::bpf_support::perf_event::open(
+            &attr,
+            how.pid,
+            cpu as i32,
+            leader.as_ref().map(AsFd::as_fd),
+            0,
+        ) {
             Ok(file) => break file,
             Err(e) if gone(&e) => return Ok(()),
             Err(e) if precise > 1 && matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {

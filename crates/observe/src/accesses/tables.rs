@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ncpu_machine::Topology;
-use ncpu_table::{Builder, Column, Table};
+use ncpu_schema::{access_totals, accesses};
+use ncpu_symbols::{Kernel, ProcMaps, User, region};
+use ncpu_table::Table;
 
 use super::{Counted, Counts, Mappings};
-use crate::symbols::{Kernel, LockNamer, ProcMaps, User, region};
+use crate::lock_names::LockNamer;
 
 /// Names of processes, threads, data and code.
 pub(super) struct Names {
@@ -64,7 +66,7 @@ pub(super) fn of(counted: &Counted, names: &mut Names, line: u64) -> [Table; 2] 
     let node = |cpu| Some(u64::from(topology.as_ref()?.node_of(cpu)?.id));
     let kernel = KernelNames::of(rows.iter().map(|(a, _)| [a.address, a.ip]));
     let mut sources: HashMap<(u32, u64), Option<String>> = HashMap::new();
-    let mut out = accesses();
+    let mut out = accesses::Rows::new();
     for (a, n) in rows {
         let name = match is_kernel(a.address) {
             true => kernel.data(a.address),
@@ -84,26 +86,27 @@ pub(super) fn of(counted: &Counted, names: &mut Names, line: u64) -> [Table; 2] 
                 .or_insert_with(|| names.user.source_line(&names.maps, a.pid, a.ip))
                 .clone(),
         };
-        out.row()
-            .int(space(a.pid, a.address).into())
-            .text(format!("{:#x}", a.address & !(line - 1)))
-            .int(a.address & (line - 1))
-            .text_opt(name)
-            .int(a.pid.into())
-            .text_opt(names.processes.get(&a.pid))
-            .int(a.tid.into())
-            .int(a.cpu.into())
-            .int_opt(node(a.cpu))
-            .text(format!("{:#x}", a.ip))
-            .text_opt(code)
-            .text_opt(source)
-            .int(n.local)
-            .int(n.remote)
-            .int(n.loads)
-            .int(n.stores)
-            .int(n.locked)
-            .int(n.cycles)
-            .int(n.timed);
+        out.push(accesses::Row {
+            space: Some(space(a.pid, a.address).into()),
+            line: format!("{:#x}", a.address & !(line - 1)).into(),
+            offset: Some(a.address & (line - 1)),
+            name: name.into(),
+            pid: Some(a.pid.into()),
+            process: names.processes.get(&a.pid).into(),
+            tid: Some(a.tid.into()),
+            cpu: Some(a.cpu.into()),
+            node: node(a.cpu),
+            ip: format!("{:#x}", a.ip).into(),
+            code: code.into(),
+            source: source.into(),
+            local: Some(n.local),
+            remote: Some(n.remote),
+            loads: Some(n.loads),
+            stores: Some(n.stores),
+            locked: Some(n.locked),
+            cycles: Some(n.cycles),
+            timed: Some(n.timed),
+        });
     }
     [out.finish(), totals(counted)]
 }
@@ -113,52 +116,21 @@ fn space(pid: u32, address: u64) -> u32 {
     if is_kernel(address) { 0 } else { pid }
 }
 
-fn counts() -> [Column; 7] {
-    [
-        Column::count("local", "loads of a line that another cache of the node had modified (HITM)"),
-        Column::count("remote", "loads of a line that a cache of another node had modified (HITM)"),
-        Column::count("loads", "loads sampled"),
-        Column::count("stores", "stores sampled"),
-        Column::count("locked", "samples of locked instructions"),
-        Column::count("cycles", "cycles of the loads whose length was told"),
-        Column::count("timed", "loads whose length was told"),
-    ]
-}
-
-/// Accesses to lines that moved between CPUs.
-pub fn accesses() -> Builder {
-    let mut columns = vec![
-        Column::id("space", "process whose memory it is; 0 is the kernel's"),
-        Column::text("line", "address of the line"),
-        Column::id("offset", "byte of the line"),
-        Column::text("name", "variable or lock there, else the region of memory"),
-        Column::id("pid", "process"),
-        Column::text("process", "its name"),
-        Column::id("tid", "thread"),
-        Column::id("CPU", "where it ran"),
-        Column::id("node", "the CPU's NUMA node"),
-        Column::text("ip", "address of the instruction"),
-        Column::text("code", "function"),
-        Column::text("source", "line of the source, where debug information tells"),
-    ];
-    columns.extend(counts());
-    Table::builder("accesses", &columns)
-}
-
 fn totals(counted: &Counted) -> Table {
-    let mut columns = vec![
-        Column::count("samples", "samples"),
-        Column::count("without", "samples that are of no access, or whose address was not told"),
-    ];
-    columns.extend(counts());
-    let mut out = Table::builder("access_totals", &columns);
     let t = counted.totals();
     let Counts { local, remote, loads, stores, locked, cycles, timed } = t.counts;
-    let mut row = out.row().int(t.samples).int(t.without);
-    for n in [local, remote, loads, stores, locked, cycles, timed] {
-        row = row.int(n);
-    }
-    let _ = row;
+    let mut out = access_totals::Rows::new();
+    out.push(access_totals::Row {
+        samples: Some(t.samples),
+        without: Some(t.without),
+        local: Some(local),
+        remote: Some(remote),
+        loads: Some(loads),
+        stores: Some(stores),
+        locked: Some(locked),
+        cycles: Some(cycles),
+        timed: Some(timed),
+    });
     out.finish()
 }
 

@@ -154,7 +154,7 @@ fn a_process_is_sampled_through_real_rings() {
 
 #[test]
 fn a_program_is_sampled_from_its_exec_on() {
-    use crate::observation::Child;
+    use crate::program::Child;
     let mut child = Child::hold(&["sh".into(), "-c".into(), "ls / >/dev/null; true".into()]).unwrap();
     let Some(mut collector) = allowed(Collector::open(Scope::Program(child.pid()), &[faults()])) else {
         return;

@@ -1,45 +1,13 @@
 //! The counters that BPF programs keep per CPU, and those they copy out of the kernel's own.
 
-use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{ErrorKind, Link, MapCore, ProgramInput};
 
-use self::skel::{CpusSkel, CpusSkelBuilder};
 use super::Metric;
-
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/cpus.skel.rs"));
-}
-
-/// Words of `struct events`, in order.
-mod event {
-    pub const CSW: usize = 0;
-    pub const ICSW: usize = 1;
-    pub const IPI_ONE: usize = 2;
-    pub const IPI_MASK: usize = 3;
-    pub const SMTX: usize = 4;
-    pub const SRW: usize = 5;
-    pub const SYSCL: usize = 6;
-    pub const SHOOTDOWNS: usize = 7;
-    pub const WORDS: usize = 8;
-}
-
-/// Words of `struct peek`, in order, and the bits of `peek_have`.
-mod peek {
-    pub const FAULTS: usize = 0;
-    pub const MAJOR: usize = 1;
-    pub const IRQS: usize = 2;
-    pub const SOFTIRQS: usize = 3;
-    pub const WORDS: usize = 4;
-    pub const HAVE_FAULTS: u32 = 1;
-    pub const HAVE_IRQS: u32 = 2;
-    pub const HAVE_SOFTIRQS: u32 = 4;
-}
+use super::layout::{Events, HAVE_FAULTS, HAVE_IRQS, HAVE_SOFTIRQS, Peek};
+use super::load::load;
+use super::skel::CpusSkel;
+use crate::bpf_support::Mapped;
 
 /// A program, the tracepoint it hangs on, and the columns it feeds.
 struct Program {
@@ -50,15 +18,19 @@ struct Program {
 
 const PEEK: &str = "peek";
 const TLB_FLUSH: &str = "on_tlb_flush";
+/// In place of what `peek` copies: counts at each switch, and what user space has run on each CPU for a sample.
+const FAULTS: &str = "on_faults";
+const LOOK: &str = "look_at_faults";
 const IPIS: [&str; 2] = ["on_ipi_one", "on_ipi_mask"];
 
-const PROGRAMS: [Program; 8] = {
+const PROGRAMS: [Program; 9] = {
     use Metric::*;
     const fn program(name: &'static str, tracepoint: &'static str, feeds: &'static [Metric]) -> Program {
         Program { name, tracepoint, feeds }
     }
     [
         program(PEEK, "", &[Minf, Mjf, Intr, Ithr]),
+        program(FAULTS, "sched_switch", &[Minf, Mjf]),
         program("on_switch", "sched_switch", &[Csw, Icsw]),
         program("on_migrate", "sched_migrate_task", &[Migr]),
         program(IPIS[0], "ipi_send_cpu", &[Xcal]),
@@ -74,14 +46,14 @@ pub(super) struct Counters {
     skel: CpusSkel<'static>,
     _links: Vec<Link>,
     running: Vec<&'static str>,
-    events: Words,
-    arrivals: Words,
-    peeks: Words,
+    events: Mapped<Events>,
+    arrivals: Mapped<[u64; 8]>,
+    peeks: Mapped<Peek>,
     /// The kernel's 32-bit interrupt and softirq counters as last seen, and unfolded to 64 bits.
     unfolded: Vec<[(u32, u64); 2]>,
 }
 
-/// Why some columns cannot be had.
+/// Why some columns are missing.
 #[derive(Debug)]
 pub(super) struct Missing {
     /// The columns.
@@ -93,7 +65,10 @@ pub(super) struct Missing {
 impl Counters {
     /// Attaches what the columns need, as far as this kernel and our rights go.
     pub fn attach(metrics: &[Metric]) -> (Option<Counters>, Vec<Missing>) {
-        let needs = |p: &Program| p.feeds.iter().any(|m| metrics.contains(m)) && p.name != TLB_FLUSH;
+        let needs = |p: &Program| {
+            p.feeds.iter().any(|m| metrics.contains(m)) && ![TLB_FLUSH, FAULTS].contains(&p.name)
+        };
+        let faults = metrics.contains(&Metric::Minf) || metrics.contains(&Metric::Mjf);
         let mut names: Vec<&'static str> = PROGRAMS.iter().filter(|p| needs(p)).map(|p| p.name).collect();
         if names.is_empty() {
             return (None, Vec::new());
@@ -108,7 +83,10 @@ impl Counters {
         // The kernel's own counters cannot be reached where its symbol table lacks data
         // (CONFIG_KALLSYMS_ALL=n); there are other ways to those columns, so nothing is said here.
         if matches!(&loaded, Err(e) if !forbidden(e)) && names.contains(&PEEK) {
-            let rest: Vec<_> = names.iter().copied().filter(|n| *n != PEEK).collect();
+            let mut rest: Vec<_> = names.iter().copied().filter(|n| *n != PEEK).collect();
+            if faults {
+                rest.extend([FAULTS, LOOK]);
+            }
             if let Ok(skel) = load(&rest) {
                 (loaded, names) = (Ok(skel), rest);
             }
@@ -138,6 +116,19 @@ impl Counters {
             return (None, missing);
         }
         match loaded.and_then(|skel| Counters::start(skel, names.clone())) {
+            // `peek` runs, but this kernel shows it no counts of faults.
+            Ok(counters) if faults && !counters.has(Metric::Minf) => {
+                let more = [&names[..], &[FAULTS, LOOK]].concat();
+                match load(&more).and_then(|skel| Counters::start(skel, more)) {
+                    Ok(more) => (Some(more), missing),
+                    Err(e) => {
+                        let why =
+                            format!("the kernel shows no counts of faults, and refuses to count them: {e}");
+                        missing.push(Missing { metrics: vec![Metric::Minf, Metric::Mjf], why });
+                        (Some(counters), missing)
+                    }
+                }
+            }
             Ok(counters) => (Some(counters), missing),
             Err(e) => {
                 let why = if forbidden(&e) {
@@ -154,15 +145,15 @@ impl Counters {
     fn start(skel: CpusSkel<'static>, running: Vec<&'static str>) -> libbpf_rs::Result<Counters> {
         let mut links = Vec::new();
         for program in skel.object().progs_mut() {
-            if running.iter().any(|n| program.name() == *n && *n != PEEK) {
+            if running.iter().any(|n| program.name() == *n && ![PEEK, LOOK].contains(n)) {
                 links.push(program.attach()?);
             }
         }
-        let cpus = libbpf_rs::num_possible_cpus()?;
+        let cpus = skel.maps.events.max_entries() as usize;
         let mut counters = Counters {
-            events: Words::map(&skel.maps.events, event::WORDS, cpus)?,
-            arrivals: Words::map(&skel.maps.arrivals, 8, cpus)?,
-            peeks: Words::map(&skel.maps.peeks, peek::WORDS, cpus)?,
+            events: Mapped::new(&skel.maps.events, cpus)?,
+            arrivals: Mapped::new(&skel.maps.arrivals, cpus)?,
+            peeks: Mapped::new(&skel.maps.peeks, cpus)?,
             unfolded: vec![[(0, 0); 2]; cpus],
             skel,
             _links: links,
@@ -174,12 +165,22 @@ impl Counters {
 
     /// Copies the kernel's own counters out; the traced ones are always current.
     pub fn refresh(&mut self) {
+        if self.running.contains(&LOOK) {
+            for cpu in 0..self.unfolded.len() {
+                /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
+                const ON_CPU: u32 = 1;
+                let input = ProgramInput { cpu: cpu as u32, flags: ON_CPU, ..ProgramInput::default() };
+                // A CPU that is offline has nothing new.
+                let _ = self.skel.progs.look_at_faults.test_run(input);
+            }
+        }
         if !self.running.contains(&PEEK) || self.skel.progs.peek.test_run(ProgramInput::default()).is_err() {
             return;
         }
         for (cpu, unfolded) in self.unfolded.iter_mut().enumerate() {
-            for (word, (last, sum)) in [peek::IRQS, peek::SOFTIRQS].into_iter().zip(unfolded) {
-                let now = self.peeks.get(cpu, word) as u32;
+            let peek = self.peeks.get(cpu);
+            for (now, (last, sum)) in [peek.irqs, peek.softirqs].into_iter().zip(unfolded) {
+                let now = now as u32;
                 *sum += u64::from(now.wrapping_sub(*last));
                 *last = now;
             }
@@ -193,9 +194,9 @@ impl Counters {
             self.running.contains(&PEEK) && have & bit != 0
         };
         match metric {
-            Metric::Minf | Metric::Mjf => peeked(peek::HAVE_FAULTS),
-            Metric::Intr => peeked(peek::HAVE_IRQS),
-            Metric::Ithr => peeked(peek::HAVE_SOFTIRQS),
+            Metric::Minf | Metric::Mjf => peeked(HAVE_FAULTS) || self.running.contains(&FAULTS),
+            Metric::Intr => peeked(HAVE_IRQS),
+            Metric::Ithr => peeked(HAVE_SOFTIRQS),
             _ => PROGRAMS.iter().any(|p| p.feeds.contains(&metric) && self.running.contains(&p.name)),
         }
     }
@@ -210,44 +211,23 @@ impl Counters {
         if cpu >= self.unfolded.len() {
             return None;
         }
-        let event = |word| self.events.get(cpu, word);
+        let (event, peek) = (self.events.get(cpu), self.peeks.get(cpu));
         Some(match metric {
-            Metric::Minf => {
-                self.peeks.get(cpu, peek::FAULTS).saturating_sub(self.peeks.get(cpu, peek::MAJOR))
-            }
-            Metric::Mjf => self.peeks.get(cpu, peek::MAJOR),
+            Metric::Minf => peek.faults.saturating_sub(peek.major),
+            Metric::Mjf => peek.major,
             Metric::Intr => self.unfolded[cpu][0].1,
             Metric::Ithr => self.unfolded[cpu][1].1,
-            Metric::Xcal if self.only_shootdowns() => event(event::SHOOTDOWNS),
-            Metric::Xcal => event(event::IPI_ONE) + event(event::IPI_MASK),
-            Metric::Csw => event(event::CSW),
-            Metric::Icsw => event(event::ICSW),
-            Metric::Migr => self.arrivals.get(cpu, 0),
-            Metric::Smtx => event(event::SMTX),
-            Metric::Srw => event(event::SRW),
-            Metric::Syscl => event(event::SYSCL),
+            Metric::Xcal if self.only_shootdowns() => event.shootdowns,
+            Metric::Xcal => event.ipi_one + event.ipi_mask,
+            Metric::Csw => event.csw,
+            Metric::Icsw => event.icsw,
+            Metric::Migr => self.arrivals.get(cpu)[0],
+            Metric::Smtx => event.smtx,
+            Metric::Srw => event.srw,
+            Metric::Syscl => event.syscl,
             Metric::Usr | Metric::Sys | Metric::Wt | Metric::St | Metric::Idl => return None,
         })
     }
-}
-
-fn load(names: &[&str]) -> libbpf_rs::Result<CpusSkel<'static>> {
-    let cpus = libbpf_rs::num_possible_cpus()? as u32;
-    // The skeleton borrows this for as long as it lives, so as to be kept in one value with its
-    // links; the object itself is freed with the skeleton.
-    let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = CpusSkelBuilder::default().open(storage)?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.cpus = cpus;
-    }
-    open.maps.events.set_max_entries(cpus)?;
-    open.maps.arrivals.set_max_entries(cpus)?;
-    open.maps.peeks.set_max_entries(cpus)?;
-    for mut program in open.open_object_mut().progs_mut() {
-        let wanted = names.iter().any(|n| program.name() == *n);
-        program.set_autoload(wanted);
-    }
-    open.load()
 }
 
 fn forbidden(e: &libbpf_rs::Error) -> bool {
@@ -258,48 +238,4 @@ fn forbidden(e: &libbpf_rs::Error) -> bool {
 fn fed(names: &[&str], metrics: &[Metric]) -> Vec<Metric> {
     let feeds = |m: &Metric| PROGRAMS.iter().any(|p| names.contains(&p.name) && p.feeds.contains(m));
     metrics.iter().copied().filter(feeds).collect()
-}
-
-/// A memory-mapped array map: `words` numbers for each CPU.
-struct Words {
-    at: NonNull<AtomicU64>,
-    words: usize,
-    cpus: usize,
-}
-
-// SAFETY: the mapping is only read, by atomic loads, and lives until drop.
-unsafe impl Send for Words {}
-
-impl Words {
-    fn map(map: &impl MapCore, words: usize, cpus: usize) -> libbpf_rs::Result<Words> {
-        // SAFETY: a new mapping, shared and only read, of a file that does not shrink: the map's
-        // length is fixed at load.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                words * cpus * 8,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                map.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(at) {
-            Some(at) if at.as_ptr() != libc::MAP_FAILED => Ok(Words { at: at.cast(), words, cpus }),
-            _ => Err(std::io::Error::last_os_error().into()),
-        }
-    }
-
-    fn get(&self, cpu: usize, word: usize) -> u64 {
-        assert!(cpu < self.cpus && word < self.words);
-        // SAFETY: within the mapping, by the line above; aligned, as the map starts a page.
-        unsafe { self.at.add(cpu * self.words + word).as_ref() }.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`, not used again.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.words * self.cpus * 8) };
-    }
 }

@@ -16,8 +16,11 @@
 //! ```
 
 mod counters;
-mod faults;
+mod layout;
+mod load;
 pub mod parse;
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +30,6 @@ use std::time::{Instant, SystemTime};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use self::counters::Counters;
-use self::faults::Faults;
 use self::parse::{Sums, TIMES};
 use self::source::Source;
 
@@ -189,8 +191,6 @@ enum Origin {
     CrossCalls,
     /// `/proc/softirqs`.
     Softirqs,
-    /// Software perf events.
-    Faults,
     /// Nowhere.
     Nothing,
 }
@@ -206,7 +206,6 @@ pub struct Sampler {
     softirqs: Option<Source>,
     sums: Sums,
     counters: Option<Counters>,
-    faults: Option<Faults>,
     /// By CPU number, the last reading and the one before it.
     last: Vec<Reading>,
     before: Vec<Reading>,
@@ -238,7 +237,6 @@ impl Sampler {
             softirqs: None,
             sums: Sums::default(),
             counters: None,
-            faults: None,
             last: Vec::new(),
             before: Vec::new(),
             taken: Instant::now(),
@@ -287,22 +285,6 @@ impl Sampler {
                     self.take_from(Metric::Ithr, Origin::Softirqs);
                 }
                 Err(e) => self.note(&format!("ithr: {e}")),
-            }
-        }
-        if here && (self.lacks(Metric::Minf) || self.lacks(Metric::Mjf)) {
-            let mut faults = Faults::new();
-            let mut online = (0..self.last.len()).filter(|&cpu| self.last[cpu].online);
-            match online.try_for_each(|cpu| faults.open(cpu as u32)) {
-                Ok(()) => {
-                    self.faults = Some(faults);
-                    self.take_from(Metric::Minf, Origin::Faults);
-                    self.take_from(Metric::Mjf, Origin::Faults);
-                }
-                Err(_)
-                    if missing
-                        .iter()
-                        .any(|m| m.metrics.contains(&Metric::Minf) || m.metrics.contains(&Metric::Mjf)) => {}
-                Err(e) => self.note(&format!("minf, mjf: opening the fault counters of each CPU: {e}")),
             }
         }
         for counters::Missing { mut metrics, why } in missing {
@@ -392,13 +374,9 @@ impl Sampler {
             }
         }
         for (cpu, reading) in now.iter_mut().enumerate().filter(|(_, r)| r.online) {
-            let faults = self.faults.as_ref().and_then(|f| f.read(cpu as u32));
             for &(metric, from) in &self.metrics {
                 let value = match from {
                     Origin::Counters => self.counters.as_ref().and_then(|c| c.get(cpu, metric)),
-                    Origin::Faults => {
-                        faults.map(|[minor, major]| if metric == Metric::Minf { minor } else { major })
-                    }
                     _ => continue,
                 };
                 reading.counts[metric as usize] = value.unwrap_or(UNKNOWN);
@@ -421,14 +399,6 @@ impl Sampler {
         }
         if !left.is_empty() {
             self.notes.push(format!("{} went offline", numbers(&left)));
-        }
-        if let Some(faults) = &mut self.faults {
-            for &cpu in &came {
-                // Without events its faults stay unknown.
-                let _ = faults.open(cpu as u32);
-                self.last[cpu].counts[Metric::Minf as usize] = UNKNOWN;
-                self.last[cpu].counts[Metric::Mjf as usize] = UNKNOWN;
-            }
         }
         // The kernel gives the faults of a CPU that leaves to another one.
         for metric in [Metric::Minf, Metric::Mjf] {

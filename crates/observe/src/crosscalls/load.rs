@@ -1,15 +1,13 @@
 //! Loading and attaching what the kernel has, and saying what it lacks.
 
-use std::mem::MaybeUninit;
-
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags};
 
 use super::skel::{CrosscallsSkel, CrosscallsSkelBuilder};
-use super::{Config, Has, raw};
-use crate::engine::{Error, Result, Target};
-use crate::load::{self, Tracepoints};
-use crate::symbols::Kernel;
+use super::{Config, layout};
+use crate::bpf_support::load;
+use crate::bpf_support::{Error, Result};
+use crate::program::Target;
+use ncpu_symbols::Kernel;
 
 /// The tables of all CPUs take this much together, however many CPUs there are.
 const TABLE_BYTES: usize = 16 << 20;
@@ -20,19 +18,60 @@ const FLUSHES: [&str; 3] = ["flush_tlb_func", "do_flush_tlb_all", "do_kernel_ran
 const WAITS: [&str; 4] =
     ["smp_call_function_many_cond", "smp_call_function_single", "__csd_lock_wait", "csd_lock_wait"];
 
+/// Which tracepoints the kernel has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Has {
+    pub tlb: bool,
+    pub ipi: bool,
+    pub csd: bool,
+    pub vectors: bool,
+    /// arm64's ipi_entry and ipi_exit.
+    pub entries: bool,
+}
+
+impl Has {
+    /// A line for each column that is missing.
+    fn missing(self) -> impl Iterator<Item = &'static str> {
+        [
+            (
+                !self.ipi && !self.csd,
+                "targets of each call, and who sends anything but shootdowns, are not told: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
+            ),
+            (
+                self.ipi && !self.csd,
+                "which function a call runs, its packages, and how long its sender waits (but for samples) are not told: the kernel has no csd tracepoints (they came with Linux 6.5)",
+            ),
+            (
+                !self.ipi && self.csd,
+                "reschedules sent, and interrupts as apart from targets, are not told: the kernel has no ipi_send tracepoints",
+            ),
+            (
+                !self.tlb && cfg!(target_arch = "x86_64"),
+                "shootdowns without a target, and reasons of flushes, are not told: the kernel has no tlb:tlb_flush tracepoint",
+            ),
+            (
+                !self.vectors && !self.entries,
+                "time at receivers is not told, but for functions: the kernel has no irq_vectors tracepoints",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(missing, note)| missing.then_some(note))
+    }
+}
+
 pub(super) fn load(
     config: &Config,
     kernel: Option<&Kernel>,
-    storage: &'static mut MaybeUninit<OpenObject>,
     notes: &mut Vec<String>,
 ) -> Result<(CrosscallsSkel<'static>, Has)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
-    load::check_btf()?;
-    let mut open = CrosscallsSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-    let cpus = load::possible_cpus()?;
-    let rows = 1usize << (TABLE_BYTES / size_of::<raw::Row>() / cpus).clamp(128, 4096).ilog2();
-    let tracepoints = Tracepoints::read()?;
-    let tracepoint = |name: &str| tracepoints.has(name);
+    let types = load::Types::read()?;
+    let mut open = types
+        .open(CrosscallsSkelBuilder::default(), load::storage())
+        .map_err(bpf("opening the BPF object"))?;
+    let cpus = load::cpu_parts()?;
+    let rows = 1usize << (TABLE_BYTES / size_of::<layout::Row>() / cpus).clamp(128, 4096).ilog2();
+    let tracepoint = |name: &str| types.has(name);
     let has = Has {
         tlb: tracepoint("tlb_flush"),
         ipi: tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask"),
@@ -65,6 +104,7 @@ pub(super) fn load(
     let sized = |r: libbpf_rs::Result<()>| r.map_err(bpf("sizing the tables"));
     sized(open.maps.cpus.set_max_entries(cpus as u32))?;
     sized(open.maps.exits.set_max_entries(cpus as u32))?;
+    sized(open.maps.sent.set_max_entries(cpus as u32))?;
     sized(open.maps.package_of.set_max_entries(cpus as u32))?;
     sized(open.maps.rows.set_max_entries((rows * cpus) as u32))?;
 

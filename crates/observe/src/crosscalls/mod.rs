@@ -6,34 +6,30 @@
 //! the last target; timer samples are the second estimate, and elsewhere the only one. Who sent what from
 //! where is exact by process and system call; by caller it is what the stacks walked say.
 
-pub(crate) mod caller;
+mod layout;
 mod load;
 pub mod packages;
-mod raw;
-mod tables;
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel;
 
 use std::collections::HashMap;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore, RingBuffer};
+use ncpu_schema::{crosscall_summary, drops};
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::engine::events::{self, Inbox};
-use crate::engine::mmap::Mapped;
-use crate::engine::raw::comm;
-use crate::engine::{Error, Event, Result, Stack, Target, monotonic_ns, perf};
-use crate::observation::samples::{Symbols, fold, without_probe};
-use raw::{BUCKETS, CALL, CAUSES, Cpu, FLUSHES, OTHERS, Row, TLB};
-
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/crosscalls.skel.rs"));
-}
+use crate::bpf_support::ring::{self, Inbox};
+use crate::bpf_support::{Error, Mapped, Result, Stack, comm, monotonic_ns, perf};
+use crate::names::caller::{asked, entered};
+use crate::names::{Symbols, fold, without_probe};
+use crate::program::Target;
+use layout::{BUCKETS, CALL, CAUSES, Cpu, FLUSHES, OTHERS, Row, TLB};
+use load::Has;
 
 /// Stacks walked a second on the whole machine for each cause: a walk costs ten times the rest.
 const WALKS_PER_SECOND: u64 = 200;
@@ -52,53 +48,12 @@ pub struct Config {
     pub walk_all: bool,
 }
 
-/// Which tracepoints the kernel has.
-#[derive(Clone, Copy, Debug)]
-struct Has {
-    tlb: bool,
-    ipi: bool,
-    csd: bool,
-    vectors: bool,
-    /// arm64's ipi_entry and ipi_exit.
-    entries: bool,
-}
-
-impl Has {
-    /// A line for each column that cannot be had.
-    fn missing(self) -> impl Iterator<Item = &'static str> {
-        [
-            (
-                !self.ipi && !self.csd,
-                "targets of each call, and who sends anything but shootdowns, are not told: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
-            ),
-            (
-                self.ipi && !self.csd,
-                "which function a call runs, its packages, and how long its sender waits (but for samples) are not told: the kernel has no csd tracepoints (they came with Linux 6.5)",
-            ),
-            (
-                !self.ipi && self.csd,
-                "reschedules sent, and interrupts as apart from targets, are not told: the kernel has no ipi_send tracepoints",
-            ),
-            (
-                !self.tlb && cfg!(target_arch = "x86_64"),
-                "shootdowns without a target, and reasons of flushes, are not told: the kernel has no tlb:tlb_flush tracepoint",
-            ),
-            (
-                !self.vectors && !self.entries,
-                "time at receivers is not told, but for functions: the kernel has no irq_vectors tracepoints",
-            ),
-        ]
-        .into_iter()
-        .filter_map(|(missing, note)| missing.then_some(note))
-    }
-}
-
 /// A running observation.
 pub struct Crosscalls {
     skel: Box<skel::CrosscallsSkel<'static>>,
     _links: Vec<Link>,
     ring: RingBuffer<'static>,
-    inbox: Inbox,
+    inbox: Inbox<(u64, Stack)>,
     cpus: Mapped<Cpu>,
     rows: Mapped<Row>,
     /// Of a row of one CPU, what was told already.
@@ -127,18 +82,15 @@ impl Crosscalls {
         libbpf_rs::set_print(None);
         let mut symbols = Symbols::new();
         notes.extend(symbols.load_kernel());
-        // One observation a process: its object lives until the process ends.
-        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let kernel = symbols.kernel_symbols();
-        let (mut skel, has) = load::load(config, kernel.as_deref(), storage, &mut notes)?;
+        let (mut skel, has) = load::load(config, kernel.as_deref(), &mut notes)?;
         let mut links = load::attach(&mut skel)?;
         let io = |doing| move |source| Error::Io { doing, source };
         let cpus = Mapped::new(&skel.maps.cpus, skel.maps.cpus.max_entries() as usize)
             .map_err(io("mapping the CPUs' counters"))?;
         let rows = Mapped::new(&skel.maps.rows, skel.maps.rows.max_entries() as usize)
             .map_err(io("mapping the table of calls"))?;
-        let (ring, inbox) = events::ring(&skel.maps.ring)
-            .map_err(|source| Error::Bpf { doing: "opening the ring buffer", source })?;
+        let (ring, inbox) = ring::open(&skel.maps.ring, ring::stack)?;
         let online = perf::online_cpus();
         let mut hz = HZ.min(20_000 / online.len().max(1) as u32).max(1);
         for &cpu in &online {
@@ -228,12 +180,10 @@ impl Crosscalls {
 
     fn receive(&mut self) {
         let _ = self.ring.consume();
-        for event in self.inbox.take() {
-            if let Event::LockStack(id, stack) = event {
-                self.symbols.note(stack.tgid, &stack.comm);
-                if self.stacks.len() < MAX_STACKS {
-                    self.stacks.insert(id, stack);
-                }
+        for (id, stack) in self.inbox.take() {
+            self.symbols.note(stack.tgid, &stack.comm);
+            if self.stacks.len() < MAX_STACKS {
+                self.stacks.insert(id, stack);
             }
         }
     }
@@ -319,8 +269,8 @@ impl Crosscalls {
             sum.max = sum.max.max(r.max);
             sum.longest = sum.longest.max(r.longest);
         }
-        let mut sent = tables::sent();
-        let mut callers = tables::callers();
+        let mut sent = ncpu_schema::crosscalls::TABLE.builder();
+        let mut callers = ncpu_schema::crosscall_callers::TABLE.builder();
         for r in sums.values() {
             let place = r.place();
             let function = self.function(r.func);
@@ -341,8 +291,8 @@ impl Crosscalls {
                 let frames: Vec<&str> = folded.split(';').skip(1).collect();
                 let frames: Vec<&str> = frames.into_iter().rev().collect();
                 out = out
-                    .text(caller::asked(without_probe(&kernel).iter().map(|f| &**f)))
-                    .text_opt(caller::entered(&user, &place))
+                    .text(asked(without_probe(&kernel).iter().map(|f| &**f)))
+                    .text_opt(entered(&user, &place))
                     .text(frames.join(";"));
             }
             out.int(r.calls)
@@ -370,7 +320,7 @@ impl Crosscalls {
             let add = if r.received() { [r.calls, r.wait, 0, 0] } else { [0, 0, r.calls, r.targets] };
             sum.iter_mut().zip(add).for_each(|(s, a)| *s += a);
         }
-        let mut out = tables::received();
+        let mut out = ncpu_schema::crosscalls_received::TABLE.builder();
         for ((cause, func), [received, ns, sent, asked]) in sums {
             let function = self.function(func);
             out.row()
@@ -395,7 +345,7 @@ impl Crosscalls {
             };
             sum.iter_mut().zip(add).for_each(|(s, a)| *s += a);
         }
-        let mut out = tables::by_cpu();
+        let mut out = ncpu_schema::crosscall_cpus::TABLE.builder();
         for ((cpu, cause), [calls, targets, ipis, wait, received, ns]) in sums {
             out.row()
                 .int(cpu as u64)
@@ -429,14 +379,14 @@ impl Crosscalls {
                 sums[2] += now.whole[reason] - before.whole[reason];
             }
         }
-        let mut out = tables::fanout();
+        let mut out = ncpu_schema::crosscall_fanout::TABLE.builder();
         for (cause, buckets) in fanout.iter().enumerate().filter(|(c, _)| self.tells_targets(*c)) {
             for (b, &calls) in buckets.iter().enumerate().filter(|(_, n)| **n > 0) {
                 let (from, to) = bounds(b);
                 out.row().text(CAUSES[cause]).int(from).int(to).int(calls);
             }
         }
-        let mut reasons = tables::flushes();
+        let mut reasons = ncpu_schema::tlb_flushes::TABLE.builder();
         for (reason, [count, pages, whole]) in flushes.into_iter().enumerate().filter(|(_, f)| f[0] > 0) {
             reasons.row().text(FLUSHES[reason]).int(count).int(pages).int(whole);
         }
@@ -465,22 +415,22 @@ impl Crosscalls {
             rows += c.dropped_rows;
             stacks += c.dropped_stacks;
         }
-        let mut summary = tables::summary();
-        summary
-            .row()
-            .float(elapsed)
-            .int(self.online as u64)
-            .int(self.packages as u64)
-            .int(self.hz.into())
-            .int(samples)
-            .int(waiting)
-            .int((self.has.csd || self.has.ipi).into())
-            .int(self.has.ipi.into());
+        let mut summary = crosscall_summary::Rows::new();
+        summary.push(crosscall_summary::Row {
+            elapsed: Some(elapsed),
+            cpus: Some(self.online as u64),
+            packages: Some(self.packages as u64),
+            hz: Some(self.hz.into()),
+            samples: Some(samples),
+            waiting: Some(waiting),
+            targets_told: Some((self.has.csd || self.has.ipi).into()),
+            senders_told: Some(self.has.ipi.into()),
+        });
         sink(&summary.finish())?;
-        let mut drops = tables::drops();
+        let mut drops = drops::Rows::new();
         for (what, n) in [("calls (table full)", rows), ("stacks (ring buffer full)", stacks)] {
             if n > 0 {
-                drops.row().text(what).int(n);
+                drops.push(drops::Row { what: what.into(), count: Some(n) });
             }
         }
         if !drops.is_empty() {

@@ -6,7 +6,7 @@
 
 use ncpu_machine::Topology;
 
-/// The package of each of `cpus` possible CPUs, counted from 0; one package where the machine tells none.
+/// The package of each of `cpus` possible CPUs, counted from 0; one package where the machine does not say.
 pub fn of(machine: &Topology, cpus: usize) -> Vec<u32> {
     let mut packages = vec![0; cpus];
     for cpu in &machine.cpus {

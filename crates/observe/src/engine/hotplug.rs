@@ -6,7 +6,8 @@
 
 use ncpu_machine::CpuSet;
 
-use super::{Engine, load, perf};
+use super::{Engine, load};
+use crate::bpf_support::perf;
 
 impl Engine {
     /// Looks which CPUs are online now and starts the timers of those that were not.

@@ -1,28 +1,30 @@
 //! Loading and attaching what the kernel has, and saying what it lacks.
 
-use std::mem::MaybeUninit;
-
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::Link;
 
 use super::skel::{EngineSkel, EngineSkelBuilder};
-use super::{Config, Error, Result, perf};
-use crate::libbpf_log::explain;
-use crate::load::{self, Tracepoints};
+use super::{Config, LockSlot};
+use crate::bpf_support::load;
+use crate::bpf_support::log::explain;
+use crate::bpf_support::{Error, Result, perf};
 
 /// The lock tables of all CPUs take this much together, however many CPUs there are.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
+/// One is written while the other is read.
+pub(super) const HALVES: usize = 2;
+/// `SCRATCHES` of cpu_states.h.
+const SCRATCHES: usize = 4;
+/// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
+/// rest.
+const WALKS_PER_SECOND: usize = 400;
 
-pub(super) fn load(
-    config: &Config,
-    storage: &'static mut MaybeUninit<OpenObject>,
-    notes: &mut Vec<String>,
-) -> Result<EngineSkel<'static>> {
+pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSkel<'static>, Interrupts)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
-    load::check_btf()?;
-    let mut open = EngineSkelBuilder::default().open(storage).map_err(bpf("opening the BPF object"))?;
-    let cpus = load::possible_cpus()?;
-    let slots = (LOCK_TABLE_BYTES / size_of::<super::LockSlot>() / cpus).clamp(256, 16_384);
+    let types = load::Types::read()?;
+    let mut open =
+        types.open(EngineSkelBuilder::default(), load::storage()).map_err(bpf("opening the BPF object"))?;
+    let cpus = load::cpu_parts()?;
+    let slots = (LOCK_TABLE_BYTES / size_of::<LockSlot>() / HALVES / cpus).clamp(256, 16_384);
     let slots = 1 << slots.ilog2();
 
     if let Some(ro) = &mut open.maps.rodata_data {
@@ -31,15 +33,20 @@ pub(super) fn load(
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
         ro.cfg_lock_all = config.lock_all.into();
-        // Of use to who explains why nothing ran.
-        ro.cfg_sleeps = config.leader.into();
+        // Needed only to explain why nothing ran.
+        ro.cfg_sleeps = config.explain.into();
+        ro.cfg_micro = config.micro.into();
         ro.cfg_stacks = config.stacks.into();
+        ro.cfg_walks = (WALKS_PER_SECOND / perf::online_cpus().len().max(1)).max(1) as u32;
     }
-    open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(bpf("sizing the CPU slots"))?;
-    open.maps.lock_slots.set_max_entries((slots * cpus) as u32).map_err(bpf("sizing the lock table"))?;
+    let sized = bpf("sizing the tables");
+    open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
+    open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
 
-    let tracepoints = Tracepoints::read()?;
-    let has = |tracepoint: &str| tracepoints.has(tracepoint);
+    let has = |tracepoint: &str| types.has(tracepoint);
     for needed in ["sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_process_fork"] {
         if !has(needed) {
             return Err(Error::NoTracepoint(needed));
@@ -56,8 +63,8 @@ pub(super) fn load(
     progs.contention_begin.set_autoload(locks);
     progs.contention_end.set_autoload(locks);
 
-    progs.user_lock.set_autoload(config.user_locks);
-    progs.sched_process_exec.set_autoload(config.user_locks && has("sched_process_exec"));
+    progs.user_lock.set_autoload(config.traces_user_locks());
+    progs.sched_process_exec.set_autoload(config.traces_user_locks() && has("sched_process_exec"));
 
     let tlb = config.tlb && has("tlb_flush");
     if config.tlb && !tlb {
@@ -65,30 +72,20 @@ pub(super) fn load(
     }
     progs.tlb_flush.set_autoload(tlb);
 
-    let soft = config.irqs && has("softirq_entry") && has("softirq_exit");
-    progs.softirq_in.set_autoload(soft);
-    progs.softirq_out.set_autoload(soft);
-    let irq = config.irqs && has("irq_handler_entry") && has("irq_handler_exit");
-    progs.irq_handler_in.set_autoload(irq);
-    progs.irq_handler_out.set_autoload(irq);
+    // An interrupt is told where the kernel has tracepoints for its beginning and its end.
+    let traced = |(enter, exit): &Pair| config.irqs && has(enter) && has(exit);
+    let hard: Vec<Pair> = VECTORS.into_iter().chain([HANDLERS]).filter(traced).collect();
+    let soft = Some(SOFTIRQS).filter(traced);
     // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
-    let vectors = config.irqs && has("local_timer_entry");
-    if config.irqs && !vectors {
+    if config.irqs && !types.has(VECTORS[0].0) {
         notes.push(
             "timer and cross-call interrupts are not told apart: the kernel has no irq_vectors tracepoints"
                 .into(),
         );
     }
-    for (enter, exit) in [
-        (&mut progs.local_timer_in, &mut progs.local_timer_out),
-        (&mut progs.reschedule_in, &mut progs.reschedule_out),
-        (&mut progs.call_function_in, &mut progs.call_function_out),
-        (&mut progs.call_function_single_in, &mut progs.call_function_single_out),
-        (&mut progs.irq_work_in, &mut progs.irq_work_out),
-    ] {
-        enter.set_autoload(vectors);
-        exit.set_autoload(vectors);
-    }
+    progs.hardirq_in.set_autoload(!hard.is_empty());
+    progs.softirq_in.set_autoload(soft.is_some());
+    progs.irq_out.set_autoload(config.irqs);
 
     let faults = config.micro && has("page_fault_user");
     if config.micro && !faults {
@@ -99,18 +96,41 @@ pub(super) fn load(
     progs.fault_major.set_autoload(config.micro);
     progs.sys_enter.set_autoload(config.micro);
     progs.sys_exit.set_autoload(config.micro);
+    progs.user_registers.set_autoload(config.micro && has("x86_fpu_regs_activated"));
     progs.signal_deliver.set_autoload(config.micro);
     progs.settle.set_autoload(config.micro && has("local_timer_entry"));
+    progs.tell_mode.set_autoload(config.micro);
     progs.sample.set_autoload(config.sample_hz.is_some());
-    progs.leader.set_autoload(config.leader);
+    progs.leader.set_autoload(config.explain);
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
 
-    open.load().map_err(|source| load::refused(explain(source)))
+    let skel = open.load().map_err(|source| load::refused(explain(source)))?;
+    Ok((skel, Interrupts { hard, soft }))
+}
+
+/// Where an interrupt begins, and where it ends.
+type Pair = (&'static str, &'static str);
+
+const VECTORS: [Pair; 5] = [
+    ("local_timer_entry", "local_timer_exit"),
+    ("reschedule_entry", "reschedule_exit"),
+    ("call_function_entry", "call_function_exit"),
+    ("call_function_single_entry", "call_function_single_exit"),
+    ("irq_work_entry", "irq_work_exit"),
+];
+const HANDLERS: Pair = ("irq_handler_entry", "irq_handler_exit");
+const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
+
+/// The interrupts that can be told.
+pub(super) struct Interrupts {
+    hard: Vec<Pair>,
+    soft: Option<Pair>,
 }
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
 pub(super) fn attach(
     skel: &mut EngineSkel<'static>,
+    interrupts: &Interrupts,
     config: &Config,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Link>> {
@@ -122,29 +142,23 @@ pub(super) fn attach(
         &p.sched_wakeup_new,
         &p.sched_switch,
         &p.cpu_comes,
-        &p.irq_handler_in,
-        &p.irq_handler_out,
-        &p.softirq_in,
-        &p.softirq_out,
-        &p.local_timer_in,
-        &p.local_timer_out,
-        &p.reschedule_in,
-        &p.reschedule_out,
-        &p.call_function_in,
-        &p.call_function_out,
-        &p.call_function_single_in,
-        &p.call_function_single_out,
-        &p.irq_work_in,
-        &p.irq_work_out,
         &p.tlb_flush,
         &p.contention_end,
         &p.contention_begin,
         &p.sys_exit,
         &p.sys_enter,
+        &p.user_registers,
         &p.page_fault_user,
         &p.signal_deliver,
         &p.settle,
     ])?;
+    let Interrupts { hard, soft } = interrupts;
+    // An end before its beginning, so that none is missed.
+    let ends: Vec<&str> = hard.iter().chain(soft).map(|pair| pair.1).collect();
+    let begins: Vec<&str> = hard.iter().map(|pair| pair.0).collect();
+    links.extend(load::attach_to(&p.irq_out, &ends)?);
+    links.extend(load::attach_to(&p.hardirq_in, &begins)?);
+    links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
     if config.micro {
         for cpu in perf::online_cpus() {
             match attach_faults(skel, cpu) {

@@ -1,86 +1,40 @@
 //! The engine behind `run`, `watch`, `locks` and `threads`: attaches the BPF programs of
-//! `src/bpf/engine.bpf.c`, reads what they count, and tells what could not be had.
+//! `engine.bpf.c`, reads what they count, and says what is missing.
 //!
 //! Nothing is copied out of the kernel an event at a time but stacks seen for the first time, timer
 //! samples and threads that end; the rest is counters that [`Engine::snapshot`] reads by mmap.
 
+mod calibrate;
 mod config;
-pub(crate) mod events;
+mod events;
 mod hotplug;
-pub(crate) mod load;
-pub(crate) mod mmap;
-pub(crate) mod perf;
-pub(crate) mod raw;
+mod layout;
+mod load;
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel;
 mod usdt;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
-use std::mem::MaybeUninit;
 use std::path::Path;
 
 use libbpf_rs::{Iter, Link, MapCore, RingBuffer, UprobeOpts};
+use ncpu_schema::{CpuState, IdleReason, Microstate};
 
-pub use config::{Config, Target};
-pub use events::{Event, Stack};
-pub use raw::{IDLE, MICRO, ThreadOut, USER_LOCK, WAIT, WHERE, Where};
+use crate::bpf_support::ring::{self, Inbox};
+use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 
-use mmap::Mapped;
-use raw::{CpuSlot, LockSlot};
+pub use calibrate::{Cost, Costs};
+pub use config::Config;
+pub use events::Event;
+pub use layout::{ThreadOut, USER_LOCK, WAIT};
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
-pub(crate) mod skel {
-    include!(concat!(env!("OUT_DIR"), "/engine.skel.rs"));
-}
+use calibrate::Gauge;
+use layout::{Calls, CpuSlot, LockSlot};
+pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_SLEEP, KIND_USER};
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
-
-/// What stops an observation before it begins.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// BPF needs privileges.
-    #[error(
-        "observing the kernel needs root (or CAP_BPF and CAP_PERFMON): run with sudo; without it there are `ncpu topology` and `ncpu cpus`"
-    )]
-    NotPermitted,
-    /// CO-RE needs the kernel's types.
-    #[error(
-        "this kernel has no BTF (/sys/kernel/btf/vmlinux): observing needs one built with CONFIG_DEBUG_INFO_BTF, as every distribution's since 2021 is"
-    )]
-    NoBtf,
-    /// A tracepoint that everything rests on.
-    #[error("this kernel has no tracepoint {0}, which every observation rests on")]
-    NoTracepoint(&'static str),
-    /// The cgroup cannot be found.
-    #[error(
-        "cgroup {path}: {source}; give a path below the cgroup v2 mount, such as system.slice/postgresql.service"
-    )]
-    Cgroup {
-        /// The path tried.
-        path: String,
-        /// Why it cannot be used.
-        source: std::io::Error,
-    },
-    /// libbpf refused.
-    #[error("{doing}: {source}")]
-    Bpf {
-        /// What was being done.
-        doing: &'static str,
-        /// libbpf's own words.
-        source: libbpf_rs::Error,
-    },
-    /// The kernel refused.
-    #[error("{doing}: {source}")]
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// The system's own words.
-        source: std::io::Error,
-    },
-}
-
-/// A result of the engine.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// One lock's waits by one process, from one place.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,10 +68,10 @@ pub struct LockRow {
 pub struct Snapshot {
     /// Seconds since the observation began.
     pub elapsed: f64,
-    /// Per CPU that was seen: its number and ns by [`Where`].
-    pub cpus: Vec<(usize, [u64; WHERE])>,
-    /// ns of idle CPUs by what they were idle for ([`IDLE`]), by the leader's timer.
-    pub idle: [u64; 6],
+    /// Per CPU that was seen: its number and ns by [`CpuState`].
+    pub cpus: Vec<(usize, [u64; CpuState::ALL.len()])>,
+    /// ns of idle CPUs by [`IdleReason`], by the leader's timer.
+    pub idle: [u64; IdleReason::TOLD_APART],
     /// Ticks of the leader's timer.
     pub ticks: u64,
     /// ns that threads stood on run queues, summed.
@@ -144,9 +98,10 @@ pub struct Engine {
     /// Held, for they detach when dropped.
     links: Vec<Link>,
     ring: RingBuffer<'static>,
-    inbox: events::Inbox,
+    inbox: Inbox<Event>,
     slots: Mapped<CpuSlot>,
     locks: Mapped<LockSlot>,
+    calls: Mapped<Calls>,
     start: Vec<CpuSlot>,
     began: u64,
     ended: Option<u64>,
@@ -162,11 +117,11 @@ pub struct Engine {
     timers: HashMap<usize, Vec<Link>>,
     lead: Option<Link>,
     leader: Option<usize>,
-}
-
-pub(crate) fn monotonic_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    /// Until it has been asked.
+    gauge: Option<Gauge>,
+    costs: Option<Costs>,
+    /// The process that was measured: nobody's program.
+    gauged: Option<u32>,
 }
 
 impl Engine {
@@ -178,19 +133,25 @@ impl Engine {
     /// [`Engine::notes`] and left out.
     pub fn attach(config: &Config) -> Result<Engine> {
         let mut notes = Vec::new();
-        crate::libbpf_log::keep();
-        // One engine a process: its object lives until the process ends.
-        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut skel = load::load(config, storage, &mut notes)?;
-        let links = load::attach(&mut skel, config, &mut notes)?;
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })?;
+        crate::bpf_support::log::keep();
+        // Untraced it is measured before anything is attached.
+        let gauge = match config.micro.then(Gauge::start).transpose() {
+            Ok(gauge) => gauge,
+            Err(e) => {
+                notes.push(format!("what tracing costs is not known, and lies in USR and SYS: {e}"));
+                None
+            }
+        };
+        let (mut skel, interrupts) = load::load(config, &mut notes)?;
+        let links = load::attach(&mut skel, &interrupts, config, &mut notes)?;
+        let cpus = crate::bpf_support::load::cpu_parts()?;
         let io = |doing| move |source| Error::Io { doing, source };
         let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
         let lock_count = skel.maps.lock_slots.max_entries() as usize;
-        let locks = Mapped::new(&skel.maps.lock_slots, lock_count).map_err(io("mapping the lock table"))?;
-        let (ring, inbox) = events::ring(&skel.maps.ring)
-            .map_err(|source| Error::Bpf { doing: "opening the ring buffer", source })?;
+        let locks =
+            Mapped::to_clear(&skel.maps.lock_slots, lock_count).map_err(io("mapping the lock table"))?;
+        let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
+        let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
         Ok(Engine {
             skel: Box::new(skel),
             links,
@@ -198,6 +159,7 @@ impl Engine {
             inbox,
             slots,
             locks,
+            calls,
             start: Vec::new(),
             began: 0,
             ended: None,
@@ -209,6 +171,9 @@ impl Engine {
             timers: HashMap::new(),
             lead: None,
             leader: None,
+            gauge,
+            costs: None,
+            gauged: None,
         })
     }
 
@@ -243,10 +208,22 @@ impl Engine {
         self.online = online;
         // From now on; the events that end faults have been attached with the tracepoints.
         self.micro = config.micro;
-        if let (true, Some(&first)) = (config.leader, self.online.first())
+        if let (true, Some(&first)) = (config.explain, self.online.first())
             && let Err(e) = self.lead(first)
         {
             self.notes.push(format!("idle CPUs are not explained: {e}"));
+        }
+        if let Some(gauge) = self.gauge.take() {
+            self.gauged = Some(gauge.pid());
+            match self.calibrate(&gauge) {
+                Ok(costs) => {
+                    self.notes.push(costs.note());
+                    self.costs = Some(costs);
+                }
+                Err(e) => {
+                    self.notes.push(format!("what tracing costs is not known, and lies in USR and SYS: {e}"))
+                }
+            }
         }
         if config.micro {
             // Threads that sleep through the first interval must be known to have slept.
@@ -263,6 +240,12 @@ impl Engine {
             bss.observing = 1;
         }
         Ok(())
+    }
+
+    /// The microstates that are measured, by [`Microstate`]: calls and faults are traced on request only.
+    pub fn measures(&self) -> [bool; Microstate::ALL.len()] {
+        let (calls, faults) = (self.micro, self.micro && self.skel.progs.page_fault_user.autoload());
+        [calls, calls, faults, faults, faults, true, true, true]
     }
 
     /// Ends counting; what was counted stays readable.
@@ -293,20 +276,18 @@ impl Engine {
 
     /// Makes every CPU charge its time up to now.
     fn mark(&self, cpus: &[usize]) {
-        for &cpu in cpus {
-            let input = libbpf_rs::ProgramInput {
-                cpu: cpu as u32,
-                flags: 1, // BPF_F_TEST_RUN_ON_CPU
-                ..Default::default()
-            };
-            // A CPU that has just gone offline is charged up to its last event instead.
-            let _ = self.skel.progs.mark.test_run(input);
-        }
+        crate::bpf_support::load::run_on(&self.skel.progs.mark, cpus);
     }
 
     /// What is missing on this machine, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What tracing adds to the microstates of a thread; `None` where calls and faults are not traced, or where it
+    /// could not be measured.
+    pub fn costs(&self) -> Option<Costs> {
+        self.costs
     }
 
     /// The sampling rate in use, Hz a CPU; 0 without sampling.
@@ -322,7 +303,11 @@ impl Engine {
     /// Returns the events there are now.
     pub fn drain(&mut self) -> Vec<Event> {
         let _ = self.ring.consume();
-        self.inbox.take()
+        let mut events = self.inbox.take();
+        if self.gauged.is_some() {
+            events.retain(|e| !matches!(e, Event::Exit(thread) if Some(thread.tgid) == self.gauged));
+        }
+        events
     }
 
     /// Tells the kernel side what kind of futex an address is: 1 a lock, 2 a semaphore, 3 a condition.
@@ -355,17 +340,31 @@ impl Engine {
         Ok(probes.len())
     }
 
-    /// Walks one stack in `every` (a power of two) contentions, and off-CPU waits, from now on.
-    pub fn walk_every(&mut self, locks: u32, off_cpu: u32) {
-        if let Some(data) = &mut self.skel.maps.data_data {
-            data.lock_walk_mask = locks.next_power_of_two() - 1;
-        }
+    /// Walks every contention's stack from now on, whatever it costs.
+    pub fn walk_all_locks(&mut self) {
         if let Some(bss) = &mut self.skel.maps.bss_data {
-            bss.off_walk_mask = off_cpu.next_power_of_two() - 1;
+            bss.walk_all_locks = 1;
         }
     }
 
-    /// Contentions begun so far, to tune [`Engine::walk_every`] by.
+    /// One contention's stack in so many is walked now, where fewest are.
+    pub fn walked_every(&self) -> u32 {
+        if self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.walk_all_locks != 0) {
+            return 1;
+        }
+        let one_in = |slot: CpuSlot| (slot.lock_walks.mask + 1) * (slot.time_mask + 1);
+        (0..self.slots.len()).map(|i| one_in(self.slots.get(i))).max().unwrap_or(1)
+    }
+
+    /// Charges the waits in progress for futexes that have been judged since they began.
+    ///
+    /// # Errors
+    /// The iterator cannot be run.
+    pub fn correct_waits(&self) -> Result<()> {
+        self.iterate(&self.skel.progs.correct_waits).map(|_| ())
+    }
+
+    /// Contentions begun so far.
     pub fn lock_events(&self) -> u64 {
         (0..self.slots.len()).map(|i| self.slots.get(i).lock_events).sum()
     }
@@ -379,11 +378,11 @@ impl Engine {
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
-            if now.last == 0 && now.at == [0; WHERE] {
+            if now.last == 0 && now.at == [0; CpuState::ALL.len()] {
                 continue;
             }
             let start = self.start.get(cpu).copied().unwrap_or_default();
-            let mut at: [u64; WHERE] = std::array::from_fn(|i| now.at[i]);
+            let mut at: [u64; CpuState::ALL.len()] = std::array::from_fn(|i| now.at[i]);
             // The state it is in has not been charged yet.
             if now.last != 0 && self.online.binary_search(&cpu).is_ok() {
                 at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
@@ -414,18 +413,21 @@ impl Engine {
         snap
     }
 
-    /// Sums the lock tables of all CPUs: kernel locks, user locks (futexes), stacks off CPU.
-    pub fn locks(&self) -> Locks {
+    /// Takes what was counted since the last call out of the lock tables of all CPUs: kernel locks, user locks
+    /// (futexes), stacks off CPU.
+    pub fn locks(&mut self) -> Locks {
         let mut sums: HashMap<(u64, u64, u32, u32), (LockRow, u64)> = HashMap::new();
-        for i in 0..self.locks.len() {
+        let half = self.locks.len() / load::HALVES;
+        // Nobody writes once it has ended.
+        let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
+        for i in old * half..(old + 1) * half {
             if self.locks.first_word(i) == 0 {
                 continue;
             }
             let s = self.locks.get(i);
             let (row, vote) = sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default();
             row.count += s.count;
-            // Where only some waits were timed, they stand for all.
-            row.spin += (s.spin as f64 * s.count as f64 / s.timed.max(1) as f64) as u64;
+            row.spin += s.spin;
             row.block += s.block;
             row.max = row.max.max(s.max);
             row.wakes += s.wakes;
@@ -439,19 +441,20 @@ impl Engine {
             } else {
                 *vote -= s.vote;
             }
+            self.locks.clear(i);
         }
         let mut locks = Locks::default();
         for ((lock, stack, tgid, kind), (mut row, _)) in sums {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
-            if kind & raw::KIND_FUTEX != 0 {
+            if kind & KIND_FUTEX != 0 {
                 locks.user.push(row);
-            } else if kind & raw::KIND_USER != 0 {
+            } else if kind & KIND_USER != 0 {
                 row.flags = kind & 0xff;
                 locks.traced.push(row);
-            } else if kind & raw::KIND_SLEEP != 0 {
+            } else if kind & KIND_SLEEP != 0 {
                 row.lock = lock.saturating_sub(1);
                 locks.sleeps.push(row);
-            } else if kind & raw::KIND_OFF != 0 {
+            } else if kind & KIND_OFF != 0 {
                 row.flags = kind & 0xff;
                 locks.off_cpu.push(row);
             } else {
@@ -462,17 +465,35 @@ impl Engine {
         locks
     }
 
+    /// The half of the lock table that is written now.
+    fn half(&self) -> usize {
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lock_half as usize)
+    }
+
+    /// Has the other half of the lock table written from now on; the one that was until now.
+    fn turn_over(&mut self) -> usize {
+        let old = self.half();
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.lock_half = 1 - old as u32;
+        }
+        // Programs that run meanwhile may still write to the old one. The kernel waits for all of them to end here.
+        // SAFETY: a call without pointers.
+        let waited = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+        if waited != 0 {
+            // Not to be had with nohz_full CPUs; no program takes a thousandth of this.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        old
+    }
+
     /// ns asleep by system call number, since attaching.
     pub fn sleep_calls(&self) -> Vec<(u32, u64)> {
-        let map = &self.skel.maps.sleep_calls;
-        (0..map.max_entries())
-            .filter_map(|nr| {
-                let rows = map.lookup_percpu(&nr.to_ne_bytes(), libbpf_rs::MapFlags::ANY).ok()??;
-                let sum: u64 =
-                    rows.iter().filter_map(|r| Some(u64::from_ne_bytes(r.get(..8)?.try_into().ok()?))).sum();
-                (sum > 0).then_some((nr, sum))
-            })
-            .collect()
+        let mut sums = [0u64; size_of::<Calls>() / 8];
+        for cpu in 0..self.calls.len() {
+            let calls = self.calls.get(cpu);
+            sums.iter_mut().zip(calls.ns).for_each(|(sum, ns)| *sum += ns);
+        }
+        sums.into_iter().enumerate().filter(|(_, ns)| *ns > 0).map(|(nr, ns)| (nr as u32, ns)).collect()
     }
 
     fn iterate(&self, program: &libbpf_rs::ProgramMut<'_>) -> Result<Vec<u8>> {
@@ -492,19 +513,19 @@ impl Engine {
     /// The iterator cannot be run.
     pub fn threads(&self) -> Result<Vec<ThreadOut>> {
         let bytes = self.iterate(&self.skel.progs.dump_threads)?;
-        Ok(bytes.chunks_exact(size_of::<ThreadOut>()).filter_map(raw::read).collect())
+        Ok(bytes.chunks_exact(size_of::<ThreadOut>()).filter_map(read).collect())
     }
 }
 
 impl ThreadOut {
     /// The thread's name.
     pub fn name(&self) -> String {
-        raw::comm(&self.comm)
+        comm(&self.comm)
     }
 
     /// The process's name.
     pub fn process(&self) -> String {
-        raw::comm(&self.group)
+        comm(&self.group)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Probe {
     pub name: &'static str,
     /// Where the instruction is in the file.
     pub offset: u64,
-    /// Where in the file the counter is that tells the program of tracers; 0: there is none.
+    /// Offset in the file of the counter by which the program sees that it is traced; 0: there is no such counter.
     pub semaphore: u64,
     /// `USER_COOKIE` of engine.h.
     pub cookie: u64,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn this_test_has_libncpus_tracepoints() {
         // Links them in.
-        let mutex = ncpu::Mutex::new(0);
+        let mutex = libncpu::Mutex::new(0);
         *mutex.lock() += 1;
         let me = std::env::current_exe().expect("own path");
         let found = probes(&me).expect("a good file");

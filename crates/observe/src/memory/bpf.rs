@@ -1,4 +1,4 @@
-//! The pages by BPF: the kernel's array of `struct page`, walked by `bpf/pages.bpf.c`.
+//! The pages by BPF: the kernel's array of `struct page`, walked by `pages.bpf.c`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use super::exec::{ExecFrames, frame_of};
-use super::owners::{Named, Owned};
+use super::named::{Named, Owned};
 use super::{Class, Counts, Kpageflags};
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
-mod skel {
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+pub(super) mod skel {
     include!(concat!(env!("OUT_DIR"), "/pages.skel.rs"));
 }
 
@@ -23,35 +23,10 @@ mod skel {
 /// (`MAX_PAGE_ORDER`; 13 on arm64 with pages of 64 KiB).
 const LARGEST_BLOCK: u64 = 1 << 13;
 
-/// `struct walk` of the BPF program.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
-    base: u64,
-    pfn: u64,
-    from: u64,
-    end: u64,
-    counts: [u64; 32],
-    mapping: u64,
-    exec: u64,
-    owner: u64,
-    owned: u64,
-    owner_class: u64,
-    pub dropped: u64,
-    pub by_file: u64,
-    run_end: u64,
-    row: u64,
-    pad: [u64; 16],
-}
-
-/// `struct anchor` of the BPF program.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Anchor {
-    fd: u32,
-    page_size: u32,
-    page: u64,
-}
+/// The page that tells where the array of `struct page` is.
+use skel::types::anchor as Anchor;
+/// A walk under way.
+pub(super) use skel::types::walk as Walk;
 
 /// The programs, loaded, and where the array of `struct page` is.
 pub struct Pages {
@@ -245,17 +220,8 @@ impl Walker {
             pfn: (start - start % LARGEST_BLOCK).max(first),
             from: start,
             end,
-            counts: [0; 32],
-            mapping: 0,
-            exec: 0,
-            owner: 0,
-            owned: 0,
-            owner_class: 0,
-            dropped: 0,
             by_file: u64::from(program == Program::Own { by_file: true }),
-            run_end: 0,
-            row: 0,
-            pad: [0; 16],
+            ..Walk::default()
         };
         let fd = match program {
             Program::Tally => self.fds.tally,

@@ -100,7 +100,7 @@ pub mod kpf {
     }
 }
 
-/// What a page is for. The numbers are those of `enum class` in `bpf/pages.bpf.c`.
+/// What a page is for. The numbers are those of `enum class` in `pages.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {
@@ -213,7 +213,7 @@ impl Class {
         if flags & SWAPBACKED != 0 {
             return thp(Class::Shared, Class::SharedThp);
         }
-        // A page on its way to the LRU lists has not the flag yet.
+        // A page on its way to the LRU lists does not have the flag yet.
         let used = flags & UPTODATE != 0 && flags & (MMAP | REFERENCED | ACTIVE | DIRTY | WRITEBACK) != 0;
         match (flags & LRU != 0 || used, flags & MMAP != 0) {
             (true, true) => Class::Mapped,

@@ -31,7 +31,7 @@ impl ExecFrames {
         self.frames.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

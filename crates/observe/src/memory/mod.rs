@@ -21,6 +21,7 @@ mod estimate;
 mod exec;
 mod kernel;
 mod kpageflags;
+mod named;
 mod owners;
 mod rows;
 mod tables;
@@ -34,8 +35,7 @@ pub use exec::ExecFrames;
 pub use kernel::kernel_uses;
 pub use kpageflags::Kpageflags;
 pub use owners::By;
-pub use rows::row_columns;
-pub use tables::{columns, table};
+pub use tables::table;
 
 /// Pages that a thread takes at once: 1 GiB of pages of 4 KiB.
 const CHUNK: u64 = 1 << 18;
@@ -67,7 +67,7 @@ impl Source {
 pub struct Options {
     /// Only this source; without, the best there is.
     pub source: Option<Source>,
-    /// Threads that walk; 0 is as many as this process may use CPUs.
+    /// Threads that walk; 0 means one for each CPU that this process may use.
     pub threads: usize,
     /// Only these page frames.
     pub frames: Option<Range<u64>>,
@@ -168,7 +168,7 @@ pub struct Memory {
     chunks: Vec<Chunk>,
     threads: usize,
     page_size: u64,
-    /// What the user should know: sources that were not to be had, maps that make no sense.
+    /// What the user should know: sources that were missing, maps that make no sense.
     pub notes: Vec<String>,
 }
 

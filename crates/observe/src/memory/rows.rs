@@ -5,44 +5,22 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_schema::pages;
+use ncpu_table::Table;
 
 use super::bpf::Program;
 use super::kpageflags::Words;
 use super::{Chunk, Class, Error, ExecFrames, Kpageflags, Memory, Pages, Result, Walks, kpf};
-use crate::engine::mmap::Mapped;
-use crate::engine::raw::Plain;
+use crate::bpf_support::{Mapped, Plain};
 
 /// Pages in a batch.
 pub(super) const BATCH: usize = 1 << 15;
 
-/// `struct row` of the BPF program: what there is to say of a page.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Row {
-    pub kpf: u64,
-    pub cgroup: u64,
-    pub class: u32,
-    pub mapcount: i32,
-    pub refcount: i32,
-    pad: u32,
-}
+/// What there is to say of a page.
+pub(super) use super::bpf::skel::types::row as Row;
 
-// SAFETY: integers only, laid out as in C.
+// SAFETY: integers only.
 unsafe impl Plain for Row {}
-
-/// The columns of table `pages`.
-pub fn row_columns() -> Vec<Column> {
-    vec![
-        Column::id("pfn", "page frame number"),
-        Column::id("node", "NUMA node"),
-        Column::text("class", "what the page is for"),
-        Column::int("mapcount", Unit::None, Kind::Gauge, "how often it is mapped"),
-        Column::int("refcount", Unit::None, Kind::Gauge, "references to it or its folio; BPF only"),
-        Column::id("cgroup", "inode number of the cgroup it is charged to"),
-        Column::text("flags", "bits of /proc/kpageflags"),
-    ]
-}
 
 /// What the rows are read from.
 enum Listing<'m> {
@@ -70,18 +48,18 @@ impl Memory {
                 }
                 let end = chunk.end.min(at + BATCH as u64);
                 let batch = Chunk { start: at, end, ..*chunk };
-                let mut table = Table::builder("pages", &row_columns());
+                let mut table = pages::Rows::new();
                 let refcounts = matches!(listing, Listing::Bpf { .. });
                 let add = |pfn: u64, row: Row| {
-                    let cells = table
-                        .row()
-                        .int(pfn)
-                        .int(u64::from(chunk.node))
-                        .text(Class::from_raw(row.class).name())
-                        .int(row.mapcount.max(0) as u64);
-                    let cells = if refcounts { cells.int(row.refcount.max(0) as u64) } else { cells.null() };
-                    let cells = if row.cgroup == 0 { cells.null() } else { cells.int(row.cgroup) };
-                    cells.text(kpf::words(row.kpf));
+                    table.push(pages::Row {
+                        pfn: Some(pfn),
+                        node: Some(u64::from(chunk.node)),
+                        class: Class::from_raw(row.class).name().into(),
+                        mapcount: Some(row.mapcount.max(0) as u64),
+                        refcount: refcounts.then_some(row.refcount.max(0) as u64),
+                        cgroup: Some(row.cgroup).filter(|cgroup| *cgroup != 0),
+                        flags: kpf::words(row.kpf).into(),
+                    });
                 };
                 listing.each(&batch, add).map_err(|e| Error::Walk { which: self.source(), source: e })?;
                 take(&table.finish())?;

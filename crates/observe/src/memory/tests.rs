@@ -83,6 +83,15 @@ fn meminfo(text: &str, key: &str) -> u64 {
     kib * 1024 / rustix::param::page_size() as u64
 }
 
+/// What the zones have free, as a line of `/proc/meminfo`. Its own MemFree has more on machines whose host took memory
+/// back (a balloon) and whose kernel goes on calling that free.
+fn zones_free() -> String {
+    let zones = std::fs::read_to_string("/proc/zoneinfo").unwrap();
+    let free =
+        zones.lines().filter_map(|l| l.trim().strip_prefix("pages free")?.trim().parse::<usize>().ok());
+    format!("ZonesFree: {} kB\n", free.sum::<usize>() * (rustix::param::page_size() / 1024))
+}
+
 #[test]
 fn sums_are_those_of_meminfo() {
     for source in [Source::Bpf, Source::Kpageflags] {
@@ -91,18 +100,19 @@ fn sums_are_those_of_meminfo() {
         // Memory changes while it is looked at, so what is asked is that some look is right.
         let mut wrong = Vec::new();
         for _ in 0..20 {
-            let read = || std::fs::read_to_string("/proc/meminfo").unwrap();
+            let read = || std::fs::read_to_string("/proc/meminfo").unwrap() + &zones_free();
             let before = read();
             let total = memory.look(&AtomicBool::new(false)).unwrap().total();
             let after = read();
             assert_eq!(total.total(), map.pages());
             let all = meminfo(&after, "MemTotal");
-            // The kernel's own counters are some pages for each CPU behind.
+            // The kernel's own counters are some pages for each CPU behind; and some kernels do not show the pages
+            // of their array of `struct page`, 1.6 % of memory, as reserved in /proc/kpageflags.
             let near = |what, ours: u64, keys: &[&str], less: &str| {
                 let of =
                     |text: &str| keys.iter().map(|k| meminfo(text, k)).sum::<u64>() - meminfo(text, less);
                 let (a, b) = (of(&before), of(&after));
-                let slack = all / 100;
+                let slack = all / 50;
                 let good = ours + slack >= a.min(b) && ours <= a.max(b) + slack;
                 if good { None } else { Some(format!("{what}: {ours}, meminfo {a} to {b}")) }
             };
@@ -110,7 +120,7 @@ fn sums_are_those_of_meminfo() {
             use Class::*;
             wrong = [
                 near("all", total.total() - total[Reserved], &["MemTotal"], ""),
-                near("free", total[Free], &["MemFree"], ""),
+                near("free", total[Free], &["ZonesFree"], ""),
                 near("slab", total[Slab], &["Slab"], ""),
                 near("anon", sum(&[Anon, AnonThp]), &["AnonPages"], ""),
                 near("shared", sum(&[Shared, SharedThp]), &["Shmem"], ""),

@@ -1,12 +1,16 @@
 //! Where memory lies and where its users run: pages of processes and of shared segments by NUMA
 //! node, CPU time by node, policies, huge pages, NUMA balancing.
 
-mod bpf;
+mod layout;
+mod load;
 mod probe;
 mod procfs;
 mod segments;
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel;
 mod tables;
 mod time;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +22,8 @@ use ncpu_table::Table;
 
 pub use procfs::Proc;
 use segments::Segments;
-use time::{Source, Times};
+use time::Source;
+use times::Times;
 
 /// Whose memory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,59 +1,13 @@
 //! CPU time of processes by NUMA node: exact by BPF, else from samples of /proc.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use ncpu_machine::Topology;
 
-use super::bpf::NodeTime;
+use super::load::NodeTime;
 use super::procfs::Proc;
-use crate::engine;
-
-/// ns by node.
-pub type ByNode = BTreeMap<u32, u64>;
-
-/// A process's time on CPU.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ProcessTime {
-    /// Its name; empty where it is not known.
-    pub name: String,
-    /// ns by node, of all its threads, ended ones too.
-    pub nodes: ByNode,
-    /// The same by thread, of threads that live.
-    pub threads: HashMap<u32, ByNode>,
-}
-
-/// The time on CPU of every process that ran.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Times {
-    /// By process.
-    pub processes: HashMap<u32, ProcessTime>,
-}
-
-impl Times {
-    /// What was added since `before`.
-    pub fn since(&self, before: &Times) -> Times {
-        let less = |now: &ByNode, before: Option<&ByNode>| -> ByNode {
-            let was = |node| before.and_then(|b| b.get(node)).copied().unwrap_or(0);
-            now.iter().map(|(n, t)| (*n, t.saturating_sub(was(n)))).filter(|(_, t)| *t > 0).collect()
-        };
-        let mut out = Times::default();
-        for (pid, now) in &self.processes {
-            let was = before.processes.get(pid);
-            let nodes = less(&now.nodes, was.map(|w| &w.nodes));
-            if nodes.is_empty() {
-                continue;
-            }
-            let threads = now
-                .threads
-                .iter()
-                .map(|(tid, t)| (*tid, less(t, was.and_then(|w| w.threads.get(tid)))))
-                .filter(|(_, t)| !t.is_empty())
-                .collect();
-            out.processes.insert(*pid, ProcessTime { name: now.name.clone(), nodes, threads });
-        }
-        out
-    }
-}
+use super::times::Times;
+use crate::bpf_support::{Error, Result};
 
 /// Where the times come from.
 pub(super) enum Source {
@@ -64,13 +18,13 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// BPF where it is to be had; else /proc, with a line that says so.
+    /// BPF where it is available; else /proc, with a line that says so.
     pub fn open(topology: &Topology) -> (Source, Option<String>) {
         match NodeTime::attach() {
             Ok(time) => (Source::Exact(Box::new(time)), None),
             Err(e) => {
                 let why = match e {
-                    engine::Error::NotPermitted => "BPF needs root".to_string(),
+                    Error::NotPermitted => "BPF needs root".to_string(),
                     e => e.to_string(),
                 };
                 let note = format!(
@@ -82,7 +36,7 @@ impl Source {
     }
 
     /// Times since it was opened, and ns that could not be charged to a node.
-    pub fn read(&mut self, proc: &Proc, pids: &[u32]) -> engine::Result<(Times, u64)> {
+    pub fn read(&mut self, proc: &Proc, pids: &[u32]) -> Result<(Times, u64)> {
         match self {
             Source::Exact(time) => time.read(),
             Source::Sampled(sampler) => {
@@ -141,6 +95,7 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use crate::numa::times::ByNode;
     use std::path::Path;
 
     use ncpu_machine::generate::{Shape, write};

@@ -2,15 +2,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use ncpu_schema::{StackKind, lock_callers, locks, sleepers, stacks, user_locks};
+use ncpu_symbols::{UserWait, user_wait_class};
 use ncpu_table::Table;
 
-use super::samples::{Symbols, clean, fold, without_probe};
-use super::tables;
-use crate::engine::{LockRow, Locks, Stack, USER_LOCK};
-use crate::symbols::{LockNamer, UserWait, futex_wait_class, user_wait_class};
+use crate::bpf_support::Stack;
+use crate::engine::{LockRow, Locks, USER_LOCK};
+use crate::lock_names::LockNamer;
+use crate::names::{Symbols, call_name, clean, fold, without_probe};
 
 /// `LCB_F_*` of include/trace/events/lock.h.
+const SPIN: u32 = 1;
 const READ: u32 = 2;
 const WRITE: u32 = 4;
 const RT: u32 = 8;
@@ -28,15 +32,15 @@ fn type_of(flags: u32) -> &'static str {
             }
         }
         f if f & RT != 0 => "rt-mutex",
-        f if f & 1 != 0 && f & READ != 0 => "rwlock:R",
-        f if f & 1 != 0 && f & WRITE != 0 => "rwlock:W",
+        f if f & SPIN != 0 && f & READ != 0 => "rwlock:R",
+        f if f & SPIN != 0 && f & WRITE != 0 => "rwlock:W",
         f if f & READ != 0 => "rwsem:R",
         f if f & WRITE != 0 => "rwsem:W",
         _ => "spinlock",
     }
 }
 
-/// Functions of the locks themselves: the caller is the first that is none of them.
+/// Functions of the locks themselves: the caller is the first frame outside this list.
 pub(super) fn is_lock_function(name: &str) -> bool {
     const STARTS: [&str; 24] = [
         "_raw_spin",
@@ -74,20 +78,29 @@ pub(super) fn caller(frames: &[Arc<str>]) -> &str {
 }
 
 /// Name and kind of what a thread waits for in user space.
+const UNKNOWN: u32 = 0;
+const LOCK: u32 = 1;
 const SEMAPHORE: u32 = 2;
-const FUTEX_CLASS: [&str; 4] = ["unknown", "lock", "semaphore", "condition"];
+const CONDITION: u32 = 3;
+const FUTEX_CLASS: [&str; 5] = ["unknown", "lock", "semaphore", "condition", "semaphore"];
 
-/// Keeps what came before, so that each call tells what is new.
+/// What is known of locks and waiters so far.
 pub(super) struct LockTables {
     /// Opened when the first lock is seen: it costs 25 ms.
     namer: Option<LockNamer>,
-    before: HashMap<(u64, u64, u32, u32), LockRow>,
+    /// The function that asked for a lock first.
+    asked_by: HashMap<u64, String>,
     stacks: HashMap<u64, Stack>,
     waiters: HashMap<(u32, u64), (Stack, u32)>,
     off_stacks: HashMap<u64, Stack>,
     user_stacks: HashMap<u64, Stack>,
+    /// The second at hand, and the stacks searched in it.
+    second: Option<Instant>,
+    searched: u32,
 }
 
+/// Stacks whose words are searched in a second.
+const MAX_SEARCHES: u32 = 500;
 /// Stacks kept; past this new ones are told as `[unknown]`.
 const MAX_STACKS: usize = 100_000;
 
@@ -95,11 +108,13 @@ impl LockTables {
     pub fn new() -> LockTables {
         LockTables {
             namer: None,
-            before: HashMap::new(),
+            asked_by: HashMap::new(),
             stacks: HashMap::new(),
             waiters: HashMap::new(),
             off_stacks: HashMap::new(),
             user_stacks: HashMap::new(),
+            second: None,
+            searched: 0,
         }
     }
 
@@ -126,161 +141,197 @@ impl LockTables {
         }
     }
 
-    /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes
-    /// back to the kernel side.
-    pub fn judge(
-        &mut self,
-        symbols: &mut Symbols,
-        address: u64,
-        word: u32,
-        value: u32,
-        stack: Stack,
-    ) -> Option<u32> {
+    /// Whether the words of another stack may be searched: some 50 µs each, and a program may have futexes without
+    /// number.
+    fn may_search(&mut self) -> bool {
+        let now = Instant::now();
+        if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
+            (self.second, self.searched) = (Some(now), 0);
+        }
+        self.searched += 1;
+        self.searched <= MAX_SEARCHES
+    }
+
+    /// Whether a process's futex was judged to be a lock.
+    pub fn is_lock(&self, tgid: u32, futex: u64) -> bool {
+        self.waiters.get(&(tgid, futex)).is_some_and(|(_, class)| *class == LOCK)
+    }
+
+    /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes back to the
+    /// kernel side. Without a stack that tells, it stays unknown, but for operations that only locks use: the value
+    /// of a barrier or a condition may be any, that of a mutex too.
+    pub fn judge(&mut self, symbols: &mut Symbols, address: u64, word: u32, stack: Stack) -> Option<u32> {
+        if self.waiters.get(&(stack.tgid, address)).is_some_and(|(_, class)| *class != UNKNOWN) {
+            return None; // the kernel side had forgotten that it asked
+        }
         let frames = symbols.user(stack.tgid, &stack.user);
         let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
-        // The operation and FUTEX_PRIVATE_FLAG, as the call had them.
-        let op = (word & 0x7f) | ((word >> 8) & 1) << 7;
         let guess = word >> 16;
-        let told = match guess {
-            0 => futex_wait_class(op, value, &names),
-            _ => user_wait_class(&names),
+        let told = match user_wait_class(&names) {
+            // The kernel side has put the words on its stack where kernel frames are: return addresses are among
+            // them, and the first of a known function is the call that waits.
+            UserWait::Unknown if self.may_search() => {
+                let words: Vec<u64> = stack.kernel.iter().map(|w| w.saturating_sub(1)).collect();
+                let words = symbols.user(stack.tgid, &words);
+                let known: Vec<&str> =
+                    words.iter().map(|f| &**f).filter(|f| !f.starts_with("[unknown")).collect();
+                user_wait_class(&known)
+            }
+            told => told,
         };
-        // glibc waits for semaphores and conditions in one function; the kernel side has told a
-        // process-shared semaphore by its value.
-        let semaphore = guess == SEMAPHORE && !names.iter().any(|n| n.contains("cond"));
         let verdict = match told {
-            UserWait::Lock => Some(1),
+            UserWait::Lock => Some(LOCK),
             UserWait::Semaphore => Some(SEMAPHORE),
-            UserWait::Condition if semaphore => None,
-            UserWait::Condition | UserWait::Join | UserWait::Barrier => Some(3),
+            UserWait::Condition | UserWait::Join | UserWait::Barrier => Some(CONDITION),
             UserWait::Unknown => None,
         };
         let class = verdict.unwrap_or(guess);
         if self.waiters.len() < MAX_STACKS {
+            let stack = Stack { kernel: Vec::new(), ..stack };
             self.waiters.insert((stack.tgid, address), (stack, class));
         }
         verdict
     }
 
-    fn delta(&mut self, row: &LockRow, kind: u32) -> Option<LockRow> {
-        let before =
-            self.before.insert((row.lock, row.stack, row.tgid, kind), row.clone()).unwrap_or_default();
-        let mut new = row.clone();
-        new.count = row.count.saturating_sub(before.count);
-        // An estimate where not all waits are timed, so it may step back a little.
-        new.spin = row.spin.saturating_sub(before.spin);
-        new.block = row.block.saturating_sub(before.block);
-        new.wakes = row.wakes.saturating_sub(before.wakes);
-        (new.count > 0).then_some(new)
-    }
-
     /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`.
     pub fn tables(
         &mut self,
-        now: &Locks,
+        new: &Locks,
         symbols: &mut Symbols,
         process: &HashMap<u32, String>,
         threads: &HashMap<u32, String>,
     ) -> [Table; 5] {
         let unknown = String::from("[gone]");
         let process = |tgid: u32| process.get(&tgid).unwrap_or(&unknown);
-        let mut addresses: Vec<u64> = now.kernel.iter().map(|r| r.lock).collect();
+        let mut addresses: Vec<u64> = new.kernel.iter().map(|r| r.lock).collect();
         addresses.sort_unstable();
         addresses.dedup();
         if !addresses.is_empty() {
             self.namer.get_or_insert_with(|| LockNamer::open(symbols.kernel_symbols())).resolve(&addresses);
         }
 
-        let mut locks = tables::locks();
-        let mut callers = tables::lock_callers();
-        let mut user = tables::user_locks();
-        let mut stacks = tables::stacks();
+        let mut locks = locks::Rows::new();
+        let mut callers = lock_callers::Rows::new();
+        let mut user = user_locks::Rows::new();
+        let mut stacks = stacks::Rows::new();
         // An unnamed lock is known by who asks for it.
-        let mut asked_by: HashMap<u64, String> = HashMap::new();
-        for row in now.kernel.iter().filter(|r| r.stack != 0) {
-            if let Some(stack) = self.stacks.get(&row.stack) {
+        for row in new.kernel.iter().filter(|r| r.stack != 0) {
+            if let Some(stack) = self.stacks.get(&row.stack)
+                && self.asked_by.len() < MAX_STACKS
+                && !self.asked_by.contains_key(&row.lock)
+            {
                 let frames = symbols.kernel(&stack.kernel);
-                asked_by.entry(row.lock).or_insert_with(|| caller(&frames).to_string());
+                self.asked_by.insert(row.lock, caller(&frames).to_string());
             }
         }
-        for row in &now.kernel {
-            let Some(new) = self.delta(row, row.flags) else { continue };
-            let by = asked_by.get(&row.lock).map_or("", String::as_str);
+        for row in &new.kernel {
+            let by = self.asked_by.get(&row.lock).map_or("", String::as_str);
             let name =
                 self.namer.as_ref().and_then(|n| n.name_for(row.lock, by)).unwrap_or_else(|| match by {
                     "" => format!("{:#x}", row.lock),
                     _ => format!("lock in {by}"),
                 });
-            let (spin, block) = (new.spin as f64 / 1e9, new.block as f64 / 1e9);
+            let (spin, block) = (row.spin as f64 / 1e9, row.block as f64 / 1e9);
             if row.stack == 0 {
-                let cells = locks.row().text(name).text(type_of(row.flags)).text(process(row.tgid));
-                cells.int(new.count).float(spin).float(block).float(row.max as f64 / 1e3);
+                locks.push(locks::Row {
+                    lock: name.into(),
+                    ty: type_of(row.flags).into(),
+                    process: process(row.tgid).into(),
+                    count: Some(row.count),
+                    spin: Some(spin),
+                    block: Some(block),
+                    max: Some(row.max as f64 / 1e3),
+                });
                 continue;
             }
             let frames = self.stacks.get(&row.stack).map(|s| symbols.kernel(&s.kernel)).unwrap_or_default();
             let path = without_probe(&frames).join(";");
-            let cells = callers.row().text(name).text(type_of(row.flags)).text(process(row.tgid));
-            cells.text(caller(&frames)).text(path).int(new.count).float(spin).float(block);
+            callers.push(lock_callers::Row {
+                lock: name.into(),
+                ty: type_of(row.flags).into(),
+                process: process(row.tgid).into(),
+                caller: caller(&frames).into(),
+                stack: path.into(),
+                walked: Some(row.count),
+                spin: Some(spin),
+                block: Some(block),
+            });
         }
-        for row in &now.user {
-            let Some(new) = self.delta(row, 1 << 31) else { continue };
+        for row in &new.user {
             let waiter = self.waiters.get(&(row.tgid, row.lock));
             let class = waiter.map_or(row.futex >> 16, |(_, class)| *class);
             let frames = waiter.map(|(s, _)| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
             let holder = holder(row, threads);
             let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
-            let cells = user.row().text(name).text(FUTEX_CLASS[class.min(3) as usize]);
-            let cells = cells.text(process(row.tgid)).int(row.tgid.into()).text_opt(at).text_opt(holder);
-            // What it spun for before it slept, nobody tells.
-            let cells = cells.int(new.count).int(new.wakes).float_opt(None).float(new.block as f64 / 1e9);
-            cells.float(row.max as f64 / 1e3).text(joined(&frames));
+            user.push(user_locks::Row {
+                lock: name.into(),
+                ty: FUTEX_CLASS[class.min(4) as usize].into(),
+                process: process(row.tgid).into(),
+                pid: Some(row.tgid.into()),
+                caller: at.into(),
+                holder: holder.into(),
+                count: Some(row.count),
+                wakes: Some(row.wakes),
+                // A futex does not tell how long its waiter spun before.
+                spin: None,
+                block: Some(row.block as f64 / 1e9),
+                max: Some(row.max as f64 / 1e3),
+                stack: joined(&frames).into(),
+            });
         }
-        // Whoever waited longest where it was looked stands for all.
+        // The waiter whose walked wait was longest stands for all.
         let mut longest: HashMap<(u32, u64), &LockRow> = HashMap::new();
-        for row in now.traced.iter().filter(|r| r.stack != 0) {
+        for row in new.traced.iter().filter(|r| r.stack != 0) {
             let have = longest.entry((row.tgid, row.lock)).or_insert(row);
             if row.spin + row.block > have.spin + have.block {
                 *have = row;
             }
         }
-        for row in now.traced.iter().filter(|r| r.stack == 0) {
-            let Some(new) = self.delta(row, 1 << 28 | row.flags) else { continue };
+        for row in new.traced.iter().filter(|r| r.stack == 0) {
             let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack));
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
             let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
             let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
-            let cells = user.row().text(name).text(kind).text(process(row.tgid)).int(row.tgid.into());
-            let cells = cells.text_opt(at).text_opt(holder(row, threads)).int(new.count).int(new.wakes);
-            let cells = cells.float_opt(Some(new.spin as f64 / 1e9)).float(new.block as f64 / 1e9);
-            cells.float(row.max as f64 / 1e3).text(joined(&frames));
+            user.push(user_locks::Row {
+                lock: name.into(),
+                ty: kind.into(),
+                process: process(row.tgid).into(),
+                pid: Some(row.tgid.into()),
+                caller: at.into(),
+                holder: holder(row, threads).into(),
+                count: Some(row.count),
+                wakes: Some(row.wakes),
+                spin: Some(row.spin as f64 / 1e9),
+                block: Some(row.block as f64 / 1e9),
+                max: Some(row.max as f64 / 1e3),
+                stack: joined(&frames).into(),
+            });
         }
-        for row in &now.off_cpu {
-            let Some(new) = self.delta(row, 1 << 30 | row.flags) else { continue };
+        for row in &new.off_cpu {
             let Some(stack) = self.off_stacks.get(&row.stack).cloned() else { continue };
             let kernel = symbols.kernel(&stack.kernel);
             let folded = fold(&stack.comm, &symbols.user(stack.tgid, &stack.user), without_probe(&kernel));
             let why = crate::engine::WAIT.get(row.flags as usize).copied().unwrap_or("");
-            stacks
-                .row()
-                .text("off-cpu")
-                .text(format!("{why};{folded}"))
-                .float(new.block as f64 / 1e9)
-                .int(new.count);
+            stacks.push(stacks::Row {
+                kind: Some(StackKind::OffCpu),
+                stack: format!("{why};{folded}").into(),
+                seconds: Some(row.block as f64 / 1e9),
+                samples: Some(row.count),
+            });
         }
-        let mut sleepers = tables::sleepers();
-        for row in &now.sleeps {
-            let Some(new) = self.delta(row, 1 << 29) else { continue };
-            sleepers
-                .row()
-                .text(super::call_name(row.lock as u32))
-                .text(process(row.tgid))
-                .int(row.tgid.into())
-                .int(new.count)
-                .float(new.spin as f64 / 1e9)
-                .float(new.block as f64 / 1e9)
-                .int(new.wakes);
+        let mut sleepers = sleepers::Rows::new();
+        for row in &new.sleeps {
+            sleepers.push(sleepers::Row {
+                call: call_name(row.lock as u32).into(),
+                process: process(row.tgid).into(),
+                pid: Some(row.tgid.into()),
+                count: Some(row.count),
+                asked: Some(row.spin as f64 / 1e9),
+                slept: Some(row.block as f64 / 1e9),
+                threads: Some(row.wakes),
+            });
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish()]
     }
@@ -304,10 +355,10 @@ fn holder(row: &LockRow, threads: &HashMap<u32, String>) -> Option<String> {
     })
 }
 
-/// Frames of the wait itself: who asked is above them.
+/// Frames of the wait itself: the caller is above them.
 fn is_wait_function(name: &str) -> bool {
     // libncpu's own, in Rust and C.
-    if name.starts_with("ncpu::") || name.contains("<ncpu::") || name.starts_with("ncpu_") {
+    if name.starts_with("libncpu::") || name.contains("<libncpu::") || name.starts_with("ncpu_") {
         return true;
     }
     [
@@ -356,12 +407,16 @@ mod tests {
     #[test]
     fn who_waits_is_above_the_wait() {
         let at = |names: &[&str]| waiting_at(&frames(names)).map(|f| f.to_string());
-        let wait = ["ncpu::probe::mutex_slow", "ncpu::raw_mutex::RawMutex::lock_slow", "ncpu_mutex_lock"];
+        let wait = [
+            "libncpu::locks::probe::mutex_slow",
+            "libncpu::locks::raw_mutex::RawMutex::lock_slow",
+            "ncpu_mutex_lock",
+        ];
         assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
-        assert_eq!(at(&["<ncpu::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
+        assert_eq!(at(&["<libncpu::locks::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
         assert_eq!(
-            at(&["ncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
-            Some("ncpu::probe::mutex_slow".into())
+            at(&["libncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
+            Some("libncpu::probe::mutex_slow".into())
         );
         assert_eq!(at(&["__lll_lock_wait", "pthread_mutex_lock@GLIBC", "f"]), Some("f".into()));
         assert_eq!(at(&["[unknown]"]), None);

@@ -3,14 +3,12 @@
 //! The tables (`tables.rs` lists them) are handed to a sink as they grow, a delta each interval, so
 //! that the same code serves a live view, a recording and the report at the end.
 
-mod child;
 mod locks;
 mod placement;
-mod room;
+pub(crate) mod room;
 pub(crate) mod samples;
-mod shortage;
-mod tables;
-mod throttle;
+pub(crate) mod shortage;
+pub(crate) mod throttle;
 mod user_locks;
 
 use std::collections::HashMap;
@@ -19,24 +17,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ncpu_schema::{
+    Counter, IdleReason, Microstate, Per, cpu_time, drops, events, idle_time, sleeps, summary, threads,
+};
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
-pub use child::{Child, Ended, Setting, StartError};
-
-use crate::engine::{self, Config, Engine, Event, Snapshot, ThreadOut};
-use crate::hardware;
+use crate::bpf_support;
+use crate::counters;
+use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
+use crate::names::{Symbols, call_name};
+use crate::program::Ended;
 use locks::LockTables;
 use placement::Placement;
 use room::Room;
-use samples::{Samples, Symbols};
+use samples::Samples;
 use shortage::Shortage;
 use throttle::Throttle;
 use user_locks::UserLocks;
-
-/// Stacks walked a second on the whole machine, of contentions and of waits off CPU; see
-/// [`Engine::walk_every`].
-const WALKS_PER_SECOND: u64 = 400;
 
 /// A running observation.
 pub struct Observation {
@@ -44,7 +42,7 @@ pub struct Observation {
     symbols: Symbols,
     samples: Samples,
     locks: LockTables,
-    /// `None` where nobody wants to know.
+    /// `None` where the configuration does not ask for it.
     user_locks: Option<UserLocks>,
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
@@ -55,15 +53,11 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
-    /// `None` where nobody wants to know.
+    /// `None` where the configuration does not ask for it.
     room: Option<Room>,
     shortage: Option<Shortage>,
     placement: Placement,
-    hardware: Option<hardware::Collector>,
-    lock_events: u64,
-    every: u32,
-    off_every: u32,
-    walk_all: bool,
+    counters: Option<counters::Collector>,
 }
 
 /// What ended the waiting.
@@ -82,29 +76,32 @@ impl Observation {
     ///
     /// # Errors
     /// See [`Engine::attach`].
-    pub fn begin(config: &Config) -> engine::Result<Observation> {
+    pub fn begin(config: &Config) -> bpf_support::Result<Observation> {
+        // Meanwhile, for it takes half as long as attaching.
+        let mut symbols = Symbols::new();
+        symbols.load_kernel_aside();
         let mut engine = Engine::attach(config)?;
-        // As with throttling: of use to who explains where capacity went.
-        let (placement, missing) = if config.leader { Placement::begin() } else { Default::default() };
-        // Only who peels wants to know; a machine without counters has none to tell of.
-        let (hardware, mut notes) = match config.leader.then(hardware::user_code).transpose() {
+        // As with throttling: needed only for the onion.
+        let (placement, missing) = if config.explain { Placement::begin() } else { Default::default() };
+        // Needed only for the onion. Machines without a PMU have no counters.
+        let (counters, mut notes) = match config.explain.then(counters::user_code).transpose() {
             Ok(counters) => (counters.flatten(), Vec::new()),
             Err(e) => (None, vec![format!("hardware counters: {e}")]),
         };
         notes.extend(missing);
-        let user_locks = config.user_locks.then(|| UserLocks::begin(&config.target, &mut engine));
+        let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
         Ok(Observation {
             user_locks,
-            hardware,
+            counters,
             stat: Stat::read(),
-            // Only who explains idle CPUs wants to know.
-            throttle: if config.leader { Throttle::begin(&config.target) } else { Throttle::default() },
-            room: config.leader.then(|| Room::begin(&config.target)),
-            shortage: config.leader.then(Shortage::begin),
+            // Needed only to explain idle CPUs.
+            throttle: if config.explain { Throttle::begin(&config.target) } else { Throttle::default() },
+            room: config.explain.then(|| Room::begin(&config.target)),
+            shortage: config.explain.then(Shortage::begin),
             placement,
             engine,
-            symbols: Symbols::new(),
+            symbols,
             samples: Samples::default(),
             locks: LockTables::new(),
             before: Snapshot::default(),
@@ -114,18 +111,12 @@ impl Observation {
             process_names: HashMap::new(),
             thread_names: HashMap::new(),
             notes,
-            lock_events: 0,
-            every: 16,
-            off_every: 1,
-            walk_all: false,
         })
     }
 
     /// Walks every contention's stack, whatever it costs (`locks -s`).
     pub fn walk_all(&mut self) {
-        self.walk_all = true;
-        self.every = 1;
-        self.engine.walk_every(1, self.off_every);
+        self.engine.walk_all_locks();
     }
 
     /// Tells the program that is about to be let go, so that its locks are traced from the beginning.
@@ -217,6 +208,7 @@ impl Observation {
     }
 
     fn receive(&mut self) {
+        let mut judged = false;
         for event in self.engine.drain() {
             match event {
                 Event::Sample(at, stack) => {
@@ -224,7 +216,11 @@ impl Observation {
                     self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
                     self.samples.add(at, stack);
                 }
-                Event::Exit(thread) => {
+                Event::Exit(mut thread) => {
+                    // Its last waits may have been judged since.
+                    if self.locks.is_lock(thread.tgid, thread.unjudged) {
+                        thread.last_waits_were_for_a_lock();
+                    }
                     self.placement.met(thread.tgid);
                     self.process_names.insert(thread.tgid, thread.process());
                     self.thread_names.insert(thread.tid, thread.name());
@@ -248,41 +244,33 @@ impl Observation {
                     self.symbols.note(stack.tgid, &stack.comm);
                     self.locks.off_stack(id, stack);
                 }
-                Event::Futex { address, word, value, stack } => {
+                Event::Futex { address, word, stack } => {
                     self.symbols.note(stack.tgid, &stack.comm);
                     let tgid = stack.tgid;
-                    if let Some(class) = self.locks.judge(&mut self.symbols, address, word, value, stack) {
+                    if let Some(class) = self.locks.judge(&mut self.symbols, address, word, stack) {
                         self.engine.judge_futex(tgid, address, class);
+                        judged = true;
                     }
                 }
             }
         }
-    }
-
-    /// Walks fewer stacks where there is more to walk: a walk costs ten times the rest.
-    fn tune(&mut self, seconds: f64, switches: u64) {
-        let seconds = seconds.max(0.01);
-        let one_in = |n: u64| {
-            ((n as f64 / seconds) as u64 / WALKS_PER_SECOND).clamp(1, 65_536).next_power_of_two() as u32
-        };
-        let events = self.engine.lock_events();
-        let every = if self.walk_all { 1 } else { one_in(events - self.lock_events) };
-        let off_every = one_in(switches);
-        self.lock_events = events;
-        if (every, off_every) != (self.every, self.off_every) {
-            (self.every, self.off_every) = (every, off_every);
-            self.engine.walk_every(every, off_every);
+        // Whoever was judged waits still, or has just waited.
+        if judged && let Err(e) = self.engine.correct_waits() {
+            let note = format!("waits for user locks are told from the second on: {e}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 
-    /// The kernel's symbols take 30 ms to read, so not before there is something to name.
+    /// The kernel's symbols take 30 ms to read, which is waited for when there is something to name.
     fn needs_kernel_names(&self) -> bool {
-        !self.symbols.kernel_loaded() && (!self.samples.is_empty() || self.lock_events > 0)
+        !self.symbols.kernel_loaded() && (!self.samples.is_empty() || self.engine.lock_events() > 0)
     }
 
     /// One stack in so many contentions is walked now.
     pub fn walked_every(&self) -> u32 {
-        self.every
+        self.engine.walked_every()
     }
 
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
@@ -295,35 +283,38 @@ impl Observation {
         if let Some(locks) = &mut self.user_locks {
             locks.look(&mut self.engine, Instant::now());
         }
-        self.tune(snap.elapsed - self.before.elapsed, snap.switches - self.before.switches);
         let t = snap.elapsed;
 
-        let mut cpu_time = tables::cpu_time();
+        let mut cpu_time = cpu_time::Rows::new();
         for (cpu, at) in &snap.cpus {
-            let before = self.before.cpus.iter().find(|(c, _)| c == cpu).map_or([0; 8], |(_, at)| *at);
-            let mut row = cpu_time.row().float(t).int(*cpu as u64);
-            for (now, before) in at.iter().zip(before) {
-                row = row.float(now.saturating_sub(before) as f64 / 1e9);
-            }
+            let before =
+                self.before.cpus.iter().find(|(c, _)| c == cpu).map(|(_, at)| *at).unwrap_or_default();
+            cpu_time.push(cpu_time::Row {
+                time: Some(t),
+                cpu: Some(*cpu as u64),
+                spent: Per::new(|state| since(at[state as usize], before[state as usize])),
+                kernel: None,
+            });
         }
-        let mut idle = tables::idle_time();
-        let mut row = idle.row().float(t);
-        for (now, before) in snap.idle.iter().zip(self.before.idle) {
-            row = row.float(now.saturating_sub(before) as f64 / 1e9);
-        }
+        let mut idle = idle_time::Rows::new();
+        let idled = |reason: IdleReason| {
+            let i = reason as usize;
+            since(*snap.idle.get(i)?, *self.before.idle.get(i)?)
+        };
+        idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;
-        let mut counters = tables::counters();
+        let mut events = events::Rows::new();
         for (event, n) in [
-            ("TLB shootdowns sent", snap.tlb_sent - b.tlb_sent),
-            ("TLB shootdowns received", snap.tlb_received - b.tlb_received),
-            ("interrupts", snap.irqs - b.irqs),
-            ("softirqs", snap.softirqs - b.softirqs),
-            ("context switches", snap.switches - b.switches),
-            ("context switches not traced", snap.unseen_switches - b.unseen_switches),
-            ("run-queue waiting, us", (snap.runnable - b.runnable) / 1000),
-            ("idle ticks", snap.ticks - b.ticks),
+            (Counter::ShootdownsSent, snap.tlb_sent - b.tlb_sent),
+            (Counter::ShootdownsReceived, snap.tlb_received - b.tlb_received),
+            (Counter::Interrupts, snap.irqs - b.irqs),
+            (Counter::Softirqs, snap.softirqs - b.softirqs),
+            (Counter::Switches, snap.switches - b.switches),
+            (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
+            (Counter::RunQueueMicroseconds, (snap.runnable - b.runnable) / 1000),
+            (Counter::IdleTicks, snap.ticks - b.ticks),
         ] {
-            counters.row().float(t).text(event).int(n);
+            events.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
         }
         self.before = snap;
         if let Some(shortage) = &mut self.shortage {
@@ -338,17 +329,17 @@ impl Observation {
         }
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
         let locks = self.locks.tables(&locks, &mut self.symbols, &self.process_names, &self.thread_names);
-        let mut sleeps = tables::sleeps();
+        let mut sleeps = sleeps::Rows::new();
         for (nr, ns) in self.engine.sleep_calls() {
             let before = self.sleeps.insert(nr, ns).unwrap_or(0);
             if ns > before {
-                sleeps.row().text(call_name(nr)).float((ns - before) as f64 / 1e9);
+                sleeps.push(sleeps::Row { call: call_name(nr).into(), seconds: since(ns, before) });
             }
         }
         let tables = [
             cpu_time.finish(),
             idle.finish(),
-            counters.finish(),
+            events.finish(),
             threads,
             samples,
             stacks,
@@ -364,7 +355,7 @@ impl Observation {
     /// What each thread did since the last table: living ones from the iterator, ended ones from
     /// what they left behind.
     fn thread_table(&mut self, t: f64) -> Table {
-        let mut out = tables::threads();
+        let mut out = threads::Rows::new();
         let living = self.engine.threads().unwrap_or_else(|e| {
             let note = format!("no threads: {e}");
             if !self.notes.contains(&note) {
@@ -383,6 +374,8 @@ impl Observation {
             locks.living(&pids, Instant::now());
         }
         let ended = std::mem::take(&mut self.exited);
+        let measured = self.engine.measures();
+        let costs = self.engine.costs();
         let mut kept = HashMap::with_capacity(living.len());
         for (now, alive) in living.iter().map(|t| (t, true)).chain(ended.iter().map(|t| (t, false))) {
             let key = (now.tid, now.start);
@@ -392,27 +385,39 @@ impl Observation {
                 self.thread_names.insert(now.tid, now.name());
                 kept.insert(key, *now);
             }
-            let mut row = out
-                .row()
-                .float(t)
-                .int(now.tgid.into())
-                .int(now.tid.into())
-                .text(now.process())
-                .text(now.name());
-            for (now, before) in now.micro.iter().zip(before.micro) {
-                row = row.float(now.saturating_sub(before) as f64 / 1e9);
-            }
-            row = row.float(now.spin.saturating_sub(before.spin) as f64 / 1e9);
-            for (now, before) in [
-                (now.vcx, before.vcx),
-                (now.icx, before.icx),
-                (now.scl, before.scl),
-                (now.sig, before.sig),
-                (now.minf, before.minf),
-                (now.majf, before.majf),
-            ] {
-                row = row.int(now.saturating_sub(before));
-            }
+            let new = |now: u64, before: u64| Some(now.saturating_sub(before));
+            let traced = |count: Option<u64>| count.filter(|_| measured[Microstate::Usr as usize]);
+            let [lck, slp] = [Microstate::Lck, Microstate::Slp].map(|state| state as usize);
+            // Sleep that turned out to be a wait for a lock after it was told stays sleep.
+            let told_as_sleep = before.micro[slp].saturating_sub(now.micro[slp]);
+            let spent = |state: Microstate| {
+                let i = state as usize;
+                since(now.micro[i], before.micro[i] + if i == lck { told_as_sleep } else { 0 })
+            };
+            // What tracing its calls and faults took is not the thread's.
+            let mut on_cpu = Microstate::ON_CPU.map(|state| spent(state).unwrap_or(0.0));
+            let own = costs.map(|costs| {
+                let calls = now.scl.saturating_sub(before.scl);
+                costs.take(&mut on_cpu, calls, now.faults.saturating_sub(before.faults))
+            });
+            let told = |state: Microstate| on_cpu.get(state as usize).copied().or_else(|| spent(state));
+            out.push(threads::Row {
+                time: Some(t),
+                pid: Some(now.tgid.into()),
+                tid: Some(now.tid.into()),
+                process: now.process().into(),
+                thread: now.name().into(),
+                micro: Per::new(|state: Microstate| told(state).filter(|_| measured[state as usize])),
+                own,
+                spin: since(now.spin, before.spin),
+                vcx: new(now.vcx, before.vcx),
+                icx: new(now.icx, before.icx),
+                scl: traced(new(now.scl, before.scl)),
+                sig: traced(new(now.sig, before.sig)),
+                minf: new(now.minf, before.minf),
+                majf: new(now.majf, before.majf),
+                cpu: Microstate::ON_CPU.into_iter().map(spent).sum(),
+            });
         }
         self.threads = kept;
         out.finish()
@@ -429,7 +434,7 @@ impl Observation {
     ) -> Result<Vec<String>, E> {
         self.engine.end();
         let stat = Stat::read();
-        match self.hardware.as_mut().map(hardware::Collector::sample).transpose() {
+        match self.counters.as_mut().map(counters::Collector::sample).transpose() {
             Ok(Some(table)) => sink(&table)?,
             Ok(None) => {}
             Err(e) => self.notes.push(format!("hardware counters: {e}")),
@@ -439,39 +444,57 @@ impl Observation {
         let told = room.map(Room::table).into_iter().chain(shortage.into_iter().flat_map(Shortage::tables));
         told.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))?;
         self.look(Duration::ZERO, sink)?;
-        let mut summary = tables::summary();
         let ticks = |now: u64, before: u64| {
-            now.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64
+            Some(now.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64)
         };
-        summary
-            .row()
-            .float(self.before.elapsed)
-            .float_opt(ended.map(|e| e.user))
-            .float_opt(ended.map(|e| e.system))
-            .int(self.before.cpus.len() as u64)
-            .float(ticks(stat.steal, self.stat.steal))
-            .float(ticks(stat.iowait, self.stat.iowait))
-            .int(self.engine.hz().into())
-            .int_opt(ended.map(|e| e.status as u64))
-            .int_opt(ended.map(|e| e.max_rss));
+        let mut summary = summary::Rows::new();
+        summary.push(summary::Row {
+            elapsed: Some(self.before.elapsed),
+            user: ended.map(|e| e.user),
+            system: ended.map(|e| e.system),
+            cpus: Some(self.before.cpus.len() as u64),
+            steal: ticks(stat.steal, self.stat.steal),
+            iowait: ticks(stat.iowait, self.stat.iowait),
+            hz: Some(self.engine.hz().into()),
+            status: ended.map(|e| e.status as u64),
+            max_rss: ended.map(|e| e.max_rss),
+        });
         sink(&summary.finish())?;
-        let mut drops = tables::drops();
+        let mut drops = drops::Rows::new();
         for (what, n) in &self.before.drops {
-            drops.row().text(what).int(*n);
+            drops.push(drops::Row { what: (*what).into(), count: Some(*n) });
         }
         if !drops.is_empty() {
             sink(&drops.finish())?;
         }
+        if ended.is_some() {
+            self.notes.extend(self.left_behind());
+        }
         Ok(self.notes())
+    }
+
+    /// What to say of the program's processes that live on after the one that was started, as those of a daemon do.
+    fn left_behind(&self) -> Option<String> {
+        let alive = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+        };
+        let mut left: Vec<(u32, String)> = self.threads.values().map(|t| (t.tgid, t.process())).collect();
+        left.sort_unstable();
+        left.dedup_by_key(|(pid, _)| *pid);
+        left.retain(|(pid, _)| alive(*pid));
+        let (first, name) = left.first()?;
+        let who = match left.len() {
+            1 => format!("a process of the program lives on ({name} {first})"),
+            n => format!("{n} processes of the program live on ({name} {first} and others)"),
+        };
+        Some(format!("{who}: observed until the command itself ended; `ncpu watch -p {first}` observes on"))
     }
 }
 
-/// The name of a system call.
-pub(crate) fn call_name(nr: u32) -> String {
-    match syscalls::Sysno::new(nr as usize) {
-        Some(call) => call.name().into(),
-        None => format!("syscall {nr}"),
-    }
+/// Seconds between two readings of a counter of nanoseconds.
+fn since(now: u64, before: u64) -> Option<f64> {
+    Some(now.saturating_sub(before) as f64 / 1e9)
 }
 
 /// The machine-wide line of /proc/stat: what only the kernel's own accounting knows.

@@ -8,18 +8,18 @@ use std::path::Path;
 
 use ncpu_machine::limits::parse_rlimits;
 use ncpu_machine::limits::room::{self, Rooms};
+use ncpu_schema::limits_met;
 use ncpu_table::Table;
 
-use super::tables;
 use super::throttle::{Looks, chain};
-use crate::engine::Target;
+use crate::program::Target;
 
 /// Processes whose open files are counted.
 const PROCESSES: usize = 64;
 
 /// What the program's groups and processes had left.
 #[derive(Default)]
-pub(super) struct Room {
+pub(crate) struct Room {
     rooms: Rooms,
     looks: Looks,
     /// By hierarchy and group: limits as they were met first, and the most that was used.
@@ -87,7 +87,7 @@ impl Room {
 
     /// The limits that were reached, or nine tenths used.
     pub fn table(&self) -> Table {
-        let mut out = tables::limits_met();
+        let mut out = limits_met::Rows::new();
         let near = |used: u64, allowed: u64| allowed > 0 && used as f64 >= 0.9 * allowed as f64;
         let mut groups: Vec<_> = self.groups.iter().collect();
         groups.sort_by_key(|(key, _)| *key);
@@ -95,17 +95,18 @@ impl Room {
             for Seen { first, last, most } in seen {
                 let refused = last.refused.saturating_sub(first.refused);
                 let killed = last.killed.saturating_sub(first.killed);
-                // A group's memory is full of page cache as a rule: only what could not be had is told.
+                // A group's memory is usually full of page cache, so only refused requests are reported.
                 let full = first.limit == "pids.max" && last.max.is_some_and(|max| near(*most, max));
                 if refused + killed > 0 || full {
-                    out.row()
-                        .text(first.limit)
-                        .text(group)
-                        .int_opt(last.max)
-                        .int(*most)
-                        .int(refused)
-                        .int(killed)
-                        .text(&last.lift);
+                    out.push(limits_met::Row {
+                        limit: first.limit.into(),
+                        of: group.into(),
+                        allowed: last.max,
+                        used: Some(*most),
+                        refused: Some(refused),
+                        killed: Some(killed),
+                        lift: (&last.lift).into(),
+                    });
                 }
             }
         }
@@ -113,14 +114,16 @@ impl Room {
             self.files.iter().filter(|(_, (allowed, most))| near(*most, *allowed)).collect();
         files.sort_unstable();
         for (pid, (allowed, most)) in files {
-            out.row()
-                .text("RLIMIT_NOFILE")
-                .text(format!("process {pid}"))
-                .int(*allowed)
-                .int(*most)
-                .int(0)
-                .int(0)
-                .text(format!("prlimit --pid {pid} --nofile={}", allowed.saturating_mul(4)));
+            let lift = format!("prlimit --pid {pid} --nofile={}", allowed.saturating_mul(4));
+            out.push(limits_met::Row {
+                limit: "RLIMIT_NOFILE".into(),
+                of: format!("process {pid}").into(),
+                allowed: Some(*allowed),
+                used: Some(*most),
+                refused: Some(0),
+                killed: Some(0),
+                lift: lift.into(),
+            });
         }
         out.finish()
     }

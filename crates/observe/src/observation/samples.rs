@@ -2,124 +2,27 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
+use ncpu_schema::{CpuState, SampleClass, StackKind, samples, stacks};
+use ncpu_symbols::{KernelClass, is_tlb, kernel_class};
 use ncpu_table::Table;
 
 use super::locks::is_lock_function;
-use super::tables;
-use crate::crosscalls::caller::asked;
-use crate::engine::{Stack, Where};
-use crate::symbols::{Kernel, KernelClass, ProcMaps, User, is_tlb, kernel_class};
+use crate::bpf_support::Stack;
+use crate::names::caller::asked;
+use crate::names::{Symbols, fold};
 
-/// Names for addresses, with what they cost paid once.
-pub(crate) struct Symbols {
-    kernel: Option<Arc<Kernel>>,
-    loaded: bool,
-    names: HashMap<u64, Arc<str>>,
-    maps: ProcMaps,
-    user: User,
-    images: HashMap<u32, String>,
-}
-
-impl Symbols {
-    pub fn new() -> Symbols {
-        Symbols {
-            kernel: None,
-            loaded: false,
-            names: HashMap::new(),
-            maps: ProcMaps::new(Path::new("/")),
-            user: User::new(),
-            images: HashMap::new(),
-        }
-    }
-
-    /// Reads the kernel's symbols; the note says why there are none.
-    pub fn load_kernel(&mut self) -> Option<String> {
-        self.loaded = true;
-        match Kernel::load(Path::new("/")) {
-            Ok(kernel) => {
-                self.kernel = Some(Arc::new(kernel));
-                None
-            }
-            Err(e) => Some(format!("kernel functions have no names: {e}")),
-        }
-    }
-
-    /// Whether [`Symbols::load_kernel`] was called, whatever came of it.
-    pub fn kernel_loaded(&self) -> bool {
-        self.loaded
-    }
-
-    /// The kernel's symbols, where they could be read.
-    pub fn kernel_symbols(&self) -> Option<Arc<Kernel>> {
-        self.kernel.clone()
-    }
-
-    /// Remembers a process's mappings while it lives. A new name means that it has run another
-    /// program since.
-    pub fn note(&mut self, tgid: u32, comm: &str) {
-        if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
-            return;
-        }
-        self.maps.note_process(tgid);
-        self.images.insert(tgid, comm.to_string());
-    }
-
-    /// Kernel frames, innermost first. Return addresses lie behind their call, so callers' are
-    /// looked up one byte before.
-    pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {
-        let kernel = self.kernel.as_ref();
-        frames
-            .iter()
-            .enumerate()
-            .map(|(i, &addr)| {
-                let addr = addr - u64::from(i > 0);
-                self.names
-                    .entry(addr)
-                    .or_insert_with(|| match kernel.and_then(|k| k.lookup(addr)) {
-                        Some((name, _)) => name.into(),
-                        None => format!("{addr:#x}").into(),
-                    })
-                    .clone()
-            })
-            .collect()
-    }
-
-    /// The static variable at an address, where the program's symbols have it.
-    pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
-        self.user.variable(&self.maps, tgid, address)
-    }
-
-    pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
-        if frames.is_empty() {
-            return Vec::new();
-        }
-        let frames: Vec<u64> =
-            frames.iter().enumerate().map(|(i, &a)| a.saturating_sub(u64::from(i > 0))).collect();
-        self.user.symbolize(&mut self.maps, tgid, &frames)
-    }
-}
-
-/// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
-pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
-    let probe = frames.iter().take(8).rposition(|f| {
-        f.starts_with("bpf_")
-            || f.starts_with("__traceiter_")
-            || f.starts_with("__bpf_")
-            || f.starts_with("0x")
-    });
-    &frames[probe.map_or(0, |i| i + 1)..]
-}
+/// Where libncpu's locks are.
+const NCPU_LOCKS: &str = "libncpu::locks::";
 
 /// Functions of libncpu that wait for a lock, or are about to.
 const NCPU_WAITS: [&str; 6] = ["raw_mutex::", "raw_rwlock::", "turn::", "backoff::", "mcs::", "numa_lock::"];
 
 /// User functions that burn CPU waiting for a lock.
 fn is_user_spin(leaf: &str) -> bool {
-    if let Some(at) = leaf.find("ncpu::") {
-        let name = &leaf[at + 6..];
+    if let Some(at) = leaf.find(NCPU_LOCKS) {
+        let name = &leaf[at + NCPU_LOCKS.len()..];
         return NCPU_WAITS.iter().any(|w| name.starts_with(w)) && !name.contains("unlock");
     }
     ["spin_lock", "s_lock", "spin_delay", "lock_slow", "LockSlow", "spin_wait", "spinlock", "SpinLock"]
@@ -128,35 +31,35 @@ fn is_user_spin(leaf: &str) -> bool {
 }
 
 /// The class and detail columns of table `samples`.
-fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (&'static str, Cow<'a, str>) {
+fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (SampleClass, Cow<'a, str>) {
     if kernel.is_empty() {
         let leaf = user.first().map_or("[unknown]", |f| f);
-        return (if is_user_spin(leaf) { "user spin" } else { "user" }, leaf.into());
+        return (if is_user_spin(leaf) { SampleClass::UserSpin } else { SampleClass::User }, leaf.into());
     }
     let leaf = kernel[0];
     let (class, detail) = match kernel_class(kernel) {
-        // Who wants the lock tells more than which slow path it waits in.
+        // The function that wants the lock says more than the slow path it waits in.
         KernelClass::LockSpin => {
-            ("lock spin", *kernel.iter().find(|f| !is_lock_function(f)).unwrap_or(&leaf))
+            (SampleClass::LockSpin, *kernel.iter().find(|f| !is_lock_function(f)).unwrap_or(&leaf))
         }
         KernelClass::TlbShootdown => {
             let (of, caller) = behind_shootdown(kernel);
             return (
-                if waits_for_cpus(kernel) { "tlb wait" } else { "tlb" },
+                if waits_for_cpus(kernel) { SampleClass::TlbWait } else { SampleClass::Tlb },
                 format!("{of} ({caller})").into(),
             );
         }
-        KernelClass::Zeroing => ("zeroing", leaf),
-        KernelClass::ContextSwitch => ("switch", leaf),
-        KernelClass::Softirq => ("softirq", leaf),
-        KernelClass::Interrupt => ("interrupt", leaf),
-        KernelClass::Fault => ("fault", leaf),
-        KernelClass::Exec => ("exec", leaf),
-        KernelClass::Exit => ("exit", leaf),
-        KernelClass::Syscall(name) => ("syscall", name),
-        KernelClass::Idle => ("idle", leaf),
-        KernelClass::KernelThread => ("kernel thread", leaf),
-        KernelClass::Other => ("other", leaf),
+        KernelClass::Zeroing => (SampleClass::Zeroing, leaf),
+        KernelClass::ContextSwitch => (SampleClass::Switch, leaf),
+        KernelClass::Softirq => (SampleClass::Softirq, leaf),
+        KernelClass::Interrupt => (SampleClass::Interrupt, leaf),
+        KernelClass::Fault => (SampleClass::Fault, leaf),
+        KernelClass::Exec => (SampleClass::Exec, leaf),
+        KernelClass::Exit => (SampleClass::Exit, leaf),
+        KernelClass::Syscall(name) => (SampleClass::Syscall, name),
+        KernelClass::Idle => (SampleClass::Idle, leaf),
+        KernelClass::KernelThread => (SampleClass::KernelThread, leaf),
+        KernelClass::Other => (SampleClass::Other, leaf),
     };
     (class, detail.into())
 }
@@ -182,35 +85,15 @@ fn behind_shootdown<'a>(kernel: &[&'a str]) -> (&'a str, &'a str) {
     (of, asked(kernel.iter().copied()))
 }
 
-/// `outermost;…;leaf` behind the process's name, as flame graphs take it.
-pub(crate) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
-    let mut out = clean(process);
-    for frame in user.iter().rev() {
-        out.push(';');
-        out.push_str(&clean(frame));
-    }
-    for frame in kernel.iter().rev() {
-        out.push(';');
-        out.push_str(&clean(frame));
-        out.push_str("_[k]");
-    }
-    out
-}
-
-/// `;` parts frames and a line break ends a stack, so neither may be in a name.
-pub(super) fn clean(name: &str) -> String {
-    name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
-}
-
 /// Samples not yet given names.
 #[derive(Default)]
-pub(super) struct Samples {
-    pending: HashMap<(Where, Stack), u64>,
+pub(crate) struct Samples {
+    pending: HashMap<(CpuState, Stack), u64>,
 }
 
 impl Samples {
-    pub fn add(&mut self, at: Where, stack: Stack) {
-        // One row for all threads of a name: the thread's number tells nothing in a flame graph.
+    pub fn add(&mut self, at: CpuState, stack: Stack) {
+        // One row for all threads of a name: thread numbers mean nothing in a flame graph.
         *self.pending.entry((at, Stack { tid: 0, ..stack })).or_default() += 1;
     }
 
@@ -220,26 +103,37 @@ impl Samples {
 
     /// The tables `samples` and `stacks` of what came since the last call.
     pub fn tables(&mut self, symbols: &mut Symbols, hz: u32) -> (Table, Table) {
-        let mut classes: HashMap<(Where, &'static str, String, String), u64> = HashMap::new();
-        let mut stacks: HashMap<(&'static str, String), u64> = HashMap::new();
+        let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
+        let mut stacks: HashMap<(StackKind, String), u64> = HashMap::new();
         for ((at, stack), n) in self.pending.drain() {
             let kernel = symbols.kernel(&stack.kernel);
             let user = symbols.user(stack.tgid, &stack.user);
             let names: Vec<&str> = kernel.iter().map(|f| &**f).collect();
-            let (class, detail) = classify(&names, &user);
+            let (class, detail) = match names.is_empty() || symbols.kernel_symbols().is_some() {
+                true => classify(&names, &user),
+                false => (SampleClass::Kernel, "".into()),
+            };
             *classes.entry((at, class, detail.to_string(), stack.comm.clone())).or_default() += n;
-            if matches!(at, Where::Target | Where::Spin) {
-                let kind = if at == Where::Spin || class == "lock spin" { "spin" } else { "on-cpu" };
+            if matches!(at, CpuState::Program | CpuState::Spin) {
+                let spins = at == CpuState::Spin || class == SampleClass::LockSpin;
+                let kind = if spins { StackKind::Spin } else { StackKind::OnCpu };
                 *stacks.entry((kind, fold(&stack.comm, &user, &kernel))).or_default() += n;
             }
         }
-        let mut samples = tables::samples();
+        let mut samples = samples::Rows::new();
         for ((at, class, detail, process), n) in classes {
-            samples.row().text(at.word()).text(class).text(detail).text(process).int(n);
+            samples.push(samples::Row {
+                at: Some(at),
+                class: Some(class),
+                detail: detail.into(),
+                process: process.into(),
+                samples: Some(n),
+            });
         }
-        let mut folded = tables::stacks();
+        let mut folded = stacks::Rows::new();
         for ((kind, stack), n) in stacks {
-            folded.row().text(kind).text(stack).float(n as f64 / f64::from(hz.max(1))).int(n);
+            let seconds = Some(n as f64 / f64::from(hz.max(1)));
+            folded.push(stacks::Row { kind: Some(kind), stack: stack.into(), seconds, samples: Some(n) });
         }
         (samples.finish(), folded.finish())
     }
@@ -261,14 +155,14 @@ mod tests {
                 "smp_call_function_many_cond on_each_cpu_cond_mask flush_tlb_mm_range tlb_finish_mmu \
                  vms_clear_ptes.part.0 do_vmi_munmap __vm_munmap __x64_sys_munmap do_syscall_64"
             ),
-            ("tlb wait", "munmap (tlb_finish_mmu)".into())
+            (SampleClass::TlbWait, "munmap (tlb_finish_mmu)".into())
         );
         assert_eq!(
             class(
                 "flush_tlb_mm_range ptep_clear_flush do_wp_page handle_mm_fault exc_page_fault asm_exc_page_fault"
             ),
-            ("tlb", "fault (do_wp_page)".into())
+            (SampleClass::Tlb, "fault (do_wp_page)".into())
         );
-        assert_eq!(class("flush_tlb_func"), ("tlb", "other (flush_tlb_func)".into()));
+        assert_eq!(class("flush_tlb_func"), (SampleClass::Tlb, "other (flush_tlb_func)".into()));
     }
 }

@@ -1,12 +1,11 @@
-//! What became of the machine's memory meanwhile, and for how long work stood still for want of something:
+//! How the machine's memory changed meanwhile, and how long work stalled because a resource was short:
 //! /proc/meminfo, /proc/vmstat and /proc/pressure, read when the observation begins and at each interval.
 
 use std::collections::BTreeMap;
 
 use ncpu_machine::limits::parse_pressure;
+use ncpu_schema::{memory_change, memory_events, pressure};
 use ncpu_table::Table;
-
-use super::tables;
 
 /// Classes of /proc/meminfo that a program changes.
 const CLASSES: [&str; 12] = [
@@ -24,7 +23,7 @@ const CLASSES: [&str; 12] = [
     "HugePages_Free",
 ];
 
-/// Events of /proc/vmstat that tell of memory that had to be got at, by their beginnings.
+/// Events of /proc/vmstat that mean that memory was short, by the beginnings of their names.
 const EVENTS: [&str; 14] = [
     "allocstall_",
     "pgscan_direct",
@@ -43,7 +42,7 @@ const EVENTS: [&str; 14] = [
 ];
 
 /// Before, meanwhile and after.
-pub(super) struct Shortage {
+pub(crate) struct Shortage {
     before: Now,
     most: BTreeMap<&'static str, u64>,
     last: Now,
@@ -114,22 +113,31 @@ impl Shortage {
 
     /// Tables `memory_change`, `memory_events` and `pressure`, of what changed.
     pub fn tables(&self) -> [Table; 3] {
-        let mut memory = tables::memory_change();
+        let mut memory = memory_change::Rows::new();
         for (class, before) in &self.before.memory {
             let (most, after) = (self.most.get(class), self.last.memory.get(class));
-            memory.row().text(class).int(*before).int_opt(most.copied()).int_opt(after.copied());
+            memory.push(memory_change::Row {
+                class: (*class).into(),
+                before: Some(*before),
+                most: most.copied(),
+                after: after.copied(),
+            });
         }
-        let mut events = tables::memory_events();
+        let mut events = memory_events::Rows::new();
         for (event, now) in &self.last.events {
             let new = now.saturating_sub(self.before.events.get(event).copied().unwrap_or(*now));
             if new > 0 {
-                events.row().text(event).int(new);
+                events.push(memory_events::Row { event: event.into(), count: Some(new) });
             }
         }
-        let mut pressure = tables::pressure();
+        let mut pressure = pressure::Rows::new();
         for ((resource, kind), now) in &self.last.pressure {
             let before = self.before.pressure.get(&(*resource, *kind)).copied().unwrap_or(*now);
-            pressure.row().text(resource).text(kind).float(now.saturating_sub(before) as f64 / 1e6);
+            pressure.push(pressure::Row {
+                resource: (*resource).into(),
+                kind: (*kind).into(),
+                seconds: Some(now.saturating_sub(before) as f64 / 1e6),
+            });
         }
         [memory.finish(), events.finish(), pressure.finish()]
     }

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use ncpu_machine::limits::throttle::{Bandwidth, Hierarchy};
+use ncpu_schema::throttling;
 use ncpu_table::Table;
 
-use super::tables;
-use crate::engine::Target;
+use crate::program::Target;
 
 /// How often a process is looked at: it may be put into a group after it was started (`systemd-run
 /// --scope`, a container), but hardly later.
@@ -33,7 +33,7 @@ impl Looks {
 
 /// The groups the program's processes are in, and those above them.
 #[derive(Default)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     /// `None` where there is no CPU controller.
     hierarchy: Option<Hierarchy>,
     processes: Looks,
@@ -69,7 +69,7 @@ impl Throttle {
 
     /// What the groups' limits did since the last table.
     pub fn table(&mut self, t: f64) -> Table {
-        let mut out = tables::throttling();
+        let mut out = throttling::Rows::new();
         let Some(hierarchy) = &self.hierarchy else { return out.finish() };
         let mut names: Vec<String> = self.groups.keys().cloned().collect();
         names.sort_unstable();
@@ -81,15 +81,16 @@ impl Throttle {
             let before = self.groups.insert(name.clone(), now).unwrap_or_default();
             let new = now.since(before);
             if new.throttled > 0 || new.throttled_us > 0 {
-                out.row()
-                    .float(t)
-                    .text(&name)
-                    .text(hierarchy.limit())
-                    .text(hierarchy.remedy(&name))
-                    .float_opt(limit.map(|milli| milli as f64 / 1000.0))
-                    .int(new.periods)
-                    .int(new.throttled)
-                    .float(new.throttled_us as f64 / 1e6);
+                out.push(throttling::Row {
+                    time: Some(t),
+                    cgroup: (&name).into(),
+                    limit: hierarchy.limit().into(),
+                    lift: hierarchy.remedy(&name).into(),
+                    allowed: limit.map(|milli| milli as f64 / 1000.0),
+                    periods: Some(new.periods),
+                    throttled: Some(new.throttled),
+                    held: Some(new.throttled_us as f64 / 1e6),
+                });
             }
         }
         out.finish()

@@ -14,8 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Target};
-use crate::symbols::code_files;
+use crate::engine::Engine;
+use crate::program::{Target, processes};
+use ncpu_symbols::code_files;
 
 /// How long after it was met a process is looked at, milliseconds.
 const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
@@ -52,7 +53,7 @@ impl UserLocks {
     pub fn begin(target: &Target, engine: &mut Engine) -> UserLocks {
         let mut locks = UserLocks::default();
         let own = fs::metadata("/proc/self/exe").map(|m| (m.dev(), m.ino())).ok();
-        for pid in processes(target) {
+        for pid in first(target) {
             if program(pid) != own {
                 locks.look_at(pid, engine);
                 locks.known.insert(pid);
@@ -192,26 +193,11 @@ fn in_path(program: &Path) -> Option<PathBuf> {
 }
 
 /// The processes that an observation begins with: all of the machine unless it is of one and what that started.
-fn processes(target: &Target) -> Vec<u32> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let all: Vec<u32> = all.filter_map(|d| d.file_name().to_str()?.parse().ok()).collect();
-    let &Target::Tree(root) = target else { return all };
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; state and parent follow it.
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    let parents: HashMap<u32, u32> = all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
-    let within = |pid: u32| {
-        let mut at = pid;
-        // No deeper than there are processes: pids may be used again while this is read.
-        (0..parents.len()).any(|_| {
-            let found = at == root;
-            at = parents.get(&at).copied().unwrap_or(0);
-            found
-        })
-    };
-    all.into_iter().filter(|&pid| within(pid)).collect()
+fn first(target: &Target) -> Vec<u32> {
+    match target {
+        Target::Tree(root) => processes::tree(Path::new("/"), *root),
+        _ => processes::all(Path::new("/")),
+    }
 }
 
 #[cfg(test)]
@@ -221,8 +207,8 @@ mod tests {
     #[test]
     fn a_tree_is_a_process_and_what_it_started() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let tree = processes(&Target::Tree(std::process::id()));
-        let all = processes(&Target::All);
+        let tree = first(&Target::Tree(std::process::id()));
+        let all = first(&Target::All);
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(tree.contains(&child.id()) && tree.contains(&std::process::id()), "{tree:?}");

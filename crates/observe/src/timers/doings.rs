@@ -6,40 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::Link;
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_schema::{Doing, Per, cpu_doings};
+use ncpu_symbols::Kernel;
+use ncpu_table::Table;
 
-use super::bpf::{Wanted, attach, skel::TimersSkel};
-use super::raw::{CpuDoing, DOINGS};
-use crate::engine::mmap::Mapped;
-use crate::engine::{Error, Result, monotonic_ns, perf};
-use crate::symbols::Kernel;
+use super::layout::{CpuDoing, DOINGS};
+use super::load::{Wanted, attach};
+use super::skel::TimersSkel;
+use crate::bpf_support::{Error, Mapped, Result, load, monotonic_ns, perf};
 
 /// The tick's handler, newest name first (6.9 renamed it).
 const TICK: [&str; 2] = ["tick_nohz_handler", "tick_sched_timer"];
-
-/// In the order of `enum doing`: name, meaning.
-const DOING: [(&str, &str); DOINGS] = [
-    ("idle", "idle"),
-    ("programs", "threads of programs: user code and system calls"),
-    ("ksoftirqd", "ksoftirqd, beside the softirqs it serves"),
-    ("rcu_threads", "RCU's threads"),
-    ("kworker", "workqueues"),
-    ("migration", "migration threads"),
-    ("kthreads", "other kernel threads"),
-    ("timer_irq", "timer interrupts, beside the handlers they call"),
-    ("tick", "the tick's handler"),
-    ("hrtimers", "other handlers of timers of high resolution"),
-    ("hi", "softirq HI"),
-    ("timer", "softirq TIMER: the timer wheel"),
-    ("net_tx", "softirq NET_TX"),
-    ("net_rx", "softirq NET_RX"),
-    ("block", "softirq BLOCK"),
-    ("irq_poll", "softirq IRQ_POLL"),
-    ("tasklet", "softirq TASKLET"),
-    ("sched", "softirq SCHED: load balancing"),
-    ("hrtimer", "softirq HRTIMER"),
-    ("rcu", "softirq RCU"),
-];
 
 /// CPUs being watched; ends when dropped.
 pub struct Doings {
@@ -66,7 +43,7 @@ impl Doings {
             }
         };
         let (mut skel, links) = attach(&Wanted { who: None, doings: Some(tick) }, &mut notes)?;
-        let possible = crate::load::possible_cpus()?;
+        let possible = load::cpu_parts()?;
         let cpus = Mapped::new(&skel.maps.doings, possible)
             .map_err(|source| Error::Io { doing: "mapping the CPUs' times", source })?;
         if let Some(bss) = &mut skel.maps.bss_data {
@@ -81,15 +58,7 @@ impl Doings {
 
     /// Makes every CPU charge its time up to now.
     fn mark(&self) {
-        for &cpu in &self.online {
-            let input = libbpf_rs::ProgramInput {
-                cpu: cpu as u32,
-                flags: 1, // BPF_F_TEST_RUN_ON_CPU
-                ..Default::default()
-            };
-            // A CPU that has just gone offline is charged up to its last event instead.
-            let _ = self.skel.progs.mark.test_run(input);
-        }
+        load::run_on(&self.skel.progs.mark, &self.online);
     }
 
     /// Waits until the process behind `end` ends, `deadline` passes or `stop` is set.
@@ -116,16 +85,7 @@ impl Doings {
             bss.observing = 0;
         }
         let end = monotonic_ns();
-        let mut columns = vec![
-            Column::id("CPU", "CPU number"),
-            Column::float("elapsed", Unit::Seconds, Kind::Gauge, "how long it was watched"),
-        ];
-        let seconds =
-            |(name, meaning): &(&str, &str)| Column::float(name, Unit::Seconds, Kind::Time, meaning);
-        columns.extend(DOING.iter().map(seconds));
-        columns.push(Column::count("ticks", "runs of the tick's handler"));
-        columns.push(Column::count("jiffies", "ticks in which the kernel's time advanced"));
-        let mut out = Table::builder("cpu_doings", &columns);
+        let mut out = cpu_doings::Rows::new();
         let mut drops = 0;
         for &cpu in self.online.iter().filter(|&&cpu| cpu < self.cpus.len()) {
             let (now, start) = (self.cpus.get(cpu), self.start[cpu]);
@@ -135,11 +95,13 @@ impl Doings {
             let mut at: [u64; DOINGS] = std::array::from_fn(|i| now.at[i].saturating_sub(start.at[i]));
             // The state it is in has not been charged yet.
             at[now.now_at().min(DOINGS - 1)] += end.saturating_sub(now.last);
-            let mut row = out.row().int(cpu as u64).float(end.saturating_sub(start.last) as f64 / 1e9);
-            for ns in at {
-                row = row.float(ns as f64 / 1e9);
-            }
-            row.int(now.ticks - start.ticks).int(now.jiffies - start.jiffies);
+            out.push(cpu_doings::Row {
+                cpu: Some(cpu as u64),
+                elapsed: Some(end.saturating_sub(start.last) as f64 / 1e9),
+                spent: Per::new(|doing: Doing| Some(at[doing as usize] as f64 / 1e9)),
+                ticks: Some(now.ticks - start.ticks),
+                jiffies: Some(now.jiffies - start.jiffies),
+            });
             drops += now.drop - start.drop;
         }
         if drops > 0 {

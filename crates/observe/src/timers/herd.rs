@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::Table;
 
 /// What a herd did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Herd {
 /// Lets `threads` threads poll nothing with a timeout of `ms` over and over for `length`.
 ///
 /// # Errors
-/// So many threads cannot be had.
+/// The system refuses so many threads.
 pub fn herd(threads: u64, ms: u64, length: Duration, stop: &AtomicBool) -> std::io::Result<Herd> {
     let over = Arc::new(AtomicBool::new(false));
     let gate = Arc::new(RwLock::new(()));
@@ -73,22 +73,18 @@ pub fn herd(threads: u64, ms: u64, length: Duration, stop: &AtomicBool) -> std::
 
 /// Table `herd`: a row for each herd.
 pub fn herd_table(herds: &[Herd]) -> Table {
-    let mut out = Table::builder(
-        "herd",
-        &[
-            Column::id("ms", "timeout of each call, ms"),
-            Column::id("threads", "threads that poll"),
-            Column::float("elapsed", Unit::Seconds, Kind::Time, "how long they did"),
-            Column::count("calls", "calls of poll that returned"),
-            Column::count("early", "calls that returned before their time"),
-            Column::count("voluntary", "voluntary switches of the threads"),
-            Column::count("involuntary", "involuntary switches of the threads"),
-            Column::float("machine", Unit::PerSecond, Kind::Mean, "context switches of the whole machine"),
-        ],
-    );
+    let mut out = ncpu_schema::herd::Rows::new();
     for h in herds {
-        let row = out.row().int(h.ms).int(h.threads).float(h.elapsed).int(h.calls).int(h.early);
-        row.int(h.voluntary).int(h.involuntary).float_opt(h.machine);
+        out.push(ncpu_schema::herd::Row {
+            ms: Some(h.ms),
+            threads: Some(h.threads),
+            elapsed: Some(h.elapsed),
+            calls: Some(h.calls),
+            early: Some(h.early),
+            voluntary: Some(h.voluntary),
+            involuntary: Some(h.involuntary),
+            machine: h.machine,
+        });
     }
     out.finish()
 }

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_schema::{WaitScope, timeouts, timer_machine};
+use ncpu_table::Table;
 
 use super::calls::{Call, Scope, Wait, clock};
 
@@ -233,51 +234,35 @@ pub fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(usize, u
         }
     });
     results.sort_by_key(|(job, _)| job.place);
-    let mut waits = Table::builder("timeouts", &columns());
+    let mut waits = timeouts::Rows::new();
     for (job, all) in &results {
-        all.iter().for_each(|w| add(&mut waits, job, w));
+        all.iter().for_each(|w| waits.push(row(job, w)));
     }
-    let mut machine = Table::builder(
-        "timer_machine",
-        &[
-            Column::int("tick", Unit::Nanoseconds, Kind::Gauge, "length of a tick, 1/CONFIG_HZ"),
-            Column::int("slack", Unit::Nanoseconds, Kind::Gauge, "timer slack of ncpu's threads"),
-            Column::int("monotonic", Unit::Nanoseconds, Kind::Gauge, "clock_getres(CLOCK_MONOTONIC)"),
-            Column::int("realtime", Unit::Nanoseconds, Kind::Gauge, "clock_getres(CLOCK_REALTIME)"),
-        ],
-    );
-    let (monotonic, realtime) = (resolution(libc::CLOCK_MONOTONIC), resolution(libc::CLOCK_REALTIME));
-    machine.row().int(tick).int(slack).int(monotonic).int(realtime);
+    let mut machine = timer_machine::Rows::new();
+    machine.push(timer_machine::Row {
+        tick: Some(tick),
+        slack: Some(slack),
+        monotonic: Some(resolution(libc::CLOCK_MONOTONIC)),
+        realtime: Some(resolution(libc::CLOCK_REALTIME)),
+    });
     Measured { waits: waits.finish(), machine: machine.finish(), notes }
 }
 
-fn columns() -> [Column; 7] {
-    [
-        Column::text("call", "name of the call"),
-        Column::text("scope", "what ends the wait: thread, process (a signal) or cpu (CPU time)"),
-        Column::id("unit", "unit of the call's argument, ns"),
-        Column::id("asked", "time asked for, in the call's unit rounded up, ns"),
-        Column::id("slack", "timer slack of the thread, ns"),
-        Column::int("took", Unit::Nanoseconds, Kind::Time, "how long the wait took"),
-        Column::int("phase", Unit::Nanoseconds, Kind::Gauge, "when after a tick the wait ended"),
-    ]
-}
-
-fn add(waits: &mut ncpu_table::Builder, job: &Job, wait: &Waited) {
+fn row(job: &Job, wait: &Waited) -> timeouts::Row<'static> {
     let scope = match job.call.scope {
-        Scope::Thread => "thread",
-        Scope::Process => "process",
-        Scope::CpuTime => "cpu",
+        Scope::Thread => WaitScope::Thread,
+        Scope::Process => WaitScope::Process,
+        Scope::CpuTime => WaitScope::Cpu,
     };
-    waits
-        .row()
-        .text(job.call.name)
-        .text(scope)
-        .int(job.call.unit)
-        .int(job.argument)
-        .int(job.slack)
-        .int(wait.took)
-        .int(wait.phase);
+    timeouts::Row {
+        call: job.call.name.into(),
+        scope: Some(scope),
+        unit: Some(job.call.unit),
+        asked: Some(job.argument),
+        slack: Some(job.slack),
+        took: Some(wait.took),
+        phase: Some(wait.phase),
+    }
 }
 
 /// Times that a call rounds to the same argument are one job; and one more, without slack, of the time

@@ -2,12 +2,14 @@
 //! threads costs ([`herd`]), who arms timers ([`Who`]), and what each CPU spends on the kernel's
 //! housekeeping ([`Doings`]).
 
-mod bpf;
 mod calls;
 mod doings;
 mod herd;
+mod layout;
+mod load;
 mod measure;
-mod raw;
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
+mod skel;
 mod who;
 
 pub use calls::{CALLS, Call, Scope};

@@ -1,22 +1,23 @@
 //! Who arms timers: by handler, process and stack, counted in the kernel.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{Link, RingBuffer, RingBufferBuilder};
-use ncpu_table::{Column, Kind, Table, Unit};
+use libbpf_rs::{Link, RingBuffer};
+use ncpu_schema::{TimerKind, timer_arms, timer_callers, timer_span};
+use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
-use super::bpf::{Wanted, attach, skel::TimersSkel};
-use super::raw::{Counters, KIND_HRTIMER, TGID_INTERRUPT, TimerRow};
-use crate::engine::mmap::Mapped;
-use crate::engine::{Error, Result, Stack, Target, events, monotonic_ns, raw};
-use crate::observation::samples::{Symbols, without_probe};
+use super::layout::{Counters, KIND_HRTIMER, TGID_INTERRUPT, TimerRow};
+use super::load::{Wanted, attach};
+use super::skel::TimersSkel;
+use crate::bpf_support::ring::{self, Inbox};
+use crate::bpf_support::{Error, Mapped, Result, Stack, comm, load, monotonic_ns};
+use crate::names::{Symbols, without_probe};
+use crate::program::Target;
 
 /// Stacks walked a second on the whole machine: a walk costs more than the rest.
 const WALKS_PER_SECOND: u64 = 400;
@@ -26,7 +27,7 @@ pub struct Who {
     skel: Box<TimersSkel<'static>>,
     _links: Vec<Link>,
     ring: RingBuffer<'static>,
-    inbox: Rc<RefCell<Vec<(u64, Stack)>>>,
+    inbox: Inbox<(u64, Stack)>,
     rows: Mapped<TimerRow>,
     counters: Mapped<Counters>,
     symbols: Symbols,
@@ -45,18 +46,9 @@ impl Who {
         let (mut skel, links) = attach(&Wanted { who: Some(target), doings: None }, &mut notes)?;
         let mut symbols = Symbols::new();
         notes.extend(symbols.load_kernel());
-        let bpf = |source| Error::Bpf { doing: "opening the ring buffer", source };
-        let inbox = Rc::new(RefCell::new(Vec::new()));
-        let into = inbox.clone();
-        let mut ring = RingBufferBuilder::new();
-        ring.add(&skel.maps.ring, move |bytes| {
-            into.borrow_mut().extend(events::walked(bytes).map(|(head, stack)| (head.id, stack)));
-            0
-        })
-        .map_err(bpf)?;
-        let ring = ring.build().map_err(bpf)?;
+        let (ring, inbox) = ring::open(&skel.maps.ring, ring::stack)?;
         let io = |source| Error::Io { doing: "mapping the tables", source };
-        let cpus = crate::load::possible_cpus()?;
+        let cpus = load::cpu_parts()?;
         use libbpf_rs::MapCore;
         let rows = Mapped::new(&skel.maps.rows, skel.maps.rows.max_entries() as usize).map_err(io)?;
         let counters = Mapped::new(&skel.maps.counters, cpus).map_err(io)?;
@@ -149,13 +141,8 @@ impl Who {
         let mut sums: Vec<TimerRow> = sums.into_values().collect();
         sums.sort_by_key(|r| (u64::MAX - r.starts, r.function, r.tgid, r.stack));
         let names: HashMap<u32, String> =
-            sums.iter().filter(|r| r.comm[0] != 0).map(|r| (r.tgid, raw::comm(&r.comm))).collect();
-        let mut arms = Table::builder("timer_arms", &columns(&[]));
-        let stack = [
-            Column::text("caller", "who arms it: the system call or kernel function, and the program's own"),
-            Column::text("stack", "frames, innermost first"),
-        ];
-        let mut callers = Table::builder("timer_callers", &columns(&stack));
+            sums.iter().filter(|r| r.comm[0] != 0).map(|r| (r.tgid, comm(&r.comm))).collect();
+        let (mut arms, mut callers) = (timer_arms::Rows::new(), timer_callers::Rows::new());
         for row in &sums {
             let function = self.symbols.kernel(&[row.function]).swap_remove(0);
             let process = match (row.tgid, names.get(&row.tgid)) {
@@ -165,21 +152,19 @@ impl Who {
                 (_, None) => "[unknown]",
             };
             if row.stack == 0 {
-                fill(arms.row(), row, &function, process, None);
+                arms.push(armed(row, &function, process));
             } else if let Some(stack) = self.stacks.get(&row.stack) {
                 let kernel = self.symbols.kernel(&stack.kernel);
                 let user = self.symbols.user(stack.tgid, &stack.user);
                 let kernel = without_probe(&kernel);
                 let kernel = if row.tgid == TGID_INTERRUPT { own_frames(kernel) } else { kernel };
                 let frames: Vec<&str> = kernel.iter().chain(&user).map(|f| &**f).collect();
-                fill(callers.row(), row, &function, process, Some((caller(kernel, &user), frames.join(";"))));
+                let (caller, frames) = (caller(kernel, &user), frames.join(";"));
+                callers.push(with_caller(armed(row, &function, process), caller, frames));
             }
         }
-        let mut span = Table::builder(
-            "timer_span",
-            &[Column::float("elapsed", Unit::Seconds, Kind::Time, "how long timers were counted")],
-        );
-        span.row().float(elapsed);
+        let mut span = timer_span::Rows::new();
+        span.push(timer_span::Row { elapsed: Some(elapsed) });
         let mut drops = [0; 3];
         for cpu in 0..self.counters.len() {
             let c = self.counters.get(cpu);
@@ -212,52 +197,45 @@ fn merge(sum: &mut TimerRow, row: &TimerRow) {
     };
 }
 
-fn columns(more: &[Column]) -> Vec<Column> {
-    let seconds = |name: &str, kind, meaning: &str| Column::float(name, Unit::Seconds, kind, meaning);
-    let mut columns = vec![
-        Column::text("function", "the timer's handler"),
-        Column::text("by", "what expires it: hrtimer or tick"),
-        Column::id("pid", "process that armed it"),
-        Column::text("process", "its name; [interrupt] where an interrupt armed it"),
-    ];
-    columns.extend_from_slice(more);
-    columns.extend([
-        Column::count("starts", "times armed"),
-        Column::count("cancels", "times taken off again before it expired, or armed anew"),
-        Column::count("expires", "times expired"),
-        seconds("distance", Kind::Time, "from arming to the time asked for, summed over starts"),
-        seconds("nearest", Kind::Gauge, "the shortest of these"),
-        seconds("farthest", Kind::Peak, "the longest of these"),
-        seconds("handler", Kind::Time, "in the handler"),
-        seconds("longest", Kind::Peak, "the handler's longest run"),
-    ]);
-    columns
+fn armed<'a>(row: &TimerRow, function: &'a str, process: &'a str) -> timer_arms::Row<'a> {
+    let seconds = |ns: u64| Some(ns as f64 / 1e9);
+    timer_arms::Row {
+        function: function.into(),
+        by: Some(if row.kind == KIND_HRTIMER { TimerKind::High } else { TimerKind::Wheel }),
+        pid: (row.tgid != TGID_INTERRUPT).then_some(row.tgid.into()),
+        process: process.into(),
+        starts: Some(row.starts),
+        // To expire, a timer is taken off its queue as if it were cancelled.
+        cancels: Some(row.cancels.saturating_sub(row.expires)),
+        expires: Some(row.expires),
+        distance: seconds(row.distance),
+        nearest: seconds(row.distance_min),
+        farthest: seconds(row.distance_max),
+        handler: seconds(row.handler),
+        longest: seconds(row.handler_max),
+    }
 }
 
-fn fill(
-    out: ncpu_table::Row<'_>,
-    row: &TimerRow,
-    function: &str,
-    process: &str,
-    stack: Option<(String, String)>,
-) {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let pid = (row.tgid != TGID_INTERRUPT).then_some(u64::from(row.tgid));
-    let by = if row.kind == KIND_HRTIMER { "hrtimer" } else { "tick" };
-    let mut out = out.text(function).text(by).int_opt(pid).text(process);
-    if let Some((caller, frames)) = stack {
-        out = out.text(caller).text(frames);
+/// The same of those starts that have one stack.
+fn with_caller<'a>(row: timer_arms::Row<'a>, caller: String, frames: String) -> timer_callers::Row<'a> {
+    let timer_arms::Row { function, by, pid, process, starts, cancels, expires, .. } = row;
+    let timer_arms::Row { distance, nearest, farthest, handler, longest, .. } = row;
+    timer_callers::Row {
+        function,
+        by,
+        pid,
+        process,
+        caller: caller.into(),
+        stack: frames.into(),
+        starts,
+        cancels,
+        expires,
+        distance,
+        nearest,
+        farthest,
+        handler,
+        longest,
     }
-    // To expire, a timer is taken off its queue as if it were cancelled.
-    let cancels = row.cancels.saturating_sub(row.expires);
-    out.int(row.starts)
-        .int(cancels)
-        .int(row.expires)
-        .float(seconds(row.distance))
-        .float(seconds(row.distance_min))
-        .float(seconds(row.distance_max))
-        .float(seconds(row.handler))
-        .float(seconds(row.handler_max));
 }
 
 /// An interrupt's own frames, without those of what it hit.

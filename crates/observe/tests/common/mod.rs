@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ncpu_observe::engine::{Config, Target};
-use ncpu_observe::observation::{Child, Ended, Observation};
+use ncpu_observe::engine::Config;
+use ncpu_observe::observation::Observation;
+use ncpu_observe::program::Target;
+use ncpu_observe::program::{Child, Ended};
 use ncpu_table::Table;
 
 /// One observation at a time: each is a workload to the others.

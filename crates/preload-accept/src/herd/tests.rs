@@ -38,7 +38,7 @@ proptest! {
         page.alerted();
         if let Some(slot) = page.slot(cookie | 1) {
             slot.announce();
-            slot.roll(slot.accepted.load(Relaxed));
+            slot.roll(slot.accepted.load(Relaxed), Wait::Unknown, 0);
             prop_assert!(slot.length() <= EPOCH * 4096);
         }
     }
@@ -69,10 +69,10 @@ fn race(settings: &Settings, lateness: &[u32], herd: bool, connections: u32) -> 
         held_back += u32::from(held > 0);
         wins[winner] += 1;
         let seen = herd && of_all.iter().any(|&(_, held, _)| held > 0);
-        takers[winner].learn(&page, slot, 5, 0);
+        takers[winner].learn(&page, slot, -1, 5, 0);
         for (i, taker) in takers.iter().enumerate() {
             if i != winner && seen {
-                taker.learn(&page, slot, -1, libc::EAGAIN);
+                taker.learn(&page, slot, -1, -1, libc::EAGAIN);
             }
         }
     }
@@ -112,7 +112,7 @@ fn an_even_race_and_a_busy_herd_are_left_alone() {
         slot.callers.store(callers, Relaxed);
         slot.squares.store(squares, Relaxed);
         slot.accepted.fetch_add(128, Relaxed);
-        slot.roll(slot.accepted.load(Relaxed));
+        slot.roll(slot.accepted.load(Relaxed), Wait::Unknown, 0);
         slot.hold.load(Relaxed)
     };
     assert_eq!(end(slot, 4, 4 * 32 * 32), 0, "even");
@@ -125,6 +125,58 @@ fn an_even_race_and_a_busy_herd_are_left_alone() {
     slot.doubt(at + QUIET);
     assert_eq!((slot.hold.load(Relaxed), slot.rest.load(Relaxed)), (0, 1), "nobody loses at full load");
     assert_eq!(end(slot, 4, 128 * 128), 0, "it rests");
+}
+
+#[test]
+fn one_that_alone_gets_what_an_exclusive_listener_has_gives_turns_a_try() {
+    let page = page();
+    let slot = page.slot(7).expect("free");
+    // An epoch in which each of `callers` gets as many; how long turns stay on.
+    let end = |callers: u32, waiters| {
+        slot.callers.store(callers, Relaxed);
+        let length = u64::from(slot.length());
+        slot.squares.store(length * length / u64::from(callers), Relaxed);
+        slot.accepted.fetch_add(length as u32, Relaxed);
+        slot.roll(slot.accepted.load(Relaxed), Wait::Exclusive, waiters);
+        slot.hold.load(Relaxed)
+    };
+    assert_eq!(end(1, 1), 0, "nobody else waits");
+    assert_eq!(end(1, 4), TURNS * HOLD);
+    for left in (0..TURNS * HOLD).rev() {
+        assert_eq!(end(1, 4), left);
+    }
+    for _ in 0..REST {
+        assert_eq!(end(1, 4), 0, "they were of no use");
+    }
+    assert_eq!(end(1, 4), TURNS * HOLD, "but are tried again");
+    for left in (0..TURNS * HOLD).rev() {
+        assert_eq!(end(4, 4), left);
+    }
+    assert_eq!(end(2, 4), 2 * TURNS * HOLD, "they were of use, and are needed still");
+}
+
+#[test]
+fn turns_that_make_shares_more_even_stay_on() {
+    let page = page();
+    let slot = page.slot(7).expect("free");
+    // Of forty that waited most wait for other things, or have ended.
+    let end = |callers: u32| {
+        slot.callers.store(callers, Relaxed);
+        let length = u64::from(slot.length());
+        slot.squares.store(length * length / u64::from(callers), Relaxed);
+        slot.accepted.fetch_add(length as u32, Relaxed);
+        slot.roll(slot.accepted.load(Relaxed), Wait::Exclusive, 40);
+        slot.hold.load(Relaxed)
+    };
+    assert_eq!(end(1), TURNS * HOLD);
+    for left in (0..TURNS * HOLD).rev() {
+        assert_eq!(end(4), left);
+    }
+    assert_eq!(end(1), 2 * TURNS * HOLD);
+    for left in (0..2 * TURNS * HOLD).rev() {
+        assert_eq!(end(1), left);
+    }
+    assert_eq!(end(1), 0, "no more even than before");
 }
 
 #[test]
@@ -176,7 +228,7 @@ fn failures_without_a_race_are_looked_at_ever_more_seldom() {
         if page.alert.load(Relaxed) != 0 {
             let view = taker.view(7, slot);
             taker.keep(view);
-            taker.learn(&page, slot, -1, libc::EAGAIN);
+            taker.learn(&page, slot, -1, -1, libc::EAGAIN);
             looked += 1;
             if looked % 64 == 0 {
                 page.alert.store(0, Relaxed); // as if it had run out

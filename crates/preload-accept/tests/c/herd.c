@@ -2,7 +2,7 @@
  * Processes or threads that poll, select or epoll one listener, all but the first a little slower than it from
  * wake-up to accept, so that the first gets what it can. One client connects, again and again.
  *
- *   herd poll|select|epoll|threads TAKERS CONNECTIONS SLOWER_US
+ *   herd poll|select|epoll|exclusive|threads TAKERS CONNECTIONS SLOWER_US
  *
  * prints how many connections each took, and Jain's index.
  */
@@ -19,7 +19,9 @@ static void *serve(void *arg)
 	struct pollfd p = { .fd = lfd, .events = POLLIN };
 	fd_set set;
 
-	if (!strcmp(how, "epoll")) {
+	if (!strcmp(how, "epoll") || !strcmp(how, "exclusive")) {
+		if (!strcmp(how, "exclusive"))
+			event.events |= EPOLLEXCLUSIVE;
 		ep = must(epoll_create1(0));
 		must(epoll_ctl(ep, EPOLL_CTL_ADD, lfd, &event));
 	}

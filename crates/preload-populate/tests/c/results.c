@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "../../../libncpu/tests/c/locked.h"
+#include "../../../libncpu-c/tests/c/locked.h"
 
 #define MIB (1ul << 20)
 #ifndef MAP_FIXED_NOREPLACE

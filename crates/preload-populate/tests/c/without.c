@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "../../../libncpu/tests/c/deny.h"
+#include "../../../libncpu-c/tests/c/deny.h"
 #include <unistd.h>
 
 int main(int argc, char **argv)

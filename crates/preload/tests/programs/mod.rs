@@ -42,7 +42,8 @@ pub fn with(preload: &[&Path], environment: &[(&str, &str)], seconds: u32) -> Co
     command
 }
 
-/// Another library by the name of its file, where gcc finds it.
+/// Another library by the name of its file, where gcc finds it. Not all tests need one.
+#[allow(dead_code)]
 pub fn found(file: &str) -> Option<PathBuf> {
     let gcc = Command::new("gcc").arg(format!("-print-file-name={file}")).output().expect("gcc");
     let path = PathBuf::from(text(&gcc.stdout).trim());

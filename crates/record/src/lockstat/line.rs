@@ -67,6 +67,12 @@ pub(super) fn classify(text: &str) -> Result<Line<'_>, &'static str> {
     if matches!(t, "..." | "…" | "[...]" | "[…]" | "[snip]" | ". . .") {
         return Ok(Line::Elision);
     }
+    // A lock of FreeBSD may be called anything, with blanks, colons and bars.
+    let shares = words.get(1).and_then(|w| w.strip_suffix('%')).and_then(number).is_some();
+    let counts = words.get(1).is_some_and(|w| whole(w).is_some());
+    if whole(first).is_some() && (shares || (counts && parsable(t, &words).is_some())) {
+        return Ok(Line::Row);
+    }
     if t.len() >= 10 && t.bytes().all(|b| b == b'-' || b == b' ') {
         return Ok(Line::Rule);
     }
@@ -133,7 +139,9 @@ fn columns(words: &[&str]) -> Result<Line<'static>, &'static str> {
         [_, _, "cuml", "rcnt", ref rest @ ..] => (Measure::Nothing, rest),
         _ => return Err(EXPECT),
     };
-    if !matches!(words[1], "indv" | "genr") || !matches!(rest, ["Lock" | "CPU+PIL", "Caller"]) {
+    if !matches!(words[1], "indv" | "genr")
+        || !matches!(rest, ["Lock" | "CPU+PIL" | "CPU+Pri_Class", "Caller"])
+    {
         return Err(EXPECT);
     }
     Ok(Line::Columns(Columns { measure, per_second: words[0] == "ops/s", generated: words[1] == "genr" }))
@@ -158,25 +166,36 @@ pub(super) struct Cells<'a> {
     pub caller: &'a str,
 }
 
-/// `557331   6%   6% 0.00    88454 0x60033047000          timeout_common+0x4`.
-pub(super) fn solaris<'a>(words: &[&'a str], measured: bool) -> Option<Cells<'a>> {
+/// A name of several words, as it stands in `text`, of which they are parts. There is one blank between words of a name;
+/// more are the space between two columns.
+fn span<'a>(text: &'a str, words: &[&'a str]) -> Option<&'a str> {
+    let at = |word: &str| (word.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
+    let (first, last) = (words.first()?, words.last()?);
+    text.get(at(first)?..at(last)? + last.len()).filter(|name| !name.contains("  ") && !name.contains('\t'))
+}
+
+/// `557331   6%   6% 0.00    88454 0x60033047000          timeout_common+0x4`. FreeBSD names its locks with blanks in
+/// them; a caller has none.
+pub(super) fn solaris<'a>(text: &'a str, words: &[&'a str], measured: bool) -> Option<Cells<'a>> {
     let percent = |w: &str| number(w.strip_suffix('%')?);
-    let (value, lock, caller) = match (measured, words) {
-        (true, [_, _, _, _, value, lock, caller]) => (Some(whole(value)?), lock, caller),
-        (false, [_, _, _, _, lock, caller]) => (None, lock, caller),
+    let (value, rest) = match (measured, words) {
+        (true, [_, _, _, _, value, rest @ ..]) => (Some(whole(value)?), rest),
+        (false, [_, _, _, _, rest @ ..]) => (None, rest),
         _ => return None,
     };
+    let [lock @ .., caller] = rest else { return None };
     percent(words[1])?;
     if words[2] != "----" {
         percent(words[2])?;
     }
     number(words[3])?;
-    Some(Cells { count: whole(words[0])?, value, lock, caller })
+    Some(Cells { count: whole(words[0])?, value, lock: span(text, lock)?, caller })
 }
 
 /// ` 40.39  291550 251302.17 ffffe4011d8304c0       ubc_alloc+69`.
-pub(super) fn netbsd<'a>(words: &[&'a str]) -> Option<Cells<'a>> {
-    let [percent, count, time, lock, caller] = words else { return None };
+pub(super) fn netbsd<'a>(text: &'a str, words: &[&'a str]) -> Option<Cells<'a>> {
+    let [percent, count, time, lock @ .., caller] = words else { return None };
+    let lock = span(text, lock)?;
     (percent.contains('.') && time.contains('.')).then_some(())?;
     number(percent)?;
     Some(Cells { count: whole(count)?, value: Some(number(time)?), lock, caller })
@@ -191,11 +210,14 @@ pub(super) struct Parsable<'a> {
     pub stack: &'a [&'a str],
 }
 
-pub(super) fn parsable<'a>(words: &'a [&'a str]) -> Option<Parsable<'a>> {
-    let [event, count, lock, caller, references, rest @ ..] = words else { return None };
+pub(super) fn parsable<'a>(text: &'a str, words: &'a [&'a str]) -> Option<Parsable<'a>> {
+    let [event, count, named @ ..] = words else { return None };
     let event = event.parse().ok().filter(|&e| e < 64)?;
-    references.contains('.').then_some(())?;
-    number(references)?;
+    // A lock's name may have blanks; the first number with a point behind lock and caller ends them.
+    let references = named.iter().skip(2).position(|w| w.contains('.') && number(w).is_some())? + 2;
+    let (named, rest) = (&named[..references], &named[references + 1..]);
+    let [lock @ .., caller] = named else { return None };
+    let lock = span(text, lock)?;
     let (value, rest) = match rest {
         [] => (None, rest),
         [time, rest @ ..] => (Some(whole(time)?), rest),

@@ -1,4 +1,4 @@
-//! Reading what `lockstat` of Solaris and illumos (lockstat(1M)) and of NetBSD (lockstat(8)) printed,
+//! Reading what `lockstat` of Solaris and illumos (lockstat(1M)), FreeBSD (lockstat(1)) and NetBSD (lockstat(8)) printed,
 //! and `lockutil`'s arithmetic over it: `CPU_util = count × nsec / (elapsed × ncpu × 1e9)`.
 //!
 //! Only busy-waiting takes CPU time, so only spin events have a CPU-util; block, hold and other
@@ -35,7 +35,9 @@ pub use table::{lockstat_table, lockutil_table, render_lockutil};
 /// # Errors
 /// The file cannot be read, or as [`parse`].
 pub fn import(path: &Path, ncpu: u64, elapsed: Option<f64>) -> Result<LockFile, Error> {
-    let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+    let bytes = ncpu_files::read(path, ncpu_files::MOST_TEXT)
+        .and_then(|bytes| ncpu_files::lines(&bytes).map(|()| bytes))
+        .map_err(|source| Error::Io { path: path.into(), source })?;
     parse(&bytes, path, ncpu, elapsed)
 }
 
@@ -155,7 +157,7 @@ pub enum Class {
     Hold,
     /// Profiling interrupts (`-I`): no lock event.
     Profile,
-    /// Whatever else: errors of lockstat itself, preemption deferred.
+    /// Whatever else: errors of lockstat itself, preemption deferred, events with unknown names.
     Other,
 }
 
@@ -228,8 +230,8 @@ impl Section {
     }
 }
 
-/// The event types of both systems, with Solaris's numbers (`-e`, `-p`).
-const EVENTS: [(Option<u32>, &str, Class); 31] = [
+/// The event types of all systems, with the numbers (`-e`, `-p`) that Solaris, illumos and FreeBSD give them.
+const EVENTS: &[(Option<u32>, &str, Class)] = &[
     (Some(0), "Adaptive mutex spin", Class::Spin),
     (Some(1), "Adaptive mutex block", Class::Block),
     (Some(2), "Spin lock spin", Class::Spin),
@@ -238,10 +240,21 @@ const EVENTS: [(Option<u32>, &str, Class); 31] = [
     (Some(5), "R/W writer blocked by readers", Class::Block),
     (Some(6), "R/W reader blocked by writer", Class::Block),
     (Some(7), "R/W reader blocked by write wanted", Class::Block),
+    // FreeBSD's own, as are 36 and 37.
+    (Some(8), "R/W writer spin on writer", Class::Spin),
+    (Some(9), "R/W writer spin on readers", Class::Spin),
+    (Some(10), "R/W reader spin on writer", Class::Spin),
+    (Some(11), "R/W reader spin on write wanted", Class::Spin),
+    (Some(12), "SX exclusive block", Class::Block),
+    (Some(13), "SX shared block", Class::Block),
+    (Some(14), "SX exclusive spin", Class::Spin),
+    (Some(15), "SX shared spin", Class::Spin),
     (Some(32), "Adaptive mutex hold", Class::Hold),
     (Some(33), "Spin lock hold", Class::Hold),
     (Some(34), "R/W writer hold", Class::Hold),
     (Some(35), "R/W reader hold", Class::Hold),
+    (Some(36), "SX shared hold", Class::Hold),
+    (Some(37), "SX exclusive hold", Class::Hold),
     (Some(56), "Profiling interrupt", Class::Profile),
     (Some(60), "Recursive lock entry detected", Class::Other),
     (Some(61), "Lockstat enter failure", Class::Other),
@@ -266,15 +279,20 @@ const EVENTS: [(Option<u32>, &str, Class); 31] = [
 ];
 
 impl Class {
-    /// The class of an event by name; a name of no table ending in ` spin` is a spin.
+    /// The class of an event by name. A name that is in no table is judged by its words; see [`Class::is_known`].
     fn of(event: &str) -> Class {
         match EVENTS.iter().find(|(_, name, _)| *name == event) {
             Some((_, _, class)) => *class,
-            None if event.ends_with(" spin") => Class::Spin,
+            None if event.ends_with(" spin") || event.contains(" spin on ") => Class::Spin,
             None if event.contains("block") || event.contains("sleep") => Class::Block,
             None if event.ends_with(" hold") => Class::Hold,
             None => Class::Other,
         }
+    }
+
+    /// Whether an event is one that a lockstat of ours is known to print.
+    fn is_known(event: &str) -> bool {
+        EVENTS.iter().any(|(_, name, _)| *name == event)
     }
 
     /// The word in the table.

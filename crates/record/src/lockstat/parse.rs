@@ -62,7 +62,7 @@ struct Parser<'a> {
 enum Rows {
     /// No head was seen.
     Unknown,
-    /// A head of the event, but none of the columns.
+    /// An event has its heading, but no column headings.
     NoColumns,
     Solaris(Measure),
     NetBsd,
@@ -183,6 +183,7 @@ impl<'a> Parser<'a> {
         match (&mut self.head, self.rows) {
             (Some(_), _) => {}
             (None, Rows::Solaris(before)) if before == measure => return self.end_row(),
+            (None, Rows::Unknown) => self.bare(measure),
             _ => return Err(self.wrong(EVENT_HEAD, text)),
         }
         if let Some(head) = self.head.take() {
@@ -191,6 +192,13 @@ impl<'a> Parser<'a> {
         self.rows = Rows::Solaris(measure);
         self.closed = false;
         Ok(())
+    }
+
+    /// A table of Solaris that was pasted without the line that names its event.
+    fn bare(&mut self, measure: Measure) {
+        let section = self.section("", None, measure);
+        self.head = Some(Section { class: Class::Spin, ..section });
+        self.note(self.at, "a table without its event: taken for busy-waiting");
     }
 
     fn section(&self, event: &str, elapsed: Option<f64>, measure: Measure) -> Section {
@@ -235,7 +243,7 @@ impl<'a> Parser<'a> {
                     return Ok(());
                 }
                 let measured = measure != Measure::Nothing;
-                let Some(cells) = solaris(&words, measured) else {
+                let Some(cells) = solaris(text, &words, measured) else {
                     let unit = match measure {
                         Measure::Nsec => " NSEC",
                         Measure::Nothing => "",
@@ -250,7 +258,7 @@ impl<'a> Parser<'a> {
                 self.closed = false;
             }
             Rows::NetBsd => {
-                let cells = netbsd(&words)
+                let cells = netbsd(text, &words)
                     .ok_or_else(|| self.wrong("a row `TOTAL% COUNT TIME/MS LOCK CALLER`", text))?;
                 self.push(cells);
             }
@@ -262,11 +270,11 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Rows of `-p`, and rows of NetBSD that were pasted without their head.
+    /// Rows of `-p`, and rows that were pasted without their head.
     fn headless(&mut self, words: &[&str], text: &str) -> Result<(), Error> {
         if self.rows == Rows::Unknown
             && self.netbsd.is_none()
-            && let Some(cells) = netbsd(words)
+            && let Some(cells) = netbsd(text, words)
         {
             let section = self.section("", None, Measure::TotalMs);
             self.sections.push(Section { class: Class::Spin, ..section });
@@ -275,7 +283,18 @@ impl<'a> Parser<'a> {
             self.push(cells);
             return Ok(());
         }
-        let Some(found) = parsable(words) else {
+        if self.rows == Rows::Unknown
+            && self.netbsd.is_none()
+            && let Some(cells) = solaris(text, words, true)
+        {
+            self.bare(Measure::Nsec);
+            self.sections.extend(self.head.take());
+            self.rows = Rows::Solaris(Measure::Nsec);
+            self.closed = true;
+            self.push(cells);
+            return Ok(());
+        }
+        let Some(found) = parsable(text, words) else {
             return Err(self.wrong(
                 &format!("{EVENT_HEAD}, NetBSD's `Elapsed time: S seconds.` or a row of lockstat -p"),
                 text,
@@ -368,7 +387,7 @@ impl<'a> Parser<'a> {
                 line,
                 format_args!("{event}: the rows listed hold {listed} of {events} events ({share:.1} %)"),
             );
-        } else if !closed && !elided {
+        } else if !closed && !elided && !event.is_empty() {
             self.note(line, format_args!("{event}: no closing rule, so the output may be cut off"));
         }
         Ok(())
@@ -376,7 +395,8 @@ impl<'a> Parser<'a> {
 
     fn finish(mut self, ncpu: u64, given: Option<f64>) -> Result<LockFile, Error> {
         self.end_section()?;
-        if self.sections.is_empty() && !self.seen {
+        let nothing = self.sections.iter().all(|s| s.event.is_empty() && s.rows.is_empty());
+        if nothing && !self.seen {
             return Err(Error::Empty(self.path.into()));
         }
         for at in 0..self.sections.len() {
@@ -392,6 +412,13 @@ impl<'a> Parser<'a> {
                 }
                 (None, given) => section.elapsed = given,
                 _ => {}
+            }
+            if !event.is_empty() && !Class::is_known(&event) {
+                let taken = match class {
+                    Class::Other => "not counted as busy-waiting".into(),
+                    class => format!("taken for {}", class.word()),
+                };
+                self.note(line, format_args!("{event}: no event of a lockstat known here; {taken}"));
             }
             let section = &self.sections[at];
             if class != Class::Spin || section.rows.is_empty() {

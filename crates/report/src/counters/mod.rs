@@ -175,7 +175,7 @@ impl Layout {
         Layout { by, time, facts, events: names, cells }
     }
 
-    /// One report: `raw` is table `hardware` of an interval, `when` seconds since 1970.
+    /// One report: `raw` is table `counters` of an interval, `when` seconds since 1970.
     pub fn table(&self, raw: &Table, topology: &Topology, when: f64) -> Table {
         let mut columns = Vec::new();
         if self.time {

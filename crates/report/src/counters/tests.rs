@@ -32,10 +32,10 @@ fn machine() -> (tempfile::TempDir, Topology, Sources) {
     (root, topology, sources)
 }
 
-/// Table `hardware`: CPU, event, count, seconds to count, seconds counted.
+/// Table `counters`: CPU, event, count, seconds to count, seconds counted.
 fn raw(rows: &[(u64, &str, Option<f64>, f64, f64)]) -> Table {
     let mut out = Table::builder(
-        "hardware",
+        "counters",
         &[
             Column::id("CPU", ""),
             Column::id("pid", ""),

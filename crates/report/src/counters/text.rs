@@ -41,7 +41,7 @@ impl Counts for Of<'_> {
     }
 }
 
-/// The lines: count, unit, event, and what it amounts to. `raw` is table `hardware` of `elapsed` seconds.
+/// The lines: count, unit, event, and what it amounts to. `raw` is table `counters` of `elapsed` seconds.
 pub fn totals_text(raw: &Table, facts: &Facts, elapsed: f64) -> String {
     let totals = Totals::of(raw);
     let counts: Vec<String> = totals

@@ -3,7 +3,7 @@
 use ncpu_record::Recording;
 
 use super::{Sums, capacity, exact, number, saved};
-use crate::onion::wrap;
+use crate::wrap::wrap;
 
 /// [`lines`] wrapped to a width, with the notes of the recording and what was dropped.
 pub fn footer(recording: &Recording, width: usize) -> String {
@@ -51,11 +51,10 @@ pub fn lines(recording: &Recording) -> Vec<String> {
     let (hz, samples, waiting) =
         (number(recording, "hz"), number(recording, "samples"), number(recording, "waiting"));
     if hz > 0.0 {
-        let p = waiting / samples.max(1.0);
         out.push(format!(
             "second estimate, by sampling: senders waited {:.3} +- {:.3} CPU-s",
             waiting / hz,
-            1.96 * (samples * p * (1.0 - p)).sqrt() / hz
+            samples * crate::chance::half_width(waiting as u64, samples as u64) / hz
         ));
     }
     out
@@ -67,7 +66,7 @@ fn total(recording: &Recording, table: &str, column: &str) -> f64 {
 }
 
 /// `fan-out of TLB shootdowns: 0 78 %, 1 22 %`, a line for each cause that ever has more or less than one
-/// target; where the kernel tells no targets, the mean by what was received.
+/// target; where the kernel does not report targets, the mean of what was received.
 fn fanout(recording: &Recording) -> Vec<String> {
     if let Some(t) =
         recording.tables.get("crosscall_fanout").and_then(|t| t.group_by(&["cause", "from", "to"]).ok())

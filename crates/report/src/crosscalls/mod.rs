@@ -79,7 +79,7 @@ impl Sums {
     /// This row's exact totals, of which `part` of the walked calls `all` came from one caller.
     fn divided(&self, part: &Sums, all: &Sums) -> Sums {
         let calls = part.calls / all.calls.max(1.0);
-        // Where the walked ones had none of it, their counts decide.
+        // Where the walked calls spent no time, their counts decide.
         let share = |exact: f64, part: f64, all: f64| exact * if all > 0.0 { part / all } else { calls };
         let targets = share(self.targets, part.targets, all.targets);
         Sums {
@@ -135,7 +135,7 @@ fn exact(recording: &Recording) -> Vec<(Key, Sums)> {
         let of = |c: &str| received.number(r, c).unwrap_or(0.0);
         let (cause, function) = (received.text(r, "cause"), received.text(r, "function").unwrap_or(""));
         let (asked, sent, seconds) = (of("asked"), of("sent"), of("seconds"));
-        // A kernel that tells no functions at receivers has their time by cause.
+        // Some kernels do not report the function at the receiver; then time is by cause.
         let same = |k: &Key| Some(k[0].as_str()) == cause && (k[1] == function || function.is_empty());
         for (_, s) in sums.iter_mut().filter(|(k, _)| same(k)) {
             s.received += match (asked > 0.0, sent > 0.0) {
@@ -195,7 +195,7 @@ fn names(by: By) -> &'static [(&'static str, &'static str)] {
 }
 
 fn number(recording: &Recording, column: &str) -> f64 {
-    recording.tables.get("summary").and_then(|s| s.number(0, column)).unwrap_or(0.0)
+    recording.tables.get("crosscall_summary").and_then(|s| s.number(0, column)).unwrap_or(0.0)
 }
 
 /// CPUs × elapsed, CPU-seconds.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use inferno::flamegraph::{self, Options, color::MultiPalette, color::Palette};
 use ncpu_record::Recording;
 
-use super::markup::{is_bidi, sane, seconds};
+use super::markup::{sane, seconds};
 
 /// A graph's share of the page; frames get coarser until it fits.
 const MOST_BYTES: usize = 400_000;
@@ -76,7 +76,7 @@ fn absent(kind: &str) -> &'static str {
 
 /// A stack in inferno's notation: every frame marked `_[k]` (kernel) or `_[i]` (which its palette
 /// paints unlike the kernel's), so that no name can pass for a number or a comment.
-fn frames(stack: &str) -> String {
+pub(crate) fn frames(stack: &str) -> String {
     let mut out = String::with_capacity(stack.len() + 16);
     for frame in stack.split(';').take(DEEPEST) {
         let (name, mark) = match frame.strip_suffix("_[k]") {
@@ -92,7 +92,7 @@ fn frames(stack: &str) -> String {
         } else if name.starts_with('#') {
             out.push('_');
         }
-        out.extend(name.chars().map(|c| if c.is_control() || is_bidi(c) { '\u{fffd}' } else { c }));
+        out.extend(name.chars().map(|c| if ncpu_table::safe::is_unsafe(c) { '\u{fffd}' } else { c }));
         out.push_str(mark);
     }
     out
@@ -103,19 +103,52 @@ fn draw(folded: &BTreeMap<String, f64>, total: f64) -> Option<(String, f64)> {
     if total <= 0.0 {
         return None;
     }
-    // Whole microseconds, but never so many that a graph's sum overflows.
-    let scale = (1e15 / total).min(1e6);
-    let mut lines: Vec<String> = folded
+    let scale = scale(total);
+    let lines: Vec<String> = folded
         .iter()
         .map(|(stack, s)| (stack, (s * scale).round() as u64))
         .filter(|(_, n)| *n > 0)
         .map(|(stack, n)| format!("{stack} {n}"))
         .collect();
+    drawn(lines, scale, false)
+}
+
+/// Stacks by their seconds now, coloured by how much that is more (red) or less (blue) than `before`; and the
+/// narrowest frame drawn.
+pub(crate) fn differential(
+    now: &BTreeMap<String, f64>,
+    before: &BTreeMap<String, f64>,
+    negate: bool,
+) -> Option<(String, f64)> {
+    let sum = |side: &BTreeMap<String, f64>| side.values().sum::<f64>();
+    let total = sum(now).max(sum(before));
+    if sum(now) <= 0.0 {
+        return None;
+    }
+    let scale = scale(total);
+    let whole = |side: &BTreeMap<String, f64>, stack: &String| {
+        (side.get(stack).copied().unwrap_or(0.0) * scale).round() as u64
+    };
+    let lines = now.keys().map(|stack| (stack, whole(before, stack), whole(now, stack)));
+    drawn(
+        lines.filter(|(.., n)| *n > 0).map(|(stack, b, n)| format!("{stack} {b} {n}")).collect(),
+        scale,
+        negate,
+    )
+}
+
+/// Whole microseconds, or finer where there is less than a second; but never so many that a graph's sum overflows.
+fn scale(total: f64) -> f64 {
+    (1e15 / total).min(if total < 1.0 { 1e12 } else { 1e6 })
+}
+
+fn drawn(mut lines: Vec<String>, scale: f64, negate: bool) -> Option<(String, f64)> {
     lines.sort_unstable();
     for narrow in NARROW {
         let mut options = Options::default();
         options.colors = Palette::Multi(MultiPalette::Java);
         options.deterministic = true;
+        options.negate_differentials = negate;
         options.min_width = narrow;
         options.frame_height = FRAME;
         options.count_name = "us".into();

@@ -21,10 +21,13 @@ pub(super) fn class(layer: Layer) -> &'static str {
         Layer::Io => "l-io",
         Layer::Serial => "l-serial",
         Layer::OtherKernel => "l-kernel",
+        Layer::Kernel => "l-merged",
+        Layer::LockOrSerial => "l-waits",
+        Layer::KernelLockOrIo => "l-blocked",
         Layer::User => "l-user",
         Layer::Others => "l-others",
-        Layer::Own => "l-own",
-        Layer::Asleep => "l-idle",
+        Layer::Ncpu => "l-own",
+        Layer::Idle => "l-idle",
         Layer::Unseen => "l-unseen",
     }
 }

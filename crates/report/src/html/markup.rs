@@ -12,18 +12,13 @@ pub(crate) fn esc(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // HTML knows no other control characters, and bidirectional overrides turn text around.
+            // HTML knows no other control characters, and some characters turn or hide what stands around them.
             '\n' | '\t' => out.push(' '),
-            c if c.is_control() || is_bidi(c) => out.push('\u{fffd}'),
+            c if ncpu_table::safe::is_unsafe(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
     out
-}
-
-/// Characters that change the direction of what follows them.
-pub(super) fn is_bidi(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// JSON that can stand in a `<script>`: no `<` can end it, no U+2028 can end a line of it.
@@ -72,28 +67,10 @@ pub(super) fn percent(share: f64) -> String {
     if p >= 0.095 || p == 0.0 { format!("{p:.1} %") } else { format!("{p:.2} %") }
 }
 
-/// Seconds since 1970 as `2025-01-31 12:00 UTC`; empty where no date of ours.
-pub(super) fn utc(unix: f64) -> String {
-    if !(0.0..253_402_300_800.0).contains(&unix) {
-        return String::new();
-    }
-    let minutes = (unix / 60.0) as i64;
-    let (days, minute) = (minutes / 1440, minutes % 1440);
-    // Days to civil date, with years that begin in March (Hinnant).
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::date::utc;
 
     #[test]
     fn nothing_breaks_out() {
@@ -122,8 +99,8 @@ mod tests {
 
     #[test]
     fn dates() {
-        assert_eq!(utc(0.0), "1970-01-01 00:00 UTC");
-        assert_eq!(utc(1_709_208_000.0), "2024-02-29 12:00 UTC");
+        assert_eq!(utc(0.0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(1_709_208_059.9), "2024-02-29 12:00:59 UTC");
         assert_eq!(utc(f64::NAN) + &utc(-1.0) + &utc(1e300), "");
     }
 }

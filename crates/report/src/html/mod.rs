@@ -4,6 +4,7 @@
 //! security policy lets no other script run, whatever a process may have called itself.
 
 mod flame;
+pub(crate) mod foresee;
 mod grid;
 mod layers;
 mod markup;
@@ -21,9 +22,11 @@ use base64::prelude::BASE64_STANDARD;
 use ncpu_record::Recording;
 use sha2::{Digest, Sha256};
 
-use crate::onion::{Missing, Onion};
-use markup::{json, percent, seconds, utc};
+use crate::date::utc;
+use crate::onion::Onion;
+use markup::{json, percent, seconds};
 
+pub(crate) use flame::{differential, frames};
 pub(crate) use markup::esc;
 pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
@@ -43,16 +46,19 @@ const SECTIONS: [(&str, &str); 7] = [
 /// The page.
 ///
 /// # Errors
-/// [`Missing`], as [`crate::onion::Onion::peel`].
-pub fn page(recording: &Recording) -> Result<String, Missing> {
+/// As [`crate::onion::Onion::peel`].
+pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     let onion = Onion::peel(recording)?;
     let mut out = String::with_capacity(1 << 19);
     let command = if onion.command.is_empty() { "the machine" } else { &onion.command };
     head(&mut out, &format!("ncpu: {command}"));
     header(&mut out, recording, &onion, command);
     out.push_str("<main>");
+    if let Some(points) = recording.tables.get("foresee") {
+        foresee::section(&mut out, points, recording.tables.get("fixes"));
+    }
     layers::section(&mut out, &onion);
-    let data = time::section(&mut out, recording);
+    let data = time::section(&mut out, recording)?;
     tables::locks(&mut out, recording, &onion);
     tables::user_locks(&mut out, recording);
     threads::section(&mut out, recording);
@@ -151,10 +157,6 @@ fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str)
     }
     out.push_str("</dl>");
 
-    let mut notes = onion.notes.clone();
-    if !recording.recovered.is_empty() {
-        notes.insert(0, "The recording was cut off and has been recovered: the last interval, and what is told at the end (user and system time, steal), may be missing.".into());
-    }
-    self::notes(out, &notes);
+    self::notes(out, &onion.notes);
     out.push_str("</header>");
 }

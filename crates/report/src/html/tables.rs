@@ -51,7 +51,7 @@ pub(super) fn none(out: &mut String, words: &str) {
     let _ = write!(out, "<p class=none>{words}</p>");
 }
 
-/// `close_fd 62 %, ksys_dup3 20 %`: who has most of each key's time in `by`.
+/// `close_fd 62 %, ksys_dup3 20 %`: the largest shares of each key's time, by `by`.
 fn blame(table: &Table, key: impl Fn(usize) -> String, who: &str, by: &[&str]) -> HashMap<String, String> {
     let mut of: HashMap<String, BTreeMap<String, f64>> = HashMap::new();
     for r in 0..table.num_rows() {
@@ -64,11 +64,15 @@ fn blame(table: &Table, key: impl Fn(usize) -> String, who: &str, by: &[&str]) -
             let total: f64 = who.values().sum();
             let mut who: Vec<_> = who.into_iter().collect();
             who.sort_by(|a, b| b.1.total_cmp(&a.1));
-            let told: Vec<String> = who
+            let mut told: Vec<String> = who
                 .iter()
                 .take(3)
                 .map(|(name, s)| format!("{name} {:.0} %", 100.0 * s / total.max(1e-12)))
                 .collect();
+            if let Some(rest @ [_, ..]) = who.get(3..) {
+                let s: f64 = rest.iter().map(|(_, s)| s).sum();
+                told.push(format!("{} more {:.0} %", rest.len(), 100.0 * s / total.max(1e-12)));
+            }
             (key, told.join(", "))
         })
         .collect()
@@ -213,7 +217,8 @@ pub(super) fn calls(out: &mut String, recording: &Recording, onion: &Onion) {
     } else {
         let rows = by_call.into_iter().map(|(call, (n, asleep))| {
             let p = if total > 0.0 { n / total } else { 0.0 };
-            let error = if total > 0.0 { 1.96 * target * (p * (1.0 - p) / total).sqrt() } else { 0.0 };
+            let error =
+                if total > 0.0 { target * crate::chance::half_width(n as u64, total as u64) } else { 0.0 };
             let on_cpu = target * p;
             let cells = vec![
                 Cell::Text(call),

@@ -1,35 +1,10 @@
 //! A small composed recording, and unkind ones.
 
 use ncpu_record::{Manifest, Recording};
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::Table;
 
 use super::page;
-
-/// A table of text keys, then numbers, as the observation makes them.
-fn table(name: &str, keys: &[&str], numbers: &[&str], rows: &[(&[&str], &[f64])]) -> Table {
-    let mut columns: Vec<Column> = keys.iter().map(|k| Column::text(k, "")).collect();
-    columns.extend(numbers.iter().map(|n| match *n {
-        "t" => Column::float(n, Unit::Seconds, Kind::Key, ""),
-        "CPU" | "pid" | "tid" => Column::id(n, ""),
-        "count" | "samples" | "walked" | "hz" | "status" => Column::count(n, ""),
-        "max" => Column::float(n, Unit::Microseconds, Kind::Peak, ""),
-        _ => Column::float(n, Unit::Seconds, Kind::Time, ""),
-    }));
-    let mut out = Table::builder(name, &columns);
-    for (words, values) in rows {
-        let mut row = out.row();
-        for word in *words {
-            row = row.text(word);
-        }
-        for (value, column) in values.iter().zip(&columns[words.len()..]) {
-            row = match column.ty {
-                ncpu_table::Type::Int => row.int(*value as u64),
-                _ => row.float(*value),
-            };
-        }
-    }
-    out.finish()
-}
+use crate::fixtures::table;
 
 const WHERE: [&str; 10] =
     ["t", "CPU", "idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
@@ -47,16 +22,12 @@ fn cpu_time(cpus: u64, intervals: u64) -> Table {
 }
 
 fn recording(tables: Vec<Table>) -> Recording {
-    let mut manifest = Manifest::new(4, vec!["make".into(), "-j4".into()], 1.0);
+    let mut manifest = Manifest::new(ncpu_schema::Purpose::Run, 4, vec!["make".into(), "-j4".into()], 1.0);
     manifest.host = "host".into();
     manifest.kernel = "6.1".into();
     manifest.created_unix = 1_709_208_000.0;
-    Recording {
-        manifest,
-        tables: tables.into_iter().map(|t| (t.name().to_string(), t)).collect(),
-        recovered: Vec::new(),
-        notes: Vec::new(),
-    }
+    manifest.complete = true;
+    tables.into_iter().fold(Recording::new(manifest), Recording::with)
 }
 
 /// Every table of an observation, with `name` where a process, lock or frame is named.
@@ -261,9 +232,11 @@ fn one_interval_is_said() {
 fn a_recovered_recording_has_no_summary() {
     let mut cut = whole("x");
     cut.tables.remove("summary");
-    cut.recovered = vec!["cpu_time".into()];
+    assert!(!page(&cut).unwrap().contains("incomplete"));
+    cut.manifest.complete = false;
     let page = page(&cut).unwrap();
-    assert!(page.contains("has been recovered") && page.contains("known of commands run"));
+    assert!(page.contains("<li>the recording is incomplete: its writer did not finish. It holds "), "{page}");
+    assert!(page.contains("until about 2024-02-29 12:00:0") && page.contains("known of commands run"));
 }
 
 #[test]

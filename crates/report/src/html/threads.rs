@@ -6,6 +6,8 @@ use std::fmt::Write;
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
+use crate::threads::on_cpu;
+
 use super::grid::{Cell, Head, number, table, word};
 use super::tables::{grouped, many, none, ranked, secs, text, value};
 
@@ -43,8 +45,7 @@ const EVENTS: [(&str, Head); 5] = [
 
 /// What the recording tells apart.
 struct Told {
-    /// Whether time in user code is told from time in the kernel: `run` and `watch` leave system
-    /// calls untraced, and give all time on CPU as SYS.
+    /// Whether time in user code is told from time in the kernel: `run` and `watch` leave system calls untraced.
     split: bool,
     columns: Vec<&'static str>,
 }
@@ -52,6 +53,7 @@ struct Told {
 impl Told {
     fn of(t: &Table) -> Told {
         let any = |c: &str| (0..t.num_rows()).any(|r| value(t, r, c) > 0.0);
+        // Recordings from before gave all time on CPU as SYS where calls were not traced.
         let split = any("USR") || any("SCL");
         let columns = TIMES.iter().chain(&EVENTS).map(|(c, _)| *c);
         let shown = |c: &&str| any(c) && (split || !matches!(*c, "USR" | "SYS" | "TRP"));
@@ -68,7 +70,10 @@ impl Told {
 
     /// Eight microstates as one stacked bar.
     fn bar(&self, t: &Table, r: usize) -> String {
-        let parts = MICRO.map(|(name, ..)| value(t, r, name));
+        let mut parts = MICRO.map(|(name, ..)| value(t, r, name));
+        if !self.split {
+            (parts[0], parts[SYS], parts[2]) = (0.0, on_cpu(t, r), 0.0);
+        }
         let life: f64 = parts.iter().sum();
         let mut words = Vec::new();
         let mut bar = String::new();
@@ -85,7 +90,7 @@ impl Told {
     }
 
     fn cells(&self, t: &Table, r: usize) -> (f64, Vec<Cell>) {
-        let on_cpu = ["USR", "SYS", "TRP"].map(|c| value(t, r, c)).iter().sum();
+        let on_cpu = on_cpu(t, r);
         (on_cpu, vec![Cell::Markup(on_cpu, self.bar(t, r)), secs(on_cpu)])
     }
 
@@ -99,7 +104,7 @@ impl Told {
 }
 
 const BAR: Head = word("microstates", "shares of its life; sorts by time on CPU");
-const ON_CPU: Head = number("on CPU s", "USR + SYS + TRP");
+const ON_CPU: Head = number("on CPU s", "user code, system calls and faults");
 
 pub(super) fn section(out: &mut String, recording: &Recording) {
     out.push_str("<section id=threads><h2>Threads</h2>");
@@ -112,14 +117,25 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
 
 fn tables(out: &mut String, t: &Table) {
     let told = Told::of(t);
-    out.push_str("<p class=lead>How each thread spent its life, exact. <span class=key>");
-    let seen = |i: &usize| (0..t.num_rows()).any(|r| value(t, r, MICRO[*i].0) > 0.0);
+    out.push_str(match told.split {
+        true => "<p class=lead>How each thread spent its life. <span class=key>",
+        false => {
+            "<p class=lead>How long each thread was on CPU, waited and slept, from each switch. What it did on CPU is not \
+             measured thread by thread here, but sampled (Layers, Flame graphs). <span class=key>"
+        }
+    });
+    let seen = |i: &usize| {
+        (0..t.num_rows()).any(|r| match *i == SYS && !told.split {
+            true => on_cpu(t, r) > 0.0,
+            false => value(t, r, MICRO[*i].0) > 0.0,
+        })
+    };
     for i in (0..MICRO.len()).filter(seen) {
         let (name, class, meaning) = told.state(i);
         let _ = write!(out, "<span><i class={class}></i>{name} {meaning}</span>");
     }
     out.push_str("</span></p>");
-    // A build's thousands of processes are told by name first.
+    // A build has thousands of processes, so they are grouped by name first.
     if t.num_rows() > 12
         && let Ok(by_name) = t.group_by(&["process"])
     {

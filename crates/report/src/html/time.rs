@@ -3,48 +3,54 @@
 use std::fmt::Write;
 
 use ncpu_record::Recording;
-use ncpu_table::Table;
+use ncpu_schema::{CpuState, Error, IdleReason, Layer, cpu_time, idle_time};
 use serde_json::{Value, json};
 
 use super::layers::class;
 use super::markup::{esc, sane, seconds};
-use crate::onion::Layer;
 
 /// More rows or columns than these are put together: a screen shows no more, and a page stays small.
 const ROWS: usize = 256;
 const COLUMNS: usize = 240;
 
-/// What CPUs did: column of `cpu_time`, word, layer that lends its colour.
-const BUSY: [(&str, &str, Layer); 7] = [
-    ("target", "the program on CPU", Layer::User),
-    ("spin", "kernel lock spin", Layer::KernelSpin),
-    ("hardirq", "interrupts", Layer::Interrupts),
-    ("softirq", "softirqs", Layer::Interrupts),
-    ("tlb", "TLB shootdown", Layer::Tlb),
-    ("other", "other programs", Layer::Others),
-    ("ncpu", "ncpu itself", Layer::Own),
+/// CPU states in the order of the chart, from the bottom; idle time, divided by reason, is above them.
+const BUSY: [CpuState; 7] = [
+    CpuState::Program,
+    CpuState::Spin,
+    CpuState::Hardirq,
+    CpuState::Softirq,
+    CpuState::Tlb,
+    CpuState::Others,
+    CpuState::Ncpu,
 ];
 
-/// What idle CPUs were idle for, as `idle_time` tells it.
-const IDLE: [(&str, &str, Layer); 6] = [
-    ("runq", "idle: run-queue waiting", Layer::RunQueue),
-    ("klock", "idle: kernel lock block", Layer::KernelBlock),
-    ("ulock", "idle: user lock waiting", Layer::UserLock),
-    ("io", "idle: I/O wait", Layer::Io),
-    ("serial", "idle: serial phases", Layer::Serial),
-    ("asleep", "idle", Layer::Asleep),
-];
+/// A busy state's word in the chart, and the layer that lends its colour.
+fn busy(state: CpuState) -> (&'static str, Layer) {
+    match state {
+        CpuState::Program => ("the program on CPU", Layer::User),
+        CpuState::Spin => ("kernel lock spin", Layer::KernelSpin),
+        CpuState::Hardirq => ("interrupts", Layer::Interrupts),
+        CpuState::Softirq => ("softirqs", Layer::Interrupts),
+        CpuState::Tlb => ("TLB shootdown", Layer::Tlb),
+        CpuState::Others => ("other programs", Layer::Others),
+        CpuState::Ncpu => ("ncpu itself", Layer::Ncpu),
+        CpuState::Idle => ("idle", Layer::Idle),
+    }
+}
 
-/// What the heat map can show: word, and the columns of `cpu_time` in it.
-const HEAT: [(&str, &[&str]); 5] = [
-    ("busy", &["target", "spin", "hardirq", "softirq", "tlb", "other", "ncpu"]),
-    ("the program", &["target", "spin"]),
-    ("kernel lock spin", &["spin"]),
-    ("interrupts and TLB", &["hardirq", "softirq", "tlb"]),
-    ("other programs", &["other", "ncpu"]),
+/// What the heat map can show: word, and the states in it.
+const HEAT: [(&str, &[CpuState]); 5] = [
+    ("busy", &BUSY),
+    ("the program", &[CpuState::Program, CpuState::Spin]),
+    ("kernel lock spin", &[CpuState::Spin]),
+    ("interrupts and TLB", &[CpuState::Hardirq, CpuState::Softirq, CpuState::Tlb]),
+    ("other programs", &[CpuState::Others, CpuState::Ncpu]),
 ];
 
 const LEVELS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Seconds by state.
+type Cell = [f64; CpuState::ALL.len()];
 
 /// `cpu_time` in bins of time and CPUs.
 struct Bins {
@@ -52,21 +58,21 @@ struct Bins {
     ends: Vec<f64>,
     /// First and last CPU of each row.
     rows: Vec<(u64, u64)>,
-    /// Seconds by row, bin and column (`idle` first, then [`BUSY`]).
-    cells: Vec<[f64; 8]>,
+    /// Seconds by row, bin and state.
+    cells: Vec<Cell>,
     intervals: usize,
     cpus: usize,
 }
 
 impl Bins {
-    fn of(table: &Table) -> Option<Bins> {
+    fn of(table: &cpu_time::Reader<'_>) -> Option<Bins> {
         let mut ends: Vec<f64> = Vec::new();
         let mut cpus: Vec<u64> = Vec::new();
-        let rows = table.num_rows();
-        let at: Vec<Option<(f64, u64)>> = (0..rows)
+        let at: Vec<Option<(f64, u64)>> = table
+            .rows()
             .map(|r| {
-                let t = table.number(r, "t").filter(|t| t.is_finite() && *t > 0.0)?;
-                Some((t, table.int(r, "CPU")?))
+                let t = table.time.get(r).filter(|t| t.is_finite() && *t > 0.0)?;
+                Some((t, table.cpu.get(r)?))
             })
             .collect();
         for (t, cpu) in at.iter().flatten() {
@@ -82,15 +88,14 @@ impl Bins {
         }
         let (by_t, by_cpu) = (ends.len().div_ceil(COLUMNS), cpus.len().div_ceil(ROWS));
         let columns = ends.len().div_ceil(by_t);
-        let mut cells = vec![[0.0; 8]; columns * cpus.len().div_ceil(by_cpu)];
-        let names: Vec<&str> = std::iter::once("idle").chain(BUSY.map(|(name, ..)| name)).collect();
+        let mut cells = vec![Cell::default(); columns * cpus.len().div_ceil(by_cpu)];
         for (row, at) in at.iter().enumerate() {
             let Some((t, cpu)) = at else { continue };
             let column = ends.partition_point(|e| e < t) / by_t;
             let line = cpus.partition_point(|c| c < cpu) / by_cpu;
             let cell = &mut cells[line * columns + column];
-            for (sum, name) in cell.iter_mut().zip(&names) {
-                *sum += sane(table.number(row, name));
+            for state in CpuState::ALL {
+                cell[state as usize] += sane(table.spent.get(row, state));
             }
         }
         Some(Bins {
@@ -127,23 +132,23 @@ impl Bins {
 }
 
 /// A series of the stacked chart: word, layer, shares of capacity by bin.
-type Series = (&'static str, Layer, Vec<f64>);
+type Series = (String, Layer, Vec<f64>);
 
-fn series(bins: &Bins, idle_time: Option<&Table>) -> Vec<Series> {
+fn series(bins: &Bins, idle_time: Option<&idle_time::Reader<'_>>) -> Vec<Series> {
     let columns = bins.columns();
-    let mut sums = vec![[0.0; 8]; columns];
+    let mut sums = vec![Cell::default(); columns];
     for (i, cell) in bins.cells.iter().enumerate() {
         for (sum, s) in sums[i % columns].iter_mut().zip(cell) {
             *sum += s;
         }
     }
-    let mut why = vec![[0.0; 6]; columns];
+    let mut why = vec![[0.0; IdleReason::ALL.len()]; columns];
     if let Some(table) = idle_time {
-        for row in 0..table.num_rows() {
-            let t = sane(table.number(row, "t"));
+        for row in table.rows() {
+            let t = sane(table.time.get(row));
             let column = bins.ends.partition_point(|e| *e < t).min(columns - 1);
-            for (sum, (name, ..)) in why[column].iter_mut().zip(IDLE) {
-                *sum += sane(table.number(row, name));
+            for reason in IdleReason::ALL {
+                why[column][reason as usize] += sane(table.spent.get(row, reason));
             }
         }
     }
@@ -152,17 +157,22 @@ fn series(bins: &Bins, idle_time: Option<&Table>) -> Vec<Series> {
         if total > 0.0 { s / total } else { 0.0 }
     };
     let mut out: Vec<Series> = Vec::new();
-    for (i, (_, word, layer)) in BUSY.iter().enumerate() {
-        out.push((word, *layer, (0..columns).map(|c| share(c, sums[c][i + 1])).collect()));
+    for state in BUSY {
+        let (word, layer) = busy(state);
+        let shares = (0..columns).map(|c| share(c, sums[c][state as usize])).collect();
+        out.push((word.into(), layer, shares));
     }
-    for (i, (name, word, layer)) in IDLE.iter().enumerate() {
+    for reason in IdleReason::ALL {
         let part = |c: usize| {
             let known: f64 = why[c].iter().sum();
-            // Idle time nobody explained is plain idle, as in the onion.
-            let p = if known > 0.0 { why[c][i] / known } else { f64::from(u8::from(*name == "asleep")) };
-            share(c, sums[c][0] * p)
+            // Idle time without a reason is plain idle, as in the onion.
+            let unexplained = f64::from(u8::from(reason == IdleReason::Asleep));
+            let p = if known > 0.0 { why[c][reason as usize] / known } else { unexplained };
+            share(c, sums[c][CpuState::Idle as usize] * p)
         };
-        out.push((word, *layer, (0..columns).map(part).collect()));
+        let layer = Layer::from(reason);
+        let word = if layer == Layer::Idle { "idle".into() } else { format!("idle: {}", layer.name()) };
+        out.push((word, layer, (0..columns).map(part).collect()));
     }
     out.retain(|(.., shares)| shares.iter().any(|s| *s > 0.0));
     out
@@ -215,7 +225,7 @@ fn legend(out: &mut String, series: &[Series]) {
 }
 
 /// Shares 0–1 as letters, 64 levels; a blank where the CPU was not seen.
-fn cells(bins: &Bins, of: &[&str]) -> String {
+fn cells(bins: &Bins, of: &[CpuState]) -> String {
     bins.cells
         .iter()
         .map(|cell| {
@@ -223,21 +233,23 @@ fn cells(bins: &Bins, of: &[&str]) -> String {
             if total <= 0.0 {
                 return ' ';
             }
-            let part: f64 =
-                BUSY.iter().zip(&cell[1..]).filter(|((name, ..), _)| of.contains(name)).map(|(_, s)| s).sum();
+            let part: f64 = of.iter().map(|state| cell[*state as usize]).sum();
             char::from(LEVELS[((part / total * 63.0).round() as usize).min(63)])
         })
         .collect()
 }
 
 /// The section, and what the script needs of it.
-pub(super) fn section(out: &mut String, recording: &Recording) -> Value {
+///
+/// # Errors
+/// A table is not what the schema says.
+pub(super) fn section(out: &mut String, recording: &Recording) -> Result<Value, Error> {
     out.push_str("<section id=time><h2>Capacity over time</h2>");
-    let Some(bins) = recording.tables.get("cpu_time").and_then(Bins::of) else {
+    let Some(bins) = cpu_time::Reader::open(recording)?.as_ref().and_then(Bins::of) else {
         out.push_str("<p class=none>No interval was recorded.</p></section>");
-        return Value::Null;
+        return Ok(Value::Null);
     };
-    let series = series(&bins, recording.tables.get("idle_time"));
+    let series = series(&bins, idle_time::Reader::open(recording)?.as_ref());
     let single = if bins.intervals == 1 {
         " There is one interval only: give --interval a shorter one to see changes."
     } else {
@@ -278,73 +290,104 @@ pub(super) fn section(out: &mut String, recording: &Recording) -> Value {
          <noscript><p class=none>The heat map needs JavaScript.</p></noscript></section>",
     );
     let thousandths = |shares: &[f64]| shares.iter().map(|s| (s * 1000.0).round() as u32).collect::<Vec<_>>();
-    json!({
+    Ok(json!({
         "ends": bins.ends.iter().map(|t| (t * 1000.0).round() / 1000.0).collect::<Vec<_>>(),
         "series": series.iter().map(|(word, _, shares)| json!([word, thousandths(shares)])).collect::<Vec<_>>(),
         "rows": bins.rows,
         "heat": HEAT.iter().map(|(word, of)| json!([word, cells(&bins, of)])).collect::<Vec<_>>(),
         "levels": std::str::from_utf8(LEVELS).unwrap_or(""),
-    })
+    }))
 }
 
 fn axis(out: &mut String, bins: &Bins) {
     let end = bins.ends.last().copied().unwrap_or(0.0);
-    let _ = write!(
-        out,
-        "<div class=scale aria-hidden=true><span>0</span><span>{}</span><span>{} s</span></div>",
-        seconds(end / 2.0),
-        seconds(end)
-    );
+    out.push_str("<div class=\"scale ticks\" aria-hidden=true>");
+    for t in ticks(end) {
+        let _ = write!(out, "<span style=\"left:{:.2}%\">{t}</span>", 100.0 * t / end);
+    }
+    let _ = write!(out, "<span style=\"left:100%\">{} s</span></div>", seconds(end));
+}
+
+/// Round times from 0, five to twelve, that leave room for the end's own label.
+fn ticks(end: f64) -> Vec<f64> {
+    if !(end.is_finite() && end > 0.0) {
+        return Vec::new();
+    }
+    let power = 10f64.powf((end / 10.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|s| end / s <= 10.0).unwrap_or(end);
+    // Multiplied, not added up, and told without the rest of a division.
+    let round = |t: f64| (t / power).round() * power;
+    (0..12)
+        .map(|i| round(f64::from(i) * step))
+        .map(|t| (t * 1e9).round() / 1e9)
+        .filter(|t| *t <= 0.88 * end)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_table::{Column, Kind, Unit};
+    use ncpu_schema::Per;
+    use ncpu_table::Table;
 
     fn cpu_time(cpus: u64, intervals: usize) -> Table {
-        let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, ""), Column::id("CPU", "")];
-        columns.extend(["idle", "target"].map(|c| Column::float(c, Unit::CpuSeconds, Kind::Time, "")));
-        let mut b = Table::builder("cpu_time", &columns);
+        let mut rows = cpu_time::Rows::new();
         for i in 0..intervals {
             for cpu in 0..cpus {
                 let busy = if cpu % 4 == 0 { 1.0 } else { 0.0 };
-                b.row().float((i + 1) as f64).int(cpu).float(1.0 - busy).float(busy);
+                let spent = Per::new(|state| match state {
+                    CpuState::Idle => Some(1.0 - busy),
+                    CpuState::Program => Some(busy),
+                    _ => None,
+                });
+                rows.push(cpu_time::Row { time: Some((i + 1) as f64), cpu: Some(cpu), spent, kernel: None });
             }
         }
-        b.finish()
+        rows.finish()
+    }
+
+    fn bins(table: &Table) -> Option<Bins> {
+        Bins::of(&cpu_time::Reader::of(table).unwrap())
+    }
+
+    #[test]
+    fn an_axis_has_round_labels_enough() {
+        assert_eq!(ticks(7.47), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(ticks(0.3), [0.0, 0.05, 0.1, 0.15, 0.2, 0.25]);
+        assert_eq!(ticks(3600.0), [0.0, 500.0, 1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
+        for end in [0.011, 0.1, 1.0, 9.99, 10.0, 59.0, 1234.5] {
+            assert!((5..=12).contains(&ticks(end).len()), "{end}: {:?}", ticks(end));
+        }
+        assert!(ticks(0.0).is_empty() && ticks(f64::NAN).is_empty());
     }
 
     #[test]
     fn many_cpus_are_averaged_and_it_is_said() {
-        let bins = Bins::of(&cpu_time(1024, 500)).unwrap();
+        let bins = bins(&cpu_time(1024, 500)).unwrap();
         assert_eq!((bins.rows.len(), bins.columns()), (256, 167));
         assert_eq!((bins.rows[1], bins.ends[0], bins.ends[166]), ((4, 7), 3.0, 500.0));
         assert!(bins.folded().contains("mean of 4 CPUs and each column is the mean of 3 intervals"));
         // One CPU in four is busy: a quarter of 63 levels.
-        assert!(cells(&bins, &["target"]).chars().all(|c| c == 'Q'));
+        assert!(cells(&bins, &[CpuState::Program]).chars().all(|c| c == 'Q'));
     }
 
     #[test]
     fn shares_of_an_interval_sum_to_one() {
-        let bins = Bins::of(&cpu_time(8, 3)).unwrap();
+        let bins = bins(&cpu_time(8, 3)).unwrap();
         assert_eq!(bins.folded(), "");
         let series = series(&bins, None);
         for i in 0..3 {
             assert!((series.iter().map(|s| s.2[i]).sum::<f64>() - 1.0).abs() < 1e-9);
         }
-        assert_eq!(series.iter().map(|s| s.0).collect::<Vec<_>>(), ["the program on CPU", "idle"]);
+        assert_eq!(series.iter().map(|s| s.0.as_str()).collect::<Vec<_>>(), ["the program on CPU", "idle"]);
     }
 
     #[test]
     fn nonsense_has_no_bins() {
-        let mut b = Table::builder(
-            "cpu_time",
-            &[Column::float("t", Unit::Seconds, Kind::Key, ""), Column::id("CPU", "")],
-        );
-        b.row().float(f64::NAN).int(0);
-        b.row().float(-1.0).int(u64::MAX);
-        b.row().null().null();
-        assert!(Bins::of(&b.finish()).is_none());
+        let mut b = cpu_time::Rows::new();
+        for (time, cpu) in [(Some(f64::NAN), Some(0)), (Some(-1.0), Some(u64::MAX)), (None, None)] {
+            b.push(cpu_time::Row { time, cpu, ..Default::default() });
+        }
+        assert!(bins(&b.finish()).is_none());
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use ncpu_machine::limits::{Area, Limits, Size, Unit};
+use ncpu_table::size::compact as bytes;
 
 use super::{Judged, Status, boot_parameters, command, judge, planned, scope};
 
@@ -42,21 +43,6 @@ fn machine(size: Size, hz: Option<u64>) -> String {
     )
 }
 
-/// Binary multiples as `lgrpinfo` writes them.
-fn bytes(n: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
-    let (mut n, mut u) = (n as f64, 0);
-    while n >= 1023.5 && u + 1 < UNITS.len() {
-        n /= 1024.0;
-        u += 1;
-    }
-    if u > 0 && n < 9.95 && n.fract() != 0.0 {
-        format!("{n:.1}{}", UNITS[u])
-    } else {
-        format!("{n:.0}{}", UNITS[u])
-    }
-}
-
 /// A number of a limit as people write it.
 fn amount(n: Option<u64>, unit: Unit) -> String {
     let Some(n) = n else { return "-".into() };
@@ -72,7 +58,7 @@ fn amount(n: Option<u64>, unit: Unit) -> String {
 
 /// Names come from files that others wrote: no control character reaches the terminal.
 fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    ncpu_table::safe::line(text).into_owned()
 }
 
 fn cut(text: &str, width: usize) -> String {

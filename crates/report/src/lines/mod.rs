@@ -5,96 +5,95 @@ mod moving;
 
 use std::fmt::Write;
 
-use ncpu_table::Table;
+use ncpu_schema::{Place, findings, objects, words};
 
 pub use moving::{Moving, moving, moving_text};
 
-/// The text for people, of tables as `ncpu-lines` makes them: `findings` (maybe only some of its rows),
-/// `words` and `objects`; `all` is how many findings there were before some were left out. No line is
+/// The text for people, of `findings` (maybe only some of its rows), `words` and `objects`; `all` is how many findings there were before some were left out. No line is
 /// longer than `width`.
-pub fn text(findings: &Table, words: &Table, objects: &Table, all: usize, width: usize) -> String {
+pub fn text(
+    findings: &findings::Reader<'_>,
+    words: &words::Reader<'_>,
+    objects: &objects::Reader<'_>,
+    all: usize,
+    width: usize,
+) -> String {
     let width = width.clamp(40, 160);
     let mut out = heading(objects, width);
-    if findings.num_rows() == 0 {
+    if findings.is_empty() {
         out += "found no locks, atomics or counters that share a line\n";
         return out;
     }
-    let several = objects.num_rows() > 1;
+    let several = objects.len() > 1;
     // What to do first, before the rows scroll it away.
     let first = what_to_do(findings, 0);
     if !first.is_empty() {
         out += &fitted(&format!("first: {first}"), width, 7);
     }
-    for row in 0..findings.num_rows() {
+    for row in findings.rows() {
         out.push('\n');
         out += &finding(findings, row, several, width);
-        out += &members(words, findings.int(row, "finding").unwrap_or(0), width);
+        out += &members(words, findings.finding.get(row).unwrap_or(0), width);
         let fix = what_to_do(findings, row);
         if !fix.is_empty() {
             out += &fitted(&format!("     -> {fix}"), width, 8);
         }
     }
-    let left = all.saturating_sub(findings.num_rows());
+    let left = all.saturating_sub(findings.len());
     if left > 0 {
         let _ = writeln!(out, "\n{left} more: --top N shows more, --match NAME those that name something");
     }
     out
 }
 
-fn heading(objects: &Table, width: usize) -> String {
-    let sum = |column| (0..objects.num_rows()).filter_map(|r| objects.int(r, column)).sum::<u64>();
-    let of = match objects.num_rows() {
-        1 => objects.text(0, "object").unwrap_or("").to_owned(),
+fn heading(objects: &objects::Reader<'_>, width: usize) -> String {
+    let of = match objects.len() {
+        1 => objects.object.get(0).unwrap_or("").to_owned(),
         n => format!("{n} files"),
     };
-    let line = objects.int(0, "line").unwrap_or(0);
-    let (variables, structs) = (sum("variables"), sum("structs"));
+    let line = objects.line.get(0).unwrap_or(0);
+    let (variables, structs) = (objects.variables.sum(), objects.structs.sum());
     fitted(&format!("{of}: {variables} variables and {structs} structs, lines of {line} bytes"), width, 2)
 }
 
 /// The first line of a block: what shares which line.
-fn finding(t: &Table, row: usize, several: bool, width: usize) -> String {
-    let cell = |column| t.text(row, column).unwrap_or("");
-    let number = t.int(row, "finding").unwrap_or(0);
-    let (name, line, sharing) = (cell("name"), cell("line"), cell("sharing"));
-    let place = match cell("in") {
-        "struct" => format!("struct {name}, line at +{line}"),
-        "variables" => format!("{name} {line}"),
-        other => format!("{name} {line}, {other}"),
+fn finding(t: &findings::Reader<'_>, row: usize, several: bool, width: usize) -> String {
+    let number = t.finding.get(row).unwrap_or(0);
+    let (name, line) = (t.name.get(row).unwrap_or(""), t.line.get(row).unwrap_or(""));
+    let place = match t.place.get(row) {
+        Some(Place::Struct) => format!("struct {name}, line at +{line}"),
+        Some(Place::Variables) | None => format!("{name} {line}"),
+        Some(other) => format!("{name} {line}, {}", other.name()),
     };
-    let mut text = format!("{number:>3}. {sharing}: {place}");
-    if let (Some(stride), Some(elements)) = (t.int(row, "stride"), t.int(row, "elements")) {
+    let mut text = format!("{number:>3}. {}: {place}", t.sharing.get(row).unwrap_or(""));
+    if let (Some(stride), Some(elements)) = (t.stride.get(row), t.elements.get(row)) {
         let _ = write!(text, ", {elements} elements of {stride} B");
     } else {
-        let _ = write!(
-            text,
-            ", {} words, {} hot",
-            t.int(row, "words").unwrap_or(0),
-            t.int(row, "hot").unwrap_or(0)
-        );
+        let (words, hot) = (t.words.get(row).unwrap_or(0), t.hot.get(row).unwrap_or(0));
+        let _ = write!(text, ", {words} words, {hot} hot");
     }
-    if cell("in") == "struct"
-        && let Some(source) = t.text(row, "source")
+    if t.place.get(row) == Some(Place::Struct)
+        && let Some(source) = t.source.get(row)
     {
         let _ = write!(text, "  {source}");
     }
     if several {
-        let _ = write!(text, "  {}", cell("object").rsplit('/').next().unwrap_or(""));
+        let _ = write!(text, "  {}", t.object.get(row).unwrap_or("").rsplit('/').next().unwrap_or(""));
     }
     fitted(&text, width, 5)
 }
 
 /// The words of a finding: offset in the line, size, kind, name, type, source.
-fn members(words: &Table, finding: u64, width: usize) -> String {
-    let rows: Vec<usize> =
-        (0..words.num_rows()).filter(|&r| words.int(r, "finding") == Some(finding)).collect();
+fn members(words: &words::Reader<'_>, finding: u64, width: usize) -> String {
+    let rows: Vec<usize> = words.rows().filter(|&r| words.finding.get(r) == Some(finding)).collect();
     let cells: Vec<[String; 6]> = rows
         .iter()
         .map(|&r| {
-            let text = |column| shown(words.text(r, column).unwrap_or(""));
-            let offset = words.int(r, "offset").map_or("..".into(), |o| format!("+{o}"));
-            let size = format!("{} B", words.int(r, "size").unwrap_or(0));
-            [offset, size, text("kind"), text("name"), text("type"), text("source")]
+            let text = |cell: Option<&str>| shown(cell.unwrap_or(""));
+            let offset = words.offset.get(r).map_or("..".into(), |o| format!("+{o}"));
+            let size = format!("{} B", words.size.get(r).unwrap_or(0));
+            let [kind, name] = [words.kind.get(r), words.name.get(r)].map(text);
+            [offset, size, kind, name, text(words.ty.get(r)), text(words.source.get(r))]
         })
         .collect();
     let wide = |c: usize| cells.iter().map(|row| row[c].chars().count()).max().unwrap_or(0);
@@ -125,24 +124,23 @@ fn members(words: &Table, finding: u64, width: usize) -> String {
     out
 }
 
-fn what_to_do(t: &Table, row: usize) -> String {
-    let Some(fix) = t.text(row, "fix").filter(|fix| !fix.is_empty()) else { return String::new() };
-    let cost = t.int(row, "cost").unwrap_or(0);
-    let each = if t.text(row, "in") == Some("struct") { " in each object" } else { "" };
+fn what_to_do(t: &findings::Reader<'_>, row: usize) -> String {
+    let Some(fix) = t.fix.get(row).filter(|fix| !fix.is_empty()) else { return String::new() };
+    let cost = t.cost.get(row).unwrap_or(0);
+    let each = if t.place.get(row) == Some(Place::Struct) { " in each object" } else { "" };
     format!("{}, {} more{each}", shown(fix), bytes(cost))
 }
 
 fn bytes(n: u64) -> String {
     match n {
         0..10_240 => format!("{n} bytes"),
-        10_240..10_485_760 => format!("{} KiB", n >> 10),
-        _ => format!("{} MiB", n >> 20),
+        _ => ncpu_table::size::words(n),
     }
 }
 
 /// No control character of a forged symbol reaches the terminal.
 fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    ncpu_table::safe::line(text).into_owned()
 }
 
 fn start(text: &str, width: usize) -> String {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use ncpu_machine::CpuSet;
+use ncpu_schema::{access_totals, accesses, findings, variables, words};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::{end, fitted, shown, start};
@@ -62,22 +63,22 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, t: &Table, row: usize) {
-        let at = |column| t.int(row, column);
-        let n = |column| at(column).unwrap_or(0);
-        self.local += n("local");
-        self.remote += n("remote");
-        self.loads += n("loads");
-        self.stores += n("stores");
-        self.locked += n("locked");
-        self.cycles += n("cycles");
-        self.timed += n("timed");
-        self.threads.insert((n("pid"), n("tid")));
+    fn add(&mut self, t: &accesses::Reader<'_>, row: usize) {
+        let n = |cell: Option<u64>| cell.unwrap_or(0);
+        self.local += n(t.local.get(row));
+        self.remote += n(t.remote.get(row));
+        self.loads += n(t.loads.get(row));
+        self.stores += n(t.stores.get(row));
+        self.locked += n(t.locked.get(row));
+        self.cycles += n(t.cycles.get(row));
+        self.timed += n(t.timed.get(row));
+        self.threads.insert((n(t.pid.get(row)), n(t.tid.get(row))));
         // A recording may hold any number there.
-        let cpu =
-            |column| at(column).and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= ncpu_machine::MAX_CPU);
-        cpu("CPU").into_iter().for_each(|n| self.cpus.insert(n));
-        cpu("node").into_iter().for_each(|n| self.nodes.insert(n));
+        let cpu = |cell: Option<u64>| {
+            cell.and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= ncpu_machine::MAX_CPU)
+        };
+        cpu(t.cpu.get(row)).into_iter().for_each(|n| self.cpus.insert(n));
+        cpu(t.node.get(row)).into_iter().for_each(|n| self.nodes.insert(n));
     }
 
     fn hitm(&self) -> u64 {
@@ -106,17 +107,17 @@ struct Place {
 /// Joins the table `accesses` with the words of all `variables` of process `pid`, in whose memory they lie, and
 /// with `findings` and their words.
 pub fn moving(
-    accesses: &Table,
-    variables: &Table,
-    [findings, words]: [&Table; 2],
+    accesses: &accesses::Reader<'_>,
+    variables: &variables::Reader<'_>,
+    findings: &findings::Reader<'_>,
+    words: &words::Reader<'_>,
     pid: Option<u32>,
 ) -> Moving {
     let known = known_words(variables, words);
     let mut lines: BTreeMap<(u64, u64), BTreeMap<u64, Place>> = BTreeMap::new();
-    for row in 0..accesses.num_rows() {
-        let int = |column| accesses.int(row, column);
+    for row in accesses.rows() {
         let (Some(space), Some(line), Some(offset)) =
-            (int("space"), accesses.text(row, "line").and_then(hex), int("offset"))
+            (accesses.space.get(row), accesses.line.get(row).and_then(hex), accesses.offset.get(row))
         else {
             continue;
         };
@@ -128,12 +129,15 @@ pub fn moving(
         if place.name.is_empty() {
             place.finding = word.and_then(|w| w.finding);
             place.size = part.as_ref().map(|part| part.1);
-            place.name =
-                part.map_or_else(|| accesses.text(row, "name").unwrap_or("").into(), |(.., name)| name);
+            place.name = part.map_or_else(|| accesses.name.get(row).unwrap_or("").into(), |(.., name)| name);
         }
-        let text = |column| accesses.text(row, column).unwrap_or("").to_owned();
+        let text = |cell: Option<&str>| cell.unwrap_or("").to_owned();
         place.sum.add(accesses, row);
-        place.code.entry((text("code"), text("source"))).or_default().add(accesses, row);
+        place
+            .code
+            .entry((text(accesses.code.get(row)), text(accesses.source.get(row))))
+            .or_default()
+            .add(accesses, row);
     }
     let mut ranked: Vec<Ranked> = lines
         .into_iter()
@@ -171,25 +175,24 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 /// The words by address.
-fn known_words<'w>(variables: &'w Table, words: &Table) -> Vec<Word<'w>> {
+fn known_words<'w>(variables: &variables::Reader<'w>, words: &words::Reader<'_>) -> Vec<Word<'w>> {
     // Words of structs have no section: their addresses are offsets. The first finding that has a word is the worst.
     let mut findings: BTreeMap<u64, u64> = BTreeMap::new();
-    for row in (0..words.num_rows()).filter(|&row| words.text(row, "section").is_some()) {
-        if let Some((address, finding)) =
-            words.text(row, "address").and_then(hex).zip(words.int(row, "finding"))
-        {
+    for row in words.rows().filter(|&row| words.section.get(row).is_some()) {
+        if let Some((address, finding)) = words.address.get(row).and_then(hex).zip(words.finding.get(row)) {
             findings.entry(address).or_insert(finding);
         }
     }
-    let mut known: Vec<Word> = (0..variables.num_rows())
+    let mut known: Vec<Word> = variables
+        .rows()
         .filter_map(|row| {
-            let start = variables.text(row, "address").and_then(hex)?;
+            let start = variables.address.get(row).and_then(hex)?;
             Some(Word {
                 start,
-                size: variables.int(row, "size")?,
-                name: variables.text(row, "name")?,
+                size: variables.size.get(row)?,
+                name: variables.name.get(row)?,
                 finding: findings.get(&start).copied(),
-                stride: variables.int(row, "stride").filter(|stride| *stride > 0),
+                stride: variables.stride.get(row).filter(|stride| *stride > 0),
             })
         })
         .collect();
@@ -220,17 +223,16 @@ fn sharing(places: &BTreeMap<u64, Place>, sum: &Sum) -> &'static str {
 /// A line: its process and address, its words by offset, and everything together.
 type Ranked = ((u64, u64), BTreeMap<u64, Place>, Sum);
 
-fn tables(ranked: &[Ranked], findings: &Table) -> Moving {
+fn tables(ranked: &[Ranked], findings: &findings::Reader<'_>) -> Moving {
     let all: u64 = ranked.iter().map(|(.., sum)| sum.hitm()).sum();
     let mut lines = Table::builder("lines", &line_columns());
     let mut offsets = Table::builder("offsets", &offset_columns());
     for (number, ((space, line), places, sum)) in (1..).zip(ranked) {
         let finding = places.values().filter_map(|p| p.finding).min();
-        let row =
-            finding.and_then(|f| (0..findings.num_rows()).find(|&r| findings.int(r, "finding") == Some(f)));
+        let row = finding.and_then(|f| findings.rows().find(|&r| findings.finding.get(r) == Some(f)));
         let sharing = sharing(places, sum);
         // Padding parts words; it does not help those who want the same one.
-        let fix = row.filter(|_| matches!(sharing, "false" | "both")).and_then(|r| findings.text(r, "fix"));
+        let fix = row.filter(|_| matches!(sharing, "false" | "both")).and_then(|r| findings.fix.get(r));
         let mut names: Vec<&str> = Vec::new();
         let mut by_heat: Vec<&Place> = places.values().collect();
         by_heat.sort_by_key(|p| std::cmp::Reverse(p.sum.hitm()));
@@ -329,17 +331,15 @@ fn offset_columns() -> Vec<Column> {
 }
 
 /// The text for people: a block for each of the first `most` lines, no row longer than `width`.
-pub fn moving_text(moving: &Moving, totals: &Table, most: usize, width: usize) -> String {
+pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: usize, width: usize) -> String {
     let width = width.clamp(40, 160);
-    let n = |column| totals.int(0, column).unwrap_or(0);
-    let hitm = n("local") + n("remote");
+    let (loads, remote) = (totals.loads.sum(), totals.remote.sum());
+    let hitm = totals.local.sum() + remote;
     let mut out = fitted(
         &format!(
-            "{} loads and {} stores sampled: {hitm} loads found their line modified in another cache ({:.1} %), {} of them on another node",
-            n("loads"),
-            n("stores"),
-            100.0 * hitm as f64 / n("loads").max(1) as f64,
-            n("remote")
+            "{loads} loads and {} stores sampled: {hitm} loads found their line modified in another cache ({:.1} %), {remote} of them on another node",
+            totals.stores.sum(),
+            100.0 * hitm as f64 / loads.max(1) as f64,
         ),
         width,
         2,

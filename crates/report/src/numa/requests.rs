@@ -33,7 +33,7 @@ impl Effect {
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who asked: a process; none for a mount.
+    /// The process that asked; `None` for a mount.
     pub pid: Option<u32>,
     /// What for: heap, a segment …
     pub object: String,

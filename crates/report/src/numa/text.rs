@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::{Effect, Numa, Placement, Process, Request, Segment, Verdict};
-use crate::onion::wrap;
-use crate::topology::bytes;
+use ncpu_table::size::compact as bytes;
+
+use crate::wrap::wrap;
 
 /// Processes and segments shown unless all are asked for.
 const SHOWN: usize = 8;
@@ -227,7 +228,7 @@ fn segment(
 }
 
 fn requests(out: &mut String, requests: &[Request], width: usize) {
-    // Those that took effect are told together; the others one by one.
+    // Requests that took effect share a line; each of the others has its own.
     let mut met: Vec<&str> =
         requests.iter().filter(|q| q.effect == Effect::Yes).map(|q| q.asked.as_str()).collect();
     met.sort_unstable();

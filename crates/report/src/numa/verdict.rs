@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Memory or CPU time that lies on one node "but for a little": this share of it does.
 const MOST: f64 = 0.8;
-/// Less CPU time than this (seconds) tells nothing.
+/// Less CPU time than this (seconds) supports no verdict.
 const LEAST_CPU: f64 = 0.002;
 
 /// What a placement is.
@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
 pub struct Distances(pub BTreeMap<(u32, u32), f64>);
 
 impl Distances {
-    /// The firmware's distance; 10 to itself and 20 elsewhere where it tells none.
+    /// The firmware's distance. Where the firmware has none: 10 to itself and 20 elsewhere.
     pub fn get(&self, from: u32, to: u32) -> f64 {
         self.0.get(&(from, to)).copied().unwrap_or(if from == to { 10.0 } else { 20.0 })
     }

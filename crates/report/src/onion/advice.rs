@@ -1,7 +1,8 @@
 //! The remedy of a layer, in a line.
 
-use super::Layer;
-use super::evidence::{Context, throttled, top_detail, top_lock, top_sleeper};
+use ncpu_schema::{Layer, SampleClass};
+
+use super::evidence::{Context, throttled, top_detail, top_kind, top_lock, top_sleeper};
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
@@ -97,37 +98,116 @@ fn shootdown_advice(detail: Option<String>) -> String {
     )
 }
 
+/// Kinds of system calls that one remedy helps.
+const CALLS: &[(&str, &[&str], &str)] = &[
+    (
+        "processes",
+        &["execve", "exit", "exit_group", "clone", "clone3", "vfork", "fork", "wait4"],
+        "processes start and end at a high rate ({call}): fewer, longer ones (a compile server, a worker pool), static linking, posix_spawn",
+    ),
+    (
+        "transfers",
+        &[
+            "read", "write", "pread64", "pwrite64", "readv", "writev", "sendto", "recvfrom", "sendmsg",
+            "recvmsg",
+        ],
+        "larger buffers, mmap, or batching (io_uring, sendmmsg) make fewer calls of the same bytes",
+    ),
+    (
+        "memory",
+        &["mmap", "munmap", "mprotect", "brk", "madvise"],
+        "an allocator that keeps memory: larger arenas, MALLOC_TRIM_THRESHOLD_, huge pages",
+    ),
+    (
+        "locks",
+        &["futex", "sched_yield"],
+        "a lock is contended at a high rate: see user lock waiting, and `ncpu locks`",
+    ),
+    (
+        "paths",
+        &["openat", "open", "stat", "newfstatat", "access", "statx", "readlink"],
+        "paths are looked up at a high rate: shorter search paths, caches of what does not exist, directory descriptors",
+    ),
+    (
+        "entry",
+        &["entry"],
+        "the calls are so short that entering and leaving the kernel is most of them: batch (io_uring, sendmmsg, readv), or cache what they answer",
+    ),
+];
+
+/// The kind of a call and its remedy; a call of no known kind is one of its own.
+fn kind_of(call: &str) -> (&str, Option<&'static str>) {
+    match CALLS.iter().find(|(_, calls, _)| calls.contains(&call)) {
+        Some((kind, _, remedy)) => (kind, Some(remedy)),
+        None => (call, None),
+    }
+}
+
+/// The remedy of a layer whose size is no chance. What it says beyond the layer's own size – a lock, a call – is known to
+/// be a part that matters, or left out.
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
+    let words = in_words(layer, context);
+    match to_type(layer, context) {
+        Some(command) if !words.is_empty() => format!("{words}; without a change of it: `{command}`"),
+        _ => words,
+    }
+}
+
+/// The command of ours that does something about a layer, as it is to be typed.
+fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
+    let before = match layer {
+        Layer::KernelSpin | Layer::KernelBlock | Layer::UserLock => {
+            format!("ncpu partition {}", context.cpus.clamp(2, 8))
+        }
+        Layer::Faults => "ncpu hugepages".into(),
+        // A CPU limit is not a matter of place.
+        Layer::RunQueue if throttled(context).is_empty() => "ncpu place balance".into(),
+        _ => return None,
+    };
+    let words = &context.recording.manifest.command;
+    let first = words.first()?;
+    if let Some(pid) = first.strip_prefix("process ") {
+        // Only balancing works on what runs already.
+        return (layer == Layer::RunQueue).then(|| format!("{before} -p {pid}"));
+    }
+    if first == "the machine" || first.starts_with("cgroup ") {
+        return None;
+    }
+    let plain =
+        |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || "_-+=./,:@%".contains(c));
+    let quoted = |w: &String| if plain(w) { w.clone() } else { format!("'{}'", w.replace('\'', "'\\''")) };
+    let typed = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    // A long one would hide what is said.
+    let typed =
+        if typed.chars().count() > 80 || typed.chars().any(char::is_control) { "CMD".into() } else { typed };
+    Some(format!("{before} -- {typed}"))
+}
+
+fn in_words(layer: Layer, context: &Context<'_>) -> String {
     match layer {
         Layer::KernelSpin => lock_advice(
-            top_lock(context, "spin").or_else(|| top_detail(context, &["lock spin"])),
+            top_lock(context, "spin").or_else(|| top_detail(context, &[SampleClass::LockSpin])),
             "take it less often, or share less between threads",
         ),
         Layer::KernelBlock => lock_advice(top_lock(context, "block"), "hold it for less, or share less between threads"),
         Layer::UserLock => "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into(),
-        Layer::Faults => match top_detail(context, &["fault", "zeroing"]) {
+        Layer::Faults => match top_detail(context, &[SampleClass::Fault, SampleClass::Zeroing]) {
             Some(d) if d.contains("clear_huge") || d.contains("folio_zero") => {
                 "huge pages are zeroed on first touch: keep memory instead of returning it, or populate ahead with all CPUs (MAP_POPULATE, MADV_POPULATE_WRITE)".into()
             }
             _ => "touch less fresh memory: keep freed memory (MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_), huge pages (THP), fewer short processes, prelinked or static programs".into(),
         },
-        Layer::Tlb => shootdown_advice(top_detail(context, &["tlb", "tlb wait"])),
-        Layer::Calls => match top_detail(context, &["syscall", "exec", "exit"]).as_deref() {
-            Some(call @ ("execve" | "exit" | "exit_group" | "clone" | "clone3" | "vfork" | "fork" | "wait4")) => {
-                format!("processes start and end at a high rate ({call}): fewer, longer ones (a compile server, a worker pool), static linking, posix_spawn")
+        Layer::Tlb => shootdown_advice(top_detail(context, &[SampleClass::Tlb, SampleClass::TlbWait])),
+        Layer::Calls => {
+            let classes = [SampleClass::Syscall, SampleClass::Exec, SampleClass::Exit];
+            match top_kind(context, &classes, |call| kind_of(call).0.to_string()) {
+                Some((_, call)) => match kind_of(&call) {
+                    (_, Some(remedy)) => remedy.replace("{call}", &call),
+                    (_, None) => format!("most is {call}: call it less often, or in batches"),
+                },
+                None => "call less often, or in batches".into(),
             }
-            Some("read" | "write" | "pread64" | "pwrite64" | "readv" | "writev" | "sendto" | "recvfrom" | "sendmsg" | "recvmsg") => {
-                "larger buffers, mmap, or batching (io_uring, sendmmsg) make fewer calls of the same bytes".into()
-            }
-            Some("mmap" | "munmap" | "mprotect" | "brk" | "madvise") => "an allocator that keeps memory: larger arenas, MALLOC_TRIM_THRESHOLD_, huge pages".into(),
-            Some("futex" | "sched_yield") => "a lock is contended at a high rate: see user lock waiting, and `ncpu locks`".into(),
-            Some("openat" | "open" | "stat" | "newfstatat" | "access" | "statx" | "readlink") => {
-                "paths are looked up at a high rate: shorter search paths, caches of what does not exist, directory descriptors".into()
-            }
-            Some("entry") => "the calls are so short that entering and leaving the kernel is most of them: batch (io_uring, sendmmsg, readv), or cache what they answer".into(),
-            Some(call) => format!("most is {call}: call it less often, or in batches"),
-            None => "call less often, or in batches".into(),
-        },
+        }
         Layer::Switches if top_sleeper(context).is_some_and(|(.., share)| share > 0.5) => {
             let (call, process, _) = top_sleeper(context).unwrap_or_default();
             format!("threads of {process} wake because a time is up and not for work: wait in {call} for the event itself (eventfd, a condition), or longer, or let one thread do it for all; `ncpu timers` tells who arms timers")
@@ -149,8 +229,11 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",
             context.cpus
         ),
+        Layer::Kernel => "`strace -c -f` counts the calls; to tell them from faults and locks takes more rights (see the note)".into(),
+        Layer::LockOrSerial => "more work for the threads where they wait for it, shorter critical sections where they wait for a lock; to tell which takes more rights (see the note)".into(),
+        Layer::KernelLockOrIo => "more requests in flight where it is I/O, less sharing where it is a lock; to tell which takes more rights (see the note)".into(),
         Layer::OtherKernel => "see the kernel frames in the flame graph (--html)".into(),
         Layer::User => context.placed().map(|p| p.1).unwrap_or_default(),
-        Layer::Others | Layer::Own | Layer::Asleep | Layer::Unseen => String::new(),
+        Layer::Others | Layer::Ncpu | Layer::Idle | Layer::Unseen => String::new(),
     }
 }

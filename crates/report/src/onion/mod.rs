@@ -14,133 +14,22 @@ mod text;
 mod within;
 
 use ncpu_record::Recording;
+use ncpu_schema::{
+    Counter, CpuState, Error, IdleReason, cpu_time, drops, events, idle_time, samples, summary,
+};
 use ncpu_table::{Column, Kind, Table, Unit};
 
+use crate::chance;
+
+pub use ncpu_schema::Layer;
 pub use text::render;
-pub(crate) use text::wrap;
 pub use within::within;
 
-/// A layer of the onion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layer {
-    /// On CPU or off, waiting for the program's own locks.
-    UserLock,
-    /// On CPU in the slow path of a kernel lock.
-    KernelSpin,
-    /// CPUs idle while threads were blocked in kernel locks.
-    KernelBlock,
-    /// Page faults, page zeroing included.
-    Faults,
-    /// TLB shootdowns, at sender and receiver.
-    Tlb,
-    /// System calls, exec and exit.
-    Calls,
-    /// Switching threads.
-    Switches,
-    /// Interrupts and softirqs.
-    Interrupts,
-    /// Taken by the hypervisor.
-    Steal,
-    /// CPUs idle while threads stood on other CPUs' run queues.
-    RunQueue,
-    /// CPUs idle while threads waited for I/O.
-    Io,
-    /// CPUs idle while the program was active with fewer threads than CPUs.
-    Serial,
-    /// The program's kernel time that fits nowhere else.
-    OtherKernel,
-    /// User code.
-    User,
-    /// Other programs.
-    Others,
-    /// `ncpu` itself.
-    Own,
-    /// CPUs idle while no thread of the program was active.
-    Asleep,
-    /// Capacity no CPU accounted for (hotplug, lost events).
-    Unseen,
-}
+/// Layers below this share of capacity are told in one line together, and what may be less by chance calls for no advice.
+const SMALL: f64 = 0.005;
 
-impl Layer {
-    const ALL: [Layer; 18] = [
-        Layer::UserLock,
-        Layer::KernelSpin,
-        Layer::KernelBlock,
-        Layer::Faults,
-        Layer::Tlb,
-        Layer::Calls,
-        Layer::Switches,
-        Layer::Interrupts,
-        Layer::Steal,
-        Layer::RunQueue,
-        Layer::Io,
-        Layer::Serial,
-        Layer::OtherKernel,
-        Layer::User,
-        Layer::Others,
-        Layer::Own,
-        Layer::Asleep,
-        Layer::Unseen,
-    ];
-
-    /// The layer of a name in a table.
-    pub fn of_name(name: &str) -> Option<Layer> {
-        Layer::ALL.into_iter().find(|l| l.name() == name)
-    }
-
-    /// Its name in tables and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Layer::UserLock => "user lock waiting",
-            Layer::KernelSpin => "kernel lock spin",
-            Layer::KernelBlock => "kernel lock block",
-            Layer::Faults => "page faults and zeroing",
-            Layer::Tlb => "TLB shootdown",
-            Layer::Calls => "system calls",
-            Layer::Switches => "context switches",
-            Layer::Interrupts => "interrupts and softirqs",
-            Layer::Steal => "steal",
-            Layer::RunQueue => "run-queue waiting",
-            Layer::Io => "I/O wait",
-            Layer::Serial => "serial phases",
-            Layer::OtherKernel => "other kernel work",
-            Layer::User => "user code",
-            Layer::Others => "other programs",
-            Layer::Own => "ncpu itself",
-            Layer::Asleep => "idle",
-            Layer::Unseen => "not accounted for",
-        }
-    }
-
-    /// What the capacity in it went to, in a few words.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Layer::UserLock => "idle or spinning for the program's own locks",
-            Layer::KernelSpin => "on CPU, waiting for a kernel lock",
-            Layer::KernelBlock => "idle, threads blocked in kernel locks",
-            Layer::Faults => "giving pages to the program",
-            Layer::Tlb => "making other CPUs drop translations",
-            Layer::Calls => "work in system calls",
-            Layer::Switches => "switching threads",
-            Layer::Interrupts => "devices, timers, network",
-            Layer::Steal => "taken by the hypervisor",
-            Layer::RunQueue => "idle, threads queued on other CPUs",
-            Layer::Io => "idle, threads waiting for I/O",
-            Layer::Serial => "idle, fewer threads than CPUs",
-            Layer::OtherKernel => "kernel work of the program",
-            Layer::User => "the program's own work",
-            Layer::Others => "not the observed program",
-            Layer::Own => "the observer's cost",
-            Layer::Asleep => "no thread of the program active",
-            Layer::Unseen => "CPUs that came or went",
-        }
-    }
-
-    /// Whether capacity in it could come back by a change of program, kernel or machine set-up.
-    pub fn recoverable(self) -> bool {
-        !matches!(self, Layer::User | Layer::Others | Layer::Own | Layer::Asleep | Layer::Unseen)
-    }
-}
+/// Ticks a second by which a kernel divides CPU time into user's and its own: the fewest that one is built with.
+const TICKS: f64 = 100.0;
 
 /// One row of the onion.
 #[derive(Clone, Debug)]
@@ -189,33 +78,22 @@ pub struct Onion {
     pub notes: Vec<String>,
 }
 
-/// A recording that holds no observation.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the recording has no table `{0}`: it is of another command than run or watch, or was cut off in its first interval"
-)]
-pub struct Missing(pub &'static str);
-
-/// Sums a column.
-fn sum(table: &Table, column: &str) -> f64 {
-    (0..table.num_rows()).filter_map(|r| table.number(r, column)).sum()
-}
-
 impl Onion {
     /// Peels a recording (or a live run gathered in memory).
     ///
     /// # Errors
-    /// [`Missing`]: there is no table `cpu_time`.
-    pub fn peel(recording: &Recording) -> Result<Onion, Missing> {
-        let table = |name: &str| recording.tables.get(name);
-        let cpu_time = table("cpu_time").ok_or(Missing("cpu_time"))?;
-        let at = |column: &str| sum(cpu_time, column);
-        let summary = table("summary");
-        let told = |column: &str| summary.and_then(|s| s.number(0, column));
-        let last = (0..cpu_time.num_rows()).filter_map(|r| cpu_time.number(r, "t")).fold(0.0, f64::max);
-        let elapsed = told("elapsed").unwrap_or(last);
-        let seen = cpu_time.group_by(&["CPU"]).map_or(0, |t| t.num_rows()) as u64;
-        let cpus = seen.max(1);
+    /// There is no table `cpu_time`, or a table is not what the schema says: a column is missing or has another
+    /// type, or a state, class or reason is unknown.
+    pub fn peel(recording: &Recording) -> Result<Onion, Error> {
+        let cpu_time = cpu_time::Reader::need(recording)?;
+        ncpu_schema::check(recording)?;
+        let summary = summary::Reader::open(recording)?;
+        let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
+        let elapsed = summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0);
+        let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let cpus = seen.len().max(1) as u64;
         let capacity = cpus as f64 * elapsed;
 
         let mut seconds: Vec<(Layer, f64, f64)> = Vec::new();
@@ -229,46 +107,67 @@ impl Onion {
         };
 
         // Stolen time hides in whatever ran.
-        let (target, others) = (at("target"), at("other"));
-        let running = target + others;
-        let steal = told("steal").unwrap_or(0.0).min(running);
+        let at = |state| cpu_time.spent.sum(state);
+        let running = at(CpuState::Program) + at(CpuState::Others);
+        let steal = summed(|s| s.steal.get(0)).unwrap_or(0.0).min(running);
         let kept = if running > 0.0 { 1.0 - steal / running } else { 1.0 };
-        let target = target * kept;
         add(Layer::Steal, steal, 0.0);
-        add(Layer::Others, others * kept, 0.0);
-        add(Layer::Own, at("ncpu"), 0.0);
-        add(Layer::KernelSpin, at("spin"), 0.0);
-        add(Layer::Interrupts, at("hardirq") + at("softirq"), 0.0);
-        add(Layer::Tlb, at("tlb"), 0.0);
+        let (mut target, mut idle) = (0.0, 0.0);
+        for state in CpuState::ALL {
+            match state {
+                // Divided below: by samples, and by what CPUs idled for.
+                CpuState::Program => target = at(state) * kept,
+                CpuState::Idle => idle = at(state),
+                CpuState::Others => add(Layer::Others, at(state) * kept, 0.0),
+                CpuState::Ncpu => add(Layer::Ncpu, at(state), 0.0),
+                CpuState::Spin => add(Layer::KernelSpin, at(state), 0.0),
+                CpuState::Hardirq | CpuState::Softirq => add(Layer::Interrupts, at(state), 0.0),
+                CpuState::Tlb => add(Layer::Tlb, at(state), 0.0),
+            }
+        }
 
-        let split = evidence::split(table("samples"));
+        // Where samples see user code only, the kernel's own accounts say how much is left for them to divide.
+        if cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()) {
+            let whole = target;
+            let kernel = (cpu_time.kernel.sum() * kept).clamp(0.0, whole);
+            let [ticks, all] = [kernel, whole].map(|s| (s * TICKS).round() as u64);
+            add(Layer::Kernel, kernel, whole * chance::half_width(ticks.min(all), all));
+            target = whole - kernel;
+        }
+
+        let samples = samples::Reader::open(recording)?;
+        let split = evidence::split(samples.as_ref());
         let total: u64 = split.iter().map(|(_, n)| n).sum();
         if total == 0 {
             // Without samples user and kernel are told apart by the command's own accounting only.
             add(Layer::User, target, 0.0);
         }
         for (layer, n) in split {
-            let p = n as f64 / total as f64;
-            add(layer, target * p, 1.96 * target * (p * (1.0 - p) / total as f64).sqrt());
+            add(layer, target * n as f64 / total as f64, target * chance::half_width(n, total));
         }
 
-        let idle = at("idle");
-        let why = table("idle_time");
-        let parts = [
-            ("runq", Layer::RunQueue),
-            ("klock", Layer::KernelBlock),
-            ("ulock", Layer::UserLock),
-            ("io", Layer::Io),
-            ("serial", Layer::Serial),
-            ("asleep", Layer::Asleep),
-        ];
-        let explained: f64 = why.map_or(0.0, |t| parts.iter().map(|(c, _)| sum(t, c)).sum());
+        let why = idle_time::Reader::open(recording)?;
+        let reason = |r: IdleReason| why.as_ref().map_or(0.0, |t| t.spent.sum(r));
+        let explained: f64 = IdleReason::ALL.into_iter().map(reason).sum();
         if explained > 0.0 {
-            for (column, layer) in parts {
-                add(layer, idle * why.map_or(0.0, |t| sum(t, column)) / explained, 0.0);
+            // The timer looked so often; CPUs that idle together are looked at together.
+            let looks = match events::Reader::open(recording)? {
+                Some(t) => {
+                    let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
+                    ticks.filter_map(|r| t.count.get(r)).sum::<u64>()
+                }
+                None => 0,
+            };
+            for r in IdleReason::ALL {
+                let part = reason(r) / explained;
+                let error = match looks > 0 && part > 0.0 {
+                    true => chance::half_width((part * looks as f64).round() as u64, looks),
+                    false => 0.0,
+                };
+                add(r.into(), idle * part, idle * error);
             }
         } else {
-            add(Layer::Asleep, idle, 0.0);
+            add(Layer::Idle, idle, 0.0);
         }
 
         let accounted: f64 = seconds.iter().map(|(_, s, _)| s).sum();
@@ -276,7 +175,7 @@ impl Onion {
             seconds.push((Layer::Unseen, capacity - accounted, 0.0));
         }
 
-        let context = evidence::Context { recording, elapsed, cpus, capacity };
+        let context = evidence::Context { recording, samples, elapsed, cpus, capacity, running: target };
         let mut rows: Vec<Row> = seconds
             .into_iter()
             .filter(|(_, s, _)| *s > 0.0)
@@ -286,7 +185,10 @@ impl Onion {
                 share: s / capacity.max(f64::MIN_POSITIVE),
                 error,
                 evidence: evidence::of(layer, &context),
-                advice: advice::of(layer, &context),
+                advice: match s - error >= SMALL * capacity {
+                    true => advice::of(layer, &context),
+                    false => String::new(),
+                },
             })
             .collect();
         rows.sort_by(|a, b| {
@@ -294,7 +196,7 @@ impl Onion {
                 .partial_cmp(&(a.layer.recoverable(), a.seconds))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let mut notes = notes(recording, total);
+        let mut notes = notes(recording, total)?;
         // Where other programs took the CPUs, nothing was idle and there is no layer to tell it.
         if !rows.iter().any(|r| r.layer == Layer::RunQueue && r.share >= 0.01) {
             let held = |t: &&evidence::Throttled| t.held > 0.05 * elapsed;
@@ -306,8 +208,8 @@ impl Onion {
         Ok(Onion {
             command: recording.manifest.command.join(" "),
             elapsed,
-            used: told("user").zip(told("system")),
-            status: summary.and_then(|s| s.int(0, "status")),
+            used: summed(|s| s.user.get(0)).zip(summed(|s| s.system.get(0))),
+            status: summary.as_ref().and_then(|s| s.status.get(0)),
             cpus,
             capacity,
             rows,
@@ -360,12 +262,13 @@ impl Onion {
     }
 }
 
-fn notes(recording: &Recording, samples: u64) -> Vec<String> {
-    let mut notes = recording.manifest.notes.clone();
+fn notes(recording: &Recording, samples: u64) -> Result<Vec<String>, Error> {
+    let mut notes: Vec<String> = crate::incomplete::words(recording).into_iter().collect();
+    notes.extend(recording.manifest.notes.iter().cloned());
     notes.extend(recording.notes.iter().cloned());
-    if let Some(drops) = recording.tables.get("drops") {
-        for row in 0..drops.num_rows() {
-            if let (Some(what), Some(n)) = (drops.text(row, "what"), drops.int(row, "count")) {
+    if let Some(drops) = drops::Reader::open(recording)? {
+        for row in drops.rows() {
+            if let (Some(what), Some(n)) = (drops.what.get(row), drops.count.get(row)) {
                 notes.push(format!("dropped: {n} {what}; figures that rest on them are too low"));
             }
         }
@@ -374,5 +277,5 @@ fn notes(recording: &Recording, samples: u64) -> Vec<String> {
         notes
             .push(format!("only {samples} samples: run longer, or sample faster with -F, for a finer split"));
     }
-    notes
+    Ok(notes)
 }

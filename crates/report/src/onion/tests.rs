@@ -1,114 +1,119 @@
 use ncpu_record::{Gather, Manifest, Recording};
-use ncpu_table::{Builder, Column, Kind, Table, Unit};
+use ncpu_schema::{
+    Counter, CpuState, IdleReason, Layer, Per, Purpose, SampleClass, counters, cpu_time, events, idle_time,
+    samples, throttling,
+};
+use ncpu_table::Table;
 
-use super::{Layer, Onion, render};
+use super::{Onion, render};
+use crate::fixtures::table;
 
-fn samples() -> Builder {
-    let columns = ["at", "class", "detail", "process"].map(|name| Column::text(name, ""));
-    Table::builder("samples", &[&columns[..], &[Column::count("samples", "")]].concat())
+/// A row of samples: state, class, detail, process, count.
+type Sample<'a> = (CpuState, SampleClass, &'a str, &'a str, u64);
+
+fn samples(of: &[Sample<'_>]) -> Table {
+    let mut rows = samples::Rows::new();
+    for (at, class, detail, process, n) in of {
+        rows.push(samples::Row {
+            at: Some(*at),
+            class: Some(*class),
+            detail: (*detail).into(),
+            process: (*process).into(),
+            samples: Some(*n),
+        });
+    }
+    rows.finish()
+}
+
+/// Ten seconds whose idle time had these reasons.
+fn idle_time(of: impl Fn(IdleReason) -> f64) -> Table {
+    let mut rows = idle_time::Rows::new();
+    rows.push(idle_time::Row { time: Some(10.0), spent: Per::new(|reason| Some(of(reason))) });
+    rows.finish()
+}
+
+fn events(of: &[(Counter, u64)]) -> Table {
+    let mut rows = events::Rows::new();
+    for (event, count) in of {
+        rows.push(events::Row { time: Some(10.0), event: Some(*event), count: Some(*count) });
+    }
+    rows.finish()
 }
 
 /// Two CPUs for ten seconds: 4 CPU-s spinning, 6 on CPU, 8 idle, 2 of other programs.
 fn recording() -> Recording {
-    let places = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
-    let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, ""), Column::id("CPU", "")];
-    columns.extend(places.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")));
-    let mut cpu_time = Table::builder("cpu_time", &columns);
+    let mut cpu_time = cpu_time::Rows::new();
     for cpu in 0..2 {
-        let mut row = cpu_time.row().float(10.0).int(cpu);
-        for s in [4.0, 3.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0] {
-            row = row.float(s);
-        }
+        let spent = Per::new(|state| {
+            Some(match state {
+                CpuState::Idle => 4.0,
+                CpuState::Program => 3.0,
+                CpuState::Others => 1.0,
+                CpuState::Spin => 2.0,
+                _ => 0.0,
+            })
+        });
+        cpu_time.push(cpu_time::Row { time: Some(10.0), cpu: Some(cpu), spent, kernel: None });
     }
-    let why = ["runq", "klock", "ulock", "io", "serial", "asleep"];
-    let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, "")];
-    columns.extend(why.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")));
-    let mut idle_time = Table::builder("idle_time", &columns);
     // The leader's timer saw half of the idle time; its proportions count.
-    let mut row = idle_time.row().float(10.0);
-    for s in [0.0, 0.0, 1.0, 0.0, 3.0, 0.0] {
-        row = row.float(s);
-    }
-    let _ = row;
-    let mut samples = samples();
-    samples.row().text("target").text("user").text("work").text("db").int(300);
-    samples.row().text("target").text("syscall").text("dup2").text("db").int(200);
-    samples.row().text("target").text("zeroing").text("clear_page_erms").text("db").int(100);
-    samples.row().text("spin").text("lock spin").text("native_queued_spin_lock_slowpath").text("db").int(400);
-    let mut locks = Table::builder(
+    let idle_time = idle_time(|reason| match reason {
+        IdleReason::UserLock => 1.0,
+        IdleReason::Serial => 3.0,
+        _ => 0.0,
+    });
+    let samples = samples(&[
+        (CpuState::Program, SampleClass::User, "work", "db", 300),
+        (CpuState::Program, SampleClass::Syscall, "dup2", "db", 200),
+        (CpuState::Program, SampleClass::Zeroing, "clear_page_erms", "db", 100),
+        (CpuState::Spin, SampleClass::LockSpin, "native_queued_spin_lock_slowpath", "db", 400),
+    ]);
+    let locks = table(
         "locks",
-        &[
-            Column::text("lock", ""),
-            Column::text("type", ""),
-            Column::text("process", ""),
-            Column::count("count", ""),
-            Column::float("spin", Unit::Seconds, Kind::Time, ""),
-            Column::float("block", Unit::Seconds, Kind::Time, ""),
-            Column::float("max", Unit::Microseconds, Kind::Peak, ""),
-        ],
+        &["lock", "type", "process"],
+        &["count", "spin", "block", "max"],
+        &[(&["files_struct.file_lock", "spinlock", "db"], &[4_000_000.0, 4.0, 0.0, 90.0])],
     );
-    locks
-        .row()
-        .text("files_struct.file_lock")
-        .text("spinlock")
-        .text("db")
-        .int(4_000_000)
-        .float(4.0)
-        .float(0.0)
-        .float(90.0);
-    let mut gather = Gather::new(Manifest::new(2, vec!["db".into(), "-x".into()], 1.0));
-    for table in [cpu_time.finish(), idle_time.finish(), samples.finish(), locks.finish()] {
-        gather.append(&table).unwrap();
-    }
-    gather.finish().unwrap()
+    let manifest = Manifest::new(Purpose::Run, 2, vec!["db".into(), "-x".into()], 1.0);
+    let tables = [cpu_time.finish(), idle_time, samples, locks];
+    tables.into_iter().fold(Recording::new(manifest), Recording::with)
 }
 
 /// 6 CPU-seconds of idle time while the program's threads were runnable, and a cgroup's limit behind it.
-fn throttled(idle: [f64; 6]) -> Onion {
-    let mut recording = recording();
-    let why = ["runq", "klock", "ulock", "io", "serial", "asleep"];
-    let columns: Vec<_> = why.iter().map(|p| Column::float(p, Unit::CpuSeconds, Kind::Time, "")).collect();
-    let mut times = Table::builder("idle_time", &columns);
-    let mut row = times.row();
-    for s in idle {
-        row = row.float(s);
+fn throttled(reason: IdleReason, seconds: f64) -> Onion {
+    let times = idle_time(|r| match r {
+        r if r == reason => seconds,
+        IdleReason::Asleep => 8.0 - seconds,
+        _ => 0.0,
+    });
+    let mut limits = throttling::Rows::new();
+    for time in [5.0, 10.0] {
+        limits.push(throttling::Row {
+            time: Some(time),
+            cgroup: "/job".into(),
+            limit: "cpu.max".into(),
+            lift: "echo max > /job/cpu.max".into(),
+            allowed: Some(1.5),
+            periods: Some(50),
+            throttled: Some(40),
+            held: Some(3.0),
+        });
+        limits.push(throttling::Row {
+            time: Some(time),
+            cgroup: "/".into(),
+            limit: "cpu.max".into(),
+            lift: "echo max > /cpu.max".into(),
+            allowed: None,
+            periods: Some(50),
+            throttled: Some(1),
+            held: Some(0.1),
+        });
     }
-    let _ = row;
-    let mut limits = Table::builder(
-        "throttling",
-        &[
-            Column::float("t", Unit::Seconds, Kind::Key, ""),
-            Column::text("cgroup", ""),
-            Column::text("limit", ""),
-            Column::text("lift", ""),
-            Column::float("allowed", Unit::None, Kind::Gauge, ""),
-            Column::count("periods", ""),
-            Column::count("throttled", ""),
-            Column::float("held", Unit::CpuSeconds, Kind::Time, ""),
-        ],
-    );
-    for t in [5.0, 10.0] {
-        let row = limits.row().float(t).text("/job").text("cpu.max").text("echo max > /job/cpu.max");
-        row.float(1.5).int(50).int(40).float(3.0);
-        limits
-            .row()
-            .float(t)
-            .text("/")
-            .text("cpu.max")
-            .text("echo max > /cpu.max")
-            .null()
-            .int(50)
-            .int(1)
-            .float(0.1);
-    }
-    recording.tables.insert("idle_time".into(), times.finish());
-    recording.tables.insert("throttling".into(), limits.finish());
-    Onion::peel(&recording).unwrap()
+    Onion::peel(&recording().with(times).with(limits.finish())).unwrap()
 }
 
 #[test]
 fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
-    let onion = throttled([6.0, 0.0, 0.0, 0.0, 0.0, 2.0]);
+    let onion = throttled(IdleReason::RunQueue, 6.0);
     let row = onion.rows.iter().find(|r| r.layer == Layer::RunQueue).unwrap();
     assert_eq!(
         row.evidence[0],
@@ -117,10 +122,29 @@ fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
     assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 it lets run"), "{}", row.advice);
     assert!(!onion.notes.iter().any(|n| n.contains("throttled")), "said once: {:?}", onion.notes);
     // Where no CPU was idle for it, no layer can tell.
-    let onion = throttled([0.0, 0.0, 0.0, 0.0, 0.0, 8.0]);
+    let onion = throttled(IdleReason::Asleep, 8.0);
     let notes: Vec<_> = onion.notes.iter().filter(|n| n.contains("throttled by cpu.max")).collect();
     assert_eq!(notes.len(), 1, "{:?}", onion.notes);
     assert!(notes[0].ends_with("lift it: echo max > /job/cpu.max"), "{notes:?}");
+}
+
+#[test]
+fn the_kernels_part_is_one_layer_where_samples_see_user_code_only() {
+    let mut cpu_time = cpu_time::Rows::new();
+    for cpu in 0..2 {
+        let spent = Per::new(|state| Some(if state == CpuState::Program { 6.0 } else { 0.0 }));
+        cpu_time.push(cpu_time::Row { time: Some(10.0), cpu: Some(cpu), spent, kernel: Some(2.0) });
+    }
+    let user = samples(&[
+        (CpuState::Program, SampleClass::User, "work", "db", 300),
+        (CpuState::Program, SampleClass::UserSpin, "spin_lock", "db", 100),
+    ]);
+    let onion = Onion::peel(&recording().with(cpu_time.finish()).with(user)).unwrap();
+    let seconds = [Layer::Kernel, Layer::User, Layer::UserLock, Layer::Calls].map(|l| onion.seconds(l));
+    assert_eq!(seconds, [4.0, 6.0, 2.0, 0.0]);
+    let row = onion.rows.iter().find(|r| r.layer == Layer::Kernel).unwrap();
+    assert!(row.error > 0.0 && row.layer.recoverable(), "{row:?}");
+    assert!(render(&onion, 100).contains("system calls, faults and kernel locks"));
 }
 
 #[test]
@@ -158,9 +182,107 @@ fn a_known_lock_has_its_remedy() {
     assert!(spin.advice.contains("descriptor table"), "{}", spin.advice);
 }
 
+/// The onion of a recording whose program has these samples, of class and detail, beside 100 of user code.
+fn sampled(rows: &[(SampleClass, &str, u64)]) -> Onion {
+    let user = (CpuState::Program, SampleClass::User, "work", "db", 100);
+    let rows = rows.iter().map(|(class, detail, n)| (CpuState::Program, *class, *detail, "db", *n));
+    let all: Vec<Sample<'_>> = std::iter::once(user).chain(rows).collect();
+    Onion::peel(&recording().with(samples(&all))).unwrap()
+}
+
+#[test]
+fn advice_takes_more_than_chance() {
+    use SampleClass::{Exec, Exit, Fault, Syscall, Tlb, Zeroing};
+
+    let advice = |rows: &[(SampleClass, &str, u64)], layer| {
+        sampled(rows).rows.into_iter().find(|r| r.layer == layer).unwrap().advice
+    };
+    let calls = |rows: &[(SampleClass, &str, u64)]| advice(rows, Layer::Calls);
+    // Three samples of execve in a hundred: of 6 CPU-s on CPU that is 0.05 to 0.5, of 20 perhaps nothing that matters.
+    assert_eq!(calls(&[(Exec, "execve", 1)]), "", "the layer itself may be nothing");
+    assert!(!calls(&[(Exec, "execve", 3)]).contains("processes start"));
+    assert!(!calls(&[(Exec, "execve", 3), (Syscall, "getpid", 2)]).contains("processes start"));
+    assert!(calls(&[(Exec, "execve", 12)]).contains("processes start and end at a high rate (execve)"));
+    // No one call of them is more than the others, but all are starts and ends of processes.
+    let parts = [(Exec, "execve", 20), (Exit, "exit", 19), (Syscall, "clone", 21), (Syscall, "getpid", 18)];
+    assert!(calls(&parts).contains("processes start and end at a high rate (clone)"), "{}", calls(&parts));
+    assert_eq!(calls(&[(Syscall, "getpid", 30), (Syscall, "getuid", 28)]), "call less often, or in batches");
+    let faults = |zeroing| {
+        advice(&[(Zeroing, "clear_huge_page", zeroing), (Fault, "handle_mm_fault", 1)], Layer::Faults)
+    };
+    assert!(!faults(3).contains("huge pages are zeroed") && faults(30).contains("huge pages are zeroed"));
+    let flushes = [(Tlb, "madvise (zap)", 3), (Tlb, "munmap (tlb_finish_mmu)", 2)];
+    assert!(!advice(&flushes, Layer::Tlb).contains("jemalloc"));
+}
+
+#[test]
+fn a_lock_that_costs_nothing_is_not_the_one_to_mend() {
+    let none = table(
+        "locks",
+        &["lock", "type", "process"],
+        &["count", "spin", "block", "max"],
+        &[(&["mm_struct.mmap_lock", "rwsem", "db"], &[3.0, 0.00001, 0.0, 9.0])],
+    );
+    let onion = Onion::peel(&recording().with(none)).unwrap();
+    let spin = onion.rows.iter().find(|r| r.layer == Layer::KernelSpin).unwrap();
+    assert!(spin.advice.starts_with("name the lock with"), "{}", spin.advice);
+}
+
+#[test]
+fn all_samples_in_one_layer_are_no_certainty() {
+    let onion = sampled(&[]);
+    let user = onion.rows.iter().find(|r| r.layer == Layer::User).unwrap();
+    // Wilson's: 100 of 100 is 96.3 % or more.
+    assert!((user.seconds - 6.0).abs() < 1e-9 && (user.error - 6.0 * 0.037).abs() < 0.001, "{user:?}");
+}
+
+#[test]
+fn what_the_idle_timer_tells_is_sampled_too() {
+    let onion = Onion::peel(&recording().with(events(&[(Counter::IdleTicks, 100)]))).unwrap();
+    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    // Three quarters of 8 CPU-s in 100 looks: Wilson's interval of 75 in 100 is 0.657 to 0.825.
+    assert!((serial.error - 8.0 * 0.093).abs() < 0.01, "{serial:?}");
+}
+
+#[test]
+fn a_lock_that_many_held_is_one_lock() {
+    let evidence = |rows: &[(&str, &str, f64, f64)]| {
+        let mut locks = ncpu_schema::user_locks::Rows::new();
+        for (lock, holder, spin, block) in rows {
+            locks.push(ncpu_schema::user_locks::Row {
+                lock: (*lock).into(),
+                ty: "mutex".into(),
+                process: "convoy".into(),
+                caller: "start_thread".into(),
+                holder: (*holder).into(),
+                count: Some(100),
+                spin: Some(*spin),
+                block: Some(*block),
+                ..Default::default()
+            });
+        }
+        let onion = Onion::peel(&recording().with(locks.finish())).unwrap();
+        onion.rows.into_iter().find(|r| r.layer == Layer::UserLock).unwrap().evidence.swap_remove(0)
+    };
+    let one =
+        [("door", "convoy/1", 0.0, 0.4), ("door", "convoy/2", 0.0, 0.3), ("door", "convoy/3", 0.0, 0.3)];
+    assert_eq!(evidence(&one), "mutex door of convoy in start_thread: 300 waits, 1.000 thread-s");
+    let held = [("door", "convoy/1", 0.0, 0.7), ("door", "convoy/2", 0.0, 0.3)];
+    assert!(evidence(&held).ends_with(", woken mostly by convoy/1"), "{}", evidence(&held));
+    // What only spins is known by its spinning.
+    let spun = [("door", "convoy/1", 0.7, 0.0), ("gate", "convoy/2", 0.2, 0.0)];
+    assert!(evidence(&spun).starts_with("mutex door of convoy"), "{}", evidence(&spun));
+    let many = [("a", "convoy/1", 0.0, 0.4), ("b", "convoy/1", 0.0, 0.3), ("c", "convoy/1", 0.0, 0.3)];
+    assert!(
+        evidence(&many).starts_with("3 mutexes of convoy in start_thread: 300 waits"),
+        "{}",
+        evidence(&many)
+    );
+}
+
 #[test]
 fn a_recording_of_something_else_is_told() {
-    let empty = Gather::new(Manifest::new(2, Vec::new(), 1.0)).finish().unwrap();
+    let empty = Gather::new(Manifest::new(Purpose::Run, 2, Vec::new(), 1.0)).finish().unwrap();
     assert!(Onion::peel(&empty).unwrap_err().to_string().contains("cpu_time"));
 }
 
@@ -174,26 +296,15 @@ fn text_fits_the_width() {
 
 #[test]
 fn shootdowns_are_told_by_sender_and_reason() {
-    let r = recording();
-    let mut gather = Gather::new(Manifest::new(2, vec!["db".into()], 1.0));
-    for name in ["cpu_time", "idle_time"] {
-        gather.append(&r.tables[name]).unwrap();
-    }
-    let mut samples = samples();
-    for (class, detail, n) in [
-        ("user", "work", 300),
-        ("tlb wait", "munmap (tlb_finish_mmu)", 200),
-        ("tlb", "munmap (tlb_finish_mmu)", 60),
-        ("tlb", "fault (do_wp_page)", 40),
-    ] {
-        samples.row().text("target").text(class).text(detail).text("db").int(n);
-    }
-    let mut counters = Table::builder("counters", &[Column::text("event", ""), Column::count("count", "")]);
-    counters.row().text("TLB shootdowns sent").int(1000);
-    counters.row().text("TLB shootdowns received").int(1500);
-    gather.append(&samples.finish()).unwrap();
-    gather.append(&counters.finish()).unwrap();
-    let onion = Onion::peel(&gather.finish().unwrap()).unwrap();
+    let of = |class, detail, n| (CpuState::Program, class, detail, "db", n);
+    let samples = samples(&[
+        of(SampleClass::User, "work", 300),
+        of(SampleClass::TlbWait, "munmap (tlb_finish_mmu)", 200),
+        of(SampleClass::Tlb, "munmap (tlb_finish_mmu)", 60),
+        of(SampleClass::Tlb, "fault (do_wp_page)", 40),
+    ]);
+    let events = events(&[(Counter::ShootdownsSent, 1000), (Counter::ShootdownsReceived, 1500)]);
+    let onion = Onion::peel(&recording().with(samples).with(events)).unwrap();
     let sum: f64 = onion.rows.iter().map(|r| r.seconds).sum();
     assert!((sum - onion.capacity).abs() < 1e-9, "waiting for shootdowns is in one layer only");
     let row = onion.rows.iter().find(|r| r.layer == Layer::Tlb).unwrap();
@@ -212,22 +323,20 @@ fn shootdowns_are_told_by_sender_and_reason() {
 
 #[test]
 fn what_the_hardware_counted_is_told_of_user_code() {
-    let mut recording = recording();
-    let columns = [
-        Column::id("CPU", ""),
-        Column::text("event", ""),
-        Column::float("count", Unit::None, Kind::Count, ""),
-    ];
-    let mut counts = Table::builder("hardware", &columns);
+    let mut counts = counters::Rows::new();
     for cpu in 0..2 {
-        counts.row().int(cpu).text("cycles:u").float(1000.0);
-        counts.row().int(cpu).text("instructions:u").float(800.0);
-        counts.row().int(cpu).text("dtlb_load_misses.walk_active:u").float(100.0);
-        counts.row().int(cpu).text("itlb_misses.walk_active:u").float(25.0);
-        // Had no counter on CPU 1: not known.
-        counts.row().int(cpu).text("LLC-load-misses:u").float_opt((cpu == 0).then_some(4.0));
+        for (event, count) in [
+            ("cycles:u", Some(1000.0)),
+            ("instructions:u", Some(800.0)),
+            ("dtlb_load_misses.walk_active:u", Some(100.0)),
+            ("itlb_misses.walk_active:u", Some(25.0)),
+            // Had no counter on CPU 1: not known.
+            ("LLC-load-misses:u", (cpu == 0).then_some(4.0)),
+        ] {
+            counts.push(counters::Row { cpu: Some(cpu), event: event.into(), count, ..Default::default() });
+        }
     }
-    recording.tables.insert("hardware".into(), counts.finish());
+    let mut recording = recording().with(counts.finish());
     let said = |recording: &Recording| {
         let onion = Onion::peel(recording).unwrap();
         let user = onion.rows.iter().find(|r| r.layer == Layer::User).unwrap();
@@ -237,55 +346,54 @@ fn what_the_hardware_counted_is_told_of_user_code() {
         said(&recording).as_deref(),
         Some("user code of all programs: 0.80 instructions a cycle, 12.5 % of cycles in page walks")
     );
-    recording.tables.remove("hardware");
+    recording.tables.remove("counters");
     assert_eq!(said(&recording), None);
-}
-
-fn texts_then_ints(name: &str, texts: &[&str], ints: &[&str]) -> ncpu_table::Builder {
-    let columns: Vec<Column> =
-        texts.iter().map(|n| Column::text(n, "")).chain(ints.iter().map(|n| Column::count(n, ""))).collect();
-    Table::builder(name, &columns)
 }
 
 #[test]
 fn who_sleeps_with_a_timeout_is_named_and_advised() {
-    let mut recording = recording();
-    let columns = [
-        Column::text("call", ""),
-        Column::text("process", ""),
-        Column::count("count", ""),
-        Column::float("asked", Unit::Seconds, Kind::Time, ""),
-        Column::float("slept", Unit::Seconds, Kind::Time, ""),
-        Column::count("threads", ""),
-    ];
-    let mut sleepers = Table::builder("sleepers", &columns);
-    sleepers.row().text("poll").text("herd").int(90_000).float(900.0).float(909.0).int(60);
-    sleepers.row().text("poll").text("herd").int(10_000).float(100.0).float(101.0).int(40);
-    sleepers.row().text("nanosleep").text("cron").int(5).float(50.0).float(50.0).int(1);
-    recording.tables.insert("sleepers".into(), sleepers.finish());
-    let mut counters = texts_then_ints("counters", &["event"], &["count"]);
-    counters.row().text("context switches").int(210_000);
-    recording.tables.insert("counters".into(), counters.finish());
+    let sleepers = table(
+        "sleepers",
+        &["call", "process"],
+        &["count", "asked", "slept", "threads"],
+        &[
+            (&["poll", "herd"], &[90_000.0, 900.0, 909.0, 60.0]),
+            (&["poll", "herd"], &[10_000.0, 100.0, 101.0, 40.0]),
+            (&["nanosleep", "cron"], &[5.0, 50.0, 50.0, 1.0]),
+        ],
+    );
+    let recording = recording().with(sleepers).with(events(&[(Counter::Switches, 210_000)]));
     let onion = Onion::peel(&recording).unwrap();
     let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
     let told =
         "100 threads of herd asleep in poll: 10000 sleeps/s, 10.0 ms asked for, 10.1 ms slept on average";
     assert!(serial.evidence.iter().any(|e| e == told), "{:?}", serial.evidence);
     assert!(!serial.evidence.iter().any(|e| e.contains("cron")), "{:?}", serial.evidence);
-    let context = super::evidence::Context { recording: &recording, elapsed: 10.0, cpus: 2, capacity: 20.0 };
+    let context = super::evidence::Context {
+        recording: &recording,
+        samples: None,
+        elapsed: 10.0,
+        cpus: 2,
+        capacity: 20.0,
+        running: 6.0,
+    };
     assert!(super::advice::of(Layer::Switches, &context).contains("wait in poll for the event itself"));
     assert!(super::evidence::of(Layer::Switches, &context).contains(&told.to_string()));
 }
 
 #[test]
 fn limits_that_were_met_are_told_with_their_remedy() {
-    let mut recording = recording();
-    let mut met =
-        texts_then_ints("limits_met", &["limit", "of", "lift"], &["allowed", "used", "refused", "killed"]);
-    met.row().text("pids.max").text("/job").text("echo max > /x").int(20).int(20).int(7).int(0);
-    met.row().text("memory.max").text("/job").text("echo max > /y").int(64 << 20).int(63 << 20).int(9).int(1);
-    met.row().text("RLIMIT_NOFILE").text("process 7").text("prlimit").int(1024).int(1000).int(0).int(0);
-    recording.tables.insert("limits_met".into(), met.finish());
+    let met = table(
+        "limits_met",
+        &["limit", "of", "lift"],
+        &["allowed", "used", "refused", "killed"],
+        &[
+            (&["pids.max", "/job", "echo max > /x"], &[20.0, 20.0, 7.0, 0.0]),
+            (&["memory.max", "/job", "echo max > /y"], &[f64::from(64 << 20), f64::from(63 << 20), 9.0, 1.0]),
+            (&["RLIMIT_NOFILE", "process 7", "prlimit"], &[1024.0, 1000.0, 0.0, 0.0]),
+        ],
+    );
+    let recording = recording().with(met);
     let onion = Onion::peel(&recording).unwrap();
     for told in [
         "limit reached: pids.max of /job: 20 of 20 used, 7 forks refused; lift it: echo max > /x",
@@ -298,30 +406,32 @@ fn limits_that_were_met_are_told_with_their_remedy() {
 
 #[test]
 fn memory_and_pressure_explain_layers_only_where_they_do() {
-    let mut recording = recording();
-    let table = |grown: u64, stalls: u64, seconds: f64| {
-        let mut memory = texts_then_ints("memory_change", &["class"], &["before", "most", "after"]);
-        memory.row().text("AnonPages").int(100 << 20).int((100 << 20) + grown).int(90 << 20);
-        memory.row().text("Slab").int(100 << 20).int(90 << 20).int(90 << 20);
-        let mut events = texts_then_ints("memory_events", &["event"], &["count"]);
-        events.row().text("allocstall").int(stalls);
-        events.row().text("thp_fault_alloc").int(12);
-        let columns = [
-            Column::text("resource", ""),
-            Column::text("kind", ""),
-            Column::float("seconds", Unit::Seconds, Kind::Time, ""),
-        ];
-        let mut pressure = Table::builder("pressure", &columns);
-        pressure.row().text("memory").text("some").float(seconds);
-        pressure.row().text("memory").text("full").float(0.0);
-        [memory.finish(), events.finish(), pressure.finish()]
-    };
-    let mut said = |tables: [Table; 3]| {
-        tables.into_iter().for_each(|t| drop(recording.tables.insert(t.name().to_owned(), t)));
-        let onion = Onion::peel(&recording).unwrap();
+    let said = |grown: u64, stalls: u64, seconds: f64| {
+        let memory = table(
+            "memory_change",
+            &["class"],
+            &["before", "most", "after"],
+            &[
+                (&["AnonPages"], &[f64::from(100 << 20), ((100 << 20) + grown) as f64, f64::from(90 << 20)]),
+                (&["Slab"], &[f64::from(100 << 20), f64::from(90 << 20), f64::from(90 << 20)]),
+            ],
+        );
+        let events = table(
+            "memory_events",
+            &["event"],
+            &["count"],
+            &[(&["allocstall"], &[stalls as f64]), (&["thp_fault_alloc"], &[12.0])],
+        );
+        let pressure = table(
+            "pressure",
+            &["resource", "kind"],
+            &["seconds"],
+            &[(&["memory", "some"], &[seconds]), (&["memory", "full"], &[0.0])],
+        );
+        let onion = Onion::peel(&recording().with(memory).with(events).with(pressure)).unwrap();
         onion.rows.iter().find(|r| r.layer == Layer::Faults).unwrap().evidence.join("|")
     };
-    let loud = said(table(512 << 20, 33, 2.5));
+    let loud = said(512 << 20, 33, 2.5);
     for told in [
         "the machine's memory grew by up to: anonymous memory 512 MiB; 12 huge pages given out",
         "the machine's memory was short: 33 allocations had to free memory first",
@@ -329,6 +439,50 @@ fn memory_and_pressure_explain_layers_only_where_they_do() {
     ] {
         assert!(loud.contains(told), "{told} in {loud}");
     }
-    let quiet = said(table(1 << 20, 0, 0.01));
+    let quiet = said(1 << 20, 0, 0.01);
     assert!(!quiet.contains("memory"), "{quiet}");
+}
+
+#[test]
+fn what_the_schema_does_not_know_is_an_error_that_names_it() {
+    let wrong = |table: Table| Onion::peel(&recording().with(table)).unwrap_err().to_string();
+    let full = recording();
+    // The columns of a table, with one left out, renamed or of another type.
+    let changed = |name: &str, column: &str, to: Option<ncpu_table::Column>| {
+        let mut columns = full.tables[name].columns().to_vec();
+        let at = columns.iter().position(|c| c.name == column).unwrap();
+        columns.remove(at);
+        columns.extend(to);
+        Table::builder(name, &columns).finish()
+    };
+    assert_eq!(
+        wrong(changed("locks", "spin", None)),
+        "this observation: table `locks` has no column `spin`; its columns are lock, type, process, count, block, max"
+    );
+    assert_eq!(
+        wrong(changed("locks", "spin", Some(ncpu_table::Column::text("spin", "")))),
+        "this observation: column `spin` of table `locks` is text instead of a number"
+    );
+    let more = ncpu_table::Column::float("dreaming", ncpu_table::Unit::Seconds, ncpu_table::Kind::Time, "");
+    let mut columns = full.tables["idle_time"].columns().to_vec();
+    columns.push(more);
+    assert_eq!(
+        wrong(Table::builder("idle_time", &columns).finish()),
+        "this observation: table `idle_time` has a column that this ncpu cannot place: `dreaming` is no idle reason that this ncpu knows"
+    );
+    for (at, class, expect) in [
+        (
+            "target",
+            "napping",
+            "column `class` of table `samples`, row 0: `napping` is no sample class that this ncpu knows",
+        ),
+        (
+            "moon",
+            "user",
+            "column `at` of table `samples`, row 0: `moon` is no CPU state that this ncpu knows",
+        ),
+    ] {
+        let message = wrong(table("samples", &["at", "class"], &["samples"], &[(&[at, class], &[1.0])]));
+        assert!(message.contains(expect), "{message}");
+    }
 }

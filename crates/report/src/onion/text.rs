@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Onion, Row};
+use ncpu_table::safe;
 
-/// Layers below this share are told in one line together.
-const SMALL: f64 = 0.005;
+use super::{Onion, Row, SMALL};
+use crate::wrap::wrap;
+
 const BAR: usize = 20;
 
 /// Renders the onion at most `width` columns wide (evidence and advice are wrapped, never cut).
@@ -18,7 +19,11 @@ pub fn render(onion: &Onion, width: usize) -> String {
         "Capacity: {} CPUs x {:.2} s = {:.2} CPU-seconds\n",
         onion.cpus, onion.elapsed, onion.capacity
     );
-    let _ = writeln!(out, "{:>7}  {:>9} {:>7}  {:<24} {:<BAR$}  gain", "share", "CPU-s", "+-", "layer", "");
+    // Layers that stand for several have long names.
+    let names = onion.rows.iter().filter(|r| r.share >= SMALL || !r.layer.recoverable());
+    let name = names.map(|r| r.layer.name().len()).fold(24, usize::max);
+    let _ =
+        writeln!(out, "{:>7}  {:>9} {:>7}  {:<name$} {:<BAR$}  gain", "share", "CPU-s", "+-", "layer", "");
     let (could, rest): (Vec<&Row>, Vec<&Row>) = onion.rows.iter().partition(|r| r.layer.recoverable());
     let (large, small): (Vec<&Row>, Vec<&Row>) = could.into_iter().partition(|r| r.share >= SMALL);
     for (title, rows) in [("could come back:", large), ("the rest:", rest)] {
@@ -27,7 +32,7 @@ pub fn render(onion: &Onion, width: usize) -> String {
         }
         let _ = writeln!(out, "{title}");
         for row in rows {
-            layer(&mut out, row, width);
+            layer(&mut out, row, width, name);
         }
         if title.starts_with("could") && !small.is_empty() {
             let total: f64 = small.iter().map(|r| r.share).sum();
@@ -45,7 +50,10 @@ pub fn render(onion: &Onion, width: usize) -> String {
 
 /// As `time` in zsh tells it: user, system, CPU and elapsed.
 fn headline(onion: &Onion) -> String {
-    let mut line = if onion.command.is_empty() { "the machine".to_string() } else { onion.command.clone() };
+    let mut line = match onion.command.as_str() {
+        "" => "the machine".to_string(),
+        command => safe::line(command).into_owned(),
+    };
     if line.chars().count() > 60 {
         line = line.chars().take(57).chain("...".chars()).collect();
     }
@@ -63,13 +71,13 @@ fn headline(onion: &Onion) -> String {
     line
 }
 
-fn layer(out: &mut String, row: &Row, width: usize) {
+fn layer(out: &mut String, row: &Row, width: usize, name: usize) {
     let filled = ((row.share * BAR as f64).round() as usize).min(BAR);
     let bar: String = "#".repeat(filled) + &".".repeat(BAR - filled);
     let error = if row.error > 0.0005 { format!("{:.2}", row.error) } else { String::new() };
     let _ = writeln!(
         out,
-        "{:>5.1} %  {:>9.3} {error:>7}  {:<24} {bar}  {}",
+        "{:>5.1} %  {:>9.3} {error:>7}  {:<name$} {bar}  {}",
         row.share * 100.0,
         row.seconds,
         row.layer.name(),
@@ -96,28 +104,4 @@ fn trim_end(out: &mut String) {
     let end = out.trim_end().len();
     out.truncate(end);
     out.push('\n');
-}
-
-/// Breaks a line at spaces; `first` and `next` are put before the first and the following lines.
-pub(crate) fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
-    let mut out = String::new();
-    let mut line = String::from(first);
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        let length = line.chars().count() + usize::from(!empty) + word.chars().count();
-        if !empty && length > width {
-            out.push_str(&line);
-            out.push('\n');
-            line = String::from(next);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    out.push_str(&line);
-    out.push('\n');
-    out
 }

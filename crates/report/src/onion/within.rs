@@ -2,53 +2,48 @@
 
 use ncpu_machine::CpuSet;
 use ncpu_record::Recording;
+use ncpu_schema::{CpuState, Error, IdleReason, cpu_time, idle_time, summary};
 use ncpu_table::{Table, Type};
 
-use super::sum;
-
-/// Reasons for idling, the least telling of bound CPUs first: what others idle for, a thread that waits for a CPU it
-/// may not use among it, is taken from these in turn.
-const REASONS: [&str; 6] = ["asleep", "serial", "runq", "io", "ulock", "klock"];
-
-/// What an observation of a program bound to `cpus` tells of those alone, so that its capacity is theirs. Which CPU
-/// idled for what is not known: the idle time of the others is taken from the reasons that bear least on the program.
-pub fn within(recording: &Recording, cpus: &CpuSet) -> Recording {
-    let mut out = Recording {
-        manifest: recording.manifest.clone(),
-        tables: recording.tables.clone(),
-        recovered: recording.recovered.clone(),
-        notes: recording.notes.clone(),
-    };
-    let Some(cpu_time) = recording.tables.get("cpu_time") else { return out };
-    let inside = |r: usize| {
-        cpu_time.int(r, "CPU").is_some_and(|cpu| u32::try_from(cpu).is_ok_and(|cpu| cpus.contains(cpu)))
-    };
-    let kept = rows(cpu_time, inside, |_, x| x);
-    let part = kept.num_rows() as f64 / cpu_time.num_rows().max(1) as f64;
-    if let Some(why) = recording.tables.get("idle_time") {
-        let told: f64 = REASONS.iter().map(|c| sum(why, c)).sum();
+/// What an observation says of some CPUs, those a program is bound to, so that its capacity is theirs alone. Which
+/// CPU idled for what is not known: the idle time of the other CPUs is subtracted from the reasons, lowest
+/// [`IdleReason::bearing`] first.
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn within(recording: &Recording, cpus: &CpuSet) -> Result<Recording, Error> {
+    let mut out = recording.clone();
+    let Some(whole) = recording.tables.get(cpu_time::NAME) else { return Ok(out) };
+    let all = cpu_time::Reader::need(recording)?;
+    let inside =
+        |r: usize| all.cpu.get(r).is_some_and(|cpu| u32::try_from(cpu).is_ok_and(|cpu| cpus.contains(cpu)));
+    let kept = rows(whole, inside, |_, x| x);
+    let part = kept.num_rows() as f64 / all.len().max(1) as f64;
+    if let Some(why) = idle_time::Reader::open(recording)? {
+        let of_reasons: f64 = IdleReason::ALL.into_iter().map(|r| why.spent.sum(r)).sum();
+        let idle = |of: &cpu_time::Reader<'_>| of.spent.sum(CpuState::Idle);
         // The leader's ticks and the CPUs' own clocks differ a little.
-        let mut others = told * (1.0 - sum(&kept, "idle") / sum(cpu_time, "idle").max(f64::MIN_POSITIVE));
-        let mut keep = [1.0; 6];
-        for (keep, column) in keep.iter_mut().zip(REASONS) {
-            let has = sum(why, column);
+        let of_kept = idle(&cpu_time::Reader::of(&kept)?) / idle(&all).max(f64::MIN_POSITIVE);
+        let mut others = of_reasons * (1.0 - of_kept);
+        let mut keep = Vec::new();
+        for reason in IdleReason::by_bearing() {
+            let has = why.spent.sum(reason);
             let taken = others.min(has).max(0.0);
             others -= taken;
-            *keep = if has > 0.0 { 1.0 - taken / has } else { 1.0 };
+            keep.push((reason.name(), if has > 0.0 { 1.0 - taken / has } else { 1.0 }));
         }
-        let of = |column: &str, x: f64| match REASONS.iter().position(|c| *c == column) {
-            Some(i) => x * keep[i],
-            None => x,
-        };
-        out.tables.insert("idle_time".into(), rows(why, |_| true, of));
+        let of =
+            |column: &str, x: f64| x * keep.iter().find(|(name, _)| *name == column).map_or(1.0, |k| k.1);
+        if let Some(why) = recording.tables.get(idle_time::NAME) {
+            out = out.with(rows(why, |_| true, of));
+        }
     }
-    if let Some(summary) = recording.tables.get("summary") {
+    if let Some(summary) = recording.tables.get(summary::NAME) {
         // Steal is known of the whole machine only.
-        let of = |column: &str, x: f64| if column == "steal" { x * part } else { x };
-        out.tables.insert("summary".into(), rows(summary, |_| true, of));
+        let of = |column: &str, x: f64| if column == summary::col::steal { x * part } else { x };
+        out = out.with(rows(summary, |_| true, of));
     }
-    out.tables.insert("cpu_time".into(), kept);
-    out
+    Ok(out.with(kept))
 }
 
 /// The rows that `keep` chooses, with numbers changed by `of`.

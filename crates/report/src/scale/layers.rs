@@ -35,6 +35,12 @@ pub fn layers_table(peels: &[Peel]) -> Table {
                 "CPU time for a unit of work; that of the program's layers at the smallest N is 100",
             ),
             Column::float("growth", Unit::Percent, Kind::Gauge, "cost less that at the smallest N"),
+            Column::float(
+                "error",
+                Unit::Percent,
+                Kind::Gauge,
+                "half-width of the growth's 95 % interval; 0 is exact",
+            ),
             Column::text("recoverable", "whether it could come back"),
             Column::text("evidence", "what it consists of"),
         ],
@@ -47,9 +53,10 @@ pub fn layers_table(peels: &[Peel]) -> Table {
     for p in peels {
         // A layer that is gone shrank: it has a row too.
         let gone = first.onion.rows.iter().filter(|r| !p.onion.rows.iter().any(|q| q.layer == r.layer));
-        let rows = p.onion.rows.iter().map(|r| (r.layer, r.seconds, r.share, r.evidence.join("; ")));
-        for (layer, seconds, share, evidence) in rows.chain(gone.map(|r| (r.layer, 0.0, 0.0, String::new())))
-        {
+        let rows = p.onion.rows.iter().map(|r| (r.layer, r.seconds, r.error, r.share, r.evidence.join("; ")));
+        let gone = gone.map(|r| (r.layer, 0.0, 0.0, 0.0, String::new()));
+        for (layer, seconds, error, share, evidence) in rows.chain(gone) {
+            let before = first.onion.rows.iter().find(|r| r.layer == layer).map_or(0.0, |r| r.error);
             let now = cost(p, seconds);
             out.row()
                 .float(p.n)
@@ -59,6 +66,7 @@ pub fn layers_table(peels: &[Peel]) -> Table {
                 .float(p.work)
                 .float(now)
                 .float(now - cost(first, first.onion.seconds(layer)))
+                .float(cost(p, error).hypot(cost(first, before)))
                 .text(if layer.recoverable() { "yes" } else { "no" })
                 .text(evidence);
         }
@@ -70,6 +78,8 @@ pub fn layers_table(peels: &[Peel]) -> Table {
 pub(super) struct Layer {
     pub name: String,
     pub costs: Vec<f64>,
+    /// Half-width of the growth's interval.
+    pub error: f64,
     pub evidence: String,
 }
 
@@ -82,12 +92,18 @@ pub(super) fn by_growth(table: &Table) -> (Vec<f64>, Vec<Layer>) {
     for r in 0..table.num_rows() {
         let (Some(name), Some(n)) = (table.text(r, "layer"), table.number(r, "N")) else { continue };
         let at = layers.iter().position(|l| l.name == name).unwrap_or_else(|| {
-            layers.push(Layer { name: name.into(), costs: vec![0.0; ns.len()], evidence: String::new() });
+            layers.push(Layer {
+                name: name.into(),
+                costs: vec![0.0; ns.len()],
+                error: 0.0,
+                evidence: String::new(),
+            });
             layers.len() - 1
         });
         if let Some(i) = ns.iter().position(|x| *x == n) {
             layers[at].costs[i] = table.number(r, "cost").unwrap_or(0.0);
-            // That of the largest N, where the layer is largest.
+            // Those of the largest N, which the growth is to.
+            layers[at].error = table.number(r, "error").unwrap_or(0.0);
             layers[at].evidence = table.text(r, "evidence").unwrap_or_default().into();
         }
     }
@@ -117,9 +133,10 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
             growth(l)
         )
     });
-    if growth(most) < 5.0 {
+    if growth(most) < 5.0 || growth(most) <= most.error {
+        let sure = if growth(most) < 5.0 { "" } else { " and by more than the error of its samples" };
         return format!(
-            "No layer of the program grows by more than 5 % of the CPU time that a unit of work takes {span}.{disturbed}"
+            "No layer of the program grows by more than 5 % of the CPU time that a unit of work takes {span}{sure}.{disturbed}"
         );
     }
     let evidence = match most.evidence.split("; ").next() {
@@ -133,8 +150,14 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
             growth(most)
         );
     }
+    // Another that may have grown as much is named too.
+    let next = layers.iter().filter(|l| !disturbs(l)).nth(1);
+    let rival = next.filter(|l| growth(l) >= 5.0 && growth(most) - growth(l) <= most.error.hypot(l.error));
+    let rival = rival.map_or(String::new(), |l| {
+        format!("; {}, {:+.0} %, is not told apart from it by its samples", l.name, growth(l))
+    });
     format!(
-        "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}.{disturbed}",
+        "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}{rival}.{disturbed}",
         total,
         most.name,
         growth(most)

@@ -96,7 +96,7 @@ pub struct OnCurve {
 pub struct Quantity {
     /// The best.
     pub best: f64,
-    /// The 95 % bootstrap interval.
+    /// The 95 % confidence interval.
     pub band: Option<(f64, f64)>,
 }
 
@@ -176,7 +176,7 @@ fn law(t: &Table, r: usize) -> Law {
     let quantity = |name: &str| {
         // A null has no such N: more is always better.
         let or = |c: &str| t.number(r, c).unwrap_or(f64::INFINITY);
-        // Whether there are bands at all is told by λ, which is never infinite.
+        // λ is never infinite, so it says whether there are bands at all.
         let banded = t.number(r, "lambda_low").is_some();
         let band = banded.then(|| (or(&format!("{name}_low")), or(&format!("{name}_high"))));
         Quantity { best: or(name), band }

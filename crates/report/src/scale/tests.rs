@@ -62,6 +62,28 @@ fn the_layer_that_grows_is_named_with_its_evidence() {
 }
 
 #[test]
+fn a_growth_that_may_be_chance_names_no_layer() {
+    let rows = [
+        (1.0, "user code", 60.0),
+        (1.0, "system calls", 40.0),
+        (8.0, "user code", 62.0),
+        (8.0, "system calls", 60.0),
+        (8.0, "page faults and zeroing", 17.0),
+    ];
+    let (ns, mut layers) = layers::by_growth(&table(&rows));
+    let mut words = |errors: [f64; 2]| {
+        layers.iter_mut().zip(errors).for_each(|(l, e)| l.error = e);
+        layers::verdict(&ns, &layers)
+    };
+    assert!(
+        words([1.0, 1.0]).contains("grows most: system calls, +20 %")
+            && !words([1.0, 1.0]).contains("told apart")
+    );
+    assert!(words([3.0, 2.0]).contains("page faults and zeroing, +17 %, is not told apart from it"));
+    assert!(words([21.0, 2.0]).starts_with("No layer of the program grows"));
+}
+
+#[test]
 fn ticks_are_round_and_reach_the_top() {
     assert_eq!(plot::ticks(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
     assert_eq!(plot::ticks(7.3), [0.0, 2.0, 4.0, 6.0, 8.0]);
@@ -89,33 +111,30 @@ fn nothing_at_all_is_drawn_without_a_panic() {
 #[test]
 fn a_bound_programs_onion_is_of_its_cpus() {
     use ncpu_record::{Manifest, Recording};
-    let mut cpu_time = Table::builder(
-        "cpu_time",
-        &[
-            Column::float("t", Unit::Seconds, Kind::Key, ""),
-            Column::id("CPU", ""),
-            Column::float("idle", Unit::CpuSeconds, Kind::Time, ""),
-            Column::float("target", Unit::CpuSeconds, Kind::Time, ""),
-        ],
-    );
+    use ncpu_schema::{CpuState, IdleReason, Per, cpu_time, idle_time};
+    let mut cpu_time = cpu_time::Rows::new();
     // CPU 0 has the program for 9 of 10 s, the other three idle.
     for (cpu, idle) in [(0, 1.0), (1, 10.0), (2, 10.0), (3, 10.0)] {
-        cpu_time.row().float(10.0).int(cpu).float(idle).float(10.0 - idle);
+        let spent = Per::new(|state| match state {
+            CpuState::Idle => Some(idle),
+            CpuState::Program => Some(10.0 - idle),
+            _ => Some(0.0),
+        });
+        cpu_time.push(cpu_time::Row { time: Some(10.0), cpu: Some(cpu), spent, kernel: None });
     }
-    let names = ["runq", "klock", "ulock", "io", "serial", "asleep"];
-    let mut columns = vec![Column::float("t", Unit::Seconds, Kind::Key, "")];
-    columns.extend(names.map(|n| Column::float(n, Unit::CpuSeconds, Kind::Time, "")));
-    let mut idle = Table::builder("idle_time", &columns);
     // A second thread stood on CPU 0's queue all the while; for a second it waited for I/O.
-    idle.row().float(10.0).float(9.0).float(0.0).float(0.0).float(1.0).float(21.0).float(0.0);
-    let recording = Recording {
-        manifest: Manifest::new(4, vec![], 1.0),
-        tables: [cpu_time.finish(), idle.finish()].map(|t| (t.name().to_string(), t)).into(),
-        recovered: vec![],
-        notes: vec![],
-    };
+    let spent = Per::new(|reason| match reason {
+        IdleReason::RunQueue => Some(9.0),
+        IdleReason::Io => Some(1.0),
+        IdleReason::Serial => Some(21.0),
+        _ => Some(0.0),
+    });
+    let mut idle = idle_time::Rows::new();
+    idle.push(idle_time::Row { time: Some(10.0), spent });
+    let manifest = Manifest::new(ncpu_schema::Purpose::Run, 4, vec![], 1.0);
+    let recording = Recording::new(manifest).with(cpu_time.finish()).with(idle.finish());
     let first = [0].into_iter().collect();
-    let onion = crate::onion::Onion::peel(&crate::onion::within(&recording, &first)).unwrap();
+    let onion = crate::onion::Onion::peel(&crate::onion::within(&recording, &first).unwrap()).unwrap();
     assert_eq!((onion.cpus, onion.capacity), (1, 10.0));
     use crate::onion::Layer;
     let seconds = |l| (onion.seconds(l) * 1e6).round() / 1e6;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ncpu_schema::{timeouts, timer_machine};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::duration;
@@ -45,12 +46,12 @@ fn late(took: u64, asked: u64) -> f64 {
 }
 
 /// The calls in order of first appearance.
-fn gather(waits: &Table) -> Vec<(String, Call)> {
-    let slack = (0..waits.num_rows()).filter_map(|r| waits.int(r, "slack")).max();
+fn gather(waits: &timeouts::Reader<'_>) -> Vec<(String, Call)> {
+    let slack = waits.rows().filter_map(|r| waits.slack.get(r)).max();
     let mut calls: Vec<(String, Call)> = Vec::new();
-    for row in 0..waits.num_rows() {
+    for row in waits.rows() {
         let (Some(name), Some(asked), Some(took)) =
-            (waits.text(row, "call"), waits.int(row, "asked"), waits.int(row, "took"))
+            (waits.call.get(row), waits.asked.get(row), waits.took.get(row))
         else {
             continue;
         };
@@ -59,10 +60,10 @@ fn gather(waits: &Table) -> Vec<(String, Call)> {
             calls.len() - 1
         });
         let call = &mut calls[at].1;
-        call.unit = waits.int(row, "unit").unwrap_or(1);
-        let by_asked = if waits.int(row, "slack") == slack { &mut call.took } else { &mut call.unslacked };
+        call.unit = waits.unit.get(row).unwrap_or(1);
+        let by_asked = if waits.slack.get(row) == slack { &mut call.took } else { &mut call.unslacked };
         by_asked.entry(asked).or_default().push(took);
-        call.phases.extend(waits.int(row, "phase"));
+        call.phases.extend(waits.phase.get(row));
     }
     for (_, call) in &mut calls {
         call.took.values_mut().chain(call.unslacked.values_mut()).for_each(|v| v.sort_unstable());
@@ -109,8 +110,8 @@ fn resolution(call: &Call, tick: u64) -> Option<u64> {
     })
 }
 
-fn tick(machine: &Table) -> u64 {
-    machine.int(0, "tick").unwrap_or(0)
+fn tick(machine: &timer_machine::Reader<'_>) -> u64 {
+    machine.tick.get(0).unwrap_or(0)
 }
 
 /// The unit that waits of this time are shown in, and its ns.
@@ -126,7 +127,7 @@ fn scale(time: u64) -> (Unit, f64) {
 
 /// A row for each call: what it runs by, its resolution, how late it was for all times, and the median
 /// of what it took for each time (ns) of `times`.
-pub fn by_call(waits: &Table, machine: &Table, times: &[u64]) -> Table {
+pub fn by_call(waits: &timeouts::Reader<'_>, machine: &timer_machine::Reader<'_>, times: &[u64]) -> Table {
     let tick = tick(machine);
     let mut columns = vec![
         Column::text("call", "name of the call"),
@@ -165,7 +166,7 @@ pub fn by_call(waits: &Table, machine: &Table, times: &[u64]) -> Table {
 }
 
 /// A row for each call and time (ns) of `times`.
-pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
+pub fn by_time(waits: &timeouts::Reader<'_>, machine: &timer_machine::Reader<'_>, times: &[u64]) -> Table {
     let tick = tick(machine);
     let late = |name: &str, kind, meaning: &str| Column::float(name, Unit::Microseconds, kind, meaning);
     let mut out = Table::builder(
@@ -209,15 +210,15 @@ pub fn by_time(waits: &Table, machine: &Table, times: &[u64]) -> Table {
 }
 
 /// What the machine's timers run by, in a line of words.
-pub fn machine_line(machine: &Table) -> String {
-    let ns = |column: &str| machine.int(0, column).map_or("-".into(), duration);
+pub fn machine_line(machine: &timer_machine::Reader<'_>) -> String {
+    let ns = |column: Option<u64>| column.map_or("-".into(), duration);
     let hz = 1_000_000_000 / tick(machine).max(1);
     format!(
         "tick {} (CONFIG_HZ={hz}), timer slack {}, resolution of CLOCK_MONOTONIC {}, of CLOCK_REALTIME {}\n",
-        ns("tick"),
-        ns("slack"),
-        ns("monotonic"),
-        ns("realtime")
+        ns(machine.tick.get(0)),
+        ns(machine.slack.get(0)),
+        ns(machine.monotonic.get(0)),
+        ns(machine.realtime.get(0))
     )
 }
 
@@ -231,44 +232,54 @@ mod tests {
     const LATE: Option<f64> = Some(5_000.0);
 
     fn machine() -> Table {
-        let column = |name: &str| Column::int(name, Unit::Nanoseconds, Kind::Gauge, "");
-        let mut b = Table::builder("timer_machine", &["tick", "slack", "monotonic", "realtime"].map(column));
-        b.row().int(TICK).int(50_000).int(1).int(1);
-        b.finish()
+        let mut rows = timer_machine::Rows::new();
+        rows.push(timer_machine::Row {
+            tick: Some(TICK),
+            slack: Some(50_000),
+            monotonic: Some(1),
+            realtime: Some(1),
+        });
+        rows.finish()
     }
 
     /// Waits of 9 ms that begin evenly spread over the tick: `end` gives the end for a beginning.
     type Case<'a> = (&'a str, u64, &'a dyn Fn(u64) -> u64);
 
     fn waits(calls: &[Case<'_>]) -> Table {
-        let mut b = Table::builder(
-            "timeouts",
-            &[
-                Column::text("call", ""),
-                Column::id("unit", ""),
-                Column::id("asked", ""),
-                Column::id("slack", ""),
-                Column::int("took", Unit::Nanoseconds, Kind::Time, ""),
-                Column::int("phase", Unit::Nanoseconds, Kind::Gauge, ""),
-            ],
-        );
+        let mut rows = timeouts::Rows::new();
         for (name, unit, end) in calls {
             for n in 0..40u64 {
                 let begin = n * TICK / 40;
                 let end = end(begin);
-                b.row().text(name).int(*unit).int(9_000_000).int(50_000).int(end - begin).int(end % TICK);
+                rows.push(timeouts::Row {
+                    call: (*name).into(),
+                    scope: Some(ncpu_schema::WaitScope::Thread),
+                    unit: Some(*unit),
+                    asked: Some(9_000_000),
+                    slack: Some(50_000),
+                    took: Some(end - begin),
+                    phase: Some(end % TICK),
+                });
             }
         }
-        b.finish()
+        rows.finish()
     }
+
+    fn by(view: View, calls: &[Case<'_>], times: &[u64]) -> Table {
+        let (waits, machine) = (waits(calls), machine());
+        view(&timeouts::Reader::of(&waits).unwrap(), &timer_machine::Reader::of(&machine).unwrap(), times)
+    }
+
+    type View =
+        for<'a, 'b, 'c> fn(&'a timeouts::Reader<'b>, &'a timer_machine::Reader<'c>, &'a [u64]) -> Table;
 
     #[test]
     fn ticks_and_timers_are_told_apart() {
         // schedule_timeout(): the first tick that is no earlier than the time asked for, and one more.
         let by_tick = |begin: u64| (begin + 9_000_000).next_multiple_of(TICK) + TICK + 20_000;
         let by_timer = |begin: u64| begin + 9_000_000 + 57_000;
-        let waits = waits(&[("recv", 1_000, &by_tick), ("nanosleep", 1, &by_timer)]);
-        let table = by_call(&waits, &machine(), &[9_000_000]);
+        let calls: &[Case<'_>] = &[("recv", 1_000, &by_tick), ("nanosleep", 1, &by_timer)];
+        let table = by(by_call, calls, &[9_000_000]);
         assert_eq!((table.text(0, "by"), table.text(0, "resolution")), (Some("tick"), Some("4 ms")));
         assert_eq!((table.text(1, "by"), table.text(1, "resolution")), (Some("hrtimer"), Some("1 ns")));
         assert_eq!(table.number(1, "late"), Some(57.0));
@@ -279,8 +290,7 @@ mod tests {
 
     #[test]
     fn a_time_below_the_unit_is_rounded_up_to_it() {
-        let waits = waits(&[("poll", 9_000_000, &|begin| begin + 9_000_000)]);
-        let table = by_time(&waits, &machine(), &[1_000, 9_000_000]);
+        let table = by(by_time, &[("poll", 9_000_000, &|begin| begin + 9_000_000)], &[1_000, 9_000_000]);
         assert_eq!((table.num_rows(), table.number(0, "asked")), (2, Some(9.0)));
         assert_eq!((table.int(0, "early"), table.int(0, "samples")), (Some(0), Some(40)));
         assert_eq!(table.number(0, "max"), Some(0.0));
@@ -288,8 +298,7 @@ mod tests {
 
     #[test]
     fn an_early_return_is_told() {
-        let waits = waits(&[("nanosleep", 1, &|begin| begin + 8_999_000)]);
-        let table = by_time(&waits, &machine(), &[9_000_000]);
+        let table = by(by_time, &[("nanosleep", 1, &|begin| begin + 8_999_000)], &[9_000_000]);
         assert_eq!((table.int(0, "early"), table.number(0, "p50")), (Some(40), Some(-1.0)));
     }
 

@@ -1,25 +1,29 @@
 //! What each CPU spends on the kernel's housekeeping, and CPU 0 against the rest.
 
+use ncpu_schema::{Doing, cpu_doings};
 use ncpu_table::{Column, Kind, Table, Unit};
 
-/// Columns of the view, the columns of table `cpu_doings` each is the sum of, and its meaning.
-const SHARES: [(&str, &[&str], &str); 7] = [
-    ("tick", &["tick"], "the tick's handler"),
-    ("timer", &["timer_irq", "hrtimers", "timer", "hrtimer"], "other timers: interrupts, handlers, softirqs"),
-    ("sched", &["sched", "migration"], "load balancing: softirq SCHED, migration threads"),
-    ("rcu", &["rcu", "rcu_threads"], "RCU: softirq and threads"),
-    ("work", &["kworker"], "workqueues"),
-    ("kthr", &["ksoftirqd", "kthreads"], "ksoftirqd and other kernel threads"),
+/// Columns of the view, what each is the sum of, and its meaning.
+const SHARES: [(&str, &[Doing], &str); 7] = [
+    ("tick", &[Doing::Tick], "the tick's handler"),
+    (
+        "timer",
+        &[Doing::TimerIrq, Doing::Hrtimers, Doing::Timer, Doing::Hrtimer],
+        "other timers: interrupts, handlers, softirqs",
+    ),
+    ("sched", &[Doing::Sched, Doing::Migration], "load balancing: softirq SCHED, migration threads"),
+    ("rcu", &[Doing::Rcu, Doing::RcuThreads], "RCU: softirq and threads"),
+    ("work", &[Doing::Kworker], "workqueues"),
+    ("kthr", &[Doing::Ksoftirqd, Doing::Kthreads], "ksoftirqd and other kernel threads"),
     (
         "soft",
-        &["hi", "net_tx", "net_rx", "block", "irq_poll", "tasklet"],
+        &[Doing::Hi, Doing::NetTx, Doing::NetRx, Doing::Block, Doing::IrqPoll, Doing::Tasklet],
         "softirqs of devices and the network",
     ),
 ];
 
-/// A row for each CPU: per cent of its time by kind of housekeeping, `all` their sum; `raw` is table
-/// `cpu_doings`.
-pub fn doings(raw: &Table) -> Table {
+/// A row for each CPU: per cent of its time by kind of housekeeping, `all` their sum.
+pub fn doings(raw: &cpu_doings::Reader<'_>) -> Table {
     let share = |name: &str, kind, meaning: &str| Column::float(name, Unit::Percent, kind, meaning);
     let rate = |name: &str, meaning: &str| Column::float(name, Unit::PerSecond, Kind::Count, meaning);
     let mut columns = vec![Column::id("CPU", "CPU number"), share("all", Kind::Share, "all housekeeping")];
@@ -29,21 +33,21 @@ pub fn doings(raw: &Table) -> Table {
     columns.push(share("programs", Kind::Mean, "threads of programs: user code and system calls"));
     columns.push(share("idle", Kind::Mean, "idle"));
     let mut out = Table::builder("housekeeping", &columns);
-    for row in 0..raw.num_rows() {
-        let elapsed = raw.number(row, "elapsed").unwrap_or(0.0).max(f64::MIN_POSITIVE);
-        let percent = |columns: &[&str]| {
-            100.0 * columns.iter().filter_map(|c| raw.number(row, c)).sum::<f64>() / elapsed
+    for row in raw.rows() {
+        let elapsed = raw.elapsed.get(row).unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        let percent = |doings: &[Doing]| {
+            100.0 * doings.iter().filter_map(|d| raw.spent.get(row, *d)).sum::<f64>() / elapsed
         };
-        let shares = SHARES.map(|(_, columns, _)| percent(columns));
-        let mut cells = out.row().int_opt(raw.int(row, "CPU")).float(shares.iter().sum());
+        let shares = SHARES.map(|(_, doings, _)| percent(doings));
+        let mut cells = out.row().int_opt(raw.cpu.get(row)).float(shares.iter().sum());
         for share in shares {
             cells = cells.float(share);
         }
         cells
-            .float_opt(raw.number(row, "ticks").map(|n| n / elapsed))
-            .float_opt(raw.number(row, "jiffies").map(|n| n / elapsed))
-            .float(percent(&["programs"]))
-            .float(percent(&["idle"]));
+            .float_opt(raw.ticks.get(row).map(|n| n as f64 / elapsed))
+            .float_opt(raw.jiffies.get(row).map(|n| n as f64 / elapsed))
+            .float(percent(&[Doing::Programs]))
+            .float(percent(&[Doing::Idle]));
     }
     out.finish()
 }
@@ -82,54 +86,32 @@ mod tests {
     use super::*;
 
     fn raw() -> Table {
-        let names = [
-            "idle",
-            "programs",
-            "ksoftirqd",
-            "rcu_threads",
-            "kworker",
-            "migration",
-            "kthreads",
-            "timer_irq",
-            "tick",
-            "hrtimers",
-            "hi",
-            "timer",
-            "net_tx",
-            "net_rx",
-            "block",
-            "irq_poll",
-            "tasklet",
-            "sched",
-            "hrtimer",
-            "rcu",
-        ];
-        let mut columns =
-            vec![Column::id("CPU", ""), Column::float("elapsed", Unit::Seconds, Kind::Gauge, "")];
-        columns.extend(names.map(|n| Column::float(n, Unit::Seconds, Kind::Time, "")));
-        columns.extend(["ticks", "jiffies"].map(|n| Column::count(n, "")));
-        let mut b = Table::builder("cpu_doings", &columns);
+        let mut rows = cpu_doings::Rows::new();
         for cpu in 0..3u64 {
             let busy = if cpu == 0 { 0.7 } else { 0.05 };
-            let mut row = b.row().int(cpu).float(10.0);
-            for i in 0..20 {
-                row = row.float(if i < 2 { (10.0 - 18.0 * busy / 2.0) / 2.0 } else { busy / 2.0 });
-            }
-            row.int(2500).int(if cpu == 0 { 2400 } else { 50 });
+            rows.push(cpu_doings::Row {
+                cpu: Some(cpu),
+                elapsed: Some(10.0),
+                spent: ncpu_schema::Per::new(|doing| {
+                    let own = matches!(doing, Doing::Idle | Doing::Programs);
+                    Some(if own { (10.0 - 18.0 * busy / 2.0) / 2.0 } else { busy / 2.0 })
+                }),
+                ticks: Some(2500),
+                jiffies: Some(if cpu == 0 { 2400 } else { 50 }),
+            });
         }
-        b.finish()
+        rows.finish()
     }
 
     #[test]
     fn every_state_is_in_one_column() {
-        let mut counted: Vec<&str> =
-            SHARES.iter().flat_map(|(_, columns, _)| columns.iter().copied()).collect();
-        counted.extend(["idle", "programs"]);
+        let mut counted: Vec<Doing> =
+            SHARES.iter().flat_map(|(_, doings, _)| doings.iter().copied()).collect();
+        counted.extend([Doing::Idle, Doing::Programs]);
         counted.sort_unstable();
+        assert_eq!(counted, Doing::ALL);
         let raw = raw();
-        let mut states: Vec<&str> = raw.columns()[2..22].iter().map(|c| c.name.as_str()).collect();
-        states.sort_unstable();
-        assert_eq!(counted, states);
+        let raw = cpu_doings::Reader::of(&raw).unwrap();
         let t = doings(&raw);
         for row in 0..3 {
             let sum: f64 = ["all", "programs", "idle"].iter().filter_map(|c| t.number(row, c)).sum();
@@ -139,7 +121,8 @@ mod tests {
 
     #[test]
     fn cpu_0_is_told_from_the_rest() {
-        let words = doings_line(&doings(&raw()), 4_000_000);
+        let raw = raw();
+        let words = doings_line(&doings(&cpu_doings::Reader::of(&raw).unwrap()), 4_000_000);
         assert!(words.contains("takes 63.00 % of CPU 0, 4.50 % of each of the 2 others"), "{words}");
         assert!(words.contains("CPU 0 keeps the time: it advanced in 96 %"), "{words}");
     }

@@ -1,9 +1,10 @@
 //! A herd of threads that poll nothing: calls and switches a second, beside what to expect.
 
+use ncpu_schema::herd;
 use ncpu_table::{Column, Kind, Table, Unit};
 
-/// A row for each time asked for. `raw` is table `herd`; `tick` the length of a tick, ns.
-pub fn herd(raw: &Table, tick: u64) -> Table {
+/// A row for each time asked for; `tick` is the length of a tick, ns.
+pub fn herd(raw: &herd::Reader<'_>, tick: u64) -> Table {
     let rate = |name: &str, meaning: &str| Column::float(name, Unit::PerSecond, Kind::Mean, meaning);
     let mut out = Table::builder(
         "herd",
@@ -20,21 +21,22 @@ pub fn herd(raw: &Table, tick: u64) -> Table {
             Column::count("early", "calls that returned before their time"),
         ],
     );
-    for row in 0..raw.num_rows() {
-        let number = |column: &str| raw.number(row, column).unwrap_or(0.0);
-        let (ms, threads, elapsed) = (number("ms"), number("threads"), number("elapsed"));
-        let per_second = |column: &str| raw.number(row, column).map(|n| n / elapsed.max(f64::MIN_POSITIVE));
+    for row in raw.rows() {
+        let (ms, threads) = (raw.ms.get(row).unwrap_or(0), raw.threads.get(row).unwrap_or(0));
+        let elapsed = raw.elapsed.get(row).unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        let per_second = |count: Option<u64>| count.map(|n| n as f64 / elapsed);
+        let each = ms as f64;
         out.row()
-            .int(ms as u64)
-            .int(threads as u64)
-            .float_opt(per_second("calls"))
-            .float(threads * 1e3 / ms.max(f64::MIN_POSITIVE))
-            .float(threads * ticked(ms, tick as f64 / 1e6))
-            .float(threads * ticked(ms, 10.0))
-            .float_opt(per_second("voluntary"))
-            .float_opt(per_second("involuntary"))
-            .float_opt(raw.number(row, "machine"))
-            .int_opt(raw.int(row, "early"));
+            .int(ms)
+            .int(threads)
+            .float_opt(per_second(raw.calls.get(row)))
+            .float(threads as f64 * 1e3 / each.max(f64::MIN_POSITIVE))
+            .float(threads as f64 * ticked(each, tick as f64 / 1e6))
+            .float(threads as f64 * ticked(each, 10.0))
+            .float_opt(per_second(raw.voluntary.get(row)))
+            .float_opt(per_second(raw.involuntary.get(row)))
+            .float_opt(raw.machine.get(row))
+            .int_opt(raw.early.get(row));
     }
     out.finish()
 }
@@ -50,21 +52,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threads_documents_figures() {
+    fn a_thread_that_polls_makes_as_many_calls_as_ticks_allow() {
         assert_eq!([9.0, 10.0, 11.0].map(|ms| ticked(ms, 10.0)), [100.0, 50.0, 50.0]);
         assert_eq!(ticked(9.0, 4.0), 1e3 / 12.0);
     }
 
     #[test]
     fn rates_are_of_the_time_it_ran() {
-        let int = |name: &str| Column::count(name, "");
-        let columns = ["ms", "threads", "calls", "early", "voluntary", "involuntary", "machine"].map(int);
-        let mut b = Table::builder(
-            "herd",
-            &[&columns[..], &[Column::float("elapsed", Unit::Seconds, Kind::Time, "")]].concat(),
-        );
-        b.row().int(10).int(100).int(19_880).int(0).int(19_900).int(40).null().float(2.0);
-        let t = herd(&b.finish(), 4_000_000);
+        let mut raw = herd::Rows::new();
+        raw.push(herd::Row {
+            ms: Some(10),
+            threads: Some(100),
+            elapsed: Some(2.0),
+            calls: Some(19_880),
+            early: Some(0),
+            voluntary: Some(19_900),
+            involuntary: Some(40),
+            machine: None,
+        });
+        let t = herd(&herd::Reader::of(&raw.finish()).unwrap(), 4_000_000);
         assert_eq!((t.number(0, "calls"), t.number(0, "expected")), (Some(9_940.0), Some(10_000.0)));
         assert_eq!((t.number(0, "by_100Hz"), t.number(0, "machine")), (Some(5_000.0), None));
     }

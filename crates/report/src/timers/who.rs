@@ -1,6 +1,7 @@
 //! Who arms timers: exact counts by handler and process, divided among callers as the walked stacks
 //! divide.
 
+use ncpu_schema::{TimerKind, timer_arms, timer_callers};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 /// What a row is.
@@ -14,7 +15,17 @@ pub enum By {
     Process,
 }
 
-/// Columns that are summed, as in table `timer_arms`.
+/// Whose timers these are. What a row does not tell apart is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Key<'a> {
+    function: Option<&'a str>,
+    by: Option<TimerKind>,
+    process: Option<&'a str>,
+    pid: Option<u64>,
+    caller: Option<&'a str>,
+}
+
+/// What was counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     starts: f64,
@@ -26,18 +37,6 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(table: &Table, row: usize) -> Sums {
-        let number = |column: &str| table.number(row, column).unwrap_or(0.0);
-        Sums {
-            starts: number("starts"),
-            cancels: number("cancels"),
-            expires: number("expires"),
-            distance: number("distance"),
-            handler: number("handler"),
-            longest: number("longest"),
-        }
-    }
-
     fn add(&mut self, other: Sums) {
         self.starts += other.starts;
         self.cancels += other.cancels;
@@ -59,24 +58,86 @@ impl Sums {
     }
 }
 
-/// The table people see. `arms` and `callers` are tables `timer_arms` and `timer_callers`; rates are of
-/// `elapsed` seconds. With [`By::Caller`] there is a last column `stack`.
-///
-/// # Errors
-/// The tables lack a column they are grouped by.
-pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::Result<Table> {
-    let keys: &[&str] = match by {
-        By::Caller => &["process", "pid", "function", "caller"],
-        By::Function => &["function", "by"],
-        By::Process => &["process", "pid"],
+/// A row: whose timers, the first of their stacks, and what was counted.
+type Armed<'a> = (Key<'a>, Option<&'a str>, Sums);
+
+/// The key and the sums of a row; tables `timer_arms` and `timer_callers` share these columns.
+macro_rules! armed {
+    ($table:expr, $row:expr) => {{
+        let (table, row) = ($table, $row);
+        let count = |n: Option<u64>| n.unwrap_or(0) as f64;
+        let key = Key {
+            function: table.function.get(row),
+            by: table.by.get(row),
+            process: table.process.get(row),
+            pid: table.pid.get(row),
+            caller: None,
+        };
+        let sums = Sums {
+            starts: count(table.starts.get(row)),
+            cancels: count(table.cancels.get(row)),
+            expires: count(table.expires.get(row)),
+            distance: table.distance.get(row).unwrap_or(0.0),
+            handler: table.handler.get(row).unwrap_or(0.0),
+            longest: table.longest.get(row).unwrap_or(0.0),
+        };
+        (key, sums)
+    }};
+}
+
+/// The table people see; rates are of `elapsed` seconds. With [`By::Caller`] there is a last column `stack`.
+pub fn who<'a>(
+    arms: &timer_arms::Reader<'a>,
+    callers: &timer_callers::Reader<'a>,
+    elapsed: f64,
+    by: By,
+) -> Table {
+    let mut rows = match by {
+        By::Caller => divided(arms, callers),
+        By::Function => grouped(arms, |key| Key { function: key.function, by: key.by, ..Key::default() }),
+        By::Process => grouped(arms, |key| Key { process: key.process, pid: key.pid, ..Key::default() }),
     };
-    let mut columns: Vec<Column> = keys
-        .iter()
-        .map(|&key| {
-            let from = if key == "caller" { callers } else { arms };
-            from.index(key).map(|i| from.columns()[i].clone())
-        })
-        .collect::<Result<_, _>>()?;
+    rows.sort_by(|(.., a), (.., b)| b.starts.total_cmp(&a.starts));
+    let mut out = Table::builder("who", &columns(by));
+    let elapsed = elapsed.max(f64::MIN_POSITIVE);
+    for (key, stack, sums) in rows {
+        let row = match by {
+            By::Function => out.row().text_opt(key.function).text_opt(key.by.map(TimerKind::name)),
+            By::Process => out.row().text_opt(key.process).int_opt(key.pid),
+            By::Caller => {
+                let row = out.row().text_opt(key.process).int_opt(key.pid);
+                row.text_opt(key.function).text_opt(key.caller)
+            }
+        };
+        let per = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
+        let row = row
+            .float(sums.starts / elapsed)
+            .float_opt(per(sums.distance * 1e3, sums.starts))
+            .float_opt(per(sums.cancels * 100.0, sums.starts))
+            .float(100.0 * sums.handler / elapsed)
+            .float_opt(per(sums.handler * 1e6, sums.expires))
+            .float_opt((sums.expires > 0.0).then_some(sums.longest * 1e6));
+        if by == By::Caller {
+            row.text_opt(stack);
+        }
+    }
+    out.finish()
+}
+
+fn columns(by: By) -> Vec<Column> {
+    let process = || Column::text("process", "its name; [interrupt] where an interrupt armed it");
+    let pid = || Column::id("pid", "process that armed it");
+    let function = || Column::text("function", "the timer's handler");
+    let mut columns = match by {
+        By::Function => vec![function(), Column::text("by", "what expires it: hrtimer or tick")],
+        By::Process => vec![process(), pid()],
+        By::Caller => vec![
+            process(),
+            pid(),
+            function(),
+            Column::text("caller", "who arms it: the system call or kernel function, and the program's own"),
+        ],
+    };
     let float = Column::float;
     columns.extend([
         float("starts", Unit::PerSecond, Kind::Count, "times armed"),
@@ -91,159 +152,124 @@ pub fn who(arms: &Table, callers: &Table, elapsed: f64, by: By) -> ncpu_table::R
         float("mean", Unit::Microseconds, Kind::Mean, "mean run of the handler"),
         float("longest", Unit::Microseconds, Kind::Peak, "longest run of the handler"),
     ]);
-    let rows: Vec<(Table, usize, Option<usize>, Sums)> = match by {
-        By::Caller => divided(arms, callers),
-        _ => {
-            let grouped = arms.group_by(keys)?;
-            (0..grouped.num_rows()).map(|r| (grouped.clone(), r, None, Sums::of(&grouped, r))).collect()
-        }
-    };
     if by == By::Caller {
         columns.push(Column::text("stack", "frames, innermost first"));
     }
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by(|&a, &b| rows[b].3.starts.total_cmp(&rows[a].3.starts));
-    let mut out = Table::builder("who", &columns);
-    let elapsed = elapsed.max(f64::MIN_POSITIVE);
-    for i in order {
-        let (table, at, caller, sums) = &rows[i];
-        let mut row = out.row();
-        for &key in keys {
-            row = match key {
-                "pid" => row.int_opt(table.int(*at, key)),
-                "caller" => row.text_opt(caller.and_then(|c| callers.text(c, key))),
-                _ => row.text_opt(table.text(*at, key)),
-            };
-        }
-        let per = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
-        row = row
-            .float(sums.starts / elapsed)
-            .float_opt(per(sums.distance * 1e3, sums.starts))
-            .float_opt(per(sums.cancels * 100.0, sums.starts))
-            .float(100.0 * sums.handler / elapsed)
-            .float_opt(per(sums.handler * 1e6, sums.expires))
-            .float_opt((sums.expires > 0.0).then_some(sums.longest * 1e6));
-        if by == By::Caller {
-            row.text_opt(caller.and_then(|c| callers.text(c, "stack")));
+    columns
+}
+
+/// Rows of the same key put together.
+fn grouped<'a>(arms: &timer_arms::Reader<'a>, of: impl Fn(Key<'a>) -> Key<'a>) -> Vec<Armed<'a>> {
+    let mut rows: Vec<Armed<'a>> = Vec::new();
+    for row in arms.rows() {
+        let (key, sums) = armed!(arms, row);
+        let key = of(key);
+        match rows.iter_mut().find(|(known, ..)| *known == key) {
+            Some((.., all)) => all.add(sums),
+            None => rows.push((key, None, sums)),
         }
     }
-    Ok(out.finish())
+    rows
 }
 
 /// Each exact row divided among its callers; whole where no stack of it was walked.
-fn divided(arms: &Table, callers: &Table) -> Vec<(Table, usize, Option<usize>, Sums)> {
-    let key = |t: &Table, r: usize| {
-        let text = |column: &str| t.text(r, column).map(str::to_string);
-        (text("function"), text("by"), t.int(r, "pid"), text("process"))
-    };
-    let mut out = Vec::new();
-    for row in 0..arms.num_rows() {
-        let (this, all) = (key(arms, row), Sums::of(arms, row));
+fn divided<'a>(arms: &timer_arms::Reader<'a>, callers: &timer_callers::Reader<'a>) -> Vec<Armed<'a>> {
+    let mut rows = Vec::new();
+    for row in arms.rows() {
+        let (this, all) = armed!(arms, row);
         // Stacks of one caller are one row, which shows the first of them, the most frequent.
-        let mut mine: Vec<(usize, Sums)> = Vec::new();
-        for c in (0..callers.num_rows()).filter(|&c| key(callers, c) == this) {
-            let (name, sums) = (callers.text(c, "caller"), Sums::of(callers, c));
-            match mine.iter_mut().find(|(first, _)| callers.text(*first, "caller") == name) {
-                Some((_, of)) => of.add(sums),
-                None => mine.push((c, sums)),
+        let mut mine: Vec<Armed<'a>> = Vec::new();
+        for c in callers.rows() {
+            let (key, sums) = armed!(callers, c);
+            if key != this {
+                continue;
+            }
+            let caller = callers.caller.get(c);
+            match mine.iter_mut().find(|(known, ..)| known.caller == caller) {
+                Some((.., of)) => of.add(sums),
+                None => mine.push((Key { caller, ..this }, callers.stack.get(c), sums)),
             }
         }
-        let walked: f64 = mine.iter().map(|(_, of)| of.starts).sum();
+        let walked: f64 = mine.iter().map(|(.., of)| of.starts).sum();
         if walked <= 0.0 {
-            out.push((arms.clone(), row, None, all));
+            rows.push((this, None, all));
             continue;
         }
-        for (c, of) in mine {
+        for (key, stack, of) in mine {
             // One caller has all of it, to the last event; of several each has its part of the sample.
             let sums = if of.starts >= walked { all } else { of.scaled(all.starts / walked) };
-            out.push((arms.clone(), row, Some(c), sums));
+            rows.push((key, stack, sums));
         }
     }
-    out
+    rows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn arms(callers: bool) -> Vec<Column> {
-        let mut columns = vec![
-            Column::text("function", ""),
-            Column::text("by", ""),
-            Column::id("pid", ""),
-            Column::text("process", ""),
-        ];
-        if callers {
-            columns.extend([Column::text("caller", ""), Column::text("stack", "")]);
-        }
-        columns.extend(["starts", "cancels", "expires"].map(|n| Column::count(n, "")));
-        columns.extend(["distance", "handler"].map(|n| Column::float(n, Unit::Seconds, Kind::Time, "")));
-        columns.push(Column::float("longest", Unit::Seconds, Kind::Peak, ""));
-        columns
+    fn tables() -> (Table, Table) {
+        let mut arms = timer_arms::Rows::new();
+        arms.push(timer_arms::Row {
+            function: "wakeup".into(),
+            by: Some(TimerKind::High),
+            pid: Some(7),
+            process: "db".into(),
+            starts: Some(1000),
+            cancels: Some(250),
+            expires: Some(750),
+            distance: Some(10.0),
+            handler: Some(0.003),
+            longest: Some(1e-5),
+            ..Default::default()
+        });
+        arms.push(timer_arms::Row {
+            function: "tick".into(),
+            by: Some(TimerKind::High),
+            process: "[interrupt]".into(),
+            starts: Some(500),
+            cancels: Some(0),
+            expires: Some(500),
+            distance: Some(2.0),
+            handler: Some(0.001),
+            longest: Some(2e-5),
+            ..Default::default()
+        });
+        let mut callers = timer_callers::Rows::new();
+        let mut caller = |caller: &str, stack: &str, [starts, cancels, expires]: [u64; 3], distance| {
+            callers.push(timer_callers::Row {
+                function: "wakeup".into(),
+                by: Some(TimerKind::High),
+                pid: Some(7),
+                process: "db".into(),
+                caller: caller.into(),
+                stack: stack.into(),
+                starts: Some(starts),
+                cancels: Some(cancels),
+                expires: Some(expires),
+                distance: Some(distance),
+                ..Default::default()
+            });
+        };
+        caller("poll < a", "x;y", [30, 0, 30], 0.3);
+        caller("futex < b", "x;z", [10, 10, 0], 0.1);
+        (arms.finish(), callers.finish())
     }
 
-    fn tables() -> (Table, Table) {
-        let mut a = Table::builder("timer_arms", &arms(false));
-        a.row()
-            .text("wakeup")
-            .text("hrtimer")
-            .int(7)
-            .text("db")
-            .int(1000)
-            .int(250)
-            .int(750)
-            .float(10.0)
-            .float(0.003)
-            .float(1e-5);
-        a.row()
-            .text("tick")
-            .text("hrtimer")
-            .null()
-            .text("[interrupt]")
-            .int(500)
-            .int(0)
-            .int(500)
-            .float(2.0)
-            .float(0.001)
-            .float(2e-5);
-        let mut c = Table::builder("timer_callers", &arms(true));
-        c.row()
-            .text("wakeup")
-            .text("hrtimer")
-            .int(7)
-            .text("db")
-            .text("poll < a")
-            .text("x;y")
-            .int(30)
-            .int(0)
-            .int(30)
-            .float(0.3)
-            .float(0.0)
-            .float(1e-5);
-        c.row()
-            .text("wakeup")
-            .text("hrtimer")
-            .int(7)
-            .text("db")
-            .text("futex < b")
-            .text("x;z")
-            .int(10)
-            .int(10)
-            .int(0)
-            .float(0.1)
-            .float(0.0)
-            .float(0.0);
-        (a.finish(), c.finish())
+    fn table(by: By) -> Table {
+        let (arms, callers) = tables();
+        let arms = timer_arms::Reader::of(&arms).unwrap();
+        who(&arms, &timer_callers::Reader::of(&callers).unwrap(), 10.0, by)
     }
 
     #[test]
     fn callers_share_what_was_counted() {
-        let (arms, callers) = tables();
-        let t = who(&arms, &callers, 10.0, By::Caller).unwrap();
+        let t = table(By::Caller);
         assert_eq!(t.num_rows(), 3);
         let starts: f64 = (0..3).filter_map(|r| t.number(r, "starts")).sum();
         assert_eq!(starts, 150.0, "nothing is lost");
         assert_eq!((t.text(0, "caller"), t.number(0, "starts")), (Some("poll < a"), Some(75.0)));
+        assert_eq!((t.text(0, "process"), t.text(0, "stack")), (Some("db"), Some("x;y")));
         assert_eq!((t.text(1, "caller"), t.number(1, "starts")), (None, Some(50.0)), "no stack was walked");
         assert_eq!((t.text(2, "caller"), t.number(2, "cancel")), (Some("futex < b"), Some(100.0)));
         assert!((t.number(0, "for").unwrap() - 10.0).abs() < 1e-9);
@@ -251,14 +277,13 @@ mod tests {
 
     #[test]
     fn grouped_by_handler_or_process() {
-        let (arms, callers) = tables();
-        let t = who(&arms, &callers, 10.0, By::Function).unwrap();
+        let t = table(By::Function);
         assert_eq!(
-            (t.num_rows(), t.text(0, "function"), t.number(0, "cancel")),
-            (2, Some("wakeup"), Some(25.0))
+            (t.num_rows(), t.text(0, "function"), t.text(0, "by"), t.number(0, "cancel")),
+            (2, Some("wakeup"), Some("hrtimer"), Some(25.0))
         );
         assert!((t.number(1, "mean").unwrap() - 2.0).abs() < 1e-9);
-        let t = who(&arms, &callers, 10.0, By::Process).unwrap();
+        let t = table(By::Process);
         assert_eq!((t.num_rows(), t.text(1, "process"), t.int(1, "pid")), (2, Some("[interrupt]"), None));
     }
 }

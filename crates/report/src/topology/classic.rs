@@ -1,5 +1,6 @@
 //! The layouts of `psrinfo -pv`, `lgrpinfo`, `showcores` and `numactl --hardware`.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use ncpu_machine::{CpuSet, Topology};
@@ -41,6 +42,14 @@ pub fn psrinfo(t: &Topology) -> String {
         let line = [model.map(shown), clock].into_iter().flatten().collect::<Vec<_>>().join(" ");
         if !line.is_empty() {
             let _ = writeln!(out, "{indent}{line}");
+        }
+        // The clock above is the first CPU's.
+        let kinds = t.kinds.iter().map(|k| (k, k.cpus.and(cpus))).filter(|(_, own)| !own.is_empty());
+        let kinds: Vec<_> = kinds.collect();
+        for (kind, own) in kinds.iter().filter(|_| kinds.len() > 1) {
+            let clock = own.first().and_then(|c| t.cpu(c)?.mhz);
+            let clock = clock.map_or_else(String::new, |mhz| format!(" (clock {mhz:.0} MHz)"));
+            let _ = writeln!(out, "{indent}{}{clock}: {}", shown(&kind.name), spaced(own));
         }
     }
     out
@@ -100,11 +109,13 @@ pub fn showcores(t: &Topology) -> String {
     out
 }
 
-/// The layout of `numactl --hardware`.
+/// The layout of `numactl --hardware`: all online nodes, those that are the memory of a device too.
 pub fn numactl(t: &Topology) -> String {
-    let ids: CpuSet = t.nodes.iter().map(|n| n.id).collect();
-    let mut out = format!("available: {} nodes ({})\n", t.nodes.len(), ids.to_list());
-    for node in &t.nodes {
+    let mut nodes: Vec<&ncpu_machine::Node> = t.nodes.iter().chain(&t.device_nodes).collect();
+    nodes.sort_by_key(|n| n.id);
+    let ids: CpuSet = nodes.iter().map(|n| n.id).collect();
+    let mut out = format!("available: {} nodes ({})\n", nodes.len(), ids.to_list());
+    for node in &nodes {
         let id = node.id;
         let cpus: String = node.cpus.iter().map(|c| format!(" {c}")).collect();
         let _ = writeln!(out, "node {id} cpus:{cpus}");
@@ -113,15 +124,32 @@ pub fn numactl(t: &Topology) -> String {
             let _ = writeln!(out, "node {id} {name}: {size}");
         }
     }
-    if t.distances.is_empty() {
-        out.push_str("No distance information available.\n");
-        return out;
+    let own: HashMap<u32, usize> = t.nodes.iter().enumerate().map(|(at, n)| (n.id, at)).collect();
+    let distance = |from: u32, to: u32| match (own.get(&from), own.get(&to)) {
+        (Some(&from), Some(&to)) => t.distances.get(from)?.get(to).copied(),
+        _ => t.device_distances.get(&(from, to)).copied(),
+    };
+    let rows: Option<Vec<Vec<u32>>> =
+        ids.iter().map(|a| ids.iter().map(|b| distance(a, b)).collect()).collect();
+    match rows {
+        Some(rows) => {
+            let row = |cells: &[u32]| cells.iter().map(|n| format!("{n:>3} ")).collect::<String>();
+            let _ = writeln!(out, "node distances:\nnode {}", row(&ids.iter().collect::<Vec<_>>()));
+            for (id, distances) in ids.iter().zip(&rows) {
+                let _ = writeln!(out, "{id:>3}: {}", row(distances));
+            }
+        }
+        None => out.push_str("No distance information available.\n"),
     }
-    let cell = |n: &u32| format!("{n:>3} ");
-    let row = |cells: Vec<u32>| cells.iter().map(cell).collect::<String>();
-    let _ = writeln!(out, "node distances:\nnode {}", row(ids.iter().collect()));
-    for (node, distances) in t.nodes.iter().zip(&t.distances) {
-        let _ = writeln!(out, "{:>3}: {}", node.id, row(distances.clone()));
-    }
+    out += &devices(t).map_or_else(String::new, |words| words + "\n");
     out
+}
+
+/// Which nodes are the memory of devices.
+pub(super) fn devices(t: &Topology) -> Option<String> {
+    let ids: CpuSet = t.device_nodes.iter().map(|n| n.id).collect();
+    let total = t.device_nodes.iter().filter_map(|n| n.total).fold(0, u64::saturating_add);
+    let nodes = if ids.len() == 1 { "node" } else { "nodes" };
+    (!ids.is_empty())
+        .then(|| format!("memory of GPUs, which their driver gives out: {nodes} {ids} ({})", bytes(total)))
 }

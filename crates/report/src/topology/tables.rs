@@ -144,9 +144,14 @@ pub fn nodes(t: &Topology) -> Table {
             gauge("side_cache", Unit::Bytes, "memory-side caches in front of the memory"),
             Column::text("cpus", "CPUs of the node"),
             Column::text("local_cpus", "CPUs nearest to its memory"),
+            Column::text(
+                "device",
+                "the device whose driver gives out its memory, where it is not the machine's",
+            ),
         ],
     );
-    for n in &t.nodes {
+    let devices = t.device_nodes.iter().map(|n| (n, Some("GPU")));
+    for (n, device) in t.nodes.iter().map(|n| (n, None)).chain(devices) {
         let pools = n.hugepages.iter().filter(|h| h.total > 0);
         let pools = pools.map(|h| match h.free {
             Some(free) => format!("{}:{free}/{}", bytes(h.size), h.total),
@@ -163,7 +168,8 @@ pub fn nodes(t: &Topology) -> Table {
             .text(pools.collect::<Vec<_>>().join(" "))
             .int_opt((side > 0).then_some(side))
             .text(n.cpus.to_list())
-            .text(n.local_cpus.to_list());
+            .text(n.local_cpus.to_list())
+            .text_opt(device);
     }
     b.finish()
 }
@@ -182,6 +188,9 @@ pub fn distances(t: &Topology) -> Table {
         for (to, distance) in t.nodes.iter().zip(row) {
             let _ = b.row().int(u64::from(from.id)).int(u64::from(to.id)).int(u64::from(*distance));
         }
+    }
+    for ((from, to), distance) in &t.device_distances {
+        let _ = b.row().int(u64::from(*from)).int(u64::from(*to)).int(u64::from(*distance));
     }
     b.finish()
 }

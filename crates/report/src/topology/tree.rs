@@ -52,7 +52,7 @@ fn heading(t: &Topology) -> String {
     let mut out = parts.join(", ") + "\n";
     let mut models: Vec<String> = Vec::new();
     for p in &t.packages {
-        // A bare part number tells nothing without its maker.
+        // A part number means nothing without its maker.
         let bare = |m: &String| m.starts_with("part ") || m.starts_with("machine ");
         let vendor = p.vendor.as_deref().filter(|_| p.model.as_ref().is_none_or(bare));
         let name = [vendor, p.model.as_deref()];
@@ -65,7 +65,10 @@ fn heading(t: &Topology) -> String {
     }
     models.iter().for_each(|m| out.push_str(&format!("{m}\n")));
     for kind in &t.kinds {
-        let _ = writeln!(out, "{}: CPUs {}", kind.name, kind.cpus);
+        let _ = writeln!(out, "{}: CPUs {}", shown(&kind.name), kind.cpus);
+    }
+    if let Some(words) = super::classic::devices(t) {
+        let _ = writeln!(out, "{words}");
     }
     if !t.offline().is_empty() {
         let _ = writeln!(out, "offline: CPUs {}", t.offline());
@@ -128,7 +131,7 @@ fn grow(t: &Topology) -> Vec<Part> {
         }
         put("Node", Some(n.id), false, 4, &n.cpus, &note);
     }
-    // What has no CPU left that may be used is told of only where it has a number.
+    // A part without usable CPUs is shown only where it has a number.
     t.clusters.iter().filter(|g| !g.cpus.is_empty()).for_each(|g| put("Cluster", None, true, 5, &g.cpus, ""));
     for c in t.caches.iter().filter(|c| !c.cpus.is_empty()) {
         let rank = 10 + (5 - c.level.min(5)) * 3 + u32::from(c.name().ends_with('i'));

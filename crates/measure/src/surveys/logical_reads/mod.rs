@@ -9,11 +9,10 @@ mod sqlite;
 
 use std::time::Duration;
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Column, Kind, Table, Unit, size};
 
 use super::{Report, Request, Survey, numbers};
-use crate::case::Failure;
-use crate::memory::human;
+use crate::failure::Failure;
 use crate::options::Flag;
 use crate::place::Memory;
 
@@ -50,7 +49,7 @@ impl Work {
     fn new(bytes: u64, sessions: Vec<u64>, time: Duration) -> Result<Work, Failure> {
         let mut rows = bytes / 120;
         if rows < 10 * JOINED {
-            return Err(Failure::Failed(format!("-s: give at least {}", human(1200 * JOINED))));
+            return Err(Failure::Failed(format!("-s: give at least {}", size::words(1200 * JOINED))));
         }
         if rows > 1 << 31 {
             return Err(Failure::Failed("-s: give less than 256g".into()));

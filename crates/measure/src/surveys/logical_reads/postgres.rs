@@ -9,9 +9,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Done, JOINED, Request, STRIDE, Work};
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::memory::room;
 use crate::place::{self, Memory};
+use crate::wait;
 
 /// What it is called where it is not.
 const LACKS: &str = "PostgreSQL is not here (Debian: apt-get install postgresql)";
@@ -184,18 +185,17 @@ impl Server {
             .spawn()
             .map_err(|e| Failure::Failed(format!("postgres: {e}")))?;
         self.process = Some(process);
-        let began = Instant::now();
-        loop {
-            if self.session().and_then(|mut s| s.ask("SELECT 1;")).is_ok() {
-                return Ok(());
-            }
+        let mut answers = false;
+        wait::until(Duration::from_secs(60), Duration::from_millis(100), || {
+            answers = self.session().and_then(|mut s| s.ask("SELECT 1;")).is_ok();
             let ended = self.process.as_mut().and_then(|p| p.try_wait().ok().flatten());
-            if ended.is_some() || began.elapsed() > Duration::from_secs(60) || r.stopped() {
-                let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-                return Err(Failure::Failed(format!("postgres does not start: {}", last_line(&log))));
-            }
-            std::thread::sleep(Duration::from_millis(100));
+            Ok::<_, Failure>(answers || ended.is_some() || r.stopped())
+        })?;
+        if answers {
+            return Ok(());
         }
+        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        Err(Failure::Failed(format!("postgres does not start: {}", last_line(&log))))
     }
 
     fn restart(&mut self, r: &Request<'_>) -> Result<(), Failure> {
@@ -208,16 +208,11 @@ impl Server {
         let Some(mut process) = self.process.take() else { return };
         // SAFETY: our own child, not waited for yet.
         unsafe { libc::kill(process.id() as i32, signal) };
-        let began = Instant::now();
-        while process.try_wait().is_ok_and(|s| s.is_none()) {
-            if began.elapsed() > Duration::from_secs(10) {
-                // Its group: what it started as well. It may be gone by now.
-                // SAFETY: the process group made for it.
-                unsafe { libc::kill(-(process.id() as i32), libc::SIGKILL) };
-                let _ = process.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if !wait::ended(&mut process, Duration::from_secs(10), Duration::from_millis(10)) {
+            // Its group, with the processes that it started. It may be gone by now.
+            // SAFETY: the process group made for it.
+            unsafe { libc::kill(-(process.id() as i32), libc::SIGKILL) };
+            let _ = process.wait();
         }
     }
 
@@ -319,14 +314,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         // With its input closed psql ends, unless it waits for an answer.
         self.to = None;
-        let began = Instant::now();
-        while self.psql.try_wait().is_ok_and(|s| s.is_none()) {
-            if began.elapsed() > Duration::from_millis(500) {
-                let _ = self.psql.kill();
-                let _ = self.psql.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        if !wait::ended(&mut self.psql, Duration::from_millis(500), Duration::from_millis(2)) {
+            let _ = self.psql.kill();
+            let _ = self.psql.wait();
         }
     }
 }
@@ -372,7 +362,7 @@ fn filling(rows: u64) -> Vec<String> {
 fn reads_of_a_query(control: &mut Session, rows: u64) -> Result<f64, Failure> {
     let explain =
         format!("{PLAN} EXPLAIN (ANALYZE, BUFFERS, TIMING off) {};", query(&(rows / 2).to_string()));
-    // Twice: the first one reads what the planner wants to know, and sets hint bits.
+    // Twice: the first run reads what the planner needs, and sets hint bits.
     control.ask(&explain)?;
     let lines = control.ask(&explain)?;
     shared_buffers(&lines)
@@ -439,15 +429,14 @@ fn sessions(
         ))?;
     }
     let waiting = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    let began = Instant::now();
-    while control.number(&format!("SELECT count(*) {waiting};"))? < n {
-        if r.stopped() {
-            return Ok(None);
-        }
-        if began.elapsed() > Duration::from_secs(60) {
-            return Err(Failure::Failed(format!("postgres: {n} sessions did not come up in a minute")));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let all_wait = wait::until(Duration::from_secs(60), Duration::from_millis(20), || {
+        Ok::<_, Failure>(r.stopped() || control.number(&format!("SELECT count(*) {waiting};"))? >= n)
+    })?;
+    if r.stopped() {
+        return Ok(None);
+    }
+    if !all_wait {
+        return Err(Failure::Failed(format!("postgres: {n} sessions did not come up in a minute")));
     }
     let pids: Vec<i32> = control
         .ask(&format!("SELECT pid {waiting} ORDER BY pid;"))?
@@ -516,14 +505,11 @@ fn sessions(
 fn alone(control: &mut Session) -> Result<(), Failure> {
     let others = "SELECT count(*) FROM pg_stat_activity \
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();";
-    let began = Instant::now();
-    while control.number(others)? > 0 {
-        if began.elapsed() > Duration::from_secs(30) {
-            return Err(Failure::Failed("postgres: sessions do not end".into()));
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let none = || Ok::<_, Failure>(control.number(others)? == 0);
+    match wait::until(Duration::from_secs(30), Duration::from_millis(10), none)? {
+        true => Ok(()),
+        false => Err(Failure::Failed("postgres: sessions do not end".into())),
     }
-    Ok(())
 }
 
 #[cfg(test)]

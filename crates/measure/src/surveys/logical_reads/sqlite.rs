@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Done, JOINED, Request, STRIDE, Work};
-use crate::case::Failure;
+use crate::failure::Failure;
 use crate::library::Library;
 use crate::memory::room;
 use crate::place;
@@ -285,7 +285,7 @@ fn hammer(
         JOINED - 1
     );
     let mut query = c.prepare(&sql)?;
-    let mut random = crate::memhammer::Random::new(0x9e37_79b9_7f4a_7c15 ^ (seed + 1));
+    let mut random = crate::random::Random::new(0x9e37_79b9_7f4a_7c15 ^ (seed + 1));
     let (_, _) = (c.counter(CACHE_HIT), c.counter(CACHE_MISS));
     let (mut queries, mut hits, mut misses) = (0, 0, 0);
     let at = |t: Instant| t.duration_since(began).as_secs_f64();

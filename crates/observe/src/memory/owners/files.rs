@@ -1,6 +1,6 @@
 //! Pages by file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,6 +13,7 @@ use ncpu_table::{Column, Table};
 use super::{Class, Counts, Owned, bytes, columns, percent};
 use crate::memory::Pages;
 use crate::memory::exec::{mappings, processes};
+use crate::memory::named::Named;
 
 /// Files that are given a name; the rest is one row.
 const NAMED: usize = 1000;
@@ -59,8 +60,13 @@ pub(super) fn named_by_bpf(pages: &mut Pages, owned: Owned) -> Vec<File> {
     sorted.sort_by_key(|(at, counts)| (std::cmp::Reverse(counts.total()), *at));
     let rest = sorted.split_off(sorted.len().min(NAMED));
     let mut files: Vec<File> = Vec::new();
+    let mut segments = None;
     for (at, counts) in sorted {
         let (name, inode) = match pages.name(at) {
+            Some(named) if named.fs == "tmpfs" && !mounts.0.contains_key(&named.device) => {
+                let segments = segments.get_or_insert_with(|| Segments::read(Path::new("/proc")));
+                (segments.name(&named).unwrap_or_else(|| mounts.path(&named)), Some(named.inode))
+            }
             Some(named) => (mounts.path(&named), Some(named.inode)),
             None => ("[gone meanwhile]".into(), None),
         };
@@ -75,48 +81,72 @@ pub(super) fn named_by_bpf(pages: &mut Pages, owned: Owned) -> Vec<File> {
     files
 }
 
-/// What the kernel says of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::memory) struct Named {
-    /// Inode number.
-    pub inode: u64,
-    /// Device of the file system: major and minor number.
-    pub device: (u32, u32),
-    /// The device it is itself, where it is a block device.
-    pub rdev: Option<(u32, u32)>,
-    /// Type of the file system.
-    pub fs: String,
-    /// Path within the file system, without a slash before it.
-    pub path: String,
+/// Shared memory without a path: SysV segments, memfds and shared anonymous memory live in a tmpfs of the kernel's
+/// own. Their names are known to whoever maps them or has them open.
+#[derive(Debug, Default)]
+struct Segments {
+    /// By device and inode.
+    names: HashMap<((u32, u32), u64), String>,
+    /// SysV segments: the inode is the segment's id.
+    sysv: HashSet<u64>,
 }
 
-impl Named {
-    /// Reads `struct named` of the BPF program; `None` where the file had gone.
-    pub fn parse(raw: &[u8]) -> Option<Named> {
-        const FS: usize = 32;
-        const NAMES: usize = FS + 16;
-        const NAME: usize = 64;
-        const S_IFMT: u32 = 0o170_000;
-        const S_IFBLK: u32 = 0o060_000;
-        let word = |at: usize| Some(u32::from_ne_bytes(raw.get(at..at + 4)?.try_into().ok()?));
-        let inode = u64::from_ne_bytes(raw.get(8..16)?.try_into().ok()?);
-        // A number of a device as the kernel keeps it.
-        let device = |raw: u32| (raw >> 20, raw & 0xf_ffff);
-        let text = |bytes: &[u8]| {
-            let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-            String::from_utf8_lossy(&bytes[..end]).into_owned()
+impl Segments {
+    fn read(proc: &Path) -> Segments {
+        let mut found = Segments::default();
+        let shm = fs::read_to_string(proc.join("sysvipc/shm")).unwrap_or_default();
+        let ids = shm.lines().skip(1).filter_map(|l| l.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
+        found.sysv.extend(ids);
+        for pid in processes(proc).unwrap_or_default() {
+            let dir = proc.join(pid.to_string());
+            let maps = fs::read_to_string(dir.join("maps")).unwrap_or_default();
+            maps.lines().for_each(|line| found.mapping(line));
+            for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
+                let target = fs::read_link(entry.path()).unwrap_or_default();
+                let target = target.to_string_lossy();
+                if target.starts_with("/memfd:")
+                    && let Ok(meta) = fs::metadata(entry.path())
+                {
+                    let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
+                    found.add(device, meta.ino(), &target);
+                }
+            }
+        }
+        found
+    }
+
+    /// `7f00-7f10 rw-s 00000000 00:01 32769      /SYSV00000000 (deleted)`.
+    fn mapping(&mut self, line: &str) {
+        let starts = ["/SYSV", "/memfd:", "/dev/zero (deleted)"];
+        let Some(at) = line.find('/').filter(|&at| starts.iter().any(|s| line[at..].starts_with(s))) else {
+            return;
         };
-        let (dev, rdev, mode, depth) = (word(16)?, word(20)?, word(24)?, word(28)? as usize);
-        let names = raw.get(NAMES..)?.chunks_exact(NAME).take(depth).map(text);
-        // From the file upwards.
-        let mut parts: Vec<String> = names.collect();
-        parts.reverse();
-        (inode != 0).then(|| Named {
-            inode,
-            device: device(dev),
-            rdev: (mode & S_IFMT == S_IFBLK).then(|| device(rdev)),
-            fs: text(&raw[FS..NAMES]),
-            path: parts.join("/"),
+        let mut words = line[..at].split_ascii_whitespace().skip(3);
+        let device = words.next().and_then(|d| d.split_once(':'));
+        let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+        if let (Some((Some(major), Some(minor))), Some(Ok(inode))) =
+            (device.map(|(a, b)| (hex(a), hex(b))), words.next().map(str::parse))
+        {
+            self.add((major, minor), inode, &line[at..]);
+        }
+    }
+
+    /// The same words as `ncpu numa` has.
+    fn add(&mut self, device: (u32, u32), inode: u64, name: &str) {
+        let name = name.trim_end_matches(" (deleted)");
+        let name = match name {
+            sysv if sysv.starts_with("/SYSV") => format!("shmid {inode}"),
+            "/dev/zero" => format!("anonymous {inode}"),
+            memfd => format!("{} {inode}", memfd.trim_start_matches('/')),
+        };
+        self.names.insert((device, inode), name);
+    }
+
+    fn name(&self, file: &Named) -> Option<String> {
+        let known = self.names.get(&(file.device, file.inode)).cloned();
+        // Nobody maps it, but it is there.
+        known.or_else(|| {
+            (file.path.is_empty() && self.sysv.contains(&file.inode)).then(|| format!("shmid {}", file.inode))
         })
     }
 }
@@ -252,6 +282,34 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn segments_have_the_names_that_their_users_see() {
+        let mut segments = Segments::default();
+        for line in [
+            "7f00-7f10 rw-s 00000000 00:01 10      /SYSV0000beef (deleted)",
+            "7f20-7f30 rw-s 00000000 00:01 11      /memfd:a pool (deleted)",
+            "7f40-7f50 rw-s 00000000 00:01 12      /dev/zero (deleted)",
+            "7f60-7f70 r-xp 00000000 fe:00 13      /usr/bin/SYSV",
+        ] {
+            segments.mapping(line);
+        }
+        segments.sysv.insert(20);
+        let name = |inode, path: &str| {
+            let fs = "tmpfs".into();
+            segments.name(&Named { inode, device: (0, 1), fs, path: path.into(), rdev: None })
+        };
+        assert_eq!(
+            [10, 11, 12, 13, 20].map(|inode| name(inode, "")),
+            [
+                Some("shmid 10".into()),
+                Some("memfd:a pool 11".into()),
+                Some("anonymous 12".into()),
+                None,
+                Some("shmid 20".into())
+            ]
+        );
+    }
 
     #[test]
     fn paths_from_mounts() {

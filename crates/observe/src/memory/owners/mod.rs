@@ -1,6 +1,5 @@
 //! Who owns the pages: processes, cgroups, files.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,13 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::bpf::Program;
+use super::named::Owned;
 use super::{Class, Counts, Error, Memory, Result, Walks};
 
 mod cgroups;
 mod files;
 mod processes;
-
-pub(super) use files::Named;
 
 /// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +25,6 @@ pub enum By {
     /// A file in the page cache, or shared memory.
     File,
 }
-
-/// Owners by page count, of each class they own.
-pub(super) type Owned = HashMap<u64, Counts>;
 
 impl Memory {
     /// A row for each owner, the largest first; table `processes`, `cgroups` or `files`.

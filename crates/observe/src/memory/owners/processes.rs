@@ -1,5 +1,6 @@
 //! Memory by process: the sums that the kernel makes of each one's page tables.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -17,14 +18,23 @@ const FIELDS: [(&str, &[&str], &str); 7] = [
     ("anon", &["Pss_Anon"], "of pss: anonymous"),
     ("file", &["Pss_File"], "of pss: files"),
     ("shared", &["Pss_Shmem"], "of pss: shared memory"),
-    ("hugetlb", &["Shared_Hugetlb", "Private_Hugetlb"], "hugetlb pages mapped, shared ones not divided"),
+    (
+        "hugetlb",
+        &["Shared_Hugetlb", "Private_Hugetlb"],
+        "hugetlb pages mapped, shared ones divided among the processes that share the file",
+    ),
     ("swap", &["SwapPss"], "swapped out, what is shared divided"),
 ];
+
+/// The place of hugetlb pages among them.
+const HUGETLB: usize = 5;
 
 struct Process {
     pid: u32,
     name: String,
     bytes: [u64; FIELDS.len()],
+    /// Of its hugetlb pages those that it shares, by file: device and inode.
+    shared: HashMap<(String, u64), u64>,
 }
 
 /// A row for each process, the largest first; and how many may not be looked at. One read a process, in
@@ -52,14 +62,19 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
                     };
                     let Some(bytes) = parse(&text) else { continue };
                     let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
-                    let process = Process { pid, name: name.trim_end().into(), bytes };
+                    // `Pss` divides what is shared, but holds no hugetlb pages; who shares those, the mappings tell.
+                    let shares = text.lines().any(|l| field(l, "Shared_Hugetlb").is_some_and(|n| n > 0));
+                    let maps = if shares { fs::read_to_string(dir.join("smaps")) } else { Ok(String::new()) };
+                    let shared = shared_hugetlb(&maps.unwrap_or_default());
+                    let process = Process { pid, name: name.trim_end().into(), bytes, shared };
                     found.lock().unwrap_or_else(|e| e.into_inner()).0.push(process);
                 }
             });
         }
     });
     let (mut all, hidden) = found.into_inner().unwrap_or_else(|e| e.into_inner());
-    all.sort_by_key(|p| (std::cmp::Reverse(p.bytes[0].saturating_add(p.bytes[5])), p.pid));
+    divide(&mut all);
+    all.sort_by_key(|p| (std::cmp::Reverse(p.bytes[0].saturating_add(p.bytes[HUGETLB])), p.pid));
     let mut columns = vec![Column::id("pid", "process"), Column::text("process", "its name")];
     columns.extend(FIELDS.map(|(name, _, meaning)| Column::int(name, Unit::Bytes, Kind::Gauge, meaning)));
     let mut rows = Table::builder("processes", &columns);
@@ -70,7 +85,48 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
     Ok((rows.finish(), hidden))
 }
 
-/// The fields in bytes; `None` where there are none, which is so for a process without memory.
+/// Charges each process with its part of the hugetlb pages that it shares.
+fn divide(all: &mut [Process]) {
+    let mut users: HashMap<(String, u64), u64> = HashMap::new();
+    for file in all.iter().flat_map(|p| p.shared.keys()) {
+        *users.entry(file.clone()).or_default() += 1;
+    }
+    for process in all {
+        for (file, bytes) in &process.shared {
+            let part = bytes / users.get(file).copied().unwrap_or(1).max(1);
+            let whole = &mut process.bytes[HUGETLB];
+            *whole = whole.saturating_sub(bytes - part);
+        }
+    }
+}
+
+/// The hugetlb pages that a process shares, by device and inode of the file, of `/proc/PID/smaps`.
+fn shared_hugetlb(smaps: &str) -> HashMap<(String, u64), u64> {
+    let mut found: HashMap<(String, u64), u64> = HashMap::new();
+    let mut file = None;
+    for line in smaps.lines() {
+        // 7f0000000000-7f0000200000 rw-s 00000000 00:0f 1234   /anon_hugepage (deleted)
+        let mut words = line.split_ascii_whitespace();
+        if let (Some(range), Some(_), Some(_), Some(device), Some(inode)) =
+            (words.next(), words.next(), words.next(), words.next(), words.next())
+            && range.contains('-')
+            && let Ok(inode) = inode.parse::<u64>()
+        {
+            file = Some((device.to_string(), inode));
+        } else if let (Some(bytes), Some(file)) = (field(line, "Shared_Hugetlb").filter(|n| *n > 0), &file) {
+            *found.entry(file.clone()).or_default() += bytes;
+        }
+    }
+    found
+}
+
+/// Bytes of a line such as `Shared_Hugetlb:     2048 kB`.
+fn field(line: &str, key: &str) -> Option<u64> {
+    let value = line.strip_prefix(key)?.strip_prefix(':')?;
+    value.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The fields in bytes; `None` for a process without memory, which has no such fields.
 fn parse(text: &str) -> Option<[u64; FIELDS.len()]> {
     let mut bytes = [0u64; FIELDS.len()];
     let mut any = false;
@@ -124,6 +180,36 @@ SwapPss:               8 kB
             (t.int(0, "pss"), t.int(0, "swap"), t.int(1, "rss")),
             (Some(6000 * 1024), Some(8192), Some(0))
         );
+    }
+
+    #[test]
+    fn hugetlb_pages_that_are_shared_are_charged_once_in_all() {
+        let proc = tempfile::tempdir().unwrap();
+        let mapping = |range: &str, inode: u64, shared: u64, private: u64| {
+            format!(
+                "{range} rw-s 00000000 00:0f {inode}   /anon_hugepage (deleted)\nSize: 9 kB\nShared_Hugetlb: {shared} kB\nPrivate_Hugetlb: {private} kB\n"
+            )
+        };
+        // 1 and 2 share 8 MB of file 7; 2 and 3 share 2 MB of file 8; 3 has 4 MB of its own.
+        let maps = [
+            mapping("1000-2000", 7, 8192, 0),
+            mapping("3000-4000", 7, 8192, 0) + &mapping("5000-6000", 8, 2048, 0),
+            mapping("7000-8000", 8, 2048, 0) + &mapping("9000-a000", 9, 0, 4096),
+        ];
+        for (pid, smaps) in (1..).zip(maps) {
+            let dir = proc.path().join(pid.to_string());
+            fs::create_dir(&dir).unwrap();
+            let sum = |key: &str| smaps.lines().filter_map(|l| field(l, key)).sum::<u64>() / 1024;
+            let (shared, private) = (sum("Shared_Hugetlb"), sum("Private_Hugetlb"));
+            let rollup = format!("Pss: 0 kB\nShared_Hugetlb: {shared} kB\nPrivate_Hugetlb: {private} kB\n");
+            fs::write(dir.join("smaps_rollup"), rollup).unwrap();
+            fs::write(dir.join("smaps"), smaps).unwrap();
+        }
+        let (t, _) = table(proc.path(), 2, &AtomicBool::new(false)).unwrap();
+        let of = |pid| {
+            (0..3).find(|&r| t.int(r, "pid") == Some(pid)).and_then(|r| t.int(r, "hugetlb")).unwrap() >> 20
+        };
+        assert_eq!([of(1), of(2), of(3)], [4, 5, 5], "14 MB are there");
     }
 
     #[test]

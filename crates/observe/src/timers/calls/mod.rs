@@ -15,7 +15,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// One wait of so many ns; the call's own unit is rounded up to.
 pub(super) type Wait = Box<dyn FnMut(u64) -> io::Result<()> + Send>;
 
-/// What a call's time runs by, and whom its end concerns.
+/// Which clock a call's time runs by, and which threads its end wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The calling thread waits.

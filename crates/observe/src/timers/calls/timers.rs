@@ -82,7 +82,7 @@ fn timer_of(clock: libc::clockid_t) -> io::Result<Wait> {
     let set = block(signal)?;
     let mut timer = None;
     Ok(Box::new(move |ns| {
-        // Made by the thread that waits, since that is whom it signals.
+        // Made by the thread that waits, because the timer signals the thread that made it.
         let timer = match &timer {
             Some(timer) => timer,
             None => timer.insert(Timer::new(clock, signal)?),

@@ -1,37 +1,43 @@
-use ncpu_table::Builder;
 use proptest::prelude::*;
 
 use super::*;
 
-fn builder(name: &str, texts: &[&str], ints: &[&str]) -> Builder {
-    let columns: Vec<Column> =
-        texts.iter().map(|n| Column::text(n, "")).chain(ints.iter().map(|n| Column::count(n, ""))).collect();
-    Table::builder(name, &columns)
-}
-
 /// Name, address, size, stride.
 fn variables(rows: &[(&str, u64, u64, Option<u64>)]) -> Table {
-    let mut out = builder("variables", &["address", "name"], &["size", "stride"]);
+    let mut out = variables::Rows::new();
     for (name, address, size, stride) in rows {
-        out.row().text(format!("{address:#x}")).text(name).int(*size).int_opt(*stride);
+        out.push(variables::Row {
+            address: format!("{address:#x}").into(),
+            name: (*name).into(),
+            size: Some(*size),
+            stride: *stride,
+        });
     }
     out.finish()
 }
 
 /// Findings, each with one word.
 fn findings(rows: &[(u64, u64)]) -> [Table; 2] {
-    let mut findings = builder("findings", &["fix"], &["finding"]);
-    let mut words = builder("words", &["address", "section"], &["finding"]);
+    let (mut findings, mut words) = (findings::Rows::new(), words::Rows::new());
     for (finding, address) in rows {
-        findings.row().text("a line each").int(*finding);
-        words.row().text(format!("{address:#x}")).text(".bss").int(*finding);
+        let finding = Some(*finding);
+        findings.push(findings::Row { finding, fix: "a line each".into(), ..Default::default() });
+        let address = format!("{address:#x}").into();
+        words.push(words::Row { finding, address, section: ".bss".into(), ..Default::default() });
     }
     [findings.finish(), words.finish()]
 }
 
 fn join(rows: &[Of], known: &[(&str, u64, u64, Option<u64>)], found: &[(u64, u64)], pid: u32) -> Moving {
     let [findings, words] = findings(found);
-    moving(&accesses(rows), &variables(known), [&findings, &words], Some(pid))
+    let (accesses, variables) = (accesses(rows), variables(known));
+    moving(
+        &accesses::Reader::of(&accesses).unwrap(),
+        &variables::Reader::of(&variables).unwrap(),
+        &findings::Reader::of(&findings).unwrap(),
+        &words::Reader::of(&words).unwrap(),
+        Some(pid),
+    )
 }
 
 struct Of {
@@ -50,31 +56,28 @@ fn access(address: u64, tid: u64, local: u64, stores: u64) -> Of {
 }
 
 fn accesses(rows: &[Of]) -> Table {
-    let texts = ["line", "name", "code", "source"];
-    let ints = [
-        "space", "offset", "pid", "tid", "CPU", "node", "local", "remote", "loads", "stores", "locked",
-        "cycles", "timed",
-    ];
-    let mut out = builder("accesses", &texts, &ints);
+    let mut out = accesses::Rows::new();
     for a in rows {
-        out.row()
-            .text(format!("{:#x}", a.address & !63))
-            .text("[heap]")
-            .text(a.code)
-            .text("w.c:12")
-            .int(a.space)
-            .int(a.address & 63)
-            .int(7)
-            .int(a.tid)
-            .int(a.cpu)
-            .int(a.cpu / 2)
-            .int(a.local)
-            .int(a.remote)
-            .int(a.local + a.remote + 1)
-            .int(a.stores)
-            .int(0)
-            .int(100 * (a.local + a.remote))
-            .int(a.local + a.remote);
+        out.push(accesses::Row {
+            line: format!("{:#x}", a.address & !63).into(),
+            name: "[heap]".into(),
+            code: a.code.into(),
+            source: "w.c:12".into(),
+            space: Some(a.space),
+            offset: Some(a.address & 63),
+            pid: Some(7),
+            tid: Some(a.tid),
+            cpu: Some(a.cpu),
+            node: Some(a.cpu / 2),
+            local: Some(a.local),
+            remote: Some(a.remote),
+            loads: Some(a.local + a.remote + 1),
+            stores: Some(a.stores),
+            locked: Some(0),
+            cycles: Some(100 * (a.local + a.remote)),
+            timed: Some(a.local + a.remote),
+            ..Default::default()
+        });
     }
     out.finish()
 }
@@ -161,9 +164,19 @@ fn lines_from_other_nodes_come_first() {
 }
 
 fn totals() -> Table {
-    let mut out = builder("access_totals", &[], &["loads", "stores", "local", "remote"]);
-    out.row().int(1000).int(200).int(70).int(8);
+    let mut out = access_totals::Rows::new();
+    out.push(access_totals::Row {
+        loads: Some(1000),
+        stores: Some(200),
+        local: Some(70),
+        remote: Some(8),
+        ..Default::default()
+    });
     out.finish()
+}
+
+fn text(moving: &Moving, most: usize, width: usize) -> String {
+    moving_text(moving, &access_totals::Reader::of(&totals()).unwrap(), most, width)
 }
 
 #[test]
@@ -178,11 +191,11 @@ fn text_fits_any_width() {
     rows.push(Of { space: 0, ..access(0xffff_8880_0000_4000, 1, 3, 3) });
     let got = join(&rows, &known, &[(1, 0x1000)], 7);
     for width in [60, 80, 120, 200] {
-        let text = moving_text(&got, &totals(), 10, width);
+        let text = text(&got, 10, width);
         let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
         assert!(widest <= width, "{widest} at {width}:\n{text}");
     }
-    let text = moving_text(&got, &totals(), 1, 160);
+    let text = text(&got, 1, 160);
     assert!(
         text.contains(
             "78 loads found their line modified in another cache (7.8 %), 8 of them on another node"
@@ -210,6 +223,6 @@ proptest! {
         let all: u64 = (0..accesses.num_rows()).filter_map(|r| accesses.int(r, "local")).sum();
         let told: u64 = (0..got.lines.num_rows()).filter_map(|r| got.lines.int(r, "HITM")).sum();
         prop_assert_eq!(all, told, "every HITM is in one line");
-        moving_text(&got, &totals(), 5, width);
+        text(&got, 5, width);
     }
 }

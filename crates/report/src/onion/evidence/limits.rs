@@ -1,7 +1,9 @@
 //! Limits that held the program back, or nearly.
 
+use ncpu_schema::{limits_met, throttling};
+use ncpu_table::size;
+
 use super::Context;
-use super::memory::size;
 
 /// A limit on CPU bandwidth that held the program's threads back.
 pub(in crate::onion) struct Throttled {
@@ -19,19 +21,19 @@ pub(in crate::onion) struct Throttled {
 /// Those limits, the one that held back most first. Groups above one another may both be held back,
 /// so their times must not be added.
 pub(in crate::onion) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
-    let Some(t) = context.ranked("throttling", &["cgroup", "limit", "lift"], "held") else {
-        return Vec::new();
-    };
+    use throttling::col;
+    let keys = [col::cgroup, col::limit, col::lift];
+    let Some(t) = context.ranked(throttling::NAME, &keys, col::held) else { return Vec::new() };
     (0..t.num_rows())
         .filter_map(|r| {
             Some(Throttled {
-                cgroup: t.text(r, "cgroup")?.into(),
-                limit: t.text(r, "limit")?.into(),
-                lift: t.text(r, "lift")?.into(),
-                allowed: t.number(r, "allowed"),
-                periods: t.int(r, "periods")?,
-                throttled: t.int(r, "throttled")?,
-                held: t.number(r, "held")?,
+                cgroup: t.text(r, col::cgroup)?.into(),
+                limit: t.text(r, col::limit)?.into(),
+                lift: t.text(r, col::lift)?.into(),
+                allowed: t.number(r, col::allowed),
+                periods: t.int(r, col::periods)?,
+                throttled: t.int(r, col::throttled)?,
+                held: t.number(r, col::held)?,
             })
         })
         .collect()
@@ -52,14 +54,14 @@ impl Throttled {
 
 /// The limits that the program reached or nearly did, each as a line.
 pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
-    let Some(t) = context.table("limits_met") else { return Vec::new() };
+    let Ok(Some(t)) = limits_met::Reader::open(context.recording) else { return Vec::new() };
     let line = |r: usize| {
-        let (limit, of) = (t.text(r, "limit")?, t.text(r, "of")?);
-        let (refused, killed) = (t.int(r, "refused")?, t.int(r, "killed")?);
+        let (limit, of) = (t.limit.get(r)?, t.of.get(r)?);
+        let (refused, killed) = (t.refused.get(r)?, t.killed.get(r)?);
         let memory = limit.starts_with("memory.");
-        let amount = |n: u64| if memory { size(n) } else { n.to_string() };
-        let used = amount(t.int(r, "used")?);
-        let of_allowed = match t.int(r, "allowed") {
+        let amount = |n: u64| if memory { size::words(n) } else { n.to_string() };
+        let used = amount(t.used.get(r)?);
+        let of_allowed = match t.allowed.get(r) {
             Some(allowed) => format!("{used} of {} used", amount(allowed)),
             None => format!("{used} used"),
         };
@@ -72,7 +74,7 @@ pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
             did += &format!(", {killed} processes killed");
         }
         let met = if refused + killed > 0 { "reached" } else { "nearly reached" };
-        Some(format!("limit {met}: {limit} of {of}: {of_allowed}{did}; lift it: {}", t.text(r, "lift")?))
+        Some(format!("limit {met}: {limit} of {of}: {of_allowed}{did}; lift it: {}", t.lift.get(r)?))
     };
-    (0..t.num_rows()).filter_map(line).collect()
+    t.rows().filter_map(line).collect()
 }

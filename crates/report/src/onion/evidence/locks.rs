@@ -1,14 +1,22 @@
-//! Locks: which are waited for, and by whom.
+//! Locks: which ones threads wait for, and which threads wait.
 
-use super::{Context, listed, shares, told};
+use ncpu_schema::{Layer, lock_callers, locks};
+use ncpu_table::Table;
+
+use super::{By, Context, listed, of_layer, told};
 use crate::locks::is_user_lock;
+use crate::onion::SMALL;
 
 /// The callers of a lock from walked contentions, `spin` or `block` deciding.
 fn callers(context: &Context<'_>, lock: &str, by: &str) -> String {
-    let Some(ranked) = context.ranked("lock_callers", &["lock", "caller"], by) else { return String::new() };
+    let Some(ranked) =
+        context.ranked(lock_callers::NAME, &[lock_callers::col::lock, lock_callers::col::caller], by)
+    else {
+        return String::new();
+    };
     let of: Vec<(String, f64)> = (0..ranked.num_rows())
-        .filter(|&r| ranked.text(r, "lock") == Some(lock))
-        .filter_map(|r| Some((ranked.text(r, "caller")?.to_string(), ranked.number(r, by)?)))
+        .filter(|&r| ranked.text(r, lock_callers::col::lock) == Some(lock))
+        .filter_map(|r| Some((ranked.text(r, lock_callers::col::caller)?.to_string(), ranked.number(r, by)?)))
         .collect();
     let total: f64 = of.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {
@@ -19,18 +27,20 @@ fn callers(context: &Context<'_>, lock: &str, by: &str) -> String {
 }
 
 pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
-    let Some(ranked) = context.ranked("locks", &["lock", "type"], by) else { return Vec::new() };
+    let Some(ranked) = context.ranked(locks::NAME, &[locks::col::lock, locks::col::ty], by) else {
+        return Vec::new();
+    };
     let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, by)).sum();
     (0..ranked.num_rows().min(3))
         .filter_map(|r| {
-            let (lock, s) = (ranked.text(r, "lock")?, ranked.number(r, by)?);
+            let (lock, s) = (ranked.text(r, locks::col::lock)?, ranked.number(r, by)?);
             if s <= 0.01 * total {
                 return None;
             }
-            let n = ranked.int(r, "count")?.max(1);
+            let n = ranked.int(r, locks::col::count)?.max(1);
             Some(format!(
                 "{lock} ({}) {:.0} %: {n} waits, {:.1} us {by} each{}",
-                ranked.text(r, "type")?,
+                ranked.text(r, locks::col::ty)?,
                 100.0 * s / total,
                 s * 1e6 / n as f64,
                 callers(context, lock, by)
@@ -41,33 +51,51 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
 
 /// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
 pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
+    const PLACE: [&str; 3] = ["type", "process", "caller"];
+    const LOCK: [&str; 4] = ["lock", "type", "process", "caller"];
+    const HOLDER: [&str; 5] = ["lock", "type", "process", "caller", "holder"];
     let mut out = Vec::new();
-    let places = context.ranked("user_locks", &["type", "process", "caller"], "block");
-    let single = context.ranked("user_locks", &["lock", "type", "process", "caller", "holder"], "block");
-    if let (Some(places), Some(single)) = (places, single) {
-        // Those that tell of it have spun as well.
-        let spin = |r: usize| places.number(r, "spin").unwrap_or(0.0);
-        let wait = |r: usize| places.number(r, "block").unwrap_or(0.0) + spin(r);
+    let ranked = |keys: &[&str]| context.ranked("user_locks", keys, "block");
+    if let (Some(places), Some(single), Some(held)) = (ranked(&PLACE), ranked(&LOCK), ranked(&HOLDER)) {
+        // Locks with tracepoints also report how long their waiters spun.
+        let wait =
+            |t: &Table, r: usize| t.number(r, "block").unwrap_or(0.0) + t.number(r, "spin").unwrap_or(0.0);
+        let alike = |keys: &[&str], a: &Table, i: usize, b: &Table, j: usize| {
+            keys.iter().all(|c| a.text(i, c) == b.text(j, c))
+        };
+        // The row that has most of the wait, if that is more than half of it.
+        let most = |t: &Table, rows: &[usize], of: f64| {
+            let top = rows.iter().copied().max_by(|&a, &b| wait(t, a).total_cmp(&wait(t, b)));
+            top.filter(|&r| wait(t, r) > 0.5 * of)
+        };
         let mut rows: Vec<usize> = (0..places.num_rows()).collect();
-        rows.sort_by(|&a, &b| wait(b).total_cmp(&wait(a)));
+        rows.sort_by(|&a, &b| wait(&places, b).total_cmp(&wait(&places, a)));
         for r in rows {
             let text = |c: &str| places.text(r, c);
             let Some(kind) = text("type").filter(|k| is_user_lock(k)) else { continue };
             let (n, s) = (places.int(r, "count").unwrap_or(0), places.number(r, "block").unwrap_or(0.0));
-            let spun = match spin(r) {
+            let spun = match places.number(r, "spin").unwrap_or(0.0) {
                 spin if spin > 0.0 => format!(" asleep, {spin:.3} spinning"),
                 _ => String::new(),
             };
-            let of: Vec<usize> = (0..single.num_rows())
-                .filter(|&q| ["type", "process", "caller"].iter().all(|c| single.text(q, c) == text(c)))
-                .collect();
-            let top = of.first().filter(|&&q| single.number(q, "block").unwrap_or(0.0) > 0.5 * s);
+            let of: Vec<usize> =
+                (0..single.num_rows()).filter(|&q| alike(&PLACE, &single, q, &places, r)).collect();
+            let top = match of[..] {
+                [one] => Some(one),
+                _ => most(&single, &of, wait(&places, r)),
+            };
             let which = match top {
-                Some(&q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
+                Some(q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
+                None if kind.ends_with('x') => format!("{} {kind}es", of.len()),
                 None => format!("{} {kind}s", of.len()),
             };
-            let holder =
-                top.and_then(|&q| single.text(q, "holder")).map(|h| format!(", woken mostly by {h}"));
+            // Its waits may have been ended by many.
+            let holder = top.and_then(|q| {
+                let of: Vec<usize> =
+                    (0..held.num_rows()).filter(|&h| alike(&LOCK, &held, h, &single, q)).collect();
+                let most = most(&held, &of, wait(&single, q))?;
+                Some(format!(", woken mostly by {}", held.text(most, "holder")?))
+            });
             let caller = text("caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
             out.push(format!(
                 "{which} of {}{}: {n} waits, {s:.3} thread-s{spun}{}",
@@ -80,15 +108,15 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
             }
         }
     }
-    out.extend(told(
-        "spinning in ",
-        &shares(context, |at, c| at == "target" && c == "user spin", "detail", 2),
-    ));
+    out.extend(told("spinning in ", &of_layer(context, Layer::UserLock, By::Detail, 2)));
     out
 }
 
-/// The kernel lock that costs most by `spin` or `block`.
+/// The kernel lock that costs most by `spin` or `block`, if that is enough to matter.
 pub(in crate::onion) fn top_lock(context: &Context<'_>, by: &str) -> Option<String> {
-    let ranked = context.ranked("locks", &["lock"], by)?;
-    (ranked.num_rows() > 0).then(|| ranked.text(0, "lock").map(str::to_string)).flatten()
+    let ranked = context.ranked(locks::NAME, &[locks::col::lock], by)?;
+    let costs = (ranked.num_rows() > 0).then(|| ranked.number(0, by)).flatten()?;
+    (costs >= SMALL * context.capacity)
+        .then(|| ranked.text(0, locks::col::lock).map(str::to_string))
+        .flatten()
 }

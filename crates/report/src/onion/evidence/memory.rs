@@ -1,28 +1,22 @@
 //! How memory grew, whether it was short, and what tasks stood still for.
 
+use ncpu_schema::{memory_change, memory_events, pressure};
+use ncpu_table::size;
+
 use super::Context;
 
 fn event(context: &Context<'_>, name: &str) -> u64 {
-    let Some(t) = context.table("memory_events") else { return 0 };
-    (0..t.num_rows()).filter(|&r| t.text(r, "event") == Some(name)).filter_map(|r| t.int(r, "count")).sum()
+    let Ok(Some(t)) = memory_events::Reader::open(context.recording) else { return 0 };
+    t.rows().filter(|&r| t.event.get(r) == Some(name)).filter_map(|r| t.count.get(r)).sum()
 }
 
-/// Bytes with the unit that suits them.
-pub(super) fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_485_760 => format!("{} KiB", bytes >> 10),
-        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
-        _ => format!("{} GiB", bytes >> 30),
-    }
-}
-
-/// What the machine's memory grew by at most, where it is enough to tell of.
+/// The most that the machine's memory grew by, if that is enough to mention.
 pub(super) fn memory_grown(context: &Context<'_>) -> Option<String> {
     const WORTH: u64 = 64 << 20;
-    let t = context.table("memory_change")?;
+    let t = memory_change::Reader::open(context.recording).ok()??;
     let grown = |class: &str| {
-        let row = (0..t.num_rows()).find(|&r| t.text(r, "class") == Some(class))?;
-        Some(t.int(row, "most")?.saturating_sub(t.int(row, "before")?))
+        let row = t.rows().find(|&r| t.class.get(r) == Some(class))?;
+        Some(t.most.get(row)?.saturating_sub(t.before.get(row)?))
     };
     let mut parts: Vec<(u64, &str)> = [
         ("AnonPages", "anonymous memory"),
@@ -36,7 +30,8 @@ pub(super) fn memory_grown(context: &Context<'_>) -> Option<String> {
     .filter(|(n, _)| *n >= WORTH)
     .collect();
     parts.sort_unstable_by(|a, b| b.cmp(a));
-    let told: Vec<String> = parts.iter().take(3).map(|(n, name)| format!("{name} {}", size(*n))).collect();
+    let told: Vec<String> =
+        parts.iter().take(3).map(|(n, name)| format!("{name} {}", size::words(*n))).collect();
     let huge = match event(context, "thp_fault_alloc") {
         0 => String::new(),
         n => format!("; {n} huge pages given out"),
@@ -63,13 +58,12 @@ pub(super) fn reclaim(context: &Context<'_>) -> Option<String> {
     (!told.is_empty()).then(|| format!("the machine's memory was short: {}", told.join(", ")))
 }
 
-/// For how long tasks of the machine stood still for want of a resource, if that is worth telling.
+/// How long tasks of the machine stalled because a resource was short, if that is long enough to mention.
 pub(super) fn pressure(context: &Context<'_>, resource: &str) -> Option<String> {
-    let t = context.table("pressure")?;
+    let t = pressure::Reader::open(context.recording).ok()??;
     let share = |kind: &str| {
-        let row = (0..t.num_rows())
-            .find(|&r| t.text(r, "resource") == Some(resource) && t.text(r, "kind") == Some(kind))?;
-        Some(100.0 * t.number(row, "seconds")? / context.elapsed.max(f64::MIN_POSITIVE))
+        let row = t.rows().find(|&r| t.resource.get(r) == Some(resource) && t.kind.get(r) == Some(kind))?;
+        Some(100.0 * t.seconds.get(row)? / context.elapsed.max(f64::MIN_POSITIVE))
     };
     let some = share("some").filter(|s| *s >= 1.0)?;
     let full = share("full").filter(|s| *s >= 1.0).map_or(String::new(), |s| format!(", all in {s:.0} %"));

@@ -7,9 +7,11 @@ mod processor;
 mod threads;
 
 use ncpu_record::Recording;
+use ncpu_schema::{Counter, CpuState, Layer, SampleClass, cpu_time, events, samples};
 use ncpu_table::{Select, SortKey, Table};
 
-use super::{Layer, sum};
+use super::SMALL;
+use crate::chance;
 pub(super) use limits::{Throttled, limits_met, throttled};
 pub(super) use locks::top_lock;
 use locks::{kernel_locks, user_locks};
@@ -20,9 +22,12 @@ use threads::{busiest, sleepers, sleeping};
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,
+    pub samples: Option<samples::Reader<'a>>,
     pub elapsed: f64,
     pub cpus: u64,
     pub capacity: f64,
+    /// CPU-seconds of the program outside of traced waits and interrupts, which samples divide.
+    pub running: f64,
 }
 
 impl Context<'_> {
@@ -44,31 +49,16 @@ impl Context<'_> {
     }
 }
 
-/// Which layer a sample's class belongs to.
-fn layer_of(class: &str) -> Layer {
-    match class {
-        "user" => Layer::User,
-        "user spin" => Layer::UserLock,
-        "lock spin" => Layer::KernelSpin,
-        "tlb" | "tlb wait" => Layer::Tlb,
-        "zeroing" | "fault" => Layer::Faults,
-        "switch" => Layer::Switches,
-        "softirq" | "interrupt" => Layer::Interrupts,
-        "syscall" | "exec" | "exit" => Layer::Calls,
-        _ => Layer::OtherKernel,
-    }
-}
-
 /// The program's samples outside traced lock waits, by layer.
-pub(super) fn split(samples: Option<&Table>) -> Vec<(Layer, u64)> {
+pub(super) fn split(samples: Option<&samples::Reader<'_>>) -> Vec<(Layer, u64)> {
     let mut out: Vec<(Layer, u64)> = Vec::new();
     let Some(samples) = samples else { return out };
-    for row in 0..samples.num_rows() {
-        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else {
+    for row in samples.rows() {
+        let (Some(CpuState::Program), Some(class)) = (samples.at.get(row), samples.class.get(row)) else {
             continue;
         };
-        let n = samples.int(row, "samples").unwrap_or(0);
-        let layer = layer_of(class);
+        let n = samples.samples.get(row).unwrap_or(0);
+        let layer = Layer::from(class);
         match out.iter_mut().find(|(l, _)| *l == layer) {
             Some((_, sum)) => *sum += n,
             None => out.push((layer, n)),
@@ -77,27 +67,30 @@ pub(super) fn split(samples: Option<&Table>) -> Vec<(Layer, u64)> {
     out
 }
 
-/// `name 62 %, name 20 %` of samples that `keep` holds for, by what `name` makes of the row.
-fn shares(
-    context: &Context<'_>,
-    keep: impl Fn(&str, &str) -> bool,
-    column: &str,
-    most: usize,
-) -> Vec<(String, f64)> {
-    let Some(samples) = context.table("samples") else { return Vec::new() };
+/// What samples are told apart by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Class,
+    Detail,
+    Process,
+}
+
+/// Samples that `keep` holds for, by `by`, most first.
+fn counts(context: &Context<'_>, keep: impl Fn(CpuState, SampleClass) -> bool, by: By) -> Vec<(String, u64)> {
+    let Some(samples) = &context.samples else { return Vec::new() };
     let mut sums: Vec<(String, u64)> = Vec::new();
-    let mut total = 0;
-    for row in 0..samples.num_rows() {
-        let (Some(at), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else { continue };
+    for row in samples.rows() {
+        let (Some(at), Some(class)) = (samples.at.get(row), samples.class.get(row)) else { continue };
         if !keep(at, class) {
             continue;
         }
-        let n = samples.int(row, "samples").unwrap_or(0);
-        total += n;
-        let name = match (column, class) {
-            ("detail", "exec") => "execve",
-            ("detail", "exit") => "exit",
-            _ => samples.text(row, column).unwrap_or("?"),
+        let n = samples.samples.get(row).unwrap_or(0);
+        let name = match (by, class) {
+            (By::Class, _) => class.name(),
+            (By::Detail, SampleClass::Exec) => "execve",
+            (By::Detail, SampleClass::Exit) => "exit",
+            (By::Detail, _) => samples.detail.get(row).unwrap_or("?"),
+            (By::Process, _) => samples.process.get(row).unwrap_or("?"),
         };
         match sums.iter_mut().find(|(k, _)| k == name) {
             Some((_, sum)) => *sum += n,
@@ -105,34 +98,76 @@ fn shares(
         }
     }
     sums.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    sums.truncate(most);
-    sums.into_iter().map(|(k, n)| (k, n as f64 / total.max(1) as f64)).collect()
+    sums
+}
+
+/// The largest shares, by `by`, of the samples that `keep` holds for.
+fn shares(
+    context: &Context<'_>,
+    keep: impl Fn(CpuState, SampleClass) -> bool,
+    by: By,
+    most: usize,
+) -> Vec<(String, f64)> {
+    let sums = counts(context, keep, by);
+    let total = sums.iter().map(|(_, n)| n).sum::<u64>().max(1);
+    sums.into_iter().take(most).map(|(k, n)| (k, n as f64 / total as f64)).collect()
+}
+
+/// [`shares`] of the program's samples outside traced lock waits, of the classes of a layer.
+fn of_layer(context: &Context<'_>, layer: Layer, by: By, most: usize) -> Vec<(String, f64)> {
+    shares(context, |at, class| at == CpuState::Program && Layer::from(class) == layer, by, most)
 }
 
 fn listed(parts: &[(String, f64)]) -> String {
     parts.iter().map(|(name, p)| format!("{name} {:.0} %", p * 100.0)).collect::<Vec<_>>().join(", ")
 }
 
-/// A sentence of shares, unless there are none.
+/// A sentence that lists shares; nothing where the list is empty.
 fn told(prefix: &str, parts: &[(String, f64)]) -> Vec<String> {
     if parts.is_empty() { Vec::new() } else { vec![format!("{prefix}{}", listed(parts))] }
 }
 
-fn counter(context: &Context<'_>, event: &str) -> f64 {
-    let Some(t) = context.table("counters") else { return 0.0 };
-    (0..t.num_rows())
-        .filter(|&r| t.text(r, "event") == Some(event))
-        .filter_map(|r| t.number(r, "count"))
+/// How often an event was counted.
+fn counter(context: &Context<'_>, event: Counter) -> f64 {
+    let Ok(Some(t)) = events::Reader::open(context.recording) else { return 0.0 };
+    let of = t.rows().filter(|&r| t.event.get(r) == Some(event));
+    of.filter_map(|r| t.count.get(r)).sum::<u64>() as f64
+}
+
+/// What took the program into the kernel, as far as it was counted.
+fn entries(context: &Context<'_>) -> Vec<String> {
+    let told: Vec<String> = [
+        Counter::MinorFaults,
+        Counter::MajorFaults,
+        Counter::VoluntarySwitches,
+        Counter::InvoluntarySwitches,
+        Counter::Migrations,
+    ]
+    .into_iter()
+    .filter_map(|event| {
+        let n = counter(context, event);
+        let rate = n / context.elapsed.max(f64::MIN_POSITIVE);
+        (n > 0.0).then(|| format!("{rate:.0}/s {}", event.name()))
+    })
+    .collect();
+    if told.is_empty() { told } else { vec![told.join(", ")] }
+}
+
+/// Samples of CPUs at `at`, of the classes kept.
+fn count(context: &Context<'_>, at: CpuState, keep: impl Fn(SampleClass) -> bool) -> u64 {
+    let Some(t) = &context.samples else { return 0 };
+    t.rows()
+        .filter(|&r| t.at.get(r) == Some(at) && t.class.get(r).is_some_and(&keep))
+        .filter_map(|r| t.samples.get(r))
         .sum()
 }
 
-/// The program's samples outside traced lock waits, of the classes kept.
-fn program_samples(context: &Context<'_>, keep: impl Fn(&str) -> bool) -> u64 {
-    let Some(t) = context.table("samples") else { return 0 };
-    (0..t.num_rows())
-        .filter(|&r| t.text(r, "at") == Some("target") && t.text(r, "class").is_some_and(&keep))
-        .filter_map(|r| t.int(r, "samples"))
-        .sum()
+/// CPU-seconds that CPUs were in a state.
+fn spent(context: &Context<'_>, state: CpuState) -> f64 {
+    match cpu_time::Reader::open(context.recording) {
+        Ok(Some(t)) => t.spent.sum(state),
+        _ => 0.0,
+    }
 }
 
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
@@ -140,13 +175,10 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
     match layer {
         Layer::KernelSpin => {
             let mut out = kernel_locks(context, "spin");
-            let untraced = split(context.table("samples"))
-                .iter()
-                .find(|(l, _)| *l == Layer::KernelSpin)
-                .map_or(0, |l| l.1);
-            let traced = samples_at(context, "spin");
+            let untraced = count(context, CpuState::Program, |c| Layer::from(c) == Layer::KernelSpin);
+            let traced = count(context, CpuState::Spin, |_| true);
             if traced + untraced > 0 {
-                let from = shares(context, |at, c| at == "target" && c == "lock spin", "detail", 2);
+                let from = of_layer(context, Layer::KernelSpin, By::Detail, 2);
                 let from = if from.is_empty() { String::new() } else { format!(", from {}", listed(&from)) };
                 out.push(format!(
                     "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover{from}"
@@ -157,15 +189,11 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         Layer::KernelBlock => kernel_locks(context, "block"),
         Layer::UserLock => user_locks(context),
         Layer::Faults => {
-            let mut out = told(
-                "",
-                &shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "process", 3),
-            );
-            let zero =
-                shares(context, |at, c| at == "target" && matches!(c, "fault" | "zeroing"), "class", 2);
+            let mut out = told("", &of_layer(context, layer, By::Process, 3));
+            let zero = of_layer(context, layer, By::Class, 2);
             out.extend(
                 zero.iter()
-                    .find(|(c, _)| c == "zeroing")
+                    .find(|(c, _)| c == SampleClass::Zeroing.name())
                     .map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)),
             );
             out.extend(memory_grown(context));
@@ -174,22 +202,19 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out
         }
         Layer::Tlb => shootdowns(context),
-        Layer::Calls => told(
-            "",
-            &shares(context, |at, c| at == "target" && matches!(c, "syscall" | "exec" | "exit"), "detail", 4),
-        ),
+        Layer::Calls => told("", &of_layer(context, layer, By::Detail, 4)),
         Layer::Switches => {
-            let mut out = vec![per_second(counter(context, "context switches"))];
+            let mut out = vec![per_second(counter(context, Counter::Switches))];
             out.extend(sleepers(context));
             out
         }
         Layer::Interrupts => vec![format!(
             "{} interrupts, {} softirqs",
-            per_second(counter(context, "interrupts")),
-            per_second(counter(context, "softirqs"))
+            per_second(counter(context, Counter::Interrupts)),
+            per_second(counter(context, Counter::Softirqs))
         )],
         Layer::RunQueue => {
-            let waiting = counter(context, "run-queue waiting, us") / 1e6;
+            let waiting = counter(context, Counter::RunQueueMicroseconds) / 1e6;
             let mut out: Vec<String> = throttled(context).iter().take(2).map(Throttled::told).collect();
             out.push(format!(
                 "{:.2} threads queued on average",
@@ -204,20 +229,26 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out.extend(sleepers(context));
             out
         }
-        Layer::Asleep => {
+        Layer::Idle => {
             let mut out = sleeping(context);
             out.extend(sleepers(context));
             out
         }
-        Layer::Io => {
+        Layer::Kernel => entries(context),
+        Layer::LockOrSerial => {
+            let mut out: Vec<String> = busiest(context).into_iter().collect();
+            out.extend(sleeping(context));
+            out
+        }
+        Layer::Io | Layer::KernelLockOrIo => {
             let mut out = sleeping(context);
             out.extend(pressure(context, "io"));
             out.extend(reclaim(context));
             out
         }
         Layer::User => {
-            let mut out = told("", &shares(context, |at, c| at == "target" && c == "user", "process", 3));
-            let functions: Vec<_> = shares(context, |at, c| at == "target" && c == "user", "detail", 4)
+            let mut out = told("", &of_layer(context, layer, By::Process, 3));
+            let functions: Vec<_> = of_layer(context, layer, By::Detail, 4)
                 .into_iter()
                 .filter(|(f, _)| !f.starts_with('['))
                 .take(3)
@@ -227,29 +258,40 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out.extend(hardware(context));
             out
         }
-        Layer::OtherKernel => told(
-            "",
-            &shares(context, |at, c| at == "target" && layer_of(c) == Layer::OtherKernel, "detail", 3),
-        ),
-        Layer::Others => told("", &shares(context, |at, _| at == "other", "process", 3)),
-        Layer::Own => vec![format!(
+        Layer::OtherKernel => told("", &of_layer(context, layer, By::Detail, 3)),
+        Layer::Others => told("", &shares(context, |at, _| at == CpuState::Others, By::Process, 3)),
+        Layer::Ncpu => vec![format!(
             "{:.2} % of capacity",
-            100.0 * own(context) / context.capacity.max(f64::MIN_POSITIVE)
+            100.0 * spent(context, CpuState::Ncpu) / context.capacity.max(f64::MIN_POSITIVE)
         )],
         Layer::Steal | Layer::Unseen => Vec::new(),
     }
 }
 
-fn own(context: &Context<'_>) -> f64 {
-    context.table("cpu_time").map_or(0.0, |t| sum(t, "ncpu"))
+/// What most of the program's samples of some classes are: the kind that `kind` puts details into, and its largest
+/// detail. `None` where that could be chance: another kind may be as frequent, or the kind too small to matter.
+pub(super) fn top_kind(
+    context: &Context<'_>,
+    classes: &[SampleClass],
+    kind: impl Fn(&str) -> String,
+) -> Option<(String, String)> {
+    let mut kinds: Vec<(String, u64, String)> = Vec::new();
+    let of = |at, class| at == CpuState::Program && classes.contains(&class);
+    for (detail, n) in counts(context, of, By::Detail) {
+        let name = kind(&detail);
+        match kinds.iter_mut().find(|(k, ..)| *k == name) {
+            Some((_, sum, _)) => *sum += n,
+            None => kinds.push((name, n, detail)),
+        }
+    }
+    kinds.sort_by_key(|(_, n, _)| std::cmp::Reverse(*n));
+    let (name, n, detail) = kinds.first()?.clone();
+    let next = kinds.get(1).map_or(0, |k| k.1);
+    let least = chance::share(n, count(context, CpuState::Program, |_| true)).0 * context.running;
+    (chance::exceeds(n, next) && least >= SMALL * context.capacity).then_some((name, detail))
 }
 
-fn samples_at(context: &Context<'_>, place: &str) -> u64 {
-    let Some(t) = context.table("samples") else { return 0 };
-    (0..t.num_rows()).filter(|&r| t.text(r, "at") == Some(place)).filter_map(|r| t.int(r, "samples")).sum()
-}
-
-/// The largest detail of the program's samples of a class.
-pub(super) fn top_detail(context: &Context<'_>, classes: &[&str]) -> Option<String> {
-    shares(context, |at, c| at == "target" && classes.contains(&c), "detail", 1).pop().map(|(name, _)| name)
+/// The detail that most of the program's samples of these classes have, unless that could be chance.
+pub(super) fn top_detail(context: &Context<'_>, classes: &[SampleClass]) -> Option<String> {
+    top_kind(context, classes, str::to_string).map(|(_, detail)| detail)
 }

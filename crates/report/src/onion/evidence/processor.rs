@@ -1,33 +1,32 @@
 //! What processors tell: shootdowns of each other's TLBs, and their counters.
 
-use super::{Context, counter, listed, program_samples, shares};
-use crate::onion::sum;
+use ncpu_schema::{Counter, CpuState, Layer, SampleClass};
+
+use super::{By, Context, count, counter, listed, of_layer, spent};
 
 /// How many shootdowns, their cost at both ends, and who sends them for what.
 pub(super) fn shootdowns(context: &Context<'_>) -> Vec<String> {
     let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
     let (sent, received) =
-        (counter(context, "TLB shootdowns sent"), counter(context, "TLB shootdowns received"));
+        (counter(context, Counter::ShootdownsSent), counter(context, Counter::ShootdownsReceived));
     let mut out = vec![format!(
         "{} sent, {} received: {:.1} CPUs answered each on average",
         per_second(sent),
         per_second(received),
         received / sent.max(1.0)
     )];
-    let at = |column: &str| context.table("cpu_time").map_or(0.0, |t| sum(t, column));
-    let all = program_samples(context, |_| true);
-    let seconds = |n: u64| at("target") * n as f64 / all.max(1) as f64;
-    let waiting = program_samples(context, |c| c == "tlb wait");
-    let flushing = program_samples(context, |c| c == "tlb");
+    let all = count(context, CpuState::Program, |_| true);
+    let seconds = |n: u64| spent(context, CpuState::Program) * n as f64 / all.max(1) as f64;
+    let waiting = count(context, CpuState::Program, |c| c == SampleClass::TlbWait);
+    let flushing = count(context, CpuState::Program, |c| c == SampleClass::Tlb);
     out.push(format!(
         "senders sending and waiting {:.3} CPU-s, the rest of their flushes {:.3} (both sampled); receivers answering {:.3}",
         seconds(waiting),
         seconds(flushing),
-        at("tlb")
+        spent(context, CpuState::Tlb)
     ));
-    let sends = |at: &str, c: &str| at == "target" && matches!(c, "tlb" | "tlb wait");
-    let who = shares(context, sends, "process", 3);
-    let what = shares(context, sends, "detail", 3);
+    let who = of_layer(context, Layer::Tlb, By::Process, 3);
+    let what = of_layer(context, Layer::Tlb, By::Detail, 3);
     if !who.is_empty() {
         out.push(format!("sent by {}; for {}", listed(&who), listed(&what)));
     }
@@ -39,7 +38,7 @@ const LINES_MOVE: f64 = 2.0;
 
 /// What user code does with the cycles it gets, where the machine has counters for that.
 pub(super) fn hardware(context: &Context<'_>) -> Option<String> {
-    let t = context.table("hardware")?;
+    let t = context.table("counters")?;
     let sum = |wanted: &dyn Fn(&str) -> bool| {
         let mut rows = (0..t.num_rows()).filter(|&r| t.text(r, "event").is_some_and(wanted)).peekable();
         rows.peek()?;

@@ -1,15 +1,23 @@
 //! Threads: where they sleep, how often, and which is busiest.
 
-use ncpu_table::Table;
+use ncpu_schema::sleepers::{self, col};
+use ncpu_schema::{Counter, sleeps, threads};
 
 use super::{Context, counter, told};
 
 /// Where the program's threads slept, by system call.
 pub(super) fn sleeping(context: &Context<'_>) -> Vec<String> {
-    let Some(ranked) = context.ranked("sleeps", &["call"], "seconds") else { return Vec::new() };
-    let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, "seconds")).sum();
+    let Some(ranked) = context.ranked(sleeps::NAME, &[sleeps::col::call], sleeps::col::seconds) else {
+        return Vec::new();
+    };
+    let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, sleeps::col::seconds)).sum();
     let top: Vec<_> = (0..ranked.num_rows().min(3))
-        .filter_map(|r| Some((ranked.text(r, "call")?.to_string(), ranked.number(r, "seconds")? / total)))
+        .filter_map(|r| {
+            Some((
+                ranked.text(r, sleeps::col::call)?.to_string(),
+                ranked.number(r, sleeps::col::seconds)? / total,
+            ))
+        })
         .collect();
     told("threads asleep in ", &top)
 }
@@ -17,13 +25,15 @@ pub(super) fn sleeping(context: &Context<'_>) -> Vec<String> {
 /// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
 /// interrupt.
 pub(super) fn sleepers(context: &Context<'_>) -> Vec<String> {
-    let Some(ranked) = context.ranked("sleepers", &["call", "process"], "count") else { return Vec::new() };
+    let Some(ranked) = context.ranked(sleepers::NAME, &[col::call, col::process], col::count) else {
+        return Vec::new();
+    };
     let per_second = |n: f64| n / context.elapsed.max(f64::MIN_POSITIVE);
     (0..ranked.num_rows())
         .filter_map(|r| {
-            let (call, process) = (ranked.text(r, "call")?, ranked.text(r, "process")?);
-            let (count, asked) = (ranked.number(r, "count")?, ranked.number(r, "asked")?);
-            let (slept, threads) = (ranked.number(r, "slept")?, ranked.int(r, "threads")?.max(1));
+            let (call, process) = (ranked.text(r, col::call)?, ranked.text(r, col::process)?);
+            let (count, asked) = (ranked.number(r, col::count)?, ranked.number(r, col::asked)?);
+            let (slept, threads) = (ranked.number(r, col::slept)?, ranked.int(r, col::threads)?.max(1));
             // Less than one a second is no one's trouble.
             (per_second(count) >= 1.0).then(|| {
                 format!(
@@ -50,23 +60,26 @@ fn length(seconds: f64) -> String {
 
 /// The call that most sleeps with a timeout are in, with the process and its part of all switches.
 pub(in crate::onion) fn top_sleeper(context: &Context<'_>) -> Option<(String, String, f64)> {
-    let ranked = context.ranked("sleepers", &["call", "process"], "count")?;
-    let switches = counter(context, "context switches");
+    let ranked = context.ranked(sleepers::NAME, &[col::call, col::process], col::count)?;
+    let switches = counter(context, Counter::Switches);
     if ranked.num_rows() == 0 || switches <= 0.0 {
         return None;
     }
     // A sleep is a switch away and one back.
-    let share = 2.0 * ranked.number(0, "count")? / switches;
-    Some((ranked.text(0, "call")?.into(), ranked.text(0, "process")?.into(), share))
+    let share = 2.0 * ranked.number(0, col::count)? / switches;
+    Some((ranked.text(0, col::call)?.into(), ranked.text(0, col::process)?.into(), share))
 }
 
 /// The thread that was on CPU longest.
 pub(super) fn busiest(context: &Context<'_>) -> Option<String> {
-    let grouped = context.table("threads")?.group_by(&["tid", "process", "thread"]).ok()?;
-    let busy = |t: &Table, r: usize| ["USR", "SYS", "TRP"].iter().filter_map(|c| t.number(r, c)).sum::<f64>();
+    let grouped = context
+        .table(threads::NAME)?
+        .group_by(&[threads::col::tid, threads::col::process, threads::col::thread])
+        .ok()?;
+    let busy = crate::threads::on_cpu;
     let top = (0..grouped.num_rows()).max_by(|&a, &b| busy(&grouped, a).total_cmp(&busy(&grouped, b)))?;
     let share = busy(&grouped, top) / context.elapsed.max(f64::MIN_POSITIVE);
-    let name = grouped.text(top, "thread")?.to_string();
-    let tid = grouped.int(top, "tid")?;
+    let name = grouped.text(top, threads::col::thread)?.to_string();
+    let tid = grouped.int(top, threads::col::tid)?;
     Some(format!("busiest thread {name}/{tid}, on CPU {:.0} % of the time", share * 100.0))
 }

@@ -1,0 +1,306 @@
+//! `ncpu foresee`: what a program does on a machine one does not have.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ncpu_foresee::foretell::{self, Effort, Point};
+use ncpu_foresee::hardware::{Hardware, Order};
+use ncpu_foresee::model::Model;
+use ncpu_foresee::{fix, from, machines};
+use ncpu_record::Recording;
+use ncpu_report::foresee::{Answer, Fixed, Told};
+use ncpu_table::{Format, Table};
+
+use crate::stop;
+use crate::table_args::{TableArgs, text_width};
+
+mod check;
+
+/// Foretell what a program does on a machine one does not have, from a recording or a model
+#[derive(Args, Debug)]
+pub struct ForeseeArgs {
+    /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, or a directory with a topology tree
+    #[arg(long, value_name = "MACHINE")]
+    on: Option<String>,
+
+    /// CPU counts, as in 2,8,32,128; powers of two up to all of the machine without
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+
+    /// Worker threads; one a CPU, and no fewer than were recorded, without
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    threads: Option<u32>,
+
+    /// Units of work a second that the recorded program did, from its own output
+    #[arg(long, value_name = "X")]
+    throughput: Option<f64>,
+
+    /// The recorded program was bound to N CPUs (taskset, a cpuset)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    bound: Option<u32>,
+
+    /// Which CPUs are taken first
+    #[arg(long, value_name = "WHERE", default_value = "spread")]
+    place: PlaceName,
+
+    /// Change something, as in 'lock files_struct.file_lock split 64'; may be given more than once
+    #[arg(long, value_name = "FIX")]
+    fix: Vec<String>,
+
+    /// Try every fix that the model knows on the whole machine, and rank them by what they give
+    #[arg(long)]
+    rank: bool,
+
+    /// A model in TOML, written by hand or by --to-model, instead of a recording
+    #[arg(long, value_name = "FILE", conflicts_with = "recording")]
+    model: Option<PathBuf>,
+
+    /// Print the model as TOML, to be edited, and stop
+    #[arg(long)]
+    to_model: bool,
+
+    /// List the catalogue of machines
+    #[arg(long)]
+    machines: bool,
+
+    /// Hold the extrapolation of curves to measured ones: a set in TOML, or a directory of them
+    #[arg(long, value_name = "PATH")]
+    check: Option<PathBuf>,
+
+    /// Hold the simulator to measurements from the literature
+    #[arg(long)]
+    documents: bool,
+
+    /// Where the data files are that the sets of --check name
+    #[arg(long, value_name = "DIR", default_value = "../shared/foresee")]
+    data: PathBuf,
+
+    /// Seed of the simulation; the same seed gives the same tables
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Record the largest point as if it had been observed
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// Write one self-contained HTML page to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Print a table instead of the report: foresee, fixes, or one of the simulated observation
+    #[arg(long, value_name = "TABLE")]
+    table: Option<String>,
+
+    #[command(flatten)]
+    rows: TableArgs,
+
+    /// The recording: a directory made by `ncpu run --record`
+    recording: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceName {
+    /// A core of each package in turn
+    Spread,
+    /// One package after another, all its strands
+    Pack,
+    /// One package's cores after another's, second strands last
+    Fill,
+}
+
+/// Runs the command.
+pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
+    if args.machines {
+        let mut printer = args.rows.printer()?;
+        printer.table(&args.rows.select().apply(machines::table())?)?;
+        printer.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.documents {
+        let mut printer = args.rows.printer()?;
+        printer.table(&args.rows.select().apply(ncpu_foresee::documents::table()?)?)?;
+        printer.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &args.check {
+        return check::run(path, &args.data, &args.rows);
+    }
+    let (mut model, mut notes) = model(args)?;
+    if args.to_model {
+        crate::out::put(&model.to_toml())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let on = args
+        .on
+        .as_deref()
+        .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
+    let mut hardware = machines::find(on)?;
+    let mut order = match args.place {
+        PlaceName::Spread => Order::Spread,
+        PlaceName::Pack => Order::Pack,
+        PlaceName::Fill => Order::Fill,
+    };
+    if let Some(n) = args.threads {
+        model.threads = n;
+    }
+    let plain = (model.clone(), hardware.clone(), order);
+    for fix in &args.fix {
+        fix::apply(fix, &mut model, &mut hardware, &mut order)?;
+    }
+    notes.push(format!("{}: {}", hardware.name, hardware.source));
+    let stop = stop::on_signals()?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let effort = Effort { seed: args.seed, ..Effort::default() };
+    let reproduced = reproduce(&plain.0, &effort, &stopped)?;
+    if let Some(words) = &reproduced {
+        notes.insert(0, words.clone());
+    }
+    let counts = counts(args.cpus.as_deref(), &hardware)?;
+    let mut points: Vec<Point> = Vec::new();
+    for &cpus in &counts {
+        let point = foretell::point(&model, &hardware, cpus, order, &effort, &stopped)?;
+        if stopped() {
+            break;
+        }
+        points.push(point);
+    }
+    let Some(last) = points.last() else { anyhow::bail!("stopped before the first point was done") };
+    let mut answer = Answer {
+        name: model.name.clone(),
+        unit: model.unit.clone(),
+        machine: format!("{} ({} CPUs)", hardware.name, hardware.shape.cpus()),
+        recorded: model.recorded.as_ref().map(|r| (f64::from(r.cpus), r.throughput)),
+        fixes: args.fix.clone(),
+        ..Answer::default()
+    };
+    for point in &points {
+        let recording = foretell::recording(&model, &hardware, point, Vec::new());
+        answer.points.push(Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?);
+    }
+    if args.rank && !stopped() {
+        let at = last.cpus;
+        let base = foretell::point(&plain.0, &plain.1, at, plain.2, &effort, &stopped)?.throughput;
+        for name in fix::all(&plain.0, &plain.1) {
+            let (mut m, mut h, mut o) = plain.clone();
+            fix::apply(&name, &mut m, &mut h, &mut o)?;
+            let cpus = at.min(h.shape.cpus());
+            let point = foretell::point(&m, &h, cpus, o, &effort, &stopped)?;
+            if stopped() {
+                break;
+            }
+            let recording = foretell::recording(&m, &h, &point, Vec::new());
+            let told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
+            answer.ranked.push(Fixed {
+                fix: name,
+                throughput: point.throughput,
+                gain: point.throughput / base,
+                first: told.first,
+            });
+        }
+        answer.ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    }
+    if stopped() {
+        notes.push("stopped early: the points that were done are shown".into());
+    }
+    answer.notes.clone_from(&notes);
+    let mut recording = foretell::recording(&model, &hardware, last, notes);
+    for table in answer.tables() {
+        recording.tables.insert(table.name().to_string(), table);
+    }
+    if let Some(dir) = &args.record {
+        recording.save(dir)?;
+        say!("ncpu: recorded in {}; `ncpu report {0}` prints it", dir.display());
+    }
+    if let Some(file) = &args.html {
+        crate::out::page(file, &ncpu_report::html::page(&recording)?)?;
+    }
+    print(args, &recording, &answer)?;
+    Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>)> {
+    if let Some(file) = &args.model {
+        return Ok((Model::read(file)?, Vec::new()));
+    }
+    let dir: &Path = args
+        .recording
+        .as_deref()
+        .context("from what? Give a recording (`ncpu run --record DIR -- CMD`) or --model FILE")?;
+    let recording = Recording::open(dir)?;
+    if recording.manifest.simulated {
+        anyhow::bail!("{}: a simulation itself; foretell from what was observed", dir.display());
+    }
+    if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
+        anyhow::bail!("--throughput {x}: give units a second, above 0");
+    }
+    let learnt = from::recording(&recording, args.throughput, args.bound)
+        .with_context(|| dir.display().to_string())?;
+    let mut notes = learnt.notes;
+    if !recording.recovered.is_empty() {
+        notes.push("the recording was cut off: what it lacks is not in the model".into());
+    }
+    Ok((learnt.model, notes))
+}
+
+/// Simulates the machine of the recording; what to say of how well that went.
+fn reproduce(model: &Model, effort: &Effort, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<String>> {
+    let Some(recorded) = &model.recorded else { return Ok(None) };
+    let hardware = from::recorded_machine(recorded)?;
+    let mut same = model.clone();
+    same.threads = recorded.threads;
+    let point = foretell::point(&same, &hardware, recorded.cpus as usize, Order::Spread, effort, stop)?;
+    let off = point.throughput / recorded.throughput - 1.0;
+    let words = format!(
+        "the recording's own machine ({} CPUs, {} workers) is simulated {:+.1} % off its throughput",
+        recorded.cpus,
+        recorded.threads,
+        100.0 * off
+    );
+    Ok(Some(if off.abs() > 0.03 {
+        format!("NOT REPRODUCED: {words}; what follows is worth no more than that")
+    } else {
+        words
+    }))
+}
+
+fn counts(list: Option<&str>, hardware: &Hardware) -> anyhow::Result<Vec<usize>> {
+    let all = hardware.shape.cpus();
+    let Some(list) = list else {
+        let mut counts: Vec<usize> = (0..).map(|i| 1usize << i).take_while(|n| *n < all).collect();
+        counts.push(all);
+        return Ok(counts);
+    };
+    let mut counts = Vec::new();
+    for word in list.split(',') {
+        match word.trim().parse::<usize>() {
+            Ok(n) if (1..=all).contains(&n) => counts.push(n),
+            Ok(n) if n > all => anyhow::bail!("--cpus {n}: {} has {all} CPUs", hardware.name),
+            _ => anyhow::bail!("--cpus {list}: `{word}` is no number of CPUs; give a list as in 2,8,32"),
+        }
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    Ok(counts)
+}
+
+fn print(args: &ForeseeArgs, recording: &Recording, answer: &Answer) -> anyhow::Result<()> {
+    let select = args.rows.select();
+    if args.table.is_none() && args.rows.format() == Format::Text {
+        return crate::out::put(&ncpu_report::foresee::render(answer, recording, text_width())?);
+    }
+    let name = args.table.as_deref().unwrap_or("foresee");
+    let table: Table = match recording.tables.get(name) {
+        Some(table) => table.clone(),
+        None if name == "layers" => ncpu_report::onion::Onion::peel(recording)?.table(),
+        None => {
+            let names: Vec<&str> = recording.tables.keys().map(String::as_str).collect();
+            anyhow::bail!("there is no table `{name}`; there are layers, {}", names.join(", "))
+        }
+    };
+    let mut printer = args.rows.printer()?;
+    printer.table(&select.apply(table)?)?;
+    Ok(printer.finish()?)
+}

@@ -1,0 +1,388 @@
+//! The commands with what their arguments do not tell: examples and where to read on, for help and manual pages.
+
+use clap::CommandFactory;
+use clap::builder::{Resettable, StyledStr};
+
+use crate::Cli;
+
+/// Examples of a command, each with what it shows, and what else to see.
+struct More {
+    command: &'static str,
+    examples: &'static [(&'static str, &'static str)],
+    see: &'static [&'static str],
+}
+
+const MORE: &[More] = &[
+    More {
+        command: "run",
+        examples: &[
+            ("ncpu run -- make -j8", "where the CPUs' time went while a build ran"),
+            ("ncpu run --html build.html -- make -j8", "the same as a page too"),
+            ("ncpu run --user postgres --record pg.ncpu -- pgbench -T 10", "as another user, recorded"),
+            ("ncpu run --table locks -o csv --output locks.csv -- make", "the locks it waited for, as CSV"),
+        ],
+        see: &["watch", "report", "locks", "threads"],
+    },
+    More {
+        command: "watch",
+        examples: &[
+            ("ncpu watch 10", "the whole machine for ten seconds"),
+            ("ncpu watch -p 1234 10 6", "a process, six times ten seconds"),
+            ("ncpu watch -c system.slice/nginx.service --record web.ncpu 60", "a cgroup, recorded"),
+        ],
+        see: &["run", "report", "cpus"],
+    },
+    More {
+        command: "report",
+        examples: &[
+            ("ncpu report build.ncpu", "a recording again"),
+            ("ncpu report build.ncpu --table threads -k USR --top 10", "its ten busiest threads"),
+            ("ncpu report build.ncpu --html build.html", "as a page"),
+        ],
+        see: &["run", "watch"],
+    },
+    More {
+        command: "diff",
+        examples: &[("ncpu diff before.ncpu after.ncpu", "what changed between two recordings")],
+        see: &["report", "run"],
+    },
+    More {
+        command: "locks",
+        examples: &[
+            ("ncpu locks 10", "contended locks of the machine for ten seconds"),
+            ("ncpu locks --by lock -- make -j8", "those a build waits for"),
+            ("ncpu locks --user -s 5 -p 1234 10", "locks of a process, with five frames of their stacks"),
+            ("ncpu locks --import lockstat.out --ncpu 512", "lockstat's output of another machine"),
+        ],
+        see: &["run", "threads", "crosscalls"],
+    },
+    More {
+        command: "threads",
+        examples: &[
+            ("ncpu threads", "microstates of every thread that ran, each second"),
+            ("ncpu threads -p 1234 5 12", "of a process, twelve times five seconds"),
+            ("ncpu threads --by process -k SYS --top 10", "the ten processes with most system time"),
+        ],
+        see: &["cpus", "run", "locks"],
+    },
+    More {
+        command: "cpus",
+        examples: &[
+            ("ncpu cpus 1 10", "what each CPU does, ten times a second"),
+            (
+                "ncpu cpus -k intr -A 4 -m 10 5",
+                "four bands of CPUs by interrupts, means, five times ten seconds",
+            ),
+            ("ncpu cpus -A node 1", "by NUMA node"),
+            ("ncpu cpus --live", "all CPUs as a coloured grid"),
+        ],
+        see: &["counters", "threads", "topology"],
+    },
+    More {
+        command: "numa",
+        examples: &[
+            ("ncpu numa", "memory of processes by node against where they run"),
+            ("ncpu numa -p 1234 --table memory", "every object of a process"),
+        ],
+        see: &["topology", "memory", "counters"],
+    },
+    More {
+        command: "timers",
+        examples: &[
+            ("ncpu timers --calls 'poll*'", "how late poll returns"),
+            ("ncpu timers --who 10", "who arms timers"),
+            ("ncpu timers --poll 1000", "what a thousand sleepers cost"),
+        ],
+        see: &["cpus", "run"],
+    },
+    More {
+        command: "counters",
+        examples: &[
+            ("ncpu counters 1", "a few hardware and software events of each CPU"),
+            ("ncpu counters -e cycles,instructions -- make", "of a command"),
+            ("ncpu counters --core 1 5", "how well cores are used"),
+            ("ncpu counters --list 'sched:*'", "which tracepoints there are"),
+        ],
+        see: &["cpus", "power"],
+    },
+    More {
+        command: "crosscalls",
+        examples: &[
+            ("ncpu crosscalls 10", "who interrupts other CPUs, and what it costs"),
+            ("ncpu crosscalls --by process -- make", "of a command"),
+        ],
+        see: &["cpus", "run", "memory"],
+    },
+    More {
+        command: "topology",
+        examples: &[
+            ("ncpu topology", "packages, cores, caches, nodes"),
+            ("ncpu topology --table cpus -o csv", "a row for each CPU"),
+            ("ncpu topology --psrinfo", "as psrinfo prints it"),
+        ],
+        see: &["numa", "cpus"],
+    },
+    More {
+        command: "limits",
+        examples: &[
+            ("ncpu limits", "limits that are hit, near, or too small"),
+            ("ncpu limits --for 2048,32T", "for a machine that is planned"),
+        ],
+        see: &["memory", "topology"],
+    },
+    More {
+        command: "lines",
+        examples: &[
+            ("ncpu lines ./server", "words of a program that share cache lines"),
+            ("ncpu lines --kernel", "the kernel's"),
+            ("ncpu lines -p 1234", "of a process, with how often they move where the machine can tell"),
+            (
+                "ncpu lines -p 1234 --sets",
+                "words and stacks that compete for one set of the first-level cache",
+            ),
+        ],
+        see: &["locks", "counters", "colour"],
+    },
+    More {
+        command: "memory",
+        examples: &[
+            ("ncpu memory", "what every page is for"),
+            ("ncpu memory --by process", "whose it is"),
+            ("ncpu memory 10 6", "six times, ten seconds apart"),
+        ],
+        see: &["numa", "limits", "populate"],
+    },
+    More {
+        command: "bench",
+        examples: &[
+            ("ncpu bench", "which benchmarks there are"),
+            ("ncpu bench getpid -T 4", "one, with four threads"),
+            ("ncpu bench 'mem*' -- -s 8k", "several, with an option of their own"),
+        ],
+        see: &["scale", "power"],
+    },
+    More {
+        command: "scale",
+        examples: &[
+            ("ncpu scale -- make -j{n}", "elapsed time of a build over CPU counts"),
+            ("ncpu scale --metric 'tps = ([0-9.]+)' -- pgbench -c {n}", "throughput that the command tells"),
+            ("ncpu scale --from points.csv --to 512", "figures measured elsewhere, foretold up to 512"),
+        ],
+        see: &["bench", "run"],
+    },
+    More {
+        command: "foresee",
+        examples: &[
+            ("ncpu foresee app.ncpu --on 8x64x2", "a recorded program on 8 packages of 64 cores"),
+            ("ncpu foresee app.ncpu --on 8x64x2 --rank", "which fix would give most there"),
+            ("ncpu foresee --machines", "machines that have names"),
+        ],
+        see: &["scale", "run"],
+    },
+    More {
+        command: "populate",
+        examples: &[(
+            "ncpu populate 4G",
+            "creating and destroying a segment of 4 GiB, plainly and by several CPUs",
+        )],
+        see: &["memory", "preload"],
+    },
+    More {
+        command: "power",
+        examples: &[
+            ("ncpu power --seconds 10", "power at rest"),
+            ("ncpu power -- make -j8", "energy of a command"),
+        ],
+        see: &["counters", "bench"],
+    },
+    More {
+        command: "dump",
+        examples: &[
+            ("ncpu dump 1234", "a core of a running process, compressed"),
+            ("ncpu dump --extract core.1234.zst -o core", "the plain core of it, for a debugger"),
+        ],
+        see: &["memory", "threads"],
+    },
+    More {
+        command: "partition",
+        examples: &[
+            ("ncpu partition 4 --clone data -- ./server data", "4 servers on clones of one directory"),
+            ("ncpu partition 2 --metric 'tps = ([0-9.]+)' -- ./bench", "two instances beside one"),
+        ],
+        see: &["place", "fix", "topology"],
+    },
+    More {
+        command: "place",
+        examples: &[
+            ("ncpu place spread -- ./solver", "threads over nodes, then caches, then cores"),
+            ("ncpu place balance -p 4711", "keep a running process level"),
+        ],
+        see: &["numa", "partition", "topology"],
+    },
+    More {
+        command: "hugepages",
+        examples: &[
+            ("ncpu hugepages -p 4711", "what lies on huge pages, and why the rest does not"),
+            ("ncpu hugepages -- ./server", "a command with its memory on huge pages"),
+        ],
+        see: &["memory", "numa", "fix"],
+    },
+    More {
+        command: "colour",
+        examples: &[("ncpu colour", "what lines cost that compete for one set of a cache")],
+        see: &["lines", "preload"],
+    },
+    More {
+        command: "fix",
+        examples: &[
+            ("ncpu fix -- ./server --requests 100000", "try what helps without a change of it"),
+            ("ncpu fix --undo", "clean up after commands that were killed"),
+        ],
+        see: &["run", "scale", "preload", "place", "partition", "hugepages"],
+    },
+    More {
+        command: "preload",
+        examples: &[
+            ("ncpu preload --list", "which functions can be replaced"),
+            ("ncpu preload getenv -- ./server", "a command with libncpu's getenv"),
+        ],
+        see: &["populate", "run"],
+    },
+    More {
+        command: "completions",
+        examples: &[("ncpu completions bash", "the script for bash, to be put where it looks for them")],
+        see: &["man"],
+    },
+    More {
+        command: "man",
+        examples: &[("ncpu man /tmp/man", "the manual pages, in a directory")],
+        see: &["completions"],
+    },
+];
+
+/// The command line, with examples in the help of each command.
+pub fn command() -> clap::Command {
+    MORE.iter().fold(Cli::command(), |whole, more| match whole.find_subcommand(more.command) {
+        None => whole,
+        Some(_) => whole.mut_subcommand(more.command, |command| {
+            let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+            command.after_help(before + &text(more))
+        }),
+    })
+}
+
+fn text(more: &More) -> String {
+    let mut out = String::from("Examples:");
+    for (example, what) in more.examples {
+        // clap would make an end of line of `{n}`.
+        out += &format!("\n  {}\n      {what}", example.replace("{n}", "{N}"));
+    }
+    out + &format!("\n\nSee also: {}", see(more, " "))
+}
+
+fn see(more: &More, between: &str) -> String {
+    more.see.iter().map(|name| format!("ncpu{between}{name}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A manual page; `name` is a command's, or none for that of `ncpu` itself.
+///
+/// # Errors
+/// Memory is short.
+pub fn page(whole: &clap::Command, name: Option<&str>) -> std::io::Result<Vec<u8>> {
+    let title = name.map_or("ncpu".to_string(), |name| format!("ncpu-{name}"));
+    let command = name.and_then(|name| whole.find_subcommand(name)).unwrap_or(whole).clone();
+    // Examples have a section of their own here.
+    let own = MORE.iter().find(|more| Some(more.command) == name);
+    let command = match own {
+        Some(more) => {
+            let rest = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let rest = rest.replace(&text(more), "").trim().to_string();
+            match rest.as_str() {
+                "" => command.after_help(Resettable::<StyledStr>::Reset),
+                _ => command.after_help(rest),
+            }
+        }
+        None => command,
+    };
+    let page = clap_mangen::Man::new(command.clone()).title(title);
+    let mut out = Vec::new();
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    if command.get_arguments().any(|a| !a.is_hide_set()) {
+        page.render_options_section(&mut out)?;
+    }
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut out)?;
+    }
+    if command.get_after_help().is_some() {
+        page.render_extra_section(&mut out)?;
+    }
+    let mut roff = clap_mangen::roff::Roff::new();
+    if let Some(more) = own {
+        roff.control("SH", ["EXAMPLES"]);
+        for (example, what) in more.examples {
+            roff.control("TP", []);
+            roff.text([clap_mangen::roff::bold(*example)]);
+            roff.text([clap_mangen::roff::roman(*what)]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    let see = match own {
+        Some(more) => more.see.iter().map(|name| format!("ncpu-{name}(1)")).collect::<Vec<_>>().join(", "),
+        None => whole
+            .get_subcommands()
+            .filter(|c| c.get_name() != "help")
+            .map(|c| format!("ncpu-{}(1)", c.get_name()))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    roff.text([clap_mangen::roff::roman(see)]);
+    roff.to_writer(&mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples_that_parse() {
+        let whole = command();
+        for sub in whole.get_subcommands().filter(|c| c.get_name() != "help") {
+            let name = sub.get_name();
+            let more = MORE.iter().find(|more| more.command == name);
+            let more = more.unwrap_or_else(|| panic!("{name} has no examples: add them to help.rs"));
+            assert!(!more.examples.is_empty() && !more.see.is_empty(), "{name}");
+            for (example, _) in more.examples {
+                assert!(example.starts_with(&format!("ncpu {name}")), "{example}");
+                // As a shell parts it; no example has more than quotes.
+                let words = example.replace('\'', "");
+                let parsed = whole
+                    .clone()
+                    .try_get_matches_from(words.split(' ').filter(|w| *w != "=").collect::<Vec<_>>());
+                // A regular expression with blanks is parted too far here.
+                assert!(parsed.is_ok() || example.contains("tps"), "{example}: {}", parsed.unwrap_err());
+            }
+            for other in more.see {
+                assert!(whole.find_subcommand(other).is_some(), "{name}: see also {other}");
+            }
+            let help = sub.clone().render_help().to_string();
+            assert!(help.contains("Examples:") && help.contains("See also: ncpu "), "{help}");
+        }
+    }
+
+    #[test]
+    fn pages_have_examples_and_see_also() {
+        let whole = command();
+        let page = |name| String::from_utf8(page(&whole, name).unwrap()).unwrap();
+        let run = page(Some("run"));
+        for section in ["NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "\"SEE ALSO\""] {
+            assert!(run.contains(&format!(".SH {section}")), "{section}: {run}");
+        }
+        assert_eq!(run.matches("make \\-j8").count(), 2, "{run}");
+        assert!(page(None).contains("ncpu\\-locks(1)"));
+        assert!(page(Some("scale")).contains("{n}"), "a placeholder is no end of line");
+    }
+}

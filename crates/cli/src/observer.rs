@@ -1,0 +1,81 @@
+//! Who observes an onion: the engine, or, where the kernel does not let this user load programs, what it tells everybody.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use ncpu_observe::bpf_support::Error;
+use ncpu_observe::engine::Config;
+use ncpu_observe::observation::{Observation, Until};
+use ncpu_observe::program::Ended;
+use ncpu_observe::unprivileged::Unprivileged;
+use ncpu_schema::Purpose;
+use ncpu_table::Table;
+
+use crate::sink::Sink;
+
+/// A running observation.
+pub enum Observer {
+    /// Of everything.
+    Whole(Box<Observation>),
+    /// Of what an ordinary user sees of his own processes.
+    Thin(Box<Unprivileged>),
+}
+
+impl Observer {
+    /// Begins, and tells the recording what is seen. An onion may be thin; locks, microstates and cross-calls are nothing
+    /// without the engine. `ours` says that the target is a child that is held before its `exec`.
+    ///
+    /// # Errors
+    /// Nothing can be observed.
+    pub fn begin(kind: Purpose, config: &Config, ours: bool, sink: &mut Sink) -> Result<Observer, Error> {
+        match (Observation::begin(config), config.sample_hz) {
+            (Ok(observation), _) => Ok(Observer::Whole(Box::new(observation))),
+            (Err(Error::NotPermitted), Some(hz)) if matches!(kind, Purpose::Run | Purpose::Watch) => {
+                let thin = Unprivileged::begin(&config.target, ours, hz).ok_or(Error::NotPermitted)?;
+                sink.view(thin.view());
+                Ok(Observer::Thin(Box::new(thin)))
+            }
+            (Err(e), _) => Err(e),
+        }
+    }
+
+    /// Observes until the program behind `end` ends, `deadline` passes or `stop` is set.
+    ///
+    /// # Errors
+    /// The sink takes no more.
+    pub fn watch(
+        &mut self,
+        end: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+        interval: Duration,
+        stop: &AtomicBool,
+        sink: &mut Sink,
+    ) -> anyhow::Result<Until> {
+        let mut take = |t: &Table| sink.table(t);
+        match self {
+            Observer::Whole(whole) => whole.watch(end, deadline, interval, stop, &mut take),
+            Observer::Thin(thin) => thin.watch(end, deadline, interval, stop, &mut take),
+        }
+    }
+
+    /// One stack in so many contentions is walked now; 0 where none is.
+    pub fn walked_every(&self) -> u32 {
+        match self {
+            Observer::Whole(whole) => whole.walked_every(),
+            Observer::Thin(_) => 0,
+        }
+    }
+
+    /// Ends, and gives what a reader must know.
+    ///
+    /// # Errors
+    /// The sink takes no more.
+    pub fn finish(self, ended: Option<Ended>, sink: &mut Sink) -> anyhow::Result<Vec<String>> {
+        let mut take = |t: &Table| sink.table(t);
+        match self {
+            Observer::Whole(whole) => whole.finish(ended, &mut take),
+            Observer::Thin(thin) => thin.finish(ended, &mut take),
+        }
+    }
+}

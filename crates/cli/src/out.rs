@@ -1,0 +1,237 @@
+//! All that `ncpu` says and writes: reports to standard output or `--output`, pages to `--html`, words to standard
+//! error.
+//!
+//! Everything goes through here, so that no text of others reaches the terminal as it is: `print!` and `eprint!` are
+//! used nowhere else. Formats for machines are made safe where they are written, by [`ncpu_table::Printer`].
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context;
+use clap::ArgMatches;
+use ncpu_files::NewFile;
+use ncpu_table::{Format, safe};
+
+use crate::color;
+
+/// Whether a command of the user's is run, whose output has standard output.
+static COMMAND_HAS_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the format is text for people.
+static TEXT: AtomicBool = AtomicBool::new(true);
+
+/// Permissions of files that are written.
+static MODE: AtomicU32 = AtomicU32::new(ncpu_files::PRIVATE);
+
+/// Files that were begun before anything else, so that a place that cannot be written to is told at once.
+static OUTPUT: Mutex<Option<NewFile>> = Mutex::new(None);
+static PAGE: Mutex<Option<NewFile>> = Mutex::new(None);
+
+/// Says `ncpu: …`-like words on standard error, as one line.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::out::say_line(&format!($($words)*)) };
+}
+
+/// Begins the files that `--output` and `--html` of a command name.
+///
+/// # Errors
+/// One of them cannot be written.
+pub fn begin(matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut matches = matches;
+    while let Some((_, sub)) = matches.subcommand() {
+        matches = sub;
+    }
+    if let Ok(Some(mode)) = matches.try_get_one::<u32>("mode") {
+        MODE.store(*mode, Ordering::Relaxed);
+    }
+    if let Ok(Some(format)) = matches.try_get_one::<Format>("format") {
+        TEXT.store(*format == Format::Text, Ordering::Relaxed);
+    }
+    let file = |id: &str, name: &str| -> anyhow::Result<Option<NewFile>> {
+        match matches.try_get_one::<PathBuf>(id) {
+            Ok(Some(path)) if path != Path::new("-") => {
+                let file = NewFile::begin(path, mode());
+                Ok(Some(file.with_context(|| format!("--{name} {}", path.display()))?))
+            }
+            _ => Ok(None),
+        }
+    };
+    *held(&OUTPUT) = file("report-file", "output")?;
+    *held(&PAGE) = file("html", "html")?;
+    Ok(())
+}
+
+/// Puts what was written in its place, or removes it where the command failed.
+///
+/// # Errors
+/// It cannot be put there.
+pub fn end(complete: bool) -> anyhow::Result<()> {
+    held(&PAGE).take();
+    match held(&OUTPUT).take() {
+        Some(file) if complete => file.done().context("--output"),
+        _ => Ok(()),
+    }
+}
+
+fn held(file: &Mutex<Option<NewFile>>) -> MutexGuard<'_, Option<NewFile>> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Permissions of files that are written: `--mode`.
+pub fn mode() -> u32 {
+    MODE.load(Ordering::Relaxed)
+}
+
+/// Writes the page of `--html`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn page(path: &Path, text: &str) -> anyhow::Result<()> {
+    let begun = held(&PAGE).take();
+    let written = match begun {
+        Some(mut file) => file.write_all(text.as_bytes()).and_then(|()| file.done()),
+        None if path == Path::new("-") => std::io::stdout().lock().write_all(text.as_bytes()),
+        // A second report takes the place of the first.
+        None => NewFile::write(path, mode(), text.as_bytes()),
+    };
+    written.with_context(|| format!("writing {}", path.display()))?;
+    if path != Path::new("-") {
+        say!("ncpu: wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// A command is run: from now on text for people goes to standard error, for standard output is the command's.
+pub fn leave_stdout_to_command() {
+    COMMAND_HAS_STDOUT.store(true, Ordering::Relaxed);
+}
+
+/// One line on standard error. That it cannot be written is no reason to fail.
+pub fn say_line(words: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", safe::line(words));
+}
+
+/// Writes a report for people: to `--output`, else to standard output, or to standard error where a command has that.
+///
+/// # Errors
+/// It cannot be written.
+pub fn put(text: &str) -> anyhow::Result<()> {
+    painted(text, color::onion)
+}
+
+/// [`put`] of a table whose first line names its columns.
+///
+/// # Errors
+/// It cannot be written.
+pub fn put_table(text: &str) -> anyhow::Result<()> {
+    painted(text, color::table)
+}
+
+fn painted(text: &str, paint: fn(&str) -> String) -> anyhow::Result<()> {
+    let mut out = Out::new(true);
+    let safe = safe::block(text);
+    match color::wanted(out.is_terminal()) {
+        true => out.write_all(paint(&safe).as_bytes())?,
+        false => out.write_all(safe.as_bytes())?,
+    }
+    Ok(out.flush()?)
+}
+
+/// A blank line between two reports for people; other formats need none.
+///
+/// # Errors
+/// It cannot be written.
+pub fn between() -> anyhow::Result<()> {
+    if TEXT.load(Ordering::Relaxed) { put("\n") } else { Ok(()) }
+}
+
+/// Help and version as clap renders them; a mistaken argument, which it would repeat as it is, without styles.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        let text = error.render().to_string();
+        let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
+    } else if let Err(e) = error.print()
+        && e.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        say!("ncpu: {e}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::from(error.exit_code() as u8)
+}
+
+/// Where a report goes.
+pub enum Out {
+    /// `--output`.
+    File,
+    /// Standard output.
+    Stdout(std::io::Stdout),
+    /// Standard error.
+    Stderr(std::io::Stderr),
+}
+
+impl Out {
+    /// The place of text for people, or of a format for machines.
+    pub fn new(text: bool) -> Out {
+        if held(&OUTPUT).is_some() {
+            return Out::File;
+        }
+        match text && COMMAND_HAS_STDOUT.load(Ordering::Relaxed) {
+            true => Out::Stderr(std::io::stderr()),
+            false => Out::Stdout(std::io::stdout()),
+        }
+    }
+
+    /// Whether somebody looks at it.
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Out::File => false,
+            Out::Stdout(out) => out.is_terminal(),
+            Out::Stderr(out) => out.is_terminal(),
+        }
+    }
+
+    /// Columns of the terminal, if it is one.
+    pub fn columns(&self) -> Option<usize> {
+        let size = match self {
+            Out::File => return None,
+            Out::Stdout(out) => rustix::termios::tcgetwinsize(out),
+            Out::Stderr(out) => rustix::termios::tcgetwinsize(out),
+        };
+        size.ok().map(|size| size.ws_col.into()).filter(|&n| n > 0)
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Out::File => held(&OUTPUT).as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes)),
+            Out::Stdout(out) => out.write(bytes),
+            Out::Stderr(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Out::File => held(&OUTPUT).as_mut().map_or(Ok(()), Write::flush),
+            Out::Stdout(out) => out.flush(),
+            Out::Stderr(out) => out.flush(),
+        }
+    }
+}
+
+/// What is under way, told in one line that is written over, where somebody watches.
+pub fn progress(words: &str) {
+    let mut err = std::io::stderr().lock();
+    if err.is_terminal() {
+        // It is only progress: nothing depends on its being seen.
+        let _ = write!(err, "\r\x1b[K{}", safe::line(words)).and_then(|()| err.flush());
+    }
+}
+
+/// Wipes out the line of [`progress`].
+pub fn progress_over() {
+    progress("");
+}

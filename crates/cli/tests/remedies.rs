@@ -1,0 +1,312 @@
+//! `ncpu place`, `hugepages` and `fix` as a user meets them, on processes of every kind.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{err, out};
+
+fn ncpu(state: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    command.args(args).env("COLUMNS", "160").env("NCPU_STATE_DIR", state).output().unwrap()
+}
+
+/// A process that ends with the test.
+struct Living(Child);
+
+impl Living {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn sh(script: &str) -> Living {
+    Living(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+}
+
+/// A C program compiled for this test; `None` where the compiler cannot.
+fn compiled(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<std::path::PathBuf> {
+    let (from, to) = (dir.join(format!("{name}.c")), dir.join(name));
+    std::fs::write(&from, source).unwrap();
+    let done =
+        Command::new("gcc").args(flags).args(["-O1", "-pthread", "-o"]).arg(&to).arg(&from).output().unwrap();
+    done.status.success().then_some(to)
+}
+
+#[test]
+fn a_policy_is_what_the_kernel_says_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = ["sed", "-n", "s/^Cpus_allowed_list:\\t//p", "/proc/self/status"];
+    let o = ncpu(dir.path(), &[&["place", "pack:1"], &status[..]].concat());
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(out(&o).trim().parse::<u32>().is_ok(), "{}", out(&o));
+    let o = ncpu(dir.path(), &["place", "any", "--class", "batch", "--", "chrt", "-p", "0"]);
+    assert!(out(&o).contains("SCHED_BATCH"), "{}{}", out(&o), err(&o));
+    let o = ncpu(dir.path(), &["place", "local", "--dry-run", "-o", "json"]);
+    assert!(out(&o).contains(r#""memory":"preferred","nodes":"0""#), "{}{}", out(&o), err(&o));
+    let o = ncpu(dir.path(), &["place", "bind:0", "sh", "-c", "exit 7"]);
+    assert_eq!(o.status.code(), Some(7));
+    for (args, code, says) in [
+        (&["place", "near", "true"][..], 1, "give spread[:N]"),
+        (&["place", "pack:60000", "true"], 1, "60000 CPUs are asked for"),
+        (&["place", "any"], 1, "no command is given"),
+        (&["place", "any", "no-such-command-x"], 127, "command not found"),
+        (&["place", "any", "--class", "fifo:0", "true"], 2, "give batch, idle"),
+        (&["place", "local", "-p", "1", "true"], 1, "only balance works on processes"),
+        (&["place", "balance"], 1, "give one of a command"),
+        (&["place", "balance", "--interval", "0", "true"], 1, "give 0.01 or more"),
+    ] {
+        let o = ncpu(dir.path(), args);
+        assert_eq!(o.status.code(), Some(code), "{args:?}: {}", err(&o));
+        assert!(err(&o).contains(says), "{args:?}: {}", err(&o));
+    }
+}
+
+#[test]
+fn processes_that_cannot_be_helped_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    // The shell becomes `sleep`, which never waits for the child it had.
+    let parent = Living(
+        Command::new("sh")
+            .args(["-c", "sleep 0.3 & echo $!; exec sleep 60"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut parent = parent;
+    let mut line = String::new();
+    let mut reader = std::io::BufReader::new(parent.0.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    let zombie = line.trim().to_string();
+    let state = || std::fs::read_to_string(format!("/proc/{zombie}/stat")).unwrap_or_default();
+    while !state().contains(") Z") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = {
+        let mut gone = sh("exit 0");
+        gone.0.wait().unwrap();
+        gone.pid()
+    };
+    // The kernel's second process starts all its threads; a container has its own second.
+    let kernel = std::fs::read_to_string("/proc/2/status").unwrap_or_default();
+    let kernel = (kernel.contains("kthreadd") && !kernel.contains("VmSize")).then_some("2");
+    let mut cases =
+        vec![(ended.as_str(), "there is no process"), (zombie.as_str(), "zombie"), ("4194304999", "")];
+    cases.extend(kernel.map(|pid| (pid, "thread of the kernel")));
+    for (pid, says) in cases {
+        for args in [
+            &["place", "balance", "-p", pid][..],
+            &["hugepages", "-p", pid],
+            &["hugepages", "--apply", "-p", pid],
+        ] {
+            let o = ncpu(dir.path(), args);
+            assert!(!o.status.success(), "{args:?}");
+            assert!(err(&o).contains(says), "{args:?}: {}", err(&o));
+        }
+    }
+}
+
+#[test]
+fn a_balanced_process_has_its_cpus_back_and_one_that_ends_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let busy = sh("while :; do :; done");
+    let o = ncpu(dir.path(), &["place", "balance", "-p", &busy.pid(), "--for", "0.5", "--interval", "0.1"]);
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(err(&o).contains("at last 1 threads ran"), "{}", err(&o));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", busy.pid())).unwrap();
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let cpus = |s: &str| s.lines().find(|l| l.starts_with("Cpus_allowed_list")).map(str::to_owned);
+    assert_eq!(cpus(&status), cpus(&own));
+    // A process that ends meanwhile ends the balancing.
+    let short = sh("sleep 0.3");
+    let o = ncpu(dir.path(), &["place", "balance", "-p", &short.pid(), "--for", "30", "--interval", "0.05"]);
+    drop(short);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(dir.path(), &["place", "balance", "--", "sh", "-c", "exit 5"]);
+    assert_eq!(o.status.code(), Some(5), "{}", err(&o));
+}
+
+const MANY: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+	/* Every other page of another protection, so that each is a mapping. */
+	for (int i = 0; i < 25000; i++) {
+		char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			break;
+		p[0] = 1;
+		mprotect(p + 4096, 4096, PROT_READ);
+	}
+	char *big = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(big, 1, 64 << 20);
+	puts("ready");
+	fflush(stdout);
+	pause();
+}
+"#;
+
+/// A program of 32 bits with 4 MiB of its own memory; it needs no C library of 32 bits, which few machines have.
+const NARROW: &str = r#"
+static char memory[4 << 20];
+static int call(int number, int a, const void *b, int c)
+{
+	int result;
+	__asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
+	return result;
+}
+void _start(void)
+{
+	for (unsigned i = 0; i < sizeof(memory); i += 4096)
+		((volatile char *)memory)[i] = 1;
+	call(4 /* write */, 1, "ready\n", 6);
+	for (;;)
+		call(29 /* pause */, 0, 0, 0);
+}
+"#;
+
+/// Starts a program and waits until it says that it is ready.
+fn ready(program: &Path) -> Living {
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Living(child)
+}
+
+fn number(text: &str, key: &str) -> f64 {
+    let rest =
+        text.split_once(&format!("\"{key}\":")).map(|(_, r)| r).unwrap_or_else(|| panic!("{key}: {text}"));
+    rest.split([',', '}']).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn fifty_thousand_mappings_and_32_bit_programs_are_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path(), "many", MANY, &[]).unwrap();
+    let many = ready(&program);
+    let o = ncpu(dir.path(), &["hugepages", "-p", &many.pid(), "-o", "json"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let anonymous: Vec<String> =
+        out(&o).lines().filter(|l| l.contains(r#""object":"anonymous""#)).map(Into::into).collect();
+    // The truth is in the program: 64 MiB, and a page of each of the others.
+    assert_eq!(anonymous.len(), 1, "{}", out(&o));
+    assert!(number(&anonymous[0], "resident") >= (64 << 20) as f64, "{}", anonymous[0]);
+    let o = ncpu(dir.path(), &["place", "balance", "-p", &many.pid(), "--for", "0.3"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(dir.path(), &["hugepages", "-p", &many.pid(), "--apply", "--share", "100", "-o", "json"]);
+    if o.status.success() {
+        let text = out(&o);
+        let after = text.lines().find(|l| l.contains(r#""object":"anonymous""#)).unwrap();
+        assert!(number(after, "thp") >= (56 << 20) as f64, "{after}{}", err(&o));
+    } else {
+        eprintln!("skipped: {}", err(&o));
+    }
+    match compiled(dir.path(), "narrow", NARROW, &["-m32", "-nostdlib", "-static", "-ffreestanding"]) {
+        Some(program) => {
+            let narrow = ready(&program);
+            let o = ncpu(dir.path(), &["hugepages", "-p", &narrow.pid(), "-o", "json"]);
+            assert!(out(&o).contains(r#""object":"anonymous""#), "{}{}", out(&o), err(&o));
+        }
+        None => eprintln!("skipped: no compiler for 32 bits"),
+    }
+}
+
+#[test]
+fn a_process_in_other_namespaces_is_looked_at_from_outside() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let inside = Living(
+        Command::new("unshare")
+            .args(["-m", "-p", "-n", "-i", "--fork", "--kill-child", "sleep", "60"])
+            .spawn()
+            .unwrap(),
+    );
+    // The namespace's first process is its child.
+    let children = format!("/proc/{0}/task/{0}/children", inside.pid());
+    let pid = loop {
+        let text = std::fs::read_to_string(&children).unwrap_or_default();
+        if let Some(pid) = text.split_whitespace().next() {
+            break pid.to_string();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() != "sleep" {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let o = ncpu(dir.path(), &["hugepages", "-p", &pid, "-o", "json"]);
+    assert!(out(&o).contains(r#""process":"sleep""#), "{}{}", out(&o), err(&o));
+    let o = ncpu(dir.path(), &["place", "balance", "-p", &pid, "--for", "0.3", "--interval", "0.1"]);
+    assert!(o.status.success(), "{}", err(&o));
+}
+
+#[test]
+fn others_processes_are_refused_in_a_line() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let dir = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let copy = dir.path().join("ncpu");
+    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();
+    let other = sh("sleep 60");
+    let run = |args: &[&str]| {
+        Command::new(&copy).args(args).env("NCPU_STATE_DIR", &state).uid(65534).gid(65534).output().unwrap()
+    };
+    let o = run(&["hugepages", "-p", &other.pid()]);
+    assert!(!o.status.success() && err(&o).lines().count() == 1, "{}", err(&o));
+    assert!(err(&o).contains("Permission denied"), "{}", err(&o));
+    let o = run(&["hugepages"]);
+    assert!(o.status.success() && err(&o).contains("that needs root"), "{}", err(&o));
+    let o = run(&["fix", "--no-peel", "--rounds", "2", "--try", "batch", "true"]);
+    assert!(o.status.success(), "{}", err(&o));
+}
+
+#[test]
+fn a_remedy_that_helps_is_kept_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    // The command tells its own throughput, which needs no clock.
+    let metric = ["--metric", "rate ([0-9]+)", "--no-peel"];
+    let fix = |more: &[&str]| ncpu(&state, &[&["fix"], &metric[..], more].concat());
+    let o = fix(&["--rounds", "6", "--try", "workers,batch", "--", "sh", "-c", "echo rate {n}0"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let text = format!("{}{}", out(&o), err(&o));
+    assert!(text.contains("by:\n  sh -c 'echo rate"), "{text}");
+    let verdict = |name: &str| text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("{text}"));
+    assert!(verdict("workers").contains("kept") && verdict("batch").contains("no gain"), "{text}");
+    // Nothing helps a command that does the same whatever is tried.
+    let o = fix(&["--rounds", "4", "--try", "batch,arena", "--", "echo", "rate 7"]);
+    assert!(out(&o).contains("Nothing helps"), "{}{}", out(&o), err(&o));
+    let o = ncpu(&state, &["fix", "--no-peel", "--try", "batch", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("the command fails as it is: exit status 3"), "{}", err(&o));
+    // A command that works only with a remedy is told so.
+    let script = "test \"$MALLOC_ARENA_MAX\" = 1";
+    let o = ncpu(&state, &["fix", "--no-peel", "--rounds", "2", "--try", "arena", "--", "sh", "-c", script]);
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(out(&o).contains("kept: without it the command fails"), "{}{}", out(&o), err(&o));
+    let o = ncpu(&state, &["fix", "--list", "--", "make", "-j{n}"]);
+    assert!(out(&o).contains("workers") && out(&o).contains("one arena"), "{}", out(&o));
+    let o = ncpu(&state, &["fix", "--undo"]);
+    assert!(err(&o).contains("nothing to undo"), "{}", err(&o));
+}

@@ -1,0 +1,260 @@
+//! The onion of a user without rights, against what the kernel and the programs themselves say.
+
+mod common;
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use common::{Nobody, err, ncpu, out};
+use ncpu_record::Recording;
+use ncpu_report::onion::{Layer, Onion};
+use ncpu_schema::{Counter, CpuState, IdleReason, View, cpu_time, events, idle_time, summary};
+
+/// What nobody recorded of a shell's script, and what he was told.
+struct Run {
+    recording: Recording,
+    onion: Onion,
+    said: String,
+}
+
+impl Run {
+    fn of(nobody: &Nobody, command: &[&str]) -> Run {
+        Run::with(nobody, command, |_| ())
+    }
+
+    fn with(nobody: &Nobody, command: &[&str], set: impl FnOnce(&mut Command)) -> Run {
+        let mut run = nobody.ncpu(&["run", "--record", "x.ncpu", "--"]);
+        set(run.args(command));
+        let o = run.output().unwrap();
+        assert!(o.status.success(), "{command:?}: {}{}", out(&o), err(&o));
+        let recording = Recording::open(&nobody.dir().join("x.ncpu")).unwrap();
+        std::fs::rename(nobody.dir().join("x.ncpu"), nobody.dir().join("before.ncpu")).unwrap();
+        std::fs::remove_dir_all(nobody.dir().join("before.ncpu")).unwrap();
+        Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) }
+    }
+
+    fn summary(&self, of: fn(&summary::Reader<'_>) -> Option<f64>) -> f64 {
+        of(&summary::Reader::open(&self.recording).unwrap().unwrap()).unwrap()
+    }
+
+    /// Seconds of user and system time, as wait4 tells.
+    fn used(&self) -> f64 {
+        self.summary(|s| Some(s.user.get(0)? + s.system.get(0)?))
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.summary(|s| s.elapsed.get(0))
+    }
+
+    fn spent(&self, state: CpuState) -> f64 {
+        cpu_time::Reader::need(&self.recording).unwrap().spent.sum(state)
+    }
+
+    fn count(&self, event: Counter) -> u64 {
+        let events = events::Reader::open(&self.recording).unwrap().unwrap();
+        let of = events.rows().filter(|&r| events.event.get(r) == Some(event));
+        of.filter_map(|r| events.count.get(r)).sum()
+    }
+
+    /// Whether this user sees the kernel as root does: there is nothing to test here.
+    fn is_whole(&self) -> bool {
+        self.recording.manifest.view.is_none()
+    }
+
+    /// What must hold of every onion.
+    fn check(&self) {
+        let sum: f64 = self.onion.rows.iter().map(|r| r.seconds).sum();
+        assert!((sum - self.onion.capacity).abs() < 0.01 * self.onion.capacity, "{sum} {:?}", self.onion);
+        // The program's time is what the kernel says that its processes used. Interrupts are the machine's, and ticks
+        // are coarse.
+        let (program, used) = (self.spent(CpuState::Program), self.used());
+        let interrupts = self.spent(CpuState::Hardirq) + self.spent(CpuState::Softirq);
+        assert!(program <= used * 1.01 + 0.02, "{program} s on CPU, of {used}: {}", self.said);
+        assert!(program + interrupts >= used * 0.99 - 0.02, "{program} s on CPU, of {used}: {}", self.said);
+        let parts: f64 = self.recording.tables["cpu_time"].num_rows() as f64;
+        assert!(parts > 0.0);
+    }
+}
+
+/// Runs a test where this user has fewer rights than root.
+fn thin(command: &[&str]) -> Option<(Nobody, Run)> {
+    let nobody = Nobody::new();
+    let run = Run::of(&nobody, command);
+    if run.is_whole() {
+        eprintln!("skipped: every user of this machine may load programs into the kernel");
+        return None;
+    }
+    run.check();
+    Some((nobody, run))
+}
+
+/// A shell's loop of so many rounds.
+fn rounds(n: u32) -> String {
+    format!("i=0; while [ $i -lt {n} ]; do i=$((i+1)); done")
+}
+
+#[test]
+fn what_nobody_sees_adds_up_to_what_the_kernel_says() {
+    let Some((nobody, run)) = thin(&["sh", "-c", &rounds(400_000)]) else { return };
+    assert!(run.said.contains("without root, ") && run.said.contains("setcap cap_bpf"), "{}", run.said);
+    assert!(run.onion.seconds(Layer::User) > 0.8 * run.used(), "{:?}", run.onion);
+    if run.recording.manifest.view == Some(View::UserCode) {
+        let samples = &run.recording.tables["samples"];
+        assert!((0..samples.num_rows()).all(|r| samples.text(r, "process") == Some("sh")), "{samples:?}");
+        assert!(run.recording.tables.contains_key("stacks"));
+    }
+    // Its page and its other tables are made by the same code.
+    let o = nobody.ncpu(&["run", "--html", "page.html", "--", "true"]).output().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(std::fs::read_to_string(nobody.dir().join("page.html")).unwrap().contains("Where capacity went"));
+    let o = nobody.ncpu(&["run", "--", "sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!(o.status.code(), Some(7));
+    let o = nobody.ncpu(&["run", "--", "/no/such/program"]).output().unwrap();
+    assert_eq!(o.status.code(), Some(127));
+}
+
+#[test]
+fn short_processes_and_those_left_behind_lose_nothing() {
+    let script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done";
+    let Some((nobody, run)) = thin(&["sh", "-c", script]) else { return };
+    assert!(run.used() > 0.05, "{}", run.said);
+    assert!(run.count(Counter::MinorFaults) > 300 * 20, "each process faults its pages in");
+    // A grandchild whose parent has ended, and who ends before the command does.
+    let script = format!(
+        "(setsid sh -c '{}; : >done' &); while [ ! -e done ]; do sleep 0.05; done; sleep 0.2",
+        rounds(400_000)
+    );
+    let run = Run::of(&nobody, &["sh", "-c", &script]);
+    let (program, used) = (run.spent(CpuState::Program), run.used());
+    assert!(program > used, "what it left behind is the program's too: {program} {used}");
+    assert!(program > 0.05, "{}", run.said);
+}
+
+#[test]
+fn two_loops_on_one_cpu_wait_for_it_in_turns() {
+    let one = "pin=$(sed -n 's/Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status)";
+    let script = format!("{one}; for n in 1 2; do taskset -c $pin sh -c '{}' & done; wait", rounds(600_000));
+    let Some((_nobody, run)) = thin(&["sh", "-c", &script]) else { return };
+    // Each of the two is on that CPU or waits for it from its beginning to its end, and the first to end leaves the
+    // other little.
+    let waited = run.count(Counter::RunQueueMicroseconds) as f64 / 1e6;
+    let together = run.used() + waited;
+    let elapsed = run.elapsed();
+    assert!(
+        together > 1.5 * elapsed && together < 2.05 * elapsed,
+        "{waited} s waited of {elapsed}: {}",
+        run.said
+    );
+    assert!(waited > 0.3 * elapsed, "{waited} s waited of {elapsed}: {}", run.said);
+}
+
+#[test]
+fn a_pool_that_waits_is_told_under_a_name_for_both() {
+    let script = "import threading
+stop = threading.Event()
+pool = [threading.Thread(target=stop.wait) for _ in range(4)]
+for t in pool: t.start()
+n = 0
+for i in range(6000000): n += i
+stop.set()
+for t in pool: t.join()";
+    if Command::new("python3").arg("-V").output().is_err() {
+        return eprintln!("skipped: python3 is not installed");
+    }
+    let Some((_nobody, run)) = thin(&["python3", "-c", script]) else { return };
+    let why = idle_time::Reader::open(&run.recording).unwrap().unwrap();
+    let of = |r| why.spent.sum(r);
+    assert_eq!(of(IdleReason::UserLock), 0.0, "a lock is not told from work");
+    // Where others leave CPUs idle at all, and /proc tells what threads sleep in.
+    let told = std::fs::read_to_string("/proc/self/wchan").is_ok_and(|w| w == "0" || !w.is_empty());
+    let idle: f64 = IdleReason::ALL.into_iter().map(of).sum();
+    if told && idle > 0.2 * run.elapsed() {
+        let either = of(IdleReason::LockOrSerial);
+        assert!(either > of(IdleReason::Serial), "{either} of {idle} s: {}", run.said);
+        assert!(run.onion.seconds(Layer::LockOrSerial) > 0.0, "{}", run.said);
+    }
+}
+
+#[test]
+fn hostile_names_are_shown_and_do_no_harm() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let nobody = Nobody::new();
+    let name = nobody.dir().join("a) R\u{1b}[31m;\n(b");
+    std::fs::copy("/bin/sh", &name).unwrap();
+    std::fs::set_permissions(&name, PermissionsExt::from_mode(0o755)).unwrap();
+    let run = Run::of(&nobody, &[name.to_str().unwrap(), "-c", &rounds(200_000)]);
+    run.check();
+    assert!(!run.said.contains('\u{1b}'), "{}", run.said);
+    if let Some(stacks) = run.recording.tables.get("stacks") {
+        assert!((0..stacks.num_rows()).all(|r| stacks.text(r, "stack").is_some_and(|s| !s.contains('\n'))));
+    }
+}
+
+/// From here on the process and all it starts get `errno` of perf_event_open.
+fn refuse_events(errno: i32) -> io::Result<()> {
+    let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
+    let back = |k| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k };
+    let mut filter = [
+        // The number of the call is the first word of struct seccomp_data.
+        load(0),
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_perf_event_open as u32 },
+        back(libc::SECCOMP_RET_ERRNO | errno as u32),
+        back(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: attributes of this process, which is about to exec; the filter is a live local.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[test]
+fn without_perf_events_accounts_remain() {
+    let nobody = Nobody::new();
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let run = Run::with(&nobody, &["sh", "-c", &rounds(300_000)], |command| {
+            // SAFETY: system calls only.
+            unsafe { command.pre_exec(move || refuse_events(errno)) };
+        });
+        if run.is_whole() {
+            return eprintln!("skipped: every user of this machine may load programs into the kernel");
+        }
+        run.check();
+        assert_eq!(run.recording.manifest.view, Some(View::Accounts));
+        assert!(run.said.contains("refused by seccomp"), "{}", run.said);
+        assert!(!run.recording.tables.contains_key("samples"));
+        assert!(run.onion.seconds(Layer::User) > 0.8 * run.used(), "{:?}", run.onion);
+    }
+}
+
+#[test]
+fn a_process_that_runs_is_watched_by_its_owner() {
+    let nobody = Nobody::new();
+    let mut child = nobody.program("/bin/sh".as_ref(), &["-c", "while :; do :; done"]).spawn().unwrap();
+    let watch = |args: &[&str]| -> Output {
+        let pid = child.id().to_string();
+        nobody.ncpu(&[&["watch", "-p", &pid, "--record", "w.ncpu"], args].concat()).output().unwrap()
+    };
+    let o = watch(&["1"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    let recording = Recording::open(&nobody.dir().join("w.ncpu")).unwrap();
+    if recording.manifest.view.is_none() {
+        return eprintln!("skipped: every user of this machine may load programs into the kernel");
+    }
+    let program = cpu_time::Reader::need(&recording).unwrap().spent.sum(CpuState::Program);
+    let ran: f64 = (0..recording.tables["threads"].num_rows())
+        .filter_map(|r| recording.tables["threads"].number(r, "CPU"))
+        .sum();
+    assert!(
+        ran > 0.0 && (program - ran).abs() < 0.1 * ran + 0.05,
+        "{program} s by clocks, {ran} s by schedstat"
+    );
+    let o = ncpu(&["report", nobody.dir().join("w.ncpu").to_str().unwrap()]);
+    assert!(out(&o).contains("user code"), "{}{}", out(&o), err(&o));
+}

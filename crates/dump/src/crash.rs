@@ -1,0 +1,476 @@
+//! Dumps of processes that crash: the handler that the kernel starts (core_pattern), and its installation.
+//!
+//! The kernel hands the core over through a pipe. Of it only headers and notes are read, which have all threads'
+//! registers; the memory is read from the process itself by several threads. It outlives the process (see `hold`), which
+//! is gone, and can be started again, before anything is compressed.
+
+mod copy;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::budget::{available, room_of};
+use crate::choose::choose;
+use crate::hold::Hold;
+use crate::layout::{Layout, Segment};
+use crate::live::filled;
+use crate::memory::Memory;
+use crate::notes;
+use crate::output::Output;
+use crate::pagemap::{PageMap, join};
+use crate::pipeline::{self, Job, Read as Origin};
+use crate::seekable::{Codec, Trailer};
+use crate::target;
+
+use copy::Copy;
+pub use socket::serve;
+
+/// Where the settings are, and what was set before.
+pub const SETTINGS: &str = "/var/lib/ncpu/crash.json";
+const PATTERN: &str = "/proc/sys/kernel/core_pattern";
+const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
+/// Crashes that the kernel lets handlers hold at a time.
+const AT_A_TIME: usize = 16;
+/// The socket that kernels since Linux 6.17 connect to.
+const SOCKET: &str = "/run/ncpu/crash.socket";
+/// The times of the last dumps, in the directory of the dumps; also the lock under which they are counted.
+const RECENT: &str = ".recent";
+/// How many pieces of memory are tried for one that can be read.
+const READABLE: usize = 64;
+
+/// What the handler does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Where dumps go.
+    pub directory: PathBuf,
+    /// Dumps that are kept; older ones are removed. 0 keeps all.
+    pub keep: u64,
+    /// Dumps a minute; further crashes leave none.
+    pub per_minute: u64,
+    /// Bytes a dump may have.
+    pub limit: u64,
+    /// Bytes of the disk that are left free.
+    pub spare: u64,
+    /// Level of zstd.
+    pub level: i32,
+    /// Mappings that are left out.
+    pub exclude: Vec<String>,
+    /// core_pattern before.
+    pub pattern_before: String,
+    /// core_pipe_limit before.
+    pub pipe_limit_before: String,
+}
+
+fn read(path: &str) -> Result<String, Error> {
+    fs::read_to_string(path).map(|text| text.trim_end().to_owned()).map_err(|e| Error::file(path, e))
+}
+
+fn write(path: &str, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|e| Error::file(path, e))
+}
+
+fn saved() -> Option<Settings> {
+    serde_json::from_slice(&fs::read(SETTINGS).ok()?).ok()
+}
+
+/// The pattern that starts `program`: process, signal, user, group, time, and whether it may be its owner's.
+fn pattern(program: &Path) -> Result<String, Error> {
+    let pattern = format!("|{} dump --crash %P %s %u %g %t %d", program.display());
+    // The kernel cuts at 127 bytes, and takes words apart at spaces.
+    if pattern.len() > 127 || program.display().to_string().contains([' ', '%']) {
+        return Err(Error::Unsupported(format!(
+            "{}: the kernel takes names up to 90 bytes, without spaces and percent signs",
+            program.display()
+        )));
+    }
+    Ok(pattern)
+}
+
+/// How a crash comes to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel starts the program for each, with a pipe.
+    Pipe,
+    /// The kernel connects to a socket, and a server starts the program.
+    Socket,
+}
+
+/// Whether a core_pattern is ours.
+fn is_ours(now: &str) -> bool {
+    now.contains(" dump --crash ") || now == socket::pattern()
+}
+
+/// Has `program` started for each process that crashes: by a socket if the kernel has them and `pipe` is false.
+///
+/// # Errors
+/// Not root, or a file cannot be written.
+pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Error> {
+    let pattern = pattern(program)?;
+    let mut settings = settings;
+    // Installed anew, what was before the first time stays known.
+    let (now, limit) = (read(PATTERN)?, read(PIPE_LIMIT)?);
+    (settings.pattern_before, settings.pipe_limit_before) = match saved() {
+        Some(before) if is_ours(&now) => (before.pattern_before, before.pipe_limit_before),
+        _ => (now, limit),
+    };
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o755);
+    if let Some(parent) = Path::new(SETTINGS).parent() {
+        builder.create(parent).map_err(|e| Error::file(parent, e))?;
+    }
+    // Owners read their dumps, nobody lists those of others.
+    builder.mode(0o711).create(&settings.directory).map_err(|e| Error::file(&settings.directory, e))?;
+    let text = serde_json::to_string_pretty(&settings).map_err(|e| Error::Format(e.to_string()))?;
+    let partial = format!("{SETTINGS}.partial");
+    write(&partial, &text)?;
+    fs::rename(&partial, SETTINGS).map_err(|e| Error::file(SETTINGS, e))?;
+    // Not zero: the kernel keeps the process until the handler closes the pipe.
+    write(PIPE_LIMIT, &AT_A_TIME.to_string())?;
+    if !pipe && socket::supported(&read("/proc/sys/kernel/osrelease")?) {
+        socket::start(program)?;
+        // Refused outside of the first mount namespace.
+        if write(PATTERN, &socket::pattern()).is_ok() {
+            return Ok(Way::Socket);
+        }
+        let _ = fs::remove_file(SOCKET);
+    }
+    write(PATTERN, &pattern)?;
+    Ok(Way::Pipe)
+}
+
+/// Sets what was before the installation.
+///
+/// # Errors
+/// Nothing is installed, or the settings were changed by somebody else.
+pub fn uninstall() -> Result<Settings, Error> {
+    let settings = saved().ok_or_else(|| Error::Unsupported(format!("not installed: no {SETTINGS}")))?;
+    let now = read(PATTERN)?;
+    if !is_ours(&now) {
+        return Err(Error::Unsupported(format!("core_pattern is not ours any more, and stays: {now}")));
+    }
+    write(PATTERN, &settings.pattern_before)?;
+    write(PIPE_LIMIT, &settings.pipe_limit_before)?;
+    // Its server ends as it sees that.
+    let _ = fs::remove_file(SOCKET);
+    fs::remove_file(SETTINGS).map_err(|e| Error::file(SETTINGS, e))?;
+    Ok(settings)
+}
+
+/// What the kernel tells the handler in its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    /// The process, in the outermost PID namespace.
+    pub pid: i32,
+    /// The signal; 0 if only the notes of the core tell it.
+    pub signal: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Seconds since 1970.
+    pub time: u64,
+    /// 1 if its owner may have the dump; programs with privileges of others have 2.
+    pub mode: u32,
+}
+
+/// What the handler did.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The dump.
+    pub path: PathBuf,
+    /// Name of the program.
+    pub program: String,
+    /// The signal.
+    pub signal: i32,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// From the start of the handler until the process could go.
+    pub gone: Duration,
+    /// All of it.
+    pub elapsed: Duration,
+}
+
+/// Handles a crash whose core comes through `pipe`. The process is gone once the pipe is closed.
+///
+/// # Errors
+/// No dump was written, and why.
+pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, Error> {
+    let began = Instant::now();
+    let program = fs::read_to_string(format!("/proc/{}/comm", crash.pid)).unwrap_or_default();
+    let program: String = program
+        .trim_end()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+') { c } else { '_' })
+        .collect();
+    // Held until the end, so that dumps are counted one after the other.
+    let lock = settings.directory.join(RECENT);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut lock = options.open(&lock).map_err(|e| Error::file(&settings.directory, e))?;
+    // SAFETY: a descriptor of ours.
+    unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
+    if settings.per_minute > 0 {
+        let recent =
+            count(&mut lock, settings.per_minute).map_err(|e| Error::file(&settings.directory, e))?;
+        if recent >= settings.per_minute {
+            return Err(Error::Unsupported(format!(
+                "{recent} dumps were written within a minute: this one is left out (--rate)"
+            )));
+        }
+    }
+    let old = dumps(&settings.directory)?;
+    // Room for the new one is made before, as it may be needed for it.
+    if settings.keep > 0 {
+        let over = (old.len() as u64 + 1).saturating_sub(settings.keep);
+        for (_, path) in old.iter().take(over as usize) {
+            let _ = fs::remove_file(path);
+        }
+    }
+    let path = settings.directory.join(format!("core.{program}.{}.{}.zst", crash.pid, crash.time));
+    let codec = Codec::Zstd(settings.level);
+    let mut output = Output::create(&path, codec, settings.limit, settings.spare)?;
+    // Its name counts for others from here on.
+    drop(lock);
+    if crash.mode == 1 {
+        output.give_to(crash.uid, crash.gid)?;
+    }
+    let mut pipe = pipe;
+    let notes = notes_from(&mut pipe)?;
+    let signal = if crash.signal == 0 { signal_of(&notes) } else { crash.signal };
+    let crash = &Crash { signal, ..*crash };
+    let (memory, gone) = write_core(crash, pipe, notes, settings, &mut output, began)?;
+    Ok(Caught { path, program, signal, memory, written: output.written(), gone, elapsed: began.elapsed() })
+}
+
+/// Counts the dumps of the last minute, and this one if it may be written. The file has their times, in seconds since
+/// 1970, a line each; it is ours alone, and a damaged line counts for nothing.
+fn count(file: &mut File, most: u64) -> io::Result<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut text = String::new();
+    Read::take(&mut *file, 1 << 20).read_to_string(&mut text)?;
+    let times = text.lines().filter_map(|line| line.parse::<u64>().ok());
+    let mut recent: Vec<u64> = times.filter(|time| (now.saturating_sub(60)..=now).contains(time)).collect();
+    let count = recent.len() as u64;
+    if count < most {
+        recent.push(now);
+        let text: String = recent.iter().map(|time| format!("{time}\n")).collect();
+        file.set_len(0)?;
+        file.seek(io::SeekFrom::Start(0))?;
+        file.write_all(text.as_bytes())?;
+    }
+    Ok(count)
+}
+
+/// The dumps of a directory, the oldest first.
+fn dumps(directory: &Path) -> Result<Vec<(SystemTime, PathBuf)>, Error> {
+    let entries = fs::read_dir(directory).map_err(|e| Error::file(directory, e))?;
+    let mut out: Vec<(SystemTime, PathBuf)> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let ours =
+                name.starts_with("core.") && (name.ends_with(".zst") || name.ends_with(".zst.partial"));
+            let data = entry.metadata().ok().filter(|data| ours && data.is_file())?;
+            Some((data.modified().ok()?, entry.path()))
+        })
+        .collect();
+    out.sort();
+    Ok(out)
+}
+
+/// The notes of the core that comes through the pipe: registers of all threads, as the kernel has them.
+fn notes_from(pipe: &mut impl Read) -> Result<Vec<u8>, Error> {
+    let error = |e| Error::call("reading the core from the kernel", e);
+    let mut at = 0u64;
+    let mut take = |length: u64| -> Result<Vec<u8>, Error> {
+        if length > 1 << 30 {
+            return Err(Error::Format("the kernel's core has headers of more than 1 GB".into()));
+        }
+        let mut bytes = vec![0; length as usize];
+        pipe.read_exact(&mut bytes).map_err(error)?;
+        at += length;
+        Ok(bytes)
+    };
+    let header = take(64)?;
+    if header[..5] != *b"\x7fELF\x02" {
+        return Err(Error::Unsupported("the kernel's core is not a 64-bit ELF file".into()));
+    }
+    let half = |at: usize| u64::from(u16::from_ne_bytes([header[at], header[at + 1]]));
+    let count = half(56);
+    if half(54) != 56 || count == 0 {
+        return Err(Error::Format("the kernel's core has no program headers".into()));
+    }
+    // The notes are the first segment, behind all headers.
+    let table = take(56)?;
+    let word = |at: usize| table[at..at + 8].iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
+    let (offset, size) = (word(8), word(32));
+    if table[..4] != 4u32.to_ne_bytes() || offset < 120 {
+        return Err(Error::Format("the kernel's core does not begin with its notes".into()));
+    }
+    take(offset - 120)?;
+    take(size)
+}
+
+/// The signal in the first note of the kernel's (NT_PRSTATUS, whose name is `CORE`); 0 if it is another.
+fn signal_of(notes: &[u8]) -> i32 {
+    match notes.as_chunks::<4>().0 {
+        [_, _, kind, _, _, signal, ..] if u32::from_ne_bytes(*kind) == notes::NT_PRSTATUS => {
+            i32::from_ne_bytes(*signal)
+        }
+        _ => 0,
+    }
+}
+
+fn write_core(
+    crash: &Crash,
+    pipe: File,
+    mut notes: Vec<u8>,
+    settings: &Settings,
+    output: &mut Output,
+    began: Instant,
+) -> Result<(u64, Duration), Error> {
+    let pid = crash.pid;
+    // The process stands in the kernel, in its own exit, and waits for whoever reads the pipe. If we end here it goes.
+    let mut memory = Memory::open(pid)?;
+    let mappings = target::mappings(pid)?;
+    let chosen = choose(pid, &mappings, &settings.exclude, &memory)?;
+    let mut ranges = filled(&chosen, &PageMap::open(pid)?)?;
+    join(&mut ranges);
+    let own = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": pid,
+        "method": "crash",
+        "signal": crash.signal,
+        "notes": crate::choose::left_out(&chosen),
+    });
+    notes::put(&mut notes, notes::OWN, notes::NT_OWN, own.to_string().as_bytes());
+    let segments: Vec<Segment> = chosen.iter().map(|c| Segment::new(&c.mapping, c.stored)).collect();
+    let total: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+    let layout = Layout::new(&segments, Arc::new(ranges), &notes);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut pipe = Some(pipe);
+    let mut gone = Duration::ZERO;
+    // The process may be started again while its memory is held, and needs as much once more; so may not be what its
+    // cgroups have. A copy counts for us.
+    let hold = if total <= available().min(room_of(pid)) { hold(&mut memory, &layout) } else { None };
+    let copy = match &hold {
+        None if total < available() / 2 => Copy::take(&layout, &memory, threads)?,
+        _ => None,
+    };
+    let early = hold.is_some() || copy.is_some();
+    if early {
+        drop(pipe.take());
+        gone = began.elapsed();
+    }
+    let job = Job {
+        layout: &layout,
+        memory: match &copy {
+            Some(copy) => Origin::Copied(&|chunk, buffer| copy.chunk(chunk, buffer)),
+            None => Origin::Process(&memory),
+        },
+        guard: None,
+        early: &BTreeMap::new(),
+        codec: Codec::Zstd(settings.level),
+        threads,
+        nice: if early { 10 } else { 0 },
+        progress: &AtomicU64::new(0),
+        stop: &AtomicBool::new(false),
+    };
+    let done = pipeline::run(&job, output, || Duration::from_millis(100));
+    drop(hold);
+    if pipe.take().is_some() {
+        gone = began.elapsed();
+    }
+    match done {
+        Ok(done) => {
+            output.finish(&Trailer { complete: true, unreadable: done.unreadable, ..Trailer::default() })?;
+            Ok((total, gone))
+        }
+        Err(e) => {
+            let trailer = Trailer { complete: false, reason: e.to_string(), ..Trailer::default() };
+            Err(match output.abandon(&trailer) {
+                Some(partial) => Error::Part { source: Box::new(e), partial },
+                None => e,
+            })
+        }
+    }
+}
+
+/// Has memory outlive its process; none if the kernel does not let us.
+fn hold(memory: &mut Memory, layout: &Layout) -> Option<Hold> {
+    let parts = (0..layout.chunks()).flat_map(|chunk| layout.filled_parts(chunk));
+    let hold = parts.take(READABLE).find_map(|part| memory.hold(part.start).ok())?;
+    // Memory that belongs to no process is found by nobody who looks for some to be freed. So it is our end that frees
+    // it; where that is refused, others are asked first.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+    Some(hold)
+}
+
+/// What the command does for a crash: reads the settings, handles the crash, and tells the kernel's log. Standard input
+/// is the pipe from the kernel, or without `crash` the connection of a socket.
+///
+/// # Errors
+/// As [`handle`], or not installed.
+pub fn run(crash: Option<Crash>) -> Result<(), Error> {
+    // SAFETY: plain numbers.
+    unsafe { libc::umask(0o077) };
+    let settings = saved().ok_or_else(|| Error::Unsupported(format!("no settings in {SETTINGS}")));
+    let input = io::stdin().as_raw_fd();
+    // SAFETY: nothing else here uses standard input.
+    let mut core = unsafe { File::from_raw_fd(input) };
+    let crash = match crash {
+        Some(crash) => crash,
+        None => {
+            // As the server is it not to be: it may be killed for its memory.
+            let _ = fs::write("/proc/self/oom_score_adj", "0");
+            let mut connection = UnixStream::from(OwnedFd::from(core));
+            let crash = socket::take(&mut connection);
+            core = File::from(OwnedFd::from(connection));
+            crash.inspect_err(|e| tell(&format!("ncpu: a crash left no core: {e}"), None))?
+        }
+    };
+    let directory = settings.as_ref().ok().map(|settings| settings.directory.clone());
+    let result = settings.and_then(|settings| handle(&crash, core, &settings));
+    let words = match &result {
+        Ok(caught) => format!(
+            "ncpu: {}[{}] got signal {}: {} MB of memory in {} ({} MB), gone after {:.2} s, written after {:.2} s",
+            caught.program,
+            crash.pid,
+            caught.signal,
+            caught.memory / 1_000_000,
+            caught.path.display(),
+            caught.written / 1_000_000,
+            caught.gone.as_secs_f64(),
+            caught.elapsed.as_secs_f64()
+        ),
+        Err(e) => format!("ncpu: process {} crashed: no core: {e}", crash.pid),
+    };
+    tell(&words, directory.as_deref());
+    result.map(drop)
+}
+
+/// Tells the kernel's log, or where there is none a file beside the dumps. Past that there is nowhere to tell anybody.
+fn tell(words: &str, directory: Option<&Path>) {
+    let kernel = OpenOptions::new().write(true).open("/dev/kmsg");
+    let log = kernel.or_else(|e| {
+        let directory = directory.ok_or(e)?;
+        OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join("log"))
+    });
+    if let Ok(mut log) = log {
+        let _ = log.write_all(format!("{words}\n").as_bytes());
+    }
+}

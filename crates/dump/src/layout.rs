@@ -1,0 +1,254 @@
+//! The order of things in an ELF core: headers, notes, memory, and where each byte of the file comes from.
+
+use crate::arch;
+use crate::pagemap::{Ranges, push, within};
+use crate::target::Mapping;
+use ncpu_machine::page_size;
+
+/// Bytes of a frame before compression.
+pub(crate) const CHUNK: u64 = 4 << 20;
+/// Holes from this size on have a segment of their own.
+const HOLE: u64 = CHUNK;
+/// Large pieces lie so that a huge page of memory is one of the file as well.
+const HUGE: u64 = 2 << 20;
+/// Segments of a hole all show the same zeros of the file, so many bytes of which it has at most.
+const WINDOW: u64 = 1 << 30;
+
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const EHDR: u64 = 64;
+const PHDR: u64 = 56;
+const SHDR: u64 = 64;
+/// The count of program headers that says that the first section has the true one.
+const PN_XNUM: u64 = 0xffff;
+
+/// What a mapping contributes.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// PF_X, PF_W, PF_R.
+    pub(crate) flags: u32,
+    /// Bytes from its start on that are stored.
+    pub(crate) stored: u64,
+}
+
+impl Segment {
+    pub(crate) fn new(mapping: &Mapping, stored: u64) -> Self {
+        let flags = u32::from(mapping.execute) | u32::from(mapping.write) << 1 | u32::from(mapping.read) << 2;
+        Self { start: mapping.start, end: mapping.end, flags, stored }
+    }
+}
+
+/// Memory in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    offset: u64,
+    start: u64,
+    end: u64,
+}
+
+/// A core that is to be written.
+pub(crate) struct Layout {
+    head: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Pages that have something; all others are zero.
+    pub(crate) filled: std::sync::Arc<Ranges>,
+    size: u64,
+}
+
+/// A range of memory within a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where in the chunk.
+    pub(crate) at: usize,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Layout {
+    /// Lays a core out. `filled` are the pages that have something.
+    pub(crate) fn new(segments: &[Segment], filled: std::sync::Arc<Ranges>, notes: &[u8]) -> Self {
+        // The segments of the file: start, end, flags, what of them is stored, and the end of the memory they cover: as
+        // in the kernel's cores, what is not stored of a mapping is the rest of the segment with its beginning.
+        enum Stored {
+            Not,
+            Memory,
+            Zeros,
+        }
+        let mut rows = Vec::new();
+        for segment in segments {
+            let stored = segment.start + segment.stored.min(segment.end - segment.start);
+            let mut at = segment.start;
+            for (low, high) in holes(&filled, segment.start, stored) {
+                if at < low {
+                    rows.push((at, low, segment.flags, Stored::Memory, low));
+                }
+                at = low;
+                while at < high {
+                    let end = high.min(at + WINDOW);
+                    rows.push((at, end, segment.flags, Stored::Zeros, end));
+                    at = end;
+                }
+            }
+            if at < stored {
+                rows.push((at, stored, segment.flags, Stored::Memory, segment.end));
+            } else if stored < segment.end {
+                rows.push((stored, segment.end, segment.flags, Stored::Not, segment.end));
+            }
+        }
+        let headers = rows.len() as u64 + 1;
+        let extended = headers >= PN_XNUM;
+        let table = EHDR + if extended { SHDR } else { 0 };
+        let notes_at = table + headers * PHDR;
+        let mut offset = (notes_at + notes.len() as u64).next_multiple_of(page_size());
+        let mut pieces = Vec::new();
+        for (start, end, _, stored, _) in &rows {
+            if matches!(stored, Stored::Memory) {
+                if end - start >= CHUNK {
+                    offset += (start % HUGE + HUGE - offset % HUGE) % HUGE;
+                }
+                pieces.push(Piece { offset, start: *start, end: *end });
+                offset += end - start;
+            }
+        }
+        let zeros = offset;
+        let window = rows.iter().filter(|row| matches!(row.3, Stored::Zeros)).map(|row| row.1 - row.0).max();
+        let size = zeros + window.unwrap_or(0);
+
+        let mut head = header(headers, table);
+        if extended {
+            // A section without contents, whose sh_info has the count.
+            let mut section = [0; SHDR as usize];
+            section[44..48].copy_from_slice(&(headers as u32).to_ne_bytes());
+            head.extend_from_slice(&section);
+        }
+        program_header(&mut head, PT_NOTE, 0, [notes_at, 0, 0, notes.len() as u64, 0, 4]);
+        let mut next = pieces.iter();
+        for (start, end, flags, stored, covers) in &rows {
+            let length = end - start;
+            let (offset, in_file) = match stored {
+                Stored::Memory => (next.next().map_or(0, |piece| piece.offset), length),
+                Stored::Zeros => (zeros, length),
+                Stored::Not => (0, 0),
+            };
+            program_header(
+                &mut head,
+                PT_LOAD,
+                *flags,
+                [offset, *start, 0, in_file, covers - start, page_size()],
+            );
+        }
+        head.extend_from_slice(notes);
+        Self { head, pieces, filled, size }
+    }
+
+    /// Bytes of the core.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Chunks of the core.
+    pub(crate) fn chunks(&self) -> usize {
+        self.size.div_ceil(CHUNK) as usize
+    }
+
+    /// Bytes of a chunk; only the last is short.
+    pub(crate) fn length(&self, chunk: usize) -> usize {
+        (self.size - chunk as u64 * CHUNK).min(CHUNK) as usize
+    }
+
+    /// The addresses at which chunks begin. Those behind all memory have the largest.
+    pub(crate) fn firsts(&self) -> Vec<u64> {
+        (0..self.chunks())
+            .map(|chunk| {
+                let at = chunk as u64 * CHUNK;
+                let index = self.pieces.partition_point(|p| p.offset + (p.end - p.start) <= at);
+                self.pieces.get(index).map_or(u64::MAX, |p| p.start + at.saturating_sub(p.offset))
+            })
+            .collect()
+    }
+
+    /// Copies what the chunk has of headers and notes.
+    pub(crate) fn copy_head(&self, chunk: usize, buffer: &mut [u8]) {
+        let at = chunk * CHUNK as usize;
+        if let Some(head) = self.head.get(at..) {
+            let length = head.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&head[..length]);
+        }
+    }
+
+    /// Whether nothing of a chunk is anything but zeros.
+    pub(crate) fn is_zero(&self, chunk: usize) -> bool {
+        self.head.len() <= chunk * CHUNK as usize && self.filled_parts(chunk).is_empty()
+    }
+
+    /// The memory in a chunk, whether filled or not.
+    pub(crate) fn parts(&self, chunk: usize) -> Vec<Part> {
+        let (low, high) = (chunk as u64 * CHUNK, (chunk as u64 + 1) * CHUNK);
+        let first = self.pieces.partition_point(|p| p.offset + (p.end - p.start) <= low);
+        let mut out = Vec::new();
+        for piece in self.pieces[first..].iter().take_while(|piece| piece.offset < high) {
+            let from = piece.offset.max(low);
+            let to = (piece.offset + (piece.end - piece.start)).min(high);
+            let start = piece.start + (from - piece.offset);
+            out.push(Part { at: (from - low) as usize, start, end: start + (to - from) });
+        }
+        out
+    }
+
+    /// The memory in a chunk that has something.
+    pub(crate) fn filled_parts(&self, chunk: usize) -> Vec<Part> {
+        let mut out = Vec::new();
+        for part in self.parts(chunk) {
+            for (start, end) in within(&self.filled, part.start, part.end) {
+                out.push(Part { at: part.at + (start - part.start) as usize, start, end });
+            }
+        }
+        out
+    }
+}
+
+/// Large holes between two addresses, cut to huge pages.
+fn holes(filled: &[(u64, u64)], start: u64, end: u64) -> Ranges {
+    let mut out = Ranges::new();
+    let mut at = start;
+    for (low, high) in within(filled, start, end).chain([(end, end)]) {
+        let (from, to) = (at.next_multiple_of(HUGE), if low == end { end } else { low & !(HUGE - 1) });
+        if to > from && to - from >= HOLE {
+            push(&mut out, from, to);
+        }
+        at = high;
+    }
+    out
+}
+
+fn header(headers: u64, table: u64) -> Vec<u8> {
+    let mut out = b"\x7fELF\x02\x01\x01".to_vec();
+    out.resize(16, 0);
+    let extended = headers >= PN_XNUM;
+    // ET_CORE
+    for half in [4, arch::MACHINE] {
+        out.extend_from_slice(&half.to_ne_bytes());
+    }
+    out.extend_from_slice(&1u32.to_ne_bytes());
+    for word in [0, table, if extended { EHDR } else { 0 }] {
+        out.extend_from_slice(&u64::to_ne_bytes(word));
+    }
+    out.extend_from_slice(&0u32.to_ne_bytes());
+    let count = headers.min(PN_XNUM) as u16;
+    let sections = u16::from(extended);
+    for half in [EHDR as u16, PHDR as u16, count, SHDR as u16 * sections, sections, 0] {
+        out.extend_from_slice(&half.to_ne_bytes());
+    }
+    out
+}
+
+/// `rest`: offset, address, physical address, bytes in the file, bytes in memory, alignment.
+fn program_header(out: &mut Vec<u8>, kind: u32, flags: u32, rest: [u64; 6]) {
+    out.extend_from_slice(&kind.to_ne_bytes());
+    out.extend_from_slice(&flags.to_ne_bytes());
+    for word in rest {
+        out.extend_from_slice(&word.to_ne_bytes());
+    }
+}

@@ -1,0 +1,596 @@
+//! Dumps of running processes.
+
+mod forked;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::acquire;
+use crate::budget;
+use crate::choose::{Chosen, choose};
+use crate::inject::Refused;
+use crate::layout::{CHUNK, Layout, Segment};
+use crate::memory::Memory;
+use crate::mend::Huge;
+use crate::notes;
+use crate::output::Output;
+use crate::pagemap::{PageMap, Ranges, Which, join, outside, within};
+use crate::pipeline::{self, Job, Read};
+use crate::protect::Guard;
+use crate::seekable::{Codec, Trailer};
+use crate::target::{self, Mapping, Status, mappings_text};
+use crate::trace::{Stop, Thread};
+
+/// How the memory of a running process is kept as it was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Write-protected from outside; what is written meanwhile is saved aside. Stops for well under a millisecond.
+    Protect,
+    /// Taken from a copy that the process makes of itself (fork). Stops for as long as that takes, about 35 ms a GB.
+    Fork,
+    /// All threads stand still until everything is written.
+    Stop,
+    /// Not at all: threads stop one at a time, for their registers, and memory is read as it changes.
+    Never,
+}
+
+impl Method {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Protect => "protect",
+            Self::Fork => "fork",
+            Self::Stop => "stop",
+            Self::Never => "never",
+        }
+    }
+
+    /// The same in a sentence: not by …
+    fn words(self) -> &'static str {
+        match self {
+            Self::Protect => "write protection",
+            Self::Fork => "a copy of the process",
+            Self::Stop => "stopping it",
+            Self::Never => "reading it as it changes",
+        }
+    }
+}
+
+/// Why one way of dumping came to nothing.
+enum Attempt {
+    /// The process or the kernel does not allow it: nothing has been done, and another may be tried.
+    Refused(String),
+    /// The dump failed.
+    Failed(Error),
+}
+
+impl From<Error> for Attempt {
+    fn from(e: Error) -> Self {
+        Self::Failed(e)
+    }
+}
+
+impl From<Refused> for Attempt {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused.0)
+    }
+}
+
+/// What is wanted of a dump.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file; `-` is standard output.
+    pub output: PathBuf,
+    /// How memory is kept consistent; without, the gentlest that the process allows.
+    pub method: Option<Method>,
+    /// How frames are compressed.
+    pub codec: Codec,
+    /// Threads that compress.
+    pub threads: usize,
+    /// Their niceness.
+    pub nice: i32,
+    /// Mappings that are left out: by name with `*` and `?`, or by address, as in `7f00-7fff`.
+    pub exclude: Vec<String>,
+    /// Bytes the file may have.
+    pub limit: u64,
+    /// Bytes of the disk that are left free.
+    pub spare: u64,
+}
+
+/// What a dump was.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// The method that was used.
+    pub method: &'static str,
+    /// How long all threads stood still.
+    pub stopped: Duration,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes of the core.
+    pub core: u64,
+    /// Bytes of memory in it that were not zero pages or holes.
+    pub memory: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Pages the process wrote, before and after the moment of the snapshot, that it waited for.
+    pub faults: (u64, u64),
+    /// Bytes saved aside.
+    pub saved: u64,
+    /// What is to be known about it: why a gentler method was refused, what was left out.
+    pub notes: Vec<String>,
+}
+
+/// Figures for a progress line: chunks of 4 MB done, and all of them.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Done.
+    pub done: AtomicU64,
+    /// All.
+    pub all: AtomicU64,
+}
+
+/// Bytes that are copied while a process stands still because they cannot be protected; where there are more, another way
+/// is taken.
+const COPIED: u64 = 32 << 20;
+
+/// The process at the moment of the snapshot.
+struct Moment {
+    threads: Vec<Thread>,
+    mappings: Vec<Mapping>,
+    stopped: Duration,
+}
+
+/// Everything that is known of the process beforehand.
+struct Subject<'a> {
+    pid: i32,
+    status: Status,
+    memory: Arc<Memory>,
+    options: &'a Options,
+    began: Instant,
+    notes: Vec<String>,
+}
+
+/// Dumps a running process.
+///
+/// # Errors
+/// It cannot be dumped, or the file not be written. A file that ran full is kept as a part.
+pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool) -> Result<Summary, Error> {
+    let began = Instant::now();
+    let status = target::check(pid)?;
+    let memory = Arc::new(Memory::open(pid)?);
+    let mut subject = Subject { pid, status, memory, options, began, notes: Vec::new() };
+    let mut output = Output::create(&options.output, options.codec, options.limit, options.spare)?;
+    if matches!(subject.status.state, 'T' | 't') && options.method.is_none() {
+        subject.notes.push("it is stopped already, and stays so".into());
+        return subject.standing(&mut output, progress, stop);
+    }
+    // The gentlest first.
+    let ways = match &options.method {
+        None => &[Method::Protect, Method::Fork, Method::Stop],
+        Some(method) => std::slice::from_ref(method),
+    };
+    for &way in ways {
+        if way == Method::Stop && ways.len() > 1 {
+            subject.notes.push("it stood still until all was written".into());
+        }
+        let done = match way {
+            Method::Protect => subject.protected(&mut output, progress, stop),
+            Method::Fork => subject.forked(&mut output, progress, stop),
+            Method::Stop => subject.standing(&mut output, progress, stop).map_err(Attempt::Failed),
+            Method::Never => subject.moving(&mut output, progress, stop).map_err(Attempt::Failed),
+        };
+        match done {
+            Ok(summary) => return Ok(summary),
+            Err(Attempt::Failed(e)) => return Err(e),
+            Err(Attempt::Refused(why)) if ways.len() == 1 => {
+                return Err(Error::Unsupported(format!("not by {}: {why}", way.words())));
+            }
+            Err(Attempt::Refused(why)) => {
+                // It may have ended just now.
+                target::check(pid)?;
+                subject.notes.push(format!("not by {}: {why}", way.words()));
+            }
+        }
+    }
+    Err(Error::Unsupported("no way of dumping it is left".into()))
+}
+
+impl Subject<'_> {
+    /// Chooses what of the mappings is stored.
+    fn choose(&mut self, mappings: &[Mapping]) -> Result<Vec<Chosen>, Error> {
+        choose(self.pid, mappings, &self.options.exclude, &self.memory)
+    }
+
+    /// A snapshot by write protection.
+    fn protected(
+        &mut self,
+        output: &mut Output,
+        progress: &Progress,
+        stop: &AtomicBool,
+    ) -> Result<Summary, Attempt> {
+        let protection = acquire::userfaultfd(self.pid, &self.status, &self.memory)?;
+        let pages = PageMap::open(self.pid)?;
+        let huge = Huge::of(&pages)?;
+        let guard = Guard::new(protection, self.memory.clone(), PageMap::open(self.pid)?, output.spill());
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| guard.serve());
+            let _end = EndOfServer(&guard);
+            self.under_guard(&guard, &pages, output, progress, stop)
+        });
+        // Its memory is free from here on.
+        drop(guard);
+        let mut summary = result?;
+        summary.notes.extend(huge.mend(self.pid, &pages, stop));
+        Ok(summary)
+    }
+
+    fn under_guard(
+        &mut self,
+        guard: &Guard,
+        pages: &PageMap,
+        output: &mut Output,
+        progress: &Progress,
+        stop: &AtomicBool,
+    ) -> Result<Summary, Attempt> {
+        // The process runs. Whatever is protected here is unprotected by the kernel if we end.
+        let mappings = target::mappings(self.pid)?;
+        let mut chosen = self.choose(&mappings)?;
+        // Private mappings of files refuse, and memory whose faults the process serves itself. What of it can be written
+        // is copied while the process stands still.
+        let mut refused: Vec<Chosen> = Vec::new();
+        let (mut protected, mut others) = (Ranges::new(), Vec::new());
+        for chosen in &chosen {
+            if chosen.stored > 0 && guard.protect(&chosen.mapping, chosen.ranges.as_deref()).is_ok() {
+                protected.push((chosen.mapping.start, chosen.mapping.end));
+                continue;
+            }
+            others.push(chosen.mapping.clone());
+            if chosen.stored > 0 && chosen.mapping.write {
+                refused.push(chosen.clone());
+            }
+        }
+        let mut filled = filled(&chosen, pages)?;
+        let mut early: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let copied = crate::live::filled(&refused, pages)?;
+        let bytes: u64 = copied.iter().map(|(start, end)| end - start).sum();
+        if bytes > COPIED {
+            return Err(Attempt::Refused(format!(
+                "{} MB of its memory cannot be protected ({}), too much to be copied while it stands still",
+                bytes / 1_000_000,
+                if refused.iter().any(|c| c.mapping.has(b"um") || c.mapping.has(b"uw")) {
+                    "it uses userfaultfd itself"
+                } else {
+                    "private mappings of files"
+                }
+            )));
+        }
+        for &(start, end) in &copied {
+            // Read once beforehand, so that what is not in memory is fetched while the process runs.
+            early.insert(start, vec![0; (end - start) as usize]);
+        }
+        read_all(&self.memory, &mut early)?;
+        // Parsed beforehand, so that the same text need not be while the process stands still.
+        let text = mappings_text(self.pid)?;
+        let seen = target::parse_mappings(&text)?;
+        guard.settle();
+
+        // The process stands still from here to the release.
+        let began = Instant::now();
+        let mut standing = Stop::all(self.pid)?;
+        guard.freeze();
+        let text_now = mappings_text(self.pid)?;
+        let now = if text_now == text { seen } else { target::parse_mappings(&text_now)? };
+        // What was mapped since we looked has to be protected or copied, also where something else was then.
+        let vanished = guard.vanished();
+        if !vanished.is_empty() {
+            protected = protected.iter().flat_map(|&(start, end)| outside(&vanished, start, end)).collect();
+        }
+        let newcomers = newcomers(&now, &protected, &others);
+        let mut added = Vec::new();
+        if !newcomers.is_empty() {
+            added = self.choose(&newcomers)?;
+            let mut refused = Vec::new();
+            for chosen in added.iter().filter(|c| c.stored > 0) {
+                match guard.protect(&chosen.mapping, chosen.ranges.as_deref()) {
+                    Err(_) if chosen.mapping.write => refused.push(chosen.clone()),
+                    _ => {}
+                }
+            }
+            for (start, end) in crate::live::filled(&refused, pages)? {
+                early.insert(start, vec![0; (end - start) as usize]);
+            }
+            filled.append(&mut crate::live::filled(&added, pages)?);
+        }
+        read_all(&self.memory, &mut early)?;
+        let threads = standing.registers();
+        let mut released = standing.release();
+        let stopped = began.elapsed();
+
+        // The process runs again, but for threads that were in an uninterruptible call and stop on their way out of it.
+        // Of a page that was touched before the snapshot only what is stored counts.
+        let stored = chosen.iter().chain(&added).filter(|c| c.stored > 0);
+        let mut stored: Ranges = stored.map(|c| (c.mapping.start, c.mapping.start + c.stored)).collect();
+        join(&mut stored);
+        filled.extend(guard.dirty().into_iter().flat_map(|(start, end)| within(&stored, start, end)));
+        join(&mut filled);
+        if !added.is_empty() {
+            // Only smaps tells the flags of what was mapped at the last moment.
+            let mappings = target::mappings(self.pid)?;
+            for chosen in &mut added {
+                let with_flags =
+                    mappings.iter().find(|m| m.start <= chosen.mapping.start && chosen.mapping.start < m.end);
+                if with_flags.is_some_and(|m| m.has(b"dd")) {
+                    chosen.stored = 0;
+                }
+            }
+        }
+        let mut new: Ranges = newcomers.iter().map(|m| (m.start, m.end)).collect();
+        join(&mut new);
+        let old: Ranges = now.iter().flat_map(|m| outside(&new, m.start, m.end)).collect();
+        keep_within(&mut chosen, &old);
+        chosen.extend(added);
+        chosen.sort_by_key(|c| c.mapping.start);
+        let moment = Moment { threads, mappings: now, stopped };
+        let mut tick = || {
+            if !released {
+                released = standing.release();
+            }
+            if released { Duration::from_millis(20) } else { Duration::from_millis(1) }
+        };
+        let early = Early { guard: Some(guard), copied: &early };
+        self.write(Method::Protect, &moment, &chosen, filled, early, output, progress, stop, &mut tick)
+            .map_err(Attempt::Failed)
+    }
+
+    /// A dump of a process that stands still until it is written.
+    fn standing(
+        &mut self,
+        output: &mut Output,
+        progress: &Progress,
+        stop: &AtomicBool,
+    ) -> Result<Summary, Error> {
+        let pages = PageMap::open(self.pid)?;
+        let began = Instant::now();
+        // If we end anywhere here, the kernel lets the threads run.
+        let mut standing = Stop::all(self.pid)?;
+        let mappings = target::mappings(self.pid)?;
+        let chosen = self.choose(&mappings)?;
+        let filled = filled(&chosen, &pages)?;
+        let threads = standing.registers();
+        let moment = Moment { threads, mappings, stopped: Duration::ZERO };
+        let early = Early { guard: None, copied: &BTreeMap::new() };
+        let mut tick = || Duration::from_millis(20);
+        let result =
+            self.write(Method::Stop, &moment, &chosen, filled, early, output, progress, stop, &mut tick);
+        while !standing.release() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        result.map(|summary| Summary { stopped: began.elapsed(), ..summary })
+    }
+
+    /// A dump that never stops the process: each thread stops by itself for its registers.
+    fn moving(
+        &mut self,
+        output: &mut Output,
+        progress: &Progress,
+        stop: &AtomicBool,
+    ) -> Result<Summary, Error> {
+        let pages = PageMap::open(self.pid)?;
+        let mut threads = Vec::new();
+        for tid in target::threads(self.pid)? {
+            // A thread that has ended meanwhile is none.
+            let Ok(mut one) = Stop::one(self.pid, tid) else { continue };
+            threads.extend(one.registers());
+            one.release();
+        }
+        if threads.is_empty() {
+            return Err(Error::Gone(self.pid));
+        }
+        let mappings = target::mappings(self.pid)?;
+        let chosen = self.choose(&mappings)?;
+        let filled = filled(&chosen, &pages)?;
+        let moment = Moment { threads, mappings, stopped: Duration::ZERO };
+        self.notes.push("not consistent: memory was read while the process changed it".into());
+        let early = Early { guard: None, copied: &BTreeMap::new() };
+        let mut tick = || Duration::from_millis(20);
+        self.write(Method::Never, &moment, &chosen, filled, early, output, progress, stop, &mut tick)
+    }
+
+    /// Writes the core.
+    #[expect(clippy::too_many_arguments, reason = "the snapshot, and where it goes")]
+    fn write(
+        &mut self,
+        method: Method,
+        moment: &Moment,
+        chosen: &[Chosen],
+        filled: Ranges,
+        early: Early,
+        output: &mut Output,
+        progress: &Progress,
+        stop: &AtomicBool,
+        tick: &mut dyn FnMut() -> Duration,
+    ) -> Result<Summary, Error> {
+        self.notes.extend(crate::choose::left_out(chosen));
+        let unstopped = moment.threads.iter().filter(|t| !t.stopped).count();
+        if unstopped > 0 {
+            self.notes.push(format!(
+                "{unstopped} threads slept uninterruptibly and did not stop: of their registers only program counter and \
+                 stack pointer are known"
+            ));
+        }
+        let filled = Arc::new(filled);
+        let own = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": self.pid,
+            "method": method.name(),
+            "stopped_us": moment.stopped.as_micros() as u64,
+            "notes": self.notes,
+        });
+        let notes = notes::notes(self.pid, &self.status, &moment.threads, &moment.mappings, &own.to_string());
+        let segments: Vec<Segment> = chosen.iter().map(|c| Segment::new(&c.mapping, c.stored)).collect();
+        let layout = Layout::new(&segments, filled.clone(), &notes);
+        if let Some(guard) = early.guard {
+            guard.plan(filled.clone(), layout.firsts());
+        }
+        progress.all.store(layout.chunks() as u64, Ordering::Relaxed);
+        let limit = budget::limit();
+        let threads = self.options.threads.min(budget::threads(limit));
+        if threads < self.options.threads {
+            self.notes.push(format!(
+                "{threads} threads of {}: the cgroup has {} MB of memory",
+                self.options.threads,
+                limit / 1_000_000
+            ));
+        }
+        let job = Job {
+            layout: &layout,
+            memory: Read::Process(&self.memory),
+            guard: early.guard,
+            early: early.copied,
+            codec: self.options.codec,
+            threads,
+            nice: self.options.nice,
+            progress: &progress.done,
+            stop,
+        };
+        let done = pipeline::run(&job, output, tick);
+        let (counts, lost) = early.guard.map(Guard::outcome).unwrap_or_default();
+        let mut trailer = Trailer { complete: true, lost, late: counts.unsaved, ..Trailer::default() };
+        match done {
+            Ok(done) => trailer.unreadable = done.unreadable,
+            Err(e @ (Error::Write(_) | Error::Limit(_) | Error::Gone(_))) => {
+                trailer.complete = false;
+                trailer.reason = e.to_string();
+                return Err(match output.abandon(&trailer) {
+                    Some(partial) => Error::Part { source: Box::new(e), partial },
+                    None => e,
+                });
+            }
+            Err(e) => return Err(e),
+        }
+        output.finish(&trailer)?;
+        let bytes = |ranges: &[(u64, u64)]| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
+        let mut notes = std::mem::take(&mut self.notes);
+        if !trailer.lost.is_empty() {
+            notes.push(format!(
+                "{} bytes were given back by the process before they were copied: zeros stand for them",
+                bytes(&trailer.lost)
+            ));
+        }
+        if trailer.unreadable > 0 {
+            notes.push(format!("{} bytes could not be read: zeros stand for them", trailer.unreadable));
+        }
+        if trailer.late > 0 {
+            notes.push(format!(
+                "{} bytes are newer than the rest: there was no room to save them aside",
+                trailer.late
+            ));
+        }
+        Ok(Summary {
+            method: method.name(),
+            stopped: moment.stopped,
+            elapsed: self.began.elapsed(),
+            threads: moment.threads.len(),
+            core: layout.size(),
+            memory: bytes(&filled),
+            written: output.written(),
+            faults: (counts.before, counts.after),
+            saved: counts.saved,
+            notes,
+        })
+    }
+}
+
+/// Ends the server of faults however its user ends.
+struct EndOfServer<'a>(&'a Guard);
+
+impl Drop for EndOfServer<'_> {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// What was put aside before it was overwritten, and what was copied at the moment of the snapshot.
+struct Early<'a> {
+    guard: Option<&'a Guard>,
+    copied: &'a BTreeMap<u64, Vec<u8>>,
+}
+
+/// The pages of what is stored that have something.
+pub(crate) fn filled(chosen: &[Chosen], pages: &PageMap) -> Result<Ranges, Error> {
+    let mut out = Ranges::new();
+    for chosen in chosen.iter().filter(|c| c.stored > 0) {
+        let end = chosen.mapping.start + chosen.stored;
+        match &chosen.ranges {
+            Some(ranges) => out.extend(within(ranges, chosen.mapping.start, end)),
+            None => pages.find(chosen.mapping.start, end, Which::Filled, &mut out)?,
+        }
+    }
+    Ok(out)
+}
+
+/// Reads memory into buffers that are kept by address.
+fn read_all(memory: &Memory, early: &mut BTreeMap<u64, Vec<u8>>) -> Result<(), Error> {
+    for (&start, buffer) in early.iter_mut() {
+        memory.read(&[(start, start + buffer.len() as u64)], buffer)?;
+    }
+    Ok(())
+}
+
+/// What of `now`'s mappings is not that which was looked at before: `protected` are ranges that are told when they are
+/// unmapped, `others` mappings of which nothing is told.
+fn newcomers(now: &[Mapping], protected: &[(u64, u64)], others: &[Mapping]) -> Vec<Mapping> {
+    let mut out = Vec::new();
+    for mapping in now {
+        let same = |other: &Mapping| {
+            (other.end, other.inode, other.offset, other.shared)
+                == (mapping.end, mapping.inode, mapping.offset, mapping.shared)
+                && other.name == mapping.name
+        };
+        let known = others.binary_search_by_key(&mapping.start, |other| other.start);
+        if known.is_ok_and(|n| same(&others[n])) {
+            continue;
+        }
+        for (start, end) in outside(protected, mapping.start, mapping.end) {
+            let offset = mapping.offset + (start - mapping.start);
+            // The sizes of pages are not told here.
+            let huge = mapping.name.starts_with(b"/anon_hugepage");
+            let page = if huge { 2 << 20 } else { mapping.page };
+            let flags = if huge { vec![*b"ht"] } else { Vec::new() };
+            out.push(Mapping { start, end, offset, page, flags, ..mapping.clone() });
+        }
+    }
+    out
+}
+
+/// Cuts what was chosen to ranges, in order of address.
+fn keep_within(chosen: &mut Vec<Chosen>, ranges: &[(u64, u64)]) {
+    chosen.sort_by_key(|c| c.mapping.start);
+    let mut out = Vec::with_capacity(chosen.len());
+    for chosen in chosen.drain(..) {
+        let stored = chosen.mapping.start + chosen.stored;
+        for (start, end) in within(ranges, chosen.mapping.start, chosen.mapping.end) {
+            let mut part = chosen.clone();
+            part.stored = stored.clamp(start, end) - start;
+            (part.mapping.start, part.mapping.end) = (start, end);
+            out.push(part);
+        }
+    }
+    *chosen = out;
+}
+
+/// The name that a dump of a process has if none is given.
+#[must_use]
+pub fn default_name(pid: i32) -> PathBuf {
+    Path::new(&format!("core.{pid}.zst")).to_owned()
+}
+
+/// Chunks of a progress line are of this size.
+pub const CHUNK_BYTES: u64 = CHUNK;

@@ -1,0 +1,223 @@
+//! The way back: a dump as a plain core, or as bytes, or in words.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::Error;
+use crate::seekable::{Decompressor, Seekable, Source};
+
+/// Opens a dump.
+///
+/// # Errors
+/// It is none, or cannot be read.
+pub fn open(path: &Path) -> Result<Seekable<File>, Error> {
+    let file = File::open(path).map_err(|e| Error::file(path, e))?;
+    Seekable::open(file).map_err(|e| match e {
+        Error::Format(what) => Error::Format(format!("{}: {what}", path.display())),
+        e => e,
+    })
+}
+
+/// Writes the plain core to a new file, by several threads. Zeros become holes of the file. Only its owner may read it.
+/// Until it is whole it is `NAME.partial`.
+///
+/// # Errors
+/// A frame is damaged, or the file cannot be written.
+pub fn extract<S: Source>(dump: &Seekable<S>, path: &Path, threads: usize) -> Result<(), Error> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = std::path::PathBuf::from(partial);
+    let _ = std::fs::remove_file(&partial);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+    let file = file.map_err(|e| Error::file(&partial, e))?;
+    let result =
+        file.set_len(dump.size()).map_err(Error::Write).and_then(|()| extract_frames(dump, &file, threads));
+    let result = result.and_then(|()| std::fs::rename(&partial, path).map_err(|e| Error::file(path, e)));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    result
+}
+
+fn extract_frames<S: Source>(dump: &Seekable<S>, file: &File, threads: usize) -> Result<(), Error> {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                let mut with = Decompressor::default();
+                let mut frame = || -> Result<bool, Error> {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(at) = dump.frames().get(index) else { return Ok(false) };
+                    let plain = dump.read_frame(index, &mut with)?;
+                    write_sparse(file, &plain, at.start).map_err(Error::Write)?;
+                    Ok(true)
+                };
+                loop {
+                    match frame() {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(e) => {
+                            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                            next.store(usize::MAX / 2, Ordering::Relaxed);
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Writes what is not zero, by blocks.
+fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    const BLOCK: usize = 64 << 10;
+    let zero = |block: &[u8]| block.iter().all(|&b| b == 0);
+    let mut at = 0;
+    while at < bytes.len() {
+        let block = &bytes[at..bytes.len().min(at + BLOCK)];
+        if !zero(block) {
+            file.write_all_at(block, offset + at as u64)?;
+        }
+        at += block.len();
+    }
+    Ok(())
+}
+
+/// Writes the plain core to a stream, decompressed by several threads, in order.
+///
+/// # Errors
+/// A frame is damaged, or the stream takes no more.
+pub fn cat<S: Source>(dump: &Seekable<S>, out: &mut impl Write, threads: usize) -> Result<(), Error> {
+    /// Frames by number, and the first that was not written.
+    type Waiting = (std::collections::BTreeMap<usize, Result<Vec<u8>, Error>>, usize);
+    let threads = threads.max(1);
+    let waiting: Mutex<Waiting> = Mutex::default();
+    let changed = Condvar::new();
+    let next = AtomicUsize::new(0);
+    let count = dump.frames().len();
+    let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut with = Decompressor::default();
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        return;
+                    }
+                    let mut state = lock();
+                    while index >= state.1.saturating_add(2 * threads) {
+                        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    }
+                    if state.1 > count {
+                        return;
+                    }
+                    drop(state);
+                    let frame = dump.read_frame(index, &mut with);
+                    lock().0.insert(index, frame);
+                    changed.notify_all();
+                }
+            });
+        }
+        let mut result = Ok(());
+        for index in 0..count {
+            let mut state = lock();
+            let frame = loop {
+                match state.0.remove(&index) {
+                    Some(frame) => break frame,
+                    None => state = changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            state.1 = index + 1;
+            drop(state);
+            changed.notify_all();
+            result = frame.and_then(|frame| out.write_all(&frame).map_err(Error::Write));
+            if result.is_err() {
+                // Lets those who wait for room go.
+                lock().1 = usize::MAX;
+                changed.notify_all();
+                break;
+            }
+        }
+        result
+    })
+}
+
+/// Frames that are kept expanded.
+const KEPT: usize = 16;
+
+/// A dump as the plain core it expands to, read anywhere. Frames are kept for a while, since readers come back.
+pub struct Contents<S> {
+    dump: Seekable<S>,
+    /// The last used frames, the newest at the end.
+    kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
+    idle: Mutex<Vec<Decompressor>>,
+}
+
+impl<S: Source> Contents<S> {
+    /// Takes a dump over.
+    pub fn new(dump: Seekable<S>) -> Self {
+        Self { dump, kept: Mutex::default(), idle: Mutex::default() }
+    }
+
+    /// The dump.
+    pub fn dump(&self) -> &Seekable<S> {
+        &self.dump
+    }
+
+    /// Bytes of the core.
+    pub fn size(&self) -> u64 {
+        self.dump.size()
+    }
+
+    /// Reads bytes of the core; fewer at its end.
+    ///
+    /// # Errors
+    /// A frame is damaged.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+        let end = offset.saturating_add(length as u64).min(self.size());
+        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        let mut at = offset;
+        while at < end {
+            let Some(index) = self.dump.frame_at(at) else { break };
+            let first = self.dump.frames()[index].start;
+            let frame = self.frame(index)?;
+            let part = &frame[(at - first) as usize..];
+            let part = &part[..part.len().min((end - at) as usize)];
+            out.extend_from_slice(part);
+            at += part.len() as u64;
+        }
+        Ok(out)
+    }
+
+    fn frame(&self, index: usize) -> Result<Arc<Vec<u8>>, Error> {
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut kept = lock();
+            if let Some(at) = kept.iter().position(|(kept, _)| *kept == index)
+                && let Some(found) = kept.remove(at)
+            {
+                kept.push_back(found.clone());
+                return Ok(found.1);
+            }
+        }
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut with = idle().pop().unwrap_or_default();
+        let frame = self.dump.read_frame(index, &mut with).map(Arc::new);
+        idle().push(with);
+        let frame = frame?;
+        let mut kept = lock();
+        kept.push_back((index, frame.clone()));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+        Ok(frame)
+    }
+}

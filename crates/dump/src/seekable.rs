@@ -1,0 +1,397 @@
+//! The seekable format: independent compressed frames, then a table of their sizes.
+//!
+//! It is that of zstd's reference implementation (contrib/seekable_format), so `zstd -d` decompresses a whole file and
+//! other readers of the format read parts of it. Each frame has a checksum of its contents. Before the table there is
+//! a skippable frame with a [`Trailer`] as JSON text; a file without table or trailer was cut off.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+
+use serde::{Deserialize, Serialize};
+use zstd_safe::{CCtx, CParameter, DCtx};
+
+use crate::Error;
+
+const SKIPPABLE_TABLE: u32 = 0x184d_2a5e;
+const SKIPPABLE_TRAILER: u32 = 0x184d_2a5d;
+const FOOTER_MAGIC: u32 = 0x8f92_eab1;
+const FOOTER: u64 = 9;
+const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
+/// The largest frame that is read. Written are 4 MB.
+const LARGEST: u32 = 64 << 20;
+
+/// How frames are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// zstd at a level.
+    Zstd(i32),
+    /// LZ4 frames: faster, larger.
+    Lz4,
+}
+
+/// What is told at the end of a dump, as it is not known before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trailer {
+    /// Whether everything was written.
+    pub complete: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Ranges of addresses whose contents the process gave back before they were copied; zeros stand for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<(u64, u64)>,
+    /// Bytes that could not be read; zeros stand for them.
+    #[serde(default)]
+    pub unreadable: u64,
+    /// Bytes that were read later than the moment of the snapshot, as there was no room to save them aside.
+    #[serde(default)]
+    pub late: u64,
+}
+
+/// A frame in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) compressed: u32,
+    pub(crate) plain: u32,
+    pub(crate) checksum: u32,
+}
+
+/// Compresses frames.
+pub(crate) struct Compressor {
+    codec: Codec,
+    context: CCtx<'static>,
+}
+
+fn zstd_error(code: usize) -> Error {
+    Error::Format(format!("zstd: {}", zstd_safe::get_error_name(code)))
+}
+
+impl Compressor {
+    pub(crate) fn new(codec: Codec) -> Result<Self, Error> {
+        let mut context = CCtx::create();
+        if let Codec::Zstd(level) = codec {
+            context.set_parameter(CParameter::CompressionLevel(level)).map_err(zstd_error)?;
+            context.set_parameter(CParameter::ChecksumFlag(true)).map_err(zstd_error)?;
+        }
+        Ok(Self { codec, context })
+    }
+
+    /// Compresses a frame into an emptied buffer.
+    pub(crate) fn compress(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<Entry, Error> {
+        out.clear();
+        match self.codec {
+            Codec::Zstd(_) => {
+                out.reserve(zstd_safe::compress_bound(plain.len()));
+                self.context.compress2(out, plain).map_err(zstd_error)?;
+            }
+            Codec::Lz4 => {
+                let info = lz4_flex::frame::FrameInfo::new()
+                    .block_size(lz4_flex::frame::BlockSize::Max4MB)
+                    .content_checksum(true)
+                    .content_size(Some(plain.len() as u64));
+                let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, &mut *out);
+                encoder.write_all(plain).map_err(Error::Write)?;
+                encoder.finish().map_err(|e| Error::Write(e.into()))?;
+            }
+        }
+        // A frame's last four bytes are the checksum of its contents, the same that the table wants.
+        let checksum = out.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        Ok(Entry { compressed: out.len() as u32, plain: plain.len() as u32, checksum })
+    }
+}
+
+/// Trailer and table of frames.
+pub(crate) fn end(entries: &[Entry], trailer: &Trailer, codec: Codec) -> Vec<u8> {
+    let mut out = Vec::new();
+    let text = serde_json::to_vec(trailer).unwrap_or_default();
+    out.extend_from_slice(&SKIPPABLE_TRAILER.to_le_bytes());
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(&text);
+    // The trailer is a frame without contents.
+    let last = Entry { compressed: out.len() as u32, plain: 0, checksum: 0 };
+    // The table's checksums are XXH64, those of LZ4 frames are not.
+    let checksums = matches!(codec, Codec::Zstd(_));
+    let each = if checksums { 12 } else { 8 };
+    out.extend_from_slice(&SKIPPABLE_TABLE.to_le_bytes());
+    out.extend_from_slice(&(((entries.len() + 1) * each + FOOTER as usize) as u32).to_le_bytes());
+    for entry in entries.iter().chain([&last]) {
+        out.extend_from_slice(&entry.compressed.to_le_bytes());
+        out.extend_from_slice(&entry.plain.to_le_bytes());
+        if checksums {
+            // The low half of the XXH64 of nothing.
+            let checksum = if entry.plain == 0 { 0x51d8_e999 } else { entry.checksum };
+            out.extend_from_slice(&checksum.to_le_bytes());
+        }
+    }
+    out.extend_from_slice(&(entries.len() as u32 + 1).to_le_bytes());
+    out.push(u8::from(checksums) << 7);
+    out.extend_from_slice(&FOOTER_MAGIC.to_le_bytes());
+    out
+}
+
+/// A core as a whole file in the format.
+///
+/// # Errors
+/// The level is not one of zstd's.
+pub fn pack(core: &[u8], codec: Codec) -> Result<Vec<u8>, Error> {
+    let mut compressor = Compressor::new(codec)?;
+    let (mut out, mut frame, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+    for chunk in core.chunks(4 << 20) {
+        entries.push(compressor.compress(chunk, &mut frame)?);
+        out.extend_from_slice(&frame);
+    }
+    out.extend(end(&entries, &Trailer { complete: true, ..Trailer::default() }, codec));
+    Ok(out)
+}
+
+/// A frame of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its bytes in the file.
+    pub compressed: u32,
+    /// Where its contents begin in what the file expands to.
+    pub start: u64,
+    /// Bytes of its contents.
+    pub plain: u32,
+}
+
+/// Where bytes come from: a file, or a part of memory.
+pub trait Source: Send + Sync {
+    /// Fills the buffer from an offset on.
+    ///
+    /// # Errors
+    /// There are not so many bytes, or they cannot be read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Bytes it has.
+    ///
+    /// # Errors
+    /// That cannot be found out.
+    fn size(&self) -> io::Result<u64>;
+}
+
+impl Source for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+impl Source for Vec<u8> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..buffer.len()));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
+/// A file in the format, opened for reading.
+pub struct Seekable<S> {
+    source: S,
+    frames: Vec<Frame>,
+    /// None if it has none: not written by us.
+    trailer: Option<Trailer>,
+}
+
+/// Decompresses frames; one for each thread.
+pub struct Decompressor(DCtx<'static>);
+
+impl Default for Decompressor {
+    fn default() -> Self {
+        Self(DCtx::create())
+    }
+}
+
+fn bad(what: &str) -> Error {
+    Error::Format(what.into())
+}
+
+impl<S: Source> Seekable<S> {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// There is none, or it does not fit the file.
+    pub fn open(source: S) -> Result<Self, Error> {
+        let read = |e| Error::call("reading a dump", e);
+        let size = source.size().map_err(read)?;
+        let cut = || bad("not a dump, or one that was cut off: it has no table of frames");
+        let mut footer = [0; FOOTER as usize];
+        source.read_at(&mut footer, size.checked_sub(FOOTER).ok_or_else(cut)?).map_err(read)?;
+        let [n0, n1, n2, n3, descriptor, magic @ ..] = footer;
+        if u32::from_le_bytes(magic) != FOOTER_MAGIC || descriptor & 0x7c != 0 {
+            return Err(cut());
+        }
+        let count = u32::from_le_bytes([n0, n1, n2, n3]);
+        let each = if descriptor & 0x80 != 0 { 12 } else { 8 };
+        let length = u64::from(count) * each;
+        let begin =
+            size.checked_sub(FOOTER + length + 8).ok_or_else(|| bad("its table of frames is damaged"))?;
+        let mut table = vec![0; length as usize + 8];
+        source.read_at(&mut table, begin).map_err(read)?;
+        let word =
+            |at: usize| table.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        if word(0) != SKIPPABLE_TABLE || u64::from(word(4)) != length + FOOTER {
+            return Err(bad("its table of frames is damaged"));
+        }
+        let mut frames = Vec::with_capacity(count as usize);
+        let (mut offset, mut start) = (0u64, 0u64);
+        for n in 0..count as usize {
+            let frame = Frame {
+                offset,
+                compressed: word(8 + n * each as usize),
+                start,
+                plain: word(12 + n * each as usize),
+            };
+            if frame.plain > LARGEST || frame.compressed > 2 * LARGEST {
+                return Err(bad("its table of frames is damaged: a frame is too large"));
+            }
+            offset += u64::from(frame.compressed);
+            start += u64::from(frame.plain);
+            frames.push(frame);
+        }
+        if offset > begin {
+            return Err(bad("its table of frames does not fit the file"));
+        }
+        let mut trailer = None;
+        if let Some(last) = frames.pop_if(|last| last.plain == 0) {
+            let mut bytes = vec![0; last.compressed as usize];
+            source.read_at(&mut bytes, last.offset).map_err(read)?;
+            if let Some(text) =
+                bytes.strip_prefix(&SKIPPABLE_TRAILER.to_le_bytes()).and_then(|rest| rest.get(4..))
+            {
+                let parsed = serde_json::from_slice(text);
+                trailer = Some(parsed.map_err(|_| bad("its trailer is damaged"))?);
+            }
+        }
+        Ok(Self { source, frames, trailer })
+    }
+
+    /// Its frames, in order, without the trailer.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// What it tells at its end.
+    pub fn trailer(&self) -> Option<&Trailer> {
+        self.trailer.as_ref()
+    }
+
+    /// Bytes it expands to.
+    pub fn size(&self) -> u64 {
+        self.frames.last().map_or(0, |last| last.start + u64::from(last.plain))
+    }
+
+    /// The frame with a byte of the contents.
+    pub fn frame_at(&self, offset: u64) -> Option<usize> {
+        (offset < self.size()).then(|| self.frames.partition_point(|frame| frame.start <= offset) - 1)
+    }
+
+    /// Decompresses a frame and checks it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub fn read_frame(&self, index: usize, with: &mut Decompressor) -> Result<Vec<u8>, Error> {
+        let frame = self.frames.get(index).ok_or_else(|| bad("no such frame"))?;
+        let mut compressed = vec![0; frame.compressed as usize];
+        self.source.read_at(&mut compressed, frame.offset).map_err(|e| Error::call("reading a dump", e))?;
+        let damaged = |why: &str| Error::Format(format!("frame {index} is damaged: {why}"));
+        let mut plain = Vec::with_capacity(frame.plain as usize);
+        if compressed.starts_with(&LZ4_MAGIC) {
+            let mut decoder =
+                lz4_flex::frame::FrameDecoder::new(&compressed[..]).take(u64::from(frame.plain) + 1);
+            decoder.read_to_end(&mut plain).map_err(|e| damaged(&e.to_string()))?;
+        } else {
+            let done = with.0.decompress(&mut plain, &compressed);
+            done.map_err(|code| damaged(zstd_safe::get_error_name(code)))?;
+        }
+        if plain.len() != frame.plain as usize {
+            return Err(damaged("it has another size than the table says"));
+        }
+        Ok(plain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(codec: Codec, chunks: &[Vec<u8>]) -> Vec<u8> {
+        let mut compressor = Compressor::new(codec).unwrap();
+        let (mut out, mut frame, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        for chunk in chunks {
+            entries.push(compressor.compress(chunk, &mut frame).unwrap());
+            out.extend_from_slice(&frame);
+        }
+        out.extend(end(&entries, &Trailer { complete: true, ..Trailer::default() }, codec));
+        out
+    }
+
+    fn chunks() -> Vec<Vec<u8>> {
+        let mut random = fastrand::Rng::with_seed(7);
+        vec![(0..100_000).map(|_| random.u8(..)).collect(), vec![7; 1 << 20], b"end".to_vec()]
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for codec in [Codec::Zstd(1), Codec::Zstd(9), Codec::Lz4] {
+            let chunks = chunks();
+            let read = Seekable::open(file(codec, &chunks)).unwrap();
+            assert_eq!(read.size(), chunks.iter().map(|c| c.len() as u64).sum::<u64>());
+            assert!(read.trailer().unwrap().complete);
+            let mut with = Decompressor::default();
+            for (n, chunk) in chunks.iter().enumerate() {
+                assert!(read.read_frame(n, &mut with).unwrap() == *chunk, "{codec:?} {n}");
+            }
+            assert_eq!(read.frame_at(99_999), Some(0));
+            assert_eq!(read.frame_at(100_000), Some(1));
+            assert_eq!(read.frame_at(read.size()), None);
+        }
+    }
+
+    #[test]
+    fn any_changed_byte_of_a_frame_is_noticed() {
+        for codec in [Codec::Zstd(1), Codec::Lz4] {
+            let chunks = vec![b"some text that some text repeats ".repeat(20)];
+            let good = file(codec, &chunks);
+            let length = Seekable::open(good.clone()).unwrap().frames()[0].compressed as usize;
+            for at in 0..length {
+                let mut changed = good.clone();
+                changed[at] ^= 1;
+                let read = Seekable::open(changed).unwrap();
+                // A bit that means nothing may change; contents may not.
+                if let Ok(plain) = read.read_frame(0, &mut Decompressor::default()) {
+                    assert!(plain == chunks[0], "{codec:?} byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_does_not_open() {
+        let whole = file(Codec::Zstd(1), &chunks());
+        for length in (0..whole.len()).step_by(97) {
+            assert!(Seekable::open(whole[..length].to_vec()).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn the_reference_decompresses_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file.zst");
+        std::fs::write(&path, file(Codec::Zstd(1), &chunks())).unwrap();
+        match std::process::Command::new("zstd").arg("-dc").arg(&path).output() {
+            Ok(output) => assert!(output.status.success() && output.stdout == chunks().concat()),
+            Err(e) => eprintln!("skipped: zstd: {e}"),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! What the kernel tells about a process: its state, threads and mappings.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// /proc/PID/status, as far as a dump needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The process, as opposed to the thread.
+    pub tgid: i32,
+    /// The letter of its state, as in `S`.
+    pub state: char,
+    /// Who traces it; 0 is nobody.
+    pub tracer: i32,
+    /// Real user.
+    pub uid: u32,
+    /// Real group.
+    pub gid: u32,
+    /// 0 without seccomp, 1 strict, 2 with filters.
+    pub seccomp: u32,
+    /// Whether it has user memory; kernel threads have none.
+    pub has_memory: bool,
+    /// Whether it has a shadow stack, on which injected returns would not be.
+    pub shadow_stack: bool,
+    /// Bytes of resident memory.
+    pub resident: u64,
+    /// Its numbers in the PID namespaces, the outermost first.
+    pub numbers: Vec<i32>,
+}
+
+impl Status {
+    /// Reads it of a process or thread.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn read(pid: i32) -> Result<Self, Error> {
+        let path = format!("/proc/{pid}/status");
+        match fs::read(&path) {
+            Ok(text) => Ok(Self::parse(&text)),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                Err(Error::NoProcess(pid))
+            }
+            Err(e) => Err(Error::file(path, e)),
+        }
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        let mut status = Self { state: '?', ..Self::default() };
+        for line in String::from_utf8_lossy(text).lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            let first = value.split_whitespace().next().unwrap_or("");
+            match name {
+                "Tgid" => status.tgid = first.parse().unwrap_or(0),
+                "State" => status.state = first.chars().next().unwrap_or('?'),
+                "TracerPid" => status.tracer = first.parse().unwrap_or(0),
+                "Uid" => status.uid = first.parse().unwrap_or(0),
+                "Gid" => status.gid = first.parse().unwrap_or(0),
+                "Seccomp" => status.seccomp = first.parse().unwrap_or(0),
+                "VmSize" => status.has_memory = true,
+                "VmRSS" => status.resident = first.parse::<u64>().unwrap_or(0) * 1024,
+                "NSpid" => status.numbers = value.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
+                "x86_Thread_features" => status.shadow_stack = value.contains("shstk"),
+                _ => {}
+            }
+        }
+        status
+    }
+}
+
+/// /proc/PID/task/TID/stat, as far as the notes of a core tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: Vec<u8>,
+    pub(crate) state: u8,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) session: i32,
+    pub(crate) flags: u64,
+    /// User, system, and the same of children, in clock ticks.
+    pub(crate) times: [u64; 4],
+    pub(crate) nice: i8,
+}
+
+impl Stat {
+    pub(crate) fn read(pid: i32, tid: i32) -> io::Result<Self> {
+        Ok(Self::parse(&fs::read(format!("/proc/{pid}/task/{tid}/stat"))?))
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        // The name stands in parentheses and may contain any.
+        let open = text.iter().position(|&b| b == b'(').unwrap_or(0);
+        let close = text.iter().rposition(|&b| b == b')').unwrap_or(open);
+        let name = text.get(open + 1..close).unwrap_or_default().to_vec();
+        let rest = String::from_utf8_lossy(text.get(close + 1..).unwrap_or_default()).into_owned();
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        // Numbered from 3 on, as in proc(5).
+        let number = |n: usize| words.get(n - 3).and_then(|w| w.parse::<i64>().ok()).unwrap_or(0);
+        Self {
+            name,
+            state: words.first().and_then(|w| w.bytes().next()).unwrap_or(b'?'),
+            parent: number(4) as i32,
+            group: number(5) as i32,
+            session: number(6) as i32,
+            flags: number(9) as u64,
+            times: [number(14) as u64, number(15) as u64, number(16) as u64, number(17) as u64],
+            nice: number(19) as i8,
+        }
+    }
+}
+
+/// A mapping of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Readable.
+    pub read: bool,
+    /// Writable.
+    pub write: bool,
+    /// Executable.
+    pub execute: bool,
+    /// Shared with whoever else maps it, as opposed to private.
+    pub shared: bool,
+    /// Offset into the file, bytes.
+    pub offset: u64,
+    /// Number of the file; 0 is none.
+    pub inode: u64,
+    /// Name of the file, or as in `[heap]`.
+    pub name: Vec<u8>,
+    /// Bytes of a page.
+    pub page: u64,
+    /// Bytes of pages that belong to the process alone, resident.
+    pub anonymous: u64,
+    /// The two-letter flags of smaps.
+    pub flags: Vec<[u8; 2]>,
+}
+
+impl Mapping {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether it has no bytes, which the kernel never tells.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end <= self.start
+    }
+
+    /// Whether smaps tells a flag, as in `dd`.
+    #[must_use]
+    pub fn has(&self, flag: &[u8; 2]) -> bool {
+        self.flags.contains(flag)
+    }
+
+    /// Whether a file is behind it; anonymous shared memory is a deleted file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.inode != 0
+    }
+
+    /// Whether its file has been deleted: memfd, System V and anonymous shared memory among them.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.name.ends_with(b" (deleted)")
+    }
+
+    /// Its name as a path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.name))
+    }
+}
+
+/// The mappings of a process in order of address, with their flags (smaps).
+///
+/// # Errors
+/// The process is gone, or may not be looked at.
+pub fn mappings(pid: i32) -> Result<Vec<Mapping>, Error> {
+    read_mappings(pid, "smaps")
+}
+
+/// The mappings without flags (maps), which takes microseconds where smaps takes milliseconds.
+pub(crate) fn mappings_only(pid: i32) -> Result<Vec<Mapping>, Error> {
+    parse_mappings(&mappings_text(pid)?)
+}
+
+/// The text of maps, to see whether anything has changed.
+pub(crate) fn mappings_text(pid: i32) -> Result<Vec<u8>, Error> {
+    read_text(pid, "maps")
+}
+
+fn read_mappings(pid: i32, file: &str) -> Result<Vec<Mapping>, Error> {
+    parse_mappings(&read_text(pid, file)?)
+}
+
+fn read_text(pid: i32, file: &str) -> Result<Vec<u8>, Error> {
+    let path = PathBuf::from(format!("/proc/{pid}/{file}"));
+    match fs::read(&path) {
+        Ok(text) => Ok(text),
+        Err(e) => Err(match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => Error::Gone(pid),
+            Some(libc::EACCES | libc::EPERM) => Error::NotPermitted(pid),
+            _ => Error::file(path, e),
+        }),
+    }
+}
+
+/// Parses the text of maps or smaps.
+///
+/// # Errors
+/// A line that is neither a mapping nor one of its figures.
+pub fn parse_mappings(text: &[u8]) -> Result<Vec<Mapping>, Error> {
+    let mut all: Vec<Mapping> = Vec::new();
+    for line in text.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+        // A mapping begins with an address, a figure with a capital letter.
+        if line[0].is_ascii_uppercase() {
+            let Some(mapping) = all.last_mut() else { continue };
+            let text = String::from_utf8_lossy(line);
+            let Some((name, value)) = text.split_once(':') else { continue };
+            let kilobytes =
+                || value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            match name {
+                "KernelPageSize" => mapping.page = kilobytes().saturating_mul(1024),
+                "Anonymous" => mapping.anonymous = kilobytes().saturating_mul(1024),
+                "VmFlags" => {
+                    mapping.flags =
+                        value.split_whitespace().filter_map(|flag| flag.as_bytes().try_into().ok()).collect();
+                }
+                _ => {}
+            }
+        } else {
+            let bad = || Error::Format(format!("not a line of maps: {:?}", String::from_utf8_lossy(line)));
+            all.push(parse_mapping(line).ok_or_else(bad)?);
+        }
+    }
+    Ok(all)
+}
+
+fn parse_mapping(line: &[u8]) -> Option<Mapping> {
+    // start-end perms offset dev inode [spaces name]
+    let mut words = line.splitn(6, |&b| b == b' ');
+    let mut word = || words.next().and_then(|w| std::str::from_utf8(w).ok());
+    let (start, end) = word()?.split_once('-')?;
+    let perms = word()?.as_bytes();
+    let offset = u64::from_str_radix(word()?, 16).ok()?;
+    word()?;
+    let inode = word()?.parse().ok()?;
+    let name = words.next().unwrap_or_default();
+    let [r, w, x, s] = *<&[u8; 4]>::try_from(perms).ok()?;
+    let mapping = Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        read: r == b'r',
+        write: w == b'w',
+        execute: x == b'x',
+        shared: s == b's',
+        offset,
+        inode,
+        name: unescape(name.trim_ascii_start()),
+        page: ncpu_machine::page_size(),
+        ..Mapping::default()
+    };
+    (mapping.start < mapping.end).then_some(mapping)
+}
+
+/// The kernel writes a line feed in a name as `\012`.
+fn unescape(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(tail) = rest.strip_prefix(b"\\012") {
+            out.push(b'\n');
+            rest = tail;
+        } else {
+            out.push(first);
+            rest = tail;
+        }
+    }
+    out
+}
+
+/// The threads of a process.
+pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
+    let directory = format!("/proc/{pid}/task");
+    let mut tids: Vec<i32> = fs::read_dir(&directory)
+        .map_err(|_| Error::Gone(pid))?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// Finds out whether a process can be dumped at all.
+///
+/// # Errors
+/// It cannot, and why.
+pub fn check(pid: i32) -> Result<Status, Error> {
+    let status = Status::read(pid)?;
+    if pid == std::process::id() as i32 {
+        return Err(Error::Myself);
+    }
+    if status.tgid != pid {
+        return Err(Error::Thread { tid: pid, pid: status.tgid });
+    }
+    if matches!(status.state, 'Z' | 'X') {
+        return Err(Error::Zombie(pid));
+    }
+    if !status.has_memory {
+        return Err(Error::KernelThread(pid));
+    }
+    if status.tracer != 0 {
+        return Err(Error::Traced { pid, tracer: status.tracer });
+    }
+    // The class of the executable's file is that of the process.
+    let mut ident = [0; 5];
+    let read = fs::File::open(format!("/proc/{pid}/exe")).and_then(|file| {
+        use std::os::unix::fs::FileExt;
+        file.read_exact_at(&mut ident, 0)
+    });
+    match read {
+        Ok(()) if ident[4] == 1 => Err(Error::Bits32(pid)),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+            Err(Error::NotPermitted(pid))
+        }
+        _ => Ok(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_parsed_with_their_flags() {
+        let text = b"\
+5581a000-5581b000 rw-p 00001000 fe:00 42                           /tmp/a b\\012c (deleted)
+Size:                  4 kB
+KernelPageSize:     2048 kB
+Anonymous:             4 kB
+VmFlags: rd wr mr dd
+7ffc0000-7ffd0000 r-xs 00000000 00:00 0 
+";
+        let all = parse_mappings(text).unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].name, b"/tmp/a b\nc (deleted)");
+        assert_eq!((all[0].page, all[0].anonymous, all[0].offset), (2 << 20, 4096, 4096));
+        assert!(all[0].has(b"dd") && !all[0].has(b"ht") && all[0].is_deleted());
+        assert!(all[1].shared && all[1].execute && !all[1].write && all[1].name.is_empty());
+    }
+
+    #[test]
+    fn foreign_lines_are_refused() {
+        for text in ["rubbish", "10-10 rw-p 0 0:0 0", "20-10 rw-p 0 0:0 0", "10-20 rw 0 0:0 0", "-"] {
+            assert!(parse_mappings(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_contain_anything() {
+        let stat = Stat::parse(b"7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 -5 1");
+        assert_eq!(stat.name, b"a) b (c");
+        assert_eq!((stat.state, stat.parent, stat.times, stat.nice), (b'S', 1, [11, 12, 13, 14], -5));
+    }
+
+    #[test]
+    fn those_without_memory_are_refused() {
+        assert!(matches!(check(2), Err(Error::KernelThread(2))));
+        assert!(matches!(check(std::process::id() as i32), Err(Error::Myself)));
+        assert!(matches!(check(i32::MAX), Err(Error::NoProcess(_))));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while Status::read(child.id() as i32).unwrap().state != 'Z' {
+            std::thread::yield_now();
+        }
+        assert!(matches!(check(child.id() as i32), Err(Error::Zombie(_))));
+        child.wait().unwrap();
+    }
+}

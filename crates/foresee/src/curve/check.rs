@@ -1,0 +1,369 @@
+//! How well curves are foretold: fitted to their first part, held to the rest.
+
+use std::collections::BTreeMap;
+
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::belief::{Beliefs, parallel};
+use super::fit::{Belief, Forecast, fit};
+use super::set::{Curve, Sets};
+
+/// Ratios of a pair of curves at each N that both have: measured, foretold.
+type Ratios = Vec<(f64, f64)>;
+
+/// A curve's extrapolation.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Index of the curve.
+    pub curve: usize,
+    /// Fitted up to Nmax over this.
+    pub beyond: f64,
+    /// Points fitted.
+    pub fitted: usize,
+    /// For each point beyond: N, measured, foretold, band.
+    pub points: Vec<(f64, f64, f64, f64, f64)>,
+}
+
+impl Judged {
+    /// Mean of |foretold / measured - 1|.
+    pub fn mean_error(&self) -> f64 {
+        self.errors().iter().sum::<f64>() / self.points.len() as f64
+    }
+
+    /// |foretold / measured - 1| of each point.
+    pub fn errors(&self) -> Vec<f64> {
+        self.points.iter().map(|p| (p.2 / p.1 - 1.0).abs()).collect()
+    }
+
+    /// How many times too much or too little at the largest N.
+    pub fn off(&self) -> f64 {
+        self.points.last().map_or(1.0, |p| (p.2 / p.1).max(p.1 / p.2))
+    }
+
+    /// Points inside the band.
+    pub fn covered(&self) -> usize {
+        self.points.iter().filter(|p| p.3 <= p.1 && p.1 <= p.4).count()
+    }
+}
+
+/// Splits a curve into what is fitted and what is foretold; `None` where there is nothing of either.
+pub fn split(curve: &Curve, beyond: f64) -> Option<usize> {
+    let most = curve.points.last()?.0.n;
+    let fitted = curve.points.iter().filter(|p| p.0.n <= most / beyond).count();
+    (fitted >= 2 && fitted < curve.points.len()).then_some(fitted)
+}
+
+/// Extrapolates a curve.
+pub fn judge(index: usize, curve: &Curve, beyond: f64, belief: &Belief) -> Option<Judged> {
+    let fitted = split(curve, beyond)?;
+    let posterior = fit(&curve.points[..fitted], belief, 1)?;
+    let seen: Vec<(f64, f64)> = curve.points[..fitted].iter().map(|(at, x)| (at.n, *x)).collect();
+    let other = usl(&seen);
+    let points = curve.points[fitted..]
+        .iter()
+        .map(|(at, x)| {
+            let f = blend(posterior.forecast(at), other.as_ref().map(|law| law(at.n)));
+            (at.n, *x, f.x, f.low, f.high)
+        })
+        .collect();
+    Some(Judged { curve: index, beyond, fitted, points })
+}
+
+/// The mean of two laws: ours knows the machine, the USL goes on with a collapse that has begun. Where they differ, the
+/// band is wider by half of that.
+pub fn blend(ours: Forecast, usl: Option<f64>) -> Forecast {
+    let Some(usl) = usl.filter(|x| *x > 0.0 && x.is_finite()) else { return ours };
+    let apart = (usl / ours.x).ln();
+    let x = ours.x * (SHARE * apart).exp();
+    let wide = |band: f64| (band / ours.x).ln().hypot(0.5 * apart);
+    Forecast { x, low: x * (-wide(ours.low)).exp(), high: x * wide(ours.high).exp() }
+}
+
+/// Share of the USL in the mean.
+const SHARE: f64 = 0.5;
+
+/// Means of something by family, families weighing the same.
+pub fn by_family(sets: &Sets, all: &[Judged], of: impl Fn(&Judged) -> f64) -> f64 {
+    let mut families = BTreeMap::<&str, (f64, f64)>::new();
+    for j in all {
+        let f = families.entry(&sets.curves[j.curve].family).or_default();
+        f.0 += of(j);
+        f.1 += 1.0;
+    }
+    families.values().map(|f| f.0 / f.1).sum::<f64>() / families.len().max(1) as f64
+}
+
+/// The Universal Scalability Law, fitted to the same points with each point's relative error weighing the same; its
+/// 1/X is linear in the parameters, and the best of the faces on which none is negative is taken.
+fn usl(points: &[(f64, f64)]) -> Option<impl Fn(f64) -> f64 + use<>> {
+    let basis = |n: f64| [1.0 / n, (n - 1.0) / n, n - 1.0];
+    let mut best: Option<(f64, [f64; 3])> = None;
+    for face in [0b111u32, 0b011, 0b101, 0b001] {
+        let used: Vec<usize> = (0..3).filter(|i| face >> i & 1 == 1).collect();
+        if used.len() > points.len() {
+            continue;
+        }
+        // Normal equations of sum (1 - X f)^2.
+        let k = used.len();
+        let mut a = vec![vec![0.0; k + 1]; k];
+        for &(n, x) in points {
+            let b = basis(n);
+            for i in 0..k {
+                for j in 0..k {
+                    a[i][j] += x * x * b[used[i]] * b[used[j]];
+                }
+                a[i][k] += x * b[used[i]];
+            }
+        }
+        let Some(solution) = solve(a) else { continue };
+        if solution.iter().any(|c| *c < 0.0) {
+            continue;
+        }
+        let mut c = [0.0; 3];
+        for (i, v) in used.iter().zip(&solution) {
+            c[*i] = *v;
+        }
+        let error: f64 = points
+            .iter()
+            .map(|&(n, x)| (1.0 - x * basis(n).iter().zip(&c).map(|(b, c)| b * c).sum::<f64>()).powi(2))
+            .sum();
+        if best.is_none_or(|(least, _)| error < least - 1e-12) {
+            best = Some((error, c));
+        }
+    }
+    let (_, c) = best?;
+    Some(move |n: f64| 1.0 / basis(n).iter().zip(&c).map(|(b, c)| b * c).sum::<f64>())
+}
+
+/// Gauss's elimination with pivots; the last column is the right side.
+fn solve(mut a: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let n = a.len();
+    for i in 0..n {
+        let pivot = (i..n).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
+        a.swap(i, pivot);
+        if a[i][i].abs() < 1e-12 {
+            return None;
+        }
+        for row in 0..n {
+            if row != i {
+                let factor = a[row][i] / a[i][i];
+                let pivot = a[i].clone();
+                for (x, y) in a[row].iter_mut().zip(&pivot).skip(i) {
+                    *x -= factor * y;
+                }
+            }
+        }
+    }
+    Some((0..n).map(|i| a[i][n] / a[i][i]).collect())
+}
+
+/// One law's verdict over many curves, families weighing the same.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verdict {
+    curves: usize,
+    mean: f64,
+    median: f64,
+    off: f64,
+    covered: Option<f64>,
+}
+
+fn verdict(sets: &Sets, all: &[Judged], banded: bool) -> Verdict {
+    let mut points = BTreeMap::<&str, f64>::new();
+    for j in all {
+        *points.entry(&sets.curves[j.curve].family).or_default() += j.points.len() as f64;
+    }
+    let mut errors: Vec<(f64, f64)> = all
+        .iter()
+        .flat_map(|j| {
+            let weight = 1.0 / points[sets.curves[j.curve].family.as_str()];
+            j.errors().into_iter().map(move |e| (e, weight))
+        })
+        .collect();
+    errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = 0.5 * errors.iter().map(|e| e.1).sum::<f64>();
+    let mut sum = 0.0;
+    let median = errors.iter().find(|e| {
+        sum += e.1;
+        sum >= half
+    });
+    Verdict {
+        curves: all.len(),
+        mean: by_family(sets, all, Judged::mean_error),
+        median: median.map_or(0.0, |e| e.0),
+        off: by_family(sets, all, |j| j.off().ln()).exp(),
+        covered: banded.then(|| by_family(sets, all, |j| j.covered() as f64 / j.points.len() as f64)),
+    }
+}
+
+/// Judges all curves with the law and, beside it, with the USL.
+pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Judged>) {
+    let indices: Vec<usize> = (0..sets.curves.len()).collect();
+    let ours =
+        parallel(&indices, |&i| judge(i, &sets.curves[i], beyond, beliefs.without(&sets.curves[i].family)));
+    let theirs = indices.iter().filter_map(|&i| {
+        let curve = &sets.curves[i];
+        let fitted = split(curve, beyond)?;
+        let seen: Vec<(f64, f64)> = curve.points[..fitted].iter().map(|(at, x)| (at.n, *x)).collect();
+        let law = usl(&seen)?;
+        let points = curve.points[fitted..].iter().map(|(at, x)| (at.n, *x, law(at.n), 0.0, 0.0)).collect();
+        Some(Judged { curve: i, beyond, fitted, points })
+    });
+    (ours.into_iter().flatten().collect(), theirs.collect())
+}
+
+/// What changes would give, from the whole curve before them, by set and change: how far the ratio is off where it was
+/// more than 1.3 or less than 1/1.3, and how often its sign was right there.
+fn what_ifs(sets: &Sets, beliefs: &Beliefs) -> Table {
+    let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
+    let mut out = Table::builder(
+        "what_ifs",
+        &[
+            Column::text("set", "file; `all` counts each set the same"),
+            Column::text("fix", "the change"),
+            Column::int("pairs", Unit::None, Kind::Count, "curves before and after"),
+            Column::int(
+                "points",
+                Unit::None,
+                Kind::Count,
+                "points where the change made more than 1.3 times of a difference",
+            ),
+            percent("error", "mean of |ratio foretold / ratio measured - 1| there"),
+            percent("no change", "the same of saying that nothing changes"),
+            percent("sign", "of those, faster foretold where it was faster, slower where slower"),
+            Column::int("quiet", Unit::None, Kind::Count, "points where it made less"),
+            percent("quiet error", "mean of |ratio foretold / ratio measured - 1| there"),
+        ],
+    );
+    // For each pair: (measured, foretold) of each N that both have.
+    let pairs: Vec<(String, String, Ratios)> = parallel(&sets.what_ifs, |w| {
+        let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
+        let posterior = fit(&before.points, beliefs.without(&before.family), 1);
+        let mut points = Vec::new();
+        for (at, x) in &before.points {
+            let Some(y) = after.points.iter().find(|p| p.0.n == at.n).map(|p| p.1) else { continue };
+            let Some(posterior) = posterior.as_ref().filter(|_| at.n > 1.0) else { continue };
+            let foretold = posterior.forecast_of(at.n, |p| super::law::ratio(p, at, w.fix)).x;
+            points.push((y / x, foretold));
+        }
+        (before.set.clone(), format!("{:?}", w.fix).to_lowercase(), points)
+    });
+    let mut groups = BTreeMap::<(String, String), (u64, Ratios)>::new();
+    for (set, fix, points) in pairs {
+        let group = groups.entry((set, fix)).or_default();
+        group.0 += 1;
+        group.1.extend(points);
+    }
+    for ((set, fix), (pairs, points)) in &groups {
+        let (loud, quiet): (Ratios, Ratios) =
+            points.iter().partition(|(measured, _)| measured.ln().abs() > 1.3f64.ln());
+        let mean = |all: &[(f64, f64)], of: &dyn Fn(f64, f64) -> f64| {
+            (!all.is_empty())
+                .then(|| 100.0 * all.iter().map(|&(m, f)| of(m, f)).sum::<f64>() / all.len() as f64)
+        };
+        let error = |m: f64, f: f64| (f / m - 1.0).abs();
+        out.row()
+            .text(set)
+            .text(fix)
+            .int(*pairs)
+            .int(loud.len() as u64)
+            .float_opt(mean(&loud, &error))
+            .float_opt(mean(&loud, &|m, _| (1.0 / m - 1.0).abs()))
+            .float_opt(mean(&loud, &|m, f| f64::from(u8::from((m > 1.0) == (f > 1.0)))))
+            .int(quiet.len() as u64)
+            .float_opt(mean(&quiet, &error));
+    }
+    out.finish()
+}
+
+/// The verdicts as tables: one over all, one by family, one of every curve.
+pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
+    let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
+    let columns = [
+        Column::text("law", "ncpu's law with its beliefs, or the USL fitted to the same points"),
+        Column::text("family", "curves of one origin; those of `all` weigh the same by family"),
+        Column::float("beyond", Unit::None, Kind::Key, "fitted up to Nmax over this"),
+        Column::int("curves", Unit::None, Kind::Count, "curves"),
+        percent("mean", "mean of |foretold / measured - 1| beyond"),
+        percent("median", "its median over points"),
+        Column::float(
+            "off",
+            Unit::None,
+            Kind::Mean,
+            "how many times too much or too little at Nmax, geometric mean",
+        ),
+        percent("covered", "points beyond that are in the 90 % band"),
+    ];
+    let mut out = Table::builder("check", &columns);
+    let mut every = Table::builder(
+        "curves",
+        &[
+            Column::text("set", "file"),
+            Column::text("group", "rows of it"),
+            Column::text("curve", "column"),
+            Column::float("beyond", Unit::None, Kind::Key, "fitted up to Nmax over this"),
+            Column::int("fitted", Unit::None, Kind::Gauge, "points fitted"),
+            percent("mean", "mean of |foretold / measured - 1| beyond"),
+            Column::float("off", Unit::None, Kind::Mean, "how many times too much or too little at Nmax"),
+            percent("covered", "points beyond that are in the 90 % band"),
+            percent("USL", "mean of |foretold / measured - 1| of the USL"),
+        ],
+    );
+    for beyond in [4.0, 16.0] {
+        let (ours, theirs) = all(sets, beyond, beliefs);
+        for (law, judged) in [("ncpu", &ours), ("USL", &theirs)] {
+            let mut families: Vec<&str> =
+                judged.iter().map(|j| sets.curves[j.curve].family.as_str()).collect();
+            families.sort_unstable();
+            families.dedup();
+            for family in std::iter::once("all").chain(families) {
+                let part: Vec<Judged> = judged
+                    .iter()
+                    .filter(|j| family == "all" || sets.curves[j.curve].family == family)
+                    .cloned()
+                    .collect();
+                let v = verdict(sets, &part, law == "ncpu");
+                out.row()
+                    .text(law)
+                    .text(family)
+                    .float(beyond)
+                    .int(v.curves as u64)
+                    .float(100.0 * v.mean)
+                    .float(100.0 * v.median)
+                    .float(v.off)
+                    .float_opt(v.covered.map(|c| 100.0 * c));
+            }
+        }
+        for j in &ours {
+            let curve = &sets.curves[j.curve];
+            let usl = theirs.iter().find(|t| t.curve == j.curve).map(|t| 100.0 * t.mean_error());
+            every
+                .row()
+                .text(&curve.set)
+                .text(&curve.group)
+                .text(&curve.name)
+                .float(beyond)
+                .int(j.fitted as u64)
+                .float(100.0 * j.mean_error())
+                .float(j.off())
+                .float(100.0 * j.covered() as f64 / j.points.len() as f64)
+                .float_opt(usl);
+        }
+    }
+    vec![out.finish(), what_ifs(sets, beliefs), every.finish()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usl_finds_its_own() {
+        let law = |n: f64| 100.0 * n / (1.0 + 0.03 * (n - 1.0) + 0.001 * n * (n - 1.0));
+        let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0].iter().map(|&n| (n, law(n))).collect();
+        let found = usl(&points).unwrap();
+        assert!((found(64.0) / law(64.0) - 1.0).abs() < 1e-6);
+        // A straight line has neither contention nor coherency.
+        let found = usl(&[(1.0, 10.0), (2.0, 20.0)]).unwrap();
+        assert!((found(50.0) - 500.0).abs() < 1e-6);
+    }
+}

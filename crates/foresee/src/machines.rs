@@ -1,0 +1,231 @@
+//! The catalogue of machines, and machines by their shape or topology tree.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use ncpu_machine::Topology;
+use ncpu_table::{Column, Kind, Table, Unit};
+use serde::Deserialize;
+
+use crate::hardware::{Hardware, MOST_CPUS, Shape, ShapeError};
+
+const DATA: &str = include_str!("../data/machines.toml");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    machine: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    shape: String,
+    kin: Option<String>,
+    sibling: Option<f64>,
+    cluster: Option<f64>,
+    package: Option<f64>,
+    remote: Option<f64>,
+    memory_local: Option<f64>,
+    memory_remote: Option<f64>,
+    memory_bandwidth: Option<f64>,
+    source: String,
+}
+
+/// Why there is no such machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No shape, and no name of the catalogue.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A topology tree that cannot be read.
+    #[error("{0}")]
+    Tree(String),
+}
+
+static CATALOGUE: LazyLock<Vec<Hardware>> = LazyLock::new(|| {
+    let file: File = toml::from_str(DATA).unwrap_or(File { machine: Vec::new() });
+    let entry = |name: &str| file.machine.iter().find(|e| e.name == name);
+    file.machine.iter().filter_map(|e| hardware(e, e.kin.as_deref().and_then(entry))).collect()
+});
+
+/// The catalogue.
+pub fn all() -> &'static [Hardware] {
+    &CATALOGUE
+}
+
+fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
+    let shape: Shape = entry.shape.parse().ok()?;
+    let mut h = Hardware::of_shape(shape);
+    h.name.clone_from(&entry.name);
+    h.source.clone_from(&entry.source);
+    for from in kin.into_iter().chain([entry]) {
+        let set = |to: &mut f64, value: Option<f64>| *to = value.unwrap_or(*to);
+        set(&mut h.transfer.sibling, from.sibling);
+        set(&mut h.transfer.cluster, from.cluster);
+        // One cluster a package: the next further distance is another package.
+        set(&mut h.transfer.package, from.package.or(from.cluster));
+        set(&mut h.transfer.remote, from.remote);
+        set(&mut h.memory.local_ns, from.memory_local);
+        set(&mut h.memory.remote_ns, from.memory_remote);
+        set(&mut h.memory.bandwidth, from.memory_bandwidth);
+    }
+    h.transfer.hop = h.transfer.remote / 2.0;
+    if let Some(kin) = kin {
+        h.source += &format!("; line transfers are those of {}", kin.name);
+    }
+    Some(h)
+}
+
+/// A machine: a name of the catalogue, a shape, or a directory that holds a topology tree (`/sys` below it).
+///
+/// # Errors
+/// It is none of them, or a tree whose packages or cores are not alike.
+pub fn find(name: &str) -> Result<Hardware, Error> {
+    if let Some(found) = all().iter().find(|h| h.name == name) {
+        return Ok(found.clone());
+    }
+    let path = Path::new(name);
+    if name.contains('/') || path.is_dir() {
+        return tree(path);
+    }
+    let shape: Shape = name.parse()?;
+    Ok(of_kin(shape))
+}
+
+/// A shape with the latencies of the machine of the catalogue that is most like it.
+fn of_kin(shape: Shape) -> Hardware {
+    let far = |a: u32, b: u32| (f64::from(a) / f64::from(b)).ln().abs();
+    let kin = all().iter().filter(|h| !h.source.contains("line transfers are those of")).min_by(|a, b| {
+        let distance = |h: &Hardware| {
+            far(h.shape.clusters, shape.clusters)
+                + far(h.shape.cores_a_package(), shape.cores_a_package())
+                + far(h.shape.strands, shape.strands)
+                // A machine of one package knows nothing of others.
+                + if h.shape.packages == 1 && shape.packages > 1 { 100.0 } else { 0.0 }
+        };
+        distance(a).total_cmp(&distance(b))
+    });
+    let mut hardware = Hardware::of_shape(shape);
+    if let Some(kin) = kin {
+        hardware.transfer = kin.transfer.clone();
+        hardware.memory = kin.memory.clone();
+        hardware.source =
+            format!("line transfers are those of its nearest kin in the catalogue, {}", kin.name);
+    }
+    hardware
+}
+
+fn tree(root: &Path) -> Result<Hardware, Error> {
+    let told = root.display();
+    let topology = Topology::read(root).map_err(|e| Error::Tree(e.to_string()))?;
+    let same = |sizes: Vec<usize>, what: &str| -> Result<u32, Error> {
+        let (least, most) = (sizes.iter().min().copied(), sizes.iter().max().copied());
+        match (least, most) {
+            (Some(a), Some(b)) if a == b && a > 0 => Ok(a as u32),
+            (Some(a), Some(b)) => Err(Error::Tree(format!(
+                "{told}: {what} have between {a} and {b} CPUs: only machines whose parts are alike can be simulated; give a shape, as in \
+                 8x64x2"
+            ))),
+            _ => Err(Error::Tree(format!("{told}: no {what} in this topology tree"))),
+        }
+    };
+    let strands = same(topology.cores.iter().map(|c| c.cpus.len()).collect(), "cores")?;
+    let package = same(topology.packages.iter().map(|p| p.cpus.len()).collect(), "packages")?;
+    let last = topology.caches.iter().map(|c| c.level).max().unwrap_or(0);
+    let shared: Vec<usize> =
+        topology.caches.iter().filter(|c| c.level == last).map(|c| c.cpus.len()).collect();
+    let clusters = match same(shared, "last-level caches") {
+        Ok(size) if package % size == 0 && size >= strands => package / size,
+        _ => 1,
+    };
+    let shape = Shape {
+        packages: topology.packages.len() as u32,
+        clusters,
+        cores: package / clusters / strands,
+        strands,
+    };
+    if shape.cpus() as u64 > MOST_CPUS {
+        return Err(ShapeError::Large {
+            asked: told.to_string(),
+            cpus: shape.cpus() as u64,
+            most: MOST_CPUS,
+        }
+        .into());
+    }
+    let mut hardware = of_kin(shape);
+    hardware.name = told.to_string();
+    Ok(hardware)
+}
+
+/// The catalogue as a table.
+pub fn table() -> Table {
+    let ns = |name: &str, meaning: &str| Column::float(name, Unit::Nanoseconds, Kind::Gauge, meaning);
+    let mut out = Table::builder(
+        "machines",
+        &[
+            Column::text("machine", "its name, for --on"),
+            Column::text("shape", "packages x (last-level caches x) cores x strands"),
+            Column::int("CPUs", Unit::None, Kind::Gauge, "strands"),
+            ns("sibling", "line transfer between strands of a core"),
+            ns("cache", "between cores of a last-level cache"),
+            ns("package", "between caches of a package"),
+            ns("remote", "between packages"),
+            Column::text("source", "where the figures are from"),
+        ],
+    );
+    for h in all() {
+        let t = &h.transfer;
+        let s = h.shape;
+        out.row()
+            .text(&h.name)
+            .text(s.to_string())
+            .int(s.cpus() as u64)
+            .float_opt((s.strands > 1).then_some(t.sibling))
+            .float_opt((s.cores > 1).then_some(t.cluster))
+            .float_opt((s.clusters > 1).then_some(t.package))
+            .float_opt((s.packages > 1).then_some(t.remote))
+            .text(&h.source);
+    }
+    out.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_whole_and_its_distances_grow() {
+        let entries: File = toml::from_str(DATA).unwrap();
+        assert_eq!(entries.machine.len(), all().len());
+        for h in all() {
+            let (t, s) = (&h.transfer, h.shape);
+            let mut last = 0.0;
+            for (there, x) in [
+                (s.strands > 1, t.sibling),
+                (s.cores > 1, t.cluster),
+                (s.clusters > 1, t.package),
+                (s.packages > 1, t.remote),
+            ] {
+                if there {
+                    assert!(x > last, "{}: {t:?}", h.name);
+                    last = x;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn trees_are_read_and_shapes_find_kin() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = ncpu_machine::generate::Shape { nodes: 4, cores: 6, threads: 2 };
+        ncpu_machine::generate::write(dir.path(), &shape).unwrap();
+        let found = find(dir.path().to_str().unwrap()).unwrap();
+        assert_eq!(found.shape.to_string(), "4x6x2");
+        assert!(find("8x64x2").unwrap().source.contains("nearest kin"));
+        assert_eq!(find("epyc-7r13").unwrap().shape.cpus(), 192);
+        assert!(find("epyc-9").unwrap_err().to_string().contains("is no machine"));
+        assert!(find("/nowhere").unwrap_err().to_string().contains("/nowhere"));
+    }
+}

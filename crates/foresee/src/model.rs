@@ -1,0 +1,372 @@
+//! A model of a program: what a unit of its work takes, as people write it and as a recording tells it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::{Activity, Class, LockKind, LockModel, Op, Owner, Pick, Program};
+use crate::sim::Time;
+
+/// A program, in the units of its file: nanoseconds of CPU time for each unit of work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// The command or what it is.
+    pub name: String,
+    /// What a unit of work is.
+    #[serde(default = "unit")]
+    pub unit: String,
+    /// Worker threads; 0 is one for each CPU.
+    #[serde(default)]
+    pub threads: u32,
+    /// Program's own CPU time for each unit outside of locks, ns.
+    pub work_ns: f64,
+    /// Coefficient of variation of that time.
+    #[serde(default = "one")]
+    pub cv: f64,
+    /// What the CPU time goes to: class, detail, weight; all of it user code where empty.
+    #[serde(default)]
+    pub mix: Vec<Share>,
+    /// Sleep for each unit, ns: a client's think time, a timer.
+    #[serde(default)]
+    pub sleep_ns: f64,
+    /// Wait for devices for each unit, ns.
+    #[serde(default)]
+    pub io_ns: f64,
+    /// CPU time for each unit that only one thread at a time can spend while the others have nothing to do, ns.
+    #[serde(default)]
+    pub serial_ns: f64,
+    /// TLB shootdowns for each unit.
+    #[serde(default)]
+    pub shootdowns: f64,
+    /// One interrupt a package instead of one a CPU.
+    #[serde(default)]
+    pub shootdowns_per_package: bool,
+    /// Memory moved for each unit, bytes, and where it lies.
+    #[serde(default)]
+    pub memory_bytes: f64,
+    /// `interleaved`, `local`, or `node0`: all on the first package.
+    #[serde(default = "interleaved")]
+    pub memory: String,
+    /// Timer interrupts: ns each and how many a second on each CPU.
+    #[serde(default)]
+    pub tick_ns: f64,
+    /// Ticks a second.
+    #[serde(default)]
+    pub tick_hz: f64,
+    /// Writes for each unit to lines that all threads write.
+    #[serde(default)]
+    pub line: Vec<LineModel>,
+    /// Locks.
+    #[serde(default)]
+    pub lock: Vec<LockPart>,
+    /// The machine it was recorded on, where it was.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
+}
+
+/// A part of the program's CPU time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Class of the table `samples`.
+    pub class: String,
+    /// Which call or function.
+    #[serde(default)]
+    pub detail: String,
+    /// Weight.
+    pub weight: f64,
+}
+
+/// A line that all threads write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineModel {
+    /// Its name.
+    pub name: String,
+    /// Writes for each unit.
+    pub writes: f64,
+    /// Copies: 1 is shared by all; 0 is one for each CPU.
+    #[serde(default = "one_copy")]
+    pub copies: u32,
+}
+
+/// A lock of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockPart {
+    /// Its name.
+    pub name: String,
+    /// `ticket`, `qspin`, `tas`, `numa`, `mutex`, `rwsem`, `adaptive` or `block`.
+    pub kind: String,
+    /// One of the kernel's.
+    #[serde(default)]
+    pub kernel: bool,
+    /// Acquisitions for each unit.
+    pub takes: f64,
+    /// How long it is held, ns.
+    pub hold_ns: f64,
+    /// Coefficient of variation of that time.
+    #[serde(default = "half")]
+    pub cv: f64,
+    /// Share of the acquisitions that only read, 0 to 1.
+    #[serde(default)]
+    pub reads: f64,
+    /// How many locks there are of it, one of which is taken at random.
+    #[serde(default = "one_copy")]
+    pub copies: u32,
+    /// Nanoseconds a hand-over takes longer for each waiter (ticket, tas).
+    #[serde(default = "waiter")]
+    pub waiter_ns: f64,
+}
+
+/// What was recorded, to be reproduced first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// CPUs.
+    pub cpus: u32,
+    /// Model of the CPU.
+    #[serde(default)]
+    pub cpu_model: String,
+    /// Worker threads.
+    pub threads: u32,
+    /// Units a second.
+    pub throughput: f64,
+    /// Layers: name and share of what the program could have had, 0 to 1.
+    #[serde(default)]
+    pub layers: Vec<(String, f64)>,
+}
+
+fn unit() -> String {
+    "units".into()
+}
+fn interleaved() -> String {
+    "interleaved".into()
+}
+fn one() -> f64 {
+    1.0
+}
+fn half() -> f64 {
+    0.5
+}
+fn one_copy() -> u32 {
+    1
+}
+fn waiter() -> f64 {
+    20.0
+}
+
+/// What may be wrong with a model.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The file is no model; the reason tells line and column.
+    #[error("{path}: {why}")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A value makes no sense.
+    #[error("{0}")]
+    Value(String),
+}
+
+const KINDS: &str = "ticket, qspin, tas, numa, mutex, rwsem, adaptive, block";
+
+impl LockPart {
+    fn kind(&self) -> Result<LockKind, Error> {
+        Ok(match self.kind.as_str() {
+            "ticket" => LockKind::Ticket { waiter_ns: self.waiter_ns },
+            "tas" => LockKind::TestAndSet { waiter_ns: self.waiter_ns },
+            "qspin" | "mcs" => LockKind::Queue,
+            "numa" => LockKind::Numa { passes: 64 },
+            "mutex" | "rwsem" | "adaptive" => LockKind::Mutex { spin_ns: 20_000.0 },
+            "block" => LockKind::Block,
+            other => {
+                return Err(Error::Value(format!("lock `{}`: kind `{other}` is none of {KINDS}", self.name)));
+            }
+        })
+    }
+}
+
+impl Model {
+    /// Reads a model.
+    ///
+    /// # Errors
+    /// It cannot be read, is no TOML or no model (the message tells line and column), or a value makes no sense.
+    pub fn read(path: &Path) -> Result<Model, Error> {
+        let told = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Io { path: told.clone(), source })?;
+        let model: Model =
+            toml::from_str(&text).map_err(|e| Error::Wrong { path: told.clone(), why: e.to_string() })?;
+        model.check().map_err(|e| Error::Wrong { path: told, why: e.to_string() })?;
+        Ok(model)
+    }
+
+    /// The model as a file.
+    pub fn to_toml(&self) -> String {
+        // A model holds only what TOML can.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |why: String| Err(Error::Value(why));
+        let numbers = [
+            ("work_ns", self.work_ns),
+            ("cv", self.cv),
+            ("sleep_ns", self.sleep_ns),
+            ("io_ns", self.io_ns),
+            ("serial_ns", self.serial_ns),
+            ("shootdowns", self.shootdowns),
+            ("memory_bytes", self.memory_bytes),
+            ("tick_ns", self.tick_ns),
+            ("tick_hz", self.tick_hz),
+        ];
+        for (name, x) in numbers {
+            if !(x >= 0.0 && x.is_finite()) {
+                return wrong(format!("{name} = {x}: give a number of 0 or more"));
+            }
+        }
+        if !["interleaved", "local", "node0"].contains(&self.memory.as_str()) {
+            return wrong(format!("memory = \"{}\": give interleaved, local or node0", self.memory));
+        }
+        for lock in &self.lock {
+            lock.kind()?;
+            let sound = [lock.takes, lock.hold_ns, lock.cv, lock.waiter_ns]
+                .iter()
+                .all(|x| *x >= 0.0 && x.is_finite());
+            if !sound || !(0.0..=1.0).contains(&lock.reads) || lock.copies == 0 {
+                return wrong(format!(
+                    "lock `{}`: takes, hold_ns, cv and waiter_ns are 0 or more, reads 0 to 1, copies 1 or more",
+                    lock.name
+                ));
+            }
+        }
+        let held: f64 = self.lock.iter().map(|l| l.takes * l.hold_ns).sum();
+        if self.work_ns + held + self.sleep_ns + self.io_ns + self.serial_ns <= 0.0 {
+            return wrong("a unit of work takes no time: give work_ns".into());
+        }
+        Ok(())
+    }
+
+    /// Work of a cycle of a thread: so many units, that what happens most often happens once.
+    fn cycle(&self) -> f64 {
+        let most = self
+            .lock
+            .iter()
+            .map(|l| l.takes)
+            .chain(self.line.iter().map(|l| l.writes))
+            .chain([self.shootdowns])
+            .fold(0.0, f64::max);
+        if most > 1.0 { 1.0 / most } else { 1.0 }
+    }
+
+    /// The program as it is simulated, with so many workers, and how many of its cycles make a unit.
+    ///
+    /// # Errors
+    /// A lock of a kind that there is not.
+    pub fn program(&self, threads: u32, cpus: u32) -> Result<(Program, f64), Error> {
+        let part = self.cycle();
+        let mut program = Program {
+            activities: vec![Activity::new("user", ""), Activity::new("serial", "")],
+            slice_ns: 3e6,
+            tick: (self.tick_ns > 0.0 && self.tick_hz > 0.0).then_some((self.tick_ns, self.tick_hz)),
+            ..Program::default()
+        };
+        let compute =
+            |ns: f64, activity| Op::Compute { time: Time { mean: ns * 1e3, cv: self.cv }, activity };
+        let mut ops = Vec::new();
+        let parts = self.lock.len() as f64 + 1.0;
+        // Work is spread between the locks, since a burst of locks without work between them is another program.
+        let slice = self.work_ns * part / parts;
+        for lock in &self.lock {
+            ops.push(compute(slice, 0));
+            let first = program.locks.len() as u32;
+            for copy in 0..lock.copies {
+                let name = if copy == 0 { lock.name.clone() } else { format!("{} {copy}", lock.name) };
+                let mut model = LockModel::new(&name, lock.kind()?);
+                model.owner = if lock.kernel { Owner::Kernel } else { Owner::User };
+                program.locks.push(model);
+            }
+            let pick = if lock.copies > 1 { Pick::Random(lock.copies) } else { Pick::One };
+            let hold = Op::Compute { time: Time { mean: lock.hold_ns * 1e3, cv: lock.cv }, activity: 0 };
+            let exclusive = [Op::Acquire { lock: first, pick }, hold.clone(), Op::Release];
+            let shared = [Op::AcquireShared { lock: first }, hold, Op::Release];
+            for (takes, what) in
+                [(lock.takes * (1.0 - lock.reads), exclusive), (lock.takes * lock.reads, shared)]
+            {
+                sometimes(&mut ops, takes * part, &what);
+            }
+        }
+        ops.push(compute(slice, 0));
+        for line in &self.line {
+            let first = program.lines;
+            let copies = if line.copies == 0 { cpus } else { line.copies };
+            program.lines += copies;
+            let pick = if copies > 1 { Pick::Own(copies) } else { Pick::One };
+            sometimes(&mut ops, line.writes * part, &[Op::Line { line: first, pick, activity: 0 }]);
+        }
+        if self.memory_bytes > 0.0 {
+            let node = match self.memory.as_str() {
+                "local" => Some(u32::MAX),
+                "node0" => Some(0),
+                _ => None,
+            };
+            ops.push(Op::Memory { node, bytes: self.memory_bytes * part, parallel: 8.0, activity: 0 });
+        }
+        sometimes(
+            &mut ops,
+            self.shootdowns * part,
+            &[Op::Shootdown { per_package: self.shootdowns_per_package }],
+        );
+        if self.serial_ns > 0.0 {
+            let lock = program.locks.len() as u32;
+            program
+                .locks
+                .push(LockModel { owner: Owner::Serial, ..LockModel::new("serial part", LockKind::Block) });
+            // Rare and long, as phases are.
+            let phase = (self.serial_ns * part).max(50_000.0);
+            let often = self.serial_ns * part / phase;
+            sometimes(
+                &mut ops,
+                often,
+                &[Op::Acquire { lock, pick: Pick::One }, compute(phase, 1), Op::Release],
+            );
+        }
+        for (ns, io) in [(self.sleep_ns, false), (self.io_ns, true)] {
+            if ns > 0.0 {
+                // Sleeps shorter than a switch are not slept.
+                let each = (ns * part).max(5_000.0);
+                let op = Op::Sleep { time: Time::exponential(each), io };
+                sometimes(&mut ops, ns * part / each, &[op]);
+            }
+        }
+        ops.push(Op::Done);
+        program.classes.push(Class { name: self.name.clone(), threads, bound: false, ops });
+        Ok((program, 1.0 / part))
+    }
+}
+
+/// Adds operations that happen so many times a cycle.
+fn sometimes(ops: &mut Vec<Op>, times: f64, what: &[Op]) {
+    let whole = times.floor() as usize;
+    for _ in 0..whole.min(64) {
+        ops.extend_from_slice(what);
+    }
+    let rest = times - whole as f64;
+    if rest > 1e-9 {
+        ops.push(Op::Sometimes { probability: rest, skip: what.len() as u32 });
+        ops.extend_from_slice(what);
+    }
+}

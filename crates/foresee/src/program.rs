@@ -1,0 +1,212 @@
+//! What is simulated: classes of threads, what each does over and over, and what they share.
+
+use crate::random::Time;
+
+/// A part of a thread's time on CPU, as the onion knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Class of code, a class of the table `samples`: `user`, `syscall`, `fault`, `tlb`, `switch`, `kernel`.
+    pub class: String,
+    /// Which system call or function.
+    pub detail: String,
+}
+
+impl Activity {
+    /// An activity of a class.
+    pub fn new(class: &str, detail: &str) -> Activity {
+        Activity { class: class.into(), detail: detail.into() }
+    }
+}
+
+/// How a lock hands itself on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LockKind {
+    /// First in, first out; all waiters spin on one line, so a hand-over costs more with each of them.
+    Ticket {
+        /// Nanoseconds a hand-over takes longer for each waiter.
+        waiter_ns: f64,
+    },
+    /// Any waiter may win; all retry at once, so a hand-over costs more with each of them.
+    TestAndSet {
+        /// Nanoseconds a hand-over takes longer for each waiter.
+        waiter_ns: f64,
+    },
+    /// First in, first out; each waiter spins on a line of its own (MCS, the kernel's qspinlock).
+    Queue,
+    /// A queue for each package; passed on within a package so many times before it goes to the next.
+    Numa {
+        /// Hand-overs within a package before another package's turn.
+        passes: u32,
+    },
+    /// Waiters spin while the holder runs, and sleep where it does not; the woken one tries again.
+    Mutex {
+        /// Longest spin, ns.
+        spin_ns: f64,
+    },
+    /// Waiters sleep at once.
+    Block,
+}
+
+/// Whose a lock is, and so what its waits count as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The kernel's: the holder of a spinlock is not preempted.
+    Kernel,
+    /// The program's.
+    User,
+    /// None: it stands for a part of the work that only one thread can do. Who waits for it has nothing to do.
+    Serial,
+}
+
+/// A lock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockModel {
+    /// Its name.
+    pub name: String,
+    /// How it hands itself on.
+    pub kind: LockKind,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Lines that move with it: an uncontended acquisition from afar costs one transfer, a hand-over so many.
+    pub lines: f64,
+    /// Hand-overs are exponentially distributed instead of fixed; for checks against chains.
+    pub exponential: bool,
+}
+
+impl LockModel {
+    /// A lock of a kind.
+    pub fn new(name: &str, kind: LockKind) -> LockModel {
+        LockModel { name: name.into(), kind, owner: Owner::Kernel, lines: 1.0, exponential: false }
+    }
+}
+
+/// Which of several equal things an operation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// The only one.
+    One,
+    /// Any of so many.
+    Random(u32),
+    /// That of the thread, modulo so many.
+    Own(u32),
+    /// That of the CPU's package, modulo so many.
+    Package(u32),
+}
+
+/// One thing a thread does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Runs for a time.
+    Compute {
+        /// How long on a core that has its package to itself.
+        time: Time,
+        /// Index into [`Program::activities`].
+        activity: u16,
+    },
+    /// Takes a lock for itself.
+    Acquire {
+        /// Index of the first into [`Program::locks`].
+        lock: u32,
+        /// Which one.
+        pick: Pick,
+    },
+    /// Takes a lock to read.
+    AcquireShared {
+        /// Index into [`Program::locks`].
+        lock: u32,
+    },
+    /// Gives back the lock taken last.
+    Release,
+    /// Writes a line that others write.
+    Line {
+        /// Index of the first line.
+        line: u32,
+        /// Which one.
+        pick: Pick,
+        /// Index into [`Program::activities`].
+        activity: u16,
+    },
+    /// Moves bytes between memory and CPU.
+    Memory {
+        /// Whose memory: `None` is spread over all packages, else this package's, or the CPU's own where `Some(u32::MAX)`.
+        node: Option<u32>,
+        /// Bytes.
+        bytes: f64,
+        /// How many of its cache misses wait at the same time.
+        parallel: f64,
+        /// Index into [`Program::activities`].
+        activity: u16,
+    },
+    /// Sleeps for a time: a timer, a disk, a client.
+    Sleep {
+        /// How long.
+        time: Time,
+        /// For a device, and so waited for; a mere pause otherwise.
+        io: bool,
+    },
+    /// Makes the other CPUs that run the program drop translations.
+    Shootdown {
+        /// One interrupt goes to each package, which passes it on without one; else one to each CPU.
+        per_package: bool,
+    },
+    /// Waits until all threads that use the barrier have come.
+    Barrier {
+        /// Index into [`Program::barriers`].
+        barrier: u32,
+    },
+    /// Puts an item into a queue, waiting while it is full.
+    Put {
+        /// Index into [`Program::queues`].
+        queue: u32,
+    },
+    /// Takes an item from a queue, waiting while it is empty.
+    Get {
+        /// Index into [`Program::queues`].
+        queue: u32,
+    },
+    /// Skips the next operations, but for this share of times.
+    Sometimes {
+        /// Probability that they are done.
+        probability: f64,
+        /// How many operations.
+        skip: u32,
+    },
+    /// A unit of work is done.
+    Done,
+    /// The thread ends; without it, it begins again.
+    Exit,
+}
+
+/// Threads that do the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Name of the process.
+    pub name: String,
+    /// How many.
+    pub threads: u32,
+    /// Each stays on the CPU it began on.
+    pub bound: bool,
+    /// What each does, over and over.
+    pub ops: Vec<Op>,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// Threads.
+    pub classes: Vec<Class>,
+    /// What their time goes to.
+    pub activities: Vec<Activity>,
+    /// Locks.
+    pub locks: Vec<LockModel>,
+    /// How many lines there are.
+    pub lines: u32,
+    /// For each barrier, how many threads it waits for.
+    pub barriers: Vec<u32>,
+    /// Capacity of each queue.
+    pub queues: Vec<u32>,
+    /// Time slice where threads wait for a CPU, ns.
+    pub slice_ns: f64,
+    /// What each timer tick takes, ns, and how many there are a second on each CPU.
+    pub tick: Option<(f64, f64)>,
+}

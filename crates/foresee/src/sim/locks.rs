@@ -1,0 +1,333 @@
+//! Locks: who waits how, who is next, and what a hand-over costs.
+
+use std::collections::VecDeque;
+
+use super::{Job, LockStats, Mode, NONE, SPUN, Sim, State, Time, event, ps};
+use crate::hardware::Place;
+use crate::program::{LockKind, LockModel, Owner};
+
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) kind: LockKind,
+    owner: Owner,
+    lines: f64,
+    exponential: bool,
+    holder: u32,
+    readers: u32,
+    /// Where its line is.
+    place: Option<Place>,
+    /// Readers write the line one after another.
+    free_at: u64,
+    /// Waiting threads, and whether to read.
+    waiters: VecDeque<(u32, bool)>,
+    passes: u32,
+    /// Mean length of the hand-over under way, ns.
+    handing_ns: f64,
+    since: u64,
+    pub(super) stats: LockStats,
+}
+
+impl Lock {
+    pub(super) fn new(model: &LockModel) -> Lock {
+        Lock {
+            kind: model.kind,
+            owner: model.owner,
+            lines: model.lines,
+            exponential: model.exponential,
+            holder: NONE,
+            readers: 0,
+            place: None,
+            free_at: 0,
+            waiters: VecDeque::new(),
+            passes: 0,
+            handing_ns: 0.0,
+            since: 0,
+            stats: LockStats::default(),
+        }
+    }
+
+    /// What a thread that sleeps for it is.
+    fn waiting(&self) -> State {
+        match self.owner {
+            Owner::Kernel => State::Waiting(1),
+            Owner::User => State::Waiting(2),
+            Owner::Serial => State::Asleep,
+        }
+    }
+
+    /// Whether its holder keeps its CPU.
+    fn pins(&self) -> bool {
+        self.owner == Owner::Kernel && !self.sleeps()
+    }
+
+    pub(super) fn sleeps(&self) -> bool {
+        matches!(self.kind, LockKind::Mutex { .. } | LockKind::Block)
+    }
+}
+
+impl Sim<'_> {
+    pub(super) fn spin_mode(&self, lock: u32) -> Mode {
+        if lock != NONE && self.locks[lock as usize].owner == Owner::User {
+            Mode::UserSpin
+        } else {
+            Mode::Spin
+        }
+    }
+
+    /// Takes a lock, or begins to wait for it; whether the thread goes on at once. `pc` has been advanced.
+    pub(super) fn acquire(&mut self, thread: u32, id: u32, shared: bool) -> bool {
+        let place = self.place_of(thread);
+        let lock = &mut self.locks[id as usize];
+        let free = match shared {
+            // Writers that wait come first.
+            true => lock.holder == NONE && lock.waiters.iter().all(|w| w.1),
+            false => lock.holder == NONE && lock.readers == 0,
+        };
+        // Fair locks have a queue to join; sleepers' locks may be taken past it.
+        if free && (lock.waiters.is_empty() || lock.sleeps() || shared) {
+            let from = lock.place.replace(place);
+            let move_ns =
+                from.map_or(0.0, |from| if from == place { 0.0 } else { self.hardware.move_ns(from, place) });
+            let start = lock.free_at.max(self.now);
+            let cost = ps(move_ns);
+            if shared {
+                lock.free_at = start + cost;
+            }
+            self.taken(thread, id, shared);
+            let wait = if shared { start + cost - self.now } else { cost };
+            if wait == 0 {
+                return true;
+            }
+            let mode = self.spin_mode(id);
+            self.stall(thread, mode, 0, wait);
+            return false;
+        }
+        let waiting = lock.waiting();
+        let kind = lock.kind;
+        lock.waiters.push_back((thread, shared));
+        if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
+            self.slow_hand_over(id, waiter_ns);
+        }
+        let lock = &self.locks[id as usize];
+        let holder = lock.holder;
+        let t = &mut self.threads[thread as usize];
+        if t.wait == NONE {
+            t.wait = id;
+            t.wait_since = self.now;
+            t.spun = 0;
+            self.locks[id as usize].stats.contended += 1;
+        }
+        let spin = match kind {
+            LockKind::Block => None,
+            LockKind::Mutex { spin_ns } => {
+                let runs = holder == NONE
+                    || matches!(self.threads[holder as usize].state, State::Running | State::Spinning);
+                (runs && spin_ns > 0.0).then_some(Some(ps(spin_ns)))
+            }
+            _ => Some(None),
+        };
+        match spin {
+            Some(limit) => {
+                let t = &mut self.threads[thread as usize];
+                t.state = State::Spinning;
+                t.spin_since = self.now;
+                t.left = 0;
+                let (cpu, epoch) = (t.cpu, t.epoch);
+                let mode = self.spin_mode(id);
+                self.begin_segment(cpu, mode, 0, None);
+                if let Some(limit) = limit {
+                    self.queue.push(self.now + limit, event(SPUN, thread, epoch));
+                }
+            }
+            None => self.leave(thread, waiting),
+        }
+        false
+    }
+
+    /// One more waiter reads the line that is being handed over: the hand-over under way takes longer too.
+    fn slow_hand_over(&mut self, id: u32, waiter_ns: f64) {
+        let lock = &mut self.locks[id as usize];
+        let (holder, was) = (lock.holder, lock.handing_ns);
+        if holder == NONE || was <= 0.0 || waiter_ns <= 0.0 {
+            return;
+        }
+        let cpu = self.threads[holder as usize].cpu;
+        let c = &self.cpus[cpu as usize];
+        if c.thread != holder || !matches!(c.mode, Mode::Spin | Mode::UserSpin) || !c.left.is_finite() {
+            return;
+        }
+        lock.handing_ns = was + waiter_ns;
+        self.stretch(cpu, (was + waiter_ns) / was);
+    }
+
+    /// Notes that a thread has a lock.
+    fn taken(&mut self, thread: u32, id: u32, shared: bool) {
+        let lock = &mut self.locks[id as usize];
+        if shared {
+            lock.readers += 1;
+        } else {
+            lock.holder = thread;
+        }
+        lock.since = self.now;
+        lock.stats.taken += 1;
+        let t = &mut self.threads[thread as usize];
+        t.held.push((id, shared));
+        t.unpreemptible += u32::from(lock.pins());
+        if t.wait == id {
+            let waited = self.now - t.wait_since;
+            lock.stats.spin += t.spun.min(waited);
+            lock.stats.block += waited - t.spun.min(waited);
+            lock.stats.longest = lock.stats.longest.max(waited);
+            t.wait = NONE;
+        }
+    }
+
+    /// Gives back the lock taken last, to whom it belongs next.
+    pub(super) fn release(&mut self, thread: u32) {
+        let Some((id, shared)) = self.threads[thread as usize].held.pop() else { return };
+        let place = self.place_of(thread);
+        let lock = &mut self.locks[id as usize];
+        self.threads[thread as usize].unpreemptible -= u32::from(lock.pins());
+        lock.handing_ns = 0.0;
+        lock.stats.held += self.now - lock.since;
+        lock.place = Some(place);
+        if shared {
+            lock.readers -= 1;
+        } else {
+            lock.holder = NONE;
+        }
+        if lock.readers == 0 && lock.holder == NONE {
+            self.pass_on(id, place);
+        }
+    }
+
+    fn pass_on(&mut self, id: u32, from: Place) {
+        loop {
+            let Some(at) = self.next(id, from) else { return };
+            let lock = &mut self.locks[id as usize];
+            let Some(&(thread, shared)) = lock.waiters.get(at) else { return };
+            if shared && lock.holder != NONE {
+                return;
+            }
+            lock.waiters.remove(at);
+            let waiters = lock.waiters.len() as f64;
+            let (kind, lines, exponential) = (lock.kind, lock.lines, lock.exponential);
+            if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
+                // It tries again once it runs; another may be faster.
+                self.threads[thread as usize].pc = self.back(thread);
+                self.wake(thread);
+                return;
+            }
+            let place = self.place_of(thread);
+            let mut ns = lines * self.hardware.move_ns(from, place);
+            if from == place {
+                ns = 0.0;
+            }
+            if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
+                ns += waiter_ns * waiters;
+            }
+            self.locks[id as usize].handing_ns = ns;
+            let cost = if exponential { Time::exponential(ns).draw(&mut self.random) } else { ps(ns) };
+            self.grant(thread, id, shared, cost);
+            // Readers that wait go together.
+            let lock = &self.locks[id as usize];
+            if !shared || !lock.waiters.front().is_some_and(|w| w.1) {
+                return;
+            }
+        }
+    }
+
+    /// Whose turn it is, as an index of the waiters.
+    fn next(&mut self, id: u32, from: Place) -> Option<usize> {
+        let lock = &self.locks[id as usize];
+        let n = lock.waiters.len();
+        if n == 0 {
+            return None;
+        }
+        match lock.kind {
+            LockKind::TestAndSet { .. } => Some(self.random.below(n)),
+            LockKind::Numa { passes } => {
+                let near = (lock.passes < passes)
+                    .then(|| lock.waiters.iter().position(|w| self.place_of(w.0).package == from.package))
+                    .flatten();
+                let lock = &mut self.locks[id as usize];
+                lock.passes = if near.is_some() { lock.passes + 1 } else { 0 };
+                Some(near.unwrap_or(0))
+            }
+            // Whoever spins is faster than whoever must be woken.
+            LockKind::Mutex { .. } => Some(
+                lock.waiters
+                    .iter()
+                    .position(|w| self.threads[w.0 as usize].state == State::Spinning)
+                    .unwrap_or(0),
+            ),
+            _ => Some(0),
+        }
+    }
+
+    fn grant(&mut self, thread: u32, id: u32, shared: bool, cost: u64) {
+        let spinning = self.threads[thread as usize].state == State::Spinning;
+        let t = &mut self.threads[thread as usize];
+        if spinning {
+            t.spun += self.now - t.spin_since;
+            t.state = State::Running;
+            t.epoch = t.epoch.wrapping_add(1);
+        }
+        self.taken(thread, id, shared);
+        self.locks[id as usize].stats.spin += cost;
+        self.locks[id as usize].place = Some(self.place_of(thread));
+        if !spinning {
+            // Its CPU was taken from it while it waited; all behind it wait until it is back.
+            let mode = self.spin_mode(id);
+            let t = &mut self.threads[thread as usize];
+            (t.left, t.mode) = (cost.max(1), mode);
+            return;
+        }
+        if cost > 0 {
+            let mode = self.spin_mode(id);
+            self.stall(thread, mode, 0, cost);
+        } else {
+            let cpu = self.threads[thread as usize].cpu;
+            self.account(cpu);
+            self.jobs.push(Job::Step(thread));
+        }
+    }
+
+    /// A spinning thread has spun as long as it may.
+    pub(super) fn spun_enough(&mut self, thread: u32, epoch: u32) {
+        let t = &self.threads[thread as usize];
+        if t.epoch == epoch && t.state == State::Spinning && t.wait != NONE {
+            self.give_up_spinning(thread);
+        }
+    }
+
+    pub(super) fn give_up_spinning(&mut self, thread: u32) {
+        let t = &mut self.threads[thread as usize];
+        t.spun += self.now - t.spin_since;
+        t.epoch = t.epoch.wrapping_add(1);
+        let waiting = self.locks[t.wait as usize].waiting();
+        self.leave(thread, waiting);
+    }
+
+    /// The holder of locks left its CPU: who spins for a lock that lets waiters sleep need not go on.
+    pub(super) fn holder_leaves(&mut self, thread: u32) {
+        for i in 0..self.threads[thread as usize].held.len() {
+            let (id, _) = self.threads[thread as usize].held[i];
+            if !matches!(self.locks[id as usize].kind, LockKind::Mutex { .. }) {
+                continue;
+            }
+            for w in 0..self.locks[id as usize].waiters.len() {
+                let waiter = self.locks[id as usize].waiters[w].0;
+                if self.threads[waiter as usize].state == State::Spinning {
+                    self.give_up_spinning(waiter);
+                }
+            }
+        }
+    }
+
+    /// A thread comes back on CPU: whether it still waits for a lock it was spinning for.
+    pub(super) fn resume_wait(&self, thread: u32) -> bool {
+        let t = &self.threads[thread as usize];
+        t.wait != NONE && self.locks[t.wait as usize].waiters.iter().any(|w| w.0 == thread)
+    }
+}

@@ -1,0 +1,203 @@
+//! What threads do, operation by operation.
+
+use super::{Job, Mode, NONE, Sim, State, WAKE, event, ps};
+use crate::hardware::Place;
+use crate::program::{Op, Pick};
+
+/// More operations than this without any time passing is a program that never gets on.
+const MOST_AT_ONCE: u32 = 10_000;
+
+impl Sim<'_> {
+    pub(super) fn place_of(&self, thread: u32) -> Place {
+        self.cpus[self.threads[thread as usize].cpu as usize].place
+    }
+
+    fn pick(&mut self, thread: u32, pick: Pick) -> u32 {
+        match pick {
+            Pick::One => 0,
+            Pick::Random(n) => self.random.below(n.max(1) as usize) as u32,
+            Pick::Own(n) => thread % n.max(1),
+            Pick::Package(n) => self.place_of(thread).package % n.max(1),
+        }
+    }
+
+    /// Goes on with a thread on CPU until something takes time.
+    pub(super) fn step(&mut self, thread: u32) {
+        for _ in 0..MOST_AT_ONCE {
+            let cpu = self.threads[thread as usize].cpu;
+            if self.cpus[cpu as usize].resched && self.threads[thread as usize].unpreemptible == 0 {
+                self.threads[thread as usize].left = 0;
+                self.cpus[cpu as usize].left = 0.0;
+                self.preempt_between(cpu);
+                return;
+            }
+            let op = self.op(thread);
+            let t = &mut self.threads[thread as usize];
+            let ops = self.program.classes[t.class as usize].ops.len() as u32;
+            t.pc = if t.pc + 1 == ops { 0 } else { t.pc + 1 };
+            match op {
+                Op::Compute { time, activity } => {
+                    let work = time.draw(&mut self.random);
+                    if work > 0 {
+                        return self.work(thread, Mode::Work, *activity, work);
+                    }
+                }
+                Op::Acquire { lock, pick } => {
+                    let id = lock + self.pick(thread, *pick);
+                    if !self.acquire(thread, id, false) {
+                        return;
+                    }
+                }
+                Op::AcquireShared { lock } => {
+                    if !self.acquire(thread, *lock, true) {
+                        return;
+                    }
+                }
+                Op::Release => self.release(thread),
+                Op::Line { line, pick, activity } => {
+                    let id = line + self.pick(thread, *pick);
+                    let place = self.place_of(thread);
+                    let line = &mut self.lines[id as usize];
+                    let from = line.owner.replace(place);
+                    let ns =
+                        from.map_or(0.0, |f| if f == place { 1.0 } else { self.hardware.move_ns(f, place) });
+                    let line = &mut self.lines[id as usize];
+                    line.free_at = line.free_at.max(self.now) + ps(ns);
+                    let time = line.free_at - self.now;
+                    if time > 0 {
+                        return self.stall(thread, Mode::Work, *activity, time);
+                    }
+                }
+                Op::Memory { node, bytes, parallel, activity } => {
+                    let time = self.memory_time(thread, *node, *bytes, *parallel);
+                    return self.stall(thread, Mode::Work, *activity, time.max(1));
+                }
+                Op::Sleep { time, io } => {
+                    let time = time.draw(&mut self.random);
+                    let state = if *io { State::Waiting(3) } else { State::Asleep };
+                    self.leave(thread, state);
+                    let epoch = self.threads[thread as usize].epoch;
+                    self.queue.push(self.now + time, event(WAKE, thread, epoch));
+                    return;
+                }
+                Op::Shootdown { per_package } => {
+                    if let Some(time) = self.shootdown(cpu, *per_package) {
+                        return self.stall(thread, Mode::Tlb, 0, time);
+                    }
+                }
+                Op::Barrier { barrier } => {
+                    let at = *barrier as usize;
+                    let needed = self.program.barriers[at] as usize;
+                    if self.barriers[at].len() + 1 < needed {
+                        self.barriers[at].push(thread);
+                        return self.leave(thread, State::Asleep);
+                    }
+                    for waiter in std::mem::take(&mut self.barriers[at]) {
+                        self.wake(waiter);
+                    }
+                }
+                Op::Put { queue } => {
+                    let room = self.program.queues[*queue as usize];
+                    let items = &mut self.queues[*queue as usize];
+                    if items.inside >= room {
+                        items.putters.push_back(thread);
+                        self.threads[thread as usize].pc = self.back(thread);
+                        return self.leave(thread, State::Asleep);
+                    }
+                    items.inside += 1;
+                    if let Some(getter) = items.getters.pop_front() {
+                        self.wake(getter);
+                    }
+                }
+                Op::Get { queue } => {
+                    let items = &mut self.queues[*queue as usize];
+                    if items.inside == 0 {
+                        items.getters.push_back(thread);
+                        self.threads[thread as usize].pc = self.back(thread);
+                        return self.leave(thread, State::Asleep);
+                    }
+                    items.inside -= 1;
+                    if let Some(putter) = items.putters.pop_front() {
+                        self.wake(putter);
+                    }
+                }
+                Op::Sometimes { probability, skip } => {
+                    if self.random.unit() > *probability {
+                        let t = &mut self.threads[thread as usize];
+                        t.pc = (t.pc + skip) % ops;
+                    }
+                }
+                Op::Done => self.done += 1,
+                Op::Exit => {
+                    self.live -= 1;
+                    return self.leave(thread, State::Ended);
+                }
+            }
+        }
+        // No time passes in this program: a picosecond does, so that the simulation gets on.
+        self.work(thread, Mode::Work, 0, 1);
+    }
+
+    /// The operation before, which is tried again.
+    pub(super) fn back(&self, thread: u32) -> u32 {
+        let t = &self.threads[thread as usize];
+        let ops = self.program.classes[t.class as usize].ops.len() as u32;
+        if t.pc == 0 { ops - 1 } else { t.pc - 1 }
+    }
+
+    fn preempt_between(&mut self, cpu: u32) {
+        if self.cpus[cpu as usize].run.is_empty() {
+            self.cpus[cpu as usize].resched = false;
+            let thread = self.cpus[cpu as usize].thread;
+            self.jobs.push(Job::Step(thread));
+            return;
+        }
+        self.preempt(cpu);
+        let c = &self.cpus[cpu as usize];
+        if let Some(&last) = c.run.back() {
+            self.threads[last as usize].left = 0;
+        }
+    }
+
+    fn memory_time(&mut self, thread: u32, node: Option<u32>, bytes: f64, parallel: f64) -> u64 {
+        let home = self.place_of(thread).package;
+        let n = self.memory.len() as u32;
+        let node = match node {
+            None => self.random.below(n as usize) as u32,
+            Some(u32::MAX) => home,
+            Some(node) => node % n,
+        };
+        let m = &self.hardware.memory;
+        let latency = if node == home { m.local_ns } else { m.remote_ns };
+        let service = bytes / m.bandwidth;
+        let start = self.memory[node as usize].max(self.now);
+        self.memory[node as usize] = start + ps(service);
+        start - self.now + ps(service.max(latency * (bytes / 64.0).max(1.0) / parallel.max(1.0)))
+    }
+
+    /// Interrupts the other CPUs that run the program; how long the sender is at it, where there are any.
+    fn shootdown(&mut self, cpu: u32, per_package: bool) -> Option<u64> {
+        let from = self.cpus[cpu as usize].place;
+        let mut far: f64 = 0.0;
+        let mut targets = 0u64;
+        let mut packages = vec![false; self.packages.len()];
+        for other in 0..self.cpus.len() as u32 {
+            let c = &self.cpus[other as usize];
+            if other == cpu || c.thread == NONE {
+                continue;
+            }
+            targets += 1;
+            packages[c.place.package as usize] = true;
+            far = far.max(self.hardware.move_ns(from, c.place));
+            self.interrupt(other, self.hardware.ipi_handle_ns);
+        }
+        self.shootdowns += 1;
+        if targets == 0 {
+            return None;
+        }
+        let sends = if per_package { packages.iter().filter(|p| **p).count() as u64 } else { targets };
+        self.interrupts += sends;
+        let ns = self.hardware.ipi_send_ns * sends as f64 + self.hardware.ipi_handle_ns + 2.0 * far;
+        (ns > 0.0).then(|| ps(ns))
+    }
+}

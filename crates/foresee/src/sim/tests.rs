@@ -1,0 +1,250 @@
+//! Checks against answers that are known exactly.
+
+use super::{Mode, Outcome, Sim, Time};
+use crate::hardware::{Hardware, Order};
+use crate::program::{Activity, Class, LockKind, LockModel, Op, Pick, Program};
+
+fn program(threads: u32, ops: Vec<Op>, locks: Vec<LockModel>) -> Program {
+    Program {
+        classes: vec![Class { name: "t".into(), threads, bound: false, ops }],
+        activities: vec![Activity::new("user", "")],
+        locks,
+        lines: 1,
+        ..Program::default()
+    }
+}
+
+fn compute(time: Time) -> Op {
+    Op::Compute { time, activity: 0 }
+}
+
+/// Think, take the lock, hold it, give it back.
+fn cycle(think: Time, hold: Time) -> Vec<Op> {
+    vec![compute(think), Op::Acquire { lock: 0, pick: Pick::One }, compute(hold), Op::Release, Op::Done]
+}
+
+fn steady(program: &Program, hardware: &Hardware, cpus: usize, within: f64) -> Outcome {
+    Sim::new(program, hardware, cpus, Order::Spread, 1).steady(within, 30_000_000, &|| false)
+}
+
+/// Mean value analysis of a closed network of one queue and a delay (Reiser and Lavenberg 1980).
+fn mva(n: u32, think: f64, service: f64) -> f64 {
+    let mut queue = 0.0;
+    let mut x = 0.0;
+    for k in 1..=n {
+        let response = service * (1.0 + queue);
+        x = f64::from(k) / (think + response);
+        queue = x * response;
+    }
+    x
+}
+
+fn sums(out: &Outcome) {
+    let capacity = out.cpus.len() as f64 * out.elapsed as f64;
+    let used: f64 = out.cpus.iter().flatten().map(|x| *x as f64).sum();
+    assert!((used / capacity - 1.0).abs() < 1e-9, "modes sum to {used} of {capacity}");
+    let idle: f64 = out.idle.iter().sum();
+    assert!((idle - out.mode(Mode::Idle)).abs() < 1e-9 * capacity, "reasons sum to {idle}");
+    let work: u64 = out.activities.iter().sum();
+    assert_eq!(work as f64, out.mode(Mode::Work));
+}
+
+#[test]
+fn one_thread_is_exact() {
+    let p =
+        program(1, cycle(Time::fixed(800.0), Time::fixed(200.0)), vec![LockModel::new("l", LockKind::Queue)]);
+    let hardware = Hardware::ideal(4);
+    let mut sim = Sim::new(&p, &hardware, 1, Order::Spread, 3);
+    sim.run_until(1_000_000_000);
+    let out = sim.outcome();
+    assert_eq!((out.done, out.elapsed), (1000, 1_000_000_000));
+    sums(&out);
+}
+
+#[test]
+fn queueing_is_that_of_mean_value_analysis() {
+    for n in [2, 8, 32, 64] {
+        for kind in [LockKind::Queue, LockKind::TestAndSet { waiter_ns: 0.0 }] {
+            let (think, hold) = (10_000.0, 500.0);
+            let p = program(
+                n,
+                cycle(Time::exponential(think), Time::exponential(hold)),
+                vec![LockModel::new("l", kind)],
+            );
+            let out = steady(&p, &Hardware::ideal(n), n as usize, 0.002);
+            let expect = mva(n, think, hold) * 1e9;
+            let ratio = out.throughput() / expect;
+            assert!((ratio - 1.0).abs() < 0.01, "N = {n}, {kind:?}: {ratio}");
+            sums(&out);
+            // Little: threads at the lock = throughput x time there.
+            let waiting = out.locks[0].spin as f64 / out.elapsed as f64;
+            let each = out.locks[0].spin as f64 / out.locks[0].taken as f64;
+            let little = out.throughput() * each * 1e-12;
+            assert!((waiting / little - 1.0).abs() < 0.01, "{waiting} {little}");
+        }
+    }
+}
+
+/// The Markov chain of Boyd-Wickizer, Kaashoek, Morris and Zeldovich (Non-scalable locks are dangerous, 2012): k of n
+/// threads at a ticket lock, arrivals at (n - k)/think, hand-overs that take base + per_waiter * waiters.
+fn chain(n: usize, think: f64, base: f64, per_waiter: f64) -> f64 {
+    let rate = |k: usize| 1.0 / (base + per_waiter * (k - 1) as f64);
+    let mut p = vec![1.0];
+    for k in 1..=n {
+        p.push(p[k - 1] * ((n - k + 1) as f64 / think) / rate(k));
+    }
+    let all: f64 = p.iter().sum();
+    (1..=n).map(|k| p[k] / all * rate(k)).sum()
+}
+
+#[test]
+fn a_ticket_lock_is_its_markov_chain() {
+    for n in [2usize, 4, 8, 16, 48] {
+        let (think, base, per_waiter) = (20_000.0, 300.0, 60.0);
+        let lock = LockModel {
+            exponential: true,
+            ..LockModel::new("l", LockKind::Ticket { waiter_ns: per_waiter })
+        };
+        // The whole service is the hand-over; between CPUs it takes `base`.
+        let mut hardware = Hardware::ideal(n as u32);
+        hardware.transfer.cluster = base;
+        let p = program(n as u32, cycle(Time::exponential(think), Time::fixed(0.0)), vec![lock]);
+        let p =
+            Program { locks: p.locks.iter().map(|l| LockModel { lines: 1.0, ..l.clone() }).collect(), ..p };
+        let out = steady(&p, &hardware, n, 0.002);
+        let ratio = out.throughput() / (chain(n, think, base, per_waiter) * 1e9);
+        assert!((ratio - 1.0).abs() < 0.01, "N = {n}: {ratio}");
+        sums(&out);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_tables() {
+    let p = program(
+        12,
+        vec![
+            compute(Time::exponential(900.0)),
+            Op::Acquire { lock: 0, pick: Pick::Random(2) },
+            compute(Time::exponential(300.0)),
+            Op::Release,
+            Op::Sometimes { probability: 0.1, skip: 1 },
+            Op::Sleep { time: Time::exponential(5_000.0), io: true },
+            Op::Shootdown { per_package: false },
+            Op::Line { line: 0, pick: Pick::One, activity: 0 },
+            Op::Memory { node: None, bytes: 4096.0, parallel: 4.0, activity: 0 },
+            Op::Done,
+        ],
+        vec![LockModel::new("a", LockKind::Mutex { spin_ns: 2000.0 }), LockModel::new("b", LockKind::Queue)],
+    );
+    let hardware = Hardware::of_shape("2x2x2".parse().unwrap());
+    let run = |seed| {
+        let mut sim = Sim::new(&p, &hardware, 8, Order::Spread, seed);
+        sim.run_until(2_000_000_000);
+        sim.outcome()
+    };
+    let first = run(5);
+    assert!(first.done > 100, "{}", first.done);
+    assert_eq!(first, run(5));
+    assert_ne!(first, run(6));
+    sums(&first);
+}
+
+#[test]
+fn strands_share_a_core() {
+    let p = program(2, vec![compute(Time::fixed(1000.0)), Op::Done], vec![]);
+    let mut hardware = Hardware { smt: 1.3, ..Hardware::ideal(1) };
+    hardware.shape.strands = 2;
+    let out = steady(&p, &hardware, 2, 0.01);
+    assert!((out.throughput() / 1.3e6 - 1.0).abs() < 0.01, "{}", out.throughput());
+}
+
+#[test]
+fn more_threads_than_cpus_share_them_by_slices() {
+    let p = program(6, vec![compute(Time::exponential(10_000.0)), Op::Done], vec![]);
+    let out = steady(&p, &Hardware::ideal(2), 2, 0.01);
+    assert!((out.throughput() / 2e5 - 1.0).abs() < 0.02, "{}", out.throughput());
+    assert_eq!(out.mode(Mode::Idle), 0.0);
+    assert!(out.switches.1 > 0);
+    let latency: u64 = out.threads.iter().map(|t| t.1[5]).sum();
+    assert!((latency as f64 / (4.0 * out.elapsed as f64) - 1.0).abs() < 0.02, "{latency}");
+}
+
+#[test]
+fn idle_cpus_know_why() {
+    // One thread holds a sleeping lock for long, so the others' CPUs idle for it.
+    let p = program(
+        4,
+        cycle(Time::fixed(1.0), Time::fixed(100_000.0)),
+        vec![LockModel::new("l", LockKind::Block)],
+    );
+    let out = steady(&p, &Hardware::ideal(4), 4, 0.01);
+    assert!((out.throughput() / 1e4 - 1.0).abs() < 0.02);
+    assert!(out.idle[1] / out.idle.iter().sum::<f64>() > 0.99, "{:?}", out.idle);
+    sums(&out);
+}
+
+#[test]
+fn a_pipeline_goes_as_fast_as_its_slowest_stage() {
+    let class = |name: &str, ops| Class { name: name.into(), threads: 1, bound: false, ops };
+    let p = Program {
+        classes: vec![
+            class("read", vec![compute(Time::exponential(1_000.0)), Op::Put { queue: 0 }]),
+            class(
+                "compress",
+                vec![Op::Get { queue: 0 }, compute(Time::exponential(5_000.0)), Op::Put { queue: 1 }],
+            ),
+            class("write", vec![Op::Get { queue: 1 }, compute(Time::exponential(500.0)), Op::Done]),
+        ],
+        activities: vec![Activity::new("user", "")],
+        queues: vec![16, 16],
+        ..Program::default()
+    };
+    let out = steady(&p, &Hardware::ideal(3), 3, 0.01);
+    assert!((out.throughput() / 2e5 - 1.0).abs() < 0.03, "{}", out.throughput());
+}
+
+#[test]
+fn barriers_hold_all_until_the_last() {
+    let p = Program {
+        barriers: vec![4],
+        ..program(4, vec![compute(Time::fixed(1000.0)), Op::Barrier { barrier: 0 }, Op::Done], vec![])
+    };
+    let out = steady(&p, &Hardware::ideal(4), 4, 0.01);
+    assert!((out.throughput() / 4e6 - 1.0).abs() < 0.01, "{}", out.throughput());
+}
+
+#[test]
+fn a_shootdown_costs_all_who_run() {
+    let p = program(
+        8,
+        vec![compute(Time::fixed(10_000.0)), Op::Shootdown { per_package: false }, Op::Done],
+        vec![],
+    );
+    let q = program(
+        8,
+        vec![compute(Time::fixed(10_000.0)), Op::Shootdown { per_package: true }, Op::Done],
+        vec![],
+    );
+    let hardware = Hardware { turbo: 1.0, ..Hardware::of_shape("4x2".parse().unwrap()) };
+    let (all, few) = (steady(&p, &hardware, 8, 0.01), steady(&q, &hardware, 8, 0.01));
+    let each = |o: &Outcome| o.interrupts as f64 / o.shootdowns as f64;
+    assert!((each(&all) - 7.0).abs() < 0.1, "{}", each(&all));
+    assert!((each(&few) - 4.0).abs() < 0.1, "{}", each(&few));
+    assert!(few.throughput() > all.throughput());
+    sums(&all);
+}
+
+#[test]
+fn queues_near_first_hand_over_cheaper() {
+    let run = |kind| {
+        let p = program(
+            64,
+            cycle(Time::exponential(2_000.0), Time::fixed(100.0)),
+            vec![LockModel::new("l", kind)],
+        );
+        steady(&p, &Hardware { turbo: 1.0, ..Hardware::of_shape("4x16".parse().unwrap()) }, 64, 0.01)
+            .throughput()
+    };
+    let (plain, near) = (run(LockKind::Queue), run(LockKind::Numa { passes: 64 }));
+    assert!(near / plain > 1.2, "{plain} {near}");
+}

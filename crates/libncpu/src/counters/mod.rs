@@ -1,0 +1,4 @@
+//! Counters: with a limit and without.
+
+pub mod bounded;
+pub mod counter;

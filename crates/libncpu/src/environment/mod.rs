@@ -1,0 +1,4 @@
+//! The environment of the process: read without locks while others change it.
+
+pub mod env;
+pub mod env_list;

@@ -1,0 +1,142 @@
+//! The word in front of a queue: what keeps a queue lock going while the next in its queue is not on a CPU.
+//!
+//! # Where it comes from
+//!
+//! A queue lock hands itself to a thread that may be asleep, and is used by nobody until that one runs: with more
+//! threads than CPUs, a context switch for each critical section. In Linux' qspinlock only the queue's head looks at
+//! the lock itself, and in virtual machines, where the head may not be running, others may pass it. Here that is so
+//! exactly when the head is known to have been asleep, and a bounded number of times.
+//!
+//! # Invariant
+//!
+//! Who holds the gate holds the lock: `LOCKED` is set by a compare-and-swap from a value without it, and cleared by that
+//! thread. The *head* is the one thread that holds the queue. It alone sets `SLEEPS`, on a value with `LOCKED` on which
+//! it then sleeps. Whoever clears `LOCKED` clears `SLEEPS` in the same step, and then wakes the head: so a head sleeps
+//! only on a gate that is locked, by a thread that will see `SLEEPS`, or is about to be woken.
+//!
+//! `OPEN` says that the head may not be on a CPU: set by the unlock that wakes it, and by a holder that makes a thread
+//! the head that was asleep in the queue. While it is set others may take the gate before the head. Each is counted;
+//! the last of `MOST` closes the gate, and so does the head as it takes it. A head goes to sleep only after it has spun
+//! for longer than a switch takes, so it is passed at most `MOST` times each time that it was asleep.
+//!
+//! # Memory ordering
+//!
+//! All is one word: taking is an acquire of it, freeing a release.
+
+use crate::locks::probe;
+use crate::sys::{self, ALL, Futex, Ordering, wake_at};
+use Ordering::{Acquire, Relaxed, Release};
+
+const LOCKED: u32 = 1;
+/// The head sleeps on this word.
+const SLEEPS: u32 = 2;
+/// The head may not be on a CPU: others may pass it.
+const OPEN: u32 = 4;
+/// One that passed the head; counts from here on.
+const PASSED: u32 = 8;
+/// How many may pass a head that was asleep: about as many short critical sections as fit into the time in which a
+/// sleeper is woken.
+const MOST: u32 = 255;
+/// How long the head spins before it sleeps: longer than a switch takes.
+const SPIN_US: u32 = 10;
+
+/// Taken by a queue's head, or by others where that is asleep or there is no queue.
+#[repr(transparent)]
+pub(crate) struct Gate(Futex);
+
+impl Gate {
+    pub(crate) const fn new() -> Gate {
+        Gate(Futex::new(0))
+    }
+
+    /// Takes the gate if it is free and the head, if there is one (`queued`), may be passed.
+    #[inline]
+    pub(crate) fn pass(&self, queued: bool) -> bool {
+        let mut seen = self.0.load(Relaxed);
+        loop {
+            if seen & LOCKED != 0 || (queued && seen & OPEN == 0) {
+                return false;
+            }
+            let open =
+                if seen & OPEN == 0 || seen / PASSED + 1 >= MOST { 0 } else { (seen + PASSED) & !SLEEPS };
+            match self.0.compare_exchange(seen, open | LOCKED, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Takes the gate as the head. `lock` is what tracers are told.
+    #[inline]
+    pub(crate) fn enter(&self, lock: *const ()) {
+        let mut seen = self.0.load(Relaxed);
+        let mut spins = 0;
+        loop {
+            if seen & LOCKED == 0 {
+                match self.0.compare_exchange(seen, LOCKED, Acquire, Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => seen = now,
+                }
+            } else if spins < sys::pauses_per_us() * SPIN_US {
+                spins += 1;
+                sys::pause(1);
+                seen = self.0.load(Relaxed);
+            } else {
+                seen = self.sleep(seen, lock);
+                spins = 0;
+            }
+        }
+    }
+
+    /// Sleeps while the gate is locked; returns what it is then.
+    #[cold]
+    fn sleep(&self, seen: u32, lock: *const ()) -> u32 {
+        if seen & SLEEPS == 0
+            && let Err(now) = self.0.compare_exchange(seen, seen | SLEEPS, Relaxed, Relaxed)
+        {
+            return now;
+        }
+        probe::queue_block(lock);
+        self.0.wait(seen | SLEEPS, ALL, None, false);
+        probe::queue_wakeup(lock);
+        self.0.load(Relaxed)
+    }
+
+    /// With the gate held: lets others pass, since the new head was asleep.
+    pub(crate) fn open(&self) {
+        self.0.fetch_or(OPEN, Relaxed);
+    }
+
+    /// Frees the gate.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        if let Err(seen) = self.0.compare_exchange(LOCKED, 0, Release, Relaxed) {
+            self.leave_slow(seen);
+        }
+    }
+
+    #[cold]
+    fn leave_slow(&self, mut seen: u32) {
+        // The head may take and free the lock, and its memory be gone, before the wake-up: that is only an address.
+        let address = self.0.address();
+        loop {
+            let new = if seen & SLEEPS != 0 { OPEN } else { seen & !LOCKED };
+            match self.0.compare_exchange(seen, new, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        if seen & SLEEPS != 0 {
+            wake_at(address, 1, ALL, false);
+        }
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.0.load(Relaxed) & LOCKED != 0
+    }
+
+    /// In a forked child, where no other thread uses it.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Release);
+    }
+}

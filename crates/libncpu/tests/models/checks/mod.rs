@@ -1,0 +1,8 @@
+//! The models.
+
+mod arenas;
+mod counters;
+mod env;
+mod locks;
+mod mutexes;
+mod timers;

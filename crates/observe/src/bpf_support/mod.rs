@@ -1,0 +1,24 @@
+//! The toolkit of collectors: what loading BPF programs, reading their tables and taking their records has in
+//! common, whatever they are for. The headers beside it are the same for the programs.
+
+mod error;
+mod event_ring;
+pub(crate) mod load;
+pub(crate) mod log;
+mod mmap;
+pub(crate) mod perf;
+pub(crate) mod perf_event;
+mod plain;
+pub(crate) mod ring;
+
+pub use error::{Error, Result};
+pub(crate) use event_ring::Ring;
+pub(crate) use mmap::Mapped;
+pub(crate) use plain::{Plain, comm, read, same_layout};
+pub use ring::Stack;
+
+/// ns of the clock that BPF programs read.
+pub(crate) fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The system call a thread is in: its number and arguments, from the registers saved on entry. */
+#ifndef NCPU_SYSCALL_H
+#define NCPU_SYSCALL_H
+
+#define SYSCALLS 512	/* numbers below this are told apart */
+#define NO_CALL (~0ULL)	/* a fault, or an interrupted program */
+
+#if defined(__TARGET_ARCH_arm64)
+#define ARG0(regs) (regs)->orig_x0
+#define ARG1(regs) (regs)->regs[1]
+#define ARG2(regs) (regs)->regs[2]
+#define ARG3(regs) (regs)->regs[3]
+#define ARG4(regs) (regs)->regs[4]
+/* include/uapi/asm-generic/unistd.h; those below 0 are not in it. */
+enum { NR_nanosleep = 101, NR_clock_nanosleep = 115, NR_poll = -1, NR_ppoll = 73, NR_select = -2, NR_pselect6 = 72,
+       NR_epoll_wait = -3, NR_epoll_pwait = 22, NR_epoll_pwait2 = 441, NR_futex = 98, NR_sigtimedwait = 137,
+       NR_io_getevents = 4, NR_semtimedop = 192 };
+#else
+#define ARG0(regs) (regs)->di
+#define ARG1(regs) (regs)->si
+#define ARG2(regs) (regs)->dx
+#define ARG3(regs) (regs)->r10
+#define ARG4(regs) (regs)->r8
+/* arch/x86/entry/syscalls/syscall_64.tbl */
+enum { NR_nanosleep = 35, NR_clock_nanosleep = 230, NR_poll = 7, NR_ppoll = 271, NR_select = 23, NR_pselect6 = 270,
+       NR_epoll_wait = 232, NR_epoll_pwait = 281, NR_epoll_pwait2 = 441, NR_futex = 202, NR_sigtimedwait = 128,
+       NR_io_getevents = 208, NR_semtimedop = 220 };
+#endif
+
+/* include/uapi/linux/futex.h */
+#define FUTEX_CMD 127		/* the operation, without its flags */
+#define FUTEX_PRIVATE_SHIFT 7	/* of FUTEX_PRIVATE_FLAG */
+#define FUTEX_CLOCK_REALTIME 256
+enum { FUTEX_WAIT = 0, FUTEX_LOCK_PI = 6, FUTEX_WAIT_BITSET = 9, FUTEX_LOCK_PI2 = 13 };
+
+/* include/uapi/linux/time.h */
+#define CLOCK_MONOTONIC 1
+#define TIMER_ABSTIME 1
+
+/* The number of the call, NO_CALL where the kernel was not entered by one. */
+static __always_inline __u64 call_number(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_arm64)
+	__u64 nr = (__u32)(regs)->syscallno;
+#else
+	__u64 nr = (regs)->orig_ax;
+#endif
+	return nr < SYSCALLS ? nr : NO_CALL;
+}
+
+#endif

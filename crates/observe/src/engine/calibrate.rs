@@ -1,0 +1,326 @@
+//! What tracing calls and faults costs those that are traced, measured when an observation begins.
+//!
+//! The programs on each call's entry and return read the clock, so their own time, and the kernel's on the way to
+//! them, lies partly in the state before and partly in the one behind. A process of our own makes many calls and many
+//! faults, first untraced and then traced; what its microstates then have too much is taken out of those of others, a
+//! call and a fault at a time. How a call's time is parted between user and kernel nobody can tell from within:
+//! a timer that strikes the process tells, as it does for the kernel's own accounting.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::process::{Pid, WaitOptions};
+
+use super::{Engine, ThreadOut};
+use crate::bpf_support::perf;
+
+/// Calls and faults of one measurement; a few milliseconds.
+const CALLS: u64 = 20_000;
+const FAULTS: u64 = 4_096;
+/// The fastest of so many rounds is the one that was not disturbed.
+const ROUNDS: u64 = 6;
+/// Rounds that the timer strikes: what it tells is right to a few in a hundred.
+const STRUCK: u64 = 4;
+const STRIKES_HZ: u32 = 20_000;
+/// Pages touched before they are given back.
+const PAGES: u64 = 512;
+
+/// ns that an event's tracing adds to each microstate; less than 0 where another has got its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// To USR.
+    pub user: f64,
+    /// To SYS for a call, to TRP for a fault.
+    pub kernel: f64,
+    /// How far `user` may be off, with `kernel` as much in the other direction: a standard error.
+    pub error: f64,
+}
+
+impl Cost {
+    /// ns of an event's tracing.
+    pub fn all(&self) -> f64 {
+        self.user + self.kernel
+    }
+
+    /// From ns of one event: untraced, and in user and kernel microstates while traced, and what part of `all` ns, an
+    /// event's time with all around it, `met` of `strikes` strikes told to be user code.
+    fn of(plain: f64, user: f64, kernel: f64, met: u64, strikes: u64, all: f64) -> Cost {
+        let n = strikes.max(1) as f64;
+        let part = met as f64 / n;
+        let truth = (part * all).min(plain);
+        let error = (part * (1.0 - part) / n).sqrt() * all;
+        Cost { user: user - truth, kernel: kernel - (plain - truth), error }
+    }
+}
+
+/// What tracing adds to the microstates of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// A system call.
+    pub call: Cost,
+    /// A page fault.
+    pub fault: Cost,
+}
+
+impl Costs {
+    /// Takes what tracing added out of a thread's USR, SYS and TRP (seconds), for so many calls and faults; gives what was
+    /// taken, which was `ncpu`'s. No state falls below 0.
+    pub fn take(&self, states: &mut [f64; 3], calls: u64, faults: u64) -> f64 {
+        // ns an event, of seconds.
+        let (calls, faults) = (calls as f64 / 1e9, faults as f64 / 1e9);
+        let before: f64 = states.iter().sum();
+        let added = [
+            calls * self.call.user + faults * self.fault.user,
+            calls * self.call.kernel,
+            faults * self.fault.kernel,
+        ];
+        for (state, added) in states.iter_mut().zip(added) {
+            *state = (*state - added).max(0.0);
+        }
+        let after: f64 = states.iter().sum();
+        if after > before {
+            // More was given than taken, where a state was at its end already.
+            states.iter_mut().for_each(|s| *s *= before / after);
+        }
+        (before - after).max(0.0)
+    }
+
+    /// A line for people.
+    pub fn note(&self) -> String {
+        format!(
+            "tracing costs {:.0} ns a call and {:.0} ns a fault, measured just now; that is taken out of USR, SYS and TRP \
+             into NCPU, which leaves USR and SYS uncertain by some {:.0} ns a call, USR and TRP by {:.0} ns a fault",
+            self.call.all().max(0.0),
+            self.fault.all().max(0.0),
+            2.0 * self.call.error,
+            2.0 * self.fault.error
+        )
+    }
+}
+
+/// What the process is to do.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Job {
+    Calls = 1,
+    Faults = 2,
+}
+
+/// A process that makes calls and faults when it is told to; killed when dropped.
+pub(super) struct Gauge {
+    pid: Pid,
+    orders: OwnedFd,
+    answers: OwnedFd,
+    /// ns of CPU time a call and a fault, untraced.
+    plain: [f64; 2],
+}
+
+impl Gauge {
+    /// Starts the process and measures it untraced.
+    pub fn start() -> std::io::Result<Gauge> {
+        let (orders_read, orders) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (answers, answers_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // SAFETY: the child calls only async-signal-safe functions until it exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            drop((orders, answers));
+            serve(orders_read.as_raw_fd(), answers_write.as_raw_fd());
+        }
+        let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(std::io::Error::last_os_error)?;
+        let mut gauge = Gauge { pid, orders, answers, plain: [0.0; 2] };
+        // The first round also warms up.
+        for _ in 0..3 {
+            for (i, job) in [Job::Calls, Job::Faults].into_iter().enumerate() {
+                let ns = gauge.work(job)?;
+                if gauge.plain[i] == 0.0 || ns < gauge.plain[i] {
+                    gauge.plain[i] = ns;
+                }
+            }
+        }
+        Ok(gauge)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Has it do a job; ns of CPU time for each call or fault, in the fastest of its parts.
+    fn work(&self, job: Job) -> std::io::Result<f64> {
+        rustix::io::write(&self.orders, &[job as u8])?;
+        let mut answer = [0; 8];
+        let n = rustix::io::read(&self.answers, &mut answer)?;
+        if n != answer.len() {
+            return Err(std::io::Error::other("the process that is measured has ended"));
+        }
+        Ok(f64::from_ne_bytes(answer))
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+    }
+}
+
+/// The child's part: no allocation, no locks.
+fn serve(orders: i32, answers: i32) -> ! {
+    const PARTS: u64 = 8;
+    let cpu_ns = || {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
+    };
+    let page = rustix::param::page_size();
+    let bytes = PAGES as usize * page;
+    // SAFETY: a fresh private mapping, of this process alone.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory != libc::MAP_FAILED {
+        // SAFETY: the mapping just made. Huge pages would be one fault for 512 pages.
+        unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
+    }
+    loop {
+        let mut order = 0u8;
+        // SAFETY: reads a byte into a live local; exits run no destructors.
+        unsafe {
+            if memory == libc::MAP_FAILED || libc::read(orders, (&raw mut order).cast(), 1) != 1 {
+                libc::_exit(0);
+            }
+        }
+        let mut best = f64::MAX;
+        for _ in 0..PARTS {
+            let (ns, n);
+            if order == Job::Calls as u8 {
+                n = CALLS / PARTS;
+                let begin = cpu_ns();
+                for _ in 0..n {
+                    // SAFETY: a call without arguments.
+                    unsafe { libc::syscall(libc::SYS_getppid) };
+                }
+                ns = cpu_ns() - begin;
+            } else {
+                n = FAULTS / PARTS;
+                let begin = cpu_ns();
+                for i in 0..n as usize {
+                    // SAFETY: within the mapping.
+                    unsafe { memory.cast::<u8>().add(i % PAGES as usize * page).write_volatile(1) };
+                }
+                ns = cpu_ns() - begin;
+                // SAFETY: the mapping made above.
+                unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) };
+            }
+            best = best.min(ns / n as f64);
+        }
+        // SAFETY: writes a live local.
+        unsafe {
+            if libc::write(answers, best.to_ne_bytes().as_ptr().cast(), 8) != 8 {
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Measures what tracing costs, by a process that was started before anything was attached.
+    pub(super) fn calibrate(&mut self, gauge: &Gauge) -> std::io::Result<Costs> {
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.calibrating = gauge.pid();
+        }
+        let costs = self.measure(gauge);
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.calibrating = 0;
+        }
+        costs
+    }
+
+    fn measure(&mut self, gauge: &Gauge) -> std::io::Result<Costs> {
+        // It is met when it runs again.
+        gauge.work(Job::Calls)?;
+        let of = |t: &ThreadOut, job: Job| {
+            let kernel = if matches!(job, Job::Calls) { 1 } else { 2 };
+            let n = if matches!(job, Job::Calls) { t.scl } else { t.faults };
+            [n as f64, t.micro[0] as f64, t.micro[kernel] as f64, t.micro[..3].iter().sum::<u64>() as f64]
+        };
+        let mut costs = [Cost::default(); 2];
+        for (i, job) in [Job::Calls, Job::Faults].into_iter().enumerate() {
+            let rounds = |engine: &Engine, n: u64| -> std::io::Result<[f64; 4]> {
+                let before = of(&engine.gauged(gauge)?, job);
+                for _ in 0..n {
+                    gauge.work(job)?;
+                }
+                let after = of(&engine.gauged(gauge)?, job);
+                Ok(std::array::from_fn(|i| after[i] - before[i]))
+            };
+            let mut best = [f64::MAX; 3];
+            for _ in 0..ROUNDS {
+                let [n, user, kernel, all] = rounds(self, 1)?;
+                if n < 1.0 && matches!(job, Job::Faults) {
+                    continue; // not every kernel tells of faults
+                }
+                if n < 1.0 {
+                    return Err(std::io::Error::other("its calls were not traced"));
+                }
+                if all / n < best[2] {
+                    best = [user / n, kernel / n, all / n];
+                }
+            }
+            if best[2] == f64::MAX {
+                continue;
+            }
+            let timer =
+                perf::attach(&self.skel.progs.tell_mode, perf::cpu_clock_of(gauge.pid(), STRIKES_HZ)?)?;
+            let met = |engine: &Engine| {
+                engine.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.met_user, bss.met))
+            };
+            let before = met(self);
+            rounds(self, STRUCK)?;
+            let after = met(self);
+            drop(timer);
+            let (met, strikes) = (after.0 - before.0, after.1 - before.1);
+            costs[i] = Cost::of(gauge.plain[i], best[0], best[1], met, strikes, best[2]);
+        }
+        let [call, fault] = costs;
+        Ok(Costs { call, fault })
+    }
+
+    /// The record of the process that is measured.
+    fn gauged(&self, gauge: &Gauge) -> std::io::Result<ThreadOut> {
+        let threads = self.threads().map_err(std::io::Error::other)?;
+        let found = threads.into_iter().find(|t| t.tgid == gauge.pid());
+        found.ok_or_else(|| std::io::Error::other("it is not observed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tracing_added_is_taken_out() {
+        // Of 400 ns traced, 100 were there before, and a tenth of the strikes met user code.
+        let call = Cost::of(100.0, 220.0, 180.0, 100, 1000, 400.0);
+        assert_eq!((call.user, call.kernel, call.all()), (180.0, 120.0, 300.0));
+        let costs = Costs { call, fault: Cost { user: 10.0, kernel: 20.0, error: 0.0 } };
+        let mut states = [2200.0, 1800.0, 500.0];
+        let taken = costs.take(&mut states, 10_000_000_000, 10_000_000_000);
+        assert_eq!(taken, 3300.0);
+        assert_eq!(states, [300.0, 600.0, 300.0]);
+    }
+
+    #[test]
+    fn no_state_falls_below_nothing() {
+        let costs = Costs { call: Cost { user: 200.0, kernel: -50.0, error: 0.0 }, ..Costs::default() };
+        let mut states = [100.0, 0.0, 0.0];
+        let taken = costs.take(&mut states, 1_000_000_000, 0);
+        assert!(states.iter().all(|s| *s >= 0.0), "{states:?}");
+        assert!((taken + states.iter().sum::<f64>() - 100.0).abs() < 1e-9, "{taken} {states:?}");
+    }
+}

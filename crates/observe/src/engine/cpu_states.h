@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Where every CPU is: the state it is in, and the time charged to each. Included by engine.bpf.c.
+ */
+#ifndef NCPU_CPU_STATES_H
+#define NCPU_CPU_STATES_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_slot);
+} cpu_slots SEC(".maps");
+
+/* Not static, so that the verifier looks at it once a program and not once a path. */
+#define APART __attribute__((noinline))
+
+static __always_inline struct cpu_slot *slot(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cpu_slots, &cpu);
+}
+
+/* The state of a CPU is its innermost interrupt, or its task; waiting on CPU there is spinning. */
+static __always_inline __u32 at(const struct cpu_slot *s)
+{
+	__u32 depth = s->depth;
+
+	if (depth == 0 || depth > IRQ_NEST)
+		return (s->waits || s->spinning[0]) && s->base == AT_TARGET ? AT_SPIN : s->base;
+	if (s->spinning[MASK(depth, 3)])
+		return AT_SPIN;
+	return s->irq[MASK(depth - 1, 3)];
+}
+
+/* Only what lies in the observed time counts, so that on every CPU the states sum to just that. */
+static __always_inline void add(struct cpu_slot *s, __u64 now)
+{
+	__u64 from = s->last, to = now;
+
+	if (from < observe_from)
+		from = observe_from;
+	if (to > observe_until)
+		to = observe_until;
+	if (s->last && to > from)
+		s->at[MASK(at(s), 7)] += to - from;
+	if (now > s->last)
+		s->last = now;
+}
+
+/* Moves time of a state that was charged to it already, as much as there is. */
+static __always_inline void move(struct cpu_slot *s, __u32 from, __u32 to, __u64 ns)
+{
+	__u64 *have = &s->at[MASK(from, 7)];
+
+	if (ns > *have)
+		ns = *have;
+	*have -= ns;
+	s->at[MASK(to, 7)] += ns;
+}
+
+/* Programs that run often look at the clock once more, one in OWN_MASK + 1 times, to tell what they take themselves. */
+#define OWN_MASK 63
+
+/* What one of those runs took since `now` stands for all: it is taken out of the state the CPU was left in. */
+APART int own(struct cpu_slot *s, __u64 now)
+{
+	__u64 end = bpf_ktime_get_ns(), ns = end > now ? end - now : 0;
+
+	if (!s)
+		return 0;
+	if (now >= observe_from && end < observe_until)
+		move(s, at(s), AT_NCPU, ns * (OWN_MASK + 1));
+	return 0;
+}
+
+/*
+ * A spinlock's wait is over: its time goes where it belongs, and it waits for the lock table. It stands for those that
+ * were only counted.
+ */
+static __always_inline void end_spin(struct cpu_slot *s)
+{
+	__u64 end = s->ended;
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	struct spin_wait *w = &s->spin[MASK(level, 3)];
+
+	s->ended = 0;
+	s->done_spin = end > w->begin ? end - w->begin : 0;
+	s->done_tgid = bpf_get_current_pid_tgid() >> 32;
+	s->done = *w;
+	add(s, end);
+	s->spinning[MASK(level, 3)] = 0;
+	if (w->timed > 1 && end >= observe_from && end < observe_until)
+		move(s, at(s), AT_SPIN, s->done_spin * (w->timed - 1));
+}
+
+/*
+ * Charges the time up to now to where the CPU is. Called before every change of that, so that a
+ * spinlock's wait that has ended is settled here, outside of the lock's critical section: what its end
+ * costs, all waiters pay.
+ */
+APART int charge(struct cpu_slot *s, __u64 now)
+{
+	if (!s)
+		return 0;
+	if (s->ended)
+		end_spin(s);
+	add(s, now);
+	return 0;
+}
+
+/* Where stacks are put together: one a level of nesting a program may be entered at, and one for user locks. */
+#define SCRATCHES 4
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCRATCHES);
+	__type(key, __u32);
+	__type(value, struct stack_event);
+} scratch SEC(".maps");
+
+static __always_inline struct stack_event *scratch_of(__u32 which)
+{
+	__u32 key = bpf_get_smp_processor_id() * SCRATCHES + which;
+
+	return bpf_map_lookup_elem(&scratch, &key);
+}
+
+#define WALK_WINDOW 10000000	/* ns */
+#define WALKS_AT_ONCE 4		/* in a window, before fewer are walked */
+#define WALK_MASK 0xffff
+
+/*
+ * Whether this event is to have its stack walked, and for how many it then stands. A walk costs ten times the rest, so
+ * as many are done as user space has asked for, by the rate of the last window; and fewer at once where a program
+ * begins to do much more.
+ */
+static __always_inline __u32 walk_now(struct walks *w, __u64 now)
+{
+	__u64 dt = now - w->since;
+
+	w->events++;
+	if (dt > WALK_WINDOW) {
+		__u64 n = w->events * 1000000000ull / dt / cfg_walks;
+
+		n |= n >> 1;
+		n |= n >> 2;
+		n |= n >> 4;
+		n |= n >> 8;
+		w->mask = n & WALK_MASK;
+		w->since = now;
+		w->events = 0;
+		w->done = 0;
+	}
+	__u32 mask = w->mask;
+	if (!chosen(now, mask))
+		return 0;
+	if (++w->done > WALKS_AT_ONCE) {
+		w->done = 0;
+		w->mask = (mask * 2 + 1) & WALK_MASK;
+	}
+	return mask + 1;
+}
+
+/* Sends a stack to user space, or counts that there was no room. */
+static __always_inline void emit_stack(struct stack_event *e, __u64 flags)
+{
+	if (send_stack(&ring, e, flags))
+		return;
+	struct cpu_slot *s = slot();
+	if (s)
+		s->drop_ring++;
+}
+
+#endif

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The engine: where every CPU is, what every thread of the program waits for, and which locks.
+ *
+ * Hot paths write only to the current CPU's slot, to the current CPU's part of the lock table, and
+ * to the record of the thread at hand, so that observing adds no shared cache line. Sums over CPUs
+ * are taken by one reader: the leader's timer (for what idle CPUs are idle for) and user space.
+ *
+ * It is one object, so that its parts share maps and are inlined into one another; each part is a header
+ * named after what it follows.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "stack.h"
+#include "syscall.h"
+#include "locks.h"
+#include "target.h"
+#include "engine.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile __u32 cfg_cpus;		/* possible CPUs */
+const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
+const volatile __u32 cfg_walks = 200;	/* stacks walked a second on a CPU, of contentions and of waits off CPU each */
+const volatile __u32 cfg_stacks = 1;
+const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
+const volatile __u32 cfg_micro;	/* calls and faults are traced */
+const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
+
+/* User space retunes these while running. */
+__u64 observe_from = ~0ULL;		/* CLOCK_MONOTONIC, ns: CPU time counts from here */
+__u64 observe_until = ~0ULL;		/* to here */
+__u32 lock_half;				/* of the lock table: the half that is written now */
+__u32 walk_all_locks;			/* every contention's stack, whatever it costs */
+__u32 calibrating;			/* a process of ncpu that is the program too, to measure what tracing costs; 0: none */
+__u32 observing;			/* 0 until everything is attached */
+
+struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} ring SEC(".maps");
+
+#include "cpu_states.h"
+#include "threads.h"
+#include "kernel_locks.h"
+#include "futexes.h"
+#include "switches.h"
+#include "interrupts.h"
+#include "user_locks.h"
+#include "microstates.h"
+#include "samples.h"

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the engine's BPF programs and user space share; layout.rs asserts what it reads of it. */
+#ifndef NCPU_ENGINE_H
+#define NCPU_ENGINE_H
+
+/* Where a CPU is. Every nanosecond of every CPU is charged to exactly one of these. */
+enum where {
+	AT_IDLE,
+	AT_TARGET,	/* a thread of the observed program */
+	AT_OTHER,	/* another program */
+	AT_NCPU,	/* ncpu itself, its samplers included */
+	AT_SPIN,	/* the program, in a kernel lock's slow path, on CPU */
+	AT_HARDIRQ,
+	AT_SOFTIRQ,
+	AT_TLB,		/* answering a TLB shootdown of another CPU */
+	AT_N,
+};
+
+/* Why a thread of the program is off CPU. Order is the order in which idle CPUs are explained. */
+enum wait {
+	WAIT_NONE,
+	WAIT_RUNQ,	/* runnable, on a run queue */
+	WAIT_KLOCK,	/* blocked in a kernel lock */
+	WAIT_ULOCK,	/* blocked in a futex that is a lock */
+	WAIT_IO,	/* in_iowait, or asleep inside a page fault */
+	WAIT_SLEEP,	/* anything else: pipe, poll, timer, child, condition */
+	WAIT_N,
+};
+
+/* What an idle CPU is idle for: the first that holds, one waiting thread a CPU. */
+enum idle {
+	IDLE_RUNQ,	/* a thread was runnable on another CPU's queue */
+	IDLE_KLOCK,
+	IDLE_ULOCK,
+	IDLE_IO,
+	IDLE_SERIAL,	/* the program was active with fewer threads than CPUs */
+	IDLE_ASLEEP,	/* no thread of the program was active */
+	IDLE_N,
+};
+
+/* prstat -m's microstates. */
+enum micro { USR, SYS, TRP, TFL, DFL, LCK, SLP, LAT, MICRO_N };
+
+#define IRQ_NEST 3	/* softirq, interrupt, one more; arrays hold 4 so that & 3 bounds them */
+#define LOCK_NEST 4
+
+/* A spinlock waited for. It neither sleeps nor moves, so a CPU has at most one at each level. */
+struct spin_wait {
+	__u64 lock;
+	__u64 begin;		/* ns */
+	__u64 stack;		/* hash of the caller's stack, when walked */
+	__u32 kind;		/* LCB_F_* */
+	__u32 timed;		/* waits this one stands for; those others are only counted */
+};
+
+/* Which events have their stacks walked: one in mask + 1, by how many there were lately. */
+struct walks {
+	__u64 since;		/* ns, when the events below began to be counted */
+	__u32 events;
+	__u32 done;		/* walked since the mask was set */
+	__u32 mask;
+	__u32 pad;
+};
+
+/* One per CPU, written by that CPU alone; user space reads it by mmap. */
+struct cpu_slot {
+	__u64 last;		/* ns, when the state below began */
+	__u64 at[AT_N];		/* ns */
+	__u32 base;		/* enum where of the current task */
+	__u32 depth;		/* interrupt nesting */
+	__u8 irq[4];		/* enum where of each nested level */
+	__u8 spinning[4];	/* whether a spinlock is waited for at each level; 0 is the task's */
+	__s32 waiting[8];	/* net threads of the program this CPU saw begin less end a wait */
+	__u64 switches;
+	__u64 tlb_sent;
+	__u64 tlb_received;
+	__u64 lock_events;
+	__u64 wakeups;
+	struct walks lock_walks, off_walks;
+	__u64 asked;		/* ns, when the futexes below began to be counted */
+	__u64 asks;		/* futexes handed over to be judged */
+	__u64 woke;		/* ns, when user space was woken last for one */
+	__u64 drop_lock;	/* lock table full */
+	__u64 drop_nest;	/* locks or interrupts nested deeper than the tables */
+	__u64 drop_task;	/* no memory for a task's record */
+	__u64 drop_ring;	/* ring buffer full */
+	__u64 lost_fault_end;	/* a fault whose end was not seen; its time went to USR */
+	__u64 irqs;
+	__u64 softirqs;
+	__u64 waits;		/* sleeping locks the current task waits for */
+	__u64 ended;		/* ns when the wait timed at the current level ended; 0: it has not */
+	__u64 window;		/* ns, when the count of waits below began */
+	__u32 window_waits;
+	__u32 time_mask;	/* one spinlock's wait in mask + 1 is timed */
+	__u64 dice;		/* chooses the waits that are timed */
+	struct spin_wait done;	/* a wait not yet in the lock table; none where its lock is 0 */
+	__u64 done_spin;	/* ns */
+	__u64 done_tgid;
+	struct spin_wait spin[4];
+	__u64 task;		/* the task seen to run last */
+	__u64 unseen;		/* switches that the kernel did not trace */
+} __attribute__((aligned(128)));
+
+/* One per (lock, stack) and CPU; the key is the first three members. */
+struct lock_slot {
+	__u64 lock;		/* address; a user address where kind says futex */
+	__u64 stack;		/* 0 in exact rows, the hash of the caller's stack in sampled rows */
+	__u32 tgid;		/* of the waiter */
+	__u32 kind;		/* LCB_F_* flags, or KIND_FUTEX */
+	__u64 count;
+	__u64 spin;		/* ns on CPU */
+	__u64 block;		/* ns off CPU */
+	__u64 max;		/* ns, longest wait */
+	__u32 holder;		/* tid that most of the wait is blamed on (majority vote) */
+	__u32 futex;		/* op | private << 8 | class << 16 of the last futex wait */
+	__u64 vote;		/* ns, weight of the vote */
+	__u64 wakes;
+};
+
+#define KIND_FUTEX 0x80000000u
+#define KIND_USER 0x10000000u /* | enum user_lock: a lock of libncpu; holder, vote and wakes as of a futex */
+#define KIND_OFF 0x40000000u /* | enum wait: time off CPU by stack */
+#define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
+				* block the time slept, wakes the threads */
+
+/* Locks that tell of their waits by static tracepoints, and what these tell. */
+enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE };
+enum user_event { USER_BEGIN, USER_END };
+
+/* The attach cookie of such a tracepoint: the offset in struct pt_regs of the register that holds the lock. */
+#define USER_COOKIE(register, lock, event) ((__u64)(register) << 16 | (lock) << 8 | (event))
+
+/* Futex classes: unknown until user space has judged a waiter's stack, but for operations that only locks use. */
+enum futex_class {
+	FUTEX_UNKNOWN,
+	FUTEX_LOCK,
+	FUTEX_SEM,	/* a semaphore that may stand for anything */
+	FUTEX_COND,
+	FUTEX_SEM_LOCK,	/* a semaphore posted by those who wait for it: a lock */
+};
+
+struct thread_out {
+	__u32 tgid, tid, ppid;
+	__u32 target;
+	__u64 start;		/* ns since boot, the task's start_time */
+	__u64 micro[MICRO_N];	/* ns */
+	__u64 spin;		/* ns spun in kernel locks, part of SYS */
+	__u64 vcx, icx, scl, sig;
+	__u64 minf, majf;
+	__u64 faults;		/* of minf and majf those that were traced */
+	__u64 unjudged;		/* futex of its last waits, where they have ended without a verdict */
+	__u64 unjudged_ns;	/* how long those were, part of SLP */
+	char comm[16];
+	char group[16];		/* the thread group leader's comm */
+};
+
+struct exit_event {
+	struct event_head head;
+	struct thread_out thread;
+};
+
+#endif

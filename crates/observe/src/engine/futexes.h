@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Sleeps in system calls: which of them are waits for a user lock, and how long they asked to take. Included by engine.bpf.c.
+ */
+#ifndef NCPU_FUTEXES_H
+#define NCPU_FUTEXES_H
+
+/* ns asleep by system call number, a row a CPU. */
+struct calls {
+	__u64 ns[SYSCALLS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct calls);
+} sleep_calls SEC(".maps");
+
+static __always_inline void add_sleep(__s16 nr, __u64 ns)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct calls *calls = bpf_map_lookup_elem(&sleep_calls, &cpu);
+
+	if (calls && nr >= 0)
+		calls->ns[MASK(nr, 511)] += ns;
+}
+
+/* Verdicts of user space on futexes: (tgid << 48 ^ address) to enum futex_class. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u32);
+} verdicts SEC(".maps");
+
+static __always_inline __u32 verdict(struct task_struct *p, __u64 futex)
+{
+	__u64 key = (__u64)p->tgid << 48 ^ futex;
+	__u32 *verdict = bpf_map_lookup_elem(&verdicts, &key);
+
+	return verdict ? *verdict : FUTEX_UNKNOWN;
+}
+
+static __always_inline bool is_lock(__u32 class)
+{
+	return class == FUTEX_LOCK || class == FUTEX_SEM_LOCK;
+}
+
+/* A semaphore that is posted by a thread which waits for it at other times is a lock; job queues are not. */
+static __always_inline void judge_semaphore(struct task_struct *p, struct task_rec *r, struct task_rec *waker)
+{
+	if (!waker || waker->semaphore != r->futex)
+		return;
+	__u64 key = (__u64)p->tgid << 48 ^ r->futex;
+	__u32 *verdict = bpf_map_lookup_elem(&verdicts, &key);
+	if (verdict && *verdict == FUTEX_SEM)
+		*verdict = FUTEX_SEM_LOCK;
+}
+
+static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	__u64 nr = call_number(regs);
+
+	r->futex = 0;
+	r->call = -1;
+	if (nr == NO_CALL)
+		return;
+	r->call = nr;
+	if (nr != NR_futex)
+		return;
+	__u64 addr = ARG0(regs), op = ARG1(regs), val = ARG2(regs);
+	__u32 cmd = op & FUTEX_CMD, private = (op >> FUTEX_PRIVATE_SHIFT) & 1, class = FUTEX_UNKNOWN;
+	if (cmd == FUTEX_LOCK_PI || cmd == FUTEX_LOCK_PI2)
+		class = FUTEX_LOCK;
+	else
+		class = verdict(p, addr);
+	if (class == FUTEX_SEM)
+		r->semaphore = addr;
+	r->futex = addr;
+	r->futex_value = val;
+	r->futex_word = cmd | private << 8 | class << 16;
+}
+
+/*
+ * How long the current thread, which leaves its CPU in call `nr`, asked to sleep at most, in ns; 0 where it did
+ * not. Not static, so that the verifier looks at it once and not once a path.
+ */
+APART __u64 asked_ns(int nr)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	__s64 time[2] = {}, ms = 0;
+	__u64 from = 0, micro = 0, now = 0;
+
+	switch (nr) {
+	case NR_poll:
+		ms = (__s32)ARG2(regs);
+		break;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+		ms = (__s32)ARG3(regs);
+		break;
+	case NR_nanosleep:
+		from = ARG0(regs);
+		break;
+	case NR_clock_nanosleep:
+		from = ARG2(regs);
+		if (ARG1(regs) & TIMER_ABSTIME) { /* the clock must be the one we read */
+			if (ARG0(regs) != CLOCK_MONOTONIC)
+				return 0;
+			now = bpf_ktime_get_ns();
+		}
+		break;
+	case NR_ppoll:
+	case NR_sigtimedwait:
+		from = ARG2(regs);
+		break;
+	case NR_select:
+		micro = 1;
+		from = ARG4(regs);
+		break;
+	case NR_pselect6:
+	case NR_io_getevents:
+		from = ARG4(regs);
+		break;
+	case NR_epoll_pwait2:
+	case NR_semtimedop:
+		from = ARG3(regs);
+		break;
+	case NR_futex: {
+		__u64 op = ARG1(regs);
+
+		if ((op & FUTEX_CMD) == FUTEX_WAIT_BITSET) { /* a moment, of CLOCK_MONOTONIC or not */
+			if (op & FUTEX_CLOCK_REALTIME)
+				return 0;
+			now = bpf_ktime_get_ns();
+		} else if ((op & FUTEX_CMD) != FUTEX_WAIT) {
+			return 0;
+		}
+		from = ARG3(regs);
+		break;
+	}
+	default:
+		return 0;
+	}
+	if (ms > 0)
+		return ms * 1000000;
+	/* The thread leaves its CPU now, so its memory is still the one mapped. */
+	if (!from || bpf_probe_read_user(time, sizeof(time), (void *)from) || time[0] < 0 || time[0] > 1000000000)
+		return 0;
+	__s64 ns = time[0] * 1000000000 + (micro ? time[1] * 1000 : time[1]);
+	return ns > (__s64)now ? ns - now : 0;
+}
+
+/* The calls above, a bit each: most that sleep are none of them. */
+#define BIT_OF(nr, word) ((nr) >= 0 && (nr) / 64 == (word) ? 1ULL << ((nr) & 63) : 0)
+#define TIMED(word)                                                                                           \
+	(BIT_OF(NR_poll, word) | BIT_OF(NR_epoll_wait, word) | BIT_OF(NR_epoll_pwait, word) |                 \
+	 BIT_OF(NR_nanosleep, word) | BIT_OF(NR_clock_nanosleep, word) | BIT_OF(NR_ppoll, word) |             \
+	 BIT_OF(NR_sigtimedwait, word) | BIT_OF(NR_select, word) | BIT_OF(NR_pselect6, word) |                \
+	 BIT_OF(NR_io_getevents, word) | BIT_OF(NR_epoll_pwait2, word) | BIT_OF(NR_semtimedop, word) |        \
+	 BIT_OF(NR_futex, word))
+const volatile __u64 timed_calls[SYSCALLS / 64] = { TIMED(0), TIMED(1), TIMED(2), TIMED(3),
+						     TIMED(4), TIMED(5), TIMED(6), TIMED(7) };
+
+static __always_inline bool may_time_out(__s16 nr)
+{
+	return nr >= 0 && timed_calls[MASK(nr >> 6, 7)] >> (nr & 63) & 1;
+}
+
+/* A sleep with a timeout has ended. */
+static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+{
+	if (!r->asked)
+		return;
+	struct lock_slot *l = lock_slot(s, r->call + 1, 0, p->tgid, KIND_SLEEP);
+	if (!l)
+		return;
+	l->count++;
+	l->spin += r->asked;
+	l->block += ns;
+	if (ns > l->max)
+		l->max = ns;
+	/* Each thread counts once, however it alternates between calls. */
+	__u64 *seen = &r->slept_in[MASK(r->call >> 6, 7)], bit = 1ull << (r->call & 63);
+	if (!(*seen & bit)) {
+		*seen |= bit;
+		l->wakes++;
+	}
+	r->asked = 0;
+}
+
+/* A thread's wait for a futex has ended: blame whoever woke it. */
+static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns,
+				       __u32 waker)
+{
+	__u64 lock = r->user.lock;
+	struct lock_slot *l = lock_slot(s, lock ?: r->futex, 0, p->tgid,
+					lock ? KIND_USER | r->user.kind : KIND_FUTEX);
+
+	if (!l)
+		return;
+	/* The wait for a lock that tells of itself is counted when it is over. */
+	if (!lock) {
+		l->count++;
+		l->block += ns;
+		if (ns > l->max)
+			l->max = ns;
+		l->futex = r->futex_word;
+	}
+	if (!waker)
+		return;
+	l->wakes++;
+	if (l->holder == waker) {
+		l->vote += ns;
+	} else if (l->vote < ns) {
+		l->holder = waker;
+		l->vote = ns - l->vote;
+	} else {
+		l->vote -= ns;
+	}
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Interrupts, softirqs and shootdowns, and CPUs as observing begins and ends. Included by engine.bpf.c.
+ */
+#ifndef NCPU_INTERRUPTS_H
+#define NCPU_INTERRUPTS_H
+
+/* enum tlb_flush_reason of include/linux/mm_types.h */
+#define TLB_REMOTE_SHOOTDOWN 1
+#define TLB_REMOTE_SEND_IPI 4
+
+/* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
+SEC("raw_tp")
+int mark(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_slot *s = slot();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!s)
+		return 0;
+	if (!s->last) {
+		s->task = (__u64)p;
+		struct task_rec *r = p->flags & PF_IDLE ? NULL : get(p, now);
+		if (r) {
+			r->on_cpu = 1;
+			r->state = r->on_state;
+		}
+		s->base = p->flags & PF_IDLE ? AT_IDLE : r && r->target ? AT_TARGET :
+			  p->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+	}
+	charge(s, now);
+	put_spin(s);
+	return 0;
+}
+
+/*
+ * Another CPU is about to come online: since it went offline it was nowhere. An offline CPU runs no
+ * tracepoint, so this is told by the CPU that brings it up, and the first event there finds no beginning.
+ */
+SEC("tp_btf/cpuhp_enter")
+int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
+{
+	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s || cpu == bpf_get_smp_processor_id() || target <= step)
+		return 0;
+	s->last = 0;
+	s->base = AT_IDLE;
+	s->depth = 0;
+	s->waits = 0;
+	s->ended = 0;
+	s->task = 0;
+	return 0;
+}
+
+static __always_inline void irq_enter(__u32 where)
+{
+	struct cpu_slot *s = slot();
+
+	/* Before everything is attached an entry might have no exit. */
+	if (!s || !observing)
+		return;
+	__u32 d = s->depth;
+	charge(s, bpf_ktime_get_ns());
+	s->depth = d + 1;
+	if (d >= IRQ_NEST) {
+		s->drop_nest++;
+		return;
+	}
+	s->irq[MASK(d, 3)] = where;
+	s->spinning[MASK(d + 1, 3)] = 0;
+	if (where == AT_SOFTIRQ)
+		s->softirqs++;
+	else
+		s->irqs++;
+}
+
+/* Each of these three hangs on several tracepoints: the loader has the list. */
+SEC("raw_tp")
+int hardirq_in(void *ctx)
+{
+	irq_enter(AT_HARDIRQ);
+	return 0;
+}
+
+SEC("raw_tp")
+int softirq_in(void *ctx)
+{
+	irq_enter(AT_SOFTIRQ);
+	return 0;
+}
+
+SEC("raw_tp")
+int irq_out(void *ctx)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s || !s->depth)
+		return 0;
+	charge(s, bpf_ktime_get_ns());
+	s->depth--;
+	return 0;
+}
+
+/* A tick that comes from user mode shows that a thread which was on CPU when first seen was not in its last call. */
+SEC("tp_btf/local_timer_entry")
+int settle(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (r && r->on_state == SYS && !in_call(p)) {
+		r->on_state = USR;
+		if (r->state == SYS)
+			r->state = USR;
+	}
+	return 0;
+}
+
+SEC("tp_btf/tlb_flush")
+int BPF_PROG(tlb_flush, int reason, unsigned long pages)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	if (reason == TLB_REMOTE_SEND_IPI) {
+		s->tlb_sent++;
+	} else if (reason == TLB_REMOTE_SHOOTDOWN) {
+		s->tlb_received++;
+		/* Nothing was charged since the interrupt began, so all of it becomes a shootdown. */
+		if (s->depth && s->depth <= IRQ_NEST)
+			s->irq[MASK(s->depth - 1, 3)] = AT_TLB;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Waits for kernel locks, and the table that all waits are counted in. Included by engine.bpf.c.
+ */
+#ifndef NCPU_KERNEL_LOCKS_H
+#define NCPU_KERNEL_LOCKS_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lock_slot);
+} lock_slots SEC(".maps");
+
+/*
+ * The place of a (lock, stack, process and kind) in this CPU's part of the table, or -1 where that is full. The table
+ * has two halves: user space reads and empties one while the other is written.
+ */
+APART int lock_index(__u64 lock, __u64 stack, __u64 who)
+{
+	__u32 part = bpf_get_smp_processor_id() + (lock_half ? cfg_cpus : 0);
+
+	return find_row(&lock_slots, part, cfg_lock_slots, lock, stack, who);
+}
+
+static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,
+						   __u32 kind)
+{
+	__u32 key = lock_index(lock, stack, HALVES(tgid, kind));
+	struct lock_slot *l = bpf_map_lookup_elem(&lock_slots, &key);
+
+	if (!l)
+		s->drop_lock++;
+	return l;
+}
+
+/* A wait that stands for `weight`; those others are counted elsewhere. */
+static __always_inline void add_lock(struct lock_slot *l, __u64 spin, __u64 block, __u32 weight)
+{
+	if (!l)
+		return;
+	l->count++;
+	l->spin += spin * weight;
+	l->block += block;
+	if (spin + block > l->max)
+		l->max = spin + block;
+}
+
+/*
+ * Puts the last spinlock's wait into the lock table: before the next can take its place, and before
+ * anybody else gets the CPU.
+ */
+APART int put_done(struct cpu_slot *s)
+{
+	if (!s)
+		return 0;
+	struct spin_wait *w = &s->done;
+	__u64 spin = s->done_spin;
+
+	struct task_rec *r = look(bpf_get_current_task_btf());
+	if (r)
+		r->spin += spin * w->timed;
+	add_lock(lock_slot(s, w->lock, 0, s->done_tgid, w->kind), spin, 0, w->timed);
+	if (w->stack)
+		add_lock(lock_slot(s, w->lock, w->stack, s->done_tgid, w->kind), spin, 0, w->timed);
+	w->lock = 0;
+	return 0;
+}
+
+static __always_inline void put_spin(struct cpu_slot *s)
+{
+	if (s->done.lock)
+		put_done(s);
+}
+
+
+/* How many waits are timed follows their rate: all of them below 10,000 a second on this CPU. */
+static __always_inline void count_waits(struct cpu_slot *s, __u64 now)
+{
+	if (now - s->window < WALK_WINDOW)
+		return;
+	__u32 n = s->window_waits;
+	s->time_mask = walk_all_locks ? 0 : n > 3000 ? 63 : n > 1000 ? 31 : n > 300 ? 7 : n > 100 ? 3 : 0;
+	s->window_waits = 0;
+	s->window = now;
+}
+
+/*
+ * Whether a spinlock's wait is only counted. That is done before the waiter queues up, so that nobody waits for it;
+ * and not even the clock is read, which drains the pipeline.
+ */
+static __always_inline bool only_counted(struct cpu_slot *s, __u64 lock, __u32 flags)
+{
+	s->lock_events++;
+	s->window_waits++;
+	if (!s->time_mask)
+		return false;
+	s->dice = s->dice * 6364136223846793005ull + 1442695040888963407ull;
+	if (!(s->dice >> 40 & s->time_mask))
+		return false;
+	struct lock_slot *l = lock_slot(s, lock, 0, bpf_get_current_pid_tgid() >> 32, flags);
+	if (l)
+		l->count++;
+	return true;
+}
+
+/* One contention in so many has its stack walked; the hash is what the lock table knows it by. */
+static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flags, __u64 now)
+{
+	if (!cfg_stacks || !observing)
+		return 0;
+	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now);
+	struct stack_event *e = weight ? scratch_of(s->depth ? 2 : 1) : NULL;
+	if (!e)
+		return 0;
+	__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0);
+	if (k <= 0)
+		return 0;
+	__u64 id = hash_frames(e, k / 8);
+	if (first_sight(id)) {
+		head(&e->head, EV_LOCK_STACK, bpf_get_current_task_btf(), now);
+		e->id = id;
+		e->where = flags;
+		e->weight = weight;
+		e->kernel_bytes = k;
+		e->user_bytes = 0;
+		emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+	return id;
+}
+
+/* Locks that sleep: the wait belongs to the task, which may move or go off CPU. */
+static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 lock, __u32 flags)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !(r->target || cfg_lock_all))
+		return;
+	__u32 n = r->nlocks;
+	/* A mutex that stops spinning begins again: the same wait, another phase. */
+	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == lock)
+		return;
+	if (n >= LOCK_NEST) {
+		s->drop_nest++;
+		return;
+	}
+	__u64 now = bpf_ktime_get_ns();
+	struct lock_wait *w = &r->locks[MASK(n, 3)];
+	charge(s, now);
+	w->lock = lock;
+	w->begin = now;
+	w->off = r->off;
+	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
+	r->nlocks = n + 1;
+	s->waits = n + 1;
+	s->lock_events++;
+	w->stack = walk_lock(ctx, s, flags, now);
+}
+
+static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (!r || !r->nlocks)
+		return;
+	/* The innermost wait for this lock; those above it have had their ends missed. */
+	__u32 n = r->nlocks;
+	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
+	for (int i = 0; i < LOCK_NEST && w->lock != lock; i++) {
+		if (n <= 1)
+			return; /* its begin was missed */
+		n--;
+		w = &r->locks[MASK(n - 1, 3)];
+	}
+	if (w->lock != lock)
+		return;
+	s->drop_nest += r->nlocks - n;
+
+	__u64 now = bpf_ktime_get_ns();
+	__u64 off = r->off - w->off;
+	__u64 all = now > w->begin ? now - w->begin : 0;
+	__u64 block = off < all ? off : all;
+	__u64 spin = all - block;
+	charge(s, now);
+	r->nlocks = n - 1;
+	s->waits = n - 1;
+	r->spin += spin;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block, 1);
+	if (w->stack)
+		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block, 1);
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	if (!(flags & LCB_F_SPIN) || (flags & LCB_F_MUTEX)) {
+		begin_sleeping(ctx, s, (__u64)lock, flags);
+		return 0;
+	}
+	if (s->base != AT_TARGET && !cfg_lock_all)
+		return 0;
+	if (only_counted(s, (__u64)lock, flags))
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	charge(s, now);
+	put_spin(s);
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	struct spin_wait *w = &s->spin[MASK(level, 3)];
+	/* An interrupt that comes while a program runs cannot run that program: its end was missed. */
+	if (s->spinning[MASK(level, 3)])
+		s->drop_nest++;
+	w->lock = (__u64)lock;
+	w->begin = now;
+	w->kind = flags;
+	w->timed = s->time_mask + 1;
+	s->spinning[MASK(level, 3)] = 1;
+	count_waits(s, now);
+	w->stack = walk_lock(ctx, s, flags, now);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(contention_end, void *lock, int ret)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
+	/*
+	 * The lock is held now, and all who wait for it wait for this: settle later, and read the clock no more often
+	 * than need be.
+	 */
+	if (s->spinning[MASK(level, 3)] && !s->ended && s->spin[MASK(level, 3)].lock == (__u64)lock)
+		s->ended = bpf_ktime_get_ns();
+	else if (s->waits)
+		end_sleeping(s, (__u64)lock);
+	return 0;
+}
+
+#endif

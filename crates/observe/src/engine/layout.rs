@@ -1,0 +1,111 @@
+//! What the BPF programs write (engine.h): the skeleton's own types, or ours that the compiler compares with them.
+
+use std::ffi::c_char;
+
+use ncpu_schema::{CpuState, Microstate};
+
+use super::skel::types;
+use crate::bpf_support::ring::{EventHead, same_records};
+use crate::bpf_support::{Plain, same_layout};
+
+/// Where a CPU is, by its number in the BPF programs (`enum at`).
+pub(crate) fn state(raw: u32) -> CpuState {
+    CpuState::ALL.get(raw as usize).copied().unwrap_or(CpuState::Others)
+}
+
+/// Why a thread is off CPU (`enum wait`).
+pub const WAIT: [&str; 6] = ["", "run queue", "kernel lock", "user lock", "I/O", "asleep"];
+
+/// Kinds of rows of the lock table, in the upper bits of [`LockSlot::kind`]; below them are flags of the kind.
+pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
+pub(crate) const KIND_OFF: u32 = 0x4000_0000;
+pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
+pub(crate) const KIND_USER: u32 = 0x1000_0000;
+
+/// Locks that tell of their waits by static tracepoints (`enum user_lock`).
+pub const USER_LOCK: [&str; 5] = ["", "mutex", "queue lock", "rwlock:R", "rwlock:W"];
+
+/// ns asleep by system call, of a CPU.
+pub(crate) use types::calls as Calls;
+/// What each CPU writes of itself.
+pub(crate) use types::cpu_slot as CpuSlot;
+/// A row of the lock table.
+pub(crate) use types::lock_slot as LockSlot;
+
+/// `struct thread_out`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ThreadOut {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Parent process.
+    pub ppid: u32,
+    pub(crate) target: u32,
+    /// ns since boot when it started.
+    pub start: u64,
+    /// ns by [`Microstate`].
+    pub micro: [u64; 8],
+    /// ns spun in kernel locks (a part of the time on CPU).
+    pub spin: u64,
+    /// Voluntary context switches.
+    pub vcx: u64,
+    /// Involuntary context switches.
+    pub icx: u64,
+    /// System calls.
+    pub scl: u64,
+    /// Signals delivered.
+    pub sig: u64,
+    /// Minor faults.
+    pub minf: u64,
+    /// Major faults.
+    pub majf: u64,
+    /// Faults whose length was traced.
+    pub faults: u64,
+    /// The futex of its last waits, where they have ended before anybody said what they were for; else 0.
+    pub(crate) unjudged: u64,
+    /// ns of those waits, a part of SLP.
+    pub(crate) unjudged_ns: u64,
+    pub(crate) comm: [c_char; 16],
+    pub(crate) group: [c_char; 16],
+}
+
+impl ThreadOut {
+    /// Moves the waits that ended without a verdict from SLP to LCK.
+    pub(crate) fn last_waits_were_for_a_lock(&mut self) {
+        let [lck, slp] = [Microstate::Lck, Microstate::Slp].map(|state| state as usize);
+        let ns = std::mem::take(&mut self.unjudged_ns).min(self.micro[slp]);
+        self.micro[slp] -= ns;
+        self.micro[lck] += ns;
+    }
+}
+
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for CpuSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for LockSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for Calls {}
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for ThreadOut {}
+
+same_records!(super::skel::types);
+same_layout!(ThreadOut, types::thread_out:
+    tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, comm = comm, group = group);
+const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
+const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
+
+impl CpuSlot {
+    /// Where the CPU is now; the mirror of `at()` in cpu_states.h.
+    pub(crate) fn now_at(&self) -> CpuState {
+        let depth = self.depth as usize;
+        if depth == 0 || depth > 3 {
+            let base = state(self.base);
+            let waits = self.waits > 0 || self.spinning[0] > 0;
+            return if waits && base == CpuState::Program { CpuState::Spin } else { base };
+        }
+        if self.spinning[depth] > 0 { CpuState::Spin } else { state(self.irq[depth - 1].into()) }
+    }
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Exact microstates: what threads do between switches, and reading their records out. Included by engine.bpf.c.
+ */
+#ifndef NCPU_MICROSTATES_H
+#define NCPU_MICROSTATES_H
+
+#define PF_INSTR 16 /* X86_PF_INSTR of arch/x86/include/asm/trap_pf.h */
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long id)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	r->scl++;
+	if (r->state != SYS)
+		micro(r, SYS, bpf_ktime_get_ns());
+	r->on_state = SYS;
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	if (r->state != USR)
+		micro(r, USR, bpf_ktime_get_ns());
+	r->on_state = USR;
+	return 0;
+}
+
+/* x86 gives a thread its floating-point registers back, after others had them, right before it is in user code again. */
+SEC("tp_btf/x86_fpu_regs_activated")
+int user_registers(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (!r || !r->target || r->state != USR)
+		return 0;
+	not_back_yet(r, p);
+	if (r->state != USR)
+		micro(r, USR, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsigned long error_code)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	if (r->state == TRP) {
+		/* The last fault's end was not seen (perf throttles): its length is unknown. */
+		struct cpu_slot *s = slot();
+		if (s)
+			s->lost_fault_end++;
+		r->state = USR;
+	}
+	micro(r, TRP, now);
+	r->faults++;
+	r->on_state = TRP;
+	r->instr = (error_code & PF_INSTR) != 0;
+	return 0;
+}
+
+static __always_inline int fault_end(void)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (!r || !r->target)
+		return 0;
+	if (r->on_state == TRP) {
+		micro(r, USR, bpf_ktime_get_ns());
+		r->on_state = USR;
+	}
+	return 0;
+}
+
+SEC("perf_event")
+int fault_minor(void *ctx)
+{
+	return fault_end();
+}
+
+SEC("perf_event")
+int fault_major(void *ctx)
+{
+	return fault_end();
+}
+
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(signal_deliver, int sig)
+{
+	struct task_rec *r = look(bpf_get_current_task_btf());
+
+	if (r && r->target)
+		r->sig++;
+	return 0;
+}
+
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} __attribute__((preserve_access_index));
+
+/* Threads that were there before: asleep, or on CPU since now. */
+SEC("iter/task")
+int seed_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p || bpf_task_storage_get(&tasks, p, 0, 0))
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *r = get(p, now);
+	if (r && r->target && !p->__state)
+		r->state = p->on_cpu ? r->on_state : LAT;
+	return 0;
+}
+
+/*
+ * Verdicts have come: waits in progress for futexes that had none when they began are charged as what they are. The
+ * waiter may be woken meanwhile; whoever changes `wait` first has the say.
+ */
+SEC("iter/task")
+int correct_waits(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p)
+		return 0;
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
+	if (!r)
+		return 0;
+	/* Waits that are over: their own CPU goes on to write the record, so what was SLP is told as LCK. */
+	__u64 over = *(volatile __u64 *)&r->unjudged;
+	__u32 late = over ? verdict(p, over) : FUTEX_UNKNOWN;
+	if (late != FUTEX_UNKNOWN) {
+		__u64 ns = __sync_lock_test_and_set(&r->unjudged_ns, 0);
+		if (is_lock(late) && *(volatile __u64 *)&r->unjudged == over)
+			r->locked += ns;
+	}
+	if (r->on_cpu || !r->futex || r->futex_word >> 16 != FUTEX_UNKNOWN)
+		return 0;
+	__u32 class = verdict(p, r->futex);
+	if (class == FUTEX_UNKNOWN)
+		return 0;
+	r->futex_word |= class << 16;
+	if (class == FUTEX_SEM)
+		r->semaphore = r->futex;
+	if (!is_lock(class) || __sync_val_compare_and_swap(&r->wait, WAIT_SLEEP, WAIT_ULOCK) != WAIT_SLEEP)
+		return 0;
+	judged[WAIT_SLEEP]--;
+	judged[WAIT_ULOCK]++;
+	/* What was not told to anybody yet is charged with the rest, when it is over. */
+	__sync_val_compare_and_swap(&r->state, SLP, LCK);
+	return 0;
+}
+
+SEC("iter/task")
+int dump_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct seq_file *seq = ctx->meta->seq;
+
+	if (!p)
+		return 0;
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
+	if (!r || !r->target)
+		return 0;
+	struct thread_out t = {};
+	thread_out(&t, r, p);
+	/* The state it is in now, up to now, without touching the record its CPU writes. */
+	__u64 now = bpf_ktime_get_ns();
+	__u64 since = r->since;
+	if (now > since)
+		t.micro[MASK(r->state, 7)] += now - since;
+	bpf_seq_write(seq, &t, sizeof(t));
+	return 0;
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Timers: what a CPU is executing, and what idle CPUs are idle for. Included by engine.bpf.c.
+ */
+#ifndef NCPU_SAMPLES_H
+#define NCPU_SAMPLES_H
+
+#define SAMPLED 0x5a5a /* marks a process in the filter of what was sent as sampled once */
+
+/* Written by the leader's timer alone. */
+__u64 idle_ns[IDLE_N];
+__u64 leader_last;
+__u64 leader_ticks;
+__u64 runnable_ns;	/* integral of waiting run-queue threads, idle CPUs or not */
+
+/* cpu-clock on every CPU: what the CPU is executing. */
+SEC("perf_event")
+int sample(void *ctx)
+{
+	struct cpu_slot *s = slot();
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!s || !observing)
+		return 0;
+	look_who_runs(s);
+	/* The timer's own interrupt is not what the CPU was at. */
+	__u32 depth = s->depth, state;
+	if (depth && depth <= IRQ_NEST && s->irq[MASK(depth - 1, 3)] == AT_HARDIRQ) {
+		s->depth = depth - 1;
+		state = at(s);
+		s->depth = depth;
+	} else {
+		state = at(s);
+	}
+	if (state == AT_IDLE || state == AT_NCPU)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	charge(s, now);
+	struct stack_event *e = scratch_of(0);
+	if (e) {
+		head(&e->head, EV_SAMPLE, p, now);
+		e->where = state;
+		e->id = 0;
+		e->weight = 1;
+		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
+		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
+		emit_stack(e, first_sight(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	}
+	/* Walking was our doing, not the interrupt's. */
+	__u64 end = bpf_ktime_get_ns();
+	s->at[AT_NCPU] += end - now;
+	s->last = end;
+	return 0;
+}
+
+/* For the calibration: how often a timer met user code, and anything. */
+__u64 met_user, met;
+
+SEC("perf_event")
+int tell_mode(void *ctx)
+{
+	/* `struct pt_regs` as user space has it. */
+#if defined(__TARGET_ARCH_arm64)
+	bool user = (((__u64 *)ctx)[33] & 15) == 0; /* pstate */
+#else
+	bool user = (((__u64 *)ctx)[17] & 3) == 3; /* cs */
+#endif
+
+	met++;
+	if (user)
+		met_user++;
+	return 0;
+}
+
+struct sum {
+	__s32 waiting[8];
+	__u32 idle;
+	__u32 running;
+};
+
+static long add_cpu(__u32 cpu, struct sum *sum)
+{
+	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s)
+		return 1;
+	if (!s->last)
+		return 0; /* never seen: offline */
+	for (int i = 0; i < WAIT_N; i++)
+		sum->waiting[i] += s->waiting[i];
+	if (s->base == AT_IDLE)
+		sum->idle++;
+	else if (s->base == AT_TARGET)
+		sum->running++;
+	return 0;
+}
+
+/* One CPU's timer looks at all CPUs: what are the idle ones idle for? */
+SEC("perf_event")
+int leader(void *ctx)
+{
+	struct sum sum = {};
+	__u64 now = bpf_ktime_get_ns();
+	__u64 before = leader_last;
+
+	leader_last = now;
+	if (!observing || !before || now <= before)
+		return 0;
+	bpf_loop(cfg_cpus, add_cpu, &sum, 0);
+	__u64 dt = now - before;
+	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
+	for (int i = 0; i < WAIT_N; i++)
+		sum.waiting[i] += judged[i];
+	__u32 idle = sum.idle;
+	__u32 active = sum.running;
+
+	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
+		/* At least 0, and of the idle CPUs at most all: without branches, each of which doubles the paths. */
+		__s64 n = sum.waiting[w];
+		n &= ~(n >> 63);
+		active += n;
+		n -= idle;
+		n = idle + (n & n >> 63);
+		idle_ns[w - 1] += (__u64)n * dt;
+		idle -= n;
+	}
+	idle_ns[active ? IDLE_SERIAL : IDLE_ASLEEP] += (__u64)idle * dt;
+	if (sum.waiting[WAIT_RUNQ] > 0)
+		runnable_ns += (__u64)sum.waiting[WAIT_RUNQ] * dt;
+	leader_ticks++;
+	return 0;
+}
+
+#endif

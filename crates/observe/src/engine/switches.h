@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Threads that come on CPU and leave it, wake up, begin and end. Included by engine.bpf.c.
+ */
+#ifndef NCPU_SWITCHES_H
+#define NCPU_SWITCHES_H
+
+/* Kernel then user frames, packed. */
+static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, bool user)
+{
+	__s32 k = 0, u = 0;
+
+	if (kernel)
+		k = bpf_get_stack(ctx, e->frames, 8 * (STACK_MAX - 1), 0);
+	if (k < 0)
+		k = 0;
+	if (user)
+		u = bpf_get_stack(ctx, (void *)e->frames + (k & 0x1f8), 8 * (STACK_MAX - 1), BPF_F_USER_STACK);
+	e->kernel_bytes = k;
+	e->user_bytes = u < 0 ? 0 : u;
+}
+
+#define STACK_WORDS 48
+#define ASKS 32 /* futexes handed over on a CPU in a window: a program may have them without number */
+#define WAKE_EVERY 2000000 /* ns; user space is woken no more often on a CPU for futexes to be judged */
+
+static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
+{
+	if (now - s->asked > WALK_WINDOW) {
+		s->asked = now;
+		s->asks = 0;
+	}
+	return s->asks < ASKS;
+}
+
+static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
+				    bool runnable, __u32 state, __u64 now)
+{
+	__u32 wait = WAIT_SLEEP, next = SLP;
+	struct task_struct *task = p; /* a macro has a `p` of its own */
+
+	r->on_cpu = 0;
+	if (runnable) {
+		r->icx++;
+		micro(r, LAT, now);
+		begin_wait(s, r, WAIT_RUNQ);
+		return;
+	}
+	r->vcx++;
+	r->futex = 0;
+	r->off_stack = 0;
+	r->asked = 0;
+	if (r->nlocks) {
+		wait = WAIT_KLOCK;
+		next = LCK;
+		r->call = -1;
+	} else if (r->on_state == TRP) {
+		wait = WAIT_IO;
+		next = r->instr ? TFL : DFL;
+		r->call = -1;
+	} else {
+		classify_futex(r, p);
+		__u32 class = !r->futex ? FUTEX_UNKNOWN : r->user.lock ? FUTEX_LOCK : r->futex_word >> 16;
+		if (is_lock(class)) {
+			wait = WAIT_ULOCK;
+			next = LCK;
+		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait)) {
+			wait = WAIT_IO;
+		} else if (cfg_sleeps && r->target && may_time_out(r->call)) {
+			r->asked = asked_ns(r->call);
+		}
+	}
+	micro(r, next, now);
+	begin_wait(s, r, wait);
+	if (!r->target || !observing)
+		return;
+
+	__u64 key = ((__u64)p->tgid << 48) ^ r->futex;
+	/* What a lock sleeps on that tells of itself need not be judged. */
+	bool fresh = r->futex && !r->user.lock && may_ask(s, now) && first_sight(key);
+	__u32 walked = cfg_stacks ? walk_now(&s->off_walks, now) : 0;
+	if (!fresh && !walked)
+		return;
+	struct stack_event *e = scratch_of(0);
+	if (!e)
+		return;
+	head(&e->head, EV_FUTEX, p, now);
+	if (fresh) {
+		/*
+		 * User space judges by the waiter's stack what kind of futex this is. C libraries keep no frame
+		 * pointers, so it gets the words on the stack as well, in place of kernel frames.
+		 */
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+		__s32 n = 8 * STACK_WORDS, u;
+
+		if (bpf_probe_read_user(e->frames, 8 * STACK_WORDS, (void *)regs->sp))
+			n = 0;
+		u = bpf_get_stack(ctx, (void *)e->frames + n, 8 * CALLER_STACK, BPF_F_USER_STACK);
+		e->kernel_bytes = n;
+		e->user_bytes = u < 0 ? 0 : u;
+		e->id = r->futex;
+		e->where = r->futex_word;
+		e->weight = r->futex_value;
+		/* It waits, and until then for what is not known. */
+		bool wake = now - s->woke > WAKE_EVERY;
+		s->asks++;
+		if (wake)
+			s->woke = now;
+		emit_stack(e, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	}
+	if (walked) {
+		walk(ctx, e, true, true);
+		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
+		e->head.kind = EV_OFF_CPU;
+		e->id = r->off_stack;
+		e->where = wait;
+		e->weight = r->off_weight = walked;
+		r->off_wait = wait;
+		if (first_sight(r->off_stack))
+			emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+}
+
+/* A walked thread is on CPU again: its stack is worth the time it was off. */
+static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+{
+	if (!r->off_stack)
+		return;
+	add_lock(lock_slot(s, 1, r->off_stack, p->tgid, KIND_OFF | r->off_wait), 0,
+		 ns * r->off_weight, 1);
+	r->off_stack = 0;
+}
+
+/* A thread comes on CPU. */
+static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
+{
+	s->task = (__u64)next;
+	s->waits = 0;
+	s->spinning[0] = 0;
+	if (next->flags & PF_IDLE) {
+		s->base = AT_IDLE;
+		return;
+	}
+	struct task_rec *r = get(next, now);
+	if (!r) {
+		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
+		return;
+	}
+	if (r->on_cpu)
+		r->state = SLP; /* its leaving was not traced */
+	__u32 was = r->state;
+	if (was >= TFL && was != LAT && r->wait == WAIT_SLEEP && r->call >= 0) {
+		/* Woken without sched_wakeup seen; the sleep ends here. */
+		add_sleep(r->call, now > r->since ? now - r->since : 0);
+		slept(s, next, r, now > r->since ? now - r->since : 0);
+	}
+	if (was != LAT)
+		off_done(s, next, r, now > r->since ? now - r->since : 0);
+	micro(r, r->on_state, now);
+	end_wait(s, r);
+	r->on_cpu = 1;
+	s->waits = r->nlocks;
+	s->base = r->target ? AT_TARGET : next->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+}
+
+/*
+ * The thread on CPU is not the one that was seen to come: kernels leave switches out of their traces
+ * (a hypervisor's or sandbox's own threads). It has run, as far as anyone can tell, since the last event.
+ * Not static, so that the verifier looks at it once and not once a program.
+ */
+APART int found(void)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	__u64 at = s->last;
+	charge(s, at);
+	put_spin(s);
+	s->unseen++;
+	arrive(s, bpf_get_current_task_btf(), at);
+	return 0;
+}
+
+static __always_inline void look_who_runs(struct cpu_slot *s)
+{
+	if (s->task && s->task != (__u64)bpf_get_current_task_btf())
+		found();
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_slot *s = slot();
+
+	if (!s)
+		return 0;
+	look_who_runs(s);
+	charge(s, now);
+	put_spin(s);
+	s->switches++;
+	s->depth = 0;
+
+	if (!(prev->flags & PF_IDLE)) {
+		struct task_rec *r = get(prev, now);
+		if (!r && !preempt && (prev_state & TASK_DEAD)) {
+			s->drop_task++; /* it ends without ever having had one */
+		} else if (r) {
+			r->on_cpu = 0;
+			if (cfg_micro)
+				not_back_yet(r, prev);
+			if (!preempt && (prev_state & TASK_DEAD)) {
+				micro(r, SLP, now);
+				if (r->target || cfg_all) {
+					struct exit_event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+					if (e) {
+						head(&e->head, EV_EXIT, prev, now);
+						thread_out(&e->thread, r, prev);
+						bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+					} else {
+						s->drop_ring++;
+					}
+				}
+			} else {
+				off_cpu(ctx, s, prev, r, preempt || prev_state == TASK_RUNNING, prev_state, now);
+			}
+		}
+	}
+
+	arrive(s, next, now);
+	if (!(s->switches & OWN_MASK))
+		own(s, now);
+	return 0;
+}
+
+static __always_inline int wakeup(struct task_struct *p)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+
+	if (!r || r->on_cpu || r->state == LAT)
+		return 0;
+	__u64 ns = now > r->since ? now - r->since : 0;
+	if (r->futex && (r->target || cfg_lock_all)) {
+		/* A timer or signal wakes from interrupt context: nobody held it up. */
+		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
+		futex_done(s, p, r, ns, waker);
+		if (r->futex_word >> 16 == FUTEX_SEM && waker)
+			judge_semaphore(p, r, look(bpf_get_current_task_btf()));
+	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
+		add_sleep(r->call, ns);
+	}
+	/* A futex with a timeout is a sleep as well, unless it is a lock. */
+	if (r->wait == WAIT_SLEEP && r->call >= 0)
+		slept(s, p, r, ns);
+	off_done(s, p, r, ns);
+	__u32 was = micro(r, LAT, now);
+	if (was == SLP && r->target && r->futex && !r->user.lock && r->futex_word >> 16 == FUTEX_UNKNOWN)
+		keep_unjudged(r, ns);
+	begin_wait(s, r, WAIT_RUNQ);
+	if (!(++s->wakeups & OWN_MASK))
+		own(s, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(sched_wakeup, struct task_struct *p)
+{
+	return wakeup(p);
+}
+
+/* A thread that has never run waits for nothing but a CPU. */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(sched_wakeup_new, struct task_struct *p)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+
+	if (!r || r->on_cpu || r->state == LAT)
+		return 0;
+	micro(r, LAT, now);
+	begin_wait(s, r, WAIT_RUNQ);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *up = look(parent), *r = get(child, now);
+
+	if (r) {
+		r->on_state = SYS;
+		r->state = SLP;
+		if (up && up->known && !cfg_cgroup && child->tgid != cfg_tgid)
+			r->target = up->target;
+	}
+	return 0;
+}
+
+#endif

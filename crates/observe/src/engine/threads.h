@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The record of each thread: its microstates, and what it waits for. Included by engine.bpf.c.
+ */
+#ifndef NCPU_THREADS_H
+#define NCPU_THREADS_H
+
+struct lock_wait {
+	__u64 lock;
+	__u64 stack;
+	__u64 begin;
+	__u64 off;	/* the thread's off-CPU total when the wait began */
+	__u32 kind;
+};
+
+struct task_rec {
+	__u64 since;
+	__u64 off;		/* ns off CPU in all */
+	__u64 micro[MICRO_N];
+	__u64 spin;
+	__u64 vcx, icx, scl, sig;
+	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
+	__u64 faults;		/* traced */
+	__u64 futex;		/* address waited for */
+	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
+	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
+	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout */
+	__u32 state;		/* enum micro now */
+	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
+	__u64 semaphore;	/* the last it waited for */
+	__u64 unjudged;		/* futex of its last waits, where they ended without a verdict */
+	__u64 unjudged_ns;	/* of those waits, charged to SLP */
+	__u64 locked;		/* ns charged to SLP that a verdict came too late for: LCK */
+	__u32 futex_word;
+	__u32 futex_value;
+	__u32 off_weight;
+	__s16 call;		/* system call it sleeps in */
+	__u8 known;
+	__u8 target;
+	__u8 on_state;		/* USR, SYS or TRP: what it returns to */
+	__u8 instr;		/* the fault is an instruction fetch */
+	__u8 nlocks;
+	__u8 on_cpu;
+	__u8 off_wait;
+	struct lock_wait locks[LOCK_NEST];
+	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_rec);
+} tasks SEC(".maps");
+
+static __always_inline struct task_rec *look(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+/* Whether a thread entered the kernel last by a system call; by a fault or an interrupt otherwise. */
+static __always_inline bool in_call(struct task_struct *p)
+{
+	if (p->flags & PF_KTHREAD)
+		return true;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+#if defined(__TARGET_ARCH_arm64)
+	return (__s32)regs->syscallno >= 0;
+#else
+	return (__s64)regs->orig_ax >= 0;
+#endif
+}
+
+static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
+{
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	/* A record that could not be made now is made at the thread's next event. */
+	if (!r)
+		return NULL;
+	if (!r->known) {
+		r->known = 1;
+		r->since = now;
+		r->state = SLP;
+		/* Off CPU it is where it entered the kernel; on CPU it may be back from there: see `settle`. */
+		r->on_state = in_call(p) ? SYS : USR;
+		r->call = -1;
+		r->target = is_target(p) || (calibrating && p->tgid == calibrating);
+		r->minf = BPF_CORE_READ(p, min_flt);
+		r->majf = BPF_CORE_READ(p, maj_flt);
+	}
+	return r;
+}
+
+/* Charges a thread's time to its state, which it gives, and puts it into the next. */
+static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
+{
+	__u64 i = MASK(r->state, 7);
+
+	if (now > r->since) {
+		__u64 d = now - r->since;
+		r->micro[i] += d;
+		if (i >= TFL)
+			r->off += d;
+	}
+	r->since = now;
+	r->state = next;
+	return i;
+}
+
+/*
+ * The return of a call is traced before the kernel is done with it: it may switch to another thread there. A thread that
+ * entered the kernel last by a call and is in it has not been in user code since.
+ */
+static __always_inline void not_back_yet(struct task_rec *r, struct task_struct *p)
+{
+	if (r->state == USR && in_call(p))
+		r->state = SYS;
+}
+
+/*
+ * A wait for a futex of which nobody has said yet what it is has ended. It is kept
+ * until the verdict comes, or another futex is waited for.
+ */
+static __always_inline void keep_unjudged(struct task_rec *r, __u64 ns)
+{
+	if (r->unjudged == r->futex) {
+		__sync_fetch_and_add(&r->unjudged_ns, ns);
+		return;
+	}
+	/* `correct_waits` takes no time while this is 0. */
+	*(volatile __u64 *)&r->unjudged = 0;
+	__sync_lock_test_and_set(&r->unjudged_ns, ns);
+	*(volatile __u64 *)&r->unjudged = r->futex;
+}
+
+/* Changes of waiting[] by user space, which runs one program at a time. */
+__s32 judged[8];
+
+static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
+{
+	/* A wait for a futex may just be judged on another CPU: see `correct_waits`. */
+	__u32 w = r->futex ? __sync_lock_test_and_set(&r->wait, WAIT_NONE) : r->wait;
+
+	if (w)
+		s->waiting[MASK(w, 7)]--;
+	r->wait = WAIT_NONE;
+}
+
+static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)
+{
+	end_wait(s, r);
+	if (!r->target)
+		return;
+	r->wait = w;
+	s->waiting[MASK(w, 7)]++;
+}
+
+/* What user space is told of a thread. */
+static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
+{
+	t->tgid = p->tgid;
+	t->tid = p->pid;
+	t->ppid = BPF_CORE_READ(p, real_parent, tgid);
+	t->target = r->target;
+	t->start = p->start_time;
+	for (int i = 0; i < MICRO_N; i++)
+		t->micro[i] = r->micro[i];
+	__u64 locked = r->locked;
+	t->micro[SLP] -= locked;
+	t->micro[LCK] += locked;
+	t->unjudged = r->unjudged;
+	t->unjudged_ns = r->unjudged_ns;
+	t->spin = r->spin;
+	t->vcx = r->vcx;
+	t->icx = r->icx;
+	t->scl = r->scl;
+	t->sig = r->sig;
+	/* The kernel's own counts hold the faults that no trap began too: MADV_POPULATE_WRITE, mlock, GUP. */
+	t->minf = BPF_CORE_READ(p, min_flt) - r->minf;
+	t->majf = BPF_CORE_READ(p, maj_flt) - r->majf;
+	t->faults = r->faults;
+	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
+	struct task_struct *leader = BPF_CORE_READ(p, group_leader);
+	bpf_core_read(&t->group, sizeof(t->group), &leader->comm);
+}
+
+#endif

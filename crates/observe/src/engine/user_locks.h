@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * User locks with static tracepoints, and the programs that may bring some. Included by engine.bpf.c.
+ */
+#ifndef NCPU_USER_LOCKS_H
+#define NCPU_USER_LOCKS_H
+
+/* The waiter's user stack, one in as many as of kernel locks. */
+static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struct task_struct *p, __u64 now)
+{
+	if (!cfg_stacks)
+		return 0;
+	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now);
+	struct stack_event *e = weight ? scratch_of(3) : NULL;
+	if (!e)
+		return 0;
+	__s32 n = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, BPF_F_USER_STACK);
+	if (n <= 0)
+		return 0;
+	__u64 id = hash_frames(e, n / 8) ^ p->tgid;
+	if (first_sight(id)) {
+		head(&e->head, EV_USER_STACK, p, now);
+		e->id = id;
+		e->where = 0;
+		e->weight = weight;
+		e->kernel_bytes = 0;
+		e->user_bytes = n;
+		emit_stack(e, BPF_RB_NO_WAKEUP);
+	}
+	return id;
+}
+
+/* A lock of libncpu: what its wait begins and ends with. Blocked is, as ever, who is off CPU meanwhile. */
+SEC("uprobe")
+int user_lock(struct pt_regs *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	/* A thread that has not been switched yet is met later. */
+	struct task_rec *r = look(p);
+	struct cpu_slot *s = slot();
+
+	if (!observing || !r || !s || !(r->target || cfg_lock_all))
+		return 0;
+	__u64 cookie = bpf_get_attach_cookie(ctx), lock = 0, now = bpf_ktime_get_ns();
+	__u32 kind = cookie >> 8 & 0xff, at = cookie >> 16;
+	struct lock_wait *w = &r->user;
+
+	if (bpf_probe_read_kernel(&lock, sizeof(lock), (void *)ctx + at) || !lock)
+		return 0;
+	if ((cookie & 0xff) == USER_BEGIN) {
+		/* An rwlock's wait for its mutex is a part of its own. */
+		if (w->lock && (w->kind == USER_READ || w->kind == USER_WRITE) && kind == USER_MUTEX)
+			return 0;
+		if (w->lock)
+			s->drop_nest++; /* its end was missed */
+		s->lock_events++;
+		w->begin = now;
+		w->off = r->off;
+		w->kind = kind;
+		w->stack = walk_user_lock(ctx, s, p, now);
+		w->lock = lock;
+		return 0;
+	}
+	/* Not of one whose begin was missed, nor of the mutex in an rwlock. */
+	if (w->lock != lock || w->kind != kind)
+		return 0;
+	__u64 all = now > w->begin ? now - w->begin : 0;
+	__u64 off = r->off - w->off;
+	__u64 block = off < all ? off : all;
+
+	w->lock = 0;
+	add_lock(lock_slot(s, lock, 0, p->tgid, KIND_USER | kind), all - block, block, 1);
+	if (w->stack)
+		add_lock(lock_slot(s, lock, w->stack, p->tgid, KIND_USER | kind), all - block, block, 1);
+	return 0;
+}
+
+struct super_block {
+	u32 s_dev;
+} __attribute__((preserve_access_index));
+struct inode {
+	unsigned long i_ino;
+	u32 i_generation;
+	struct super_block *i_sb;
+} __attribute__((preserve_access_index));
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+struct linux_binprm {
+	struct file *file;
+} __attribute__((preserve_access_index));
+
+/*
+ * A program that was not seen before may bring a file with tracepoints. Only such are told: a build farm begins
+ * thousands of processes a second, of few programs.
+ */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_binprm *bprm)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct task_rec *r = get(p, now);
+
+	if (!r)
+		return 0;
+	/* A wait of the old program never ends. */
+	r->user.lock = 0;
+	if (!r->target && !cfg_all)
+		return 0;
+	struct inode *inode = BPF_CORE_READ(bprm, file, f_inode);
+	__u64 device = (__u64)BPF_CORE_READ(inode, i_sb, s_dev) << 32;
+	if (!first_sight(BPF_CORE_READ(inode, i_ino) ^ device ^ (__u64)BPF_CORE_READ(inode, i_generation) << 24))
+		return 0;
+	struct event_head *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+	if (!e) {
+		struct cpu_slot *s = slot();
+		if (s)
+			s->drop_ring++;
+		return 0;
+	}
+	head(e, EV_EXEC, p, now);
+	bpf_ringbuf_submit(e, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+#endif

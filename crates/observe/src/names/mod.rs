@@ -1,0 +1,155 @@
+//! Names for the addresses that collectors meet: functions of the kernel and of programs, with what looking them up
+//! costs paid once, and what stacks of names say.
+
+pub(crate) mod caller;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ncpu_symbols::{Kernel, KernelError, ProcMaps, User};
+
+/// Names for addresses, with what they cost paid once.
+pub(crate) struct Symbols {
+    kernel: Option<Arc<Kernel>>,
+    aside: Option<JoinHandle<Result<Kernel, KernelError>>>,
+    loaded: bool,
+    names: HashMap<u64, Arc<str>>,
+    maps: ProcMaps,
+    user: User,
+    images: HashMap<u32, String>,
+}
+
+impl Symbols {
+    pub fn new() -> Symbols {
+        Symbols {
+            kernel: None,
+            aside: None,
+            loaded: false,
+            names: HashMap::new(),
+            maps: ProcMaps::new(Path::new("/")),
+            user: User::new(),
+            images: HashMap::new(),
+        }
+    }
+
+    /// Begins to read the kernel's symbols on another CPU, when it has nothing else to do; [`Symbols::load_kernel`]
+    /// waits for them.
+    pub fn load_kernel_aside(&mut self) {
+        let read = || {
+            let batch = libc::sched_param { sched_priority: 0 };
+            // SAFETY: this thread, and a live local. Refused, it runs as others do.
+            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) };
+            Kernel::load(Path::new("/"))
+        };
+        // Without a thread to be had it is read when it is needed.
+        self.aside = std::thread::Builder::new().name("ncpu-symbols".into()).spawn(read).ok();
+    }
+
+    /// Reads the kernel's symbols; the note says why there are none.
+    pub fn load_kernel(&mut self) -> Option<String> {
+        self.loaded = true;
+        let aside = self.aside.take().and_then(|aside| aside.join().ok());
+        match aside.unwrap_or_else(|| Kernel::load(Path::new("/"))) {
+            Ok(kernel) => {
+                self.kernel = Some(Arc::new(kernel));
+                None
+            }
+            Err(e) => Some(format!("kernel functions have no names: {e}")),
+        }
+    }
+
+    /// Whether [`Symbols::load_kernel`] was called, whatever came of it.
+    pub fn kernel_loaded(&self) -> bool {
+        self.loaded
+    }
+
+    /// The kernel's symbols, where they could be read.
+    pub fn kernel_symbols(&self) -> Option<Arc<Kernel>> {
+        self.kernel.clone()
+    }
+
+    /// Remembers a process's mappings while it lives. A new name means that it has run another
+    /// program since.
+    pub fn note(&mut self, tgid: u32, comm: &str) {
+        if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
+            return;
+        }
+        self.maps.note_process(tgid);
+        self.images.insert(tgid, comm.to_string());
+    }
+
+    /// Kernel frames, innermost first. Return addresses lie behind their call, so callers' are
+    /// looked up one byte before.
+    pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {
+        let kernel = self.kernel.as_ref();
+        frames
+            .iter()
+            .enumerate()
+            .map(|(i, &addr)| {
+                let addr = addr - u64::from(i > 0);
+                self.names
+                    .entry(addr)
+                    .or_insert_with(|| match kernel.and_then(|k| k.lookup(addr)) {
+                        Some((name, _)) => name.into(),
+                        None => format!("{addr:#x}").into(),
+                    })
+                    .clone()
+            })
+            .collect()
+    }
+
+    /// The static variable at an address, where the program's symbols have it.
+    pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
+        self.user.variable(&self.maps, tgid, address)
+    }
+
+    pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
+        if frames.is_empty() {
+            return Vec::new();
+        }
+        let frames: Vec<u64> =
+            frames.iter().enumerate().map(|(i, &a)| a.saturating_sub(u64::from(i > 0))).collect();
+        self.user.symbolize(&mut self.maps, tgid, &frames)
+    }
+}
+
+/// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
+pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
+    let probe = frames.iter().take(8).rposition(|f| {
+        f.starts_with("bpf_")
+            || f.starts_with("__traceiter_")
+            || f.starts_with("__bpf_")
+            || f.starts_with("0x")
+    });
+    &frames[probe.map_or(0, |i| i + 1)..]
+}
+
+/// `outermost;…;leaf` behind the process's name, as flame graphs take it.
+pub(crate) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
+    let mut out = clean(process);
+    for frame in user.iter().rev() {
+        out.push(';');
+        out.push_str(&clean(frame));
+    }
+    for frame in kernel.iter().rev() {
+        out.push(';');
+        out.push_str(&clean(frame));
+        out.push_str("_[k]");
+    }
+    out
+}
+
+/// `;` parts frames and a line break ends a stack, so neither may be in a name.
+pub(crate) fn clean(name: &str) -> String {
+    name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
+}
+
+/// The name of a system call.
+pub(crate) fn call_name(nr: u32) -> String {
+    match syscalls::Sysno::new(nr as usize) {
+        Some(call) => call.name().into(),
+        None => format!("syscall {nr}"),
+    }
+}

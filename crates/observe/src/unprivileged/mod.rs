@@ -1,0 +1,658 @@
+//! The onion of an ordinary user: what he may see of his own processes, without BPF.
+//!
+//! | what | from | how exact |
+//! | --- | --- | --- |
+//! | the program's time on each CPU | a perf clock that every thread inherits (`sampler.rs`) | exact, however short the threads |
+//! | its user and system time | wait4(2), as the reaper of all that it leaves behind; /proc before that | as the kernel's ticks divide |
+//! | user code and stacks | the same perf event's timer | sampled |
+//! | idle, interrupts, other programs | /proc/stat (`capacity.rs`) | to the tick |
+//! | run-queue waiting | schedstat of each thread, by looks (`processes.rs`) | exact for threads that were looked at |
+//! | what idle CPUs were idle for | run queues, and what threads sleep in at a look (`idle.rs`) | sampled by looks |
+//! | faults, switches, I/O | wait4(2), /proc | exact |
+//!
+//! What cannot be told apart is a layer under a name that says so. Between this and root there are steps, a view each:
+//! who has CAP_PERFMON, or a lower `perf_event_paranoid`, sees samples of the kernel too. `more.rs` says what is next.
+
+mod capacity;
+mod idle;
+mod more;
+mod processes;
+mod records;
+mod sampler;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ncpu_schema::{
+    Counter, CpuState, Microstate, Per, View, cpu_time, drops, events, idle_time, summary, threads,
+};
+use ncpu_table::Table;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::bpf_support::Stack;
+use crate::names::Symbols;
+use crate::observation::Until;
+use crate::observation::room::Room;
+use crate::observation::samples::Samples;
+use crate::observation::shortage::Shortage;
+use crate::observation::throttle::Throttle;
+use crate::program::processes::{numbers, started_by};
+use crate::program::{Ended, Met, Target};
+use capacity::{Program, Spent, Ticks, divide};
+use idle::{Idle, Look};
+use more::Rules;
+use processes::{Accounts, Doing, Processes, Thread};
+use records::Record;
+use sampler::{Sampler, Whom};
+
+/// The shortest time between two looks, and the part of a CPU that they may take: one over this.
+const SHORTEST: Duration = Duration::from_millis(20);
+const PART: u32 = 200;
+
+/// A process shorter than so many seconds is so few ticks long that the kernel's division of its own time into user and
+/// system says little.
+const SHORT: f64 = 0.04;
+
+/// A running observation of one's own processes.
+pub struct Unprivileged {
+    hz: u32,
+    sampler: Option<Sampler>,
+    /// Why there is none.
+    refused: Option<io::Error>,
+    rules: Rules,
+    /// Whether the process is our child, with all that it leaves behind.
+    ours: Option<u32>,
+    processes: Processes,
+    symbols: Symbols,
+    kernel_names: bool,
+    samples: Samples,
+    /// Names of threads, by number.
+    comms: HashMap<u32, String>,
+    /// Processes that were started meanwhile.
+    started: u64,
+    lost: u64,
+    began: Instant,
+    first: Ticks,
+    /// Seconds since the observation began, and what the ticks were then: of the last table.
+    now: (f64, Ticks),
+    /// What watched processes had used before.
+    before: Accounts,
+    /// What processes used that the program left behind and that ended meanwhile.
+    orphans: Accounts,
+    /// The most that [`Unprivileged::accounts`] said.
+    so_far: Accounts,
+    own: Duration,
+    idle: Idle,
+    last: LastLook,
+    /// What was handed over already.
+    told: Told,
+    throttle: Throttle,
+    room: Room,
+    shortage: Shortage,
+    notes: Vec<String>,
+}
+
+/// The look before.
+struct LastLook {
+    at: Instant,
+    next: Instant,
+    ticks: Ticks,
+    /// ns of the program's clocks.
+    clock: u64,
+}
+
+/// Sums that the tables handed over so far add up to.
+#[derive(Default)]
+struct Told {
+    spent: BTreeMap<u32, Spent>,
+    kernel: f64,
+    idle: Idle,
+    looks: u64,
+    met: Met,
+    threads: HashMap<u32, Thread>,
+    /// Threads that have ended since the last table.
+    ended: Vec<(u32, Thread)>,
+    /// ns that threads stood on run queues: of those that have ended, and all that was told of.
+    waited: (u64, u64),
+    migrations: HashMap<u32, u64>,
+}
+
+impl Unprivileged {
+    /// Begins to observe a process and all it starts; `None` where that is not a process, which takes root. `ours`
+    /// says that it is a child of this process, held before its `exec`.
+    pub fn begin(target: &Target, ours: bool, hz: u32) -> Option<Unprivileged> {
+        let &Target::Tree(pid) = target else { return None };
+        let root = Path::new("/");
+        if ours {
+            // SAFETY: an attribute of this process. Refused, time of processes left behind is known from their clocks.
+            unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+        }
+        let mut symbols = Symbols::new();
+        let mut processes = Processes::of(root, pid);
+        processes.look(true);
+        let running: Vec<u32> = processes.threads.keys().copied().collect();
+        let whom = if ours { Whom::Held(pid) } else { Whom::Running(&running) };
+        let first = Ticks::read();
+        let opened = Sampler::open(whom, &first.cpus(), hz).and_then(|s| s.start(whom).map(|()| s));
+        let (sampler, refused) = match opened {
+            Ok(sampler) => (Some(sampler), None),
+            Err(e) => (None, Some(e)),
+        };
+        let deep = sampler.as_ref().is_some_and(|s| s.view != View::UserCode);
+        let kernel_names = deep && symbols.load_kernel().is_none();
+        let mut out = Unprivileged {
+            hz,
+            sampler,
+            refused,
+            rules: Rules::read(root),
+            ours: ours.then_some(pid),
+            before: Accounts::default(),
+            orphans: Accounts::default(),
+            so_far: Accounts::default(),
+            processes,
+            symbols,
+            kernel_names,
+            samples: Samples::default(),
+            comms: HashMap::new(),
+            started: 0,
+            lost: 0,
+            own: own(),
+            idle: Idle::default(),
+            told: Told::default(),
+            throttle: Throttle::begin(target),
+            room: Room::begin(target),
+            shortage: Shortage::begin(),
+            notes: Vec::new(),
+            last: LastLook {
+                at: Instant::now(),
+                next: Instant::now() + SHORTEST,
+                ticks: Ticks::default(),
+                clock: 0,
+            },
+            first,
+            now: Default::default(),
+            began: Instant::now(),
+        };
+        // What was used before is not of this observation.
+        out.before = out.processes.accounts();
+        out.told.threads = out.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
+        out.told.waited.1 = out.waited();
+        out.told.migrations = out.processes.migrations();
+        out.comms = out.processes.threads.iter().map(|(tid, t)| (*tid, t.name.clone())).collect();
+        out.first = Ticks::read();
+        out.last.ticks = out.first.clone();
+        out.began = Instant::now();
+        Some(out)
+    }
+
+    /// What can be seen.
+    pub fn view(&self) -> View {
+        self.sampler.as_ref().map_or(View::Accounts, |s| s.view)
+    }
+
+    /// Observes until the program behind `pidfd` ends, `deadline` passes or `stop` is set; calls `sink` with the new
+    /// rows of every table each `interval`.
+    ///
+    /// # Errors
+    /// What `sink` returns.
+    pub fn watch<E>(
+        &mut self,
+        pidfd: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+        interval: Duration,
+        stop: &AtomicBool,
+        sink: &mut dyn FnMut(&Table) -> Result<(), E>,
+    ) -> Result<Until, E> {
+        let mut next = Instant::now() + interval;
+        loop {
+            let now = Instant::now();
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Until::Stopped);
+            }
+            if deadline.is_some_and(|d| now >= d) {
+                return Ok(Until::Time);
+            }
+            if now >= next {
+                self.tick(None, sink)?;
+                next += interval * (1 + (now - next).as_nanos() as u32 / interval.as_nanos().max(1) as u32);
+            } else if now >= self.last.next {
+                self.look(false);
+            }
+            let until = next.min(deadline.unwrap_or(next)).min(self.last.next);
+            let ended = self.wait(pidfd, until.saturating_duration_since(Instant::now()));
+            self.receive();
+            self.reap();
+            if ended {
+                return Ok(Until::Ended);
+            }
+        }
+    }
+
+    /// Waits for a ring that fills up, the program's end or the time; says whether it ended.
+    fn wait(&self, pidfd: Option<BorrowedFd<'_>>, time: Duration) -> bool {
+        let wakers = self.sampler.iter().flat_map(Sampler::wakers);
+        let mut fds: Vec<PollFd<'_>> = pidfd
+            .iter()
+            .map(|fd| fd.as_fd())
+            .chain(wakers)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let time =
+            rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        // Interrupted by a signal: the loop looks at `stop`.
+        let _ = rustix::event::poll(&mut fds, Some(&time));
+        pidfd.is_some() && fds.first().is_some_and(|fd| !fd.revents().is_empty())
+    }
+
+    /// Takes what the rings hold.
+    fn receive(&mut self) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let own = std::process::id();
+        let machine = sampler.view == View::Machine;
+        let mut records = Vec::new();
+        self.lost += sampler.drain(|record| records.push(record)).div_ceil(64);
+        for record in records {
+            match record {
+                Record::Sample { pid, tid, kernel, user } => {
+                    let at = match pid {
+                        0 => continue,
+                        _ if self.processes.has(pid) || !machine => CpuState::Program,
+                        _ if pid == own => continue,
+                        _ => CpuState::Others,
+                    };
+                    let comm = match self.comms.get(&tid) {
+                        Some(comm) => comm.clone(),
+                        None => comm_of(pid, tid),
+                    };
+                    self.comms.entry(tid).or_insert_with(|| comm.clone());
+                    self.symbols.note(pid, &comm);
+                    self.samples.add(at, Stack { tgid: pid, tid, comm, kernel, user });
+                }
+                Record::Name { tid, name, .. } => drop(self.comms.insert(tid, name)),
+                Record::Began { pid, parent, tid, by } => {
+                    if let Some(name) = self.comms.get(&by).cloned() {
+                        self.comms.insert(tid, name);
+                    }
+                    if pid == tid && (!machine || self.processes.has(parent)) {
+                        self.started += 1;
+                        self.processes.met(pid);
+                    }
+                }
+                // Its last samples may lie in the ring of another CPU.
+                Record::Ended { .. } => {}
+                Record::Lost(n) => self.lost += n,
+            }
+        }
+    }
+
+    /// Waits for what the program left behind, whose parent we are now.
+    fn reap(&mut self) {
+        let Some(ours) = self.ours else { return };
+        let tasks = Path::new("/proc/self/task");
+        for pid in numbers(tasks)
+            .into_iter()
+            .filter_map(|tid| started_by(&tasks.join(tid.to_string())).ok())
+            .flatten()
+            .filter(|&pid| pid != ours && self.processes.has(pid))
+            .collect::<Vec<_>>()
+        {
+            let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
+            // SAFETY: both pointers are to live locals.
+            let got = unsafe { libc::wait4(pid as i32, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+            if got == pid as i32 {
+                // SAFETY: zeroed is a valid rusage, and wait4 has filled it.
+                self.orphans.add(&Accounts::from(&Ended::of(status, &unsafe { usage.assume_init() })));
+            }
+        }
+    }
+
+    /// Looks at the threads, and at what CPUs were idle for since the last look.
+    fn look(&mut self, full: bool) {
+        // Processes that have begun are known from here on.
+        self.receive();
+        let at = Instant::now();
+        // Whoever was started is told by the events, where there are any.
+        if self.sampler.is_none() || full {
+            self.processes.find();
+        }
+        let before: HashMap<u32, (u64, u64, u64)> =
+            self.processes.threads.iter().map(|(tid, t)| (*tid, (t.start, t.ran, t.waited))).collect();
+        let gone = self.processes.look(full);
+        for (tid, thread) in gone {
+            self.told.waited.0 += thread.waited;
+            self.comms.remove(&tid);
+            self.told.ended.push((tid, thread));
+        }
+        let ticks = Ticks::read();
+        let mut look = Look {
+            seconds: (at - self.last.at).as_secs_f64(),
+            cpus: self.first.cpus().len() as f64,
+            idle: ticks.idle(&self.last.ticks),
+            ..Look::default()
+        };
+        for (tid, now) in &self.processes.threads {
+            let (_, ran, waited) =
+                before.get(tid).copied().filter(|(start, ..)| *start == now.start).unwrap_or((0, 0, 0));
+            let ran = now.ran.saturating_sub(ran) as f64 / 1e9;
+            look.ran += ran;
+            look.busiest = look.busiest.max(ran);
+            look.waited += now.waited.saturating_sub(waited) as f64 / 1e9;
+            match now.doing {
+                Doing::Runnable => look.active = true,
+                Doing::Futex => look.futex += 1,
+                Doing::Io => look.io += 1,
+                Doing::Blocked => look.blocked += 1,
+                Doing::Asleep => {}
+            }
+        }
+        // Most short processes come and go between two looks; the clocks have seen them.
+        if let Some(clocks) = self.sampler.as_ref().and_then(|s| s.clocks().ok()) {
+            let ns: u64 = clocks.iter().map(|(_, ns)| ns).sum();
+            let ran = ns.saturating_sub(self.last.clock) as f64 / 1e9;
+            look.unseen = (ran - look.ran).max(0.0);
+            look.ran += look.unseen;
+            self.last.clock = ns;
+        }
+        self.idle.add(&look);
+        // Looks may take a small part of a CPU, however many threads there are.
+        let cost = at.elapsed();
+        self.last = LastLook { at, next: at + SHORTEST.max(cost * PART), ticks, ..self.last };
+    }
+
+    /// What the program used since the observation began, as far as it is known now; after its end, of all it waited
+    /// for.
+    fn accounts(&mut self, ended: Option<&Ended>) -> Accounts {
+        let mut sum = self.orphans;
+        if let Some(ended) = ended {
+            sum.add(&Accounts::from(ended));
+        }
+        sum.add(&self.processes.accounts());
+        let sum = sum.since(&self.before);
+        // Processes that nobody waits for take their accounts with them.
+        if sum.user + sum.system >= self.so_far.user + self.so_far.system {
+            self.so_far = sum;
+        }
+        self.so_far
+    }
+
+    /// The program's time in the kernel, of `program` seconds on CPU; `None` where its samples tell it.
+    fn in_kernel(&self, program: f64, accounts: &Accounts, now: &Ticks) -> Option<f64> {
+        if matches!(self.view(), View::Machine | View::Program) {
+            return None;
+        }
+        let (mut user, mut system) = (accounts.user, accounts.system);
+        if self.short_lived(program, now) {
+            (user, system) = now.user_and_system(&self.first);
+        }
+        Some(program * system / (user + system).max(f64::MIN_POSITIVE))
+    }
+
+    /// Whether the program is processes so short that the kernel's division of their times says little, and has the
+    /// machine to itself so that the machine's ticks say more: each process's time is divided as its own ticks are, and
+    /// where there was none it is all user time.
+    fn short_lived(&self, program: f64, now: &Ticks) -> bool {
+        let started = if self.sampler.is_some() {
+            self.started
+        } else {
+            now.started.saturating_sub(self.first.started)
+        };
+        let (user, system) = now.user_and_system(&self.first);
+        program < SHORT * started as f64 && program > 0.9 * (user + system) && program > 50.0 * SHORT
+    }
+
+    fn waited(&self) -> u64 {
+        self.told.waited.0 + self.processes.threads.values().map(|t| t.waited).sum::<u64>()
+    }
+
+    fn tick<E>(
+        &mut self,
+        ended: Option<&Ended>,
+        sink: &mut dyn FnMut(&Table) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // All at one moment; what follows takes its time.
+        let elapsed = self.began.elapsed().as_secs_f64();
+        let now = Ticks::read();
+        let mut clocks = self.clocks();
+        let own = (own() - self.own).as_secs_f64();
+        self.receive();
+        self.reap();
+        self.look(true);
+        let accounts = self.accounts(ended);
+        let used = accounts.user + accounts.system;
+        if let Some(clocks) = &mut clocks {
+            // A clock stops a little before its process has ended, and its accounts do not.
+            let sum: f64 = clocks.values().sum();
+            let missed = (used / sum.max(f64::MIN_POSITIVE)).max(1.0);
+            clocks.values_mut().filter(|_| sum > 0.0).for_each(|clock| *clock *= missed);
+        }
+        let program = clocks.as_ref().map_or(Program::Together(used), Program::ByCpu);
+        let spent = divide(elapsed, &self.first, &now, &program, own);
+        let sum: f64 = spent.values().map(|s| s[CpuState::Program as usize]).sum();
+        let kernel = self.in_kernel(sum, &accounts, &now);
+
+        self.now = (elapsed, now);
+
+        let tables = [
+            self.cpu_time(elapsed, spent, kernel),
+            self.idle_time(elapsed),
+            self.events(elapsed, &accounts),
+            self.threads(elapsed),
+        ];
+        tables.iter().filter(|t| t.num_rows() > 0).try_for_each(&mut *sink)?;
+        let pids = self.processes.pids();
+        self.throttle.met(pids.iter().copied());
+        self.room.look(&pids);
+        self.shortage.look();
+        let (samples, stacks) = self.samples.tables(&mut self.symbols, self.hz);
+        let throttled = self.throttle.table(elapsed);
+        [samples, stacks, throttled].iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
+    }
+
+    /// The program's seconds on each CPU, where there are clocks.
+    fn clocks(&mut self) -> Option<BTreeMap<u32, f64>> {
+        match self.sampler.as_ref()?.clocks() {
+            Ok(clocks) => Some(clocks.into_iter().map(|(cpu, ns)| (cpu, ns as f64 / 1e9)).collect()),
+            Err(e) => {
+                self.note(format!("the program's time by CPU is estimated: its clocks cannot be read: {e}"));
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// What is new of each CPU's time since the last table. All is computed from the beginning on, so that what ticks
+    /// round away in one interval comes in the next.
+    fn cpu_time(&mut self, t: f64, spent: BTreeMap<u32, Spent>, kernel: Option<f64>) -> Table {
+        let mut rows = Vec::new();
+        for (cpu, sums) in spent {
+            let told = self.told.spent.entry(cpu).or_default();
+            let mut new = Spent::default();
+            for ((new, told), sum) in new.iter_mut().zip(told).zip(sums) {
+                *new = (sum - *told).max(0.0);
+                *told += *new;
+            }
+            rows.push((cpu, new));
+        }
+        let program = |new: &Spent| new[CpuState::Program as usize];
+        let all: f64 = rows.iter().map(|(_, new)| program(new)).sum();
+        let new = kernel.map(|sum| (sum - self.told.kernel).clamp(0.0, all));
+        self.told.kernel += new.unwrap_or(0.0);
+        let mut out = cpu_time::Rows::new();
+        for (cpu, new_of) in &rows {
+            out.push(cpu_time::Row {
+                time: Some(t),
+                cpu: Some((*cpu).into()),
+                spent: Per::new(|state| Some(new_of[state as usize])),
+                kernel: new.map(|new| new * program(new_of) / all.max(f64::MIN_POSITIVE)),
+            });
+        }
+        out.finish()
+    }
+
+    fn idle_time(&mut self, t: f64) -> Table {
+        let before = std::mem::replace(&mut self.told.idle, self.idle.clone());
+        let mut out = idle_time::Rows::new();
+        let new = |reason| self.idle.spent[reason as usize] - before.spent[reason as usize];
+        out.push(idle_time::Row { time: Some(t), spent: Per::new(|reason| Some(new(reason))) });
+        out.finish()
+    }
+
+    fn events(&mut self, t: f64, accounts: &Accounts) -> Table {
+        let mut out = events::Rows::new();
+        let waited = self.waited();
+        let new = waited.saturating_sub(std::mem::replace(&mut self.told.waited.1, waited));
+        let mut migrations = 0;
+        for (tid, n) in self.processes.migrations() {
+            migrations += n.saturating_sub(self.told.migrations.insert(tid, n).unwrap_or(0));
+        }
+        let looks = self.idle.looks - std::mem::replace(&mut self.told.looks, self.idle.looks);
+        let met = accounts.met;
+        let before = std::mem::replace(&mut self.told.met, met);
+        for (event, n) in [
+            (Counter::RunQueueMicroseconds, new / 1000),
+            (Counter::IdleTicks, looks),
+            (Counter::MinorFaults, met.minor_faults.saturating_sub(before.minor_faults)),
+            (Counter::MajorFaults, met.major_faults.saturating_sub(before.major_faults)),
+            (Counter::VoluntarySwitches, met.voluntary.saturating_sub(before.voluntary)),
+            (Counter::InvoluntarySwitches, met.involuntary.saturating_sub(before.involuntary)),
+            (Counter::Migrations, migrations),
+            (Counter::BytesRead, met.read.saturating_sub(before.read)),
+            (Counter::BytesWritten, met.written.saturating_sub(before.written)),
+        ] {
+            out.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
+        }
+        out.finish()
+    }
+
+    /// What each thread did since the last table, as far as looks saw it.
+    fn threads(&mut self, t: f64) -> Table {
+        let mut out = threads::Rows::new();
+        let ended: Vec<(u32, Thread)> = std::mem::take(&mut self.told.ended);
+        let living = self.processes.threads.iter().map(|(tid, thread)| (*tid, thread.clone()));
+        let now: Vec<(u32, Thread)> = living.chain(ended).collect();
+        for (tid, now) in &now {
+            let old = self.told.threads.get(tid).filter(|old| old.start == now.start);
+            let new = |of: fn(&Thread) -> u64| of(now).saturating_sub(old.map_or(0, of));
+            let seconds = |of| Some(new(of) as f64 / 1e9);
+            let waited = seconds(|t| t.waited);
+            out.push(threads::Row {
+                time: Some(t),
+                pid: Some(now.pid.into()),
+                tid: Some((*tid).into()),
+                process: self.processes.names.get(&now.pid).unwrap_or(&now.name).into(),
+                thread: (&now.name).into(),
+                micro: Per::new(|state| waited.filter(|_| state == Microstate::Lat)),
+                vcx: Some(new(|t| t.switches.0)),
+                icx: Some(new(|t| t.switches.1)),
+                minf: Some(new(|t| t.minor_faults)),
+                majf: Some(new(|t| t.major_faults)),
+                cpu: seconds(|t| t.ran),
+                ..threads::Row::default()
+            });
+        }
+        self.told.threads = self.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
+        out.finish()
+    }
+
+    /// Ends counting and hands over the last rows, with the summary; gives the notes.
+    ///
+    /// # Errors
+    /// What `sink` returns.
+    pub fn finish<E>(
+        mut self,
+        ended: Option<Ended>,
+        sink: &mut dyn FnMut(&Table) -> Result<(), E>,
+    ) -> Result<Vec<String>, E> {
+        if let Some(sampler) = &self.sampler {
+            sampler.stop();
+        }
+        self.tick(ended.as_ref(), sink)?;
+        let told = std::iter::once(self.room.table()).chain(self.shortage.tables());
+        told.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))?;
+        let (elapsed, now) = std::mem::take(&mut self.now);
+        let mut summary = summary::Rows::new();
+        summary.push(summary::Row {
+            elapsed: Some(elapsed),
+            user: ended.map(|e| e.user),
+            system: ended.map(|e| e.system),
+            cpus: Some(self.first.cpus().len() as u64),
+            steal: Some(now.steal(&self.first)),
+            iowait: Some(now.iowait(&self.first)),
+            hz: Some(if self.sampler.is_some() { self.hz.into() } else { 0 }),
+            status: ended.map(|e| e.status as u64),
+            max_rss: ended.map(|e| e.max_rss),
+        });
+        sink(&summary.finish())?;
+        if self.lost > 0 {
+            let mut out = drops::Rows::new();
+            out.push(drops::Row { what: "records of perf events".into(), count: Some(self.lost) });
+            sink(&out.finish())?;
+        }
+        self.conclude(ended.as_ref(), &now);
+        Ok(self.notes)
+    }
+
+    /// What a reader must know of the whole.
+    fn conclude(&mut self, ended: Option<&Ended>, now: &Ticks) {
+        let words = self.rules.words(self.view(), self.kernel_names, self.refused.as_ref());
+        self.notes.insert(0, words);
+        let program: f64 = self.told.spent.values().map(|s| s[CpuState::Program as usize]).sum();
+        let used = self.so_far.user + self.so_far.system;
+        if self.sampler.is_some() && program - used > 0.01 * program + 0.05 {
+            self.notes.push(format!(
+                "the program was on CPU for {program:.2} s, of which the times of its processes tell {used:.2} s: nobody \
+                 waited for the rest"
+            ));
+        }
+        let deep = matches!(self.view(), View::Machine | View::Program);
+        if !deep && self.short_lived(program, now) {
+            self.notes.push(
+                "its processes were too short for the kernel to divide their times: user code and the kernel are told apart \
+                 by the machine's ticks, with those of other programs"
+                    .into(),
+            );
+        } else if !deep && self.started as f64 * SHORT > program {
+            self.notes.push(
+                "its processes were so short that the kernel calls most of their time user code: the kernel's part is \
+                 too small"
+                    .into(),
+            );
+        }
+        if ended.is_some() {
+            let left = self.processes.living();
+            if let Some((first, name)) = left.first() {
+                let who = match left.len() {
+                    1 => format!("a process of the program lives on ({name} {first})"),
+                    n => format!("{n} processes of the program live on ({name} {first} and others)"),
+                };
+                self.notes.push(format!(
+                    "{who}: observed until the command itself ended; `ncpu watch -p {first}` observes on"
+                ));
+            }
+        }
+    }
+}
+
+/// The CPU time of this process.
+fn own() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The name of a thread that no record told of.
+fn comm_of(pid: u32, tid: u32) -> String {
+    let read = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    match String::from_utf8_lossy(&read).trim_end_matches('\n') {
+        "" => "[unknown]".into(),
+        name => name.into(),
+    }
+}

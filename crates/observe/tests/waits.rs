@@ -1,0 +1,90 @@
+//! What a thread that sleeps in a futex waits for, in C programs that tell it themselves: a lock is one only if the
+//! waiter's stack says so, also of the first and only wait. Needs root and BPF; says so and passes where there are none.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Seen, allowed, observe};
+
+/// `waits.c`, as any program is compiled: without frame pointers.
+fn compile() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("waits-{}", std::process::id()));
+    let done = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&to)
+        .arg(here.join("tests/c/waits.c"))
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to
+}
+
+/// What one part did: seconds asleep for a lock and for anything else, and the types of its futexes with the seconds
+/// blocked in each.
+#[derive(Debug)]
+struct Waits {
+    lock: f64,
+    sleep: f64,
+    /// CPUs that were idle for a user lock, seconds.
+    idle_for_lock: f64,
+    types: Vec<(String, f64)>,
+}
+
+impl Waits {
+    fn of(part: &str) -> Waits {
+        let program = compile();
+        let seen: Seen = observe(&[program.clone().into(), part.into()], |_| {});
+        assert_eq!(seen.ended.status, 0, "{part}");
+        std::fs::remove_file(program).expect("it was compiled");
+        let types = seen.rows("user_locks").map(|(t, r)| {
+            (t.text(r, "type").expect("a type").to_string(), t.number(r, "block").expect("seconds"))
+        });
+        Waits {
+            lock: seen.sum("threads", "LCK"),
+            sleep: seen.sum("threads", "SLP"),
+            idle_for_lock: seen.sum("idle_time", "ulock"),
+            types: types.collect(),
+        }
+    }
+
+    fn blocked(&self, kind: &str) -> f64 {
+        self.types.iter().filter(|(t, _)| t == kind).map(|(_, s)| s).sum()
+    }
+}
+
+#[test]
+fn who_waits_for_another_to_come_or_to_send_work_waits_for_no_lock() {
+    let Some(_one) = allowed() else { return };
+    // The word that each waits at passes through the values by which mutexes are guessed.
+    for part in ["barrier", "condition", "queue"] {
+        let w = Waits::of(part);
+        // Eight waits of 0.15 s. The condition's mutex may be waited for a moment.
+        assert!(w.sleep > 0.9 && w.lock < 0.15 && w.idle_for_lock < 0.15, "{part}: {w:?}");
+        assert!(w.blocked("lock") < 0.15, "{part}: {w:?}");
+        let kind = if part == "queue" { "semaphore" } else { "condition" };
+        assert!(w.blocked(kind) > 0.9, "{part}: {w:?}");
+    }
+}
+
+#[test]
+fn a_mutex_and_a_semaphore_that_stands_for_one_are_locks() {
+    let Some(_one) = allowed() else { return };
+    for part in ["mutex", "semaphore"] {
+        let w = Waits::of(part);
+        // Twenty times each holds it 0.03 s while the other waits; of a semaphore the first few are no lock yet.
+        assert!(w.lock > 0.5, "{part}: {w:?}");
+    }
+}
+
+#[test]
+fn a_wait_in_progress_is_charged_as_what_it_turns_out_to_be() {
+    let Some(_one) = allowed() else { return };
+    let w = Waits::of("phases");
+    // One wait at a barrier for 1.8 s, one for a mutex for 1.2 s: neither kind had been seen before.
+    assert!((1.1..1.5).contains(&w.lock), "{w:?}");
+    assert!(w.sleep > 1.6, "{w:?}");
+    assert!(w.idle_for_lock < 1.4, "{w:?}");
+}

@@ -1,0 +1,489 @@
+//! Remedies that need no change of the program, and commands with some of them applied.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use ncpu_machine::Topology;
+
+use crate::journal::{Journal, Undo, chosen};
+use crate::{Error, Result};
+
+/// What stands for the number of workers in a command.
+const COUNT: &[u8] = b"{n}";
+
+/// A remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// Of a kind only one is in use at a time.
+    pub kind: Kind,
+    /// Layers of the onion that call for it.
+    pub layers: &'static [&'static str],
+    /// What is put before the command.
+    pub prefix: Vec<OsString>,
+    /// The number of workers that `{n}` becomes.
+    pub workers: Option<u32>,
+    /// Files of the kernel that are set.
+    pub settings: Vec<(PathBuf, String)>,
+}
+
+impl Remedy {
+    /// The library that it preloads.
+    fn library(&self) -> Option<&OsStr> {
+        (self.kind == Kind::Library).then(|| self.prefix.get(2).map(OsString::as_os_str)).flatten()
+    }
+}
+
+/// Kinds of remedies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The number of workers.
+    Workers,
+    /// A setting of the machine or of the control group.
+    System,
+    /// Where it runs.
+    Placement,
+    /// How it is scheduled.
+    Scheduling,
+    /// malloc.
+    Allocator,
+    /// Functions of the C library.
+    Library,
+    /// Sizes of pages.
+    Pages,
+}
+
+/// What may be tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allowed {
+    /// Settings of the whole machine and of control groups.
+    pub system: bool,
+    /// Real-time scheduling, which can starve others.
+    pub realtime: bool,
+}
+
+const FAULTS: &[&str] =
+    &["page faults and zeroing", "TLB shootdown", "kernel lock spin", "kernel lock block"];
+const HEAP: &[&str] = &[
+    "page faults and zeroing",
+    "TLB shootdown",
+    "user lock waiting",
+    "kernel lock spin",
+    "kernel lock block",
+];
+const LOCKS: &[&str] = &["user lock waiting"];
+const SWITCHES: &[&str] = &["context switches", "run-queue waiting", "user lock waiting", "kernel lock spin"];
+const IDLE: &[&str] = &["serial phases", "idle"];
+const IDLE_OR_WAITING: &[&str] = &["run-queue waiting", "other programs", "serial phases", "idle"];
+const PLACE: &[&str] = &["run-queue waiting", "user code"];
+const QUOTA: &[&str] = &["serial phases", "run-queue waiting", "idle", "steal"];
+const WAKE: &[&str] = &["context switches", "system calls", "kernel lock spin"];
+
+/// A library by the name of its file, where the dynamic linker has them.
+fn library(root: &Path, names: &[&str]) -> Option<PathBuf> {
+    let machine = std::env::consts::ARCH;
+    let dirs = [
+        format!("usr/lib/{machine}-linux-gnu"),
+        "usr/lib64".into(),
+        "usr/local/lib".into(),
+        "usr/lib".into(),
+    ];
+    let all = dirs.iter().flat_map(|dir| names.iter().map(move |name| root.join(dir).join(name)));
+    all.into_iter().find(|path| path.exists())
+}
+
+/// Remedies that can be tried here on a command.
+///
+/// `ncpu` is the program's own file, which stands before commands; `preloads` are the libraries there are.
+///
+/// # Errors
+/// The machine cannot be read.
+pub fn catalogue(
+    root: &Path,
+    machine: &Topology,
+    command: &[OsString],
+    preloads: &[String],
+    allowed: Allowed,
+) -> Result<Vec<Remedy>> {
+    let mut out: Vec<Remedy> = Vec::new();
+    let mut add = |kind, name: &str, about: &str, layers, prefix: &[&str]| {
+        out.push(Remedy {
+            name: name.into(),
+            about: about.into(),
+            kind,
+            layers,
+            prefix: prefix.iter().map(Into::into).collect(),
+            workers: None,
+            settings: Vec::new(),
+        });
+    };
+    for (name, about, layers) in [
+        ("getenv", "getenv without a lock", LOCKS),
+        ("accept", "connections spread evenly over workers", WAKE),
+        ("populate", "large memory made by several CPUs", FAULTS),
+        ("stackbias", "stacks at different offsets of a page", &["user code"]),
+    ] {
+        if preloads.iter().any(|p| p == name) {
+            add(Kind::Library, &format!("preload {name}"), about, layers, &["ncpu", "preload", name, "--"]);
+        }
+    }
+    if preloads.iter().any(|p| p == "hugepages") {
+        let about = "heap, mappings, stacks and text on huge pages";
+        add(
+            Kind::Pages,
+            "hugepages",
+            about,
+            &["page faults and zeroing", "user code"],
+            &["ncpu", "hugepages", "--"],
+        );
+        // It changes a setting of the machine while the command runs.
+        if allowed.system {
+            let about = "the same, and shared memory too";
+            let prefix = ["ncpu", "hugepages", "--shm", "--"];
+            add(Kind::Pages, "hugepages --shm", about, &["page faults and zeroing", "user code"], &prefix);
+        }
+    }
+    for (name, files) in [
+        ("jemalloc", &["libjemalloc.so.2"][..]),
+        ("mimalloc", &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so.2.0"]),
+        ("tcmalloc", &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"]),
+    ] {
+        if let Some(path) = library(root, files) {
+            // Shown as it is to be typed.
+            let path = path.strip_prefix(root).map_or(path.clone(), |p| Path::new("/").join(p));
+            let preload = format!("LD_PRELOAD={}", path.display());
+            add(Kind::Allocator, name, "another malloc", HEAP, &["env", &preload]);
+        }
+    }
+    let keep = [
+        "env",
+        "MALLOC_TRIM_THRESHOLD_=4294967296",
+        "MALLOC_TOP_PAD_=67108864",
+        "MALLOC_MMAP_THRESHOLD_=4294967296",
+    ];
+    add(
+        Kind::Allocator,
+        "malloc keeps memory",
+        "glibc gives no memory back and takes it in large pieces",
+        FAULTS,
+        &keep,
+    );
+    add(
+        Kind::Allocator,
+        "one arena",
+        "glibc's malloc with one arena",
+        FAULTS,
+        &["env", "MALLOC_ARENA_MAX=1"],
+    );
+    for (class, about) in [
+        ("batch", "SCHED_BATCH: wakes preempt it less"),
+        ("slice:100", "a slice of 100 ms: its lock holders are preempted seldom"),
+        ("slice:0.5", "a slice of 0.5 ms: it waits less for a CPU"),
+    ] {
+        add(Kind::Scheduling, class, about, SWITCHES, &["ncpu", "place", "any", "--class", class, "--"]);
+    }
+    if allowed.realtime && rustix::process::geteuid().is_root() {
+        let about = "SCHED_FIFO: nothing but the kernel preempts it";
+        add(
+            Kind::Scheduling,
+            "fifo:1",
+            about,
+            SWITCHES,
+            &["ncpu", "place", "any", "--class", "fifo:1", "--"],
+        );
+    }
+    // A mask that whoever started us had for itself; where a control group limits CPUs too, this changes nothing.
+    if !machine.online.is_subset(&machine.allowed) {
+        let (all, own) = (machine.online.to_list(), machine.allowed.to_list());
+        let about = format!("CPUs {all} instead of the {own} that were inherited");
+        add(Kind::Placement, "all CPUs", &about, IDLE_OR_WAITING, &["taskset", "-c", &all]);
+    }
+    let nodes = machine.nodes.iter().filter(|n| n.total.unwrap_or(0) > 0).count();
+    if nodes > 1 {
+        for (policy, about) in [
+            ("local", "all of it on one node"),
+            ("interleave", "its memory dealt out to all nodes"),
+            ("spread", "a core for each thread, over all nodes"),
+            ("balance", "threads kept level, memory beside them"),
+        ] {
+            add(Kind::Placement, &format!("place {policy}"), about, PLACE, &["ncpu", "place", policy, "--"]);
+        }
+    }
+    let cpus = machine.online.and(&machine.allowed).len() as u32;
+    if counts(command) {
+        for n in [cpus, cpus * 2, cpus.div_ceil(2), cpus * 4] {
+            if n > 1 && out.iter().all(|r| r.workers != Some(n)) {
+                out.push(Remedy {
+                    name: format!("{n} workers"),
+                    about: format!("{{n}} is {n}"),
+                    kind: Kind::Workers,
+                    layers: IDLE,
+                    prefix: Vec::new(),
+                    workers: Some(n),
+                    settings: Vec::new(),
+                });
+            }
+        }
+    }
+    if allowed.system {
+        out.extend(system(root)?);
+    }
+    Ok(out)
+}
+
+/// Whether a command takes the number of workers.
+pub fn counts(command: &[OsString]) -> bool {
+    command.iter().any(|w| w.as_bytes().windows(COUNT.len()).any(|w| w == COUNT))
+}
+
+/// Settings of the machine and of our control group.
+fn system(root: &Path) -> Result<Vec<Remedy>> {
+    let mut out = Vec::new();
+    let mut add = |name: &str, about: &str, layers, settings| {
+        out.push(Remedy {
+            name: name.into(),
+            about: about.into(),
+            kind: Kind::System,
+            layers,
+            prefix: Vec::new(),
+            workers: None,
+            settings,
+        });
+    };
+    let quotas = quotas(root);
+    if !quotas.is_empty() {
+        let files: Vec<String> = quotas.iter().map(|(p, _)| p.display().to_string()).collect();
+        add("no CPU quota", &format!("lifts the limit in {}", files.join(", ")), QUOTA, quotas);
+    }
+    let thp = root.join("sys/kernel/mm/transparent_hugepage/enabled");
+    if std::fs::read_to_string(&thp).is_ok_and(|t| chosen(&t) != "always") {
+        let about = "huge pages for all programs without asking";
+        add("THP always", about, &["page faults and zeroing", "user code"], vec![(thp, "always".into())]);
+    }
+    let balancing = root.join("proc/sys/kernel/numa_balancing");
+    if let Ok(text) = std::fs::read_to_string(&balancing) {
+        let (name, value) = if text.trim() == "0" { ("on", "1") } else { ("off", "0") };
+        let about = format!("the kernel's NUMA balancing {name}");
+        add(&format!("NUMA balancing {name}"), &about, PLACE, vec![(balancing, value.into())]);
+    }
+    Ok(out)
+}
+
+/// The files that limit the CPU time of our control group and of those above it, and what lifts each limit.
+fn quotas(root: &Path) -> Vec<(PathBuf, String)> {
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_default();
+    let (own, mounts) = (read("proc/self/cgroup"), read("proc/self/mounts"));
+    let mut out = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let unified = controllers.is_empty();
+        if !unified && !controllers.split(',').any(|c| c == "cpu") {
+            continue;
+        }
+        let mount = mounts.lines().find_map(|l| {
+            let words: Vec<&str> = l.split(' ').collect();
+            let (at, kind, options) = (words.get(1)?, words.get(2)?, words.get(3)?);
+            let fits = if unified {
+                *kind == "cgroup2"
+            } else {
+                *kind == "cgroup" && options.split(',').any(|o| o == "cpu")
+            };
+            fits.then(|| at.trim_start_matches('/').to_string())
+        });
+        let Some(mount) = mount else { continue };
+        let top = root.join(mount);
+        let group = top.join(path.trim_start_matches('/'));
+        for dir in group.ancestors().take_while(|d| d.starts_with(&top)) {
+            let (file, free) =
+                if unified { (dir.join("cpu.max"), "max") } else { (dir.join("cpu.cfs_quota_us"), "-1") };
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let now = text.split_ascii_whitespace().next().unwrap_or(free);
+            if now != free {
+                out.push((file, free.to_string()));
+            }
+        }
+    }
+    out
+}
+
+/// A command with remedies: what is run, with `ncpu` for its own file, and what is to be typed.
+pub fn applied(command: &[OsString], remedies: &[&Remedy], ncpu: &OsStr) -> (Vec<OsString>, String) {
+    let workers = remedies.iter().find_map(|r| r.workers).unwrap_or(1);
+    let mut argv: Vec<OsString> = Vec::new();
+    // Variables first, so that what comes after adds to them.
+    let mut sorted: Vec<&&Remedy> = remedies.iter().filter(|r| !r.prefix.is_empty()).collect();
+    sorted.sort_by_key(|r| (r.prefix[0] != "env", r.kind));
+    let mut libraries: Vec<&OsStr> = sorted.iter().filter_map(|r| r.library()).collect();
+    let pages = sorted.iter().any(|r| r.kind == Kind::Pages);
+    for remedy in sorted {
+        // One `preload` for all. What follows it may be `ncpu` itself, which need not take the libraries.
+        if remedy.library().is_some() {
+            if !libraries.is_empty() {
+                argv.extend(["ncpu", "preload"].map(Into::into));
+                argv.extend(pages.then(|| "--anyway".into()));
+                argv.push(std::mem::take(&mut libraries).join(OsStr::new(",")));
+                argv.push("--".into());
+            }
+            continue;
+        }
+        // One `env` for all.
+        let skip = usize::from(remedy.prefix[0] == "env" && argv.first().is_some_and(|a| a == "env"));
+        argv.extend(remedy.prefix[skip..].iter().cloned());
+    }
+    argv.extend(command.iter().map(|w| fill(w, workers)));
+    let typed = argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
+    for word in argv.iter_mut().take_while(|w| *w != &command[0]) {
+        if word == "ncpu" {
+            *word = ncpu.to_owned();
+        }
+    }
+    (argv, typed)
+}
+
+fn fill(word: &OsStr, n: u32) -> OsString {
+    let (mut out, mut rest) = (Vec::new(), word.as_bytes());
+    while let Some(at) = rest.windows(COUNT.len()).position(|w| w == COUNT) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(n.to_string().as_bytes());
+        rest = &rest[at + COUNT.len()..];
+    }
+    out.extend_from_slice(rest);
+    OsString::from_vec(out)
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%{}".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Sets what remedies want of the kernel; the journal has each first. Undo with [`restore`].
+///
+/// # Errors
+/// A setting is refused. What was set before is in `set`.
+pub fn set(
+    journal: &mut Journal,
+    remedies: &[&Remedy],
+    set: &mut Vec<(crate::journal::Id, PathBuf)>,
+) -> Result<()> {
+    for (path, value) in remedies.iter().flat_map(|r| &r.settings) {
+        let old = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+        let id = journal.will(Undo::Setting {
+            path: path.into(),
+            old: chosen(&old).into(),
+            new: value.clone(),
+        })?;
+        set.push((id, path.clone()));
+        std::fs::write(path, value).map_err(|e| Error::file(path, e))?;
+    }
+    Ok(())
+}
+
+/// Puts settings back.
+///
+/// # Errors
+/// One cannot be: it stays in the journal.
+pub fn restore(journal: &mut Journal, set: &mut Vec<(crate::journal::Id, PathBuf)>) -> Result<()> {
+    while let Some((id, path)) = set.pop() {
+        journal.undo_now(id).map_err(|why| Error::Refused(format!("{}: {why}", path.display())))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine::testing::put;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(Into::into).collect()
+    }
+
+    fn all(root: &Path, command: &str, allowed: Allowed) -> Vec<Remedy> {
+        write(root, &Shape { nodes: 2, cores: 2, threads: 1 }).unwrap();
+        let machine = Topology::read(root).unwrap();
+        catalogue(root, &machine, &words(command), &["getenv".into()], allowed).unwrap()
+    }
+
+    #[test]
+    fn what_can_be_tried_depends_on_the_machine_and_the_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = |command, allowed| -> Vec<String> {
+            all(dir.path(), command, allowed).into_iter().map(|r| r.name).collect()
+        };
+        let plain = names("x", Allowed::default());
+        assert!(plain.contains(&"preload getenv".into()) && !plain.contains(&"preload accept".into()));
+        assert!(!plain.iter().any(|n| n.contains("workers") || n == "jemalloc" || n == "no CPU quota"));
+        put(dir.path(), format!("usr/lib/{}-linux-gnu/libjemalloc.so.2", std::env::consts::ARCH), "");
+        put(dir.path(), "proc/self/cgroup", "3:cpu,cpuacct:/a/b\n0::/c\n");
+        put(dir.path(), "proc/self/mounts", "c /cg/cpu cgroup rw,cpu,cpuacct 0 0\nc /cg/u cgroup2 rw 0 0\n");
+        put(dir.path(), "cg/cpu/a/cpu.cfs_quota_us", "50000\n");
+        put(dir.path(), "cg/cpu/a/b/cpu.cfs_quota_us", "-1\n");
+        put(dir.path(), "cg/u/c/cpu.max", "50000 100000\n");
+        let more = names("make -j{n}", Allowed { system: true, realtime: false });
+        assert!(more.contains(&"jemalloc".into()) && more.contains(&"4 workers".into()), "{more:?}");
+        assert!(more.contains(&"no CPU quota".into()), "{more:?}");
+        let quotas: Vec<String> = quotas(dir.path())
+            .iter()
+            .map(|(p, v)| format!("{}={v}", p.strip_prefix(dir.path()).unwrap().display()))
+            .collect();
+        assert_eq!(quotas, ["cg/cpu/a/cpu.cfs_quota_us=-1", "cg/u/c/cpu.max=max"]);
+    }
+
+    #[test]
+    fn commands_with_remedies() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), format!("usr/lib/{}-linux-gnu/libjemalloc.so.2", std::env::consts::ARCH), "");
+        let all = all(dir.path(), "prog -j{n}", Allowed::default());
+        let pick = |names: &[&str]| -> Vec<&Remedy> {
+            names.iter().map(|n| all.iter().find(|r| r.name == *n).unwrap()).collect()
+        };
+        let command = words("prog -j{n} a'b");
+        let typed = |names: &[&str]| applied(&command, &pick(names), "/bin/ncpu".as_ref()).1;
+        assert_eq!(typed(&[]), "prog -j1 'a'\\''b'");
+        let line = typed(&["batch", "preload getenv", "jemalloc", "4 workers"]);
+        let arch = std::env::consts::ARCH;
+        assert_eq!(
+            line,
+            format!(
+                "env LD_PRELOAD=/usr/lib/{arch}-linux-gnu/libjemalloc.so.2 ncpu place any --class batch -- ncpu preload \
+                 getenv -- prog -j4 'a'\\''b'"
+            )
+        );
+        let (argv, _) = applied(&command, &pick(&["preload getenv"]), "/bin/ncpu".as_ref());
+        assert_eq!(argv[..3], ["/bin/ncpu", "preload", "getenv"]);
+    }
+
+    #[test]
+    fn settings_are_set_and_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("enabled");
+        std::fs::write(&file, "always [madvise] never\n").unwrap();
+        let remedy = Remedy {
+            name: "x".into(),
+            about: String::new(),
+            kind: Kind::System,
+            layers: &[],
+            prefix: Vec::new(),
+            workers: None,
+            settings: vec![(file.clone(), "always".into())],
+        };
+        let mut journal = Journal::begin(&dir.path().join("undo"), &[]).unwrap();
+        let mut done = Vec::new();
+        set(&mut journal, &[&remedy], &mut done).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "always");
+        restore(&mut journal, &mut done).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "madvise");
+        assert!(journal.finish().undone.is_empty());
+    }
+}

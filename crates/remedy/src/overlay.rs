@@ -1,0 +1,351 @@
+//! Copy-on-write clones of a directory by overlayfs: files that a clone does not change are the directory's own, and so
+//! are their cached pages.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, XattrFlags};
+
+use crate::sys;
+
+/// A clone to be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clone {
+    /// The directory that is cloned.
+    pub lower: PathBuf,
+    /// Where the clone is seen.
+    pub at: PathBuf,
+    /// What the clone changes.
+    pub upper: PathBuf,
+    /// Overlayfs's own.
+    pub work: PathBuf,
+}
+
+impl Clone {
+    /// Options of the mount. Without privileges the marks of overlayfs are user attributes.
+    pub fn options(&self, privileged: bool, commit: bool) -> Vec<u8> {
+        let mut out = b"lowerdir=".to_vec();
+        out.extend(escaped(&self.lower, b":,\\"));
+        for (name, path) in [(&b",upperdir="[..], &self.upper), (b",workdir=", &self.work)] {
+            out.extend(name);
+            out.extend(escaped(path, b",\\"));
+        }
+        out.extend(match (privileged, commit) {
+            (false, _) => &b",userxattr"[..],
+            // What is taken over later must be whole.
+            (true, true) => b",metacopy=off,redirect_dir=off",
+            // A changed mode or owner copies no data.
+            (true, false) => b",redirect_dir=on,metacopy=on",
+        });
+        out
+    }
+}
+
+fn escaped(path: &Path, special: &[u8]) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.iter().flat_map(|b| special.contains(b).then_some(b'\\').into_iter().chain([*b])).collect()
+}
+
+/// What a clone has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Files with data of their own: copied up or new.
+    pub files: u64,
+    /// Their bytes on disk.
+    pub bytes: u64,
+    /// Names removed.
+    pub removed: u64,
+}
+
+/// Counts what is in an upper directory.
+///
+/// # Errors
+/// It cannot be read.
+pub fn changes(upper: &Path) -> io::Result<Changes> {
+    let mut out = Changes::default();
+    walk(upper, &mut |path, meta| {
+        if whiteout(path, meta) {
+            out.removed += 1;
+        } else if meta.is_file() && !marked(path, "metacopy") {
+            out.files += 1;
+            out.bytes += meta.blocks() * 512;
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// The page cache of all files of a directory, bytes; and how many files could not be asked.
+///
+/// # Errors
+/// The directory cannot be read, or the kernel has no `cachestat` (before Linux 6.5).
+pub fn cached(dir: &Path) -> io::Result<(u64, u64)> {
+    let (mut pages, mut unread) = (0, 0);
+    walk(dir, &mut |path, meta| {
+        if !meta.is_file() {
+            return Ok(());
+        }
+        let Ok(file) = File::open(path) else {
+            unread += 1;
+            return Ok(());
+        };
+        match sys::cachestat(&file) {
+            Ok(cached) => pages += cached.pages,
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => return Err(e),
+            Err(_) => unread += 1,
+        }
+        Ok(())
+    })?;
+    Ok((pages * ncpu_machine::page_size(), unread))
+}
+
+/// Everything below a directory, the directories before what is in them. Mounts are not entered.
+fn walk(dir: &Path, each: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>) -> io::Result<()> {
+    let device = std::fs::symlink_metadata(dir)?.dev();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let meta = match std::fs::symlink_metadata(&path) {
+                Ok(meta) => meta,
+                // Temporary files go while we look.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            each(&path, &meta)?;
+            if meta.is_dir() && meta.dev() == device {
+                todo.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether overlayfs marked a file, by its privileged attribute or by the user's.
+fn marked(path: &Path, name: &str) -> bool {
+    ["trusted", "user"].iter().any(|space| {
+        let mut value = [0u8; 64];
+        rustix::fs::lgetxattr(path, format!("{space}.overlay.{name}"), &mut value).is_ok()
+    })
+}
+
+/// A name that the clone has removed: a device 0,0, or an empty file with the mark where devices cannot be made.
+fn whiteout(path: &Path, meta: &Metadata) -> bool {
+    (meta.file_type().is_char_device() && meta.rdev() == 0)
+        || (meta.is_file() && meta.size() == 0 && marked(path, "whiteout"))
+}
+
+/// Removes a directory tree of ours; whether there was one.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove(path: &Path) -> io::Result<bool> {
+    // Overlayfs leaves a directory that not even its owner may read.
+    let mut result = std::fs::remove_dir_all(path);
+    if result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied) {
+        open_up(path)?;
+        result = std::fs::remove_dir_all(path);
+    }
+    match result {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn open_up(dir: &Path) -> io::Result<()> {
+    std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700))?;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What a file is written as before it takes its name.
+const PART: &str = ".ncpu-part-";
+
+/// Takes the changes of a clone over into the directory it was made of. It may be cut short at any moment and done
+/// again: the upper directory is left as it is.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn commit(upper: &Path, lower: &Path) -> io::Result<()> {
+    let context = |path: &Path, e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    for entry in std::fs::read_dir(upper).map_err(|e| context(upper, e))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), lower.join(entry.file_name()));
+        one(&from, &to, &entry.file_name()).map_err(|e| context(&to, e))?;
+    }
+    Ok(())
+}
+
+fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
+    let meta = std::fs::symlink_metadata(from)?;
+    let there = std::fs::symlink_metadata(to).ok();
+    if whiteout(from, &meta) {
+        return clear(to, there.as_ref());
+    }
+    if meta.is_dir() {
+        if there.as_ref().is_some_and(|t| !t.is_dir()) || marked(from, "opaque") {
+            clear(to, there.as_ref())?;
+        }
+        match std::fs::create_dir(to) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        commit(from, to)?;
+        return same_attributes(from, to, &meta);
+    }
+    if there.as_ref().is_some_and(Metadata::is_dir) {
+        clear(to, there.as_ref())?;
+    }
+    let mut part = std::ffi::OsString::from(PART);
+    part.push(name);
+    let part = to.with_file_name(part);
+    // What an attempt before this one has left.
+    match std::fs::remove_file(&part) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    if meta.is_file() {
+        // A reflink where the file system can.
+        std::fs::copy(from, &part)?;
+    } else if meta.is_symlink() {
+        std::os::unix::fs::symlink(std::fs::read_link(from)?, &part)?;
+    } else {
+        let kind = rustix::fs::FileType::from_raw_mode(meta.mode());
+        rustix::fs::mknodat(CWD, &part, kind, rustix::fs::Mode::from_raw_mode(meta.mode()), meta.rdev())?;
+    }
+    same_attributes(from, &part, &meta)?;
+    std::fs::rename(&part, to)
+}
+
+/// Removes what is there.
+fn clear(path: &Path, there: Option<&Metadata>) -> io::Result<()> {
+    match there {
+        None => Ok(()),
+        Some(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Some(_) => std::fs::remove_file(path),
+    }
+}
+
+/// Owner, mode, attributes and times.
+fn same_attributes(from: &Path, to: &Path, meta: &Metadata) -> io::Result<()> {
+    std::os::unix::fs::lchown(to, Some(meta.uid()), Some(meta.gid()))?;
+    if !meta.is_symlink() {
+        std::fs::set_permissions(to, meta.permissions())?;
+        copy_attributes(from, to)?;
+    }
+    let at =
+        |seconds: i64, nanoseconds: i64| rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    let times = rustix::fs::Timestamps {
+        last_access: at(meta.atime(), meta.atime_nsec()),
+        last_modification: at(meta.mtime(), meta.mtime_nsec()),
+    };
+    Ok(rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Extended attributes, overlayfs's own left out. A file system without them has none to copy.
+fn copy_attributes(from: &Path, to: &Path) -> io::Result<()> {
+    let mut names = vec![0u8; 65536];
+    let length = match rustix::fs::llistxattr(from, &mut names) {
+        Err(rustix::io::Errno::NOTSUP) => return Ok(()),
+        other => other?,
+    };
+    for name in names[..length].split(|&b| b == 0).filter(|n| !n.is_empty()) {
+        if name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.") {
+            continue;
+        }
+        let name = OsStr::from_bytes(name);
+        let mut value = vec![0u8; 65536];
+        let length = rustix::fs::lgetxattr(from, name, &mut value)?;
+        rustix::fs::lsetxattr(to, name, &value[..length], XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn paths_with_separators_are_escaped() {
+        let clone =
+            Clone { lower: "/a:b,c\\d".into(), at: "/x".into(), upper: "/u:v,w".into(), work: "/w".into() };
+        let options = String::from_utf8(clone.options(false, false)).unwrap();
+        assert_eq!(options, r"lowerdir=/a\:b\,c\\d,upperdir=/u:v\,w,workdir=/w,userxattr");
+    }
+
+    /// Every path below a directory, with its kind, mode and text.
+    fn tree(dir: &Path) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        walk(dir, &mut |path, meta| {
+            let name = path.strip_prefix(dir).unwrap().display().to_string();
+            let text = if meta.is_file() {
+                std::fs::read_to_string(path).unwrap()
+            } else if meta.is_symlink() {
+                format!("-> {}", std::fs::read_link(path).unwrap().display())
+            } else {
+                "/".into()
+            };
+            out.insert(name, format!("{:o} {text}", meta.mode()));
+            Ok(())
+        })
+        .unwrap();
+        out
+    }
+
+    #[test]
+    fn a_commit_makes_the_directory_what_the_clone_was_and_may_be_repeated() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: needs root");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["lower/keep", "lower/gone", "lower/sub/a", "lower/new-dir/old", "lower/to-link"] {
+            ncpu_machine::testing::put(dir.path(), name, name);
+        }
+        for name in ["upper", "work", "at"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        let clone = Clone { lower: path("lower"), at: path("at"), upper: path("upper"), work: path("work") };
+        let options = String::from_utf8(clone.options(true, true)).unwrap();
+        // Mounted in a namespace of its own, so that nothing is left if this test is killed.
+        let script = format!(
+            "mount -t overlay overlay -o '{options}' {at} && cd {at} && rm gone && echo more >> sub/a \
+             && rm -r new-dir && mkdir new-dir && echo x > new-dir/fresh && rm to-link && ln -s keep to-link \
+             && chmod 751 sub && mkfifo pipe && cp -a . {seen}",
+            at = path("at").display(),
+            seen = path("seen").display()
+        );
+        let status =
+            std::process::Command::new("unshare").args(["-m", "sh", "-ec", &script]).status().unwrap();
+        assert!(status.success(), "{script}");
+        assert_eq!(changes(&path("upper")).unwrap().removed, 1);
+        assert_eq!(changes(&path("upper")).unwrap().files, 2);
+        // Cut short in the middle, then done again.
+        std::fs::write(path("lower/.ncpu-part-to-link"), "half").unwrap();
+        for _ in 0..2 {
+            commit(&path("upper"), &path("lower")).unwrap();
+            assert_eq!(tree(&path("lower")), tree(&path("seen")));
+        }
+    }
+
+    #[test]
+    fn cached_pages_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), vec![1; 100_000]).unwrap();
+        match cached(dir.path()) {
+            Ok((bytes, 0)) => assert_eq!(bytes, 100_000u64.next_multiple_of(ncpu_machine::page_size())),
+            other => eprintln!("skipped: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Differential flame graphs: where a frame is wide now, and red or blue by how much it grew or shrank.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ncpu_record::Recording;
+
+use super::Diff;
+use crate::html::{differential, frames};
+
+/// Stacks of one side, by kind: seconds per unit of work, the mean of its recordings.
+pub(super) type Stacks = BTreeMap<String, BTreeMap<String, f64>>;
+
+const KINDS: [(&str, &str); 3] =
+    [("on-cpu", "On CPU"), ("spin", "Spinning in kernel locks"), ("off-cpu", "Off CPU")];
+
+/// Reads them.
+pub(super) fn stacks(recordings: &[Recording], work: &[f64]) -> Stacks {
+    let mut out = Stacks::new();
+    for (recording, work) in recordings.iter().zip(work) {
+        let Some(t) = recording.tables.get("stacks") else { continue };
+        for r in 0..t.num_rows() {
+            let (Some(kind), Some(stack), Some(s)) =
+                (t.text(r, "kind"), t.text(r, "stack"), t.number(r, "seconds"))
+            else {
+                continue;
+            };
+            if s.is_finite() && s > 0.0 {
+                *out.entry(kind.into()).or_default().entry(frames(stack)).or_default() +=
+                    s / work / recordings.len() as f64;
+            }
+        }
+    }
+    out
+}
+
+/// Both directions of each kind: what is new is only in B's graph, what is gone only in A's.
+pub(super) fn graphs(diff: &Diff) -> String {
+    let mut out = String::new();
+    let empty = BTreeMap::new();
+    for (kind, title) in KINDS {
+        let [a, b] = [0, 1].map(|s| diff.stacks[s].get(kind).unwrap_or(&empty));
+        for (letter, now, before, negate) in [("B", b, a, false), ("A", a, b, true)] {
+            let Some((svg, narrow)) = differential(now, before, negate) else { continue };
+            let _ = write!(
+                out,
+                "<div class=flame id=flame-{kind}-{letter}><h3>{title}, width of {letter}</h3><p class=lead>Red frames \
+                 grew from A to B, blue ones shrank. Frames below {narrow} % are not drawn.</p><div class=tools>\
+                 <input type=search placeholder=\"Search functions\" aria-label=\"Search functions, {title}, \
+                 {letter}\"><button type=button class=out hidden>Zoom out</button><output aria-live=polite></output>\
+                 </div><div class=\"tools goto\"></div>{svg}<output class=read></output></div>"
+            );
+        }
+    }
+    if out.is_empty() {
+        out.push_str("<p class=none>The recordings hold no stacks.</p>");
+    }
+    out
+}

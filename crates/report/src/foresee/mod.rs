@@ -1,0 +1,184 @@
+//! What was foretold: a curve over CPUs with its bands, what comes first at each point, and what fixes give.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use ncpu_record::Recording;
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use crate::onion::Onion;
+
+pub use text::render;
+
+/// An answer of `ncpu foresee`.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// The program.
+    pub name: String,
+    /// What the throughput is of.
+    pub unit: String,
+    /// The machine.
+    pub machine: String,
+    /// What was measured: CPUs and throughput.
+    pub recorded: Option<(f64, f64)>,
+    /// Fixes that were made.
+    pub fixes: Vec<String>,
+    /// Points, by CPUs.
+    pub points: Vec<Told>,
+    /// Fixes tried at the largest point, best first.
+    pub ranked: Vec<Fixed>,
+    /// What to beware of.
+    pub notes: Vec<String>,
+}
+
+/// A point that was foretold.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// CPUs in use.
+    pub cpus: f64,
+    /// Workers.
+    pub threads: f64,
+    /// Units a second.
+    pub throughput: f64,
+    /// 90 % band.
+    pub band: (f64, f64),
+    /// The largest layer that could come back.
+    pub first: String,
+    /// Its share of capacity, 0 to 1.
+    pub share: f64,
+    /// Share of capacity in user code and system calls: work.
+    pub work: f64,
+}
+
+/// A fix that was tried.
+#[derive(Clone, Debug, Default)]
+pub struct Fixed {
+    /// The fix.
+    pub fix: String,
+    /// Throughput with it.
+    pub throughput: f64,
+    /// Over the throughput without.
+    pub gain: f64,
+    /// Which layer is first then.
+    pub first: String,
+}
+
+impl Told {
+    /// Takes from a simulated observation what the curve shows of it.
+    ///
+    /// # Errors
+    /// It holds no observation.
+    pub fn of(
+        recording: &Recording,
+        cpus: usize,
+        threads: u32,
+        throughput: f64,
+        band: (f64, f64),
+    ) -> Result<Told, ncpu_schema::Error> {
+        let onion = Onion::peel(recording)?;
+        // The program's own work is in user code, calls and faults: what is lost is elsewhere.
+        let works = |name: &str| {
+            matches!(name, "user code" | "system calls" | "page faults and zeroing" | "other kernel work")
+        };
+        let lost =
+            onion.rows.iter().filter(|r| !works(r.layer.name())).max_by(|a, b| a.share.total_cmp(&b.share));
+        Ok(Told {
+            cpus: cpus as f64,
+            threads: f64::from(threads),
+            throughput,
+            band,
+            first: lost.filter(|r| r.share >= 0.005).map_or("none", |r| r.layer.name()).into(),
+            share: lost.map_or(0.0, |r| r.share),
+            work: onion.rows.iter().filter(|r| works(r.layer.name())).map(|r| r.share).sum(),
+        })
+    }
+}
+
+impl Answer {
+    /// CPUs of the highest throughput, where fewer than all give it.
+    pub fn peak(&self) -> Option<&Told> {
+        let best = self.points.iter().max_by(|a, b| a.throughput.total_cmp(&b.throughput))?;
+        (best.cpus < self.points.last()?.cpus).then_some(best)
+    }
+
+    /// The first point that gives less than half of what as many times the first point would: the knee.
+    pub fn knee(&self) -> Option<&Told> {
+        let first = self.points.first()?;
+        let one = first.throughput / first.cpus;
+        self.points.iter().find(|p| p.throughput < 0.5 * one * p.cpus)
+    }
+
+    /// The curve and the fixes as tables.
+    pub fn tables(&self) -> Vec<Table> {
+        let figure = |name: &str, meaning: &str| Column::float(name, Unit::Figure, Kind::Gauge, meaning);
+        let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Share, meaning);
+        let mut points = Table::builder(
+            "foresee",
+            &[
+                Column::id("CPUs", "CPUs in use"),
+                Column::int("threads", Unit::None, Kind::Gauge, "worker threads"),
+                figure("throughput", "units of work a second"),
+                figure("low", "lower end of the 90 % band"),
+                figure("high", "upper end of the 90 % band"),
+                figure("speedup", "over the first point, each CPU of it counted"),
+                percent("work", "share of capacity that does the program's work"),
+                Column::text("first", "the layer that takes most of the rest"),
+                percent("share", "its share of capacity"),
+            ],
+        );
+        let one = self.points.first().map_or(1.0, |p| p.throughput / p.cpus);
+        for p in &self.points {
+            points
+                .row()
+                .int(p.cpus as u64)
+                .int(p.threads as u64)
+                .float(p.throughput)
+                .float(p.band.0)
+                .float(p.band.1)
+                .float(p.throughput / one)
+                .float(100.0 * p.work)
+                .text(&p.first)
+                .float(100.0 * p.share);
+        }
+        let mut out = vec![points.finish()];
+        if !self.ranked.is_empty() {
+            let mut fixes = Table::builder(
+                "fixes",
+                &[
+                    Column::text("fix", "what is changed"),
+                    figure("gain", "throughput with it over without"),
+                    figure("throughput", "units of work a second with it"),
+                    Column::text("then", "the layer that takes most then"),
+                ],
+            );
+            for f in &self.ranked {
+                fixes.row().text(&f.fix).float(f.gain).float(f.throughput).text(&f.first);
+            }
+            out.push(fixes.finish());
+        }
+        out
+    }
+
+    /// What the curve says, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let figure = ncpu_table::figure;
+        let mut out = Vec::new();
+        if let Some(k) = self.knee() {
+            out.push(format!("Knee: at {} CPUs each does less than half of what one does alone", k.cpus));
+        } else {
+            out.push("Knee: none; each CPU does at least half of what one does alone".into());
+        }
+        match self.peak() {
+            Some(p) => out.push(format!(
+                "Peak: {} CPUs, {} {} a second; more only slow it down, first by {}",
+                p.cpus,
+                figure(p.throughput),
+                self.unit,
+                self.points.last().map_or("", |l| &l.first)
+            )),
+            None => out.push("Peak: none up to all CPUs".into()),
+        }
+        out
+    }
+}

@@ -1,0 +1,27 @@
+//! Lines of text that fit a width.
+
+use ncpu_table::safe;
+
+/// Breaks a line at spaces and makes it safe for a terminal; `first` and `next` are put before the first and the following lines.
+pub fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
+    let mut out = String::new();
+    let mut line = String::from(first);
+    let mut empty = true;
+    for word in safe::block(text).split_whitespace() {
+        let length = line.chars().count() + usize::from(!empty) + word.chars().count();
+        if !empty && length > width {
+            out.push_str(&line);
+            out.push('\n');
+            line = String::from(next);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    out.push_str(&line);
+    out.push('\n');
+    out
+}

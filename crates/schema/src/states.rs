@@ -1,0 +1,185 @@
+//! States of CPUs and threads, and what they are counted by.
+
+use crate::vocabulary::vocabulary;
+
+vocabulary! {
+    /// Where a CPU is. The order is that of `enum at` in the BPF programs.
+    pub enum CpuState("CPU state") {
+        Idle = "idle": "no thread to run",
+        Program = "target": "threads of the program",
+        Others = "other": "other programs",
+        Ncpu = "ncpu": "ncpu itself",
+        Spin = "spin": "the program on CPU in a kernel lock's slow path",
+        Hardirq = "hardirq": "interrupt handlers",
+        Softirq = "softirq": "softirq handlers",
+        Tlb = "tlb": "answering TLB shootdowns",
+    }
+}
+
+vocabulary! {
+    /// What an idle CPU is idle for. The first [`IdleReason::TOLD_APART`] have the order of `enum idle` in the BPF
+    /// programs: the leader hands idle CPUs to waiting threads in this order. The others are for observers who cannot
+    /// tell two of those apart.
+    pub enum IdleReason("idle reason") {
+        RunQueue = "runq": "a thread stood on another CPU's run queue",
+        KernelLock = "klock": "a thread was blocked in a kernel lock",
+        UserLock = "ulock": "a thread was blocked in a user lock",
+        Io = "io": "a thread waited for I/O",
+        Serial = "serial": "the program was active with fewer threads than CPUs",
+        Asleep = "asleep": "no thread of the program was active",
+        LockOrSerial = "ulock or serial": "the program was active with fewer threads than CPUs, and a thread waited in a futex: for a lock or for work" since 4,
+        KernelLockOrIo = "klock or io": "a thread was blocked in the kernel: for a lock or for I/O" since 4,
+    }
+}
+
+impl IdleReason {
+    /// How many of them the BPF programs tell apart; those that follow stand for two of them together.
+    pub const TOLD_APART: usize = 6;
+
+    /// How much the reason says about CPUs that the program is bound to, from 0. Where a program is bound to some
+    /// CPUs, the idle time of the others is subtracted from the reasons with the lowest first.
+    pub const fn bearing(self) -> u8 {
+        match self {
+            IdleReason::Asleep => 0,
+            IdleReason::Serial => 1,
+            IdleReason::LockOrSerial => 2,
+            IdleReason::RunQueue => 3,
+            IdleReason::Io => 4,
+            IdleReason::KernelLockOrIo => 5,
+            IdleReason::UserLock => 6,
+            IdleReason::KernelLock => 7,
+        }
+    }
+
+    /// All of them, lowest [`IdleReason::bearing`] first.
+    pub fn by_bearing() -> Vec<IdleReason> {
+        let mut all = IdleReason::ALL.to_vec();
+        all.sort_by_key(|r| r.bearing());
+        all
+    }
+}
+
+vocabulary! {
+    /// What a sampled CPU was doing, from its stack.
+    pub enum SampleClass("sample class") {
+        User = "user": "user code",
+        UserSpin = "user spin": "user code that spins for a lock",
+        LockSpin = "lock spin": "the slow path of a kernel lock",
+        Tlb = "tlb": "flushing TLBs",
+        TlbWait = "tlb wait": "sending a TLB shootdown and waiting for its targets",
+        Zeroing = "zeroing": "zeroing pages before they are handed out",
+        Fault = "fault": "a page fault",
+        Switch = "switch": "leaving or entering a thread",
+        Softirq = "softirq": "deferred interrupt work, in ksoftirqd too",
+        Interrupt = "interrupt": "a hardware or interprocessor interrupt",
+        Syscall = "syscall": "a system call; the detail is its name",
+        Exec = "exec": "becoming another program",
+        Exit = "exit": "a process or thread that ends",
+        Idle = "idle": "the idle loop",
+        KernelThread = "kernel thread": "a kernel thread's own work",
+        Other = "other": "kernel code of no other class",
+        Kernel = "kernel": "kernel code whose functions have no names here" since 4,
+    }
+}
+
+vocabulary! {
+    /// The microstates of `prstat -m`. The order is that of `enum micro` in the BPF programs.
+    pub enum Microstate("microstate") {
+        Usr = "USR": "in user code",
+        Sys = "SYS": "in system calls",
+        Trp = "TRP": "in traps (page faults)",
+        Tfl = "TFL": "asleep in a fault on code",
+        Dfl = "DFL": "asleep in a fault on data",
+        Lck = "LCK": "asleep for a lock, kernel's or user's",
+        Slp = "SLP": "asleep for anything else",
+        Lat = "LAT": "runnable, waiting for a CPU",
+    }
+}
+
+impl Microstate {
+    /// Those in which the thread has a CPU.
+    pub const ON_CPU: [Microstate; 3] = [Microstate::Usr, Microstate::Sys, Microstate::Trp];
+}
+
+vocabulary! {
+    /// What the time of a row of table `stacks` is.
+    pub enum StackKind("kind of stack") {
+        OnCpu = "on-cpu": "on CPU, by timer samples",
+        Spin = "spin": "in a kernel lock's slow path, by timer samples",
+        OffCpu = "off-cpu": "off CPU, by walked switches",
+    }
+}
+
+vocabulary! {
+    /// Events of table `events`.
+    pub enum Counter("counter") {
+        ShootdownsSent = "TLB shootdowns sent": "calls that made other CPUs flush",
+        ShootdownsReceived = "TLB shootdowns received": "CPUs that answered one",
+        Interrupts = "interrupts": "hardware interrupts",
+        Softirqs = "softirqs": "softirq handlers run",
+        Switches = "context switches": "threads that left a CPU",
+        UntracedSwitches = "context switches not traced": "switches that were missed because a BPF program was running",
+        RunQueueMicroseconds = "run-queue waiting, us": "time threads of the program stood on run queues, in microseconds",
+        IdleTicks = "idle ticks": "times the leader looked what idle CPUs were idle for",
+        MinorFaults = "minor faults": "page faults of the program that needed no I/O" since 4,
+        MajorFaults = "major faults": "page faults of the program that needed I/O" since 4,
+        VoluntarySwitches = "voluntary switches": "times threads of the program left a CPU to wait" since 4,
+        InvoluntarySwitches = "involuntary switches": "times threads of the program were taken off a CPU" since 4,
+        Migrations = "migrations": "times threads of the program went to another CPU" since 4,
+        BytesRead = "bytes read": "bytes that the program had read from storage" since 4,
+        BytesWritten = "bytes written": "bytes that the program had written to storage" since 4,
+    }
+}
+
+vocabulary! {
+    /// What ends a wait of table `timeouts`.
+    pub enum WaitScope("end of a wait") {
+        Thread = "thread": "the thread's own time out",
+        Process = "process": "a signal to the process",
+        Cpu = "cpu": "CPU time that was used up",
+    }
+}
+
+vocabulary! {
+    /// What expires a timer.
+    pub enum TimerKind("kind of timer") {
+        High = "hrtimer": "the timer interrupt, at the time asked for",
+        Wheel = "tick": "a tick, by the timer wheel",
+    }
+}
+
+vocabulary! {
+    /// What a CPU does, to tell housekeeping from programs. The order is that of `enum doing` in the BPF programs.
+    pub enum Doing("work of a CPU") {
+        Idle = "idle": "idle",
+        Programs = "programs": "threads of programs: user code and system calls",
+        Ksoftirqd = "ksoftirqd": "ksoftirqd, beside the softirqs it serves",
+        RcuThreads = "rcu_threads": "RCU's threads",
+        Kworker = "kworker": "workqueues",
+        Migration = "migration": "migration threads",
+        Kthreads = "kthreads": "other kernel threads",
+        TimerIrq = "timer_irq": "timer interrupts, beside the handlers they call",
+        Tick = "tick": "the tick's handler",
+        Hrtimers = "hrtimers": "other handlers of timers of high resolution",
+        Hi = "hi": "softirq HI",
+        Timer = "timer": "softirq TIMER: the timer wheel",
+        NetTx = "net_tx": "softirq NET_TX",
+        NetRx = "net_rx": "softirq NET_RX",
+        Block = "block": "softirq BLOCK",
+        IrqPoll = "irq_poll": "softirq IRQ_POLL",
+        Tasklet = "tasklet": "softirq TASKLET",
+        Sched = "sched": "softirq SCHED: load balancing",
+        Hrtimer = "hrtimer": "softirq HRTIMER",
+        Rcu = "rcu": "softirq RCU",
+    }
+}
+
+vocabulary! {
+    /// Where the words of a finding of `ncpu lines` lie.
+    pub enum Place("place of a finding") {
+        Variables = "variables": "variables of all threads",
+        PerCpu = "per-CPU": "per-CPU variables",
+        ThreadLocal = "thread-local": "thread-local variables",
+        Struct = "struct": "any object of a struct",
+    }
+}

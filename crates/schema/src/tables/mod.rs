@@ -1,0 +1,30 @@
+//! The tables, as declared.
+
+mod declare;
+mod interrupts;
+mod lines;
+mod numa;
+mod observation;
+mod physical;
+mod timers;
+
+pub use interrupts::*;
+pub use lines::*;
+pub use numa::*;
+pub use observation::*;
+pub use physical::*;
+pub use timers::*;
+
+/// The definitions of all tables.
+pub fn tables() -> impl Iterator<Item = &'static crate::Definition> {
+    [
+        &observation::DEFINITIONS[..],
+        &numa::DEFINITIONS,
+        &interrupts::DEFINITIONS,
+        &timers::DEFINITIONS,
+        &physical::DEFINITIONS,
+        &lines::DEFINITIONS,
+    ]
+    .into_iter()
+    .flatten()
+}

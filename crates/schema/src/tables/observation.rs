@@ -1,0 +1,197 @@
+//! The tables of an observation. Each holds what is new since the tables before, so that a recording that was cut
+//! short has lost only its last interval; readers put the rows of a key together.
+
+use super::declare::tables;
+
+tables! {
+    /// Where each CPU was, by interval. Exact; without root to the kernel's own ticks.
+    cpu_time {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        cpu "CPU": Int, "CPU number";
+        spent "*": Each<CpuState> [CpuSeconds Time], "time in each state";
+        kernel "kernel": Float [CpuSeconds Time], "the part of target in the kernel, where samples cannot say what it was (without root)" since 4;
+    }
+
+    /// What idle CPUs were idle for, by interval. From the leader's timer, or without root from looks at the program's
+    /// threads; its proportions count.
+    idle_time {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        spent "*": Each<IdleReason> [CpuSeconds Time], "idle time of each reason";
+    }
+
+    /// Events by interval. Exact.
+    events {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        event "event": Word<Counter>, "what was counted";
+        count "count": Int [None Count], "how often";
+    }
+
+    /// Timer samples by what the CPU was doing.
+    samples {
+        at "at": Word<CpuState>, "where the CPU was, as the columns of cpu_time";
+        class "class": Word<SampleClass>, "what it was doing there, from its stack";
+        detail "detail": Text, "which system call, or which function";
+        process "process": Text, "name of the thread";
+        samples "samples": Int [None Count], "timer samples";
+    }
+
+    /// Stacks, outermost frame first, `;` between frames, `_[k]` behind kernel frames. Sampled.
+    stacks {
+        kind "kind": Word<StackKind>, "on-cpu, spin (kernel locks) or off-cpu";
+        stack "stack": Text, "frames, outermost first";
+        seconds "seconds": Float [Seconds Time], "time with this stack (sampled)";
+        samples "samples": Int [None Count], "samples behind it";
+    }
+
+    /// Kernel locks by process. Exact.
+    locks {
+        lock "lock": Text, "name of the lock";
+        ty "type": Text, "spinlock, mutex, rwsem …";
+        process "process": Text, "name of the waiting process";
+        count "count": Int [None Count], "contended acquisitions";
+        spin "spin": Float [Seconds Time], "time waiting on CPU";
+        block "block": Float [Seconds Time], "time waiting off CPU";
+        max "max": Float [Microseconds Peak], "longest wait";
+    }
+
+    /// Kernel locks by caller; from the contentions whose stack was walked.
+    lock_callers {
+        lock "lock": Text, "name of the lock";
+        ty "type": Text, "spinlock, mutex, rwsem …";
+        process "process": Text, "name of the waiting process";
+        caller "caller": Text, "the function that asked for it";
+        stack "stack": Text, "its callers, innermost first";
+        walked "walked": Int [None Count], "contentions walked";
+        spin "spin": Float [Seconds Time], "time waiting on CPU in those";
+        block "block": Float [Seconds Time], "time waiting off CPU in those";
+    }
+
+    /// User locks, and other futexes. Exact.
+    user_locks {
+        lock "lock": Text, "symbol of the lock, or of its futex word, where it is static, else its address";
+        ty "type": Text, "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's";
+        process "process": Text, "name of the waiting process";
+        pid "pid": Int, "the waiting process";
+        caller "caller": Text, "the function that waits, where it is known";
+        holder "holder": Text, "the thread that most of the wait is blamed on: it woke the waiters";
+        count "count": Int [None Count], "waits";
+        wakes "wakes": Int [None Count], "waits ended by a waker";
+        spin "spin": Float [Seconds Time], "time waiting on CPU, where the lock tells";
+        block "block": Float [Seconds Time], "time waiting off CPU";
+        max "max": Float [Microseconds Peak], "longest wait";
+        stack "stack": Text, "a waiter's, innermost first";
+    }
+
+    /// Threads by interval. Exact. USR, SYS, TRP, TFL, DFL, SCL and SIG are measured by `ncpu threads` alone, which traces
+    /// each call and fault.
+    threads {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        pid "pid": Int, "process";
+        tid "tid": Int, "thread";
+        process "process": Text, "name of the process";
+        thread "thread": Text, "name of the thread";
+        micro "*": Each<Microstate> [Seconds Time], "time in each microstate";
+        own "NCPU": Float [Seconds Time], "in ncpu's own tracing of its calls and faults, measured by the call and fault" since 2;
+        spin "spin": Float [Seconds Time], "spinning in kernel locks, a part of the time on CPU";
+        vcx "VCX": Int [None Count], "voluntary context switches";
+        icx "ICX": Int [None Count], "involuntary context switches";
+        scl "SCL": Int [None Count], "system calls";
+        sig "SIG": Int [None Count], "signals delivered";
+        minf "minf": Int [None Count], "minor faults, those on behalf of a call too";
+        majf "majf": Int [None Count], "major faults";
+        cpu "CPU": Float [Seconds Time], "on CPU: USR, SYS, TRP and NCPU together" since 2;
+    }
+
+    /// Time asleep by system call. Exact.
+    sleeps {
+        call "call": Text, "system call";
+        seconds "seconds": Float [Seconds Time], "time asleep in it, all threads";
+    }
+
+    /// Sleeps with a timeout, by system call and process. Exact.
+    sleepers {
+        call "call": Text, "system call";
+        process "process": Text, "name of the process";
+        pid "pid": Int, "the process";
+        count "count": Int [None Count], "sleeps with a timeout; those without are left out";
+        asked "asked": Float [Seconds Time], "timeouts of all sleeps together";
+        slept "slept": Float [Seconds Time], "time they took";
+        threads "threads": Int [None Count], "threads that slept so, each counted once";
+    }
+
+    /// What limits of CPU bandwidth did to the program's control groups, by interval. Exact.
+    throttling {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        cgroup "cgroup": Text, "the group whose limit it is";
+        limit "limit": Text, "cpu.max (cgroup v2) or cpu.cfs_quota_us (v1)";
+        lift "lift": Text, "the command that lifts it";
+        allowed "allowed": Float [None Gauge], "CPUs the limit allows";
+        periods "periods": Int [None Count], "periods in which the group had something to run";
+        throttled "throttled": Int [None Count], "periods in which it had used up its limit";
+        held "held": Float [CpuSeconds Time], "CPU time for which its run queues were held back";
+    }
+
+    /// Limits that the program reached or came near to.
+    limits_met {
+        limit "limit": Text, "the file or resource that sets it";
+        of "of": Text, "the control group or process it binds";
+        allowed "allowed": Int [None Gauge], "what it allows, tasks, files or bytes; null where it was reached before";
+        used "used": Int [None Peak], "most used at the ends of intervals";
+        refused "refused": Int [None Count], "how often more was wanted: forks refused, pages to be reclaimed first";
+        killed "killed": Int [None Count], "processes killed for it";
+        lift "lift": Text, "the command that lifts it";
+    }
+
+    /// Memory of the machine, by class.
+    memory_change {
+        class "class": Text, "as in /proc/meminfo";
+        before "before": Int [Bytes Gauge], "when the observation began";
+        most "most": Int [Bytes Gauge], "most at the end of an interval";
+        after "after": Int [Bytes Gauge], "when it ended";
+    }
+
+    /// How the kernel got at memory that was short, and huge pages.
+    memory_events {
+        event "event": Text, "as in /proc/vmstat";
+        count "count": Int [None Count], "how often, on the whole machine";
+    }
+
+    /// Pressure stall information.
+    pressure {
+        resource "resource": Text, "cpu, memory, io or irq";
+        kind "kind": Text, "some: at least one task of the machine stood still for want of it; full: all did";
+        seconds "seconds": Float [Seconds Time], "for how long";
+    }
+
+    /// What was not counted.
+    drops {
+        what "what": Text, "what was dropped";
+        count "count": Int [None Count], "how often";
+    }
+
+    /// One row: the whole observation.
+    summary {
+        elapsed "elapsed": Float [Seconds Time], "length of the observation";
+        user "user": Float [Seconds Time], "user time of the command and its children (wait4)";
+        system "system": Float [Seconds Time], "system time of the command and its children (wait4)";
+        cpus "cpus": Int [None Gauge], "CPUs observed";
+        steal "steal": Float [CpuSeconds Time], "time the hypervisor gave to others (/proc/stat)";
+        iowait "iowait": Float [CpuSeconds Time], "idle time with I/O outstanding (/proc/stat)";
+        hz "hz": Int [None Gauge], "timer samples a second on each CPU";
+        status "status": Int [None Gauge], "exit status of the command";
+        max_rss "max_rss": Int [Bytes Gauge], "largest resident set of the command's processes";
+    }
+
+    /// Events that the processor counted: of a CPU, a process or a control group, by interval.
+    counters {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        cpu "CPU": Int, "CPU number";
+        pid "pid": Int, "process";
+        process "process": Text, "its name";
+        event "event": Text, "what was counted";
+        count "count": Float [None Count], "how often, scaled to the whole interval";
+        unit "unit": Text, "what the count is of; null for a bare number";
+        enabled "enabled": Float [CpuSeconds Time], "time it was to count";
+        running "running": Float [CpuSeconds Time], "time it had a counter";
+    }
+}

@@ -1,0 +1,22 @@
+//! Names for addresses: functions and variables of the kernel and of programs, and what a stack of names says.
+//!
+//! Nothing here needs privileges beyond those of the files it reads, and nothing here loads BPF programs.
+
+mod btf;
+mod classify;
+mod demangle;
+mod elf;
+mod kernel;
+mod maps;
+pub mod slabs;
+mod user;
+mod wait;
+
+pub use btf::{BtfError, BtfMembers, Variable};
+pub use classify::{KernelClass, is_tlb, kernel_class};
+pub use demangle::demangle;
+pub use elf::Segments;
+pub use kernel::{Kernel, KernelError};
+pub use maps::{ProcMaps, code_files, region};
+pub use user::User;
+pub use wait::{UserWait, user_wait_class};

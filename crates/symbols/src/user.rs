@@ -1,0 +1,373 @@
+//! Names of user code, by file and offset, so that the process need not live.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+
+use crate::demangle::demangle;
+use crate::elf::{Segments, debug_file};
+use crate::maps::ProcMaps;
+
+/// Parsed files kept at once; each holds a descriptor and its symbols.
+const MAX_FILES: usize = 200;
+/// Names kept by (file, offset).
+const MAX_NAMES: usize = 1 << 20;
+/// Perf maps kept, and how much of one is read.
+const MAX_PERF_MAPS: usize = 64;
+const MAX_PERF_MAP: u64 = 64 << 20;
+
+/// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
+///
+/// A file is parsed once however many processes ran it (1–50 ms by size); an address seen before
+/// costs a hash lookup. Names are demangled. What has no name is told as `[vdso]`, `[anon]`,
+/// `[unknown libfoo.so]` or `[unknown]`.
+pub struct User {
+    symbolizer: Symbolizer,
+    /// How each file, by its number in the maps, is symbolized.
+    files: HashMap<u32, Program>,
+    names: HashMap<(u32, u64), Arc<str>>,
+    perf_maps: HashMap<u32, PerfMap>,
+    variables: HashMap<u32, (Segments, Variables)>,
+    /// Made when the first line is asked for: it reads DWARF.
+    lines: Option<Symbolizer>,
+    unknown: Arc<str>,
+}
+
+/// Static variables of a file: address, size, name, by address.
+type Variables = Vec<(u64, u64, Box<str>)>;
+
+/// Where the symbols of a program or library come from.
+struct Program {
+    source: Option<Source<'static>>,
+    segments: Segments,
+    unknown: Arc<str>,
+}
+
+impl Default for User {
+    fn default() -> User {
+        User::new()
+    }
+}
+
+impl User {
+    /// Nothing known yet.
+    pub fn new() -> User {
+        User {
+            symbolizer: symbolizer(),
+            files: HashMap::new(),
+            names: HashMap::new(),
+            perf_maps: HashMap::new(),
+            variables: HashMap::new(),
+            lines: None,
+            unknown: "[unknown]".into(),
+        }
+    }
+
+    /// The names of `addrs` in process `tgid`, one for each. A process not noted before is noted now,
+    /// if it lives. Return addresses should come less 1, so that they lie in the calling function.
+    pub fn symbolize(&mut self, maps: &mut ProcMaps, tgid: u32, addrs: &[u64]) -> Vec<Arc<str>> {
+        if !maps.knows(tgid) {
+            maps.note_process(tgid);
+        }
+        let mut places: Vec<_> = addrs.iter().map(|&a| maps.find(tgid, a)).collect();
+        // It may have loaded a library since: a process is met in its loader already.
+        if places.contains(&None) && maps.note_again(tgid) {
+            places = addrs.iter().map(|&a| maps.find(tgid, a)).collect();
+        }
+        let mut wanted: HashMap<u32, Vec<u64>> = HashMap::new();
+        for &(file, offset) in places.iter().flatten() {
+            if maps.file(file).path.is_some() && !self.names.contains_key(&(file, offset)) {
+                wanted.entry(file).or_default().push(offset);
+            }
+        }
+        for (file, mut offsets) in wanted {
+            offsets.sort_unstable();
+            offsets.dedup();
+            self.resolve(maps, file, &offsets);
+        }
+        let name = |(place, &addr): (&Option<(u32, u64)>, &u64)| {
+            let Some((file, offset)) = *place else { return self.unknown.clone() };
+            let known = self.names.get(&(file, offset)).cloned();
+            if maps.file(file).jit && known.as_deref().is_none_or(|n| n.starts_with("[unknown")) {
+                let map = self.perf_maps.entry(tgid).or_insert_with(|| PerfMap::read(&maps.perf_maps(tgid)));
+                if let Some(name) = map.lookup(addr) {
+                    return name;
+                }
+            }
+            known.unwrap_or_else(|| match &*maps.file(file).label {
+                label if label.starts_with('[') => label.into(),
+                label => format!("[unknown {label}]").into(),
+            })
+        };
+        let names = places.iter().zip(addrs).map(name).collect();
+        self.trim();
+        names
+    }
+
+    /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
+    pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
+        for (file, start, offset) in maps.mapped(tgid) {
+            let Some(path) = maps.file(file).path.as_deref() else { continue };
+            let (segments, variables) = self
+                .variables
+                .entry(file)
+                .or_insert_with(|| (Segments::read(path).unwrap_or_default(), Variables::new()));
+            let Some(address) = segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias)) else {
+                continue;
+            };
+            if !segments.holds(address) {
+                continue;
+            }
+            if variables.is_empty() {
+                *variables = read_variables(path);
+            }
+            let at = variables.partition_point(|v| v.0 <= address).checked_sub(1)?;
+            let (begin, size, name) = &variables[at];
+            return match address - begin {
+                0 => Some(name.to_string()),
+                o if o < *size => Some(format!("{name}+{o:#x}")),
+                _ => None,
+            };
+        }
+        None
+    }
+
+    /// The line of the source that `addr` was made of, as `file.c:12`; `None` without debug information.
+    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
+        let (file, offset) = maps.find(tgid, addr)?;
+        let path = maps.file(file).path.as_deref()?;
+        let address = Segments::read(path)?.address(offset)?;
+        let source = Source::Elf(Elf::new(debug_file(path).unwrap_or_else(|| path.to_owned())));
+        let lines = self.lines.get_or_insert_with(|| {
+            Symbolizer::builder()
+                .enable_code_info(true)
+                .enable_inlined_fns(true)
+                .enable_demangling(false)
+                .build()
+        });
+        let found = lines.symbolize_single(&source, Input::VirtOffset(address)).ok()?;
+        let sym = found.into_sym()?;
+        // Of code that was put into another function's, its own line and not that of the call.
+        let code = match sym.inlined.last() {
+            Some(inner) => inner.code_info.as_ref(),
+            None => sym.code_info.as_deref(),
+        }?;
+        let line = code.line.map_or(String::new(), |line| format!(":{line}"));
+        Some(format!("{}{line}", code.file.to_string_lossy()))
+    }
+
+    /// Names offsets of one file, all in one batch.
+    fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
+        let program = self.files.entry(file).or_insert_with(|| {
+            let file = maps.file(file);
+            let unknown = format!("[unknown {}]", file.label).into();
+            let found = file.path.as_deref().and_then(|p| Some((p, Segments::read(p)?)));
+            let Some((path, segments)) = found else {
+                return Program { source: None, segments: Segments::default(), unknown };
+            };
+            let path = debug_file(path).unwrap_or_else(|| path.to_owned());
+            let mut elf = Elf::new(path);
+            // A function's name needs no DWARF, which takes long to read.
+            elf.debug_syms = false;
+            Program { source: Some(Source::Elf(elf)), segments, unknown }
+        });
+        let unknown = &program.unknown;
+        let addresses: Vec<u64> =
+            offsets.iter().map(|&o| program.segments.address(o).unwrap_or(u64::MAX)).collect();
+        let found = program
+            .source
+            .as_ref()
+            .and_then(|source| self.symbolizer.symbolize(source, Input::VirtOffset(&addresses)).ok())
+            .unwrap_or_default();
+        let mut found = found.into_iter();
+        for &offset in offsets {
+            let name = match found.next() {
+                Some(Symbolized::Sym(sym)) => demangled(&sym.name),
+                _ => unknown.clone(),
+            };
+            self.names.insert((file, offset), name);
+        }
+    }
+
+    /// Drops caches that have grown past their bounds; what is still wanted comes back.
+    fn trim(&mut self) {
+        if self.files.len() > MAX_FILES {
+            self.files.clear();
+            self.symbolizer = symbolizer();
+            self.lines = None;
+        }
+        if self.names.len() > MAX_NAMES {
+            self.names.clear();
+        }
+        if self.variables.len() > MAX_FILES {
+            self.variables.clear();
+        }
+        if self.perf_maps.len() > MAX_PERF_MAPS {
+            self.perf_maps.clear();
+        }
+    }
+}
+
+fn read_variables(path: &Path) -> Variables {
+    use blazesym::SymType;
+    use blazesym::inspect::Inspector;
+    use blazesym::inspect::source::{Elf, Source};
+    let file = debug_file(path).unwrap_or_else(|| path.to_owned());
+    let mut found = Variables::new();
+    let mut elf = Elf::new(file);
+    elf.debug_syms = false;
+    // A file without symbols has no variables to tell.
+    let _ = Inspector::new().for_each(&Source::Elf(elf), |sym| {
+        if sym.sym_type == SymType::Variable {
+            found.push((sym.addr, sym.size.unwrap_or(0) as u64, demangled(&sym.name)[..].into()));
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    found.sort_unstable();
+    found
+}
+
+fn symbolizer() -> Symbolizer {
+    Symbolizer::builder()
+        .enable_code_info(false)
+        .enable_inlined_fns(false)
+        // Done by `demangled`, which leaves a C function called `w` alone.
+        .enable_demangling(false)
+        .build()
+}
+
+/// The name in the source, where it has one.
+fn demangled(name: &str) -> Arc<str> {
+    demangle(name).map_or_else(|| name.into(), Into::into)
+}
+
+/// The functions a run-time compiler says it made: `start size name` a line, numbers in hex.
+#[derive(Default)]
+struct PerfMap(Vec<(u64, u64, Arc<str>)>);
+
+impl PerfMap {
+    fn read(candidates: &[impl AsRef<Path>]) -> PerfMap {
+        let Some(file) = candidates.iter().find_map(|p| std::fs::File::open(p).ok()) else {
+            return PerfMap::default();
+        };
+        let mut text = Vec::new();
+        // A map cut short by an error still names what it has.
+        let _ = file.take(MAX_PERF_MAP).read_to_end(&mut text);
+        PerfMap::parse(&String::from_utf8_lossy(&text))
+    }
+
+    fn parse(text: &str) -> PerfMap {
+        let line = |line: &str| {
+            let (start, rest) = line.trim().split_once(' ')?;
+            let (size, name) = rest.split_once(' ')?;
+            let hex = |s: &str| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok();
+            Some((hex(start)?, hex(size)?, Arc::from(name)))
+        };
+        let mut functions: Vec<_> = text.lines().filter_map(line).collect();
+        // A later line at the same place replaces an earlier one.
+        functions.sort_by_key(|f: &(u64, u64, Arc<str>)| f.0);
+        PerfMap(functions)
+    }
+
+    fn lookup(&self, addr: u64) -> Option<Arc<str>> {
+        let i = self.0.partition_point(|f| f.0 <= addr).checked_sub(1)?;
+        let (start, size, name) = &self.0[i];
+        (addr - start < *size).then(|| name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn a_function_of_the_test() -> u64 {
+        std::hint::black_box(a_function_of_the_test as fn() -> u64 as usize as u64)
+    }
+
+    #[test]
+    fn names_its_own_functions_and_the_c_library() {
+        let mut maps = ProcMaps::new(Path::new("/"));
+        let mut user = User::new();
+        let here = a_function_of_the_test();
+        let libc = libc::getpid as unsafe extern "C" fn() -> libc::pid_t as usize as u64;
+        let names = user.symbolize(&mut maps, std::process::id(), &[here, libc + 1, 8, here]);
+        assert!(names[0].ends_with("tests::a_function_of_the_test"), "{}", names[0]);
+        assert!(names[1].contains("getpid"), "{}", names[1]);
+        assert_eq!(&*names[2], "[unknown]");
+        assert_eq!(names[3], names[0]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_keeps_its_names() {
+        let mut maps = ProcMaps::new(Path::new("/"));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let libc = libc_mapping(child.id());
+        assert!(maps.note_process(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let Some((start, end)) = libc else { return eprintln!("skipped: sleep uses no libc.so.6") };
+        let addrs: Vec<u64> = (start..end).step_by(4096).collect();
+        let names = User::new().symbolize(&mut maps, child.id(), &addrs);
+        // Without debug symbols only exported functions have names.
+        let named = names.iter().filter(|n| !n.starts_with('[')).count();
+        assert!(named > addrs.len() / 10, "{named} of {}: {names:?}", addrs.len());
+    }
+
+    /// The executable mapping of the C library, once the program is past its start.
+    fn libc_mapping(pid: u32) -> Option<(u64, u64)> {
+        for _ in 0..200 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let line = maps.lines().find(|l| l.contains(" r-xp ") && l.contains("libc.so.6"));
+            let range = line.and_then(|l| l.split_once(' ')?.0.split_once('-'));
+            if let Some((a, b)) = range {
+                return Some((u64::from_str_radix(a, 16).ok()?, u64::from_str_radix(b, 16).ok()?));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn deleted_programs_are_still_read_and_lost_ones_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("gone");
+        std::fs::copy("/bin/sleep", &copy).unwrap();
+        let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
+        let _ = libc_mapping(child.id());
+        std::fs::remove_file(&copy).unwrap();
+        let mut maps = ProcMaps::new(Path::new("/"));
+        assert!(maps.note_process(child.id()));
+        let text = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let line = text.lines().find(|l| l.contains("gone") && l.contains("r-xp")).unwrap();
+        let start = u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
+        let names = User::new().symbolize(&mut maps, child.id(), &[start + 64]);
+        // sleep is stripped: all that can be said is which file it was.
+        assert_eq!(&*names[0], "[unknown gone]");
+    }
+
+    #[test]
+    fn perf_maps_name_generated_code() {
+        let map = PerfMap::parse(
+            "7f00 20 Lfoo;::bar\nbad\n7f00 10 LazyCompile:*x a.js\n\u{fffd} 1 2\n0x9000 8 y z\n",
+        );
+        assert_eq!(map.lookup(0x7f05).as_deref(), Some("LazyCompile:*x a.js"));
+        assert_eq!(map.lookup(0x7f10), None);
+        assert_eq!(map.lookup(0x9007).as_deref(), Some("y z"));
+        assert_eq!(map.lookup(0x10), None);
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc/5");
+        std::fs::create_dir_all(proc.join("root/tmp")).unwrap();
+        std::fs::write(proc.join("maps"), "7f00-8f00 rwxp 0 00:00 0 \n").unwrap();
+        std::fs::write(proc.join("status"), "Name:\tjava\nNStgid:\t5\t1\n").unwrap();
+        std::fs::write(proc.join("root/tmp/perf-1.map"), "7f00 20 Interpreter\n").unwrap();
+        let names = User::new().symbolize(&mut ProcMaps::new(dir.path()), 5, &[0x7f04, 0x7f44]);
+        assert_eq!(names.iter().map(|n| &**n).collect::<Vec<_>>(), ["Interpreter", "[anon]"]);
+    }
+}

@@ -1,0 +1,146 @@
+//! One shape of JSON, whatever the table: see [`Column::key`] and [`lines`].
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::{Cell, Column, Kind, Result, Table, Unit};
+
+impl Unit {
+    /// What a number of this unit is divided by in JSON: durations are in seconds and shares are fractions of 1.
+    fn divisor(self) -> f64 {
+        match self {
+            Unit::Milliseconds => 1e3,
+            Unit::Microseconds | Unit::MicrosecondsPerCall => 1e6,
+            Unit::Nanoseconds => 1e9,
+            Unit::Percent => 1e2,
+            Unit::None
+            | Unit::Figure
+            | Unit::PerSecond
+            | Unit::Seconds
+            | Unit::CpuSeconds
+            | Unit::Share
+            | Unit::Bytes
+            | Unit::Megahertz => 1.0,
+        }
+    }
+}
+
+impl Column {
+    /// The column's key in JSON: its name in lower case with `_` between words, and `time` for `t`, the time of a row.
+    /// A name that ends in its unit loses it, as the unit is another one: `spin_us` is `spin_mean`, `used_pct` is
+    /// `used_share`.
+    pub fn key(&self) -> String {
+        if self.name == "t" && self.kind == Kind::Key {
+            return "time".into();
+        }
+        if self.name == "+-" {
+            return "uncertainty".into();
+        }
+        let mut key = String::new();
+        for c in self.name.replace('/', "_per_").chars() {
+            match c.is_ascii_alphanumeric() {
+                true => key.push(c.to_ascii_lowercase()),
+                false if key.ends_with('_') => {}
+                false => key.push('_'),
+            }
+        }
+        let key = key.trim_matches('_');
+        let unit = ["_us", "_ms", "_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
+        match (unit, self.unit, self.kind) {
+            (Some(stem), Unit::Percent, _) => format!("{stem}_share"),
+            (Some(stem), unit, Kind::Mean) if unit.divisor() > 1.0 => format!("{stem}_mean"),
+            (Some(stem), unit, _) if unit.divisor() > 1.0 => stem.into(),
+            _ => key.into(),
+        }
+    }
+}
+
+/// The rows as JSON has them, an object a line: keys of [`Column::key`], seconds and fractions, nulls said.
+pub(crate) fn lines(table: &Table) -> Result<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut keys = Vec::new();
+    for column in table.columns() {
+        let mut key = column.key();
+        let times = seen.entry(key.clone()).or_default();
+        *times += 1;
+        // Two names of one key: none of ours, but a recording may hold any.
+        if *times > 1 {
+            key = format!("{key}_{times}");
+        }
+        keys.push(serde_json::to_string(&key).map_err(io::Error::from)?);
+    }
+    let mut out = Vec::new();
+    for row in 0..table.num_rows() {
+        for (i, (key, column)) in keys.iter().zip(table.columns()).enumerate() {
+            out.push(if i == 0 { b'{' } else { b',' });
+            out.extend_from_slice(key.as_bytes());
+            out.push(b':');
+            let divisor = column.unit.divisor();
+            match table.cell(row, i) {
+                Cell::Null => out.extend_from_slice(b"null"),
+                Cell::Int(n) if divisor == 1.0 => write!(out, "{n}")?,
+                Cell::Int(n) => {
+                    serde_json::to_writer(&mut out, &(n as f64 / divisor)).map_err(io::Error::from)?
+                }
+                // What is no number is null in JSON.
+                Cell::Float(x) => serde_json::to_writer(&mut out, &(x / divisor)).map_err(io::Error::from)?,
+                Cell::Text(text) => serde_json::to_writer(&mut out, text).map_err(io::Error::from)?,
+            }
+        }
+        out.extend_from_slice(if keys.is_empty() { b"{}\n" } else { b"}\n" });
+    }
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Printer};
+
+    fn key(name: &str, unit: Unit, kind: Kind) -> String {
+        Column::float(name, unit, kind, "").key()
+    }
+
+    #[test]
+    fn keys_are_words_in_lower_case_without_units() {
+        for (name, unit, kind, expect) in [
+            ("t", Unit::Seconds, Kind::Key, "time"),
+            ("PID", Unit::None, Kind::Key, "pid"),
+            ("CPU-util", Unit::Share, Kind::Share, "cpu_util"),
+            ("spin", Unit::Seconds, Kind::Time, "spin"),
+            ("spin_us", Unit::Microseconds, Kind::Mean, "spin_mean"),
+            ("used_pct", Unit::Percent, Kind::Share, "used_share"),
+            ("longest_ms", Unit::Milliseconds, Kind::Peak, "longest"),
+            ("MB/s", Unit::None, Kind::Mean, "mb_per_s"),
+            ("+-", Unit::Percent, Kind::Share, "uncertainty"),
+            ("local_cpus", Unit::None, Kind::Key, "local_cpus"),
+        ] {
+            assert_eq!(key(name, unit, kind), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn durations_are_seconds_and_shares_fractions() {
+        let mut rows = Table::builder(
+            "x",
+            &[
+                Column::float("t", Unit::Seconds, Kind::Key, ""),
+                Column::id("PID", ""),
+                Column::float("USR", Unit::Percent, Kind::Share, ""),
+                Column::float("max", Unit::Microseconds, Kind::Peak, ""),
+                Column::int("slack", Unit::Nanoseconds, Kind::Gauge, ""),
+                Column::int("size", Unit::Bytes, Kind::Gauge, ""),
+                Column::text("usr", ""),
+            ],
+        );
+        rows.row().float(1.0).int(7).float(25.0).float(90.0).int(50_000).int(4096).null();
+        let mut out = Vec::new();
+        let mut printer = Printer::new(&mut out, Format::Json, 80);
+        printer.table(&rows.finish()).unwrap();
+        printer.finish().unwrap();
+        let expect =
+            r#"{"time":1.0,"pid":7,"usr":0.25,"max":0.00009,"slack":0.00005,"size":4096,"usr_2":null}"#;
+        let value = |text: &str| text.trim().replace("9e-5", "0.00009").replace("5e-5", "0.00005");
+        assert_eq!(value(&String::from_utf8(out).unwrap()), expect);
+    }
+}

@@ -1,0 +1,260 @@
+//! Tables in: ours, and those of others as far as they hold numbers and texts.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, Float64Array, UInt64Array};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{AsBytes, DataType};
+use parquet::file::metadata::FileMetaData;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+
+use super::ARROW_SCHEMA;
+use crate::{Column, Error, Kind, Result, Table, Type, Unit};
+
+/// Rows that are decoded at a time.
+const ROWS: usize = 8192;
+
+/// Reads a file of Parquet. Its own columns come back as they were; of others, integers are unsigned ones where none is
+/// negative, other numbers floats, truth values texts, and dates and times the number that is stored.
+///
+/// # Errors
+/// It is no such file, or has lists, structures or bytes.
+pub(crate) fn read(name: &str, bytes: Vec<u8>) -> Result<Table> {
+    // The crate does not promise to take every file that was made to deceive without a panic.
+    catch_unwind(AssertUnwindSafe(|| whole(name, bytes)))
+        .unwrap_or_else(|_| Err(wrong("the Parquet reader gave up on it".into())))
+}
+
+fn wrong(why: String) -> Error {
+    Error::Foreign(why)
+}
+
+fn whole(name: &str, bytes: Vec<u8>) -> Result<Table> {
+    let file = SerializedFileReader::new(Bytes::from(bytes))?;
+    let meta = file.metadata().file_metadata();
+    let meanings = meanings(meta);
+    let described = meta.schema_descr().columns();
+    let mut columns = described.iter().map(|c| Gathered::new(c)).collect::<Result<Vec<_>>>()?;
+    for group in 0..file.num_row_groups() {
+        let group = file.get_row_group(group)?;
+        for (i, column) in columns.iter_mut().enumerate() {
+            column.read(group.get_column_reader(i)?, described[i].max_def_level())?;
+        }
+    }
+    let (columns, arrays) = columns
+        .into_iter()
+        .zip(described)
+        .map(|(gathered, described)| {
+            let (ty, array) = gathered.finish();
+            let told = |key: &str| {
+                meanings.get(described.name()).and_then(|m| m.get(key)).map_or("", String::as_str)
+            };
+            let column = Column {
+                name: described.name().into(),
+                ty,
+                unit: Unit::from_symbol(told("unit")),
+                kind: Kind::from_word(told("kind")),
+                meaning: told("meaning").into(),
+            };
+            (column, array)
+        })
+        .unzip();
+    Table::from_parts(name, columns, arrays)
+}
+
+/// What the file's Arrow schema says of each column; nothing where it has none that can be read.
+fn meanings(meta: &FileMetaData) -> HashMap<String, HashMap<String, String>> {
+    let found = || {
+        let pairs = meta.key_value_metadata()?;
+        let text = pairs.iter().find(|pair| pair.key == ARROW_SCHEMA)?.value.as_ref()?;
+        let bytes = BASE64_STANDARD.decode(text).ok()?;
+        // Older writers have the message without a marker before its length.
+        let message = bytes.strip_prefix(&[0xff; 4]).unwrap_or(&bytes).get(4..)?;
+        let message = arrow_ipc::root_as_message(message).ok()?;
+        let fields = message.header_as_schema()?.fields()?;
+        let of = |field: arrow_ipc::Field| {
+            let pairs = field.custom_metadata()?.iter();
+            let pairs = pairs.filter_map(|pair| Some((pair.key()?.to_string(), pair.value()?.to_string())));
+            Some((field.name()?.to_string(), pairs.collect()))
+        };
+        Some(fields.iter().filter_map(of).collect())
+    };
+    found().unwrap_or_default()
+}
+
+/// What the stored values of a column are.
+#[derive(Clone, Copy)]
+enum Stored {
+    Text,
+    Truth,
+    Unsigned,
+    Signed,
+    Float,
+    /// Whole numbers, of which so many are one.
+    Decimal(f64),
+    /// Only nulls.
+    Nothing,
+}
+
+/// A column that grows row group by row group.
+struct Gathered {
+    stored: Stored,
+    texts: StringBuilder,
+    ints: Vec<Option<i64>>,
+    floats: Vec<Option<f64>>,
+}
+
+impl Gathered {
+    fn new(column: &ColumnDescriptor) -> Result<Gathered> {
+        let name = column.name();
+        let refused =
+            |what: &str| wrong(format!("column `{name}` has type {what}; tables hold numbers and texts"));
+        if column.path().parts().len() > 1 || column.max_rep_level() > 0 {
+            let name = column.path().parts().first().map_or(name, String::as_str);
+            return Err(wrong(format!(
+                "column `{name}` holds lists or structures; tables hold numbers and texts"
+            )));
+        }
+        let (logical, converted) = (column.logical_type_ref(), column.converted_type());
+        let unit = || 10f64.powi(column.type_scale());
+        let decimal = matches!(logical, Some(LogicalType::Decimal(_))) || converted == ConvertedType::DECIMAL;
+        let unsigned = match logical {
+            Some(LogicalType::Integer(int)) => !int.is_signed,
+            _ => matches!(
+                converted,
+                ConvertedType::UINT_8
+                    | ConvertedType::UINT_16
+                    | ConvertedType::UINT_32
+                    | ConvertedType::UINT_64
+            ),
+        };
+        let text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
+            || matches!(converted, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON);
+        let stored = match column.physical_type() {
+            _ if matches!(logical, Some(LogicalType::Unknown)) => Stored::Nothing,
+            Physical::BYTE_ARRAY if text => Stored::Text,
+            Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => {
+                return Err(refused("Float16"));
+            }
+            Physical::INT96 => Stored::Signed,
+            _ if decimal => Stored::Decimal(unit()),
+            Physical::INT32 | Physical::INT64 if unsigned => Stored::Unsigned,
+            Physical::INT32 | Physical::INT64 => Stored::Signed,
+            Physical::BOOLEAN => Stored::Truth,
+            Physical::FLOAT | Physical::DOUBLE => Stored::Float,
+            other => return Err(refused(&other.to_string())),
+        };
+        Ok(Gathered { stored, texts: StringBuilder::new(), ints: Vec::new(), floats: Vec::new() })
+    }
+
+    fn read(&mut self, reader: ColumnReader, nullable: i16) -> Result<()> {
+        let unsigned = matches!(self.stored, Stored::Unsigned);
+        match reader {
+            ColumnReader::BoolColumnReader(r) => each(r, nullable, |cell| {
+                self.texts.append_option(cell.map(|yes| if yes { "true" } else { "false" }));
+                Ok(())
+            }),
+            ColumnReader::Int32ColumnReader(r) => each(r, nullable, |cell| {
+                self.int(cell.map(|n| if unsigned { i64::from(n.cast_unsigned()) } else { i64::from(n) }))
+            }),
+            ColumnReader::Int64ColumnReader(r) => each(r, nullable, |cell| self.int(cell)),
+            ColumnReader::Int96ColumnReader(r) => {
+                each(r, nullable, |cell| self.int(cell.map(|time| time.to_nanos())))
+            }
+            ColumnReader::FloatColumnReader(r) => each(r, nullable, |cell| {
+                self.floats.push(cell.map(f64::from));
+                Ok(())
+            }),
+            ColumnReader::DoubleColumnReader(r) => each(r, nullable, |cell| {
+                self.floats.push(cell);
+                Ok(())
+            }),
+            ColumnReader::ByteArrayColumnReader(r) => {
+                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes)))
+            }
+            ColumnReader::FixedLenByteArrayColumnReader(r) => {
+                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes)))
+            }
+        }
+    }
+
+    fn int(&mut self, cell: Option<i64>) -> Result<()> {
+        match self.stored {
+            Stored::Decimal(unit) => self.floats.push(cell.map(|n| n as f64 / unit)),
+            _ => self.ints.push(cell),
+        }
+        Ok(())
+    }
+
+    /// Text, or a decimal number: big-endian, in two's complement.
+    fn bytes(&mut self, cell: Option<&[u8]>) -> Result<()> {
+        if let Stored::Decimal(unit) = self.stored {
+            let number = |bytes: &[u8]| {
+                let below = bytes.first().is_some_and(|b| b & 0x80 != 0);
+                bytes.iter().fold(if below { -1.0 } else { 0.0 }, |n, &b| n * 256.0 + f64::from(b))
+            };
+            self.floats.push(cell.map(|bytes| number(bytes) / unit));
+            return Ok(());
+        }
+        let text = cell.map(str::from_utf8).transpose();
+        self.texts.append_option(text.map_err(|e| wrong(format!("a text is not UTF-8: {e}")))?);
+        Ok(())
+    }
+
+    fn finish(mut self) -> (Type, ArrayRef) {
+        let float = |floats: Vec<Option<f64>>| -> (Type, ArrayRef) {
+            (Type::Float, Arc::new(Float64Array::from(floats)))
+        };
+        match self.stored {
+            Stored::Text | Stored::Truth => (Type::Text, Arc::new(self.texts.finish())),
+            Stored::Nothing => {
+                (0..self.ints.len() + self.floats.len()).for_each(|_| self.texts.append_null());
+                (Type::Text, Arc::new(self.texts.finish()))
+            }
+            Stored::Float | Stored::Decimal(_) => float(self.floats),
+            Stored::Signed if self.ints.iter().flatten().any(|&n| n < 0) => {
+                float(self.ints.iter().map(|n| n.map(|n| n as f64)).collect())
+            }
+            Stored::Signed | Stored::Unsigned => {
+                let ints: UInt64Array = self.ints.iter().map(|n| n.map(i64::cast_unsigned)).collect();
+                (Type::Int, Arc::new(ints))
+            }
+        }
+    }
+}
+
+/// Hands every cell of a column chunk on, `None` where it is null.
+fn each<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    nullable: i16,
+    mut cell: impl FnMut(Option<T::T>) -> Result<()>,
+) -> Result<()> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    loop {
+        values.clear();
+        levels.clear();
+        let (rows, ..) = reader.read_records(ROWS, Some(&mut levels), None, &mut values)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let mut values = values.drain(..);
+        if nullable == 0 {
+            values.try_for_each(|value| cell(Some(value)))?;
+            continue;
+        }
+        for &level in &levels {
+            match level == nullable {
+                true => cell(Some(values.next().ok_or_else(|| wrong("a column is too short".into()))?))?,
+                false => cell(None)?,
+            }
+        }
+    }
+}

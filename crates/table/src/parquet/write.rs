@@ -1,0 +1,190 @@
+//! Tables out.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
+use arrow_schema::Schema;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type as Node;
+
+use super::ARROW_SCHEMA;
+use crate::{Result, Table, Type};
+
+/// Rows of a row group: few enough to be held before they are written.
+const ROWS: usize = 1 << 17;
+/// Bytes of text of a row group.
+const TEXT: usize = 64 << 20;
+
+/// Writes tables of the same columns one behind the other into one file, packed by Snappy.
+pub struct Writer<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    columns: Vec<Cells>,
+    rows: usize,
+    text: usize,
+}
+
+/// Cells of a column that wait for their row group: the values, and for each row 1 where it has one.
+enum Cells {
+    Text(Vec<ByteArray>, Vec<i16>),
+    Int(Vec<i64>, Vec<i16>),
+    Float(Vec<f64>, Vec<i16>),
+}
+
+impl<W: Write + Send> Writer<W> {
+    /// Begins a file with the columns of `first`, whose rows are not yet written.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn new(out: W, first: &Table) -> Result<Writer<W>> {
+        let fields = first.columns().iter().map(|column| {
+            let (physical, logical) = match column.ty {
+                Type::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+                Type::Int => (Physical::INT64, Some(LogicalType::integer(64, false))),
+                Type::Float => (Physical::DOUBLE, None),
+            };
+            let node = Node::primitive_type_builder(&column.name, physical)
+                .with_logical_type(logical)
+                .with_repetition(Repetition::OPTIONAL);
+            node.build().map(Arc::new)
+        });
+        let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        let schema = Node::group_type_builder("arrow_schema").with_fields(fields).build()?;
+        let meaning = KeyValue::new(ARROW_SCHEMA.into(), encoded(&first.batch().schema()));
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_key_value_metadata(Some(vec![meaning]))
+            .build();
+        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+        let columns = first.columns().iter().map(|c| Cells::new(c.ty)).collect();
+        Ok(Writer { file, columns, rows: 0, text: 0 })
+    }
+
+    /// Adds the rows of a table, which has the columns of the first.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&mut self, table: &Table) -> Result<()> {
+        let mut from = 0;
+        while from < table.num_rows() {
+            let rows = (table.num_rows() - from).min(ROWS - self.rows);
+            let part = table.batch().slice(from, rows);
+            for (cells, array) in self.columns.iter_mut().zip(part.columns()) {
+                self.text += cells.extend(array)?;
+            }
+            from += rows;
+            self.rows += rows;
+            if self.rows >= ROWS || self.text >= TEXT {
+                self.row_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and the footer.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn close(mut self) -> Result<()> {
+        if self.rows > 0 {
+            self.row_group()?;
+        }
+        self.file.close()?;
+        Ok(())
+    }
+
+    fn row_group(&mut self) -> Result<()> {
+        let mut group = self.file.next_row_group()?;
+        for cells in &mut self.columns {
+            match cells {
+                Cells::Text(values, known) => column::<ByteArrayType, _>(&mut group, values, known)?,
+                Cells::Int(values, known) => column::<Int64Type, _>(&mut group, values, known)?,
+                Cells::Float(values, known) => column::<DoubleType, _>(&mut group, values, known)?,
+            }
+        }
+        group.close()?;
+        (self.rows, self.text) = (0, 0);
+        Ok(())
+    }
+}
+
+impl Cells {
+    fn new(ty: Type) -> Cells {
+        match ty {
+            Type::Text => Cells::Text(Vec::new(), Vec::new()),
+            Type::Int => Cells::Int(Vec::new(), Vec::new()),
+            Type::Float => Cells::Float(Vec::new(), Vec::new()),
+        }
+    }
+
+    /// Adds an array's cells; yields the bytes of text they hold.
+    fn extend(&mut self, array: &dyn Array) -> Result<usize> {
+        let any = array.as_any();
+        let valid = |row: &usize| array.is_valid(*row);
+        let (known, text) = match self {
+            Cells::Text(values, known) => {
+                let texts = any.downcast_ref::<StringArray>().ok_or_else(other)?;
+                // One copy for all cells, of which each is a part.
+                let base = texts.value_offsets().first().map_or(0, |&o| o as usize);
+                let end = texts.value_offsets().last().map_or(0, |&o| o as usize);
+                let bytes = Bytes::copy_from_slice(&texts.value_data()[base..end]);
+                let cell = |row: usize| {
+                    let at = texts.value_offsets()[row] as usize - base;
+                    ByteArray::from(bytes.slice(at..at + texts.value_length(row) as usize))
+                };
+                values.extend((0..texts.len()).filter(valid).map(cell));
+                (known, end - base)
+            }
+            Cells::Int(values, known) => {
+                let ints = any.downcast_ref::<UInt64Array>().ok_or_else(other)?;
+                values.extend(ints.iter().flatten().map(u64::cast_signed));
+                (known, 0)
+            }
+            Cells::Float(values, known) => {
+                let floats = any.downcast_ref::<Float64Array>().ok_or_else(other)?;
+                values.extend(floats.iter().flatten());
+                (known, 0)
+            }
+        };
+        known.extend((0..array.len()).map(|row| i16::from(array.is_valid(row))));
+        Ok(text)
+    }
+}
+
+fn other() -> ParquetError {
+    ParquetError::General("a table has a column of another type than the file's".into())
+}
+
+fn column<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &mut Vec<T::T>,
+    known: &mut Vec<i16>,
+) -> Result<()> {
+    let mut writer = group.next_column()?.ok_or_else(other)?;
+    writer.typed::<T>().write_batch(values, Some(known), None)?;
+    writer.close()?;
+    values.clear();
+    known.clear();
+    Ok(())
+}
+
+/// The schema as other readers of Parquet look for it: an Arrow message behind its length, in base 64.
+fn encoded(schema: &Schema) -> String {
+    let mut dictionaries = DictionaryTracker::new(true);
+    let message = IpcDataGenerator::default()
+        .schema_to_bytes_with_dictionary_tracker(schema, &mut dictionaries, &IpcWriteOptions::default())
+        .ipc_message;
+    let mut bytes = vec![0xff; 4];
+    bytes.extend((message.len() as u32).to_le_bytes());
+    bytes.extend(message);
+    BASE64_STANDARD.encode(bytes)
+}

@@ -82,7 +82,11 @@ fn killed_at_any_moment_it_leaves_the_process_running() {
         }
         if partial.exists() {
             parts += 1;
-            assert!(read::open(&partial).is_err(), "a part passes for a whole");
+            // Killed before it was given its name, it may be whole already; a part that passes for a whole is caught by
+            // what is in it.
+            if read::open(&partial).is_ok() {
+                assert!(consistent(Core::open(&partial).counters(dumpee.record)), "a part passes for a whole");
+            }
         }
     });
     assert!(parts > 0, "never killed while it was writing");

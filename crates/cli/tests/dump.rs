@@ -85,7 +85,10 @@ fn killed_at_any_moment_it_leaves_the_process_running() {
             // Killed before it was given its name, it may be whole already; a part that passes for a whole is caught by
             // what is in it.
             if read::open(&partial).is_ok() {
-                assert!(consistent(Core::open(&partial).counters(dumpee.record)), "a part passes for a whole");
+                assert!(
+                    consistent(Core::open(&partial).counters(dumpee.record)),
+                    "a part passes for a whole"
+                );
             }
         }
     });

@@ -13,6 +13,9 @@ use super::memory::{self, Area, Sampled, Wish};
 /// Memory is looked at so often.
 const EACH: Duration = Duration::from_secs(2);
 
+/// Moving memory may keep the balancer from its threads for so long.
+const LONGEST: Duration = Duration::from_millis(50);
+
 /// What is known of a process's memory.
 #[derive(Default)]
 struct Memory {
@@ -30,12 +33,14 @@ struct Memory {
 pub struct Follower {
     begin: Instant,
     processes: HashMap<u32, Memory>,
+    /// Whose memory was moved last.
+    last: u32,
 }
 
 impl Follower {
     /// Begins; nothing is looked at yet.
     pub fn new(begin: Instant) -> Follower {
-        Follower { begin, processes: HashMap::new() }
+        Follower { begin, processes: HashMap::new(), last: 0 }
     }
 
     /// Share of a process's memory on each node of the tree; empty where it is not known.
@@ -94,9 +99,15 @@ impl Follower {
         let share = (total > 0).then(|| home as f64 / total as f64);
         let mut done = Vec::new();
         let mut pids: Vec<u32> = self.processes.keys().copied().collect();
-        pids.sort_unstable();
+        // Another process comes first each time, so that the time is enough for each.
+        pids.sort_unstable_by_key(|pid| (*pid <= self.last, *pid));
+        let until = Instant::now() + LONGEST;
         for pid in pids {
-            done.extend(self.step(pid, names, dry_run));
+            if Instant::now() >= until {
+                break;
+            }
+            self.last = pid;
+            done.extend(self.step(pid, names, dry_run, until));
         }
         (done, share)
     }
@@ -137,7 +148,13 @@ impl Follower {
     }
 
     /// Moves a step of the first area that is to be moved.
-    fn step(&mut self, pid: u32, names: &dyn Fn(u32) -> String, dry_run: bool) -> Option<Done> {
+    fn step(
+        &mut self,
+        pid: u32,
+        names: &dyn Fn(u32) -> String,
+        dry_run: bool,
+        until: Instant,
+    ) -> Option<Done> {
         let m = self.processes.get_mut(&pid)?;
         let (wish, at, moved) = m.queue.first_mut()?;
         let list = |nodes: &mut dyn Iterator<Item = u32>| nodes.collect::<CpuSet>().to_list();
@@ -159,7 +176,7 @@ impl Follower {
             m.looked = Some(Instant::now() + Duration::from_secs(1 << 30));
             true
         } else {
-            match memory::step(pid, wish, *at) {
+            match memory::step(pid, wish, *at, until) {
                 Ok((next, bytes)) => {
                     (*at, *moved) = (next, *moved + bytes);
                     done.bytes = Some(*moved);

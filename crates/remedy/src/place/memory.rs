@@ -1,6 +1,7 @@
 //! Memory follows the threads that use it: looked at one page in 256, moved where it lies elsewhere.
 
 use std::io;
+use std::time::Instant;
 
 use crate::sys;
 
@@ -168,12 +169,26 @@ fn home(wish: &Wish, address: u64) -> u32 {
     wish.homes[(address / PIECE) as usize % wish.homes.len()]
 }
 
-/// Moves pages from an address on, at most [`STEP`] bytes; where to go on, and how many bytes were moved.
-pub fn step(pid: u32, wish: &Wish, from: u64) -> io::Result<(u64, u64)> {
-    let page = ncpu_machine::page_size();
+/// Moves pages from an address on, at most [`STEP`] bytes, and one piece more once it is `until`; where to go on, and how
+/// many bytes were moved.
+pub fn step(pid: u32, wish: &Wish, from: u64, until: Instant) -> io::Result<(u64, u64)> {
     let end = wish.area.end.min(from + STEP);
+    let (mut at, mut moved) = (from, 0);
+    loop {
+        let next = end.min((at / PIECE + 1) * PIECE);
+        moved += piece(pid, wish, at, next)?;
+        at = next;
+        if at >= end || Instant::now() >= until {
+            return Ok((at, moved));
+        }
+    }
+}
+
+/// Moves the pages between two addresses; how many bytes were moved.
+fn piece(pid: u32, wish: &Wish, from: u64, end: u64) -> io::Result<u64> {
+    let page = ncpu_machine::page_size();
     let pages: Vec<u64> = (from..end).step_by(page as usize).collect();
-    let (mut moved, mut list, mut nodes) = (0, Vec::new(), Vec::new());
+    let (mut list, mut nodes) = (Vec::new(), Vec::new());
     for (address, status) in pages.iter().zip(sys::page_nodes(pid, &pages)?) {
         let to = home(wish, *address) as i32;
         if status >= 0 && status != to {
@@ -181,11 +196,11 @@ pub fn step(pid: u32, wish: &Wish, from: u64) -> io::Result<(u64, u64)> {
             nodes.push(to);
         }
     }
-    if !list.is_empty() {
-        let after = sys::move_pages(pid, &list, &nodes, wish.area.shared.is_some())?;
-        moved = after.iter().zip(&nodes).filter(|(a, n)| a == n).count() as u64 * page;
+    if list.is_empty() {
+        return Ok(0);
     }
-    Ok((end, moved))
+    let after = sys::move_pages(pid, &list, &nodes, wish.area.shared.is_some())?;
+    Ok(after.iter().zip(&nodes).filter(|(a, n)| a == n).count() as u64 * page)
 }
 
 #[cfg(test)]
@@ -273,7 +288,13 @@ mod tests {
                 let node = nodes[0].0;
                 let wish = Wish { area: area.clone(), now: nodes, homes: vec![node], reason: "" };
                 // Already there, as far as there is one node.
-                let (at, moved) = step(std::process::id(), &wish, area.start).unwrap();
+                let (at, moved) = step(
+                    std::process::id(),
+                    &wish,
+                    area.start,
+                    Instant::now() + std::time::Duration::from_secs(60),
+                )
+                .unwrap();
                 assert_eq!(at, area.end);
                 assert_eq!(moved % 4096, 0);
             }

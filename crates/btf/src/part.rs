@@ -65,7 +65,7 @@ impl Kernel {
         let object = Kernel::parse(object.to_vec())?;
         let names = object.types.iter().filter_map(|&at| object.name(object.head(at)?.0));
         let wanted: HashSet<&[u8]> = names.map(essential).chain(LONGS).filter(|n| !n.is_empty()).collect();
-        // Most of the kernel's names are told to be others by how they begin.
+        // Most of the kernel's names are not wanted, and their first two bytes already show it.
         let mut begins = vec![false; 1 << 16];
         wanted.iter().for_each(|name| begins[first_two(name)] = true);
 

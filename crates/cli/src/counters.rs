@@ -217,7 +217,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
         since: Instant::now(),
         notes,
     };
-    // A mistaken -k is told now, not after the first interval.
+    // A mistaken -k is an error now, not after the first interval.
     report.check()?;
     let started = Instant::now();
     report.since = started;

@@ -143,7 +143,7 @@ pub fn run(args: CpusArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let mut sampler = Sampler::new(options)?;
     tell(&mut sampler);
-    // A mistaken -k is told now, not after the first interval.
+    // A mistaken -k is an error now, not after the first interval.
     view.shape(Table::builder("cpus", sampler.columns()).finish())?;
     if args.live {
         return live(&args, sampler, &stop);

@@ -1,6 +1,5 @@
 //! `ncpu crosscalls`: interrupts between CPUs, by who sends them and why.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use ncpu_table::{Format, Table};
 use crate::out::put;
 use crate::sink::Sink;
 use crate::stop;
-use crate::subject::{Subject, reports};
+use crate::subject::{Subject, WhenArgs, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
@@ -47,9 +46,8 @@ pub struct CrosscallsArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// SECONDS to watch (until Ctrl-C without) and how many times, or `--` and a command to run
-    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
-    arguments: Vec<OsString>,
+    #[command(flatten)]
+    when: WhenArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -66,11 +64,11 @@ enum ByArg {
 /// # Errors
 /// Nothing can be observed, the program does not start, or standard output cannot be written.
 pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
-    reports(&args.arguments, args.record.as_deref(), || once(&args))
+    reports(&args.when, args.record.as_deref(), || once(&args))
 }
 
 fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
-    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let mut subject = Subject::of(&args.target, &args.when)?;
     let stop = stop::on_signals()?;
     let mut sink = Sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
     let mut observation = Crosscalls::begin(&Config {

@@ -12,6 +12,18 @@ struct More {
     see: &'static [&'static str],
 }
 
+/// Of `ncpu` itself.
+const WHOLE: More = More {
+    command: "",
+    examples: &[
+        ("ncpu run -- make -j8", "where every CPU-second went while a command ran"),
+        ("ncpu watch 10", "the same of the whole machine, for ten seconds"),
+        ("ncpu locks --by lock 10", "the locks that its threads waited for"),
+        ("ncpu fix -- ./server --requests 100000", "what makes a command faster without changing it"),
+    ],
+    see: &["run", "watch", "locks", "threads", "cpus", "fix"],
+};
+
 const MORE: &[More] = &[
     More {
         command: "run",
@@ -262,12 +274,14 @@ const MORE: &[More] = &[
 
 /// The command line, with examples in the help of each command.
 pub fn command() -> clap::Command {
-    MORE.iter().fold(Cli::command(), |whole, more| match whole.find_subcommand(more.command) {
-        None => whole,
-        Some(_) => whole.mut_subcommand(more.command, |command| {
-            let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-            command.after_help(before + &text(more))
-        }),
+    MORE.iter().fold(Cli::command().after_help(text(&WHOLE)), |whole, more| {
+        match whole.find_subcommand(more.command) {
+            None => whole,
+            Some(_) => whole.mut_subcommand(more.command, |command| {
+                let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+                command.after_help(before + &text(more))
+            }),
+        }
     })
 }
 
@@ -292,7 +306,7 @@ pub fn page(whole: &clap::Command, name: Option<&str>) -> std::io::Result<Vec<u8
     let title = name.map_or("ncpu".to_string(), |name| format!("ncpu-{name}"));
     let command = name.and_then(|name| whole.find_subcommand(name)).unwrap_or(whole).clone();
     // Examples have a section of their own here.
-    let own = MORE.iter().find(|more| Some(more.command) == name);
+    let own = name.map_or(Some(&WHOLE), |name| MORE.iter().find(|more| more.command == name));
     let command = match own {
         Some(more) => {
             let rest = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -330,8 +344,10 @@ pub fn page(whole: &clap::Command, name: Option<&str>) -> std::io::Result<Vec<u8
     }
     roff.control("SH", ["SEE ALSO"]);
     let see = match own {
-        Some(more) => more.see.iter().map(|name| format!("ncpu-{name}(1)")).collect::<Vec<_>>().join(", "),
-        None => whole
+        Some(more) if name.is_some() => {
+            more.see.iter().map(|name| format!("ncpu-{name}(1)")).collect::<Vec<_>>().join(", ")
+        }
+        _ => whole
             .get_subcommands()
             .filter(|c| c.get_name() != "help")
             .map(|c| format!("ncpu-{}(1)", c.get_name()))
@@ -382,7 +398,8 @@ mod tests {
             assert!(run.contains(&format!(".SH {section}")), "{section}: {run}");
         }
         assert_eq!(run.matches("make \\-j8").count(), 2, "{run}");
-        assert!(page(None).contains("ncpu\\-locks(1)"));
+        let own = page(None);
+        assert!(own.contains(".SH EXAMPLES") && own.contains("ncpu\\-locks(1)"), "{own}");
         assert!(page(Some("scale")).contains("{n}"), "a placeholder is no end of line");
     }
 }

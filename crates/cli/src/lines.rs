@@ -204,7 +204,7 @@ struct Sampled {
 /// What came of watching a process.
 #[derive(Default)]
 struct Watched {
-    /// Whose words are told.
+    /// Whose words are listed.
     pid: u32,
     /// Its mappings, where it may have ended.
     mapped: Option<(u32, Vec<u8>)>,
@@ -228,7 +228,7 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
         Some(Ok(sampler)) => Some(sampler),
         Some(Err(e)) => {
             let why = anyhow::Error::from(e);
-            watched.notes.push(format!("what shares a line is told, not how often it moves: {why:#}"));
+            watched.notes.push(format!("this shows what shares a line, not how often the line moves: {why:#}"));
             None
         }
         None => None,
@@ -330,7 +330,7 @@ fn this_machines_line(root: &Path, notes: &mut Vec<String>) -> u64 {
     }
 }
 
-/// Each report's notes; one that several files have is told once.
+/// Each report's notes. A note that several files share is printed once.
 fn all_notes(reports: &[Report]) -> Vec<String> {
     let mut grouped: Vec<(&str, Vec<&str>)> = Vec::new();
     for (report, note) in reports.iter().flat_map(|r| r.notes.iter().map(move |n| (r, n))) {
@@ -349,7 +349,7 @@ fn all_notes(reports: &[Report]) -> Vec<String> {
 
 /// Why nothing was measured, in one line.
 fn not_sampled(args: &LinesArgs) -> Option<String> {
-    const TOLD: &str = "what shares a line is told, not how often it moves";
+    const TOLD: &str = "this shows what shares a line, not how often the line moves";
     match Sources::read(&args.root).ok()?.access_events() {
         Err(e) => Some(format!("{TOLD}: {e}")),
         // It was asked for so, or the sampler has told why.

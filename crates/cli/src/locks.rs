@@ -1,6 +1,5 @@
 //! `ncpu locks`: kernel and user locks, live or from lockstat files.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
 use crate::out::put;
-use crate::subject::{Subject, observe, reports};
+use crate::subject::{Subject, WhenArgs, observe, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
@@ -50,7 +49,7 @@ pub struct LocksArgs {
 
     /// Read lockstat output of Solaris, illumos, FreeBSD or NetBSD from FILE (- is standard input) instead, and print
     /// lockutil's table
-    #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "arguments"])]
+    #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "seconds", "command"])]
     import: Option<PathBuf>,
 
     /// CPUs of the machine the imported file comes from
@@ -68,9 +67,8 @@ pub struct LocksArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// SECONDS to watch (until Ctrl-C without) and how many times, or `--` and a command to run
-    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
-    arguments: Vec<OsString>,
+    #[command(flatten)]
+    when: WhenArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -85,11 +83,11 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(ncpu)) = (&args.import, args.ncpu) {
         return crate::import::run(file, ncpu, args.elapsed, &args.select);
     }
-    reports(&args.arguments, args.record.as_deref(), || once(&args))
+    reports(&args.when, args.record.as_deref(), || once(&args))
 }
 
 fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
-    let subject = Subject::of(&args.target, &args.arguments)?;
+    let subject = Subject::of(&args.target, &args.when)?;
     let config = |target| Config {
         explain: false,
         tlb: false,

@@ -127,7 +127,7 @@ fn main() -> ExitCode {
         Err(e) if broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::say_line(&format!("ncpu: {}", causes(&e)));
-            // A command that did not start is told as a shell tells it.
+            // A command that did not start gets the message and the status that a shell would give.
             let remedy = e.downcast_ref::<ncpu_remedy::Error>().and_then(ncpu_remedy::Error::exit_status);
             let status = e.downcast_ref::<StartError>().map(StartError::exit_status).or(remedy);
             status.map_or(ExitCode::FAILURE, ExitCode::from)

@@ -111,7 +111,7 @@ pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
     }
     let stop = stop::on_signals()?;
     let select = args.rows.select();
-    // A mistaken -k is told before the look.
+    // A mistaken -k is an error before the long look at memory.
     if args.by.is_none() && !args.walk {
         select.apply(ncpu_schema::memory::TABLE.builder().finish())?;
     }

@@ -26,7 +26,7 @@ static TEXT: AtomicBool = AtomicBool::new(true);
 /// Permissions of files that are written.
 static MODE: AtomicU32 = AtomicU32::new(ncpu_files::PRIVATE);
 
-/// Files that were begun before anything else, so that a place that cannot be written to is told at once.
+/// Files that were created before anything else ran, so a path that cannot be written is an error at once.
 static OUTPUT: Mutex<Option<NewFile>> = Mutex::new(None);
 static PAGE: Mutex<Option<NewFile>> = Mutex::new(None);
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use clap::Args;
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::Observation;
 use ncpu_observe::program::Target;
@@ -89,14 +90,14 @@ impl Subject {
         })
     }
 
-    /// `[SECONDS [COUNT]] | CMD`: one or two numbers are times, anything else a program.
+    /// What runs already, or a program of `when`.
     ///
     /// # Errors
     /// Those of [`Subject::running`] and [`Subject::program`].
-    pub fn of(args: &TargetArgs, arguments: &[OsString]) -> anyhow::Result<Subject> {
-        match times(arguments) {
-            Some(times) => Subject::running(args, times.seconds),
-            None => Subject::program(arguments),
+    pub fn of(args: &TargetArgs, when: &WhenArgs) -> anyhow::Result<Subject> {
+        match when.command.as_slice() {
+            [] => Subject::running(args, when.seconds),
+            command => Subject::program(command),
         }
     }
 
@@ -148,26 +149,30 @@ impl Subject {
     }
 }
 
-/// How long is observed, and how often.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Times {
-    /// `None` is until Ctrl-C.
+/// How long to observe what runs already and how often, or a program to start.
+#[derive(Args, Clone, Debug)]
+pub struct WhenArgs {
+    /// How long to watch; until Ctrl-C without
+    #[arg(value_parser = number)]
     pub seconds: Option<f64>,
-    /// Reports, one after the other.
-    pub count: u64,
+
+    /// How many reports, each of SECONDS; 1 without
+    pub count: Option<u64>,
+
+    /// A command to run and to observe until it ends
+    #[arg(last = true, value_name = "CMD", conflicts_with = "seconds")]
+    pub command: Vec<OsString>,
 }
 
-/// `[SECONDS [COUNT]]`; `None` where the arguments are a command.
-fn times(arguments: &[OsString]) -> Option<Times> {
-    let number = |word: &OsString| word.to_str()?.parse::<f64>().ok();
-    match arguments {
-        [] => Some(Times { seconds: None, count: 1 }),
-        [seconds] => Some(Times { seconds: Some(number(seconds)?), count: 1 }),
-        [seconds, count] => {
-            Some(Times { seconds: Some(number(seconds)?), count: count.to_str()?.parse().ok()? })
-        }
-        _ => None,
+impl WhenArgs {
+    /// Whether nothing was given.
+    pub fn is_empty(&self) -> bool {
+        self.seconds.is_none() && self.command.is_empty()
     }
+}
+
+fn number(word: &str) -> Result<f64, String> {
+    word.parse().map_err(|_| "not a number of seconds; a command goes after `--`".to_string())
 }
 
 /// Gives as many reports as the arguments ask for, or until Ctrl-C; the exit status is the last one's.
@@ -175,11 +180,11 @@ fn times(arguments: &[OsString]) -> Option<Times> {
 /// # Errors
 /// There are to be none, or several in one recording; and those of a report.
 pub fn reports(
-    arguments: &[OsString],
+    when: &WhenArgs,
     record: Option<&Path>,
     report: impl FnMut() -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    repeat(times(arguments).map_or(1, |times| times.count), record, report)
+    repeat(when.count.unwrap_or(1), record, report)
 }
 
 /// [`reports`] of a number that is known.
@@ -283,14 +288,31 @@ fn length(seconds: Option<f64>) -> anyhow::Result<Option<Duration>> {
 mod tests {
     use super::*;
 
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        when: WhenArgs,
+        #[arg(short)]
+        key: Option<String>,
+    }
+
     #[test]
-    fn numbers_are_times_and_anything_else_a_command() {
-        let told = |words: &[&str]| times(&words.iter().map(Into::into).collect::<Vec<_>>());
-        assert_eq!(told(&[]), Some(Times { seconds: None, count: 1 }));
-        assert_eq!(told(&["0.5"]), Some(Times { seconds: Some(0.5), count: 1 }));
-        assert_eq!(told(&["1", "3"]), Some(Times { seconds: Some(1.0), count: 3 }));
-        for command in [&["ls"][..], &["ls", "1"], &["1", "ls"], &["1", "1", "1"], &["1", "1.5"]] {
-            assert_eq!(told(command), None, "{command:?}");
+    fn times_come_before_options_or_after_and_a_command_after_dashes() {
+        let parse = |words: &str| {
+            Cli::try_parse_from(std::iter::once("locks").chain(words.split_whitespace()))
+                .map(|cli| (cli.when.seconds, cli.when.count, cli.when.command.len(), cli.key))
+        };
+        let key = || Some("count".to_string());
+        assert_eq!(parse("").unwrap(), (None, None, 0, None));
+        assert_eq!(parse("0.5 3 -k count").unwrap(), (Some(0.5), Some(3), 0, key()));
+        assert_eq!(parse("-k count 1").unwrap(), (Some(1.0), None, 0, key()));
+        assert_eq!(parse("-k count -- make -k 1").unwrap(), (None, None, 3, key()));
+        for wrong in ["make", "1 1.5", "1 1 1", "1 -- make"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
+        let told = parse("make").unwrap_err().to_string();
+        assert!(told.contains("a command goes after `--`"), "{told}");
     }
 }

@@ -1,7 +1,6 @@
 //! `ncpu timers`: how well calls keep time, who arms timers, what keeping time costs each CPU.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +18,7 @@ use ncpu_table::{Format, Table};
 use crate::locks::with_stacks;
 use crate::out::{progress, progress_over};
 use crate::sink::record_once;
-use crate::subject::{Subject, reports};
+use crate::subject::{Subject, WhenArgs, reports};
 use crate::table_args::TableArgs;
 use crate::target::TargetArgs;
 use crate::{out::put, stop};
@@ -42,7 +41,8 @@ pub struct TimersArgs {
     samples: Option<u32>,
 
     /// Instead, let THREADS threads poll nothing with a timeout, over and over, and count calls and
-    /// context switches, for each time of --times: 9ms,10ms,11ms unless told otherwise
+    /// context switches, for each time of --times: 9ms,10ms,11ms unless told otherwise. SECONDS is how
+    /// long for each, 5 unless given
     #[arg(long, value_name = "THREADS", conflicts_with_all = ["calls", "samples", "by"],
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     poll: Option<u64>,
@@ -73,10 +73,8 @@ pub struct TimersArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// How long: 5 seconds for each time with --poll unless told otherwise, until Ctrl-C with --who and
-    /// --cpus; these two also take `--` and a command to run
-    #[arg(trailing_var_arg = true, value_name = "SECONDS [COUNT] | -- CMD")]
-    arguments: Vec<OsString>,
+    #[command(flatten)]
+    when: WhenArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,23 +150,23 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     if args.who {
-        return reports(&args.arguments, args.record.as_deref(), || who(&args, &stop));
+        return reports(&args.when, args.record.as_deref(), || who(&args, &stop));
     }
     if args.cpus {
-        return reports(&args.arguments, args.record.as_deref(), || cpus(&args, &stop));
+        return reports(&args.when, args.record.as_deref(), || cpus(&args, &stop));
     }
     if args.target.words() != ["the machine"] {
         anyhow::bail!("-p and -c choose whose timers to see: add --who");
     }
     match args.poll {
         Some(threads) => poll(&args, threads, &stop),
-        None if args.arguments.is_empty() => calls(&args, &stop),
+        None if args.when.is_empty() => calls(&args, &stop),
         None => anyhow::bail!("SECONDS and CMD are for --poll, --who and --cpus"),
     }
 }
 
 fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let mut subject = Subject::of(&args.target, &args.when)?;
     let mut who = Who::begin(&subject.target)?;
     subject.release()?;
     who.watch(subject.end(), subject.deadline(), stop);
@@ -204,7 +202,7 @@ fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
 }
 
 fn cpus(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    let mut subject = Subject::of(&args.target, &args.arguments)?;
+    let mut subject = Subject::of(&args.target, &args.when)?;
     let mut doings = Doings::begin()?;
     subject.release()?;
     doings.watch(subject.end(), subject.deadline(), stop);
@@ -258,12 +256,10 @@ fn print(args: &TimersArgs, table: Table, line: &str) -> anyhow::Result<()> {
 }
 
 fn poll(args: &TimersArgs, threads: u64, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    let seconds = match args.arguments.as_slice() {
-        [] => Some(5.0),
-        [one] => one.to_str().and_then(|s| s.parse().ok()),
-        _ => None,
-    };
-    let length = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|d| !d.is_zero());
+    let when = &args.when;
+    anyhow::ensure!(when.count.is_none() && when.command.is_empty(), "--poll takes SECONDS alone");
+    let seconds = when.seconds.unwrap_or(5.0);
+    let length = Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero());
     let length = length.context("--poll: give a positive number of seconds")?;
     let mut herds = Vec::new();
     for &ns in &args.times {
@@ -314,14 +310,21 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for args in
-            ["--poll 0", "--poll 3 --by time", "--who --cpus", "--samples 0", "-m", "-s 3", "--cpus -p 1"]
-        {
+        for args in [
+            "--poll 0",
+            "--poll 3 --by time",
+            "--who --cpus",
+            "--samples 0",
+            "-m",
+            "-s 3",
+            "--cpus -p 1",
+            "--poll 3 x",
+        ] {
             assert!(parse(args).is_err(), "{args}");
         }
-        for args in ["5", "-p 1", "--by function", "--who --by time", "--poll 3 x"] {
+        for args in ["5", "-p 1", "--by function", "--who --by time", "--poll 3 1 2"] {
             assert!(run(parse(args).unwrap()).is_err(), "{args}");
         }
-        assert_eq!(parse("--poll 100 2").unwrap().arguments, ["2"]);
+        assert_eq!(parse("--poll 100 2").unwrap().when.seconds, Some(2.0));
     }
 }

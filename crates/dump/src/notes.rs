@@ -12,7 +12,7 @@ pub(crate) const NT_SIGINFO: u32 = 0x5349_4749;
 pub(crate) const NT_FILE: u32 = 0x4649_4c45;
 /// The name of our own note: JSON text that tells how the dump was taken.
 pub(crate) const OWN: &[u8] = b"NCPU";
-/// Its type. Debuggers look at types before names, so it is none of theirs.
+/// Its type. Debuggers look at types before names, so this is a type that no debugger uses.
 pub(crate) const NT_OWN: u32 = 0x4e43_5055;
 /// Where `pr_reg` begins in `struct elf_prstatus`.
 const REGISTERS: usize = 112;

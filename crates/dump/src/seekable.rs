@@ -30,7 +30,7 @@ pub enum Codec {
     Lz4,
 }
 
-/// What is told at the end of a dump, as it is not known before.
+/// What is written at the end of a dump, because only then it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trailer {
     /// Whether everything was written.

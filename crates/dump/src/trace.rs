@@ -246,7 +246,7 @@ impl Stop {
         let mut stopped = Vec::new();
         self.running.retain(|&tid| match change(tid, false) {
             Change::None => true,
-            // Calls and clones are told only while we inject them.
+            // We get stops for calls and clones only while we inject them.
             Change::Stopped | Change::Call | Change::Cloned => {
                 stopped.push((tid, 0));
                 false

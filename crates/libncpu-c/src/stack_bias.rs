@@ -7,7 +7,7 @@ use libncpu::percpu::one;
 /// What a thread begins with.
 pub type ncpu_thread_start_t = Option<unsafe extern "C" fn(argument: *mut c_void) -> *mut c_void>;
 
-/// What a new thread is told.
+/// What a new thread gets from its creator.
 struct Told {
     start: Start,
     argument: *mut c_void,

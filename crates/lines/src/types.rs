@@ -41,7 +41,7 @@ impl std::fmt::Display for Decl {
     }
 }
 
-/// One type, as far as it is told without following others.
+/// One type, as far as it can be described without following others.
 #[derive(Debug)]
 pub(crate) enum Shape {
     Scalar {
@@ -181,7 +181,7 @@ impl<'a> Flattener<'a> {
             Shape::Array { element, .. } => {
                 self.anonymous_below(*element, own, path + "[]", depth + 1, found)
             }
-            // What has a name is told by that.
+            // A type with a name is described by that name.
             Shape::Record { name, .. } if depth > 0 && !name.is_empty() => {}
             Shape::Record { name, union, members, .. } => {
                 if own && name.is_empty() && !union {
@@ -335,7 +335,7 @@ impl<'a> Flattener<'a> {
                     return (cut(name).into(), Kind::Data);
                 }
                 Shape::Pointer { to: next, .. } => {
-                    // A pointer to a pointer; deeper ones are told as such, too.
+                    // A pointer to a pointer. Deeper ones are described the same way.
                     let (name, _) = if depth < MAX_DEPTH { self.pointee(*next, depth + 1) } else { break };
                     return (cut(&format!("{name} *")).into(), kind);
                 }

@@ -40,7 +40,7 @@ impl Compact<'_> {
             })
             .collect();
         let numbers = order.iter().filter(|&&c| !is_word(c)).count();
-        // Where the line would not fit, numbers too long for their columns are told in thousands.
+        // Where the line would not fit, numbers too long for their columns are printed in thousands.
         if widths.iter().sum::<usize>() > self.width && self.side_by_side.is_none() {
             for (i, (width, &c)) in widths[..numbers].iter_mut().zip(&order).enumerate() {
                 let name = columns[c].name.as_str();
@@ -170,7 +170,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A number longer than `room` is told in thousands, millions or more.
+    /// A number longer than `room` is printed in thousands, millions or more.
     fn write(&self, out: &mut String, row: usize, room: usize) {
         let number = match self {
             Cells::Int(a) if a.is_valid(row) => a.value(row),

@@ -14,7 +14,7 @@ const MIN_TEXT: usize = 7;
 struct Layout {
     /// Blanks between columns.
     gap: usize,
-    /// Units are told behind names.
+    /// Units follow the names.
     units: bool,
     /// To how many characters names may be cut and still tell something.
     legible: usize,

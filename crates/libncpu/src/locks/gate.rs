@@ -66,7 +66,7 @@ impl Gate {
         }
     }
 
-    /// Takes the gate as the head. `lock` is what tracers are told.
+    /// Takes the gate as the head. `lock` is the address that tracers see.
     #[inline]
     pub(crate) fn enter(&self, lock: *const ()) {
         let mut seen = self.0.load(Relaxed);

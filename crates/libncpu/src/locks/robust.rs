@@ -73,7 +73,7 @@ fn held() -> u32 {
 /// The thread's ID is asked of the kernel once; a child asks anew, however it was made (`fork`, `_Fork`, `clone`), but
 /// for one that `vfork` lends its parent's memory: it must not touch a lock.
 ///
-/// An owner that asks again is told [`NotTaken::Deadlock`]; an unlock by any other thread does nothing and says so.
+/// An owner that locks again gets [`NotTaken::Deadlock`]. An unlock by any other thread fails and changes nothing.
 ///
 /// # Where owners may die
 ///
@@ -141,7 +141,7 @@ impl RobustMutex {
         true
     }
 
-    /// Takes the mutex from a dead owner, whom `seen` names.
+    /// Takes the mutex from the dead owner whose ID is in `seen`.
     fn take_over(&self, me: u32, seen: u32) -> Option<Taken> {
         let owner = seen & !WAITERS;
         let dead = if owner == me { held() == 0 } else { owner != 0 && !sys::thread_lives(owner) };

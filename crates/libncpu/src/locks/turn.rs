@@ -22,7 +22,7 @@ impl Turn {
         self.0.store(WAITING, Relaxed);
     }
 
-    /// Waits until it is granted and returns what came with it. An acquire. `lock` is what tracers are told.
+    /// Waits until it is granted and returns what came with it. An acquire. `lock` is the address that tracers see.
     pub(crate) fn wait(&self, lock: *const ()) -> u32 {
         for _ in 0..sys::pauses_per_us() * SPIN_US {
             let seen = self.0.load(Acquire);

@@ -317,7 +317,7 @@ mod tests {
             zero(&mut memory[3..], helpers);
             assert_eq!(&memory[..3], [1; 3]);
             assert!(scan(&memory[3..], 0, helpers).first.is_none());
-            // The first of several is told, whoever finds which.
+            // Of several differences the first is reported, whichever thread finds it.
             for wrong in [36 << 20, 20 << 20, (5 << 20) + 1] {
                 memory[3 + wrong] = 9;
                 let found = scan(&memory[3..], 0, helpers);

@@ -189,7 +189,7 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// What a callback is told, and what it can do about its own timer.
+/// What a callback gets: how late it is, and a handle on its own timer.
 pub struct Expiry<'a> {
     header: &'a Header,
     expirations: u64,

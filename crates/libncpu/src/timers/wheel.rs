@@ -442,7 +442,7 @@ mod tests {
     enum Step {
         /// So far from now, with slack.
         Insert(u64, u64),
-        /// The how-manieth of those armed.
+        /// Its index among the armed timers.
         Remove(usize),
         /// Time passes, and what is due is popped, so many moves at once.
         Pass(u64, u32),

@@ -65,7 +65,7 @@ pub enum Area {
 }
 
 impl Area {
-    /// Every area, in the order they are told.
+    /// Every area, in the order of the report.
     pub const ALL: [Area; 10] = [
         Area::Tasks,
         Area::Files,
@@ -118,14 +118,14 @@ pub enum Unit {
 pub enum Scope {
     /// Everybody.
     Machine,
-    /// Each process, told by the one that uses most; or only this one.
+    /// Each process, represented by the one that uses most; or only this one.
     Process {
         /// Its pid.
         pid: u32,
         /// Its name.
         comm: String,
     },
-    /// Each user, told by the one that uses most.
+    /// Each user, represented by the one that uses most.
     User(u32),
     /// A control group, by its path below the mount.
     Cgroup(String),

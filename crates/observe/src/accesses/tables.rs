@@ -149,7 +149,7 @@ impl KernelNames {
         }
         data.sort_unstable();
         data.dedup();
-        // Without symbols there are no names; the addresses are told.
+        // Without symbols there are no names, so the addresses are shown.
         let kernel =
             (code || !data.is_empty()).then(|| Kernel::load(Path::new("/")).ok()).flatten().map(Arc::new);
         let locks = (!data.is_empty()).then(|| {

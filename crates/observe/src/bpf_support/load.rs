@@ -41,7 +41,7 @@ pub(crate) struct Opened<S> {
 
 impl Types {
     pub fn read() -> Result<Types> {
-        check_descriptors()?;
+        check_descriptors(ENGINE)?;
         let types = ncpu_btf::Kernel::read(Path::new(VMLINUX)).map_err(|_| Error::NoBtf)?;
         let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
         Ok(Types { types, tracepoints: OnceCell::new(), hidden })
@@ -110,18 +110,14 @@ fn own_types(object: &OpenObject) -> &[u8] {
     }
 }
 
-/// Checks that the kernel tells its types, which all programs need.
-pub(crate) fn check_btf() -> Result<()> {
-    check_descriptors()?;
-    Path::new(VMLINUX).exists().then_some(()).ok_or(Error::NoBtf)
-}
+/// Descriptors that observing with the engine takes.
+const ENGINE: u64 = 160;
 
 /// Checks that there is room for the descriptors of programs, tables and links; without it libbpf fails in the middle
 /// with pages of log.
-fn check_descriptors() -> Result<()> {
-    const NEEDED: u64 = 160;
+pub(crate) fn check_descriptors(needed: u64) -> Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        Some(room) if room < NEEDED => Err(Error::Descriptors(room, NEEDED)),
+        Some(room) if room < needed => Err(Error::Descriptors(room, needed)),
         _ => Ok(()),
     }
 }

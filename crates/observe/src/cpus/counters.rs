@@ -7,7 +7,7 @@ use super::Metric;
 use super::layout::{Events, HAVE_FAULTS, HAVE_IRQS, HAVE_SOFTIRQS, Peek};
 use super::load::load;
 use super::skel::CpusSkel;
-use crate::bpf_support::Mapped;
+use crate::bpf_support::{Mapped, load::check_descriptors};
 
 /// A program, the tracepoint it hangs on, and the columns it feeds.
 struct Program {
@@ -21,6 +21,8 @@ const TLB_FLUSH: &str = "on_tlb_flush";
 /// In place of what `peek` copies: counts at each switch, and what user space has run on each CPU for a sample.
 const FAULTS: &str = "on_faults";
 const LOOK: &str = "look_at_faults";
+/// Descriptors that loading and attaching all of them takes, with those a process begins with.
+const NEEDED: u64 = 32;
 const IPIS: [&str; 2] = ["on_ipi_one", "on_ipi_mask"];
 
 const PROGRAMS: [Program; 9] = {
@@ -74,6 +76,9 @@ impl Counters {
             return (None, Vec::new());
         }
         libbpf_rs::set_print(None);
+        if let Err(few) = check_descriptors(NEEDED) {
+            return (None, vec![Missing { metrics: fed(&names, metrics), why: few.to_string() }]);
+        }
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             let why = "the kernel has no BTF (it was built without CONFIG_DEBUG_INFO_BTF)".into();
             return (None, vec![Missing { metrics: fed(&names, metrics), why }]);

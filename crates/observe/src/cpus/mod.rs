@@ -213,11 +213,14 @@ pub struct Sampler {
     notes: Vec<String>,
 }
 
+/// What `xcal` is where nothing is traced.
+const RECEIVED: &str = "cross-calls received, from /proc/interrupts";
+
 impl Sampler {
     /// Attaches what is needed and takes the first reading.
     ///
     /// # Errors
-    /// `/proc/stat` cannot be read. Whatever else is missing costs only its columns, and is told by
+    /// `/proc/stat` cannot be read. Anything else that is missing costs only its columns, and is listed by
     /// [`notes`](Sampler::notes).
     pub fn new(options: Options) -> Result<Sampler> {
         let Options { root, metrics, time } = options;
@@ -264,15 +267,16 @@ impl Sampler {
         if counters.is_some_and(Counters::only_shootdowns) {
             self.note("xcal: TLB shootdowns sent only, as Linux before 6.4 has no ipi tracepoints");
         }
-        if self.lacks(Metric::Intr) || self.lacks(Metric::Xcal) {
-            let received = self.lacks(Metric::Xcal);
+        let received = self.lacks(Metric::Xcal);
+        if self.lacks(Metric::Intr) || received {
             match Source::open(root, "proc/interrupts") {
                 Ok(source) => {
                     self.interrupts = Some(source);
                     self.take_from(Metric::Intr, Origin::Interrupts);
                     self.take_from(Metric::Xcal, Origin::CrossCalls);
-                    if received {
-                        self.note("xcal: cross-calls received, from /proc/interrupts; those sent take root");
+                    // Where other columns are missing too, the note about them says this as well.
+                    if received && missing.is_empty() {
+                        self.note(&format!("xcal: {RECEIVED}"));
                     }
                 }
                 Err(e) => self.note(&format!("intr, xcal: {e}")),
@@ -291,7 +295,8 @@ impl Sampler {
             metrics.retain(|m| self.lacks(*m));
             if !metrics.is_empty() {
                 let names: Vec<_> = metrics.iter().map(|m| m.name()).collect();
-                self.note(&format!("{}: {why}", names.join(", ")));
+                let xcal = if received { format!("; xcal counts {RECEIVED}") } else { String::new() };
+                self.note(&format!("{}: {why}{xcal}", names.join(", ")));
             }
         }
     }

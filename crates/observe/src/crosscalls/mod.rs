@@ -33,14 +33,14 @@ use load::Has;
 
 /// Stacks walked a second on the whole machine for each cause: a walk costs ten times the rest.
 const WALKS_PER_SECOND: u64 = 200;
-/// Stacks kept; past this new ones are told as `[unknown]`.
+/// How many stacks are kept; later new ones are shown as `[unknown]`.
 const MAX_STACKS: usize = 100_000;
 const HZ: u32 = 199;
 
 /// What to observe.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whose calls are told one by one; those of others are only counted.
+    /// Whose calls are reported one by one; the calls of others are only counted.
     pub target: Target,
     /// The package of each possible CPU ([`packages::of`], or [`packages::spread`] to ask what if).
     pub package_of: Vec<u32>,

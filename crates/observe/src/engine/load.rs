@@ -72,7 +72,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     }
     progs.tlb_flush.set_autoload(tlb);
 
-    // An interrupt is told where the kernel has tracepoints for its beginning and its end.
+    // An interrupt is timed only if the kernel has tracepoints for both its beginning and its end.
     let traced = |(enter, exit): &Pair| config.irqs && has(enter) && has(exit);
     let hard: Vec<Pair> = VECTORS.into_iter().chain([HANDLERS]).filter(traced).collect();
     let soft = Some(SOFTIRQS).filter(traced);

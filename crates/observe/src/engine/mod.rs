@@ -129,7 +129,7 @@ impl Engine {
     /// [`Engine::begin`].
     ///
     /// # Errors
-    /// No privileges, no BTF, no `sched_switch`; what else is missing is told by
+    /// Fails without privileges, BTF or `sched_switch`. Anything else that is missing is listed by
     /// [`Engine::notes`] and left out.
     pub fn attach(config: &Config) -> Result<Engine> {
         let mut notes = Vec::new();

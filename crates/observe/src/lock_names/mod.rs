@@ -59,21 +59,21 @@ impl LockNamer {
     pub fn open(kernel: Option<Arc<Kernel>>) -> LockNamer {
         let mut notes = Vec::new();
         if kernel.as_ref().is_none_or(|k| !k.lists_variables()) {
-            notes.push("static locks are told by caller: the kernel lists no symbols of variables".into());
+            notes.push("static locks are named by their callers: the kernel lists no symbols of variables".into());
         }
         let objects = Objects::open().map_err(|e| {
-            notes.push(format!("locks in kernel objects are told by caller: {e} (it needs root and BTF)"));
+            notes.push(format!("locks in kernel objects are named by their callers: {e} (it needs root and BTF)"));
         });
         let mut objects = objects.ok();
         if objects.as_mut().is_some_and(|o| !o.find_slabs(kernel.as_deref())) {
             notes.push(
-                "locks in kernel objects are told by caller: the kernel lacks bpf_get_kmem_cache (Linux 6.13)"
+                "locks in kernel objects are named by their callers: the kernel lacks bpf_get_kmem_cache (Linux 6.13)"
                     .into(),
             );
         }
         let places = objects.as_mut().map(Objects::places).unwrap_or_default();
         if objects.is_some() && places.run_queues.is_empty() {
-            notes.push("run queues are told by caller: this kernel shows no way to them".into());
+            notes.push("run queues are named by their callers: this kernel shows no way to them".into());
         }
         LockNamer {
             kernel,
@@ -146,7 +146,7 @@ impl LockNamer {
         }
         let btf = BtfMembers::load(Path::new("/"));
         match &btf {
-            Err(e) => self.notes.push(format!("locks in kernel objects are told by cache: {e}")),
+            Err(e) => self.notes.push(format!("locks in kernel objects are named by their slab cache: {e}")),
             Ok(btf) => {
                 self.percpu = btf.percpu();
                 if let Some(queues) = self.percpu.iter().find(|v| v.name == "runqueues") {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::io::Read;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore};
 
 use super::layout::{Cpu, NODES, Out};
@@ -27,9 +26,9 @@ impl NodeTime {
     pub fn attach() -> Result<NodeTime> {
         let bpf = |doing| move |source| Error::Bpf { doing, source };
         libbpf_rs::set_print(None);
-        load::check_btf()?;
-        let mut open =
-            skel::NumaSkelBuilder::default().open(load::storage()).map_err(bpf("opening the BPF object"))?;
+        let mut open = load::Types::read()?
+            .open(skel::NumaSkelBuilder::default(), load::storage())
+            .map_err(bpf("opening the BPF object"))?;
         let count = load::cpu_parts()?;
         open.maps.cpus.set_max_entries(count as u32).map_err(bpf("sizing the CPU slots"))?;
         let skel = open.load().map_err(|source| match source.kind() {

@@ -358,7 +358,7 @@ impl Numa {
         // Programs and libraries: their text is in caches, so where it lies says little.
         let code: HashSet<(u64, u64)> =
             regions.iter().filter(|r| r.code && r.inode != 0).map(|r| (r.device, r.inode)).collect();
-        // Of mappings somebody placed, the large ones are told one by one.
+        // Large mappings that somebody placed are listed one by one.
         let asks = |m: &Mapping| !matches!(m.policy.mode, Mode::Default | Mode::Other);
         let mut placed: Vec<&Mapping> = maps.iter().filter(|m| asks(m) && m.bytes() >= 1 << 20).collect();
         placed.sort_by_key(|m| std::cmp::Reverse(m.bytes()));

@@ -285,7 +285,7 @@ fn open(path: &Path) -> std::io::Result<(File, u64)> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let meta = file.metadata()?;
-    // Whoever may not write a file is told by mincore that all of it is resident: touching it would
+    // For a file that the caller may not write, mincore reports every page as resident: touching it would
     // fill its holes.
     let me = rustix::process::geteuid();
     if !meta.is_file() || !(me.is_root() || me.as_raw() == meta.uid()) {

@@ -101,7 +101,7 @@ pub(super) struct LockTables {
 
 /// Stacks whose words are searched in a second.
 const MAX_SEARCHES: u32 = 500;
-/// Stacks kept; past this new ones are told as `[unknown]`.
+/// How many stacks are kept; later new ones are shown as `[unknown]`.
 const MAX_STACKS: usize = 100_000;
 
 impl LockTables {

@@ -256,7 +256,7 @@ impl Observation {
         }
         // Whoever was judged waits still, or has just waited.
         if judged && let Err(e) = self.engine.correct_waits() {
-            let note = format!("waits for user locks are told from the second on: {e}");
+            let note = format!("a thread's first wait for a user lock is missing from the table: {e}");
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }

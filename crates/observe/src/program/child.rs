@@ -145,7 +145,7 @@ impl Child {
         Child::hold_in(argv, &Setting::default())
     }
 
-    /// [`Child::hold`] in a setting of its own. CPUs it cannot have are told by [`Child::release`].
+    /// [`Child::hold`] in a setting of its own. CPUs it cannot have are an error of [`Child::release`].
     ///
     /// # Errors
     /// The system refuses a pipe or a process.

@@ -94,7 +94,7 @@ const READS: u64 = 200_000;
 
 /// The frame in an entry of /proc/PID/pagemap.
 const FRAME: u64 = (1 << 55) - 1;
-/// Names that are told of a set.
+/// How many names are listed for a set.
 const NAMES: usize = 40;
 /// Bytes of memory in which lines are looked for.
 const ROOM: usize = 64 << 20;

@@ -242,7 +242,7 @@ impl Launch {
     }
 
     /// Forks. The program gets a process group of its own, reads nothing, and is killed when this process dies.
-    /// Whether it could be executed is told by [`Started::wait_for_exec`].
+    /// [`Started::wait_for_exec`] says whether it could be executed.
     ///
     /// # Errors
     /// No process, or no pipe.
@@ -308,7 +308,7 @@ impl Started {
     pub fn wait_for_exec(&mut self) -> Result<(), Error> {
         let mut report = [0u8; 8];
         if self.failure.read_exact(&mut report).is_err() {
-            // The pipe was closed by exec. A child that was killed before is told by its exit status.
+            // Exec closed the pipe. If the child was killed before that, its exit status says so.
             return Ok(());
         }
         let number =

@@ -208,7 +208,7 @@ impl Partition {
         match partition.fill(parts) {
             Ok(()) => Ok(partition),
             Err(e) => {
-                // What cannot be undone now stays in the journal, and is told at the next start.
+                // What cannot be undone now stays in the journal, and the next start reports it.
                 partition.abandon();
                 Err(e)
             }

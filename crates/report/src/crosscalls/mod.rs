@@ -36,7 +36,7 @@ struct Sums {
     targets: f64,
     ipis: f64,
     packages: f64,
-    /// Targets whose package is told.
+    /// Targets whose package is known.
     placed: f64,
     waited: f64,
     wait: f64,

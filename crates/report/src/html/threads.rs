@@ -45,7 +45,7 @@ const EVENTS: [(&str, Head); 5] = [
 
 /// What the recording tells apart.
 struct Told {
-    /// Whether time in user code is told from time in the kernel: `run` and `watch` leave system calls untraced.
+    /// Whether time in user code and time in the kernel are separate: `run` and `watch` leave system calls untraced.
     split: bool,
     columns: Vec<&'static str>,
 }

@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(syn_backlog(m), 2048);
         assert_eq!(mounts(m), 65_536);
         assert_eq!(udp(m), 16_384);
-        // Those that follow memory are told from MemTotal, which is a little less than the kernel saw.
+        // Limits that follow memory are estimated from MemTotal, a little less than the kernel saw when it set them.
         for (ours, kernels) in [
             (threads_max(m), 193_102),
             (file_max(m), 2_470_938),

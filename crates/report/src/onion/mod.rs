@@ -25,7 +25,7 @@ pub use ncpu_schema::Layer;
 pub use text::render;
 pub use within::within;
 
-/// Layers below this share of capacity are told in one line together, and what may be less by chance calls for no advice.
+/// Layers below this share of capacity are printed together in one line. No advice is given for what chance could explain.
 const SMALL: f64 = 0.005;
 
 /// Ticks a second by which a kernel divides CPU time into user's and its own: the fewest that one is built with.
@@ -139,7 +139,7 @@ impl Onion {
         let split = evidence::split(samples.as_ref());
         let total: u64 = split.iter().map(|(_, n)| n).sum();
         if total == 0 {
-            // Without samples user and kernel are told apart by the command's own accounting only.
+            // Without samples, only the command's own accounting separates user from kernel time.
             add(Layer::User, target, 0.0);
         }
         for (layer, n) in split {

@@ -44,7 +44,7 @@ pub fn render(scale: &Scale, points: &Table, width: usize) -> String {
         if columns.contains(&"USL") {
             columns.retain(|c| *c != "Amdahl");
         }
-        // The narrower the terminal, the fewer: what is told elsewhere too goes first.
+        // A narrow terminal gets fewer columns; those repeated elsewhere are dropped first.
         for gone in ["runs", "CPUs", "+-", "contention", "coherency", "off"] {
             if table_width(&points.project(&columns).unwrap_or_else(|_| points.clone())) <= width {
                 break;

@@ -12,7 +12,7 @@ struct Part {
     label: String,
     /// What makes two parts alike: label without a number, and allowed or not.
     likeness: String,
-    /// Whether like parts in a row are told once.
+    /// Whether a run of identical parts is printed once.
     folds: bool,
     /// Its rank among parts with the same CPUs.
     rank: u32,

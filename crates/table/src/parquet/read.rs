@@ -42,7 +42,7 @@ fn whole(name: &str, bytes: Vec<u8>) -> Result<Table> {
     let meta = file.metadata().file_metadata();
     let meanings = meanings(meta);
     let described = meta.schema_descr().columns();
-    let mut columns = described.iter().map(|c| Gathered::new(c)).collect::<Result<Vec<_>>>()?;
+    let mut columns = described.iter().map(|c| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
         for (i, column) in columns.iter_mut().enumerate() {
@@ -52,8 +52,8 @@ fn whole(name: &str, bytes: Vec<u8>) -> Result<Table> {
     let (columns, arrays) = columns
         .into_iter()
         .zip(described)
-        .map(|(gathered, described)| {
-            let (ty, array) = gathered.finish();
+        .map(|(decoded, described)| {
+            let (ty, array) = decoded.finish();
             let told = |key: &str| {
                 meanings.get(described.name()).and_then(|m| m.get(key)).map_or("", String::as_str)
             };
@@ -105,15 +105,15 @@ enum Stored {
 }
 
 /// A column that grows row group by row group.
-struct Gathered {
+struct Decoded {
     stored: Stored,
     texts: StringBuilder,
     ints: Vec<Option<i64>>,
     floats: Vec<Option<f64>>,
 }
 
-impl Gathered {
-    fn new(column: &ColumnDescriptor) -> Result<Gathered> {
+impl Decoded {
+    fn new(column: &ColumnDescriptor) -> Result<Decoded> {
         let name = column.name();
         let refused =
             |what: &str| wrong(format!("column `{name}` has type {what}; tables hold numbers and texts"));
@@ -152,7 +152,7 @@ impl Gathered {
             Physical::FLOAT | Physical::DOUBLE => Stored::Float,
             other => return Err(refused(&other.to_string())),
         };
-        Ok(Gathered { stored, texts: StringBuilder::new(), ints: Vec::new(), floats: Vec::new() })
+        Ok(Decoded { stored, texts: StringBuilder::new(), ints: Vec::new(), floats: Vec::new() })
     }
 
     fn read(&mut self, reader: ColumnReader, nullable: i16) -> Result<()> {

@@ -93,7 +93,7 @@ pub fn run(
     if u32::try_from(pages).is_err() {
         return Err(none());
     }
-    // Pages of a pool are set aside already, and told by the pool.
+    // Pages of a pool are set aside already; the pool says how many are free.
     if !matches!(size, PageSize::Huge2M | PageSize::Huge1G) {
         let wants = |n: usize, memory| {
             room(each.saturating_mul(n as u64), memory, machine, "/".as_ref()).map_err(|e| {

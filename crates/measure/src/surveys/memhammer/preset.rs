@@ -28,7 +28,7 @@ pub struct Preset {
 /// The preset of a name, or all of them for `script`.
 ///
 /// # Errors
-/// There is none of this name, or the machine has not what it takes.
+/// No preset has this name, or the machine lacks what the preset needs.
 pub fn find(name: &str, machine: &Topology) -> Result<Vec<Preset>, Failure> {
     if name == "script" {
         let names = NAMES.iter().map(|(n, _)| *n).filter(|n| *n != "script");

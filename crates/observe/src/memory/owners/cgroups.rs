@@ -5,38 +5,30 @@ use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
-use ncpu_table::{Column, Table};
+use ncpu_schema::cgroups;
+use ncpu_table::Table;
 
-use super::{Class, Owned, bytes, columns, percent};
-
-/// Each kind and the classes it is of.
-const KINDS: [(&str, &str, &[Class]); 5] = [
-    ("anon", "anonymous memory", &[Class::Anon, Class::AnonThp]),
-    ("shared", "shared memory", &[Class::Shared, Class::SharedThp]),
-    ("file", "page cache", &[Class::Exec, Class::Mapped, Class::Cache]),
-    ("hugetlb", "hugetlb pages", &[Class::Hugetlb]),
-    (
-        "kernel",
-        "page tables and other pages of the kernel; slabs are shared",
-        &[Class::PageTables, Class::Kernel],
-    ),
-];
+use super::{Class, Owned, bytes, percent};
 
 /// A row for each cgroup, the largest first. `owned` is by inode number of the cgroup's directory.
 pub(super) fn table(root: &Path, owned: &Owned, page_size: u64, all: u64) -> Table {
     let names = paths(root);
-    let kinds = KINDS.map(|(name, meaning, _)| (name, meaning));
-    let first = vec![Column::text("cgroup", "its path")];
-    let mut rows = Table::builder("cgroups", &columns(first, &kinds));
+    let mut rows = cgroups::Rows::new();
     let mut sorted: Vec<_> = owned.iter().collect();
     sorted.sort_by_key(|(id, counts)| (std::cmp::Reverse(counts.total()), **id));
     for (id, counts) in sorted {
         let name = names.get(id).cloned().unwrap_or_else(|| format!("[gone: {id}]"));
-        let mut row =
-            rows.row().text(name).int(counts.total() * page_size).float(percent(counts.total(), all));
-        for (_, _, classes) in KINDS {
-            row = row.int(bytes(counts, classes, page_size));
-        }
+        let of = |classes: &[Class]| Some(bytes(counts, classes, page_size));
+        rows.push(cgroups::Row {
+            cgroup: name.into(),
+            bytes: Some(counts.total() * page_size),
+            share: Some(percent(counts.total(), all)),
+            anon: of(&[Class::Anon, Class::AnonThp]),
+            shared: of(&[Class::Shared, Class::SharedThp]),
+            file: of(&[Class::Exec, Class::Mapped, Class::Cache]),
+            hugetlb: of(&[Class::Hugetlb]),
+            kernel: of(&[Class::PageTables, Class::Kernel]),
+        });
     }
     rows.finish()
 }

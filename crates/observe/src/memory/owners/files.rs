@@ -8,23 +8,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ncpu_table::{Column, Table};
+use ncpu_schema::files;
+use ncpu_table::Table;
 
-use super::{Class, Counts, Owned, bytes, columns, percent};
+use super::{Class, Counts, Owned, bytes, percent};
 use crate::memory::Pages;
 use crate::memory::exec::{mappings, processes};
 use crate::memory::named::Named;
 
 /// Files that are given a name; the rest is one row.
 const NAMED: usize = 1000;
-
-/// Each kind and the classes it is of.
-const KINDS: [(&str, &str, &[Class]); 4] = [
-    ("exec", "of a file that is mapped executable", &[Class::Exec]),
-    ("mapped", "of another file, mapped", &[Class::Mapped]),
-    ("cache", "of another file, not mapped", &[Class::Cache]),
-    ("shared", "shared memory", &[Class::Shared, Class::SharedThp]),
-];
 
 /// A file and its pages.
 pub(super) struct File {
@@ -34,21 +27,25 @@ pub(super) struct File {
 }
 
 /// A row for each file, the largest first, those without a name last.
-pub(super) fn table(mut files: Vec<File>, page_size: u64, all: u64) -> Table {
-    let kinds = KINDS.map(|(name, meaning, _)| (name, meaning));
-    let first = vec![Column::text("file", "its path"), Column::id("inode", "its number")];
-    let mut rows = Table::builder("files", &columns(first, &kinds));
-    files.sort_by(|a, b| {
+pub(super) fn table(mut found: Vec<File>, page_size: u64, all: u64) -> Table {
+    found.sort_by(|a, b| {
         let key = |f: &File| (f.inode.is_none(), std::cmp::Reverse(f.counts.total()));
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
-    for file in files.iter().filter(|f| f.counts.total() > 0) {
+    let mut rows = files::Rows::new();
+    for file in found.iter().filter(|f| f.counts.total() > 0) {
         let total = file.counts.total();
-        let row = rows.row().text(&file.name).int_opt(file.inode);
-        let mut row = row.int(total * page_size).float(percent(total, all));
-        for (_, _, classes) in KINDS {
-            row = row.int(bytes(&file.counts, classes, page_size));
-        }
+        let of = |classes: &[Class]| Some(bytes(&file.counts, classes, page_size));
+        rows.push(files::Row {
+            file: file.name.as_str().into(),
+            inode: file.inode,
+            bytes: Some(total * page_size),
+            share: Some(percent(total, all)),
+            exec: of(&[Class::Exec]),
+            mapped: of(&[Class::Mapped]),
+            cache: of(&[Class::Cache]),
+            shared: of(&[Class::Shared, Class::SharedThp]),
+        });
     }
     rows.finish()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::Table;
 
 use super::bpf::Program;
 use super::named::Owned;
@@ -136,15 +136,6 @@ impl Memory {
         })?;
         Ok(all.into_inner().unwrap_or_else(|e| e.into_inner()))
     }
-}
-
-/// The columns that cgroups and files share: how much, and of what.
-fn columns(first: Vec<Column>, kinds: &[(&str, &str)]) -> Vec<Column> {
-    let mut columns = first;
-    columns.push(Column::int("bytes", Unit::Bytes, Kind::Gauge, "memory it owns"));
-    columns.push(Column::float("share", Unit::Percent, Kind::Share, "of the machine's pages"));
-    columns.extend(kinds.iter().map(|(name, meaning)| Column::int(name, Unit::Bytes, Kind::Gauge, meaning)));
-    columns
 }
 
 fn percent(pages: u64, all: u64) -> f64 {

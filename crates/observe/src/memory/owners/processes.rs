@@ -7,23 +7,20 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_schema::processes;
+use ncpu_table::Table;
 
-use crate::memory::exec::processes;
+use crate::memory::exec;
 
-/// Keys of `/proc/PID/smaps_rollup`, their columns and meanings.
-const FIELDS: [(&str, &[&str], &str); 7] = [
-    ("pss", &["Pss"], "memory, that shared with others divided among them, hugetlb pages left out"),
-    ("rss", &["Rss"], "memory in its page tables"),
-    ("anon", &["Pss_Anon"], "of pss: anonymous"),
-    ("file", &["Pss_File"], "of pss: files"),
-    ("shared", &["Pss_Shmem"], "of pss: shared memory"),
-    (
-        "hugetlb",
-        &["Shared_Hugetlb", "Private_Hugetlb"],
-        "hugetlb pages mapped, shared ones divided among the processes that share the file",
-    ),
-    ("swap", &["SwapPss"], "swapped out, what is shared divided"),
+/// Keys of `/proc/PID/smaps_rollup` in the order of the columns of [`processes`], and several whose sum is one.
+const FIELDS: [&[&str]; 7] = [
+    &["Pss"],
+    &["Rss"],
+    &["Pss_Anon"],
+    &["Pss_File"],
+    &["Pss_Shmem"],
+    &["Shared_Hugetlb", "Private_Hugetlb"],
+    &["SwapPss"],
 ];
 
 /// The place of hugetlb pages among them.
@@ -40,7 +37,7 @@ struct Process {
 /// A row for each process, the largest first; and how many may not be looked at. One read a process, in
 /// which the kernel walks its page tables huge page by huge page.
 pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Result<(Table, u64)> {
-    let pids = processes(proc)?;
+    let pids = exec::processes(proc)?;
     let next = AtomicUsize::new(0);
     let found: Mutex<(Vec<Process>, u64)> = Mutex::default();
     std::thread::scope(|scope| {
@@ -75,12 +72,11 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
     let (mut all, hidden) = found.into_inner().unwrap_or_else(|e| e.into_inner());
     divide(&mut all);
     all.sort_by_key(|p| (std::cmp::Reverse(p.bytes[0].saturating_add(p.bytes[HUGETLB])), p.pid));
-    let mut columns = vec![Column::id("pid", "process"), Column::text("process", "its name")];
-    columns.extend(FIELDS.map(|(name, _, meaning)| Column::int(name, Unit::Bytes, Kind::Gauge, meaning)));
-    let mut rows = Table::builder("processes", &columns);
+    let mut rows = processes::Rows::new();
     for p in all {
-        let row = rows.row().int(p.pid.into()).text(&p.name);
-        p.bytes.iter().fold(row, |row, &bytes| row.int(bytes));
+        let [pss, rss, anon, file, shared, hugetlb, swap] = p.bytes.map(Some);
+        let (pid, process) = (Some(p.pid.into()), p.name.into());
+        rows.push(processes::Row { pid, process, pss, rss, anon, file, shared, hugetlb, swap });
     }
     Ok((rows.finish(), hidden))
 }
@@ -133,7 +129,7 @@ fn parse(text: &str) -> Option<[u64; FIELDS.len()]> {
     for line in text.lines() {
         let Some((key, value)) = line.split_once(':') else { continue };
         let kib = value.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());
-        let at = FIELDS.iter().position(|(_, keys, _)| keys.contains(&key));
+        let at = FIELDS.iter().position(|keys| keys.contains(&key));
         if let (Some(kib), Some(at)) = (kib, at) {
             bytes[at] = bytes[at].saturating_add(kib.saturating_mul(1024));
             any = true;

@@ -15,6 +15,11 @@ lib=${LIB:-$here/target/release/libncpu_accept.so}
 for file in "$ncpu" "$lib"; do
 	[ -e "$file" ] || { echo "$0: $file is missing: cargo build --release --workspace" >&2; exit 1; }
 done
+# A static program loads no library, and every row would be one without it.
+if ! ldd "$ncpu" 2>&1 | grep -q 'libc\.so'; then
+	echo "$0: $ncpu is linked statically, so nothing can be preloaded: cargo build --release --workspace" >&2
+	exit 1
+fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 

@@ -228,7 +228,9 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
         Some(Ok(sampler)) => Some(sampler),
         Some(Err(e)) => {
             let why = anyhow::Error::from(e);
-            watched.notes.push(format!("this shows what shares a line, not how often the line moves: {why:#}"));
+            watched
+                .notes
+                .push(format!("this shows what shares a line, not how often the line moves: {why:#}"));
             None
         }
         None => None,

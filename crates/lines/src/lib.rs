@@ -204,7 +204,9 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
         let (variables, records) = btf.of_image(elf);
         Merge { elf, symbols, kernel: true, options }.run(variables, records, &mut btf)
     } else {
-        notes.push("no debug information: words are judged by their names alone, and structs are unknown".into());
+        notes.push(
+            "no debug information: words are judged by their names alone, and structs are unknown".into(),
+        );
         Merge { elf, symbols, kernel, options }.run(Vec::new(), Vec::new(), &mut NoTypes)
     };
     report.object = path.display().to_string();

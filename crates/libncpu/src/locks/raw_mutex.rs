@@ -308,8 +308,8 @@ impl RawMutex {
             self.calm.store(calm % CALM, Relaxed);
         }
         let free = if queue & DEMAND != 0 { RESERVED } else { 0 };
+        // A barrier: both accesses are sequentially consistent, and so are the sleeper's two.
         self.word.swap(free, SeqCst);
-        sys::fence(SeqCst);
         let mut queue = self.queue.load(SeqCst);
         if free == RESERVED && queue & DEMAND == 0 {
             // The demander gave up between the two looks; it may have seen the lock taken still.

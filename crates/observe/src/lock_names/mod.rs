@@ -59,10 +59,14 @@ impl LockNamer {
     pub fn open(kernel: Option<Arc<Kernel>>) -> LockNamer {
         let mut notes = Vec::new();
         if kernel.as_ref().is_none_or(|k| !k.lists_variables()) {
-            notes.push("static locks are named by their callers: the kernel lists no symbols of variables".into());
+            notes.push(
+                "static locks are named by their callers: the kernel lists no symbols of variables".into(),
+            );
         }
         let objects = Objects::open().map_err(|e| {
-            notes.push(format!("locks in kernel objects are named by their callers: {e} (it needs root and BTF)"));
+            notes.push(format!(
+                "locks in kernel objects are named by their callers: {e} (it needs root and BTF)"
+            ));
         });
         let mut objects = objects.ok();
         if objects.as_mut().is_some_and(|o| !o.find_slabs(kernel.as_deref())) {

@@ -55,6 +55,11 @@ pub(in crate::memory::copy) fn rep() -> Rep {
         // worst alignments 1.4, zero of 4 MB 1.27 times; copies within the first cache, and zero within the second, are
         // slower.
         true if made_by(b"AuthenticAMD") && family() == 26 => Rep::BeyondCaches { copy: true, zero: true },
+        // An EPYC of family 25 with AVX-512, the same command: `rep movsb` to a target that lies just after the source
+        // modulo 4096 takes 15 times as long, other copies and zero up to the last cache as long as by vectors.
+        true if made_by(b"AuthenticAMD") && family() == 25 && has_avx512() => {
+            Rep::BeyondCaches { copy: false, zero: false }
+        }
         true => Rep::Unknown,
     }
 }

@@ -47,6 +47,10 @@ pub struct LocksArgs {
     #[arg(long)]
     user_locks: bool,
 
+    /// Time waits for pthread locks by a library that the command loads, without root and without the kernel's locks
+    #[arg(long, conflicts_with_all = ["kernel", "user_locks", "pid", "cgroup", "all"])]
+    preload: bool,
+
     /// Read lockstat output of Solaris, illumos, FreeBSD or NetBSD from FILE (- is standard input) instead, and print
     /// lockutil's table
     #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "seconds", "command"])]
@@ -87,7 +91,10 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
-    let subject = Subject::of(&args.target, &args.when)?;
+    let subject = match args.preload {
+        true => Subject::with_locks(&args.when)?,
+        false => Subject::of(&args.target, &args.when)?,
+    };
     let config = |target| Config {
         explain: false,
         tlb: false,
@@ -114,7 +121,10 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     let select = args.select.select();
     let text = args.select.format() == Format::Text;
     let mut printer = args.select.printer()?;
-    if !args.user {
+    if args.preload && text {
+        put(&notes(recording))?;
+    }
+    if !args.user && !args.preload {
         let kernel = select.apply(table(recording, by, args.stack))?;
         if text && args.stack > 0 && by == By::LockAndCaller {
             put(&with_stacks(&kernel, args.stack)?)?;
@@ -129,12 +139,13 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     }
     // CSV and Parquet hold one table: the kernel's, unless --user chooses.
     let both = matches!(args.select.format(), Format::Text | Format::Json);
-    if !args.kernel && (args.user || both) {
+    if !args.kernel && (args.user || args.preload || both) {
         match user_table(recording, args.futexes, args.stack) {
             Some(user) if user.num_rows() > 0 || !text => {
                 // A column to sort by may be the kernel table's alone.
-                let user =
-                    select.apply(user.clone()).or_else(|e| if args.user { Err(e) } else { Ok(user) })?;
+                let user = select
+                    .apply(user.clone())
+                    .or_else(|e| if args.user || args.preload { Err(e) } else { Ok(user) })?;
                 match text && args.stack > 0 {
                     true => put(&with_stacks(&user, args.stack)?)?,
                     false => printer.table(&user)?,
@@ -162,10 +173,12 @@ fn footer(recording: &Recording, every: u32) -> String {
         );
     }
     out += &format!("callers: one stack in {every} contentions walked\n");
-    for note in &recording.manifest.notes {
-        out += &ncpu_report::wrap(&format!("note: {note}"), text_width(), "", "      ");
-    }
-    out + "\n"
+    out + &notes(recording) + "\n"
+}
+
+fn notes(recording: &Recording) -> String {
+    let wrap = |note: &String| ncpu_report::wrap(&format!("note: {note}"), text_width(), "", "      ");
+    recording.manifest.notes.iter().map(wrap).collect()
 }
 
 /// The table with the first `depth` of each row's frames below it.

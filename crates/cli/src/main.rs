@@ -32,6 +32,7 @@ mod place;
 mod populate;
 mod power;
 mod preload;
+mod preload_locks;
 mod run;
 mod scale;
 mod sets;

@@ -1,6 +1,7 @@
 //! Who observes an onion: the engine, or, where the kernel does not let this user load programs, what it tells everybody.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -24,15 +25,28 @@ pub enum Observer {
 
 impl Observer {
     /// Begins, and tells the recording what is seen. An onion may be thin; locks, microstates and cross-calls are nothing
-    /// without the engine. `ours` says that the target is a child that is held before its `exec`.
+    /// without the engine. `ours` says that the target is a child that is held before its `exec`;
+    /// `locks` is where it notes its waits for locks. `ncpu locks` then does without the engine.
     ///
     /// # Errors
     /// Nothing can be observed.
-    pub fn begin(kind: Purpose, config: &Config, ours: bool, sink: &mut Sink) -> Result<Observer, Error> {
-        match (Observation::begin(config), config.sample_hz) {
+    pub fn begin(
+        kind: Purpose,
+        config: &Config,
+        ours: bool,
+        locks: Option<&Path>,
+        sink: &mut Sink,
+    ) -> Result<Observer, Error> {
+        let whole = match locks {
+            Some(_) if kind == Purpose::Locks => Err(Error::NotPermitted),
+            _ => Observation::begin(config),
+        };
+        match (whole, config.sample_hz) {
             (Ok(observation), _) => Ok(Observer::Whole(Box::new(observation))),
-            (Err(Error::NotPermitted), Some(hz)) if matches!(kind, Purpose::Run | Purpose::Watch) => {
-                let thin = Unprivileged::begin(&config.target, ours, hz).ok_or(Error::NotPermitted)?;
+            (Err(Error::NotPermitted), Some(hz))
+                if locks.is_some() || matches!(kind, Purpose::Run | Purpose::Watch) =>
+            {
+                let thin = Unprivileged::begin(&config.target, ours, hz, locks).ok_or(Error::NotPermitted)?;
                 sink.view(thin.view());
                 Ok(Observer::Thin(Box::new(thin)))
             }
@@ -50,12 +64,19 @@ impl Observer {
         deadline: Option<Instant>,
         interval: Duration,
         stop: &AtomicBool,
-        sink: &mut Sink,
+        take: &mut dyn FnMut(&Table) -> anyhow::Result<()>,
     ) -> anyhow::Result<Until> {
-        let mut take = |t: &Table| sink.table(t);
         match self {
-            Observer::Whole(whole) => whole.watch(end, deadline, interval, stop, &mut take),
-            Observer::Thin(thin) => thin.watch(end, deadline, interval, stop, &mut take),
+            Observer::Whole(whole) => whole.watch(end, deadline, interval, stop, take),
+            Observer::Thin(thin) => thin.watch(end, deadline, interval, stop, take),
+        }
+    }
+
+    /// What is known from the beginning on.
+    pub fn notes(&self) -> Vec<String> {
+        match self {
+            Observer::Whole(whole) => whole.notes(),
+            Observer::Thin(_) => Vec::new(),
         }
     }
 
@@ -71,11 +92,14 @@ impl Observer {
     ///
     /// # Errors
     /// The sink takes no more.
-    pub fn finish(self, ended: Option<Ended>, sink: &mut Sink) -> anyhow::Result<Vec<String>> {
-        let mut take = |t: &Table| sink.table(t);
+    pub fn finish(
+        self,
+        ended: Option<Ended>,
+        take: &mut dyn FnMut(&Table) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<String>> {
         match self {
-            Observer::Whole(whole) => whole.finish(ended, &mut take),
-            Observer::Thin(thin) => thin.finish(ended, &mut take),
+            Observer::Whole(whole) => whole.finish(ended, take),
+            Observer::Thin(thin) => thin.finish(ended, take),
         }
     }
 }

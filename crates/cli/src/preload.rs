@@ -29,7 +29,7 @@ pub struct PreloadArgs {
     #[command(flatten)]
     rows: TableArgs,
 
-    /// Libraries, with commas between them: getenv, accept, hugepages, populate, stackbias
+    /// Libraries, with commas between them: getenv, accept, hugepages, locks, populate, stackbias
     #[arg(required_unless_present = "list", value_name = "NAMES")]
     names: Option<String>,
 
@@ -44,9 +44,10 @@ pub struct PreloadArgs {
 }
 
 /// What the libraries of this version are for.
-const ABOUT: [(&str, &str); 5] = [
+const ABOUT: [(&str, &str); 6] = [
     ("getenv", "getenv without locks, safe beside setenv"),
     ("accept", "connections spread evenly over processes and threads"),
+    ("locks", "waits for pthread locks timed, for `ncpu run --preload locks`"),
     ("hugepages", "large memory and stacks on huge pages"),
     ("populate", "memory created, locked and given back by several CPUs"),
     ("stackbias", "stacks of threads at different offsets of a page"),

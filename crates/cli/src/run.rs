@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use ncpu_observe::engine::Config;
 use ncpu_observe::program::Target;
 use ncpu_record::Recording;
@@ -15,6 +15,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
 use crate::metric::MetricArgs;
+use crate::preload_locks::PreloadLocks;
 use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
@@ -116,6 +117,11 @@ pub struct RunArgs {
     #[command(flatten)]
     metric: MetricArgs,
 
+    /// Time the command's waits for pthread locks by a library that it loads, and say who held them: for users who may
+    /// not load programs into the kernel, which otherwise time them
+    #[arg(long, value_name = "WHAT")]
+    preload: Option<Preloaded>,
+
     /// Run the command as user NAME, with his groups; without, as who runs ncpu: under sudo, root
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -123,6 +129,13 @@ pub struct RunArgs {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// What `run --preload` may load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Preloaded {
+    /// libncpu_locks.so
+    Locks,
 }
 
 /// Watch the machine, a process or a cgroup, and peel it
@@ -162,7 +175,8 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
     let metric = args.metric.metric.is_some().then(|| args.metric.measure()).transpose()?;
     let config = |target| Config::onion(target, args.observe.hz);
-    let subject = Subject::measured(&args.command, metric, args.user.as_deref())?;
+    let locks = args.preload.map(|Preloaded::Locks| PreloadLocks::new()).transpose()?;
+    let subject = Subject::measured(&args.command, metric, args.user.as_deref(), locks)?;
     peel(Purpose::Run, subject, config, &args.observe, true)
 }
 

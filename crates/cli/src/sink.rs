@@ -52,6 +52,11 @@ impl Sink {
     pub fn view(&mut self, view: View) {
         if let Some(writer) = &mut self.writer {
             writer.manifest_mut().view = Some(view);
+            // A recording that is cut short has it too.
+            if let Err(e) = writer.write_manifest() {
+                self.failed = Some(e.to_string());
+                self.writer = None;
+            }
         }
         self.gather.manifest_mut().view = Some(view);
     }

@@ -18,6 +18,7 @@ use ncpu_schema::Purpose;
 use crate::metric::Measure;
 use crate::observer::Observer;
 use crate::out::leave_stdout_to_command;
+use crate::preload_locks::PreloadLocks;
 use crate::sink::Sink;
 use crate::stop::{self, PassedOn};
 use crate::target::{TargetArgs, pidfd};
@@ -34,6 +35,7 @@ pub struct Subject {
     child: Option<Child>,
     watched: Option<OwnedFd>,
     metric: Option<(Measure, Tee)>,
+    locks: Option<PreloadLocks>,
 }
 
 impl Subject {
@@ -52,6 +54,7 @@ impl Subject {
             watched,
             target,
             metric: None,
+            locks: None,
         })
     }
 
@@ -60,11 +63,11 @@ impl Subject {
     /// # Errors
     /// There can be no process.
     pub fn program(command: &[OsString]) -> anyhow::Result<Subject> {
-        Subject::measured(command, None, None)
+        Subject::measured(command, None, None, None)
     }
 
     /// A program whose output tells its throughput: what it writes is passed on and searched. It runs as `user`, or as
-    /// who runs `ncpu`.
+    /// who runs `ncpu`. With `locks` it loads the library that notes its waits for them.
     ///
     /// # Errors
     /// There can be no process or no pipe, or there is no such user.
@@ -72,12 +75,17 @@ impl Subject {
         command: &[OsString],
         metric: Option<Measure>,
         user: Option<&str>,
+        mut locks: Option<PreloadLocks>,
     ) -> anyhow::Result<Subject> {
         leave_stdout_to_command();
         let metric = metric.map(|m| Ok::<_, anyhow::Error>((m, Tee::new()?))).transpose()?;
         let stdout = metric.as_ref().and_then(|(_, tee)| tee.fd());
         let user = user.map(|name| User::find(name).context("--user")).transpose()?;
-        let setting = Setting { stdout, user: user.as_ref(), ..Setting::default() };
+        let variables = match &mut locks {
+            Some(locks) => locks.variables(command, user.as_ref())?,
+            None => Vec::new(),
+        };
+        let setting = Setting { stdout, user: user.as_ref(), variables: &variables, ..Setting::default() };
         let child = Child::hold_in(command, &setting)?;
         Ok(Subject {
             target: Target::Tree(child.pid()),
@@ -87,7 +95,20 @@ impl Subject {
             child: Some(child),
             watched: None,
             metric,
+            locks,
         })
+    }
+
+    /// A program that notes its waits for locks by a library.
+    ///
+    /// # Errors
+    /// No program is given, or there is no such library.
+    pub fn with_locks(when: &WhenArgs) -> anyhow::Result<Subject> {
+        anyhow::ensure!(
+            !when.command.is_empty(),
+            "--preload takes a command: ncpu locks --preload -- CMD"
+        );
+        Subject::measured(&when.command, None, None, Some(PreloadLocks::new()?))
     }
 
     /// What runs already, or a program of `when`.
@@ -240,8 +261,9 @@ pub fn observe(
 ) -> anyhow::Result<Observed> {
     let stop = stop::on_signals()?;
     let mut sink = Sink::open(kind, subject.words.clone(), interval.as_secs_f64(), record)?;
-    let mut observer =
-        Observer::begin(kind, &config(subject.target.clone()), subject.child.is_some(), &mut sink)?;
+    let locks = subject.locks.as_ref().map(PreloadLocks::dir);
+    let ours = subject.child.is_some();
+    let mut observer = Observer::begin(kind, &config(subject.target.clone()), ours, locks, &mut sink)?;
     if let Observer::Whole(observation) = &mut observer {
         prepare(observation);
         if let (Some(_), Some(program)) = (&subject.child, subject.words.first()) {
@@ -249,11 +271,13 @@ pub fn observe(
         }
     }
     subject.release()?;
-    observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut sink)?;
+    observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| sink.table(t))?;
     // After Ctrl-C, which the program has had too, it may still be writing its last words.
     let ended = subject.ended();
     let walked_every = observer.walked_every();
-    let mut notes = observer.finish(ended, &mut sink)?;
+    let whole = matches!(observer, Observer::Whole(_));
+    let mut notes = observer.finish(ended, &mut |t| sink.table(t))?;
+    notes.extend(subject.locks.iter().flat_map(|locks| locks.notes(whole)));
     if let Some((measure, tee)) = subject.metric.take() {
         match measure.in_output(&tee.finish()) {
             Ok(per_second) => sink.throughput(Throughput { metric: measure.name(), per_second }),

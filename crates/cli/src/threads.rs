@@ -4,12 +4,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use ncpu_observe::bpf_support::Error;
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::Target;
+use ncpu_observe::unprivileged::Unprivileged;
 use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
+use crate::observer::Observer;
 use crate::stop;
 use crate::subject::interval;
 use crate::table_args::TableArgs;
@@ -68,8 +71,18 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let select = args.select.select();
     let mut printer = args.select.printer()?;
     let by_process = args.by == Some(ByArg::Process);
-    let mut observation = Observation::begin(&config)?;
-    for note in observation.notes() {
+    let mut observer = match Observation::begin(&config) {
+        Err(Error::NotPermitted) => {
+            let thin = Unprivileged::begin(&config.target, false, 99, None).ok_or(Error::NotPermitted)?;
+            say!(
+                "ncpu: without root, from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep; \
+                 threads that come and go between two reports are left out"
+            );
+            Observer::Thin(Box::new(thin))
+        }
+        whole => Observer::Whole(Box::new(whole?)),
+    };
+    for note in observer.notes() {
         say!("ncpu: {note}");
     }
     let mut drops = Vec::new();
@@ -89,8 +102,8 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     // The last interval ends with the observation.
     let deadline = args.count.map(|n| Instant::now() + interval.mul_f64(n as f64));
     let until =
-        observation.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
-    observation.finish(None, &mut take)?;
+        observer.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
+    observer.finish(None, &mut take)?;
     if until == Until::Ended && args.select.format() == Format::Text {
         say!("ncpu: the process has ended");
     }

@@ -260,3 +260,195 @@ fn a_process_that_runs_is_watched_by_its_owner() {
     let o = ncpu(&["report", nobody.dir().join("w.ncpu").to_str().unwrap()]);
     assert!(out(&o).contains("user code"), "{}{}", out(&o), err(&o));
 }
+
+/// `ncpu` for nobody with the library for locks beside it.
+fn with_library(nobody: &Nobody) {
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libncpu_locks.so");
+    std::fs::copy(library, nobody.dir().join("libncpu_locks.so")).unwrap();
+}
+
+fn compiled(nobody: &Nobody, source: &str) -> String {
+    let program = nobody.dir().join("program");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let o =
+        Command::new("gcc").args(["-O2", "-g", "-pthread", "-o"]).args([&program, &source]).output().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    program.to_str().unwrap().into()
+}
+
+#[test]
+fn waits_for_locks_are_timed_and_their_holders_named() {
+    if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        return eprintln!("skipped: the library for locks is for x86-64 and glibc");
+    }
+    let nobody = Nobody::new();
+    with_library(&nobody);
+    let program = compiled(&nobody, "../preload-locks/tests/c/truth.c");
+    let o =
+        nobody.ncpu(&["run", "--preload", "locks", "--record", "l.ncpu", "--", &program]).output().unwrap();
+    assert!(o.status.success(), "{}{}", out(&o), err(&o));
+    let recording = Recording::open(&nobody.dir().join("l.ncpu")).unwrap();
+    if recording.manifest.view.is_none() {
+        assert!(err(&o).contains("was loaded and not read"), "{}", err(&o));
+        return eprintln!("skipped: every user of this machine may load programs into the kernel");
+    }
+    let said = out(&o);
+    let measured = |kind: &str| -> f64 {
+        let line =
+            said.lines().find_map(|l| l.strip_prefix(kind)).unwrap_or_else(|| panic!("{kind}: {said}"));
+        line.split_whitespace().last().unwrap().parse::<f64>().unwrap() / 1e9
+    };
+    let table = &recording.tables["user_locks"];
+    let waited = |lock: &str, kind: &str, caller: &str| -> f64 {
+        let is = |r: &usize| {
+            table.text(*r, "lock") == Some(lock)
+                && table.text(*r, "type") == Some(kind)
+                && table.text(*r, "caller") == Some(caller)
+        };
+        (0..table.num_rows()).filter(is).filter_map(|r| table.number(r, "block")).sum()
+    };
+    // Its children wait for locks of these names too, 60 ms.
+    for (lock, ty, caller, kind, more) in [
+        ("mutex", "mutex", "take_mutex", "mutex ", 0.06),
+        ("rwlock", "rwlock", "take_read", "rwlock read ", 0.0),
+        ("rwlock", "rwlock", "take_write", "rwlock write ", 0.0),
+        ("turnstile", "semaphore", "take_turnstile", "turnstile ", 0.0),
+        ("work", "unknown", "take_work", "semaphore ", 0.0),
+        ("condition", "condition", "take_condition", "condition ", 0.0),
+        ("barrier", "barrier", "take_barrier", "barrier ", 0.0),
+    ] {
+        let (noted, known) = (waited(lock, ty, caller), measured(kind) + more);
+        assert!((noted - known).abs() < 0.04 + 0.05 * known, "{lock}: {known} s, noted {noted}: {table:?}");
+    }
+    let holder = format!("program/{}", said.lines().next().unwrap().strip_prefix("holder ").unwrap());
+    let held = (0..table.num_rows()).filter(|&r| table.text(r, "holder") == Some(&holder)).count();
+    assert!(held >= 3, "{holder}: {table:?}");
+    // While one waited the other slept: CPUs idled for the lock and not for want of work.
+    let idle = idle_time::Reader::open(&recording).unwrap().unwrap();
+    let locks: f64 = idle.spent.sum(IdleReason::UserLock);
+    assert!(locks > 0.1, "{locks}: {}", err(&o));
+    assert!(
+        err(&o).contains("held mostly by") && err(&o).contains("timed by libncpu_locks.so"),
+        "{}",
+        err(&o)
+    );
+
+    let o = nobody.ncpu(&["locks", "--preload", "--", &program, "again"]).output().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    let mutex = out(&o).lines().find(|l| l.contains("take_mutex")).map(str::to_string);
+    assert!(mutex.is_some_and(|l| l.contains("mutex") && l.contains("program")), "{}", out(&o));
+    let o = nobody.ncpu(&["locks", "--preload", "1"]).output().unwrap();
+    assert!(!o.status.success() && err(&o).contains("--preload takes a command"), "{}", err(&o));
+}
+
+#[test]
+fn a_program_that_no_library_takes_hold_of_is_named() {
+    let nobody = Nobody::new();
+    with_library(&nobody);
+    let (source, program) = (nobody.dir().join("s.c"), nobody.dir().join("static"));
+    std::fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let o = Command::new("gcc").arg("-static").arg("-o").args([&program, &source]).output().unwrap();
+    if !o.status.success() {
+        return eprintln!("skipped: no static libc");
+    }
+    let o = nobody.ncpu(&["run", "--preload", "locks", "--", program.to_str().unwrap()]).output().unwrap();
+    let said = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let whole = said.contains("was loaded and not read");
+    assert!(o.status.success() && (whole || said.contains("statically linked")), "{said}");
+}
+
+#[test]
+fn threads_are_divided_as_far_as_proc_tells() {
+    let nobody = Nobody::new();
+    let mut child = nobody.program("/bin/sh".as_ref(), &["-c", "while :; do :; done"]).spawn().unwrap();
+    let pid = child.id().to_string();
+    let o = nobody.ncpu(&["threads", "-p", &pid, "-o", "json", "1", "1"]).output().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    if !err(&o).contains("without root") {
+        return eprintln!("skipped: every user of this machine may load programs into the kernel");
+    }
+    let row: serde_json::Value = serde_json::from_str(out(&o).lines().next().unwrap()).unwrap();
+    let number = |name: &str| row[name].as_f64();
+    let sum: f64 = ["usr", "sys", "lat", "off"].iter().filter_map(|n| number(n)).sum();
+    assert!((sum - 1.0).abs() < 0.02, "{row}");
+    assert!(number("usr") > number("sys"), "{row}");
+    for unknown in ["trp", "tfl", "dfl", "lck", "slp", "scl"] {
+        assert!(row[unknown].is_null(), "{unknown}: {row}");
+    }
+    // The whole machine takes root.
+    let o = nobody.ncpu(&["threads", "1", "1"]).output().unwrap();
+    assert!(!o.status.success() && err(&o).contains("needs root"), "{}", err(&o));
+}
+
+/// The one capability that a process keeps through its exec as another user.
+fn keep(capability: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct Sets([u32; 3]);
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let bit = |low: bool| if (capability < 32) == low { 1 << (capability % 32) } else { 0 };
+    let (low, high) = (bit(true), bit(false));
+    let sets = [Sets([low; 3]), Sets([high; 3])];
+    // SAFETY: attributes of this process, which is about to exec; both structs live until the call is over.
+    unsafe {
+        let done = libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0
+            && libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(65534, 65534, 65534) == 0
+            && libc::setresuid(65534, 65534, 65534) == 0
+            && libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) == 0
+            && libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0) == 0;
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[test]
+fn with_cap_perfmon_the_kernel_is_sampled() {
+    if !common::root() {
+        return;
+    }
+    let nobody = Nobody::new();
+    // Not as `Nobody` runs programs: giving up root gives up its capabilities.
+    let mut run = Command::new(nobody.dir().join("ncpu"));
+    run.args(["run", "--record", "p.ncpu", "--", "sh", "-c", &rounds(300_000)]).current_dir(nobody.dir());
+    run.env("COLUMNS", "100");
+    const CAP_PERFMON: u32 = 38;
+    // SAFETY: system calls only.
+    unsafe { run.pre_exec(|| keep(CAP_PERFMON)) };
+    let o = match run.output() {
+        Ok(o) => o,
+        Err(e) => return eprintln!("skipped: capabilities cannot be given to others here: {e}"),
+    };
+    assert!(o.status.success(), "{}{}", out(&o), err(&o));
+    let recording = Recording::open(&nobody.dir().join("p.ncpu")).unwrap();
+    if recording.manifest.view.is_none() {
+        return eprintln!("skipped: every user of this machine may load programs into the kernel");
+    }
+    assert_eq!(recording.manifest.view, Some(View::Machine), "{}", err(&o));
+    let samples = &recording.tables["samples"];
+    assert!(samples.num_rows() > 0, "{samples:?}");
+    let said = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("cap_bpf,cap_perfmon"), "{said}");
+    Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) }.check();
+}
+
+#[test]
+fn a_recording_that_was_cut_short_tells_its_view() {
+    let nobody = Nobody::new();
+    let whole = Run::of(&nobody, &["true"]).is_whole();
+    let mut run = nobody.ncpu(&["run", "--record", "cut.ncpu", "--interval", "0.1", "--", "sleep", "9"]);
+    let mut ncpu = run.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let cut = nobody.dir().join("cut.ncpu");
+    // Rows are there before the manifest would be written at the end.
+    for _ in 0..400 {
+        if cut.join("cpu_time.arrows").metadata().is_ok_and(|m| m.len() > 0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(25));
+    }
+    ncpu.kill().unwrap();
+    ncpu.wait().unwrap();
+    let recording = Recording::open(&cut).unwrap();
+    assert!(!recording.recovered.is_empty(), "{:?}", recording.manifest);
+    assert_eq!(recording.manifest.view.is_none(), whole);
+}

@@ -60,8 +60,14 @@ fn workers(recording: &Recording, elapsed: f64) -> Option<Worker> {
         let number = |c: &str| table.number(row, c).unwrap_or(0.0);
         let Some(tid) = table.int(row, "tid") else { continue };
         let t = threads.entry(tid).or_default();
-        t.0 += number("USR") + number("SYS") + number("TRP");
-        t.1 += number("SLP") + number("DFL") + number("TFL");
+        let on_cpu = number("USR") + number("SYS") + number("TRP");
+        let on_cpu = table.number(row, "CPU").unwrap_or(on_cpu);
+        t.0 += on_cpu;
+        // Without root nobody tells what it slept for.
+        t.1 += match table.number(row, "SLP") {
+            Some(slept) => slept + number("DFL") + number("TFL"),
+            None => number("OFF"),
+        };
     }
     let most = threads.values().map(|t| t.0).fold(0.0, f64::max);
     let busy: Vec<&(f64, f64)> = threads.values().filter(|t| t.0 > 0.1 * most).collect();
@@ -94,11 +100,17 @@ pub fn recording(
     let cpu_time = table("cpu_time")?;
     let mut notes = Vec::new();
     if recording.manifest.view.is_some() {
-        notes.push(
-            "recorded without root: the program's locks, calls and waits are not known, and the model has none; record it as \
-             root for a forecast of more than its work"
-                .into(),
-        );
+        let locks = match recording.tables.contains_key("user_locks") {
+            true => "the kernel's locks are not known, and the model has none of them",
+            false => {
+                "the program's locks are not known, and the model has none (`ncpu run --preload locks` records those of \
+                 pthreads)"
+            }
+        };
+        notes.push(format!(
+            "recorded without root: {locks}; time in calls and faults is work like any other, and waiting for locks or work \
+             that could not be told apart is taken for work that only one thread can do; record it as root for more"
+        ));
     }
     let all = cpu_time.group_by(&["CPU"]).map_or(1, |t| t.num_rows()).max(1) as u32;
     let cpus = bound.map_or(all, |n| n.clamp(1, all));
@@ -157,10 +169,11 @@ pub fn recording(
 
     let idle = |c: &str| recording.tables.get("idle_time").map_or(0.0, |t| sum(t, c));
     // Of the time in which CPUs idled for want of threads, as much as one thread's running would leave idle.
-    let serial_idle = idle("serial");
+    // Those who cannot tell waiting for work from waiting for a lock.
+    let serial_idle = idle("serial") + idle("ulock or serial");
     let sleeping = worker.sleep.min((f64::from(worker.threads) * elapsed - worker.cpu).max(0.0));
     let io_share = {
-        let io = idle("io");
+        let io = idle("io") + idle("klock or io");
         if io + serial_idle + idle("asleep") > 0.0 { io / (io + serial_idle + idle("asleep")) } else { 0.0 }
     };
     if cpus > 1 && serial_idle > 0.02 * capacity && worker.threads > 1 {

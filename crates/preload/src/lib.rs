@@ -1,5 +1,7 @@
 //! What the LD_PRELOAD libraries share: each is a crate `preload-*` of its own, a thin skin over libncpu.
 
+pub mod waits;
+
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 

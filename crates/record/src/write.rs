@@ -89,6 +89,15 @@ impl Writer {
         &mut self.manifest
     }
 
+    /// Writes the manifest as it is now, marked incomplete: what was set before the first rows is there however the
+    /// recording ends.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_manifest(&self) -> Result<()> {
+        self.manifest.write(&self.dir, self.mode)
+    }
+
     /// Adds a table's rows to those of the same name.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ pub struct Image {
     pub needed: Vec<String>,
     /// The name that a library goes by.
     pub soname: Option<String>,
+    /// Whether Go made it.
+    pub go: bool,
 }
 
 /// A kind of processors and how they are used.
@@ -108,7 +110,11 @@ where
         interpreter: None,
         needed: Vec::new(),
         soname: None,
+        go: false,
     };
+    // Stripped of its sections it is like any other.
+    let sections = header.sections(endian, data);
+    image.go = sections.is_ok_and(|s| s.section_by_name(endian, b".go.buildinfo").is_some());
     let segments = header.program_headers(endian, data)?;
     for segment in segments {
         if let Some(path) = segment.interpreter(endian, data)? {

@@ -158,6 +158,7 @@ mod tests {
             interpreter: None,
             needed: needed.iter().map(|&name| name.to_owned()).collect(),
             soname: None,
+            go: false,
         }
     }
 

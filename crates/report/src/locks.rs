@@ -213,7 +213,7 @@ fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
 
 /// Whether a row of table `user_locks` is of a lock or semaphore, and not of what idle workers wait for.
 pub fn is_user_lock(kind: &str) -> bool {
-    !matches!(kind, "condition" | "unknown" | "")
+    !matches!(kind, "condition" | "barrier" | "unknown" | "")
 }
 
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest

@@ -38,6 +38,15 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         "runnable, waiting for a CPU",
     ];
     columns.extend(STATES.iter().zip(meanings).map(|(s, m)| Column::float(s, Unit::Percent, Kind::Share, m)));
+    let merged = (0..raw.num_rows()).any(|r| raw.number(r, "OFF").is_some());
+    if merged {
+        columns.push(Column::float(
+            "OFF",
+            Unit::Percent,
+            Kind::Share,
+            "asleep for anything: TFL, DFL, LCK and SLP together",
+        ));
+    }
     columns.push(Column::float(
         "NCPU",
         Unit::Percent,
@@ -66,7 +75,7 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
     rows.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)));
     let mut out = Table::builder("threads", &columns);
     for r in rows {
-        let asleep: f64 = ["TFL", "DFL", "LCK", "SLP", "LAT"].iter().map(|s| number(r, s)).sum();
+        let asleep: f64 = ["TFL", "DFL", "LCK", "SLP", "LAT", "OFF"].iter().map(|s| number(r, s)).sum();
         let time = busy(r) + asleep;
         let mut row = out.row().int_opt(raw.int(r, "pid"));
         if !by_process {
@@ -74,6 +83,9 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         }
         for s in STATES {
             row = row.float_opt(raw.number(r, s).filter(|_| time > 0.0).map(|s| 100.0 * s / time));
+        }
+        if merged {
+            row = row.float_opt(raw.number(r, "OFF").filter(|_| time > 0.0).map(|s| 100.0 * s / time));
         }
         let own = raw.number(r, "NCPU");
         row = row.float_opt(own.filter(|_| time > 0.0).map(|own| 100.0 * own / time));

@@ -85,6 +85,16 @@ impl ProcMaps {
         let dir = self.proc.join(tgid.to_string());
         let Ok(text) = fs::read(dir.join("maps")) else { return false };
         let foreign = self.mount_ns.is_some() && fs::read_link(dir.join("ns/mnt")).ok() != self.mount_ns;
+        self.note_text(tgid, &text, foreign)
+    }
+
+    /// Takes the mappings of a process that may have ended from the text of its `maps`, in this mount namespace.
+    pub fn note_maps(&mut self, tgid: u32, text: &[u8]) -> bool {
+        self.note_text(tgid, text, false)
+    }
+
+    fn note_text(&mut self, tgid: u32, text: &[u8], foreign: bool) -> bool {
+        let dir = self.proc.join(tgid.to_string());
         let mut image = Vec::new();
         for line in text.split(|&b| b == b'\n') {
             let Some(line) = parse_line(line).filter(|line| line.code) else { continue };

@@ -71,17 +71,18 @@ pub fn observe(spot: &Spot, stop: &AtomicBool) -> anyhow::Result<Option<(Ran, Re
     let mut held = Held::new(&spot.argv, spot.cpus.as_ref())?;
     let mut sink = Sink::open(Purpose::Run, words, 1.0, None)?;
     let config = Config::onion(Target::Tree(held.child.pid()), HZ);
-    let mut observer = Observer::begin(Purpose::Run, &config, true, &mut sink)?;
+    let mut observer = Observer::begin(Purpose::Run, &config, true, None, &mut sink)?;
     let begin = Instant::now();
     held.child.release()?;
-    let until = observer.watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut sink)?;
+    let until = observer
+        .watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut |t| sink.table(t))?;
     let elapsed = begin.elapsed().as_secs_f64();
     if until == Until::Stopped || stop.load(Ordering::Relaxed) {
         held.stop();
         return Ok(None);
     }
     let ran = held.done(elapsed)?;
-    let notes = observer.finish(Some(ran.ended), &mut sink)?;
+    let notes = observer.finish(Some(ran.ended), &mut |t| sink.table(t))?;
     let (recording, _) = sink.finish(notes)?;
     Ok(Some((ran, recording)))
 }

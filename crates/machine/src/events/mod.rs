@@ -15,6 +15,7 @@ mod list;
 mod names;
 mod parse;
 pub mod sample;
+pub mod stacks;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -80,6 +80,14 @@ impl Symbols {
         self.images.insert(tgid, comm.to_string());
     }
 
+    /// As [`Symbols::note`], of a process that may have ended already: by the text that its `maps` was.
+    pub fn note_maps(&mut self, tgid: u32, comm: &str, maps: &[u8]) {
+        if !self.maps.note_process(tgid) {
+            self.maps.note_maps(tgid, maps);
+        }
+        self.images.insert(tgid, comm.to_string());
+    }
+
     /// Kernel frames, innermost first. Return addresses lie behind their call, so callers' are
     /// looked up one byte before.
     pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {

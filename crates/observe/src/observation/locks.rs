@@ -338,12 +338,13 @@ impl LockTables {
 }
 
 /// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
-fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
+pub(crate) fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
     let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
     named().find(|f| !is_wait_function(f)).or_else(|| named().next())
 }
 
-fn joined(frames: &[Arc<str>]) -> String {
+/// Frames as table columns have them.
+pub(crate) fn joined(frames: &[Arc<str>]) -> String {
     frames.iter().map(|f| clean(f)).collect::<Vec<_>>().join(";")
 }
 

@@ -3,7 +3,8 @@
 //! The tables (`tables.rs` lists them) are handed to a sink as they grow, a delta each interval, so
 //! that the same code serves a live view, a recording and the report at the end.
 
-mod locks;
+mod cadence;
+pub(crate) mod locks;
 mod placement;
 pub(crate) mod room;
 pub(crate) mod samples;
@@ -28,6 +29,7 @@ use crate::counters;
 use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
 use crate::names::{Symbols, call_name};
 use crate::program::Ended;
+pub(crate) use cadence::Cadence;
 use locks::LockTables;
 use placement::Placement;
 use room::Room;
@@ -148,7 +150,7 @@ impl Observation {
         stop: &AtomicBool,
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<Until, E> {
-        let mut next = Instant::now() + interval;
+        let mut cadence = Cadence::of(interval);
         loop {
             let now = Instant::now();
             if stop.load(Ordering::Relaxed) {
@@ -157,9 +159,8 @@ impl Observation {
             if deadline.is_some_and(|d| now >= d) {
                 return Ok(Until::Time);
             }
-            if now >= next {
+            if cadence.due(now) {
                 self.tick(sink)?;
-                next += interval * (1 + (now - next).as_nanos() as u32 / interval.as_nanos().max(1) as u32);
             }
             if self.placement.due(now) {
                 self.look(interval, sink)?;
@@ -168,7 +169,7 @@ impl Observation {
                 locks.look(&mut self.engine, now);
             }
             // Once in a while the ring must be emptied even if nobody wakes us.
-            let until = next.min(deadline.unwrap_or(next)).min(now + Duration::from_millis(100));
+            let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
@@ -417,6 +418,7 @@ impl Observation {
                 minf: new(now.minf, before.minf),
                 majf: new(now.majf, before.majf),
                 cpu: Microstate::ON_CPU.into_iter().map(spent).sum(),
+                off: None,
             });
         }
         self.threads = kept;

@@ -134,6 +134,8 @@ pub struct Setting<'a> {
     pub output: Option<BorrowedFd<'a>>,
     /// Where its standard output alone goes; all else stays as `ncpu` has it.
     pub stdout: Option<BorrowedFd<'a>>,
+    /// Variables of its environment, beside those that `ncpu` has or in their place.
+    pub variables: &'a [(OsString, OsString)],
 }
 
 impl Child {
@@ -168,7 +170,7 @@ impl Child {
             mask[cpu as usize / 64] |= 1 << (cpu % 64);
         }
 
-        let variables = environment_of(setting.user).map_err(fork_error)?;
+        let variables = environment_of(setting).map_err(fork_error)?;
         let mut environment: Vec<*const libc::c_char> = variables.iter().map(|v| v.as_ptr()).collect();
         environment.push(std::ptr::null());
 
@@ -295,8 +297,8 @@ impl Child {
 }
 
 /// The environment, with that of the user's variables which tell who he is.
-fn environment_of(user: Option<&User>) -> std::io::Result<Vec<CString>> {
-    let own = user.map_or(vec![], |u| {
+fn environment_of(setting: &Setting<'_>) -> std::io::Result<Vec<CString>> {
+    let own = setting.user.map_or(vec![], |u| {
         vec![
             ("HOME", u.home.clone()),
             ("SHELL", u.shell.clone()),
@@ -304,13 +306,14 @@ fn environment_of(user: Option<&User>) -> std::io::Result<Vec<CString>> {
             ("LOGNAME", u.name.clone()),
         ]
     });
-    let kept = std::env::vars_os().filter(|(name, _)| !own.iter().any(|(n, _)| name == n));
     let own = own.iter().map(|(name, value)| ((*name).into(), value.into()));
+    let own: Vec<(OsString, OsString)> = own.chain(setting.variables.iter().cloned()).collect();
+    let kept: Vec<_> = std::env::vars_os().filter(|(name, _)| !own.iter().any(|(n, _)| name == n)).collect();
     let join = |(name, value): (OsString, OsString)| {
         CString::new([name.into_vec(), b"=".to_vec(), value.into_vec()].concat())
             .map_err(std::io::Error::from)
     };
-    kept.chain(own).map(join).collect()
+    kept.into_iter().chain(own).map(join).collect()
 }
 
 #[cfg(test)]

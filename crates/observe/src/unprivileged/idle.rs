@@ -21,11 +21,13 @@ pub(super) struct Look {
     pub unseen: f64,
     /// Whether a thread is runnable now.
     pub active: bool,
+    /// Seconds off CPU that threads waited for user locks, where the preloaded library tells.
+    pub locks: f64,
     /// Threads that wait for I/O now.
     pub io: usize,
     /// Threads blocked in the kernel now, for a lock or for I/O.
     pub blocked: usize,
-    /// Threads asleep in futexes now.
+    /// Threads asleep in futexes now, for what is not known.
     pub futex: usize,
 }
 
@@ -66,6 +68,7 @@ impl Idle {
         };
         give(IdleReason::RunQueue, look.waited);
         give(IdleReason::KernelLockOrIo, look.blocked as f64 * look.seconds);
+        give(IdleReason::UserLock, look.locks);
         give(IdleReason::Io, look.io as f64 * look.seconds);
         give(IdleReason::Asleep, look.idle * asleep);
         give(IdleReason::LockOrSerial, look.futex as f64 * look.seconds);
@@ -123,6 +126,11 @@ mod tests {
         assert_eq!(
             divided(Look { ran: 1.0, busiest: 0.0, unseen: 1.0, active: false, idle: 3.0, ..one }),
             [(IdleReason::Serial, 3.0)]
+        );
+        // One of three waits for a lock that the fourth has; the others for what the library does not know, and for nothing.
+        assert_eq!(
+            divided(Look { locks: 1.0, futex: 1, ..one }),
+            [(IdleReason::UserLock, 1.0), (IdleReason::Serial, 1.0), (IdleReason::LockOrSerial, 1.0)]
         );
         // Ticks tell more idle time than there can be.
         assert_eq!(

@@ -9,16 +9,18 @@
 //! | run-queue waiting | schedstat of each thread, by looks (`processes.rs`) | exact for threads that were looked at |
 //! | what idle CPUs were idle for | run queues, and what threads sleep in at a look (`idle.rs`) | sampled by looks |
 //! | faults, switches, I/O | wait4(2), /proc | exact |
+//! | waits for pthread locks | a preloaded library, if asked for (`locks.rs`) | exact |
 //!
 //! What cannot be told apart is a layer under a name that says so. Between this and root there are steps, a view each:
 //! who has CAP_PERFMON, or a lower `perf_event_paranoid`, sees samples of the kernel too. `more.rs` says what is next.
 
 mod capacity;
 mod idle;
+mod locks;
 mod more;
 mod processes;
-mod records;
 mod sampler;
+mod tables;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,31 +29,33 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ncpu_schema::{
-    Counter, CpuState, Microstate, Per, View, cpu_time, drops, events, idle_time, summary, threads,
-};
+use ncpu_machine::events::stacks::Record;
+use ncpu_schema::{CpuState, View, drops, summary};
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::bpf_support::Stack;
 use crate::names::Symbols;
-use crate::observation::Until;
 use crate::observation::room::Room;
 use crate::observation::samples::Samples;
 use crate::observation::shortage::Shortage;
 use crate::observation::throttle::Throttle;
+use crate::observation::{Cadence, Until};
 use crate::program::processes::{numbers, started_by};
 use crate::program::{Ended, Met, Target};
 use capacity::{Program, Spent, Ticks, divide};
 use idle::{Idle, Look};
+use locks::Locks;
 use more::Rules;
 use processes::{Accounts, Doing, Processes, Thread};
-use records::Record;
 use sampler::{Sampler, Whom};
 
 /// The shortest time between two looks, and the part of a CPU that they may take: one over this.
 const SHORTEST: Duration = Duration::from_millis(20);
 const PART: u32 = 200;
+
+/// Threads that have ended whose names are kept.
+const MOST_GONE: usize = 10_000;
 
 /// A process shorter than so many seconds is so few ticks long that the kernel's division of its own time into user and
 /// system says little.
@@ -72,6 +76,8 @@ pub struct Unprivileged {
     samples: Samples,
     /// Names of threads, by number.
     comms: HashMap<u32, String>,
+    /// Names of threads that have ended: they may have held a lock.
+    gone: HashMap<u32, String>,
     /// Processes that were started meanwhile.
     started: u64,
     lost: u64,
@@ -93,6 +99,8 @@ pub struct Unprivileged {
     throttle: Throttle,
     room: Room,
     shortage: Shortage,
+    /// Where the preloaded library tells.
+    locks: Option<Locks>,
     notes: Vec<String>,
 }
 
@@ -119,12 +127,15 @@ struct Told {
     /// ns that threads stood on run queues: of those that have ended, and all that was told of.
     waited: (u64, u64),
     migrations: HashMap<u32, u64>,
+    /// The end of the last table of threads.
+    time: f64,
 }
 
 impl Unprivileged {
     /// Begins to observe a process and all it starts; `None` where that is not a process, which takes root. `ours`
-    /// says that it is a child of this process, held before its `exec`.
-    pub fn begin(target: &Target, ours: bool, hz: u32) -> Option<Unprivileged> {
+    /// says that it is a child of this process, held before its `exec`; `locks` is the directory in which it notes its
+    /// waits for locks.
+    pub fn begin(target: &Target, ours: bool, hz: u32, locks: Option<&Path>) -> Option<Unprivileged> {
         let &Target::Tree(pid) = target else { return None };
         let root = Path::new("/");
         if ours {
@@ -158,6 +169,7 @@ impl Unprivileged {
             kernel_names,
             samples: Samples::default(),
             comms: HashMap::new(),
+            gone: HashMap::new(),
             started: 0,
             lost: 0,
             own: own(),
@@ -166,6 +178,7 @@ impl Unprivileged {
             throttle: Throttle::begin(target),
             room: Room::begin(target),
             shortage: Shortage::begin(),
+            locks: None,
             notes: Vec::new(),
             last: LastLook {
                 at: Instant::now(),
@@ -177,6 +190,10 @@ impl Unprivileged {
             now: Default::default(),
             began: Instant::now(),
         };
+        match locks.map(Locks::of).transpose() {
+            Ok(locks) => out.locks = locks,
+            Err(e) => out.note(format!("waits for user locks are not known: {e}")),
+        }
         // What was used before is not of this observation.
         out.before = out.processes.accounts();
         out.told.threads = out.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
@@ -207,7 +224,7 @@ impl Unprivileged {
         stop: &AtomicBool,
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<Until, E> {
-        let mut next = Instant::now() + interval;
+        let mut cadence = Cadence::of(interval);
         loop {
             let now = Instant::now();
             if stop.load(Ordering::Relaxed) {
@@ -216,13 +233,12 @@ impl Unprivileged {
             if deadline.is_some_and(|d| now >= d) {
                 return Ok(Until::Time);
             }
-            if now >= next {
+            if cadence.due(now) {
                 self.tick(None, sink)?;
-                next += interval * (1 + (now - next).as_nanos() as u32 / interval.as_nanos().max(1) as u32);
             } else if now >= self.last.next {
                 self.look(false);
             }
-            let until = next.min(deadline.unwrap_or(next)).min(self.last.next);
+            let until = cadence.until(deadline).min(self.last.next);
             let ended = self.wait(pidfd, until.saturating_duration_since(Instant::now()));
             self.receive();
             self.reap();
@@ -324,9 +340,13 @@ impl Unprivileged {
         let gone = self.processes.look(full);
         for (tid, thread) in gone {
             self.told.waited.0 += thread.waited;
-            self.comms.remove(&tid);
+            if self.gone.len() >= MOST_GONE {
+                self.gone.clear();
+            }
+            self.gone.insert(tid, self.comms.remove(&tid).unwrap_or_else(|| thread.name.clone()));
             self.told.ended.push((tid, thread));
         }
+        let waits = self.look_at_locks();
         let ticks = Ticks::read();
         let mut look = Look {
             seconds: (at - self.last.at).as_secs_f64(),
@@ -334,21 +354,27 @@ impl Unprivileged {
             idle: ticks.idle(&self.last.ticks),
             ..Look::default()
         };
+        let mut off_cpu: HashMap<u32, f64> = HashMap::new();
         for (tid, now) in &self.processes.threads {
             let (_, ran, waited) =
                 before.get(tid).copied().filter(|(start, ..)| *start == now.start).unwrap_or((0, 0, 0));
             let ran = now.ran.saturating_sub(ran) as f64 / 1e9;
+            let waited = now.waited.saturating_sub(waited) as f64 / 1e9;
             look.ran += ran;
             look.busiest = look.busiest.max(ran);
-            look.waited += now.waited.saturating_sub(waited) as f64 / 1e9;
+            look.waited += waited;
+            off_cpu.insert(*tid, (look.seconds - ran - waited).max(0.0));
             match now.doing {
                 Doing::Runnable => look.active = true,
+                Doing::Futex if waits.waiting.contains(tid) => {}
                 Doing::Futex => look.futex += 1,
                 Doing::Io => look.io += 1,
                 Doing::Blocked => look.blocked += 1,
                 Doing::Asleep => {}
             }
         }
+        // A wait for a lock is on CPU and on run queues too.
+        look.locks = waits.waited.iter().map(|(tid, s)| s.min(off_cpu.get(tid).copied().unwrap_or(*s))).sum();
         // Most short processes come and go between two looks; the clocks have seen them.
         if let Some(clocks) = self.sampler.as_ref().and_then(|s| s.clocks().ok()) {
             let ns: u64 = clocks.iter().map(|(_, ns)| ns).sum();
@@ -361,6 +387,20 @@ impl Unprivileged {
         // Looks may take a small part of a CPU, however many threads there are.
         let cost = at.elapsed();
         self.last = LastLook { at, next: at + SHORTEST.max(cost * PART), ticks, ..self.last };
+    }
+
+    /// What the program's threads wait for, as the preloaded library notes it.
+    fn look_at_locks(&mut self) -> locks::Look {
+        let Some(locks) = &mut self.locks else { return locks::Look::default() };
+        let waits = locks.look(monotonic());
+        for new in &waits.new {
+            // Its mappings name the locks when it has ended.
+            self.symbols.note_maps(new.pid, &new.name, &new.maps);
+            self.processes.names.entry(new.pid).or_insert_with(|| new.name.clone());
+            self.processes.met(new.pid);
+        }
+        locks.look_for_library(self.processes.threads.values().map(|t| (t.pid, &*t.name)));
+        waits
     }
 
     /// What the program used since the observation began, as far as it is known now; after its end, of all it waited
@@ -449,6 +489,14 @@ impl Unprivileged {
         self.shortage.look();
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.hz);
         let throttled = self.throttle.table(elapsed);
+        let (names, comms, gone) = (&self.processes.names, &self.comms, &self.gone);
+        let thread = |tid| comms.get(&tid).or_else(|| gone.get(&tid)).or_else(|| names.get(&tid)).cloned();
+        let lives = |pid| ended.is_none() && self.processes.has(pid);
+        let symbols = &mut self.symbols;
+        let locks = self.locks.as_mut().map(|l| l.table(monotonic(), lives, symbols, names, thread));
+        if let Some(locks) = locks.filter(|t| t.num_rows() > 0) {
+            sink(&locks)?;
+        }
         [samples, stacks, throttled].iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
     }
 
@@ -467,100 +515,6 @@ impl Unprivileged {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
-    }
-
-    /// What is new of each CPU's time since the last table. All is computed from the beginning on, so that what ticks
-    /// round away in one interval comes in the next.
-    fn cpu_time(&mut self, t: f64, spent: BTreeMap<u32, Spent>, kernel: Option<f64>) -> Table {
-        let mut rows = Vec::new();
-        for (cpu, sums) in spent {
-            let told = self.told.spent.entry(cpu).or_default();
-            let mut new = Spent::default();
-            for ((new, told), sum) in new.iter_mut().zip(told).zip(sums) {
-                *new = (sum - *told).max(0.0);
-                *told += *new;
-            }
-            rows.push((cpu, new));
-        }
-        let program = |new: &Spent| new[CpuState::Program as usize];
-        let all: f64 = rows.iter().map(|(_, new)| program(new)).sum();
-        let new = kernel.map(|sum| (sum - self.told.kernel).clamp(0.0, all));
-        self.told.kernel += new.unwrap_or(0.0);
-        let mut out = cpu_time::Rows::new();
-        for (cpu, new_of) in &rows {
-            out.push(cpu_time::Row {
-                time: Some(t),
-                cpu: Some((*cpu).into()),
-                spent: Per::new(|state| Some(new_of[state as usize])),
-                kernel: new.map(|new| new * program(new_of) / all.max(f64::MIN_POSITIVE)),
-            });
-        }
-        out.finish()
-    }
-
-    fn idle_time(&mut self, t: f64) -> Table {
-        let before = std::mem::replace(&mut self.told.idle, self.idle.clone());
-        let mut out = idle_time::Rows::new();
-        let new = |reason| self.idle.spent[reason as usize] - before.spent[reason as usize];
-        out.push(idle_time::Row { time: Some(t), spent: Per::new(|reason| Some(new(reason))) });
-        out.finish()
-    }
-
-    fn events(&mut self, t: f64, accounts: &Accounts) -> Table {
-        let mut out = events::Rows::new();
-        let waited = self.waited();
-        let new = waited.saturating_sub(std::mem::replace(&mut self.told.waited.1, waited));
-        let mut migrations = 0;
-        for (tid, n) in self.processes.migrations() {
-            migrations += n.saturating_sub(self.told.migrations.insert(tid, n).unwrap_or(0));
-        }
-        let looks = self.idle.looks - std::mem::replace(&mut self.told.looks, self.idle.looks);
-        let met = accounts.met;
-        let before = std::mem::replace(&mut self.told.met, met);
-        for (event, n) in [
-            (Counter::RunQueueMicroseconds, new / 1000),
-            (Counter::IdleTicks, looks),
-            (Counter::MinorFaults, met.minor_faults.saturating_sub(before.minor_faults)),
-            (Counter::MajorFaults, met.major_faults.saturating_sub(before.major_faults)),
-            (Counter::VoluntarySwitches, met.voluntary.saturating_sub(before.voluntary)),
-            (Counter::InvoluntarySwitches, met.involuntary.saturating_sub(before.involuntary)),
-            (Counter::Migrations, migrations),
-            (Counter::BytesRead, met.read.saturating_sub(before.read)),
-            (Counter::BytesWritten, met.written.saturating_sub(before.written)),
-        ] {
-            out.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
-        }
-        out.finish()
-    }
-
-    /// What each thread did since the last table, as far as looks saw it.
-    fn threads(&mut self, t: f64) -> Table {
-        let mut out = threads::Rows::new();
-        let ended: Vec<(u32, Thread)> = std::mem::take(&mut self.told.ended);
-        let living = self.processes.threads.iter().map(|(tid, thread)| (*tid, thread.clone()));
-        let now: Vec<(u32, Thread)> = living.chain(ended).collect();
-        for (tid, now) in &now {
-            let old = self.told.threads.get(tid).filter(|old| old.start == now.start);
-            let new = |of: fn(&Thread) -> u64| of(now).saturating_sub(old.map_or(0, of));
-            let seconds = |of| Some(new(of) as f64 / 1e9);
-            let waited = seconds(|t| t.waited);
-            out.push(threads::Row {
-                time: Some(t),
-                pid: Some(now.pid.into()),
-                tid: Some((*tid).into()),
-                process: self.processes.names.get(&now.pid).unwrap_or(&now.name).into(),
-                thread: (&now.name).into(),
-                micro: Per::new(|state| waited.filter(|_| state == Microstate::Lat)),
-                vcx: Some(new(|t| t.switches.0)),
-                icx: Some(new(|t| t.switches.1)),
-                minf: Some(new(|t| t.minor_faults)),
-                majf: Some(new(|t| t.major_faults)),
-                cpu: seconds(|t| t.ran),
-                ..threads::Row::default()
-            });
-        }
-        self.told.threads = self.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
-        out.finish()
     }
 
     /// Ends counting and hands over the last rows, with the summary; gives the notes.
@@ -592,55 +546,20 @@ impl Unprivileged {
             max_rss: ended.map(|e| e.max_rss),
         });
         sink(&summary.finish())?;
-        if self.lost > 0 {
-            let mut out = drops::Rows::new();
-            out.push(drops::Row { what: "records of perf events".into(), count: Some(self.lost) });
-            sink(&out.finish())?;
+        let untold = self.locks.iter().flat_map(Locks::untold);
+        let mut lost = drops::Rows::new();
+        let mut any = false;
+        for (what, n) in
+            [("records of perf events", self.lost)].into_iter().chain(untold).filter(|(_, n)| *n > 0)
+        {
+            lost.push(drops::Row { what: what.into(), count: Some(n) });
+            any = true;
+        }
+        if any {
+            sink(&lost.finish())?;
         }
         self.conclude(ended.as_ref(), &now);
         Ok(self.notes)
-    }
-
-    /// What a reader must know of the whole.
-    fn conclude(&mut self, ended: Option<&Ended>, now: &Ticks) {
-        let words = self.rules.words(self.view(), self.kernel_names, self.refused.as_ref());
-        self.notes.insert(0, words);
-        let program: f64 = self.told.spent.values().map(|s| s[CpuState::Program as usize]).sum();
-        let used = self.so_far.user + self.so_far.system;
-        // The clocks run on while the hypervisor runs others.
-        let more = program - used - now.steal(&self.first);
-        if self.sampler.is_some() && more > 0.01 * program + 0.05 {
-            self.notes.push(format!(
-                "the program was on CPU for {program:.2} s, of which the times of its processes tell {used:.2} s: nobody \
-                 waited for the rest"
-            ));
-        }
-        let deep = matches!(self.view(), View::Machine | View::Program);
-        if !deep && self.short_lived(program, now) {
-            self.notes.push(
-                "its processes were too short for the kernel to divide their times: user code and the kernel are told apart \
-                 by the machine's ticks, with those of other programs"
-                    .into(),
-            );
-        } else if !deep && self.started as f64 * SHORT > program {
-            self.notes.push(
-                "its processes were so short that the kernel calls most of their time user code: the kernel's part is \
-                 too small"
-                    .into(),
-            );
-        }
-        if ended.is_some() {
-            let left = self.processes.living();
-            if let Some((first, name)) = left.first() {
-                let who = match left.len() {
-                    1 => format!("a process of the program lives on ({name} {first})"),
-                    n => format!("{n} processes of the program live on ({name} {first} and others)"),
-                };
-                self.notes.push(format!(
-                    "{who}: observed until the command itself ended; `ncpu watch -p {first}` observes on"
-                ));
-            }
-        }
     }
 }
 
@@ -648,6 +567,12 @@ impl Unprivileged {
 fn own() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// ns of `CLOCK_MONOTONIC`, the clock of the files of locks.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The name of a thread that no record told of.

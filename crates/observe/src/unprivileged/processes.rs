@@ -84,6 +84,8 @@ pub(super) struct Thread {
     pub ran: u64,
     /// ns on run queues.
     pub waited: u64,
+    /// ns of user time and of system time, as the kernel divides what it was on CPU by its ticks.
+    pub divided: (u64, u64),
     pub minor_faults: u64,
     pub major_faults: u64,
     /// Context switches, voluntary and not; as they were at the last full look.
@@ -259,6 +261,7 @@ fn thread(task: &Path, pid: u32) -> Option<Thread> {
         // Without schedstats to the tick.
         ran: ran.unwrap_or_else(|| (field(14).unwrap_or(0) + field(15).unwrap_or(0)) * ticks),
         waited: waited.unwrap_or(0),
+        divided: (field(14).unwrap_or(0) * ticks, field(15).unwrap_or(0) * ticks),
         minor_faults: field(10)?,
         major_faults: field(12)?,
         switches: (0, 0),

@@ -7,11 +7,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use ncpu_machine::events::TYPE_SOFTWARE;
+use ncpu_machine::events::stacks::{self, Record};
 use ncpu_schema::View;
-use perf_event_open_sys::bindings::perf_event_attr;
+use perf_event_open_sys::bindings::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, perf_event_attr};
 use perf_event_open_sys::ioctls::{DISABLE, ENABLE, SET_OUTPUT};
 
-use super::records::{self, Record};
 use crate::bpf_support::{Ring, perf_event};
 
 /// Pages of a CPU's ring: with its head just what every user may lock for each CPU (`perf_event_mlock_kb`, 516).
@@ -151,7 +152,7 @@ impl Sampler {
         for ring in &mut self.rings {
             self.bytes.clear();
             lost += ring.drain(&mut self.bytes);
-            lost += records::parse(&self.bytes, &mut each) as u64;
+            lost += stacks::parse(&self.bytes, &mut each) as u64;
         }
         lost
     }
@@ -162,9 +163,15 @@ impl Sampler {
     }
 }
 
-/// A timer that wakes its reader when its ring is half full.
+/// A timer of a CPU, or of a task while it runs, which is its time on CPU too; it wakes its reader when its ring is half
+/// full.
 fn timer(of_task: bool, hz: u32) -> perf_event_attr {
-    let mut attr = records::timer(of_task, hz);
+    let config = if of_task { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
+    let mut attr = perf_event_attr { type_: TYPE_SOFTWARE, config: config.into(), ..Default::default() };
+    attr.sample_period = 1_000_000_000 / u64::from(hz.max(1));
+    attr.sample_type = stacks::SAMPLE_TYPE;
+    attr.set_comm(1);
+    attr.set_task(1);
     attr.set_disabled(1);
     attr.set_watermark(1);
     attr.wakeup_watermark = (PAGES / 2 * rustix::param::page_size()) as u32;

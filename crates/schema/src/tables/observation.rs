@@ -69,21 +69,22 @@ tables! {
     /// User locks, and other futexes. Exact.
     user_locks {
         lock "lock": Text, "symbol of the lock, or of its futex word, where it is static, else its address";
-        ty "type": Text, "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's";
+        ty "type": Text, "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's, or with barrier pthreads' where a preloaded library timed them";
         process "process": Text, "name of the waiting process";
         pid "pid": Int, "the waiting process";
         caller "caller": Text, "the function that waits, where it is known";
-        holder "holder": Text, "the thread that most of the wait is blamed on: it woke the waiters";
+        holder "holder": Text, "the thread that most of the wait is blamed on: it woke the waiters, or held the lock when they came where a preloaded library timed them";
         count "count": Int [None Count], "waits";
-        wakes "wakes": Int [None Count], "waits ended by a waker";
+        wakes "wakes": Int [None Count], "waits ended by a waker; null where a preloaded library timed them";
         spin "spin": Float [Seconds Time], "time waiting on CPU, where the lock tells";
-        block "block": Float [Seconds Time], "time waiting off CPU";
+        block "block": Float [Seconds Time], "time waiting off CPU; all of the wait where a preloaded library timed it";
         max "max": Float [Microseconds Peak], "longest wait";
         stack "stack": Text, "a waiter's, innermost first";
     }
 
     /// Threads by interval. Exact. USR, SYS, TRP, TFL, DFL, SCL and SIG are measured by `ncpu threads` alone, which traces
-    /// each call and fault.
+    /// each call and fault. Without root USR and SYS are divided as the kernel divides by its ticks, SYS has faults in it, and
+    /// OFF stands for the four ways to sleep.
     threads {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
         pid "pid": Int, "process";
@@ -100,6 +101,7 @@ tables! {
         minf "minf": Int [None Count], "minor faults, those on behalf of a call too";
         majf "majf": Int [None Count], "major faults";
         cpu "CPU": Float [Seconds Time], "on CPU: USR, SYS, TRP and NCPU together" since 2;
+        off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not told apart (without root)" since 4;
     }
 
     /// Time asleep by system call. Exact.

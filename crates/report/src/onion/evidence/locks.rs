@@ -94,7 +94,9 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
                 let of: Vec<usize> =
                     (0..held.num_rows()).filter(|&h| alike(&LOCK, &held, h, &single, q)).collect();
                 let most = most(&held, &of, wait(&single, q))?;
-                Some(format!(", woken mostly by {}", held.text(most, "holder")?))
+                // Whoever held it is told by a library, which does not see who wakes.
+                let how = if held.int(most, "wakes").is_some() { "woken" } else { "held" };
+                Some(format!(", {how} mostly by {}", held.text(most, "holder")?))
             });
             let caller = text("caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
             out.push(format!(

@@ -1,0 +1,183 @@
+//! Records of a perf event's ring, as perf_event_open(2) describes them: samples with their stacks, and what became of
+//! the processes they were taken in.
+
+/// What a record tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A thread on CPU. Frames are addresses, innermost first.
+    Sample {
+        /// Its process.
+        pid: u32,
+        /// Its number.
+        tid: u32,
+        /// Frames in the kernel.
+        kernel: Vec<u64>,
+        /// Frames in user code.
+        user: Vec<u64>,
+    },
+    /// A thread has a name now.
+    Name {
+        /// Its process.
+        pid: u32,
+        /// Its number.
+        tid: u32,
+        /// The name.
+        name: String,
+    },
+    /// A thread began.
+    Began {
+        /// Its process.
+        pid: u32,
+        /// The process that began it.
+        parent: u32,
+        /// Its number.
+        tid: u32,
+        /// The thread that began it.
+        by: u32,
+    },
+    /// A thread ended.
+    Ended {
+        /// Its number.
+        tid: u32,
+    },
+    /// So many records found the ring full.
+    Lost(u64),
+}
+
+// enum perf_event_type, linux/perf_event.h
+const PERF_RECORD_LOST: u32 = 2;
+const PERF_RECORD_COMM: u32 = 3;
+const PERF_RECORD_EXIT: u32 = 4;
+const PERF_RECORD_FORK: u32 = 7;
+const PERF_RECORD_SAMPLE: u32 = 9;
+
+/// The smallest of the words that part a stack: addresses lie below.
+const CONTEXT: u64 = -4095i64 as u64;
+/// From here on frames are the program's (`PERF_CONTEXT_USER`).
+const USER: u64 = -512i64 as u64;
+/// From here on frames are the kernel's (`PERF_CONTEXT_KERNEL`).
+const KERNEL: u64 = -128i64 as u64;
+
+/// What samples must have to be read here: `PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN`.
+pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 5;
+
+/// Hands over the records in what a ring gave, and says how many bytes at its end are no record.
+pub fn parse(bytes: &[u8], mut each: impl FnMut(Record)) -> usize {
+    let mut rest = bytes;
+    // struct perf_event_header: u32 type, u16 misc, u16 size
+    while let Some((kind, size)) = u32_at(rest, 0).zip(u16_at(rest, 6)) {
+        let Some(body) = rest.get(8..size.into()) else { break };
+        if let Some(record) = record(kind, body) {
+            each(record);
+        }
+        rest = &rest[usize::from(size)..];
+    }
+    rest.len()
+}
+
+#[allow(non_upper_case_globals)] // the kernel's names
+fn record(kind: u32, body: &[u8]) -> Option<Record> {
+    let (pid, second) = (u32_at(body, 0)?, u32_at(body, 4)?);
+    Some(match kind {
+        PERF_RECORD_SAMPLE => {
+            let n = usize::try_from(u64_at(body, 8)?).ok()?;
+            let (mut kernel, mut user, mut at) = (Vec::new(), Vec::new(), 0);
+            for word in body.get(16..n.checked_mul(8)?.checked_add(16)?)?.chunks_exact(8) {
+                let word = u64_at(word, 0)?;
+                match word {
+                    CONTEXT.. => at = word,
+                    _ if at == USER => user.push(word),
+                    _ if at == KERNEL => kernel.push(word),
+                    _ => {}
+                }
+            }
+            Record::Sample { pid, tid: second, kernel, user }
+        }
+        PERF_RECORD_COMM => {
+            let name = body.get(8..)?.split(|&b| b == 0).next()?;
+            Record::Name { pid, tid: second, name: String::from_utf8_lossy(name).into_owned() }
+        }
+        PERF_RECORD_FORK => {
+            Record::Began { pid, parent: second, tid: u32_at(body, 8)?, by: u32_at(body, 12)? }
+        }
+        PERF_RECORD_EXIT => Record::Ended { tid: u32_at(body, 8)? },
+        PERF_RECORD_LOST => Record::Lost(u64_at(body, 8)?),
+        _ => return None,
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?)).filter(|&size| size >= 8)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn put(kind: u32, words: &[u32], tail: &[u8]) -> Vec<u8> {
+        let mut out = kind.to_ne_bytes().to_vec();
+        out.extend(0u16.to_ne_bytes());
+        out.extend(((8 + words.len() * 4 + tail.len()) as u16).to_ne_bytes());
+        words.iter().for_each(|w| out.extend(w.to_ne_bytes()));
+        out.extend(tail);
+        out
+    }
+
+    #[test]
+    fn records_are_told_apart() {
+        let chain: Vec<u8> = [6, KERNEL, 0xffff_8000, USER, 0x1000, 0x2000, 0x3000]
+            .iter()
+            .flat_map(|w: &u64| w.to_ne_bytes())
+            .collect();
+        let bytes = [
+            put(PERF_RECORD_COMM, &[7, 8], b"a;b\n\0\0\0\0"),
+            put(PERF_RECORD_FORK, &[9, 7, 9, 8, 0, 0], &[]),
+            put(99, &[1, 2, 3], &[]),
+            put(PERF_RECORD_SAMPLE, &[7, 8], &chain),
+            put(PERF_RECORD_LOST, &[0, 0, 5, 0], &[]),
+            put(PERF_RECORD_EXIT, &[9, 7, 9, 8, 0, 0], &[]),
+            put(PERF_RECORD_EXIT, &[9, 7, 9, 8], &[])[..12].to_vec(),
+        ]
+        .concat();
+        let mut got = Vec::new();
+        assert_eq!(parse(&bytes, |r| got.push(r)), 12, "the last one is cut off");
+        assert_eq!(
+            got,
+            [
+                Record::Name { pid: 7, tid: 8, name: "a;b\n".into() },
+                Record::Began { pid: 9, parent: 7, tid: 9, by: 8 },
+                Record::Sample {
+                    pid: 7,
+                    tid: 8,
+                    kernel: vec![0xffff_8000],
+                    user: vec![0x1000, 0x2000, 0x3000]
+                },
+                Record::Lost(5),
+                Record::Ended { tid: 9 },
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(parse(&bytes, |_| ()) <= bytes.len());
+        }
+
+        #[test]
+        fn any_record_is_survived(kind in 0u32..12, body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let bytes = put(kind, &[], &body);
+            prop_assert_eq!(parse(&bytes, |_| ()), 0);
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The program's waits for pthread locks, as `libncpu_locks.so` notes them in files that are read here.
+//!
+//! The program may write into its files what it likes, so nothing is mapped, everything is bounded, and a sum that goes
+//! back counts as nothing.
+
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use ncpu_files::Dir;
+use ncpu_preload::waits::{
+    AT_ENTRIES, AT_MAPS, AT_THREADS, ENTRIES, Entry, FRAMES, Header, Kind, MAGIC, TABLE, THREADS, Thread,
+};
+use ncpu_schema::user_locks;
+use ncpu_table::Table;
+
+use crate::names::Symbols;
+use crate::observation::locks::{joined, waiting_at};
+
+/// Processes whose files are read.
+const PROCESSES: usize = 4096;
+/// Rows of a table: of a program with more locks, those waited for longest.
+const ROWS: usize = 4096;
+
+/// What a process that has the library maps.
+const LIBRARY: &[u8] = b"/libncpu_locks.so";
+
+/// The files of a program's processes.
+pub(super) struct Locks {
+    dir: Dir,
+    processes: BTreeMap<String, Process>,
+    /// Files that are none of ours, or too many.
+    refused: BTreeSet<String>,
+    /// Waits without an entry, and threads without a place, of processes that are gone.
+    untold: (u64, u64),
+    /// Processes that had a file.
+    seen: usize,
+    /// Whether a process has the library, by a look at its mappings; `None` before the second look.
+    has_library: HashMap<u32, Option<bool>>,
+    /// Processes without it, the first of them by name.
+    without: (usize, Option<String>),
+}
+
+/// A process's file, and what was read of it.
+struct Process {
+    file: File,
+    pid: u32,
+    threads: Vec<Sums>,
+    /// What was told of each entry: its waits and ns.
+    told: HashMap<(usize, usize), (u64, u64)>,
+}
+
+/// A thread's words as they were at the last look.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    tid: u32,
+    /// What it waits for: 1 a lock, 2 anything else.
+    waits: u32,
+    entry: u32,
+    since: u64,
+    /// ns waited for locks, the wait that goes on included.
+    for_locks: u64,
+    untold: u64,
+}
+
+/// A process that has begun to wait, by its own words.
+pub(super) struct New {
+    pub pid: u32,
+    pub name: String,
+    /// The text of its `maps`.
+    pub maps: Vec<u8>,
+}
+
+/// What came since the last look.
+#[derive(Default)]
+pub(super) struct Look {
+    /// Seconds that threads waited for locks; 0 is a thread that has ended.
+    pub waited: Vec<(u32, f64)>,
+    /// Threads that wait now, for a lock or for something else that is known.
+    pub waiting: BTreeSet<u32>,
+    /// Processes that were not known before.
+    pub new: Vec<New>,
+}
+
+impl Locks {
+    /// Of the files in a directory, which the program's processes make.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn of(dir: &Path) -> io::Result<Locks> {
+        Ok(Locks {
+            dir: Dir::open(dir)?,
+            processes: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            untold: (0, 0),
+            seen: 0,
+            has_library: HashMap::new(),
+            without: (0, None),
+        })
+    }
+
+    /// Takes what processes that have begun to wait made.
+    fn find(&mut self) -> Vec<New> {
+        let mut new = Vec::new();
+        for name in self.dir.names().unwrap_or_default() {
+            if self.processes.contains_key(&name) || self.refused.contains(&name) {
+                continue;
+            }
+            match self.processes.len() < PROCESSES {
+                true => match self.dir.open_file(&name).ok().and_then(Process::of) {
+                    Some(process) => {
+                        new.push(process.describe());
+                        self.seen += 1;
+                        self.processes.insert(name, process);
+                    }
+                    // It may be about to be begun; a damaged one is looked at again, which costs little.
+                    None => continue,
+                },
+                false => drop(self.refused.insert(name)),
+            }
+        }
+        new
+    }
+
+    /// Looks at what threads wait for, `now` in ns of `CLOCK_MONOTONIC`.
+    pub fn look(&mut self, now: u64) -> Look {
+        let mut out = Look { new: self.find(), ..Look::default() };
+        for process in self.processes.values_mut() {
+            let before = std::mem::take(&mut process.threads);
+            process.threads = process.read_threads(now);
+            for (i, thread) in process.threads.iter().enumerate() {
+                let ns = thread.for_locks.saturating_sub(before.get(i).map_or(0, |t| t.for_locks));
+                if ns > 0 {
+                    out.waited.push((thread.tid, ns as f64 / 1e9));
+                }
+                if thread.waits != 0 {
+                    out.waiting.insert(thread.tid);
+                }
+            }
+        }
+        out
+    }
+
+    /// Looks whether processes have the library loaded, at the second look: at the first they may not have begun.
+    pub fn look_for_library<'a>(&mut self, processes: impl Iterator<Item = (u32, &'a str)>) {
+        for (pid, name) in processes {
+            if self.has_library.len() >= PROCESSES && !self.has_library.contains_key(&pid) {
+                continue;
+            }
+            match self.has_library.entry(pid) {
+                Slot::Vacant(new) => drop(new.insert(None)),
+                Slot::Occupied(mut known) if known.get().is_none() => {
+                    let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { continue };
+                    let has = maps.windows(LIBRARY.len()).any(|w| w == LIBRARY);
+                    known.insert(Some(has));
+                    if !has && !maps.is_empty() {
+                        self.without.0 += 1;
+                        self.without.1.get_or_insert_with(|| name.to_string());
+                    }
+                }
+                Slot::Occupied(_) => {}
+            }
+        }
+    }
+
+    /// What a reader must know.
+    pub fn words(&self) -> String {
+        let mut out = match self.seen {
+            0 => "no thread waited for a pthread lock where libncpu_locks.so was loaded".to_string(),
+            1 => "waits for pthread locks were timed by libncpu_locks.so, of 1 process".into(),
+            n => format!("waits for pthread locks were timed by libncpu_locks.so, of {n} processes"),
+        };
+        if let (n @ 1.., Some(first)) = &self.without {
+            let others = if *n > 1 { format!(" and {} more", n - 1) } else { String::new() };
+            out += &format!(
+                "; {first}{others} ran without it (static, of another C library, or with an environment of its own): \
+                 their waits in futexes stand as user locks or serial phases"
+            );
+        }
+        out + "; locks that are no pthread locks, as Go's and Rust's own, stand there too"
+    }
+
+    /// What is new of each lock: table `user_locks`. Processes that `live` does not have are told of for the last time.
+    pub fn table(
+        &mut self,
+        now: u64,
+        live: impl Fn(u32) -> bool,
+        symbols: &mut Symbols,
+        process: &HashMap<u32, String>,
+        thread: impl Fn(u32) -> Option<String>,
+    ) -> Table {
+        let mut rows = Vec::new();
+        for file in self.processes.values_mut() {
+            file.threads = file.read_threads(now);
+            rows.extend(file.rows(now));
+        }
+        rows.sort_by_key(|row: &Row| std::cmp::Reverse(row.ns));
+        rows.truncate(ROWS);
+        let mut out = user_locks::Rows::new();
+        for row in rows {
+            let frames: Vec<u64> =
+                std::iter::once(row.caller.saturating_sub(1)).chain(row.frames.iter().copied()).collect();
+            let mut frames = symbols.user(row.pid, &frames);
+            // A frame pointer that is none leads anywhere.
+            let named = frames.iter().skip(1).position(|f: &Arc<str>| f.starts_with("[unknown"));
+            frames.truncate(named.map_or(frames.len(), |n| n + 1));
+            let name = symbols.data(row.pid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
+            let holder = (row.holder != 0).then(|| match thread(row.holder) {
+                Some(name) => format!("{name}/{}", row.holder),
+                None => row.holder.to_string(),
+            });
+            out.push(user_locks::Row {
+                lock: name.into(),
+                ty: row.ty.into(),
+                process: process.get(&row.pid).map_or("[gone]", String::as_str).into(),
+                pid: Some(row.pid.into()),
+                caller: waiting_at(&frames).into(),
+                holder: holder.into(),
+                count: Some(row.count),
+                wakes: None,
+                spin: None,
+                block: Some(row.ns as f64 / 1e9),
+                max: Some(row.longest as f64 / 1e3),
+                stack: joined(&frames).into(),
+            });
+        }
+        let gone: Vec<String> =
+            self.processes.iter().filter(|(_, p)| !live(p.pid)).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            if let Some(process) = self.processes.remove(&name) {
+                self.untold.0 += process.threads.iter().map(|t| t.untold).sum::<u64>();
+                self.untold.1 += process.turned_away();
+            }
+            // Whoever may not remove it has it looked at no more.
+            if self.dir.remove(&name).is_err() {
+                self.refused.insert(name);
+            }
+        }
+        out.finish()
+    }
+
+    /// Waits of which only the sums are known, threads that found no place, and processes that were too many.
+    pub fn untold(&self) -> [(&'static str, u64); 3] {
+        let all = self.processes.values();
+        let waits: u64 = all.clone().flat_map(|p| &p.threads).map(|t| t.untold).sum();
+        let threads: u64 = all.map(Process::turned_away).sum();
+        [
+            ("waits for user locks, of threads that wait for more than 64", self.untold.0 + waits),
+            ("threads whose waits for user locks found no place", self.untold.1 + threads),
+            ("processes whose waits for user locks were not read", self.refused.len() as u64),
+        ]
+    }
+}
+
+/// A lock at a place of a process's code, since it was told of last.
+struct Row {
+    pid: u32,
+    lock: u64,
+    caller: u64,
+    ty: &'static str,
+    count: u64,
+    ns: u64,
+    longest: u64,
+    holder: u32,
+    ahead: u64,
+    frames: Vec<u64>,
+}
+
+impl Process {
+    /// `None` while it is not ready.
+    fn of(file: File) -> Option<Process> {
+        let mut head = [0; size_of::<Header>()];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let magic = word(&head, std::mem::offset_of!(Header, magic));
+        let pid = half(&head, std::mem::offset_of!(Header, pid));
+        (magic == MAGIC && pid != 0).then(|| Process { file, pid, threads: Vec::new(), told: HashMap::new() })
+    }
+
+    fn header(&self, at: usize) -> u32 {
+        let mut head = [0; size_of::<Header>()];
+        self.file.read_exact_at(&mut head, 0).map_or(0, |()| half(&head, at))
+    }
+
+    fn describe(&self) -> New {
+        use std::mem::offset_of;
+
+        let mut head = [0; size_of::<Header>()];
+        let read = self.file.read_exact_at(&mut head, 0).is_ok();
+        let length = (half(&head, offset_of!(Header, maps)) as usize).min(AT_THREADS - AT_MAPS);
+        let mut maps = vec![0; if read { length } else { 0 }];
+        if self.file.read_exact_at(&mut maps, AT_MAPS as u64).is_err() {
+            maps.clear();
+        }
+        let name = &head[offset_of!(Header, name)..][..16];
+        let name = name.split(|&b| b == 0).next().unwrap_or_default();
+        New { pid: self.pid, name: String::from_utf8_lossy(name).into_owned(), maps }
+    }
+
+    fn turned_away(&self) -> u64 {
+        self.header(std::mem::offset_of!(Header, turned_away)).into()
+    }
+
+    fn read_threads(&self, now: u64) -> Vec<Sums> {
+        use std::mem::offset_of;
+
+        let used = (self.header(offset_of!(Header, used)) as usize).min(THREADS);
+        let mut bytes = vec![0; used * size_of::<Thread>()];
+        if self.file.read_exact_at(&mut bytes, AT_THREADS as u64).is_err() {
+            return Vec::new();
+        }
+        let read = |thread: &[u8]| {
+            let mut out = Sums {
+                tid: half(thread, offset_of!(Thread, tid)),
+                waits: half(thread, offset_of!(Thread, waits)),
+                entry: half(thread, offset_of!(Thread, entry)),
+                since: word(thread, offset_of!(Thread, since)),
+                for_locks: word(thread, offset_of!(Thread, for_locks)),
+                untold: word(thread, offset_of!(Thread, dropped)),
+            };
+            if out.waits == 1 {
+                out.for_locks = out.for_locks.saturating_add(now.saturating_sub(out.since));
+            }
+            out
+        };
+        bytes.chunks_exact(size_of::<Thread>()).map(read).collect()
+    }
+
+    /// What is new, by lock and caller.
+    fn rows(&mut self, now: u64) -> Vec<Row> {
+        let mut rows: HashMap<(u64, u64, u32), Row> = HashMap::new();
+        // Semaphores: who waited for one how long, and who posted it how often.
+        let mut waiters: HashMap<u64, BTreeMap<usize, u64>> = HashMap::new();
+        let mut posts: HashMap<u64, Vec<(usize, u64)>> = HashMap::new();
+        let mut bytes = vec![0; TABLE];
+        for (index, thread) in self.threads.iter().enumerate() {
+            if self.file.read_exact_at(&mut bytes, (AT_ENTRIES + index * TABLE) as u64).is_err() {
+                continue;
+            }
+            for (at, entry) in bytes.chunks_exact(size_of::<Entry>()).take(ENTRIES).enumerate() {
+                let Some(entry) = Noted::of(entry) else { continue };
+                let mut ns = entry.ns;
+                if thread.waits != 0 && thread.entry as usize == at + 1 {
+                    ns = ns.saturating_add(now.saturating_sub(thread.since));
+                }
+                match entry.kind {
+                    Kind::Post => posts.entry(entry.lock).or_default().push((index, entry.count)),
+                    Kind::Semaphore => {
+                        *waiters.entry(entry.lock).or_default().entry(index).or_default() += ns;
+                    }
+                    _ => {}
+                }
+                let (count_told, ns_told) =
+                    self.told.insert((index, at), (entry.count, ns)).unwrap_or((0, 0));
+                let (count, new) = (entry.count.saturating_sub(count_told), ns.saturating_sub(ns_told));
+                if entry.kind == Kind::Post || (count == 0 && new == 0) {
+                    continue;
+                }
+                let row = rows.entry((entry.lock, entry.caller, entry.kind as u32)).or_insert_with(|| Row {
+                    pid: self.pid,
+                    lock: entry.lock,
+                    caller: entry.caller,
+                    ty: match entry.kind {
+                        Kind::Mutex => "mutex",
+                        Kind::Read | Kind::Write => "rwlock",
+                        Kind::Condition => "condition",
+                        Kind::Barrier => "barrier",
+                        Kind::Semaphore | Kind::Post => "semaphore",
+                    },
+                    count: 0,
+                    ns: 0,
+                    longest: 0,
+                    holder: 0,
+                    ahead: 0,
+                    frames: entry.frames.clone(),
+                });
+                row.count = row.count.saturating_add(count);
+                row.ns = row.ns.saturating_add(new);
+                row.longest = row.longest.max(entry.longest.max(if count == 0 { new } else { 0 }));
+                if entry.ahead > row.ahead {
+                    (row.holder, row.ahead) = (entry.holder, entry.ahead);
+                }
+            }
+        }
+        for row in rows.values_mut().filter(|row| row.ty == "semaphore") {
+            let posts = posts.get(&row.lock).map_or(&[][..], Vec::as_slice);
+            let none = BTreeMap::new();
+            let waiters = waiters.get(&row.lock).unwrap_or(&none);
+            let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0u64, u64::saturating_add);
+            let all = [sum(&mut posts.iter().map(|p| p.1)), sum(&mut waiters.values().copied())];
+            let own = posts.iter().filter(|(index, _)| waiters.contains_key(index));
+            let waits = waiters.iter().filter(|(index, _)| posts.iter().any(|p| p.0 == **index));
+            let both = [sum(&mut own.map(|p| p.1)), sum(&mut waits.map(|(_, ns)| *ns))];
+            // A lock is posted by those who wait for it, and waited for by those who post it.
+            if all[0] == 0 || both.iter().zip(all).any(|(both, all)| *both < all / 2) {
+                row.ty = "unknown";
+            }
+            let most = posts.iter().max_by_key(|(_, n)| *n);
+            row.holder = most.and_then(|(index, _)| self.threads.get(*index)).map_or(0, |t| t.tid);
+        }
+        rows.into_values().collect()
+    }
+}
+
+/// An entry of the file.
+struct Noted {
+    lock: u64,
+    caller: u64,
+    kind: Kind,
+    count: u64,
+    ns: u64,
+    longest: u64,
+    holder: u32,
+    ahead: u64,
+    frames: Vec<u64>,
+}
+
+impl Noted {
+    fn of(bytes: &[u8]) -> Option<Noted> {
+        use std::mem::offset_of;
+
+        let depth = (half(bytes, offset_of!(Entry, depth)) as usize).min(FRAMES);
+        Some(Noted {
+            kind: Kind::of(half(bytes, offset_of!(Entry, kind)))?,
+            lock: word(bytes, offset_of!(Entry, lock)),
+            caller: word(bytes, offset_of!(Entry, caller)),
+            count: word(bytes, offset_of!(Entry, count)),
+            ns: word(bytes, offset_of!(Entry, ns)),
+            longest: word(bytes, offset_of!(Entry, longest)),
+            holder: half(bytes, offset_of!(Entry, holder)),
+            ahead: word(bytes, offset_of!(Entry, ahead)),
+            frames: (0..depth).map(|i| word(bytes, offset_of!(Entry, frames) + 8 * i)).collect(),
+        })
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}

@@ -1,0 +1,390 @@
+//! The functions' entries: what is free is taken here, as libc would; all else goes to libc's function or to ours.
+//!
+//! A lock and its unlock take 7 ns, of which a jump through here and a look at the lock's word would be a tenth: the
+//! processor waits for all loads before it changes a word atomically. So what libc does for a lock that is free is done
+//! here: the same words get the same values, and libc's own unlock, wait and errors follow. Only plain kinds of locks are
+//! taken so; where glibc is not as expected ([`STATE`]), none.
+//!
+//! Arguments stay in their registers, the stack as it is: to libc it looks as if the program had called it. Ours get two
+//! more, the return address and the frame pointer of the caller.
+
+use std::arch::{global_asm, naked_asm};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use crate::waits::{self, Call};
+
+/// A thread's own words: in static thread-local memory, so that reading them calls nobody.
+#[repr(C)]
+pub struct Mine {
+    /// Its place in the file plus 1; 0 where it has none yet.
+    pub place: Cell<u32>,
+    /// The process's session that the others are of.
+    pub session: Cell<u64>,
+    /// Whether it is about to take a place: what interrupts it then takes none.
+    pub taking: Cell<bool>,
+}
+
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".balign 16",
+    ".hidden ncpu_locks_mine",
+    ".globl ncpu_locks_mine",
+    ".type ncpu_locks_mine, @object",
+    ".size ncpu_locks_mine, 32",
+    "ncpu_locks_mine:",
+    ".zero 32",
+    ".popsection",
+);
+const _: () = assert!(size_of::<Mine>() <= 32);
+
+/// This thread's.
+#[unsafe(naked)]
+pub extern "C" fn mine() -> *const Mine {
+    naked_asm!("mov rax, qword ptr fs:[0]", "add rax, qword ptr [rip + ncpu_locks_mine@GOTTPOFF]", "ret")
+}
+
+/// Where glibc keeps a thread's number, from its thread pointer: `struct pthread::tid`, since 2.4.
+const TID: usize = 720;
+
+/// 0: locks that are free are left to libc; 1: the process has one thread; 2: it has several.
+static STATE: AtomicU8 = AtomicU8::new(0);
+/// Whether a thread was ever cancelled: those that take a semaphore look whether it was them.
+static CANCELS: AtomicU8 = AtomicU8::new(0);
+
+/// The number that glibc has for this thread, where [`STATE`] says that it is known.
+pub fn tid() -> Option<u32> {
+    let tid: u32;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        std::arch::asm!("mov {:e}, dword ptr fs:[{}]", out(reg) tid, const TID, options(nostack, readonly))
+    };
+    (STATE.load(Ordering::Relaxed) != 0).then_some(tid)
+}
+
+/// Whether glibc is as it is expected: a mutex that it locked has the thread's number where it is looked for.
+fn glibc_is_as_expected() -> bool {
+    if !crate::notes::glibc_is_known() {
+        return false;
+    }
+    let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    let at = (&raw mut mutex).cast::<u32>();
+    let (tid, libc): (u32, Option<Waits>);
+    // SAFETY: the thread's own memory, a mutex of this function, and words of it.
+    unsafe {
+        std::arch::asm!("mov {:e}, dword ptr fs:[{}]", out(reg) tid, const TID, options(nostack, readonly));
+        libc = pthread_mutex_lock::LIBC.find();
+        let Some(lock) = libc else { return false };
+        let locked = || [0, 1, 2, 3, 4].map(|word| at.add(word).read_volatile());
+        let mut good = tid == libc::gettid() as u32;
+        for times in 1..3 {
+            lock(at as usize, 0, 0, 0);
+            // __lock, __count, __owner, __nusers, __kind
+            good &= locked() == [1, times, tid, 1, 1];
+        }
+        libc::pthread_mutex_unlock(&raw mut mutex);
+        libc::pthread_mutex_unlock(&raw mut mutex);
+        good && locked() == [0, 0, 0, 0, 1]
+    }
+}
+
+/// A function that waits, as far as arguments go.
+pub type Waits = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> c_int;
+
+/// libc's function behind one of ours, once it was looked for.
+pub struct Libc {
+    name: &'static CStr,
+    /// The version wanted, where libc has an older one that knows other objects.
+    version: Option<&'static CStr>,
+    at: &'static AtomicPtr<libc::c_void>,
+}
+
+impl Libc {
+    /// The function; `None` where this libc has none.
+    pub fn find(&self) -> Option<Waits> {
+        let mut at = self.at.load(Ordering::Relaxed);
+        if at.is_null() {
+            if let Some(version) = self.version {
+                // SAFETY: C strings.
+                at = unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) };
+            }
+            if at.is_null() {
+                // SAFETY: as above.
+                at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            }
+            self.at.store(at, Ordering::Relaxed);
+        }
+        // SAFETY: a null pointer is `None`; a function that gets more arguments than it takes leaves them alone.
+        unsafe { std::mem::transmute::<*mut libc::c_void, Option<Waits>>(at) }
+    }
+}
+
+/// Functions that stand before libc's: `take` takes a lock that is free and returns, or jumps to 9; `look` jumps to 2 where
+/// the call may have to wait, and else to libc.
+macro_rules! entries {
+    ($($name:ident $text:literal $(@ $version:literal)? $([$($take:literal),*])? ($($look:literal),*) $({$($known:tt)*})? $slow:path;)*) => {
+        /// All of them.
+        pub static ALL: &[&Libc] = &[$(&$name::LIBC),*];
+        $(
+            mod $name {
+                use super::*;
+
+                static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+                pub static LIBC: Libc = Libc { name: $text, version: entries!(@ $($version)?), at: &AT };
+
+                #[doc = concat!("`", stringify!($name), "(3)`.")]
+                ///
+                /// # Safety
+                /// As for libc's.
+                #[unsafe(naked)]
+                #[unsafe(no_mangle)]
+                pub unsafe extern "C-unwind" fn $name() {
+                    naked_asm!(
+                        $($($take,)*)?
+                        "9: mov rax, qword ptr [rip + {at}]",
+                        "test rax, rax",
+                        "jz 2f",
+                        $($look,)*
+                        "2: mov r8, qword ptr [rsp]",
+                        "mov r9, rbp",
+                        "jmp {slow}",
+                        at = sym AT,
+                        slow = sym slow,
+                        $($($known)*)?
+                    )
+                }
+
+                unsafe extern "C-unwind" fn slow(
+                    a: usize, b: usize, c: usize, d: usize, caller: usize, frame: usize,
+                ) -> c_int {
+                    let Some(libc) = LIBC.find() else { return libc::ENOSYS };
+                    // SAFETY: the caller's arguments.
+                    unsafe { $slow(Call { arguments: [a, b, c, d], libc, caller, frame }) }
+                }
+            }
+        )*
+    };
+    (@) => { None };
+    (@ $version:literal) => { Some($version) };
+}
+
+// pthread_mutex_t: __lock at 0, __count, __owner, __nusers, __kind at 16: 0 normal, 1 recursive, 2 with errors,
+// 3 adaptive; 128 shared between processes; all others are left to libc.
+// pthread_rwlock_t: __readers at 0: bit 0 the writers' phase, bit 1 a writer, from bit 3 on readers; __flags at 48: 0 where
+// readers come first.
+// sem_t: the value at 0, who waits at 4.
+entries! {
+    pthread_mutex_lock c"pthread_mutex_lock" [
+        "mov ecx, dword ptr [rdi + 16]",
+        "movzx r11d, byte ptr [rip + {state}]",
+        "mov edx, dword ptr fs:[{tid}]",
+        "xor eax, eax",
+        "mov esi, 1",
+        "test r11d, r11d",
+        "jz 9f",
+        "test ecx, -132",
+        "jnz 9f",
+        "cmp ecx, 1",
+        "je 5f",
+        "cmp ecx, 129",
+        "je 5f",
+        "cmp r11d, 1",
+        "je 7f",
+        "3: lock cmpxchg dword ptr [rdi], esi",
+        "jne 2f",
+        "4: mov dword ptr [rdi + 8], edx",
+        "add dword ptr [rdi + 12], 1",
+        "xor eax, eax",
+        "ret",
+        // Recursive.
+        "5: cmp dword ptr [rdi + 8], edx",
+        "jne 6f",
+        "mov eax, dword ptr [rdi + 4]",
+        "add eax, 1",
+        "jz 2f",
+        "mov dword ptr [rdi + 4], eax",
+        "xor eax, eax",
+        "ret",
+        "6: lock cmpxchg dword ptr [rdi], esi",
+        "jne 2f",
+        "mov dword ptr [rdi + 4], esi",
+        "jmp 4b",
+        // One thread: nobody else locks it, but for another process.
+        "7: test ecx, ecx",
+        "jnz 3b",
+        "cmp dword ptr [rdi], eax",
+        "jne 2f",
+        "mov dword ptr [rdi], esi",
+        "jmp 4b"
+    ] ("cmp dword ptr [rdi], 0", "jne 2f", "jmp rax") {state = sym STATE, tid = const TID} waits::mutex;
+    pthread_mutex_timedlock c"pthread_mutex_timedlock"
+        ("cmp dword ptr [rdi], 0", "jne 2f", "jmp rax") waits::mutex;
+    pthread_mutex_clocklock c"pthread_mutex_clocklock"
+        ("cmp dword ptr [rdi], 0", "jne 2f", "jmp rax") waits::mutex;
+    mtx_lock c"mtx_lock" ("cmp dword ptr [rdi], 0", "jne 2f", "jmp rax") waits::mutex;
+    mtx_timedlock c"mtx_timedlock" ("cmp dword ptr [rdi], 0", "jne 2f", "jmp rax") waits::mutex;
+    pthread_rwlock_rdlock c"pthread_rwlock_rdlock" [
+        "cmp byte ptr [rip + {state}], 0",
+        "je 9f",
+        "cmp dword ptr [rdi + 48], 0",
+        "jne 9f",
+        "mov eax, dword ptr [rdi]",
+        "test eax, -0x7fffffff",
+        "jnz 9f",
+        "lea edx, [rax + 8]",
+        "lock cmpxchg dword ptr [rdi], edx",
+        "jne 9f",
+        "xor eax, eax",
+        "ret"
+    ] ("test byte ptr [rdi], 2", "jnz 2f", "jmp rax") {state = sym STATE} waits::read;
+    pthread_rwlock_timedrdlock c"pthread_rwlock_timedrdlock"
+        ("test byte ptr [rdi], 2", "jnz 2f", "jmp rax") waits::read;
+    pthread_rwlock_clockrdlock c"pthread_rwlock_clockrdlock"
+        ("test byte ptr [rdi], 2", "jnz 2f", "jmp rax") waits::read;
+    // A writer leaves the writers' phase behind, from which the next one goes on; from the readers' it takes more.
+    pthread_rwlock_wrlock c"pthread_rwlock_wrlock" [
+        "cmp byte ptr [rip + {state}], 0",
+        "je 9f",
+        "mov eax, dword ptr [rdi]",
+        "cmp eax, 1",
+        "jne 9f",
+        "mov edx, 3",
+        "lock cmpxchg dword ptr [rdi], edx",
+        "jne 9f",
+        "mov ecx, dword ptr fs:[{tid}]",
+        "mov dword ptr [rdi + 24], ecx",
+        "xor eax, eax",
+        "ret"
+    ] ("test dword ptr [rdi], -2", "jnz 2f", "jmp rax") {state = sym STATE, tid = const TID} waits::write;
+    pthread_rwlock_timedwrlock c"pthread_rwlock_timedwrlock"
+        ("test dword ptr [rdi], -2", "jnz 2f", "jmp rax") waits::write;
+    pthread_rwlock_clockwrlock c"pthread_rwlock_clockwrlock"
+        ("test dword ptr [rdi], -2", "jnz 2f", "jmp rax") waits::write;
+    pthread_cond_wait c"pthread_cond_wait" @ c"GLIBC_2.3.2" () waits::condition;
+    pthread_cond_timedwait c"pthread_cond_timedwait" @ c"GLIBC_2.3.2" () waits::condition;
+    pthread_cond_clockwait c"pthread_cond_clockwait" () waits::condition;
+    cnd_wait c"cnd_wait" () waits::condition;
+    cnd_timedwait c"cnd_timedwait" () waits::condition;
+    pthread_barrier_wait c"pthread_barrier_wait" () waits::barrier;
+    sem_wait c"sem_wait" [
+        "cmp byte ptr [rip + {state}], 0",
+        "je 9f",
+        "cmp byte ptr [rip + {cancels}], 0",
+        "jne 9f",
+        "mov rax, qword ptr [rdi]",
+        "test eax, eax",
+        "jz 2f",
+        "lea rdx, [rax - 1]",
+        "lock cmpxchg qword ptr [rdi], rdx",
+        "jne 9f",
+        "xor eax, eax",
+        "ret"
+    ] ("cmp dword ptr [rdi], 0", "je 2f", "jmp rax") {state = sym STATE, cancels = sym CANCELS} waits::semaphore;
+    sem_timedwait c"sem_timedwait" ("cmp dword ptr [rdi], 0", "je 2f", "jmp rax") waits::semaphore;
+    sem_clockwait c"sem_clockwait" ("cmp dword ptr [rdi], 0", "je 2f", "jmp rax") waits::semaphore;
+    sem_post c"sem_post" [
+        "cmp byte ptr [rip + {state}], 0",
+        "je 9f",
+        "mov rax, qword ptr [rdi]",
+        // Someone waits, or it is as large as it can be.
+        "cmp rax, 0x7fffffff",
+        "jae 9f",
+        "lea rdx, [rax + 1]",
+        "lock cmpxchg qword ptr [rdi], rdx",
+        "jne 9f",
+        "xor eax, eax",
+        "ret"
+    ] ("cmp dword ptr [rdi + 4], 0", "jne 2f", "jmp rax") {state = sym STATE} waits::post;
+    // Only to see the program have threads, and cancel them.
+    pthread_create c"pthread_create" () waits::create;
+    pthread_cancel c"pthread_cancel" () waits::cancel;
+}
+/// Functions by which a program confines itself: [`crate::waits::confine`] sees it, and libc's is called with all of its
+/// arguments, up to seven of them.
+macro_rules! confining {
+    ($($name:ident $text:literal [$($look:literal),*];)*) => {
+        /// All of them.
+        pub static CONFINING: &[&Libc] = &[$(&$name::LIBC),*];
+        $(
+            mod $name {
+                use super::*;
+
+                static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+                pub static LIBC: Libc = Libc { name: $text, version: None, at: &AT };
+
+                #[doc = concat!("`", stringify!($name), "(2)`.")]
+                ///
+                /// # Safety
+                /// As for libc's.
+                #[unsafe(naked)]
+                #[unsafe(no_mangle)]
+                pub unsafe extern "C-unwind" fn $name() {
+                    naked_asm!(
+                        "mov rax, qword ptr [rip + {at}]",
+                        "test rax, rax",
+                        "jz 2f",
+                        $($look,)*
+                        "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+                        "call {confine}",
+                        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                        "mov rax, qword ptr [rip + {at}]",
+                        "test rax, rax",
+                        "jz 3f",
+                        "jmp rax",
+                        // No libc is without it.
+                        "3: mov rax, -1",
+                        "ret",
+                        at = sym AT,
+                        confine = sym confine,
+                    )
+                }
+
+                extern "C" fn confine(a: usize, b: usize) {
+                    LIBC.find();
+                    waits::confine(a, b);
+                }
+            }
+        )*
+    };
+}
+
+confining! {
+    prctl c"prctl" ["cmp edi, 22", "je 2f", "jmp rax"];
+    syscall c"syscall" ["cmp rdi, 317", "je 2f", "cmp rdi, 157", "je 2f", "jmp rax"];
+}
+const _: () = assert!(libc::SYS_seccomp == 317 && libc::SYS_prctl == 157 && libc::PR_SET_SECCOMP == 22);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// The process has another thread from now on.
+pub fn has_threads() {
+    if STATE.load(Ordering::Relaxed) == 1 {
+        STATE.store(2, Ordering::SeqCst);
+    }
+}
+
+/// A thread is cancelled from now on.
+pub fn has_cancelled() {
+    CANCELS.store(1, Ordering::SeqCst);
+}
+
+/// What the entries assume about words of a lock that is free holds from here on.
+fn take_free_locks() {
+    if glibc_is_as_expected() {
+        // Threads that began before us came from other libraries' constructors.
+        let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+        STATE.store(if alone { 1 } else { 2 }, Ordering::SeqCst);
+    }
+}
+
+extern "C" fn begin() {
+    for libc in ALL.iter().chain(CONFINING) {
+        libc.find();
+    }
+    if crate::notes::begin() {
+        take_free_locks();
+    }
+}

@@ -1,0 +1,144 @@
+//! A C program with the library and without: the same answers, and waits as long as it measured them itself.
+
+#[path = "../../preload/tests/programs/mod.rs"]
+mod programs;
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::path::Path;
+
+use ncpu_preload::waits::{
+    AT_ENTRIES, AT_THREADS, ENTRIES, Entry, Header, Kind, MAGIC, SIZE, TABLE, Thread, VARIABLE,
+};
+use programs::{out, text};
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Waits by kind: how many, ns, and the holder of the entry with most.
+type Waits = HashMap<u32, (u64, u64, u32)>;
+
+/// What a process's file says: its number, its waits, and ns waited for locks.
+fn read(path: &Path) -> (u32, Waits, u64) {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len(), SIZE);
+    assert_eq!(word(&bytes, offset_of!(Header, magic)), MAGIC);
+    assert_eq!(half(&bytes, offset_of!(Header, turned_away)), 0);
+    let (mut waits, mut for_locks, mut most) = (Waits::new(), 0, HashMap::new());
+    for thread in 0..half(&bytes, offset_of!(Header, used)) as usize {
+        let sums = &bytes[AT_THREADS + thread * size_of::<Thread>()..];
+        for_locks += word(sums, offset_of!(Thread, for_locks));
+        assert_eq!(word(sums, offset_of!(Thread, dropped)), 0);
+        for entry in 0..ENTRIES {
+            let entry = &bytes[AT_ENTRIES + thread * TABLE + entry * size_of::<Entry>()..];
+            let kind = half(entry, offset_of!(Entry, kind));
+            if kind != 0 {
+                let of = waits.entry(kind).or_default();
+                let ns = word(entry, offset_of!(Entry, ns));
+                of.0 += word(entry, offset_of!(Entry, count));
+                of.1 += ns;
+                if ns > *most.entry(kind).and_modify(|m: &mut u64| *m = (*m).max(0)).or_default() {
+                    most.insert(kind, ns);
+                    of.2 = half(entry, offset_of!(Entry, holder));
+                }
+            }
+        }
+    }
+    (half(&bytes, offset_of!(Header, pid)), waits, for_locks)
+}
+
+#[test]
+fn waits_are_as_long_as_the_program_measured_them() {
+    if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        return eprintln!("skipped: the library is for x86-64 and glibc");
+    }
+    let program = programs::compiled("truth", "tests/c/truth.c", &[]);
+    let library = programs::library("libncpu_locks.so");
+    let dir = tempfile::tempdir().unwrap();
+    let plain = out(&programs::with(&[], &[], 60).arg(&program).output().unwrap());
+    let with = programs::with(&[&library], &[(VARIABLE, dir.path().to_str().unwrap())], 60)
+        .arg(&program)
+        .output()
+        .unwrap();
+    let told = out(&with);
+    assert_eq!(text(&with.stderr), "");
+    // What locks answered is what they answer without the library.
+    let answers = |text: &str| -> Vec<String> {
+        text.lines().filter(|l| l.starts_with("answers") || *l == "cancelled").map(str::to_string).collect()
+    };
+    assert_eq!((answers(&told).len(), answers(&told)), (2, answers(&plain)));
+
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|f| read(&f.unwrap().path())).collect();
+    files.sort_by_key(|(_, waits, _)| std::cmp::Reverse(waits.len()));
+    assert_eq!(files.len(), 3, "the program, its child, and a child that became it anew: {files:?}");
+    let (_, waits, for_locks) = &files[0];
+    let line = |kind: &str| -> Vec<u64> {
+        let line =
+            told.lines().find_map(|l| l.strip_prefix(kind)).unwrap_or_else(|| panic!("{kind}: {told}"));
+        line.split_whitespace().map(|n| n.parse().unwrap()).collect()
+    };
+    // The program looks at the clock outside of the library, and may lose its CPU between the two.
+    let close = |kind: Kind, known: u64, ns: u64| {
+        assert!(ns <= known && ns + 20_000_000 > known, "{kind:?}: {known} ns, noted {ns}: {told}");
+    };
+    let holder = line("holder ")[0] as u32;
+    let mut locks = 0;
+    for (kind, name, held) in [
+        (Kind::Mutex, "mutex ", true),
+        (Kind::Read, "rwlock read ", true),
+        (Kind::Write, "rwlock write ", true),
+    ] {
+        let (count, ns, by) = waits[&(kind as u32)];
+        let known = line(name);
+        // A timed wait that was refused at once is a wait too.
+        assert!(count >= known[0], "{kind:?} {count}");
+        close(kind, known[1], ns);
+        assert_eq!(by == holder, held, "{kind:?} was held by {holder}, noted {by}");
+        locks += known[1];
+    }
+    // Two of the waits were cut short by the end of the thread.
+    let barrier = waits[&(Kind::Barrier as u32)];
+    assert!(barrier.1 >= line("barrier ")[1] - 20_000_000, "{barrier:?}");
+    let condition = waits[&(Kind::Condition as u32)];
+    assert!(condition.1 >= line("condition ")[1] - 20_000_000, "{condition:?}");
+    let semaphore = waits[&(Kind::Semaphore as u32)];
+    let known = line("semaphore ")[1] + line("turnstile ")[1];
+    assert!(semaphore.1 + 40_000_000 > known, "{known} {semaphore:?}");
+    // A semaphore that its own waiters post is a lock, once they have posted it.
+    assert!(
+        *for_locks + 40_000_000 > locks && *for_locks < locks + line("turnstile ")[1],
+        "{for_locks} {locks}"
+    );
+    for (_, waits, _) in &files[1..] {
+        let (count, ns, _) = waits[&(Kind::Mutex as u32)];
+        assert!(count == 1 && ns > 20_000_000, "{waits:?}");
+    }
+}
+
+#[test]
+fn nothing_is_made_where_nobody_waits_or_nothing_may_be_made() {
+    let library = programs::library("libncpu_locks.so");
+    let dir = tempfile::tempdir().unwrap();
+    let run = |directory: &str, script: &str| {
+        programs::with(&[&library], &[(VARIABLE, directory)], 60).args(["sh", "-c", script]).output().unwrap()
+    };
+    assert_eq!(out(&run(dir.path().to_str().unwrap(), "echo; for i in 1 2 3; do /bin/true; done")), "\n");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let program = programs::compiled("truth", "tests/c/truth.c", &[]);
+    let again = format!("{} again", program.display());
+    // No such directory; no file may be so large; a name that is none.
+    for (directory, script) in [
+        ("/nonexistent/directory", again.clone()),
+        (dir.path().to_str().unwrap(), format!("ulimit -f 100; {again}")),
+        ("relative", again),
+    ] {
+        assert!(out(&run(directory, &script)).starts_with("mutex 1 "), "{directory}: {script}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

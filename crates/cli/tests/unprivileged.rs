@@ -323,15 +323,14 @@ fn waits_for_locks_are_timed_and_their_holders_named() {
     let holder = format!("program/{}", said.lines().next().unwrap().strip_prefix("holder ").unwrap());
     let held = (0..table.num_rows()).filter(|&r| table.text(r, "holder") == Some(&holder)).count();
     assert!(held >= 3, "{holder}: {table:?}");
-    // While one waited the other slept: CPUs idled for the lock and not for want of work.
+    // While one waited the other slept: where others leave CPUs idle, they idle for the lock and not for want of work.
     let idle = idle_time::Reader::open(&recording).unwrap().unwrap();
-    let locks: f64 = idle.spent.sum(IdleReason::UserLock);
-    assert!(locks > 0.1, "{locks}: {}", err(&o));
-    assert!(
-        err(&o).contains("held mostly by") && err(&o).contains("timed by libncpu_locks.so"),
-        "{}",
-        err(&o)
-    );
+    let all: f64 = IdleReason::ALL.into_iter().map(|r| idle.spent.sum(r)).sum();
+    if all > 0.8 {
+        assert!(idle.spent.sum(IdleReason::UserLock) > 0.1, "{}", err(&o));
+    }
+    let words = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("timed by libncpu_locks.so, of 3 processes"), "{words}");
 
     let o = nobody.ncpu(&["locks", "--preload", "--", &program, "again"]).output().unwrap();
     assert!(o.status.success(), "{}", err(&o));

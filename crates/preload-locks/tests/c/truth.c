@@ -50,14 +50,14 @@ struct wait {
 	int (*take)(void);
 };
 
-static int take_mutex(void) { return pthread_mutex_lock(&mutex) || pthread_mutex_unlock(&mutex); }
-static int take_read(void) { return pthread_rwlock_rdlock(&rwlock) || pthread_rwlock_unlock(&rwlock); }
-static int take_write(void) { return pthread_rwlock_wrlock(&rwlock) || pthread_rwlock_unlock(&rwlock); }
-static int take_barrier(void) { return pthread_barrier_wait(&barrier) > 0; }
-static int take_work(void) { return sem_wait(&work); }
-static int take_turnstile(void) { return sem_wait(&turnstile); }
+__attribute__((noinline)) static int take_mutex(void) { return pthread_mutex_lock(&mutex) || pthread_mutex_unlock(&mutex); }
+__attribute__((noinline)) static int take_read(void) { return pthread_rwlock_rdlock(&rwlock) || pthread_rwlock_unlock(&rwlock); }
+__attribute__((noinline)) static int take_write(void) { return pthread_rwlock_wrlock(&rwlock) || pthread_rwlock_unlock(&rwlock); }
+__attribute__((noinline)) static int take_barrier(void) { return pthread_barrier_wait(&barrier) > 0; }
+__attribute__((noinline)) static int take_work(void) { return sem_wait(&work) != 0; }
+__attribute__((noinline)) static int take_turnstile(void) { return sem_wait(&turnstile) != 0; }
 
-static int take_condition(void)
+__attribute__((noinline)) static int take_condition(void)
 {
 	must(!pthread_mutex_lock(&mutex));
 	while (!go)

@@ -104,10 +104,7 @@ impl Subject {
     /// # Errors
     /// No program is given, or there is no such library.
     pub fn with_locks(when: &WhenArgs) -> anyhow::Result<Subject> {
-        anyhow::ensure!(
-            !when.command.is_empty(),
-            "--preload takes a command: ncpu locks --preload -- CMD"
-        );
+        anyhow::ensure!(!when.command.is_empty(), "--preload takes a command: ncpu locks --preload -- CMD");
         Subject::measured(&when.command, None, None, Some(PreloadLocks::new()?))
     }
 

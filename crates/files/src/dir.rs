@@ -100,6 +100,18 @@ impl Dir {
         Ok(rustix::fs::renameat(&self.fd, from.as_ref(), &self.fd, to.as_ref())?)
     }
 
+    /// Gives a file another name in the directory, unless that is taken; tells whether it was free.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn link(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<bool> {
+        match rustix::fs::linkat(&self.fd, from.as_ref(), &self.fd, to.as_ref(), AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::EXIST) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Removes a file.
     ///
     /// # Errors

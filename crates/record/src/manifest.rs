@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ncpu_files::Dir;
 use ncpu_schema::{Purpose, View};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
@@ -40,6 +41,10 @@ pub struct Manifest {
     pub created_unix: f64,
     /// Host name (`/proc/sys/kernel/hostname`).
     pub host: String,
+    /// What tells the machine from others although its host name may change: a hash of `/etc/machine-id`, which itself
+    /// is not to be shown around. `None` where there is none, and in recordings made before manifests said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Kernel release (`/proc/sys/kernel/osrelease`).
     pub kernel: String,
     /// Model of the first CPU, as the machine names it; empty where it has none.
@@ -84,6 +89,16 @@ pub struct FileEntry {
     pub bytes: u64,
     /// SHA-256 of the file in hexadecimal, as `sha256sum` prints it.
     pub sha256: String,
+}
+
+/// The machine of an ID file, as manifests name it.
+fn machine(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let id = text.trim();
+    // A machine that is being installed has an empty file, or this word.
+    let known = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    known
+        .then(|| crate::write::hex(Sha256::new().chain_update("ncpu machine ").chain_update(id))[..32].into())
 }
 
 /// The schema of recordings made before manifests named one.
@@ -137,6 +152,7 @@ impl Manifest {
             ncpu_version: env!("CARGO_PKG_VERSION").into(),
             created_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
             host: proc("hostname"),
+            machine: machine(Path::new("/etc/machine-id")),
             kernel: proc("osrelease"),
             cpu_model: String::new(),
             cpus,

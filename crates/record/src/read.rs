@@ -80,6 +80,14 @@ impl Recording {
     /// The directory is no recording or of a newer format, or a file is missing or damaged; the
     /// error names the file.
     pub fn open(dir: &Path) -> Result<Recording> {
+        Recording::open_tables(dir, |_| true)
+    }
+
+    /// [`Recording::open`] of those tables whose name `wanted` takes; the files of the others are checked only.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_tables(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Recording> {
         let held = held(dir)?;
         let manifest = Manifest::read_in(&held)?;
         let blank = Recording::new(manifest.clone());
@@ -87,9 +95,9 @@ impl Recording {
         let dir = &held;
         let names = dir.names().map_err(|e| Error::io(dir.path(), "list", e))?;
         if recording.manifest.complete {
-            recording.read_files(dir)?;
+            recording.read_files(dir, wanted)?;
         } else {
-            recording.recover(dir, &names)?;
+            recording.recover(dir, &names, wanted)?;
         }
         recording.rename_old_tables();
         for name in names {
@@ -164,12 +172,12 @@ impl Recording {
         }
     }
 
-    fn read_files(&mut self, dir: &Dir) -> Result<()> {
+    fn read_files(&mut self, dir: &Dir, wanted: impl Fn(&str) -> bool) -> Result<()> {
         for (name, entry) in &self.manifest.files {
             let path = dir.path().join(name);
             let bytes = checked(dir, name, entry)?;
             // `parse` let no other name through.
-            let Some(table) = table_of(name, PARQUET) else { continue };
+            let Some(table) = table_of(name, PARQUET).filter(|t| wanted(t)) else { continue };
             let rows = parquet(&path, table, bytes)?;
             if rows.num_rows() as u64 != entry.rows {
                 return Err(Error::damaged(
@@ -182,9 +190,9 @@ impl Recording {
         Ok(())
     }
 
-    fn recover(&mut self, dir: &Dir, names: &[String]) -> Result<()> {
+    fn recover(&mut self, dir: &Dir, names: &[String], wanted: impl Fn(&str) -> bool) -> Result<()> {
         for name in names {
-            let Some(table) = table_of(name, STREAM) else { continue };
+            let Some(table) = table_of(name, STREAM).filter(|t| wanted(t)) else { continue };
             let path = dir.path().join(name);
             let bytes = dir.read(name, MOST).map_err(|e| Error::io(&path, "read", e))?;
             let Some(found) = recover(&bytes).map_err(|why| Error::damaged(&path, why))? else {

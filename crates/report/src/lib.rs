@@ -1,6 +1,5 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
-mod chance;
 pub mod compare;
 pub mod counters;
 pub mod crosscalls;

@@ -25,6 +25,8 @@
 //! ```
 
 mod cell;
+pub mod chance;
+mod division;
 mod document;
 mod error;
 mod layer;
@@ -36,6 +38,7 @@ mod vocabulary;
 pub use cell::{
     Column, Each, Float, Floats, Int, Ints, Label, Per, PerColumns, Spec, Text, Texts, Word, Words,
 };
+pub use division::{Division, Strange};
 pub use document::document;
 pub use error::Error;
 pub use layer::Layer;

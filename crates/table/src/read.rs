@@ -43,11 +43,21 @@ impl Table {
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Table> {
         let batch = match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             None => return Err(empty()),
-            Some(_) if bytes.starts_with(PARQUET) => return crate::parquet::read(name, bytes),
+            Some(_) if bytes.starts_with(PARQUET) => return crate::parquet::read(name, bytes, |_| true),
             Some(b'{') => json(&bytes)?,
             Some(_) => separated(&bytes)?,
         };
         Table::from_batch(name, batch)
+    }
+}
+
+impl Table {
+    /// Reads those columns of a file of Parquet whose names are wanted.
+    ///
+    /// # Errors
+    /// It is no such file, or such a column holds lists, structures or bytes.
+    pub fn of_parquet(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
+        crate::parquet::read(name, bytes, wanted)
     }
 }
 

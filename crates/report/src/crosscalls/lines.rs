@@ -54,7 +54,7 @@ pub fn lines(recording: &Recording) -> Vec<String> {
         out.push(format!(
             "second estimate, by sampling: senders waited {:.3} +- {:.3} CPU-s",
             waiting / hz,
-            samples * crate::chance::half_width(waiting as u64, samples as u64) / hz
+            samples * ncpu_schema::chance::half_width(waiting as u64, samples as u64) / hz
         ));
     }
     out

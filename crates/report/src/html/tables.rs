@@ -217,8 +217,11 @@ pub(super) fn calls(out: &mut String, recording: &Recording, onion: &Onion) {
     } else {
         let rows = by_call.into_iter().map(|(call, (n, asleep))| {
             let p = if total > 0.0 { n / total } else { 0.0 };
-            let error =
-                if total > 0.0 { target * crate::chance::half_width(n as u64, total as u64) } else { 0.0 };
+            let error = if total > 0.0 {
+                target * ncpu_schema::chance::half_width(n as u64, total as u64)
+            } else {
+                0.0
+            };
             let on_cpu = target * p;
             let cells = vec![
                 Cell::Text(call),

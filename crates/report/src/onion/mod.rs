@@ -14,12 +14,8 @@ mod text;
 mod within;
 
 use ncpu_record::Recording;
-use ncpu_schema::{
-    Counter, CpuState, Error, IdleReason, cpu_time, drops, events, idle_time, samples, summary,
-};
+use ncpu_schema::{Division, Error, cpu_time, drops, samples, summary};
 use ncpu_table::{Column, Kind, Table, Unit};
-
-use crate::chance;
 
 pub use ncpu_schema::Layer;
 pub use text::render;
@@ -27,9 +23,6 @@ pub use within::within;
 
 /// Layers below this share of capacity are printed together in one line. No advice is given for what chance could explain.
 const SMALL: f64 = 0.005;
-
-/// Ticks a second by which a kernel divides CPU time into user's and its own: the fewest that one is built with.
-const TICKS: f64 = 100.0;
 
 /// One row of the onion.
 #[derive(Clone, Debug)]
@@ -85,100 +78,15 @@ impl Onion {
     /// There is no table `cpu_time`, or a table is not what the schema says: a column is missing or has another
     /// type, or a state, class or reason is unknown.
     pub fn peel(recording: &Recording) -> Result<Onion, Error> {
-        let cpu_time = cpu_time::Reader::need(recording)?;
+        cpu_time::Reader::need(recording)?;
         ncpu_schema::check(recording)?;
         let summary = summary::Reader::open(recording)?;
         let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
-        let elapsed = summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0);
-        let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        let cpus = seen.len().max(1) as u64;
-        let capacity = cpus as f64 * elapsed;
-
-        let mut seconds: Vec<(Layer, f64, f64)> = Vec::new();
-        let mut add = |layer: Layer, s: f64, error: f64| match seconds.iter_mut().find(|(l, ..)| *l == layer)
-        {
-            Some((_, sum, e)) => {
-                *sum += s;
-                *e = e.hypot(error);
-            }
-            None => seconds.push((layer, s, error)),
-        };
-
-        // Stolen time hides in whatever ran.
-        let at = |state| cpu_time.spent.sum(state);
-        let running = at(CpuState::Program) + at(CpuState::Others);
-        let steal = summed(|s| s.steal.get(0)).unwrap_or(0.0).min(running);
-        let kept = if running > 0.0 { 1.0 - steal / running } else { 1.0 };
-        add(Layer::Steal, steal, 0.0);
-        let (mut target, mut idle) = (0.0, 0.0);
-        for state in CpuState::ALL {
-            match state {
-                // Divided below: by samples, and by what CPUs idled for.
-                CpuState::Program => target = at(state) * kept,
-                CpuState::Idle => idle = at(state),
-                CpuState::Others => add(Layer::Others, at(state) * kept, 0.0),
-                CpuState::Ncpu => add(Layer::Ncpu, at(state), 0.0),
-                CpuState::Spin => add(Layer::KernelSpin, at(state), 0.0),
-                CpuState::Hardirq | CpuState::Softirq => add(Layer::Interrupts, at(state), 0.0),
-                CpuState::Tlb => add(Layer::Tlb, at(state), 0.0),
-            }
-        }
-
-        // Where samples see user code only, the kernel's own accounts say how much is left for them to divide.
-        if cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()) {
-            let whole = target;
-            let kernel = (cpu_time.kernel.sum() * kept).clamp(0.0, whole);
-            let [ticks, all] = [kernel, whole].map(|s| (s * TICKS).round() as u64);
-            add(Layer::Kernel, kernel, whole * chance::half_width(ticks.min(all), all));
-            target = whole - kernel;
-        }
-
+        let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;
         let samples = samples::Reader::open(recording)?;
-        let split = evidence::split(samples.as_ref());
-        let total: u64 = split.iter().map(|(_, n)| n).sum();
-        if total == 0 {
-            // Without samples, only the command's own accounting separates user from kernel time.
-            add(Layer::User, target, 0.0);
-        }
-        for (layer, n) in split {
-            add(layer, target * n as f64 / total as f64, target * chance::half_width(n, total));
-        }
-
-        let why = idle_time::Reader::open(recording)?;
-        let reason = |r: IdleReason| why.as_ref().map_or(0.0, |t| t.spent.sum(r));
-        let explained: f64 = IdleReason::ALL.into_iter().map(reason).sum();
-        if explained > 0.0 {
-            // The timer looked so often; CPUs that idle together are looked at together.
-            let looks = match events::Reader::open(recording)? {
-                Some(t) => {
-                    let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
-                    ticks.filter_map(|r| t.count.get(r)).sum::<u64>()
-                }
-                None => 0,
-            };
-            for r in IdleReason::ALL {
-                let part = reason(r) / explained;
-                let error = match looks > 0 && part > 0.0 {
-                    true => chance::half_width((part * looks as f64).round() as u64, looks),
-                    false => 0.0,
-                };
-                add(r.into(), idle * part, idle * error);
-            }
-        } else {
-            add(Layer::Idle, idle, 0.0);
-        }
-
-        let accounted: f64 = seconds.iter().map(|(_, s, _)| s).sum();
-        if capacity > accounted {
-            seconds.push((Layer::Unseen, capacity - accounted, 0.0));
-        }
-
-        let context = evidence::Context { recording, samples, elapsed, cpus, capacity, running: target };
-        let mut rows: Vec<Row> = seconds
+        let context = evidence::Context { recording, samples, elapsed, cpus, capacity, running };
+        let mut rows: Vec<Row> = layers
             .into_iter()
-            .filter(|(_, s, _)| *s > 0.0)
             .map(|(layer, s, error)| Row {
                 layer,
                 seconds: s,

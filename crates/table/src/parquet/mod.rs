@@ -5,7 +5,7 @@ mod read;
 mod write;
 
 pub(crate) use read::read;
-pub use write::Writer as ParquetWriter;
+pub use write::{Style as ParquetStyle, Writer as ParquetWriter};
 
 /// The key of the file's metadata under which other readers look for the Arrow schema, and in it for what columns mean.
 const ARROW_SCHEMA: &str = "ARROW:schema";

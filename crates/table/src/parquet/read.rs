@@ -22,14 +22,14 @@ use crate::{Column, Error, Kind, Result, Table, Type, Unit};
 /// Rows that are decoded at a time.
 const ROWS: usize = 8192;
 
-/// Reads a file of Parquet. Its own columns come back as they were; of others, integers are unsigned ones where none is
+/// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others, integers are unsigned ones where none is
 /// negative, other numbers floats, truth values texts, and dates and times the number that is stored.
 ///
 /// # Errors
 /// It is no such file, or has lists, structures or bytes.
-pub(crate) fn read(name: &str, bytes: Vec<u8>) -> Result<Table> {
+pub(crate) fn read(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     // The crate does not promise to take every file that was made to deceive without a panic.
-    catch_unwind(AssertUnwindSafe(|| whole(name, bytes)))
+    catch_unwind(AssertUnwindSafe(|| decoded(name, bytes, wanted)))
         .unwrap_or_else(|_| Err(wrong("the Parquet reader gave up on it".into())))
 }
 
@@ -37,23 +37,24 @@ fn wrong(why: String) -> Error {
     Error::Foreign(why)
 }
 
-fn whole(name: &str, bytes: Vec<u8>) -> Result<Table> {
+fn decoded(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     let file = SerializedFileReader::new(Bytes::from(bytes))?;
     let meta = file.metadata().file_metadata();
     let meanings = meanings(meta);
-    let described = meta.schema_descr().columns();
-    let mut columns = described.iter().map(|c| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
+    let described = meta.schema_descr().columns().iter().enumerate();
+    let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
+    let mut columns = described.iter().map(|(_, c)| Gathered::new(c)).collect::<Result<Vec<_>>>()?;
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
-        for (i, column) in columns.iter_mut().enumerate() {
-            column.read(group.get_column_reader(i)?, described[i].max_def_level())?;
+        for (column, (i, described)) in columns.iter_mut().zip(&described) {
+            column.read(group.get_column_reader(*i)?, described.max_def_level())?;
         }
     }
     let (columns, arrays) = columns
         .into_iter()
         .zip(described)
-        .map(|(decoded, described)| {
-            let (ty, array) = decoded.finish();
+        .map(|(gathered, (_, described))| {
+            let (ty, array) = gathered.finish();
             let told = |key: &str| {
                 meanings.get(described.name()).and_then(|m| m.get(key)).map_or("", String::as_str)
             };

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
-use arrow_schema::Schema;
+use arrow_schema::{DataType, Field, Schema};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType as Stored, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -25,10 +25,21 @@ const ROWS: usize = 1 << 17;
 /// Bytes of text of a row group.
 const TEXT: usize = 64 << 20;
 
-/// Writes tables of the same columns one behind the other into one file, packed by Snappy.
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As recordings have it: packed by Snappy, whole numbers unsigned.
+    Recording,
+    /// For query engines, of which many know signed numbers alone: packed by zstd, whole numbers signed. Numbers from
+    /// 2^63 on are refused.
+    Engines,
+}
+
+/// Writes tables of the same columns one behind the other into one file.
 pub struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
     columns: Vec<Cells>,
+    style: Style,
     rows: usize,
     text: usize,
 }
@@ -46,10 +57,18 @@ impl<W: Write + Send> Writer<W> {
     /// # Errors
     /// The file cannot be written.
     pub fn new(out: W, first: &Table) -> Result<Writer<W>> {
+        Writer::styled(out, first, Style::Recording)
+    }
+
+    /// [`Writer::new`] in another style.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn styled(out: W, first: &Table, style: Style) -> Result<Writer<W>> {
         let fields = first.columns().iter().map(|column| {
             let (physical, logical) = match column.ty {
                 Type::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-                Type::Int => (Physical::INT64, Some(LogicalType::integer(64, false))),
+                Type::Int => (Physical::INT64, Some(LogicalType::integer(64, style == Style::Engines))),
                 Type::Float => (Physical::DOUBLE, None),
             };
             let node = Node::primitive_type_builder(&column.name, physical)
@@ -59,14 +78,21 @@ impl<W: Write + Send> Writer<W> {
         });
         let fields = fields.collect::<Result<Vec<_>, _>>()?;
         let schema = Node::group_type_builder("arrow_schema").with_fields(fields).build()?;
-        let meaning = KeyValue::new(ARROW_SCHEMA.into(), encoded(&first.batch().schema()));
+        let schema_of_arrow = match style {
+            Style::Recording => encoded(&first.batch().schema()),
+            Style::Engines => encoded(&signed(&first.batch().schema())),
+        };
+        let meaning = KeyValue::new(ARROW_SCHEMA.into(), schema_of_arrow);
         let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
+            .set_compression(match style {
+                Style::Recording => Compression::SNAPPY,
+                Style::Engines => Compression::ZSTD(ZstdLevel::default()),
+            })
             .set_key_value_metadata(Some(vec![meaning]))
             .build();
         let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
         let columns = first.columns().iter().map(|c| Cells::new(c.ty)).collect();
-        Ok(Writer { file, columns, rows: 0, text: 0 })
+        Ok(Writer { file, columns, style, rows: 0, text: 0 })
     }
 
     /// Adds the rows of a table, which has the columns of the first.
@@ -80,6 +106,11 @@ impl<W: Write + Send> Writer<W> {
             let part = table.batch().slice(from, rows);
             for (cells, array) in self.columns.iter_mut().zip(part.columns()) {
                 self.text += cells.extend(array)?;
+                if let (Cells::Int(values, _), Style::Engines) = (&cells, self.style)
+                    && values.iter().rev().take(rows).any(|&n| n < 0)
+                {
+                    return Err(ParquetError::General("a number is 2^63 or larger".into()).into());
+                }
             }
             from += rows;
             self.rows += rows;
@@ -164,7 +195,7 @@ fn other() -> ParquetError {
     ParquetError::General("a table has a column of another type than the file's".into())
 }
 
-fn column<T: DataType, W: Write + Send>(
+fn column<T: Stored, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: &mut Vec<T::T>,
     known: &mut Vec<i16>,
@@ -175,6 +206,18 @@ fn column<T: DataType, W: Write + Send>(
     values.clear();
     known.clear();
     Ok(())
+}
+
+/// The schema with signed whole numbers.
+fn signed(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::UInt64 => field.as_ref().clone().with_data_type(DataType::Int64),
+        _ => field.as_ref().clone(),
+    };
+    Schema::new_with_metadata(
+        schema.fields().iter().map(field).collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    )
 }
 
 /// The schema as other readers of Parquet look for it: an Arrow message behind its length, in base 64.

@@ -7,11 +7,10 @@ mod processor;
 mod threads;
 
 use ncpu_record::Recording;
-use ncpu_schema::{Counter, CpuState, Layer, SampleClass, cpu_time, events, samples};
+use ncpu_schema::{Counter, CpuState, Layer, SampleClass, chance, cpu_time, events, samples};
 use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
-use crate::chance;
 pub(super) use limits::{Throttled, limits_met, throttled};
 pub(super) use locks::top_lock;
 use locks::{kernel_locks, user_locks};
@@ -47,24 +46,6 @@ impl Context<'_> {
         self.table("numa_processes")?;
         crate::numa::Numa::read(self.recording.tables.values()).worst()
     }
-}
-
-/// The program's samples outside traced lock waits, by layer.
-pub(super) fn split(samples: Option<&samples::Reader<'_>>) -> Vec<(Layer, u64)> {
-    let mut out: Vec<(Layer, u64)> = Vec::new();
-    let Some(samples) = samples else { return out };
-    for row in samples.rows() {
-        let (Some(CpuState::Program), Some(class)) = (samples.at.get(row), samples.class.get(row)) else {
-            continue;
-        };
-        let n = samples.samples.get(row).unwrap_or(0);
-        let layer = Layer::from(class);
-        match out.iter_mut().find(|(l, _)| *l == layer) {
-            Some((_, sum)) => *sum += n,
-            None => out.push((layer, n)),
-        }
-    }
-    out
 }
 
 /// What samples are told apart by.

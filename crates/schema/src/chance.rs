@@ -5,7 +5,7 @@ const Z: f64 = 1.959_964;
 
 /// The 95 % interval of a share that `n` of `of` samples showed (Wilson, Journal of the American Statistical
 /// Association 22, 1927). Unlike the textbook's p ± z√(p(1−p)/n) it has a width where all samples or none agree.
-pub(crate) fn share(n: u64, of: u64) -> (f64, f64) {
+pub fn share(n: u64, of: u64) -> (f64, f64) {
     if of == 0 {
         return (0.0, 1.0);
     }
@@ -17,7 +17,7 @@ pub(crate) fn share(n: u64, of: u64) -> (f64, f64) {
 }
 
 /// Half the width of that interval, the wider half where it is lopsided.
-pub(crate) fn half_width(n: u64, of: u64) -> f64 {
+pub fn half_width(n: u64, of: u64) -> f64 {
     let (low, high) = share(n, of);
     let p = n as f64 / of.max(1) as f64;
     (p - low).max(high - p)
@@ -25,7 +25,7 @@ pub(crate) fn half_width(n: u64, of: u64) -> f64 {
 
 /// Whether `n` samples against `m` exclude, with 95 % confidence, that the second is as frequent as the first: a sign
 /// test, exact for few samples. It takes six against none.
-pub(crate) fn exceeds(n: u64, m: u64) -> bool {
+pub fn exceeds(n: u64, m: u64) -> bool {
     let all = n + m;
     if all > 1000 {
         return share(n, all).0 > 0.5;

@@ -1,0 +1,16 @@
+WITH parts AS (
+    SELECT {keys}, layer, CAST(sum(us) AS BIGINT) AS us, sum(variance) AS variance,
+        count(DISTINCT machine) AS machines
+    FROM {layers} AS l
+    WHERE {where}
+    GROUP BY {group}, layer
+), whole AS (
+    SELECT {names}, CAST(sum(us) AS BIGINT) AS capacity_us
+    FROM parts
+    GROUP BY {names}
+)
+SELECT {p.names}, p.layer, CASE WHEN p.layer IN ({recoverable}) THEN 'yes' ELSE 'no' END AS recoverable,
+    p.us, p.variance, w.capacity_us, p.machines
+FROM parts AS p JOIN whole AS w ON {same}
+ORDER BY {p.names}, recoverable DESC, p.us DESC, p.layer
+LIMIT {top}

@@ -1,0 +1,242 @@
+//! Recordings into a fleet.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ncpu_files::Dir;
+use ncpu_record::{Manifest, Recording};
+
+use crate::labels::Labels;
+use crate::parts::{self, Hour};
+use crate::rollup::{self, Rolled};
+use crate::store::Store;
+use crate::tables::Kept;
+use crate::{Error, Result, compact, when};
+
+const MANIFEST: &str = "manifest.json";
+
+/// Recordings that are rolled up before they are written: what memory is needed for.
+const CHUNK: usize = 5_000;
+
+/// How far a machine's clock may be ahead before it is told.
+const AHEAD: i64 = 86_400_000_000;
+
+/// How to add.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Labels of all machines.
+    pub labels: Labels,
+    /// Labels by host.
+    pub by_host: HashMap<String, Labels>,
+    /// Whether recordings that were not finished are taken.
+    pub unfinished: bool,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Recordings that were added.
+    pub added: usize,
+    /// Those that were there already.
+    pub known: usize,
+    /// Those that were left out, and why.
+    pub left_out: Vec<(PathBuf, String)>,
+    /// Those whose clock is more than a day ahead of this machine's.
+    pub ahead: usize,
+    /// Whether it was stopped before its end.
+    pub stopped: bool,
+}
+
+/// A recording that is to be added.
+struct Candidate {
+    path: PathBuf,
+    id: String,
+    host: String,
+    at_us: i64,
+}
+
+/// Adds recordings, and those that lie in directories.
+///
+/// # Errors
+/// A directory is missing, or the fleet cannot be read or written. What was added before stays, and is not added again.
+pub fn add(
+    store: &dyn Store,
+    dirs: &[PathBuf],
+    options: &Options,
+    progress: &(dyn Fn(usize, usize) + Sync),
+    stop: &AtomicBool,
+) -> Result<Outcome> {
+    let _held = compact::not_compacted(store, false)?;
+    let mut found = Vec::new();
+    for dir in dirs {
+        let before = found.len();
+        find(dir, &mut found)?;
+        if found.len() == before {
+            return Err(Error::Recording {
+                path: dir.clone(),
+                why: "it is no recording and holds none".into(),
+            });
+        }
+    }
+    let mut outcome = Outcome::default();
+    let looked = each(options.threads, &found, stop, |path| Ok(look(path, options)))?;
+    let mut jobs: BTreeMap<Hour, Vec<Candidate>> = BTreeMap::new();
+    let mut ids = HashSet::new();
+    let late = when::now() + AHEAD;
+    for (path, one) in found.iter().zip(looked) {
+        match one {
+            None => {}
+            Some(Err(e)) => outcome.left_out.push((path.clone(), e.to_string())),
+            Some(Ok(one)) if !ids.insert(one.id.clone()) => outcome.known += 1,
+            Some(Ok(one)) => {
+                outcome.ahead += usize::from(one.at_us > late);
+                jobs.entry(Hour::of(one.at_us)).or_default().push(one);
+            }
+        }
+    }
+    let hours: Vec<&Hour> = jobs.keys().collect();
+    let known = each(options.threads, &hours, stop, |hour| parts::ids(store, Kept::Recordings, hour))?;
+    let total: usize = jobs.values().map(Vec::len).sum();
+    // Small enough that all threads have work to the end.
+    let chunk = (total / (options.threads * 4).max(1)).clamp(100, CHUNK);
+    let mut work: Vec<(Hour, Vec<Candidate>)> = Vec::new();
+    for ((hour, mut candidates), known) in jobs.into_iter().zip(known) {
+        let before = candidates.len();
+        candidates.retain(|c| known.as_ref().is_none_or(|k| !k.contains(&c.id)));
+        outcome.known += before - candidates.len();
+        candidates.sort_by(|a, b| (a.at_us, &a.host, &a.id).cmp(&(b.at_us, &b.host, &b.id)));
+        while !candidates.is_empty() {
+            let rest = candidates.split_off(chunk.min(candidates.len()));
+            work.push((hour.clone(), std::mem::replace(&mut candidates, rest)));
+        }
+    }
+    let total: usize = work.iter().map(|(_, c)| c.len()).sum();
+    let (done, added) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let left_out = Mutex::new(&mut outcome.left_out);
+    let result = each(options.threads, &work, stop, |(hour, candidates)| {
+        let mut rolled: Vec<Rolled> = Vec::with_capacity(candidates.len());
+        for one in candidates {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match roll(one, options) {
+                Ok(one) => rolled.push(one),
+                Err(e) => {
+                    let mut left_out = left_out.lock().unwrap_or_else(PoisonError::into_inner);
+                    left_out.push((one.path.clone(), e.to_string()));
+                }
+            }
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if done.is_multiple_of(256) {
+                progress(done, total);
+            }
+        }
+        parts::commit(store, hour, &rolled)?;
+        added.fetch_add(rolled.len(), Ordering::Relaxed);
+        Ok(())
+    });
+    let added = added.into_inner();
+    if let Err(e) = result {
+        return Err(match e {
+            Error::Store { name, action, why } => Error::Store {
+                name,
+                action,
+                why: format!(
+                    "{why}; {added} of {total} recordings were added before: run it again, and what is there already \
+                     is left out"
+                ),
+            },
+            other => other,
+        });
+    }
+    outcome.added = added;
+    outcome.stopped = stop.load(Ordering::Relaxed);
+    outcome.left_out.sort();
+    Ok(outcome)
+}
+
+/// Does something to each of many, by several threads; `None` for those that were not done when it was stopped.
+fn each<T: Sync, R: Send>(
+    threads: usize,
+    of: &[T],
+    stop: &AtomicBool,
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<Option<R>>> {
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let run = || -> Result<Vec<(usize, R)>> {
+        let mut out = Vec::new();
+        while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = of.get(at) else { break };
+            out.push((at, work(one).inspect_err(|_| failed.store(true, Ordering::Relaxed))?));
+        }
+        Ok(out)
+    };
+    let done: Vec<Result<Vec<(usize, R)>>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.clamp(1, of.len().max(1))).map(|_| scope.spawn(run)).collect();
+        let died = || Error::Fleet("a thread of ncpu died; please report it".into());
+        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(died()))).collect()
+    });
+    let mut out: Vec<Option<R>> = std::iter::repeat_with(|| None).take(of.len()).collect();
+    for part in done {
+        for (at, one) in part? {
+            out[at] = Some(one);
+        }
+    }
+    Ok(out)
+}
+
+/// The recordings at and below a directory. Links are not followed, for they may lead round.
+fn find(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
+    let failed = |e: std::io::Error| Error::store(dir.display().to_string(), "read the directory", e);
+    if std::fs::symlink_metadata(dir.join(MANIFEST)).is_ok() {
+        out.push(dir.into());
+        return Ok(());
+    }
+    let mut below = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            below.push(entry.path());
+        }
+    }
+    below.sort();
+    below.iter().try_for_each(|dir| find(dir, out))
+}
+
+/// What a manifest says, without a look at the tables.
+fn look(path: &Path, options: &Options) -> Result<Candidate> {
+    let bad = |why: String| Error::Recording { path: path.into(), why };
+    let held = Dir::open(path).map_err(|e| bad(e.to_string()))?;
+    let bytes = held.read(MANIFEST, 16 << 20).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad(format!("{MANIFEST} is not UTF-8 text")))?;
+    let manifest = Manifest::parse(&text, &path.join(MANIFEST)).map_err(|e| bad(e.to_string()))?;
+    if !manifest.complete && !options.unfinished {
+        return Err(bad(
+            "it was not finished, or still is being written; --unfinished takes what can be recovered".into(),
+        ));
+    }
+    if manifest.simulated {
+        return Err(bad("it is a simulation".into()));
+    }
+    let at = (manifest.created_unix * 1e6).clamp(0.0, 253_402_300_799e6);
+    Ok(Candidate {
+        path: path.into(),
+        id: rollup::id(text.as_bytes()),
+        host: manifest.host,
+        at_us: if at.is_finite() { at as i64 } else { 0 },
+    })
+}
+
+fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
+    let wanted = |name: &str| rollup::READ.contains(&name);
+    let recording = Recording::open_tables(&one.path, wanted)
+        .map_err(|e| Error::Recording { path: one.path.clone(), why: e.to_string() })?;
+    let labels = options.labels.with(options.by_host.get(&one.host));
+    rollup::roll(recording, &one.id, labels.text(), &one.path)
+}

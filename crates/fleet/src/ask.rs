@@ -1,0 +1,613 @@
+//! Questions: one text of SQL for each, in `sql/`, with places for what is asked of which recordings.
+//!
+//! Both engines take these texts as they are, and give the same digits: what is summed are whole numbers, which sum to
+//! the same in any order, and shares are quotients of such sums. No name needs quotes, which the engines write
+//! differently.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ncpu_fleet_args::Scope;
+use ncpu_table::{Column, Kind as Of, Table, Unit};
+use sha2::{Digest, Sha256};
+
+use crate::engine::{self, Engine, Kind};
+use crate::parts::{self, Part};
+use crate::store::{self, Store};
+use crate::tables::Kept;
+use crate::when::Period;
+use crate::{Error, Result, compact, delta, labels, rollup, when};
+
+/// Rows, where no number is asked for.
+const ALL: u64 = 1_000_000_000;
+
+/// What groups are made by: a column of every table, or a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct By {
+    /// What the user calls it.
+    pub name: String,
+    sql: String,
+    day: bool,
+}
+
+/// Reads `--by`.
+///
+/// # Errors
+/// There is no such column.
+pub fn by(columns: &[String]) -> Result<Vec<By>> {
+    let one = |name: &String| {
+        let plain = |sql: &str| By { name: name.clone(), sql: sql.into(), day: false };
+        match name.as_str() {
+            "kernel" | "cpu_model" | "host" | "machine" | "labels" => Ok(plain(name)),
+            "cpus" => Ok(plain("CAST(cpus AS STRING)")),
+            "day" => {
+                Ok(By { day: true, ..plain("CAST(CAST(floor(at_us / 86400000000) AS BIGINT) AS STRING)") })
+            }
+            _ => match name.strip_prefix("label:").filter(|key| labels::is_key(key)) {
+                Some(key) => Ok(plain(&labels::sql(key))),
+                None => Err(Error::Usage(format!(
+                    "--by {name}: there are kernel, cpu_model, cpus, host, machine, day, labels and label:KEY"
+                ))),
+            },
+        }
+    };
+    columns.iter().map(one).collect()
+}
+
+/// SQL of a condition, `label:KEY` in it outside of texts replaced.
+fn condition(text: &str) -> Result<String> {
+    let mut out = String::new();
+    for (i, piece) in text.split('\'').enumerate() {
+        if i > 0 {
+            out.push('\'');
+        }
+        if i % 2 == 1 {
+            out += piece;
+            continue;
+        }
+        let mut rest = piece;
+        while let Some((before, after)) = rest.split_once("label:") {
+            let end = after
+                .find(|c: char| !(c.is_ascii_alphanumeric() || "_-.".contains(c)))
+                .unwrap_or(after.len());
+            if end == 0 {
+                return Err(Error::Usage(format!(
+                    "--where {text}: `label:` wants a key, as in label:type = 'web'"
+                )));
+            }
+            out += before;
+            out += &labels::sql(&after[..end]);
+            rest = &after[end..];
+        }
+        out += rest;
+    }
+    if text.matches('\'').count() % 2 == 1 {
+        return Err(Error::Usage(format!("--where {text}: a quote is not closed")));
+    }
+    Ok(out)
+}
+
+/// A fleet, and an engine that answers questions about it.
+pub struct Asked {
+    store: Box<dyn Store>,
+    engine: Option<Engine>,
+    kind: Option<Kind>,
+    scope: Scope,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    _held: Box<dyn std::any::Any + Send>,
+}
+
+impl Asked {
+    /// Opens the fleet, and connects to the engine unless SQL is only to be shown.
+    ///
+    /// # Errors
+    /// Either is not there.
+    pub fn open(scope: &Scope) -> Result<Asked> {
+        let store = store::open(&scope.root)?;
+        let held = compact::not_compacted(store.as_ref(), false)?;
+        let mut asked =
+            Asked { store, engine: None, kind: None, scope: scope.clone(), notes: Vec::new(), _held: held };
+        if parts::list(asked.store.as_ref(), Kept::Recordings, None)?.is_empty() {
+            return Err(Error::Fleet(format!(
+                "{0} holds no recordings yet: `ncpu fleet add {0} DIR…` adds some",
+                scope.root
+            )));
+        }
+        if !scope.explain {
+            let kind = Kind::of(&scope.engine)?;
+            let mut engine = Engine::open(kind.clone())?;
+            asked.notes.append(&mut engine.notes);
+            asked.engine = Some(engine);
+            asked.kind = Some(kind);
+            asked.seen()?;
+        }
+        Ok(asked)
+    }
+
+    /// A server that does not reach the fleet, or another of the same name, answers with no rows instead of an error.
+    fn seen(&mut self) -> Result<()> {
+        if !matches!(self.kind, Some(Kind::Flight(_))) {
+            return Ok(());
+        }
+        let from = self.relation(Kept::Recordings, &Period::ALL)?;
+        let table = self.send("check", &format!("SELECT CAST(count(*) AS BIGINT) AS n FROM {from} AS r"))?;
+        if table.int(0, "n").unwrap_or(0) == 0 {
+            return Err(Error::Engine(format!(
+                "{} sees no recordings in {}, which has some: it must reach the fleet at the same path, or at \
+                 --engine-root",
+                self.scope.engine, self.scope.root
+            )));
+        }
+        Ok(())
+    }
+
+    /// A table as the engine reads it.
+    fn relation(&self, table: Kept, period: &Period) -> Result<String> {
+        let store = self.store.as_ref();
+        let (from, to) = period.dates();
+        let mut parts = parts::list(store, table, None)?;
+        if parts.is_empty() {
+            return Ok(table.nothing());
+        }
+        if let Some(Kind::Flight(_)) = &self.kind {
+            let root = self.scope.engine_root.as_deref();
+            let (log, root) = match root.map(|r| r.strip_prefix("delta:").map_or((false, r), |r| (true, r))) {
+                Some((log, root)) => (log, root.to_string()),
+                None => (delta::current(store, table, &parts)?, absolute(store)?),
+            };
+            let path = format!("{}/{}", root.trim_end_matches('/'), table.name()).replace('`', "``");
+            return Ok(format!("{}.`{path}`", if log { "delta" } else { "parquet" }));
+        }
+        let all = parts.len();
+        parts.retain(|p| {
+            from.as_ref().is_none_or(|d| p.hour.date >= *d) && to.as_ref().is_none_or(|d| p.hour.date <= *d)
+        });
+        if parts.is_empty() {
+            return Ok(table.nothing());
+        }
+        let files = match store.directory() {
+            Some(root) if parts.len() == all => {
+                vec![format!("{}/{}/date=*/hour=*/part-*.parquet", engine::literal(root), table.name())]
+            }
+            Some(root) => {
+                let mut dates: Vec<&str> = parts.iter().map(|p| p.hour.date.as_str()).collect();
+                dates.dedup();
+                let root = engine::literal(root);
+                dates
+                    .iter()
+                    .map(|d| format!("{root}/{}/date={d}/hour=*/part-*.parquet", table.name()))
+                    .collect()
+            }
+            None => {
+                let files = fetched(store, &parts)?;
+                files.iter().map(|f| engine::literal(f)).collect()
+            }
+        };
+        let files: Vec<String> = files.iter().map(|f| engine::quoted(f)).collect();
+        Ok(format!("read_parquet([{}], hive_partitioning = false)", files.join(", ")))
+    }
+
+    /// Puts together the SQL of a question.
+    ///
+    /// # Errors
+    /// An option says nothing, or the fleet cannot be read.
+    pub fn sql(&self, template: &str, question: &Question) -> Result<String> {
+        let names: Vec<String> = (1..=question.by.len().max(1)).map(|i| format!("k{i}")).collect();
+        let keys = match question.by.is_empty() {
+            true => vec!["'' AS k1".to_string()],
+            false => names.iter().zip(&question.by).map(|(n, by)| format!("{} AS {n}", by.sql)).collect(),
+        };
+        let last = match question.by.is_empty() {
+            true => vec!["'' AS k1".to_string()],
+            false => names
+                .iter()
+                .zip(&question.by)
+                .map(|(n, by)| format!("max_by({}, at_us) AS {n}", by.sql))
+                .collect(),
+        };
+        let group: Vec<String> = (1..=names.len()).map(|i| i.to_string()).collect();
+        let of = |alias: &str| names.iter().map(|n| format!("{alias}.{n}")).collect::<Vec<_>>().join(", ");
+        let same: Vec<String> = names.iter().map(|n| format!("p.{n} = w.{n}")).collect();
+        let within = |p: &Period| {
+            let mut out = Vec::new();
+            if p.from != i64::MIN {
+                out.push(format!("at_us >= {}", p.from));
+            }
+            if p.to != i64::MAX {
+                out.push(format!("at_us < {}", p.to));
+            }
+            if out.is_empty() { "1 = 1".to_string() } else { out.join(" AND ") }
+        };
+        let mut conditions = vec![within(&question.period)];
+        if let Some(filter) = &self.scope.filter {
+            conditions.push(format!("({})", condition(filter)?));
+        }
+        let mut out = template.to_string();
+        let top = question.top.unwrap_or(ALL);
+        for (place, value) in [
+            ("{keys}", keys.join(", ")),
+            ("{last}", last.join(", ")),
+            ("{names}", names.join(", ")),
+            ("{p.names}", of("p")),
+            ("{n.names}", of("n")),
+            ("{group}", group.join(", ")),
+            ("{same}", same.join(" AND ")),
+            ("{top}", top.to_string()),
+            ("{recoverable}", rollup::recoverable()),
+            ("{before}", format!("({})", within(&question.before))),
+            ("{after}", format!("({})", within(&question.after))),
+            ("{where}", conditions.join(" AND ")),
+        ] {
+            out = out.replace(place, &value);
+        }
+        let period = question.all();
+        for table in Kept::ALL {
+            let place = format!("{{{}}}", table.name());
+            if out.contains(&place) {
+                out = out.replace(&place, &self.relation(table, &period)?);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Asks; group columns get the names the user knows. `None` where SQL is only to be shown: it is a note then.
+    ///
+    /// # Errors
+    /// The engine refuses or is gone.
+    pub fn ask(&mut self, name: &str, template: &str, question: &Question) -> Result<Table> {
+        let sql = self.sql(template, question)?;
+        let table = self.send(name, &sql)?;
+        grouped(&table, &question.by)
+    }
+
+    /// Asks in the user's own words: `locks` is the table of that name.
+    ///
+    /// # Errors
+    /// As [`Asked::ask`].
+    pub fn own(&mut self, sql: &str) -> Result<Table> {
+        let views = self.views(sql)?;
+        for view in views {
+            self.send("view", &view)?;
+        }
+        self.send("answer", sql)
+    }
+
+    /// What makes the tables known by their names.
+    ///
+    /// # Errors
+    /// The fleet cannot be read.
+    pub fn views(&self, sql: &str) -> Result<Vec<String>> {
+        let used = Kept::ALL.into_iter().filter(|t| sql.contains(t.name()));
+        let make = |table: Kept| {
+            let from = self.relation(table, &Period::ALL)?;
+            Ok(format!("CREATE OR REPLACE TEMPORARY VIEW {} AS SELECT * FROM {from} AS t", table.name()))
+        };
+        used.map(make).collect()
+    }
+
+    /// The engine, if one was opened.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
+    }
+
+    fn send(&mut self, name: &str, sql: &str) -> Result<Table> {
+        match &mut self.engine {
+            Some(engine) => engine.ask(name, sql),
+            None => Err(Error::Engine("no engine was opened".into())),
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What groups are made by.
+    pub by: Vec<By>,
+    /// Which recordings.
+    pub period: Period,
+    /// Those before a change.
+    pub before: Period,
+    /// Those after it.
+    pub after: Period,
+    /// Rows of the answer.
+    pub top: Option<u64>,
+}
+
+impl Question {
+    /// A question about recordings since and until some time. Without an end, recordings of clocks that are ahead by
+    /// more than a day are left out where a beginning is given.
+    ///
+    /// # Errors
+    /// An option says nothing.
+    pub fn of(by: Vec<By>, since: Option<&str>, until: Option<&str>, top: Option<u64>) -> Result<Question> {
+        let now = when::now();
+        let mut period = Period::ALL;
+        if let Some(since) = since {
+            period.from = when::ago(since, now)?;
+            period.to = now + 86_400_000_000;
+        }
+        if let Some(until) = until {
+            period.to = when::ago(until, now)?;
+        }
+        if period.to <= period.from {
+            return Err(Error::Usage("--until is before --since".into()));
+        }
+        Ok(Question { by, period, before: Period::ALL, after: Period::ALL, top })
+    }
+
+    /// A question about a change.
+    ///
+    /// # Errors
+    /// The periods overlap.
+    pub fn of_change(by: Vec<By>, before: Period, after: Period) -> Result<Question> {
+        if !before.apart(&after) {
+            return Err(Error::Usage("--before and --after have times in common".into()));
+        }
+        Ok(Question { by, period: Period::ALL, before, after, top: None })
+    }
+
+    /// The time that its recordings lie in.
+    fn all(&self) -> Period {
+        let from = self.period.from.max(self.before.from.min(self.after.from));
+        Period { from, to: self.period.to.min(self.before.to.max(self.after.to)) }
+    }
+}
+
+/// The groups' columns under their names; the one there is without groups goes.
+fn grouped(table: &Table, by: &[By]) -> Result<Table> {
+    let mut columns: Vec<Column> = by.iter().map(|b| Column::text(&b.name, "the group")).collect();
+    let rest: Vec<Column> = table.columns().iter().filter(|c| !is_key(&c.name)).cloned().collect();
+    columns.extend(rest.iter().cloned());
+    let mut out = Table::builder(table.name(), &columns);
+    for r in 0..table.num_rows() {
+        let mut row = out.row();
+        for (i, by) in by.iter().enumerate() {
+            let value = table.text(r, &format!("k{}", i + 1)).unwrap_or("");
+            row = match by.day {
+                true => row.text(
+                    value.parse::<i64>().map_or_else(|_| value.into(), |d| when::date(d * 86_400_000_000)),
+                ),
+                false => row.text(labels::decoded(value)),
+            };
+        }
+        for column in &rest {
+            row = match column.ty {
+                ncpu_table::Type::Text => row.text_opt(table.text(r, &column.name)),
+                ncpu_table::Type::Int => row.int_opt(table.int(r, &column.name)),
+                ncpu_table::Type::Float => row.float_opt(table.number(r, &column.name)),
+            };
+        }
+    }
+    Ok(out.finish())
+}
+
+fn is_key(name: &str) -> bool {
+    name.strip_prefix('k').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The root as another program on this machine finds it.
+fn absolute(store: &dyn Store) -> Result<String> {
+    match store.directory() {
+        None => Ok(store.root().into()),
+        Some(path) => std::fs::canonicalize(path)
+            .map(|p| p.display().to_string())
+            .map_err(|e| Error::store(store.root(), "find", e)),
+    }
+}
+
+/// Copies of parts that an engine in this process cannot reach. Parts never change, so each is fetched once.
+fn fetched(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    let cache = cache
+        .ok_or_else(|| Error::Usage("neither XDG_CACHE_HOME nor HOME says where to keep copies".into()))?;
+    let of: String = Sha256::digest(format!("{} {}", store.root(), store::name(store)?))
+        .iter()
+        .take(12)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let place = cache.join("ncpu/fleet").join(of);
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let fetch = |part: &Part| -> Result<()> {
+        let path = place.join(&part.name);
+        if std::fs::symlink_metadata(&path).is_ok_and(|m| m.is_file() && m.len() == part.bytes) {
+            return Ok(());
+        }
+        let bytes = store
+            .get(&part.name)?
+            .ok_or_else(|| Error::Fleet(format!("{}/{} went away: ask again", store.root(), part.name)))?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(directory)
+            .and_then(|()| ncpu_files::NewFile::write(&path, ncpu_files::PRIVATE, &bytes))
+            .map_err(|e| Error::store(path.display().to_string(), "write", e))
+    };
+    let run = || -> Result<()> {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if failed.load(Ordering::Relaxed) {
+                break;
+            }
+            fetch(part).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    // What takes time is waiting for the server.
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
+        workers.into_iter().try_for_each(|w| {
+            w.join().unwrap_or_else(|_| Err(Error::Fleet("a thread of ncpu died; please report it".into())))
+        })
+    })?;
+    Ok(parts.iter().map(|p| place.join(&p.name)).collect())
+}
+
+/// The onion of a fleet.
+///
+/// # Errors
+/// As [`Asked::ask`].
+pub fn onion(asked: &mut Asked, question: &Question) -> Result<Table> {
+    let raw = asked.ask("layers", include_str!("../sql/onion.sql"), question)?;
+    let columns = [
+        Column::text("layer", "where capacity went"),
+        Column::text("recoverable", "whether it could come back"),
+        Column::float("share", Unit::Percent, Of::Share, "share of the group's capacity"),
+        Column::float("seconds", Unit::CpuSeconds, Of::Time, "CPU-seconds"),
+        Column::float("error", Unit::CpuSeconds, Of::Gauge, "half-width of the 95 % interval; 0 is exact"),
+        Column::count("machines", "machines that have it"),
+    ];
+    made(&raw, question, &columns, |row, r| {
+        let number = |c: &str| raw.number(r, c);
+        row.text_opt(raw.text(r, "layer"))
+            .text_opt(raw.text(r, "recoverable"))
+            .float_opt(share(number("us"), number("capacity_us")))
+            .float_opt(number("us").map(|us| us / 1e6))
+            .float_opt(number("variance").map(|v| v.sqrt() / 1e3))
+            .int_opt(raw.int(r, "machines"))
+    })
+}
+
+/// Kernel or user locks of a fleet.
+///
+/// # Errors
+/// As [`Asked::ask`].
+pub fn locks(asked: &mut Asked, question: &Question, user: bool) -> Result<Table> {
+    let template =
+        if user { include_str!("../sql/user_locks.sql") } else { include_str!("../sql/locks.sql") };
+    let raw = asked.ask(if user { "user_locks" } else { "locks" }, template, question)?;
+    let mut columns =
+        vec![Column::text("lock", "name of the lock"), Column::text("type", "what kind of lock")];
+    if user {
+        columns.push(Column::text("process", "the waiting process"));
+    }
+    columns.extend([
+        Column::float("share", Unit::Percent, Of::Share, "capacity spent spinning for it"),
+        Column::float("spin", Unit::Seconds, Of::Time, "time waiting on CPU"),
+        Column::float("block", Unit::Seconds, Of::Time, "time waiting off CPU"),
+        Column::count("waits", "contended acquisitions"),
+        Column::float("max", Unit::Microseconds, Of::Peak, "longest wait"),
+        Column::count("machines", "machines that waited"),
+    ]);
+    made(&raw, question, &columns, |row, r| {
+        let number = |c: &str| raw.number(r, c);
+        let row = row.text_opt(raw.text(r, "lock")).text_opt(raw.text(r, "type"));
+        let row = if user { row.text_opt(raw.text(r, "process")) } else { row };
+        row.float_opt(share(number("spin_us"), number("capacity_us")))
+            .float_opt(number("spin_us").map(|us| us / 1e6))
+            .float_opt(number("block_us").map(|us| us / 1e6))
+            .int_opt(raw.int(r, "waits"))
+            .float_opt(number("max_us"))
+            .int_opt(raw.int(r, "machines"))
+    })
+}
+
+/// What programs did on CPU.
+///
+/// # Errors
+/// As [`Asked::ask`].
+pub fn calls(asked: &mut Asked, question: &Question) -> Result<Table> {
+    let raw = asked.ask("calls", include_str!("../sql/calls.sql"), question)?;
+    let columns = [
+        Column::text("class", "what the program did on CPU"),
+        Column::text("detail", "which system call, or which function"),
+        Column::float("share", Unit::Percent, Of::Share, "share of capacity"),
+        Column::float("seconds", Unit::CpuSeconds, Of::Time, "CPU-seconds that the samples stand for"),
+        Column::count("samples", "timer samples"),
+        Column::count("machines", "machines that did it"),
+    ];
+    made(&raw, question, &columns, |row, r| {
+        let number = |c: &str| raw.number(r, c);
+        row.text_opt(raw.text(r, "class"))
+            .text_opt(raw.text(r, "detail"))
+            .float_opt(share(number("us"), number("capacity_us")))
+            .float_opt(number("us").map(|us| us / 1e6))
+            .int_opt(raw.int(r, "samples"))
+            .int_opt(raw.int(r, "machines"))
+    })
+}
+
+/// The machines of a fleet.
+///
+/// # Errors
+/// As [`Asked::ask`].
+pub fn machines(asked: &mut Asked, question: &Question) -> Result<Table> {
+    let raw = asked.ask("machines", include_str!("../sql/machines.sql"), question)?;
+    let columns = [
+        Column::text("host", "its name, the latest"),
+        Column::float("recoverable", Unit::Percent, Of::Share, "capacity that could come back"),
+        Column::int("cpus", Unit::None, Of::Gauge, "CPUs"),
+        Column::text("kernel", "kernel release, the latest"),
+        Column::text("cpu_model", "model of the first CPU"),
+        Column::text("labels", "its labels"),
+        Column::count("recordings", "recordings"),
+        Column::text("last", "when the last one began, UTC"),
+        Column::text("source", "where that was added from"),
+        Column::count("names", "host names it has had"),
+        Column::text("machine", "what tells it from others"),
+    ];
+    made(&raw, question, &columns, |row, r| {
+        let number = |c: &str| raw.number(r, c);
+        let last =
+            raw.int(r, "last_us").map(|us| format!("{} {}h", when::date(us as i64), when::hour(us as i64)));
+        row.text_opt(raw.text(r, "host"))
+            .float_opt(share(number("back_us"), number("capacity_us")))
+            .int_opt(raw.int(r, "cpus"))
+            .text_opt(raw.text(r, "kernel"))
+            .text_opt(raw.text(r, "cpu_model"))
+            .text_opt(raw.text(r, "labels").map(|l| labels::decoded(l.trim_matches(';'))))
+            .int_opt(raw.int(r, "recordings"))
+            .text_opt(last)
+            .text_opt(raw.text(r, "source"))
+            .int_opt(raw.int(r, "hosts"))
+            .text_opt(raw.text(r, "machine"))
+    })
+}
+
+fn share(us: Option<f64>, capacity: Option<f64>) -> Option<f64> {
+    Some(100.0 * us? / capacity.filter(|c| *c > 0.0)?)
+}
+
+/// A table for people of an engine's answer: its groups, and then these columns.
+fn made<'a>(
+    raw: &Table,
+    question: &Question,
+    columns: &[Column],
+    fill: impl Fn(ncpu_table::Row<'_>, usize) -> ncpu_table::Row<'_>,
+) -> Result<Table> {
+    let groups = question.by.iter().map(|b| Column::text(&b.name, "the group"));
+    let all: Vec<Column> = groups.chain(columns.iter().cloned()).collect();
+    let mut out = Table::builder(raw.name(), &all);
+    for r in 0..raw.num_rows() {
+        let row = question.by.iter().fold(out.row(), |row, by| row.text_opt(raw.text(r, &by.name)));
+        fill(row, r);
+    }
+    Ok(out.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_in_conditions() {
+        assert_eq!(
+            condition("kernel = 'label:x' AND label:type = 'it''s' OR label:rack-1='7'").unwrap(),
+            "kernel = 'label:x' AND split_part(split_part(labels, ';type=', 2), ';', 1) = 'it''s' OR \
+             split_part(split_part(labels, ';rack-1=', 2), ';', 1)='7'"
+        );
+        assert!(condition("label: = 'x'").is_err() && condition("host = 'x").is_err());
+        let names = |list: &[&str]| by(&list.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(names(&["kernel", "label:type", "day"]).is_ok());
+        for wrong in ["kernal", "label:", "label:it's", "1"] {
+            assert!(names(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn periods_must_be_apart() {
+        let p = |text| Period::parse(text).unwrap();
+        assert!(Question::of_change(Vec::new(), p("2026-11-10..12"), p("2026-11-12..")).is_err());
+        let q = Question::of_change(Vec::new(), p("2026-11-10..12"), p("2026-11-14..")).unwrap();
+        assert_eq!(q.all(), Period { from: p("2026-11-10").from, to: i64::MAX });
+        assert!(Question::of(Vec::new(), Some("1d"), Some("2d"), None).is_err());
+    }
+}

@@ -1,0 +1,254 @@
+//! `ncpu-fleet`, which `ncpu fleet` executes: arguments in, tables out.
+
+mod out;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::Parser;
+use ncpu_fleet::add::{self, Options};
+use ncpu_fleet::ask::{self, Asked, Question};
+use ncpu_fleet::engine::{Engine, Kind};
+use ncpu_fleet::labels::{self, Labels};
+use ncpu_fleet::when::Period;
+use ncpu_fleet::{compact, delta, install, outliers, page, regress, store};
+use ncpu_fleet_args::{
+    AddArgs, AskArgs, CompactArgs, DeltaArgs, EngineCommand, FleetCommand, OutliersArgs, Program,
+    RegressArgs, Scope, SqlArgs,
+};
+use out::say;
+
+/// Recordings left out that are named; more are counted.
+const NAMED: usize = 20;
+
+fn main() -> ExitCode {
+    let program = match Program::try_parse() {
+        Ok(program) => program,
+        Err(e) => return out::usage(&e),
+    };
+    match run(program.args.command) {
+        Ok(code) => code,
+        Err(e) if out::broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            say(&format!("ncpu fleet: {e:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        FleetCommand::Add(args) => add(&args),
+        FleetCommand::Onion(args) => question(&args, include_str!("../sql/onion.sql"), ask::onion),
+        FleetCommand::Locks(args) => question(&args, include_str!("../sql/locks.sql"), |asked, question| {
+            ask::locks(asked, question, false)
+        }),
+        FleetCommand::UserLocks(args) => {
+            question(&args, include_str!("../sql/user_locks.sql"), |asked, question| {
+                ask::locks(asked, question, true)
+            })
+        }
+        FleetCommand::Calls(args) => question(&args, include_str!("../sql/calls.sql"), ask::calls),
+        FleetCommand::Machines(args) => question(&args, include_str!("../sql/machines.sql"), ask::machines),
+        FleetCommand::Regress(args) => regress(&args),
+        FleetCommand::Outliers(args) => outliers(&args),
+        FleetCommand::Sql(args) => sql(&args),
+        FleetCommand::Compact(args) => compact(&args),
+        FleetCommand::Delta(args) => delta(&args),
+        FleetCommand::Engine(args) => engine(&args.command),
+    }
+}
+
+/// Set by Ctrl-C and the like: what is under way is finished, and nothing more begun.
+fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
+    {
+        let flag = Arc::clone(&stop);
+        // SAFETY: the handler only stores to an atomic.
+        unsafe {
+            signal_hook_registry::register(signal.as_raw(), move || flag.store(true, Ordering::Relaxed))
+                .context("cannot catch signals")?;
+        }
+    }
+    Ok(stop)
+}
+
+fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
+    let mut options = Options { unfinished: args.unfinished, ..Options::default() };
+    let mut own = Labels::default();
+    args.label.iter().try_for_each(|l| own.assign(l))?;
+    options.labels = own;
+    if let Some(file) = &args.labels {
+        options.by_host = labels::by_host(file)?;
+    }
+    options.threads = match args.threads {
+        Some(n) => n.into(),
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+    };
+    let store = store::open_or_make(&args.root, args.mode)?;
+    let stop = stop_on_signals()?;
+    let begun = std::time::Instant::now();
+    let progress = |done, total| {
+        out::progress(&format!("{done} of {total} recordings, {:.0} s", begun.elapsed().as_secs_f64()));
+    };
+    let result = add::add(store.as_ref(), &args.dirs, &options, &progress, &stop);
+    out::progress("");
+    let outcome = result?;
+    for (_, why) in outcome.left_out.iter().take(NAMED) {
+        say(&format!("ncpu fleet: left out: {why}"));
+    }
+    if outcome.left_out.len() > NAMED {
+        say(&format!("ncpu fleet: and {} more were left out", outcome.left_out.len() - NAMED));
+    }
+    if outcome.ahead > 0 {
+        say(&format!(
+            "ncpu fleet: {} recordings began more than a day from now by their machines' clocks: they are added under \
+             those dates, which --since leaves out",
+            outcome.ahead
+        ));
+    }
+    if args.delta && !outcome.stopped {
+        delta::update(store.as_ref())?;
+    }
+    say(&format!(
+        "ncpu fleet: {} added, {} there already, {} left out in {:.1} s",
+        outcome.added,
+        outcome.known,
+        outcome.left_out.len(),
+        begun.elapsed().as_secs_f64()
+    ));
+    if outcome.stopped {
+        say("ncpu fleet: stopped; run it again to add the rest");
+        return Ok(ExitCode::from(130));
+    }
+    // Among thousands some are always bad; that none could be taken is a failure.
+    let nothing = outcome.added + outcome.known == 0;
+    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn notes(notes: &[String]) {
+    notes.iter().for_each(|note| say(&format!("ncpu fleet: {note}")));
+}
+
+/// Prints the SQL of a question instead of asking it.
+fn explained(scope: &Scope, question: &Question, template: &str) -> anyhow::Result<Option<ExitCode>> {
+    if !scope.explain {
+        return Ok(None);
+    }
+    let asked = Asked::open(scope)?;
+    out::put(&asked.sql(template, question)?)?;
+    Ok(Some(ExitCode::SUCCESS))
+}
+
+fn question(
+    args: &AskArgs,
+    template: &str,
+    ask: impl Fn(&mut Asked, &Question) -> ncpu_fleet::Result<ncpu_table::Table>,
+) -> anyhow::Result<ExitCode> {
+    let by = ask::by(&args.by)?;
+    let question = Question::of(by, args.since.as_deref(), args.until.as_deref(), args.top)?;
+    if let Some(code) = explained(&args.scope, &question, template)? {
+        return Ok(code);
+    }
+    let mut asked = Asked::open(&args.scope)?;
+    if let Some(file) = &args.html {
+        let text = page::page(&mut asked, &question)?;
+        out::file(file, args.rows.mode, text.as_bytes())?;
+        say(&format!("ncpu fleet: wrote {}", file.display()));
+        notes(&asked.notes);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = ask(&mut asked, &question)?;
+    notes(&asked.notes);
+    if table.num_rows() == 0 {
+        say("ncpu fleet: no recording of the fleet matches");
+    }
+    out::table(&args.rows, table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn regress(args: &RegressArgs) -> anyhow::Result<ExitCode> {
+    let by = ask::by(&args.by)?;
+    let (before, after) = (Period::parse(&args.before)?, Period::parse(&args.after)?);
+    let question = Question::of_change(by, before, after)?;
+    if let Some(code) = explained(&args.scope, &question, include_str!("../sql/regress.sql"))? {
+        return Ok(code);
+    }
+    let mut asked = Asked::open(&args.scope)?;
+    let answer = regress::ask(&mut asked, &question, args.least / 100.0)?;
+    notes(&asked.notes);
+    notes(&answer.notes);
+    let table = match args.machines {
+        true => answer.machines(&question.by, args.top),
+        false => answer.table(&question.by, args.top),
+    };
+    if table.num_rows() == 0 {
+        say("ncpu fleet: nothing changed beyond noise");
+    }
+    out::table(&args.rows, table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn outliers(args: &OutliersArgs) -> anyhow::Result<ExitCode> {
+    let by = ask::by(&args.by)?;
+    let question = Question::of(by, args.since.as_deref(), args.until.as_deref(), None)?;
+    if let Some(code) = explained(&args.scope, &question, include_str!("../sql/outliers.sql"))? {
+        return Ok(code);
+    }
+    let mut asked = Asked::open(&args.scope)?;
+    let answer = outliers::ask(&mut asked, &question, args.least / 100.0)?;
+    notes(&asked.notes);
+    notes(&answer.notes);
+    let table = answer.table(&question.by, args.top);
+    if table.num_rows() == 0 {
+        say("ncpu fleet: no machine is unlike its kin");
+    }
+    out::table(&args.rows, table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sql(args: &SqlArgs) -> anyhow::Result<ExitCode> {
+    let mut asked = Asked::open(&args.scope)?;
+    if args.scope.explain {
+        let views = asked.views(&args.sql)?;
+        out::put(&views.iter().map(|v| format!("{v};\n")).collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = asked.own(&args.sql)?;
+    notes(&asked.notes);
+    out::table(&args.rows, table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
+    let store = store::open_to_write(&args.root, args.mode)?;
+    let outcome = compact::compact(store.as_ref(), args.take_over)?;
+    if args.delta {
+        delta::update(store.as_ref())?;
+    }
+    say(&format!("ncpu fleet: {} parts where {} were", outcome.after, outcome.before));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn delta(args: &DeltaArgs) -> anyhow::Result<ExitCode> {
+    let store = store::open_to_write(&args.root, args.mode)?;
+    let entries = delta::update(store.as_ref())?;
+    say(&format!("ncpu fleet: {entries} entries written to the Delta log"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn engine(command: &EngineCommand) -> anyhow::Result<ExitCode> {
+    let path = match command {
+        EngineCommand::Install(args) => install::install(args.from.as_deref(), &args.registry)?,
+        EngineCommand::Which => install::find()?,
+    };
+    let mut engine = Engine::open(Kind::Duckdb(path.clone()))?;
+    let version = engine.version()?;
+    notes(&engine.notes);
+    out::put(&format!("DuckDB {version}, {}\n", Path::new(&path).display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,221 @@
+//! A fleet in an object store that speaks S3.
+
+use std::time::Duration;
+
+use rusty_s3::actions::{ListObjectsV2, S3Action};
+use rusty_s3::{Bucket, Credentials, UrlStyle};
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use crate::store::{Entry, Store};
+use crate::{Error, Result};
+
+/// For how long a signature is valid.
+const VALID: Duration = Duration::from_secs(900);
+
+/// Bytes of an object that are read at most.
+const MOST: u64 = 4 << 30;
+
+/// How often a request is sent that the server was not up to, and how long is waited after the first time.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) struct S3 {
+    root: String,
+    bucket: Bucket,
+    credentials: Credentials,
+    prefix: String,
+    agent: Agent,
+}
+
+/// The first of these variables that is set.
+fn variable(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+}
+
+impl S3 {
+    /// Opens `s3://BUCKET/PREFIX` with what the variables of AWS's own tools say.
+    pub(crate) fn open(root: &str) -> Result<S3> {
+        let usage = |why: String| Error::Usage(format!("{root}: {why}"));
+        let path = root.strip_prefix("s3://").unwrap_or(root);
+        let (name, prefix) = path.split_once('/').unwrap_or((path, ""));
+        if name.is_empty() {
+            return Err(usage("it names no bucket: write s3://BUCKET/PREFIX".into()));
+        }
+        let key = variable(&["AWS_ACCESS_KEY_ID"]);
+        let secret = variable(&["AWS_SECRET_ACCESS_KEY"]);
+        let (Some(key), Some(secret)) = (key, secret) else {
+            return Err(usage("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".into()));
+        };
+        let credentials = match variable(&["AWS_SESSION_TOKEN"]) {
+            Some(token) => Credentials::new_with_token(key, secret, token),
+            None => Credentials::new(key, secret),
+        };
+        let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]).unwrap_or_else(|| "us-east-1".into());
+        let own = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+        // Servers of one's own seldom have a name for each bucket.
+        let style = if own.is_some() { UrlStyle::Path } else { UrlStyle::VirtualHost };
+        let endpoint = own.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let url =
+            endpoint.parse().map_err(|e| usage(format!("AWS_ENDPOINT_URL `{endpoint}` is no URL: {e}")))?;
+        let bucket = Bucket::new(url, style, name.to_string(), region)
+            .map_err(|e| usage(format!("AWS_ENDPOINT_URL `{endpoint}`: {e}")))?;
+        let seconds = variable(&["NCPU_S3_TIMEOUT"]).and_then(|s| s.parse().ok()).unwrap_or(60);
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(10)))
+            .timeout_per_call(Some(Duration::from_secs(seconds)))
+            .tls_config(crate::install::tls())
+            .build()
+            .new_agent();
+        let prefix = match prefix.trim_matches('/') {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        Ok(S3 { root: root.trim_end_matches('/').into(), bucket, credentials, prefix, agent })
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn told(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    /// Sends a request until the server is up to it; answers of 2xx and those of `also` are good.
+    fn send(
+        &self,
+        name: &str,
+        action: &'static str,
+        also: &[u16],
+        request: impl Fn() -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>> {
+        let mut pause = PAUSE;
+        for attempt in 1..=TRIES {
+            let why = match request() {
+                Ok(answer) => {
+                    let status = answer.status().as_u16();
+                    if answer.status().is_success() || also.contains(&status) {
+                        return Ok(answer);
+                    }
+                    let text = answer.into_body().read_to_string().unwrap_or_default();
+                    let cell = |tag: &str| {
+                        Some(text.split_once(&format!("<{tag}>"))?.1.split_once('<')?.0.to_string())
+                    };
+                    let code = cell("Code").unwrap_or_default();
+                    let words = match (code.as_str(), status) {
+                        ("NoSuchBucket", _) => "there is no such bucket".into(),
+                        (_, 403) => format!("the server refuses these credentials (403 {code})"),
+                        _ => format!(
+                            "the server answered {status} {code} {}",
+                            cell("Message").unwrap_or_default()
+                        ),
+                    };
+                    // Slow down, and whatever is the server's own fault.
+                    if status < 500 && status != 429 && status != 408 && status != 409 {
+                        return Err(Error::store(self.told(name), action, words));
+                    }
+                    words
+                }
+                Err(e) => e.to_string(),
+            };
+            if attempt == TRIES {
+                return Err(Error::store(
+                    self.told(name),
+                    action,
+                    format!("{} ({TRIES} tries)", why.trim_end()),
+                ));
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
+        Err(Error::store(self.told(name), action, "no try was left"))
+    }
+}
+
+impl Store for S3 {
+    fn root(&self) -> &str {
+        &self.root
+    }
+
+    fn list(&self, below: &str) -> Result<Vec<Entry>> {
+        let prefix = match below {
+            "" => self.prefix.clone(),
+            below => format!("{}{below}/", self.prefix),
+        };
+        let (mut out, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let answer = self.send(below, "list", &[], || {
+                let mut action = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
+                action.with_prefix(prefix.as_str());
+                if let Some(token) = &next {
+                    action.with_continuation_token(token.as_str());
+                }
+                self.agent.get(action.sign(VALID).as_str()).call()
+            })?;
+            let failed = |e: &dyn std::fmt::Display| Error::store(self.told(below), "list", e.to_string());
+            let text =
+                answer.into_body().with_config().limit(64 << 20).read_to_string().map_err(|e| failed(&e))?;
+            let page = ListObjectsV2::parse_response(&text).map_err(|e| failed(&e))?;
+            for object in page.contents {
+                if let Some(name) = object.key.strip_prefix(&self.prefix).filter(|n| !n.ends_with('/')) {
+                    out.push(Entry { name: name.into(), bytes: object.size });
+                }
+            }
+            next = page.next_continuation_token;
+            if next.is_none() {
+                out.sort();
+                return Ok(out);
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let key = self.key(name);
+        let answer = self.send(name, "read", &[404], || {
+            let action = self.bucket.get_object(Some(&self.credentials), &key);
+            self.agent.get(action.sign(VALID).as_str()).call()
+        })?;
+        let missing = answer.status().as_u16() == 404;
+        let mut body = answer.into_body();
+        let bytes = body.with_config().limit(MOST).read_to_vec();
+        let bytes = bytes.map_err(|e| Error::store(self.told(name), "read", e))?;
+        if missing {
+            return match String::from_utf8_lossy(&bytes).contains("NoSuchBucket") {
+                true => Err(Error::store(&self.root, "open", "there is no such bucket")),
+                false => Ok(None),
+            };
+        }
+        Ok(Some(bytes))
+    }
+
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let key = self.key(name);
+        // 412 comes too where an earlier try had been heard and only its answer was lost. Who is told that the name is
+        // taken looks what is there, and finds their own.
+        let answer = self.send(name, "write", &[412], || {
+            let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+            action.headers_mut().insert("if-none-match", "*");
+            self.agent.put(action.sign(VALID).as_str()).header("if-none-match", "*").send(bytes)
+        })?;
+        Ok(answer.status().as_u16() != 412)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let key = self.key(name);
+        self.send(name, "remove", &[404], || {
+            let action = self.bucket.delete_object(Some(&self.credentials), &key);
+            self.agent.delete(action.sign(VALID).as_str()).call()
+        })?;
+        Ok(())
+    }
+
+    fn directory(&self) -> Option<&std::path::Path> {
+        None
+    }
+
+    fn lock(&self, _: bool) -> Result<Option<Box<dyn std::any::Any + Send>>> {
+        Ok(Some(Box::new(())))
+    }
+}

@@ -1,0 +1,151 @@
+//! Where a fleet is kept: a directory, or a prefix in an object store.
+
+use crate::local::Local;
+use crate::s3::S3;
+use crate::{Error, Result};
+
+/// The file that says that a directory is a fleet.
+pub const MARKER: &str = "ncpu-fleet.json";
+
+/// The layout this version writes and the newest it reads.
+const FORMAT: u64 = 1;
+
+/// A file or object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name below the root.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// What a fleet needs of a file system. Names are relative to the root and have `/` between their parts.
+pub trait Store: Send + Sync {
+    /// What messages call it.
+    fn root(&self) -> &str;
+
+    /// Everything below a directory, at any depth; nothing where there is none.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    fn list(&self, below: &str) -> Result<Vec<Entry>>;
+
+    /// The bytes of a file; `None` where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Makes a file that appears whole or not at all, and never takes the place of another; tells whether the name was
+    /// free.
+    ///
+    /// # Errors
+    /// It cannot be written. Then it is not there, or it is there whole.
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool>;
+
+    /// Removes a file; one that is gone is as good.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// The directory, where it is one of this machine.
+    fn directory(&self) -> Option<&std::path::Path>;
+
+    /// Keeps others who call this from going on until the answer is dropped: those who add share it, who compacts has it
+    /// alone. Object stores have no such thing.
+    ///
+    /// # Errors
+    /// It cannot be had; `None` where somebody else has it.
+    fn lock(&self, alone: bool) -> Result<Option<Box<dyn std::any::Any + Send>>>;
+}
+
+/// Opens the fleet at a root that must be one.
+///
+/// # Errors
+/// There is nothing, or something else.
+pub fn open(root: &str) -> Result<Box<dyn Store>> {
+    open_to_write(root, ncpu_files::PRIVATE)
+}
+
+/// [`open`], for files of these permissions to be written.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_write(root: &str, mode: u32) -> Result<Box<dyn Store>> {
+    let store = at(root, mode, false)?;
+    match store.get(MARKER)? {
+        Some(marker) => check(root, &marker)?,
+        None => {
+            return Err(Error::Fleet(format!(
+                "{root} is no fleet: it has no {MARKER}; `ncpu fleet add {root} DIR…` makes one"
+            )));
+        }
+    }
+    Ok(store)
+}
+
+/// Opens the fleet at a root, or makes one where there is nothing.
+///
+/// # Errors
+/// There is something else, or it cannot be written.
+pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
+    let store = at(root, mode, true)?;
+    if let Some(marker) = store.get(MARKER)? {
+        check(root, &marker)?;
+    } else {
+        if let Some(other) = store.list("")?.first() {
+            return Err(Error::Fleet(format!(
+                "{root} is no fleet and not empty, it has {}: name a new directory",
+                other.name
+            )));
+        }
+        // The name tells a fleet from one that was here before: copies of parts are kept by it.
+        let name: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
+        let marker = serde_json::json!({
+            "ncpu_fleet": FORMAT, "ncpu_version": env!("CARGO_PKG_VERSION"), "name": name
+        });
+        let marker = format!("{marker}\n");
+        store.put_new(MARKER, marker.as_bytes())?;
+    }
+    // Everything rests on this; some servers that speak S3 ignore the condition.
+    if store.put_new(MARKER, b"")? {
+        return Err(Error::Fleet(format!(
+            "{root}: the server writes over objects although it was asked not to (If-None-Match): fleets need a \
+             server that heeds it"
+        )));
+    }
+    Ok(store)
+}
+
+/// The name that the fleet got when it was made.
+///
+/// # Errors
+/// Its marker cannot be read.
+pub fn name(store: &dyn Store) -> Result<String> {
+    let marker = store.get(MARKER)?.unwrap_or_default();
+    let value: Option<serde_json::Value> = serde_json::from_slice(&marker).ok();
+    let name = value.as_ref().and_then(|v| v.get("name")?.as_str()).unwrap_or_default();
+    Ok(name.chars().filter(char::is_ascii_alphanumeric).collect())
+}
+
+fn at(root: &str, mode: u32, make: bool) -> Result<Box<dyn Store>> {
+    match root.split_once("://") {
+        Some(("s3", _)) => Ok(Box::new(S3::open(root)?)),
+        Some((other, _)) => Err(Error::Usage(format!(
+            "{root}: `{other}` is no store of fleets; give a directory or s3://BUCKET/PREFIX"
+        ))),
+        None => Ok(Box::new(Local::open(root, mode, make)?)),
+    }
+}
+
+fn check(root: &str, marker: &[u8]) -> Result<()> {
+    let value: Option<serde_json::Value> = serde_json::from_slice(marker).ok();
+    match value.as_ref().and_then(|v| v.get("ncpu_fleet")?.as_u64()) {
+        Some(1..=FORMAT) => Ok(()),
+        Some(n) => {
+            Err(Error::Fleet(format!("{root}: fleet format {n} is not known to this ncpu: use a newer one")))
+        }
+        None => Err(Error::Fleet(format!("{root} is no fleet: its {MARKER} does not say so"))),
+    }
+}

@@ -1,0 +1,171 @@
+//! The capacity of an observation, divided into layers.
+//!
+//! Exact times (from `sched_switch`, the lock and the interrupt tracepoints) are never estimated again. What tracepoints
+//! cannot tell — what a thread on CPU was executing — is split by timer samples, and what idle CPUs were idle for by the
+//! leader's timer; each such figure carries its sampling error.
+
+use crate::{
+    Counter, CpuState, Error, IdleReason, Layer, Tables, chance, cpu_time, events, idle_time, samples,
+    summary,
+};
+
+/// Ticks a second by which a kernel divides CPU time into user's and its own: the fewest that one is built with.
+const TICKS: f64 = 100.0;
+
+/// What the tables hold in words of a newer schema, which belongs to no layer known here.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Strange {
+    /// Timer samples of the program in unknown classes.
+    pub samples: u64,
+    /// Idle seconds for unknown reasons.
+    pub idle: f64,
+}
+
+/// Every CPU-second of an observation in exactly one layer.
+#[derive(Clone, Debug)]
+pub struct Division {
+    /// Seconds.
+    pub elapsed: f64,
+    /// CPUs seen.
+    pub cpus: u64,
+    /// CPU-seconds: CPUs × elapsed.
+    pub capacity: f64,
+    /// CPU-seconds of the program outside of traced waits and interrupts, which samples divide.
+    pub running: f64,
+    /// Timer samples that divide them.
+    pub samples: u64,
+    /// CPU-seconds by layer, and half the width of the 95 % interval, 0 where the figure is exact.
+    pub layers: Vec<(Layer, f64, f64)>,
+}
+
+impl Division {
+    /// Divides an observation, whose words must all be known.
+    ///
+    /// # Errors
+    /// There is no table `cpu_time`, or a table that is needed here is not what the schema says.
+    pub fn of(tables: &impl Tables) -> Result<Division, Error> {
+        Division::beside(tables, Strange::default())
+    }
+
+    /// [`Division::of`] where a part of samples and idle time was taken out of the tables because no layer is known
+    /// for it. That part is not spread over the others but lies in [`Layer::Unseen`].
+    ///
+    /// # Errors
+    /// As [`Division::of`].
+    pub fn beside(tables: &impl Tables, strange: Strange) -> Result<Division, Error> {
+        let cpu_time = cpu_time::Reader::need(tables)?;
+        let summary = summary::Reader::open(tables)?;
+        let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
+        let elapsed = summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0);
+        let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let cpus = seen.len().max(1) as u64;
+        let capacity = cpus as f64 * elapsed;
+
+        let mut layers: Vec<(Layer, f64, f64)> = Vec::new();
+        let mut add = |layer: Layer, s: f64, error: f64| match layers.iter_mut().find(|(l, ..)| *l == layer) {
+            Some((_, sum, e)) => {
+                *sum += s;
+                *e = e.hypot(error);
+            }
+            None => layers.push((layer, s, error)),
+        };
+
+        // Stolen time hides in whatever ran.
+        let at = |state| cpu_time.spent.sum(state);
+        let on_cpu = at(CpuState::Program) + at(CpuState::Others);
+        let steal = summed(|s| s.steal.get(0)).unwrap_or(0.0).min(on_cpu);
+        let kept = if on_cpu > 0.0 { 1.0 - steal / on_cpu } else { 1.0 };
+        add(Layer::Steal, steal, 0.0);
+        let (mut running, mut idle) = (0.0, 0.0);
+        for state in CpuState::ALL {
+            match state {
+                // Divided below: by samples, and by what CPUs idled for.
+                CpuState::Program => running = at(state) * kept,
+                CpuState::Idle => idle = at(state),
+                CpuState::Others => add(Layer::Others, at(state) * kept, 0.0),
+                CpuState::Ncpu => add(Layer::Ncpu, at(state), 0.0),
+                CpuState::Spin => add(Layer::KernelSpin, at(state), 0.0),
+                CpuState::Hardirq | CpuState::Softirq => add(Layer::Interrupts, at(state), 0.0),
+                CpuState::Tlb => add(Layer::Tlb, at(state), 0.0),
+            }
+        }
+
+        // Where samples see user code only, the kernel's own accounts say how much is left for them to divide.
+        if cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()) {
+            let whole = running;
+            let kernel = (cpu_time.kernel.sum() * kept).clamp(0.0, whole);
+            let [ticks, all] = [kernel, whole].map(|s| (s * TICKS).round() as u64);
+            add(Layer::Kernel, kernel, whole * chance::half_width(ticks.min(all), all));
+            running = whole - kernel;
+        }
+
+        let mut split = of_samples(samples::Reader::open(tables)?.as_ref());
+        if strange.samples > 0 {
+            split.push((Layer::Unseen, strange.samples));
+        }
+        let total: u64 = split.iter().map(|(_, n)| n).sum();
+        if total == 0 {
+            // Without samples user and kernel are told apart by the command's own accounting only.
+            add(Layer::User, running, 0.0);
+        }
+        for (layer, n) in split {
+            add(layer, running * n as f64 / total as f64, running * chance::half_width(n, total));
+        }
+
+        let why = idle_time::Reader::open(tables)?;
+        let reason = |r: IdleReason| why.as_ref().map_or(0.0, |t| t.spent.sum(r));
+        let reasons = IdleReason::ALL.into_iter().map(|r| (Layer::from(r), reason(r)));
+        let reasons: Vec<_> = reasons.chain([(Layer::Unseen, strange.idle)]).collect();
+        let explained: f64 = reasons.iter().map(|(_, s)| s).sum();
+        if explained > 0.0 {
+            // The timer looked so often; CPUs that idle together are looked at together.
+            let looks = match events::Reader::open(tables)? {
+                Some(t) => {
+                    let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
+                    ticks.filter_map(|r| t.count.get(r)).sum::<u64>()
+                }
+                None => 0,
+            };
+            for (layer, s) in reasons {
+                let part = s / explained;
+                let error = match looks > 0 && part > 0.0 {
+                    true => chance::half_width((part * looks as f64).round() as u64, looks),
+                    false => 0.0,
+                };
+                add(layer, idle * part, idle * error);
+            }
+        } else {
+            add(Layer::Idle, idle, 0.0);
+        }
+
+        let accounted: f64 = layers.iter().map(|(_, s, _)| s).sum();
+        if capacity > accounted {
+            match layers.iter_mut().find(|(l, ..)| *l == Layer::Unseen) {
+                Some((_, s, _)) => *s += capacity - accounted,
+                None => layers.push((Layer::Unseen, capacity - accounted, 0.0)),
+            }
+        }
+        layers.retain(|(_, s, _)| *s > 0.0);
+        Ok(Division { elapsed, cpus, capacity, running, samples: total, layers })
+    }
+}
+
+/// The program's samples outside traced lock waits, by layer.
+fn of_samples(samples: Option<&samples::Reader<'_>>) -> Vec<(Layer, u64)> {
+    let mut out: Vec<(Layer, u64)> = Vec::new();
+    let Some(samples) = samples else { return out };
+    for row in samples.rows() {
+        let (Some(CpuState::Program), Some(class)) = (samples.at.get(row), samples.class.get(row)) else {
+            continue;
+        };
+        let n = samples.samples.get(row).unwrap_or(0);
+        let layer = Layer::from(class);
+        match out.iter_mut().find(|(l, _)| *l == layer) {
+            Some((_, sum)) => *sum += n,
+            None => out.push((layer, n)),
+        }
+    }
+    out
+}

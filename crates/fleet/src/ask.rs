@@ -567,7 +567,7 @@ fn share(us: Option<f64>, capacity: Option<f64>) -> Option<f64> {
 }
 
 /// A table for people of an engine's answer: its groups, and then these columns.
-fn made<'a>(
+fn made(
     raw: &Table,
     question: &Question,
     columns: &[Column],

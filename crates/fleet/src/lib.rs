@@ -10,6 +10,7 @@ pub mod ask;
 pub mod compact;
 pub mod delta;
 pub mod engine;
+pub mod generate;
 pub mod install;
 pub mod labels;
 mod local;

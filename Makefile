@@ -5,6 +5,8 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NCPU := target/release/ncpu
+# What `ncpu fleet` executes.
+FLEET := target/release/ncpu-fleet
 # Expanded by the shell, when they are built.
 PRELOADS := target/release/libncpu_*.so
 FDTORTURE := target/workloads/fdtorture
@@ -19,12 +21,15 @@ build: tools
 	$(CARGO) build --release --locked
 
 # Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.
-# The libraries of `ncpu preload` come along; it finds them beside itself.
+# The libraries of `ncpu preload` come along, it finds them beside itself, and `ncpu-fleet`, which loads engines and so
+# needs shared libraries.
 static: tools
 	$(CARGO) rustc --release --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
 	install -D $(NCPU) target/static/ncpu
 	$(CARGO) build --release --locked -p 'ncpu-preload-*'
 	install -m 644 $(PRELOADS) target/static
+	$(CARGO) build --release --locked -p ncpu-fleet --bin ncpu-fleet
+	install $(FLEET) target/static
 
 # The workload's sources are found as the user, since root's PATH may have no cargo.
 run: build $(FDTORTURE)
@@ -87,9 +92,10 @@ completions: build
 
 # Nothing is built here: this may be root, and `make` was not.
 install:
-	@[ -x $(NCPU) ] && [ -d target/man ] && [ -d target/completions ] || \
+	@[ -x $(NCPU) ] && [ -x $(FLEET) ] && [ -d target/man ] && [ -d target/completions ] || \
 		{ echo "make install: run make first, as who builds" >&2; exit 1; }
 	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
+	install -D $(FLEET) $(DESTDIR)$(PREFIX)/bin/ncpu-fleet
 	install -d $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -m 644 $(PRELOADS) $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1

@@ -51,6 +51,10 @@ fn pages(dir: &Path) -> std::io::Result<()> {
     for command in whole.get_subcommands().filter(|c| c.get_name() != "help") {
         let name = command.get_name();
         std::fs::write(dir.join(format!("ncpu-{name}.1")), help::page(&whole, Some(name))?)?;
+        for below in command.get_subcommands().filter(|c| c.get_name() != "help") {
+            let file = format!("ncpu-{name}-{}.1", below.get_name());
+            std::fs::write(dir.join(file), help::page_below(command, below)?)?;
+        }
     }
     Ok(())
 }
@@ -99,6 +103,10 @@ mod tests {
             let page = read(&format!("ncpu-{name}.1"));
             for long in command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long()) {
                 assert!(page.contains(&format!(r"\-\-{}", long.replace('-', r"\-"))), "{name} --{long}");
+            }
+            for below in command.get_subcommands().filter(|c| c.get_name() != "help") {
+                let page = read(&format!("ncpu-{name}-{}.1", below.get_name()));
+                assert!(page.contains(".SH OPTIONS") || below.has_subcommands(), "{page}");
             }
         }
     }

@@ -253,6 +253,29 @@ const MORE: &[More] = &[
         see: &["run", "scale", "preload", "place", "partition", "hugepages"],
     },
     More {
+        command: "fleet",
+        examples: &[
+            (
+                "ncpu fleet add /data/fleet /data/recordings --labels hosts.csv",
+                "recordings rolled up into a fleet",
+            ),
+            (
+                "ncpu fleet onion /data/fleet --by kernel,label:type --since 7d",
+                "where the fleet's capacity goes",
+            ),
+            (
+                "ncpu fleet locks s3://bucket/fleet --by kernel --top 10",
+                "the locks that cost most, by kernel",
+            ),
+            (
+                "ncpu fleet regress /data/fleet --before 2026-11-10..12 --after 2026-11-14..",
+                "what changed beyond noise, and on which machines",
+            ),
+            ("ncpu fleet outliers /data/fleet", "machines unlike their kin"),
+        ],
+        see: &["run", "watch", "report", "diff"],
+    },
+    More {
         command: "preload",
         examples: &[
             ("ncpu preload --list", "which functions can be replaced"),
@@ -318,21 +341,7 @@ pub fn page(whole: &clap::Command, name: Option<&str>) -> std::io::Result<Vec<u8
         }
         None => command,
     };
-    let page = clap_mangen::Man::new(command.clone()).title(title);
-    let mut out = Vec::new();
-    page.render_title(&mut out)?;
-    page.render_name_section(&mut out)?;
-    page.render_synopsis_section(&mut out)?;
-    page.render_description_section(&mut out)?;
-    if command.get_arguments().any(|a| !a.is_hide_set()) {
-        page.render_options_section(&mut out)?;
-    }
-    if command.has_subcommands() {
-        page.render_subcommands_section(&mut out)?;
-    }
-    if command.get_after_help().is_some() {
-        page.render_extra_section(&mut out)?;
-    }
+    let mut out = body(&command, title)?;
     let mut roff = clap_mangen::roff::Roff::new();
     if let Some(more) = own {
         roff.control("SH", ["EXAMPLES"]);
@@ -356,6 +365,40 @@ pub fn page(whole: &clap::Command, name: Option<&str>) -> std::io::Result<Vec<u8
     };
     roff.text([clap_mangen::roff::roman(see)]);
     roff.to_writer(&mut out)?;
+    Ok(out)
+}
+
+/// The manual page of a command of a command.
+///
+/// # Errors
+/// Memory is short.
+pub fn page_below(above: &clap::Command, command: &clap::Command) -> std::io::Result<Vec<u8>> {
+    let (above, name) = (above.get_name(), command.get_name());
+    let mut out = body(command, format!("ncpu-{above}-{name}"))?;
+    let mut roff = clap_mangen::roff::Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([clap_mangen::roff::roman(format!("ncpu-{above}(1)"))]);
+    roff.to_writer(&mut out)?;
+    Ok(out)
+}
+
+/// What clap knows of a command.
+fn body(command: &clap::Command, title: String) -> std::io::Result<Vec<u8>> {
+    let page = clap_mangen::Man::new(command.clone()).title(title);
+    let mut out = Vec::new();
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    if command.get_arguments().any(|a| !a.is_hide_set()) {
+        page.render_options_section(&mut out)?;
+    }
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut out)?;
+    }
+    if command.get_after_help().is_some() {
+        page.render_extra_section(&mut out)?;
+    }
     Ok(out)
 }
 

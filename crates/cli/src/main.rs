@@ -15,6 +15,7 @@ mod diff;
 mod dump;
 mod energy;
 mod fix;
+mod fleet;
 mod foresee;
 mod generate;
 mod help;
@@ -95,6 +96,7 @@ enum Command {
     Hugepages(hugepages::HugepagesArgs),
     Colour(colour::ColourArgs),
     Fix(fix::FixArgs),
+    Fleet(Box<fleet::FleetArgs>),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -165,6 +167,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hugepages(args) => hugepages::run(&args),
         Command::Colour(args) => colour::run(&args),
         Command::Fix(args) => fix::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     }

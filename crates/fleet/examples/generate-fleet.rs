@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut seeds: Vec<PathBuf> = seeds.iter().map(PathBuf::from).collect();
     if seeds.is_empty() {
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds");
-        seeds = ["build", "torture", "files"].map(|name| own.join(format!("{name}.ncpu"))).to_vec();
+        seeds = ["build", "torture", "files"].map(|name| own.join(name)).to_vec();
     }
     let plan = Plan {
         seeds,

@@ -286,9 +286,9 @@ impl Asked {
         used.map(make).collect()
     }
 
-    /// The engine, if one was opened.
-    pub fn engine(&mut self) -> Option<&mut Engine> {
-        self.engine.as_mut()
+    /// What the user calls the fleet.
+    pub fn root(&self) -> &str {
+        &self.scope.root
     }
 
     fn send(&mut self, name: &str, sql: &str) -> Result<Table> {

@@ -1,0 +1,437 @@
+//! Recordings into a fleet: each once, whatever goes wrong.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use common::{bad, good, once, plan, rows, run, said, seed};
+use ncpu_fleet::add::{self, Options, Outcome};
+use ncpu_fleet::rollup::{self, Rolled};
+use ncpu_fleet::store::{self, Store};
+use ncpu_fleet::tables::{self, Kept};
+use ncpu_fleet::{compact, parts};
+use ncpu_record::Recording;
+use ncpu_schema::Layer;
+use ncpu_table::{Column, Kind, Table, Unit};
+
+fn add(store: &dyn Store, dirs: &[&Path]) -> Outcome {
+    let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+    let options = Options { threads: 2, ..Options::default() };
+    add::add(store, &dirs, &options, &|_, _| {}, &AtomicBool::new(false)).expect("added")
+}
+
+fn fleet(dir: &Path) -> Box<dyn Store> {
+    store::open_or_make(dir.to_str().expect("a path"), 0o600).expect("a fleet")
+}
+
+/// A seed, changed and saved elsewhere.
+fn changed(at: &Path, change: impl FnOnce(&mut Recording)) {
+    let mut recording = Recording::open(&seed("torture")).expect("a seed");
+    change(&mut recording);
+    recording.save(at).expect("saved");
+}
+
+fn roll(path: &Path) -> Rolled {
+    let recording = Recording::open(path).expect("a recording");
+    rollup::roll(recording, "x", String::new(), path).expect("rolled up")
+}
+
+#[test]
+fn twice_and_by_two_at_once_is_once() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("recordings");
+    plan(9, 4, true).write(&from, 2).unwrap();
+    let root = place.path().join("fleet");
+    let store = fleet(&root);
+    // Three at once, of which none has all: each hour is begun by all of them at the same time.
+    let [few, rest] =
+        [&["m0000", "m0001", "m0002", "m0003", "m0004", "m0005"][..], &["m0003", "m0006", "m0007", "m0008"]];
+    let paths = |names: &[&str]| names.iter().map(|n| from.join(n)).collect::<Vec<_>>();
+    let sets = [paths(few), paths(rest), vec![from.clone()]];
+    std::thread::scope(|scope| {
+        for set in &sets {
+            let store = store.as_ref();
+            scope.spawn(move || add(store, &set.iter().map(PathBuf::as_path).collect::<Vec<_>>()));
+        }
+    });
+    // One recording is damaged.
+    let before = once(store.as_ref(), 35);
+    let again = add(store.as_ref(), &[&from, &from]);
+    assert_eq!((again.added, again.known, again.left_out.len()), (0, 70, 2));
+    assert_eq!(rows(store.as_ref()), before);
+    // The same files elsewhere are the same recordings.
+    let copy = place.path().join("copy");
+    let copied =
+        std::process::Command::new("cp").args(["-r", "--"]).arg(from.join("m0001")).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let again = add(store.as_ref(), &[&copy]);
+    assert_eq!((again.added, again.known), (0, 4));
+}
+
+#[test]
+fn a_corrupt_one_is_named_and_the_rest_is_taken() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("recordings");
+    plan(3, 3, false).write(&from, 2).unwrap();
+    let bytes = fs::read(from.join("m0001/00001.ncpu/samples.parquet")).unwrap();
+    fs::write(from.join("m0001/00001.ncpu/samples.parquet"), &bytes[..bytes.len() - 1]).unwrap();
+    fs::write(from.join("m0002/00000.ncpu/manifest.json"), "{").unwrap();
+    fs::remove_file(from.join("m0002/00001.ncpu/summary.parquet")).unwrap();
+    let root = place.path().join("fleet");
+    let out = run(&["add", root.to_str().unwrap(), from.to_str().unwrap()]);
+    let said = said(&out);
+    assert!(out.status.success(), "{said}");
+    for (name, why) in [
+        ("m0001/00001.ncpu", "samples.parquet is damaged: it is truncated"),
+        ("m0002/00000.ncpu", "not JSON"),
+        ("m0002/00001.ncpu", "summary.parquet is missing"),
+    ] {
+        assert!(said.lines().any(|l| l.contains(name) && l.contains(why)), "{said}");
+    }
+    assert!(said.contains("6 added, 0 there already, 3 left out"), "{said}");
+    once(fleet(&root).as_ref(), 6);
+    // Mended, it is added.
+    fs::write(from.join("m0001/00001.ncpu/samples.parquet"), bytes).unwrap();
+    assert_eq!(add(fleet(&root).as_ref(), &[&from]).added, 1);
+}
+
+#[test]
+fn recordings_of_other_versions_are_taken() {
+    let place = tempfile::tempdir().unwrap();
+    let sum = |r: &Rolled| r.layers.iter().map(|(_, us, _)| *us).sum::<u64>();
+    let of = |r: &Rolled, layer: Layer| {
+        r.layers.iter().find(|(name, ..)| *name == layer.name()).map_or(0, |(_, us, _)| *us)
+    };
+    let now = roll(&seed("torture"));
+    // Of today: what came since version 1 is missing.
+    changed(&place.path().join("old"), |r| {
+        r.manifest.schema = 1;
+        r.manifest.kind = None;
+        for (table, gone) in
+            [("cpu_time", "kernel"), ("idle_time", "ulock or serial"), ("idle_time", "klock or io")]
+        {
+            let old = r.tables[table].clone();
+            let keep: Vec<&str> =
+                old.columns().iter().map(|c| c.name.as_str()).filter(|c| *c != gone).collect();
+            r.tables.insert(table.into(), old.project(&keep).unwrap());
+        }
+    });
+    let old = roll(&place.path().join("old"));
+    assert_eq!(old.layers, now.layers);
+    // Of tomorrow: a state of CPUs, a reason to idle, a class of samples and a column that nobody knows here.
+    let idle = Recording::open(&seed("torture")).unwrap().tables["idle_time"].clone();
+    let rows = idle.num_rows();
+    changed(&place.path().join("new"), |r| {
+        r.manifest.schema = ncpu_schema::VERSION + 1;
+        let column = |name: &str| Column::float(name, Unit::CpuSeconds, Kind::Time, "of tomorrow");
+        let time = r.tables["cpu_time"].clone();
+        let more = time.with_numbers(column("dreaming"), &vec![Some(0.0); time.num_rows()], "none").unwrap();
+        r.tables.insert("cpu_time".into(), more);
+        let more = idle.with_numbers(column("bored"), &vec![Some(0.5); rows], "none").unwrap();
+        r.tables.insert("idle_time".into(), more);
+        let mut samples = Table::builder("samples", r.tables["samples"].columns());
+        let old = r.tables["samples"].clone();
+        let all: u64 = (0..old.num_rows())
+            .filter(|&i| old.text(i, "at") == Some("target"))
+            .filter_map(|i| old.int(i, "samples"))
+            .sum();
+        for i in 0..old.num_rows() {
+            let cell = |c: &str| old.text(i, c).map(String::from);
+            samples
+                .row()
+                .text_opt(cell("at"))
+                .text_opt(cell("class"))
+                .text_opt(cell("detail"))
+                .text_opt(cell("process"))
+                .int_opt(old.int(i, "samples"));
+        }
+        samples.row().text("target").text("quantum").text("x").text("y").int(all);
+        r.tables.insert("samples".into(), samples.finish());
+    });
+    let new = roll(&place.path().join("new"));
+    assert!(sum(&new).abs_diff(sum(&now)) <= 20, "{} {}", sum(&new), sum(&now));
+    // Half of the samples were of that class: half of the program's time is nobody's, and not spread over the others.
+    let calls = of(&now, Layer::Calls) as f64;
+    assert!((of(&new, Layer::Calls) as f64 / calls - 0.5).abs() < 0.01, "{:?}", new.layers);
+    assert!(of(&new, Layer::Unseen) as f64 > calls / 2.0, "{:?}", new.layers);
+    // The same words in a recording of this version are wrong.
+    changed(&place.path().join("wrong"), |r| {
+        let column = Column::float("dreaming", Unit::CpuSeconds, Kind::Time, "");
+        let time = r.tables["cpu_time"].clone();
+        let more = time.with_numbers(column, &vec![Some(0.0); time.num_rows()], "none").unwrap();
+        r.tables.insert("cpu_time".into(), more);
+    });
+    let wrong = Recording::open(&place.path().join("wrong")).unwrap();
+    let error = rollup::roll(wrong, "x", String::new(), Path::new("wrong")).unwrap_err().to_string();
+    assert!(error.contains("`dreaming`"), "{error}");
+}
+
+#[test]
+fn a_roll_up_is_the_onion() {
+    // The shares that `ncpu report` prints of this recording.
+    let rolled = roll(&seed("torture"));
+    let capacity: u64 = rolled.layers.iter().map(|(_, us, _)| us).sum();
+    let division = ncpu_schema::Division::of(&Recording::open(&seed("torture")).unwrap()).unwrap();
+    assert!((capacity as f64 / 1e6 / division.capacity - 1.0).abs() < 1e-3);
+    for (layer, seconds, error) in &division.layers {
+        let (_, us, variance) = rolled.layers.iter().find(|(name, ..)| *name == layer.name()).unwrap();
+        assert!((*us as f64 / 1e6 - seconds).abs() < 1e-6 && (variance.sqrt() / 1e3 - error).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn hosts_are_renamed_and_clocks_differ() {
+    let place = tempfile::tempdir().unwrap();
+    let machine = "0123456789abcdef0123456789abcdef";
+    for (name, host, at) in [
+        ("a", "old-name", common::BEGIN),
+        ("b", "new-name", common::BEGIN + 60.0),
+        ("c", "ahead", 4e9),
+        ("d", "never", -5.0),
+        ("e", "far", 1e300),
+    ] {
+        changed(&place.path().join("recordings").join(name).with_extension("ncpu"), |r| {
+            fs::create_dir_all(place.path().join("recordings")).unwrap();
+            r.manifest.host = host.into();
+            r.manifest.machine = Some(machine.into());
+            r.manifest.created_unix = at;
+        });
+    }
+    let root = place.path().join("fleet");
+    let out = run(&["add", root.to_str().unwrap(), place.path().join("recordings").to_str().unwrap()]);
+    let said = said(&out);
+    assert!(said.contains("3 added, 0 there already, 2 left out"), "{said}");
+    assert!(said.contains("1 recordings began more than a day from now"), "{said}");
+    assert!(said.contains("d.ncpu: its manifest says that it began -5 seconds"), "{said}");
+    let store = fleet(&root);
+    let (mut machines, mut hosts) = (Vec::new(), Vec::new());
+    for part in parts::list(store.as_ref(), Kept::Recordings, None).unwrap() {
+        let rows = Table::from_bytes("recordings", store.get(&part.name).unwrap().unwrap()).unwrap();
+        for r in 0..rows.num_rows() {
+            machines.push(rows.text(r, "machine").unwrap().to_string());
+            hosts.push(rows.text(r, "host").unwrap().to_string());
+        }
+    }
+    assert!(machines.len() == 3 && machines.iter().all(|m| m == machine), "{machines:?}");
+    hosts.sort();
+    assert_eq!(hosts, ["ahead", "new-name", "old-name"]);
+}
+
+#[test]
+fn a_root_that_is_none() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_string();
+    fs::write(path("file"), "x").unwrap();
+    fs::create_dir(path("other")).unwrap();
+    fs::write(place.path().join("other/letter.txt"), "x").unwrap();
+    fs::create_dir(path("newer")).unwrap();
+    fs::write(place.path().join("newer/ncpu-fleet.json"), "{\"ncpu_fleet\": 9}").unwrap();
+    let seed = seed("build");
+    let seed = seed.to_str().unwrap();
+    for (root, add, ask) in [
+        ("none", None, "does not exist"),
+        ("file", Some("is no directory"), "is no directory"),
+        ("other", Some("not empty, it has letter.txt"), "is no fleet: it has no ncpu-fleet.json"),
+        ("newer", Some("format 9"), "format 9"),
+    ] {
+        if let Some(why) = add {
+            let said = bad(&["add", &path(root), seed]);
+            assert!(said.contains(why), "{said}");
+        }
+        for question in [&["onion"][..], &["locks"], &["outliers"], &["compact"], &["delta"]] {
+            let said = bad(&[question, &[&path(root)]].concat());
+            assert!(said.contains(ask) && said.contains(root), "{question:?}: {said}");
+        }
+    }
+    assert!(fs::read_dir(path("other")).unwrap().count() == 1, "nothing was written there");
+    for root in ["s3://fleet/x", "ftp://x/y", "s3://"] {
+        let said = bad(&["onion", root]);
+        assert!(
+            said.contains("no credentials") || said.contains("is no store") || said.contains("no bucket"),
+            "{said}"
+        );
+    }
+    // A fleet without recordings, and directories without any.
+    fs::create_dir(path("empty")).unwrap();
+    assert!(bad(&["add", &path("fleet"), &path("empty")]).contains("it is no recording and holds none"));
+    assert!(bad(&["add", &path("fleet"), &path("gone")]).contains("gone: cannot read the directory"));
+    assert!(bad(&["onion", &path("fleet")]).contains("holds no recordings yet"));
+}
+
+#[test]
+fn recordings_that_are_still_written_wait() {
+    let place = tempfile::tempdir().unwrap();
+    let writing = place.path().join("now.ncpu");
+    let whole = Recording::open(&seed("build")).unwrap();
+    let mut writer = ncpu_record::Writer::create(&writing, whole.manifest.clone()).unwrap();
+    whole.tables.values().for_each(|t| writer.append(t).unwrap());
+    writer.flush().unwrap();
+    let root = place.path().join("fleet").to_str().unwrap().to_string();
+    let at = writing.to_str().unwrap();
+    let out = run(&["add", &root, at]);
+    assert!(!out.status.success() && said(&out).contains("it was not finished, or still is being written"));
+    good(&["add", &root, at, "--unfinished"]);
+    once(fleet(root.as_ref()).as_ref(), 1);
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    if !common::root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("recordings");
+    plan(4, 6, false).write(&from, 2).unwrap();
+    let disk = place.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = |options: &str| {
+        std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "none"])
+            .arg(&disk)
+            .output()
+            .unwrap()
+    };
+    if !mount("size=192k").status.success() {
+        println!("skipped: no tmpfs can be mounted here");
+        return;
+    }
+    struct Mounted<'a>(&'a Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+    let mounted = Mounted(&disk);
+    let root = disk.join("fleet");
+    let arguments = ["add", root.to_str().unwrap(), from.to_str().unwrap()];
+    let said = bad(&arguments);
+    assert!(said.contains("No space left on device") && said.contains("run it again"), "{said}");
+    assert!(rows(fleet(&root).as_ref()).values().all(|(parts, _)| *parts == 1));
+    assert!(mount("remount,size=8m").status.success());
+    good(&arguments);
+    once(fleet(&root).as_ref(), 24);
+    let left = walk(&root).into_iter().filter(|n| n.ends_with(".tmp")).count();
+    assert_eq!(left, 0, "nothing half written is left");
+    drop(mounted);
+}
+
+fn walk(dir: &Path) -> Vec<String> {
+    fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p.display().to_string()] })
+        .collect()
+}
+
+#[test]
+fn small_parts_are_put_together() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("recordings");
+    plan(6, 2, false).write(&from, 2).unwrap();
+    let root = place.path().join("fleet");
+    let store = fleet(&root);
+    for m in 0..6 {
+        add(store.as_ref(), &[&from.join(format!("m{m:04}"))]);
+    }
+    let before = once(store.as_ref(), 12);
+    let rows_of = |before: &std::collections::HashMap<(Kept, String), (usize, usize)>| {
+        let mut rows: Vec<_> = before.iter().map(|(k, v)| (k.clone(), v.1)).collect();
+        rows.sort();
+        rows
+    };
+    let parts = |store: &dyn Store| {
+        Kept::ALL.iter().map(|t| parts::list(store, *t, None).unwrap().len()).sum::<usize>()
+    };
+    let small = parts(store.as_ref());
+    let outcome = compact::compact(store.as_ref(), false).unwrap();
+    assert_eq!((outcome.before, outcome.after), (small, parts(store.as_ref())));
+    assert!(outcome.after <= 2 * Kept::ALL.len(), "{outcome:?}");
+    assert_eq!(rows_of(&once(store.as_ref(), 12)), rows_of(&before));
+    assert_eq!(add(store.as_ref(), &[&from]).added, 0);
+
+    // Cut off between the new part and the old ones' end: rows are there twice, and nobody is told so.
+    let hour = parts::list(store.as_ref(), Kept::Layers, None).unwrap()[0].clone();
+    let bytes = store.get(&hour.name).unwrap().unwrap();
+    let new = parts::name(Kept::Layers, &hour.hour, hour.number + 1);
+    store.put_new(&new, &bytes).unwrap();
+    let journal = format!(
+        "{{\"by\": \"process 1\", \"steps\": [{{\"new\": \"{new}\", \"old\": [\"{}\"]}}]}}",
+        hour.name
+    );
+    store.put_new("compacting.json", journal.as_bytes()).unwrap();
+    let root = root.to_str().unwrap();
+    for arguments in [&["onion", root][..], &["add", root, from.to_str().unwrap()]] {
+        let said = bad(arguments);
+        assert!(said.contains("is being compacted by process 1") && said.contains("finishes it"), "{said}");
+    }
+    good(&["compact", root]);
+    assert_eq!(rows_of(&once(store.as_ref(), 12)), rows_of(&before));
+
+    // Cut off before its new part, whose number an addition has got: that has other recordings, and nothing goes.
+    plan(1, 1, true).write(&place.path().join("more"), 1).unwrap();
+    let last = parts::list(store.as_ref(), Kept::Layers, Some(&hour.hour)).unwrap().pop().unwrap();
+    add(store.as_ref(), &[&place.path().join("more")]);
+    let stolen = parts::name(Kept::Layers, &hour.hour, last.number + 1);
+    assert!(store.get(&stolen).unwrap().is_some());
+    let journal = format!(
+        "{{\"by\": \"process 1\", \"steps\": [{{\"new\": \"{stolen}\", \"old\": [\"{}\"]}}]}}",
+        last.name
+    );
+    store.put_new("compacting.json", journal.as_bytes()).unwrap();
+    good(&["compact", root]);
+    once(store.as_ref(), 13);
+
+    // While somebody adds, nobody compacts, and the other way round.
+    let held = store.lock(false).unwrap().expect("shared");
+    assert!(bad(&["compact", root]).contains("is being added to or asked"));
+    drop(held);
+    let held = store.lock(true).unwrap().expect("alone");
+    assert!(bad(&["onion", root]).contains("is being compacted: try again"));
+    drop(held);
+    let hostile =
+        "{\"by\": \"x\", \"steps\": [{\"new\": \"layers/date=../../x\", \"old\": [\"/etc/passwd\"]}]}";
+    store.put_new("compacting.json", hostile.as_bytes()).unwrap();
+    assert!(bad(&["compact", root]).contains("names files that are no parts"));
+}
+
+#[test]
+fn engines_get_signed_numbers_and_zstd() {
+    let mut table = Kept::Events.builder();
+    table
+        .row()
+        .text("id")
+        .text("m")
+        .text("h")
+        .text("k")
+        .text("c")
+        .int(2)
+        .int(1)
+        .text("")
+        .int(5)
+        .text("e")
+        .int(7);
+    let bytes = tables::parquet(&table.finish()).unwrap();
+    assert_eq!(tables::ids("x", bytes).unwrap(), ["id"]);
+    let mut table = Kept::Events.builder();
+    table
+        .row()
+        .text("id")
+        .text("m")
+        .text("h")
+        .text("k")
+        .text("c")
+        .int(2)
+        .int(u64::MAX)
+        .text("")
+        .int(5)
+        .text("e")
+        .int(7);
+    assert!(tables::parquet(&table.finish()).unwrap_err().to_string().contains("2^63"));
+    for wrong in [&b""[..], b"PAR1", b"PAR1PAR1PAR1"] {
+        assert!(
+            tables::ids("layers/x", wrong.to_vec()).unwrap_err().to_string().contains("layers/x is damaged")
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Questions to DuckDB: what was planted is found, and what is wrong is said in a line.
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use common::{bad, engine, good, plan, run, said};
+use ncpu_fleet::generate::{GROWTH, LOCK, OUTLIERS, Plan, REGRESSED, STRANGE};
+
+/// Rows of comma-separated values by column.
+fn rows(text: &str) -> Vec<HashMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head = reader.headers().unwrap().clone();
+    let row = |r: csv::StringRecord| head.iter().map(String::from).zip(r.iter().map(String::from)).collect();
+    reader.records().map(|r| row(r.unwrap())).collect()
+}
+
+fn number(row: &HashMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column}: {row:?}"))
+}
+
+fn fleet(place: &Path, plan: &Plan) -> String {
+    let from = place.join("recordings");
+    plan.write(&from, 2).unwrap();
+    std::fs::write(place.join("hosts.csv"), plan.labels()).unwrap();
+    let root = place.join("it's a [fleet]").to_str().unwrap().to_string();
+    let hosts = place.join("hosts.csv");
+    let out = run(&["add", &root, from.to_str().unwrap(), "--labels", hosts.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", said(&out));
+    root
+}
+
+#[test]
+fn what_was_planted_is_found() {
+    if !engine() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    // Machines 17 and 42 differ from their kin.
+    let root = fleet(place.path(), &plan(45, 6, true));
+    let root = root.as_str();
+
+    // Layers of a group are its capacity, to the microsecond.
+    let onion = rows(&good(&["onion", root, "--by", "label:type", "-o", "csv"]));
+    for group in ["web", "batch", "db"] {
+        let of: Vec<_> = onion.iter().filter(|r| r["label:type"] == group).collect();
+        let shares: f64 = of.iter().map(|r| number(r, "share")).sum();
+        assert!(
+            (shares - 100.0).abs() < 1e-9 && of.iter().all(|r| r["machines"] == "15"),
+            "{group}: {shares}"
+        );
+    }
+    let capacity = |text: String| rows(&text)[0].values().next().unwrap().parse::<f64>().unwrap() / 1e6;
+    let whole = capacity(good(&["sql", root, "SELECT sum(capacity_us) AS us FROM recordings", "-o", "csv"]));
+    let seconds: f64 = onion.iter().map(|r| number(r, "seconds")).sum();
+    assert!((seconds / whole - 1.0).abs() < 1e-9);
+
+    let locks = rows(&good(&["locks", root, "--by", "kernel,label:type", "--top", "5", "-o", "csv"]));
+    assert_eq!(locks.len(), 5);
+    assert!(locks.windows(2).all(|w| number(&w[0], "share") >= number(&w[1], "share")), "{locks:?}");
+    assert!(locks[0]["label:type"] == "batch" && locks[0]["lock"] == "files_struct.file_lock", "{locks:?}");
+
+    // The six hours are 00 to 05; what was planted begins with 03.
+    let periods = ["--before", "2026-11-10T00..02", "--after", "2026-11-10T03.."];
+    let arguments = [&["regress", root, "--by", "label:type", "-o", "csv"][..], &periods].concat();
+    let found = rows(&good(&arguments));
+    let planted: Vec<_> = found.iter().filter(|r| r["name"].starts_with(LOCK)).collect();
+    assert_eq!(planted.len(), 1, "{found:?}");
+    assert_eq!((planted[0]["label:type"].as_str(), planted[0]["machines"].as_str()), (REGRESSED, "15"));
+    assert!((number(planted[0], "change") - 100.0 * GROWTH).abs() < 0.3, "{planted:?}");
+    assert!(number(planted[0], "low") > 0.0 && number(planted[0], "high") < 100.0 * GROWTH * 1.2);
+    assert!(found.iter().all(|r| r["label:type"] == REGRESSED), "{found:?}");
+    let arguments = [&["regress", root, "--machines", "-o", "csv"][..], &periods].concat();
+    let machines = rows(&good(&arguments));
+    let changed: Vec<_> =
+        machines.iter().filter(|r| r["name"].starts_with(LOCK)).map(|r| r["host"].clone()).collect();
+    let types = |host: &String| host[1..].parse::<usize>().unwrap() % 3;
+    assert!(changed.len() >= 12 && changed.iter().all(|h| types(h) == 2), "{changed:?}");
+    // Nothing was planted before.
+    let quiet = ["regress", root, "--before", "2026-11-10T00", "--after", "2026-11-10T01", "-o", "csv"];
+    assert!(rows(&good(&quiet)).iter().all(|r| !r["name"].starts_with(LOCK)));
+
+    let found =
+        rows(&good(&["outliers", root, "--by", "label:type", "--until", "2026-11-10T03", "-o", "csv"]));
+    let has = |machine: usize, name: &str| {
+        found.iter().any(|r| r["host"] == Plan::host(machine) && r["name"].starts_with(name))
+    };
+    assert!(has(OUTLIERS[0], "interrupts") && has(OUTLIERS[1], STRANGE.0), "{found:?}");
+    let hosts: std::collections::HashSet<_> = found.iter().map(|r| r["host"].as_str()).collect();
+    assert_eq!(hosts.len(), 2, "{found:?}");
+
+    let where_ = ["locks", root, "--where", "label:type = 'web' AND kernel LIKE '6.1.%'", "-o", "csv"];
+    assert!(rows(&good(&where_)).iter().all(|r| number(r, "machines") <= 5.0));
+    let days = rows(&good(&["onion", root, "--by", "day", "-o", "csv"]));
+    assert!(days.iter().all(|r| r["day"] == "2026-11-10"));
+    for question in ["user-locks", "calls", "machines"] {
+        assert!(good(&[question, root, "--top", "3"]).lines().count() >= 2, "{question}");
+    }
+    assert!(rows(&good(&["machines", root, "-o", "csv"])).len() == 45);
+
+    let page = place.path().join("fleet.html");
+    good(&["onion", root, "--by", "label:type", "--html", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Content-Security-Policy") && page.contains("m0044") && !page.contains("src="));
+
+    // Compacted, everything is the same.
+    let before = good(&["onion", root, "--by", "kernel,label:type", "-o", "csv"]);
+    good(&["compact", root]);
+    assert_eq!(good(&["onion", root, "--by", "kernel,label:type", "-o", "csv"]), before);
+}
+
+#[test]
+fn engines_that_are_not_there() {
+    if !engine() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let root = fleet(place.path(), &plan(2, 1, false));
+    let root = root.as_str();
+    for (engine, why) in [
+        ("mysql", "give duckdb, the path of its library, or grpc://HOST:PORT"),
+        ("/nonexistent/libduckdb.so", "does not exist"),
+        ("/etc/passwd", "is no DuckDB that can be loaded"),
+    ] {
+        let said = bad(&["onion", root, "--engine", engine]);
+        assert!(said.contains(why), "{said}");
+    }
+    // A library, but no engine.
+    if let Some(other) = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"]
+        .iter()
+        .find(|p| Path::new(p).exists())
+    {
+        let said = bad(&["onion", root, "--engine", other]);
+        assert!(said.contains("is no DuckDB that can be loaded"), "{said}");
+    }
+    let out = common::command(&["onion", root]).env("NCPU_DUCKDB", "/nonexistent").output().unwrap();
+    assert!(said(&out).contains("NCPU_DUCKDB: /nonexistent does not exist"));
+    let mut nowhere = common::command(&["onion", root]);
+    nowhere.env("XDG_DATA_HOME", place.path()).env_remove("NCPU_DUCKDB");
+    let out = nowhere.output().unwrap();
+    assert!(
+        out.status.success() || said(&out).contains("`ncpu fleet engine install` fetches it"),
+        "{}",
+        said(&out)
+    );
+    // Neither a server nor, perhaps, its driver.
+    let said = bad(&["onion", root, "--engine", "grpc://127.0.0.1:9"]);
+    assert!(
+        said.contains("no engine answers there") || said.contains("no ADBC driver of Flight SQL"),
+        "{said}"
+    );
+}
+
+#[test]
+fn wrong_questions_are_refused_in_a_line() {
+    if !engine() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let root = fleet(place.path(), &plan(2, 1, false));
+    let root = root.as_str();
+    for (arguments, why) in [
+        (&["onion", root, "--where", "nosuch = 1"][..], "nosuch"),
+        (&["onion", root, "--where", "kernel = 'x"], "a quote is not closed"),
+        (&["sql", root, "SELECT * FROM nosuch"], "nosuch"),
+        (&["sql", root, "SELEC"], "SELEC"),
+        (&["onion", root, "--by", "color"], "--by color"),
+        (&["onion", root, "--since", "soon"], "`soon` is no time"),
+        (&["regress", root, "--before", "2026-11-10", "--after", "2026-11-10"], "times in common"),
+        (&["onion", root, "-k", "nosuch"], "nosuch"),
+    ] {
+        let said = bad(arguments);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+    // No recording is as old as this: an empty answer says so.
+    let out = run(&["onion", root, "--until", "2020-01-01"]);
+    assert!(
+        out.status.success() && said(&out).contains("no recording of the fleet matches"),
+        "{}",
+        said(&out)
+    );
+    assert!(good(&["locks", root, "--explain"]).contains("read_parquet(["));
+    let json = good(&["onion", root, "-o", "json", "--top", "1"]);
+    assert!(json.starts_with("{\"layer\":") && json.lines().count() == 1, "{json}");
+}

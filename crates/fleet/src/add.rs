@@ -224,13 +224,8 @@ fn look(path: &Path, options: &Options) -> Result<Candidate> {
     if manifest.simulated {
         return Err(bad("it is a simulation".into()));
     }
-    let at = (manifest.created_unix * 1e6).clamp(0.0, 253_402_300_799e6);
-    Ok(Candidate {
-        path: path.into(),
-        id: rollup::id(text.as_bytes()),
-        host: manifest.host,
-        at_us: if at.is_finite() { at as i64 } else { 0 },
-    })
+    let at_us = rollup::begin(&manifest).map_err(bad)?;
+    Ok(Candidate { path: path.into(), id: rollup::id(text.as_bytes()), host: manifest.host, at_us })
 }
 
 fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {

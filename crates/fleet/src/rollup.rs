@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ncpu_record::Recording;
+use ncpu_record::{Manifest, Recording};
 use ncpu_schema::{
     CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, locks, samples, user_locks,
 };
@@ -83,6 +83,20 @@ pub fn id(manifest: &[u8]) -> String {
     Sha256::digest(manifest).iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
+/// When a recording began, in microseconds since 1970.
+///
+/// # Errors
+/// That is in no year of four digits, by which directories are named.
+pub fn begin(manifest: &Manifest) -> Result<i64, String> {
+    let at = manifest.created_unix * 1e6;
+    match (0.0..253_402_300_800e6).contains(&at) {
+        true => Ok(at as i64),
+        false => {
+            Err(format!("its manifest says that it began {:e} seconds after 1970", manifest.created_unix))
+        }
+    }
+}
+
 /// Rolls a recording up; `labels` are those of its machine.
 ///
 /// # Errors
@@ -99,11 +113,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     let schema = |e: ncpu_schema::Error| bad(e.to_string());
     let division = Division::beside(&recording, strange).map_err(schema)?;
     let m = &recording.manifest;
-    let at = m.created_unix * 1e6;
-    // Years 1970 to 9999, as directories are named by them.
-    if !(0.0..253_402_300_800e6).contains(&at) {
-        return Err(bad(format!("its manifest says that it began {} seconds after 1970", m.created_unix)));
-    }
+    let at_us = begin(m).map_err(bad)?;
     let mut rolled = Rolled {
         key: Key {
             id: id.into(),
@@ -112,7 +122,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
             kernel: m.kernel.clone(),
             cpu_model: m.cpu_model.clone(),
             cpus: m.cpus,
-            at_us: at as i64,
+            at_us,
             labels,
         },
         ..Rolled::default()

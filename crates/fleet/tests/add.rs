@@ -59,7 +59,7 @@ fn twice_and_by_two_at_once_is_once() {
     // One recording is damaged.
     let before = once(store.as_ref(), 35);
     let again = add(store.as_ref(), &[&from, &from]);
-    assert_eq!((again.added, again.known, again.left_out.len()), (0, 70, 2));
+    assert_eq!((again.added, again.known, again.left_out.len()), (0, 71, 1));
     assert_eq!(rows(store.as_ref()), before);
     // The same files elsewhere are the same recordings.
     let copy = place.path().join("copy");
@@ -204,7 +204,7 @@ fn hosts_are_renamed_and_clocks_differ() {
     let said = said(&out);
     assert!(said.contains("3 added, 0 there already, 2 left out"), "{said}");
     assert!(said.contains("1 recordings began more than a day from now"), "{said}");
-    assert!(said.contains("d.ncpu: its manifest says that it began -5 seconds"), "{said}");
+    assert!(said.contains("d.ncpu: its manifest says that it began -5e0 seconds"), "{said}");
     let store = fleet(&root);
     let (mut machines, mut hosts) = (Vec::new(), Vec::new());
     for part in parts::list(store.as_ref(), Kept::Recordings, None).unwrap() {
@@ -370,7 +370,7 @@ fn small_parts_are_put_together() {
     assert_eq!(rows_of(&once(store.as_ref(), 12)), rows_of(&before));
 
     // Cut off before its new part, whose number an addition has got: that has other recordings, and nothing goes.
-    plan(1, 1, true).write(&place.path().join("more"), 1).unwrap();
+    plan(3, 1, true).write(&place.path().join("more"), 1).unwrap();
     let last = parts::list(store.as_ref(), Kept::Layers, Some(&hour.hour)).unwrap().pop().unwrap();
     add(store.as_ref(), &[&place.path().join("more")]);
     let stolen = parts::name(Kept::Layers, &hour.hour, last.number + 1);
@@ -381,7 +381,7 @@ fn small_parts_are_put_together() {
     );
     store.put_new("compacting.json", journal.as_bytes()).unwrap();
     good(&["compact", root]);
-    once(store.as_ref(), 13);
+    once(store.as_ref(), 14);
 
     // While somebody adds, nobody compacts, and the other way round.
     let held = store.lock(false).unwrap().expect("shared");

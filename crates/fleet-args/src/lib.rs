@@ -105,7 +105,7 @@ pub struct Scope {
     #[arg(long, value_name = "ENGINE", default_value = "duckdb")]
     pub engine: String,
 
-    /// The fleet as the engine reaches it, where that is another path; delta:PATH to read its Delta log
+    /// The fleet as the engine reaches it, where that is another path; delta: or delta:PATH to read its Delta log
     #[arg(long, value_name = "PATH")]
     pub engine_root: Option<String>,
 

@@ -151,11 +151,17 @@ impl Asked {
             return Ok(table.nothing());
         }
         if let Some(Kind::Flight(_)) = &self.kind {
-            let root = self.scope.engine_root.as_deref();
-            let (log, root) = match root.map(|r| r.strip_prefix("delta:").map_or((false, r), |r| (true, r))) {
-                Some((log, root)) => (log, root.to_string()),
-                None => (delta::current(store, table, &parts)?, absolute(store)?),
-            };
+            // A directory is read file by file where the engine sees fit; of a Delta log Sail makes a task of each
+            // file, which small fleets on few workers do not gain by.
+            let asked = self.scope.engine_root.as_deref().unwrap_or("");
+            let (log, root) = asked.strip_prefix("delta:").map_or((false, asked), |root| (true, root));
+            if log && !delta::current(store, table, &parts)? {
+                return Err(Error::Fleet(format!(
+                    "{0} has no Delta log: `ncpu fleet delta {0}` writes one",
+                    store.root()
+                )));
+            }
+            let root = if root.is_empty() { absolute(store)? } else { root.to_string() };
             let path = format!("{}/{}", root.trim_end_matches('/'), table.name()).replace('`', "``");
             return Ok(format!("{}.`{path}`", if log { "delta" } else { "parquet" }));
         }

@@ -1,8 +1,11 @@
 //! Where a fleet is kept: a directory, or a prefix in an object store.
 
-use crate::local::Local;
-use crate::s3::S3;
+mod local;
+mod s3;
+
 use crate::{Error, Result};
+use local::Local;
+use s3::S3;
 
 /// The file that says that a directory is a fleet.
 pub const MARKER: &str = "ncpu-fleet.json";

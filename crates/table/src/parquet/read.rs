@@ -22,14 +22,15 @@ use crate::{Column, Error, Kind, Result, Table, Type, Unit};
 /// Rows that are decoded at a time.
 const ROWS: usize = 8192;
 
-/// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others, integers are unsigned ones where none is
-/// negative, other numbers floats, truth values texts, and dates and times the number that is stored.
+/// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others,
+/// integers are unsigned ones where none is negative, other numbers floats, truth values texts, and dates and times the
+/// number that is stored.
 ///
 /// # Errors
 /// It is no such file, or has lists, structures or bytes.
 pub(crate) fn read(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     // The crate does not promise to take every file that was made to deceive without a panic.
-    catch_unwind(AssertUnwindSafe(|| decoded(name, bytes, wanted)))
+    catch_unwind(AssertUnwindSafe(|| selected(name, bytes, wanted)))
         .unwrap_or_else(|_| Err(wrong("the Parquet reader gave up on it".into())))
 }
 
@@ -37,13 +38,13 @@ fn wrong(why: String) -> Error {
     Error::Foreign(why)
 }
 
-fn decoded(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
+fn selected(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     let file = SerializedFileReader::new(Bytes::from(bytes))?;
     let meta = file.metadata().file_metadata();
     let meanings = meanings(meta);
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
-    let mut columns = described.iter().map(|(_, c)| Gathered::new(c)).collect::<Result<Vec<_>>>()?;
+    let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
         for (column, (i, described)) in columns.iter_mut().zip(&described) {
@@ -53,8 +54,8 @@ fn decoded(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<
     let (columns, arrays) = columns
         .into_iter()
         .zip(described)
-        .map(|(gathered, (_, described))| {
-            let (ty, array) = gathered.finish();
+        .map(|(decoded, (_, described))| {
+            let (ty, array) = decoded.finish();
             let told = |key: &str| {
                 meanings.get(described.name()).and_then(|m| m.get(key)).map_or("", String::as_str)
             };

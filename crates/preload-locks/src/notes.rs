@@ -282,7 +282,7 @@ fn take() -> Option<Place> {
     if let Some(index) = index {
         mine.place.set(index as u32 + 1);
         // SAFETY: the key is ours; the value is none but that it is not null.
-        unsafe { libc::pthread_setspecific(KEY.load(Relaxed), 1 as *const c_void) };
+        unsafe { libc::pthread_setspecific(KEY.load(Relaxed), std::ptr::dangling::<c_void>()) };
     }
     set_errno(was);
     // A thread that finds no place does not look for one again.

@@ -13,7 +13,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: all build static run test test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: all build static static-guest run test test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -23,13 +23,16 @@ build: tools
 # Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.
 # The libraries of `ncpu preload` come along, it finds them beside itself, and `ncpu-fleet`, which loads engines and so
 # needs shared libraries.
-static: tools
+static: static-guest
+	$(CARGO) build --release --locked -p ncpu-fleet --bin ncpu-fleet
+	install $(FLEET) target/static
+
+# What the guests' tests need of it.
+static-guest: tools
 	$(CARGO) rustc --release --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
 	install -D $(NCPU) target/static/ncpu
 	$(CARGO) build --release --locked -p 'ncpu-preload-*'
 	install -m 644 $(PRELOADS) target/static
-	$(CARGO) build --release --locked -p ncpu-fleet --bin ncpu-fleet
-	install $(FLEET) target/static
 
 # The workload's sources are found as the user, since root's PATH may have no cargo.
 run: build $(FDTORTURE)
@@ -48,7 +51,7 @@ test: tools test-tools
 	CARGO="$(CARGO)" .ci/test
 
 # The guests' CPUs are emulated: what runs there is optimised.
-test-vm: static vm-tools
+test-vm: static-guest vm-tools
 	tests/vm/run
 
 bench: build $(FDTORTURE)

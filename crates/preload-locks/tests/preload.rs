@@ -42,7 +42,7 @@ fn read(path: &Path) -> (u32, Waits, u64) {
                 let ns = word(entry, offset_of!(Entry, ns));
                 of.0 += word(entry, offset_of!(Entry, count));
                 of.1 += ns;
-                if ns > *most.entry(kind).and_modify(|m: &mut u64| *m = (*m).max(0)).or_default() {
+                if ns > *most.entry(kind).or_default() {
                     most.insert(kind, ns);
                     of.2 = half(entry, offset_of!(Entry, holder));
                 }

@@ -65,7 +65,7 @@ fn a_command_is_run_and_its_lines_are_told() {
     if samples_here() {
         return;
     }
-    let lines: Vec<&str> = said.lines().filter(|l| l.contains("not how often it moves")).collect();
+    let lines: Vec<&str> = said.lines().filter(|l| l.contains("not how often the line moves")).collect();
     assert_eq!(lines.len(), 1, "{said}");
     assert!(lines[0].contains("this machine has no counters that sample it (no mem-loads"), "{said}");
     for table in ["lines", "offsets", "accesses"] {
@@ -99,7 +99,11 @@ fn a_machine_that_samples_says_how_to_and_a_refusal_costs_only_the_samples() {
     assert!(out(&o).contains("here_count"), "{}", out(&o));
     let o = ncpu(&["lines", "--root", root, "--", program.to_str().unwrap()]);
     assert_eq!(o.status.code(), Some(3), "{}", err(&o));
-    assert!(err(&o).contains("not how often it moves: opening event cpu/mem-loads,ldlat=30/"), "{}", err(&o));
+    assert!(
+        err(&o).contains("not how often the line moves: opening event cpu/mem-loads,ldlat=30/"),
+        "{}",
+        err(&o)
+    );
     let o = ncpu(&["lines", "--root", root, "--seconds", "0", "--", program.to_str().unwrap()]);
     assert!(!err(&o).contains("opening event"), "{}", err(&o));
 }

@@ -8,64 +8,16 @@
 //! Arguments stay in their registers, the stack as it is: to libc it looks as if the program had called it. Ours get two
 //! more, the return address and the frame pointer of the caller.
 
-use std::arch::{global_asm, naked_asm};
-use std::cell::Cell;
+use std::arch::naked_asm;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::waits::{self, Call};
-
-/// A thread's own words: in static thread-local memory, so that reading them calls nobody.
-#[repr(C)]
-pub struct Mine {
-    /// Its place in the file plus 1; 0 where it has none yet.
-    pub place: Cell<u32>,
-    /// The process's session that the others are of.
-    pub session: Cell<u64>,
-    /// Whether it is about to take a place: what interrupts it then takes none.
-    pub taking: Cell<bool>,
-}
-
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".balign 16",
-    ".hidden ncpu_locks_mine",
-    ".globl ncpu_locks_mine",
-    ".type ncpu_locks_mine, @object",
-    ".size ncpu_locks_mine, 32",
-    "ncpu_locks_mine:",
-    ".zero 32",
-    ".popsection",
-);
-const _: () = assert!(size_of::<Mine>() <= 32);
-
-/// This thread's.
-#[unsafe(naked)]
-pub extern "C" fn mine() -> *const Mine {
-    naked_asm!("mov rax, qword ptr fs:[0]", "add rax, qword ptr [rip + ncpu_locks_mine@GOTTPOFF]", "ret")
-}
-
-/// Where glibc keeps a thread's number, from its thread pointer: `struct pthread::tid`, since 2.4.
-const TID: usize = 720;
-
-/// 0: locks that are free are left to libc; 1: the process has one thread; 2: it has several.
-static STATE: AtomicU8 = AtomicU8::new(0);
-/// Whether a thread was ever cancelled: those that take a semaphore look whether it was them.
-static CANCELS: AtomicU8 = AtomicU8::new(0);
-
-/// The number that glibc has for this thread, where [`STATE`] says that it is known.
-pub fn tid() -> Option<u32> {
-    let tid: u32;
-    // SAFETY: the thread's own memory.
-    unsafe {
-        std::arch::asm!("mov {:e}, dword ptr fs:[{}]", out(reg) tid, const TID, options(nostack, readonly))
-    };
-    (STATE.load(Ordering::Relaxed) != 0).then_some(tid)
-}
+use crate::thread::{CANCELS, Call, STATE, TID, Waits, glibc_is_known};
+use crate::waits;
 
 /// Whether glibc is as it is expected: a mutex that it locked has the thread's number where it is looked for.
 fn glibc_is_as_expected() -> bool {
-    if !crate::notes::glibc_is_known() {
+    if !glibc_is_known() {
         return false;
     }
     let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -88,9 +40,6 @@ fn glibc_is_as_expected() -> bool {
         good && locked() == [0, 0, 0, 0, 1]
     }
 }
-
-/// A function that waits, as far as arguments go.
-pub type Waits = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> c_int;
 
 /// libc's function behind one of ours, once it was looked for.
 pub struct Libc {
@@ -358,18 +307,6 @@ const _: () = assert!(libc::SYS_seccomp == 317 && libc::SYS_prctl == 157 && libc
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
-
-/// The process has another thread from now on.
-pub fn has_threads() {
-    if STATE.load(Ordering::Relaxed) == 1 {
-        STATE.store(2, Ordering::SeqCst);
-    }
-}
-
-/// A thread is cancelled from now on.
-pub fn has_cancelled() {
-    CANCELS.store(1, Ordering::SeqCst);
-}
 
 /// What the entries assume about words of a lock that is free holds from here on.
 fn take_free_locks() {

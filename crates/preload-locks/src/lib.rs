@@ -24,4 +24,6 @@ mod entry;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod notes;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+mod thread;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod waits;

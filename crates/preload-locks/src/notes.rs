@@ -10,8 +10,7 @@ use ncpu_preload::waits::{
 };
 use ncpu_preload::{errno, set_errno};
 
-use crate::entry::{Mine, mine};
-use crate::waits::Call;
+use crate::thread::{Call, Mine, glibc_is_known, mine, tid};
 
 /// Who is to blame for a wait: a thread, or 0.
 #[derive(Clone, Copy)]
@@ -72,14 +71,6 @@ pub fn begin() -> bool {
     true
 }
 
-/// Whether locks look as we think: since 2.25.
-pub fn glibc_is_known() -> bool {
-    // SAFETY: a static C string.
-    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
-    let minor = version.to_str().ok().and_then(|v| v.strip_prefix("2.")?.split('.').next()?.parse().ok());
-    minor.is_some_and(|minor: u32| minor >= 25)
-}
-
 fn process() -> Option<&'static Process> {
     // SAFETY: null, or the page that stays; all zeroes are a valid one.
     unsafe { PROCESS.load(Acquire).as_ref() }
@@ -107,12 +98,6 @@ fn myself(process: &Process) -> &'static Mine {
         mine.session.set(session);
     }
     mine
-}
-
-/// This thread's number.
-pub fn tid() -> u32 {
-    // SAFETY: always.
-    crate::entry::tid().unwrap_or_else(|| unsafe { libc::gettid() as u32 })
 }
 
 /// A thread's place in the file.

@@ -5,20 +5,8 @@ use std::ffi::c_int;
 use ncpu_preload::waits::Kind;
 use ncpu_preload::{errno, set_errno};
 
-use crate::entry::{self, Waits};
 use crate::notes::{self, Blame};
-
-/// A call of the program.
-#[derive(Clone, Copy)]
-pub struct Call {
-    pub arguments: [usize; 4],
-    /// libc's function.
-    pub libc: Waits,
-    /// Where it returns to.
-    pub caller: usize,
-    /// The caller's frame pointer, if it has one.
-    pub frame: usize,
-}
+use crate::thread::{Call, has_cancelled, has_threads, tid};
 
 impl Call {
     /// The lock.
@@ -72,7 +60,7 @@ pub unsafe fn mutex(call: Call) -> c_int {
         }
         let owner = call.word(MUTEX_OWNER);
         // His own: locked once more, refused, or never to be had.
-        if owner != 0 && owner == notes::tid() {
+        if owner != 0 && owner == tid() {
             return call.call();
         }
         call.timed(Kind::Mutex, Blame(owner))
@@ -88,7 +76,7 @@ pub unsafe fn read(call: Call) -> c_int {
         let (state, writer) = (call.word(0), call.word(RWLOCK_WRITER));
         let in_readers_phase =
             state & 2 == 0 || state & 1 == 0 && call.word(RWLOCK_PREFERS) != PREFERS_WRITERS;
-        if in_readers_phase || (writer != 0 && writer == notes::tid()) {
+        if in_readers_phase || (writer != 0 && writer == tid()) {
             return call.call();
         }
         call.timed(Kind::Read, Blame(writer))
@@ -104,7 +92,7 @@ pub unsafe fn write(call: Call) -> c_int {
             return call.call();
         }
         let writer = call.word(RWLOCK_WRITER);
-        if writer != 0 && writer == notes::tid() {
+        if writer != 0 && writer == tid() {
             return call.call();
         }
         call.timed(Kind::Write, Blame(writer))
@@ -147,7 +135,7 @@ pub unsafe fn post(call: Call) -> c_int {
 /// # Safety
 /// As for `pthread_create`.
 pub unsafe fn create(call: Call) -> c_int {
-    entry::has_threads();
+    has_threads();
     // SAFETY: the caller's arguments.
     unsafe { call.call() }
 }
@@ -155,7 +143,7 @@ pub unsafe fn create(call: Call) -> c_int {
 /// # Safety
 /// As for `pthread_cancel`.
 pub unsafe fn cancel(call: Call) -> c_int {
-    entry::has_cancelled();
+    has_cancelled();
     // SAFETY: the caller's arguments.
     unsafe { call.call() }
 }

@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod digest;
 mod gather;
 mod join;
 pub mod lockstat;

@@ -97,8 +97,9 @@ fn machine(file: &Path) -> Option<String> {
     let id = text.trim();
     // A machine that is being installed has an empty file, or this word.
     let known = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    known
-        .then(|| crate::write::hex(Sha256::new().chain_update("ncpu machine ").chain_update(id))[..32].into())
+    known.then(|| {
+        crate::digest::hex(Sha256::new().chain_update("ncpu machine ").chain_update(id))[..32].into()
+    })
 }
 
 /// The schema of recordings made before manifests named one.

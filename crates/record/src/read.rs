@@ -9,9 +9,10 @@ use ncpu_schema::{Purpose, Tables};
 use ncpu_table::Table;
 use sha2::{Digest, Sha256};
 
+use crate::digest::hex;
 use crate::manifest::{MANIFEST, table_of};
 use crate::stream::recover;
-use crate::write::{PARQUET, STREAM, hex};
+use crate::write::{PARQUET, STREAM};
 use crate::{Error, FileEntry, Manifest, Result, Writer};
 
 /// A recording in memory: read from disk by [`Recording::open`] or gathered live by [`crate::Gather`].

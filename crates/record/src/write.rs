@@ -11,6 +11,7 @@ use ncpu_files::{Dir, PRIVATE};
 use ncpu_table::{ParquetWriter, Table};
 use sha2::{Digest, Sha256};
 
+use crate::digest::hex;
 use crate::join::{same_columns, with_schema};
 use crate::manifest::{MANIFEST, begin, is_table_name, temporary};
 use crate::stream::Batches;
@@ -236,10 +237,6 @@ fn checksum(mut file: &File) -> io::Result<(u64, String)> {
             }
         }
     }
-}
-
-pub(crate) fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Keeps the system's error, which names the cause (no space), when there is one inside.

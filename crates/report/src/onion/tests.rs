@@ -256,6 +256,7 @@ fn a_lock_that_many_held_is_one_lock() {
                 caller: "start_thread".into(),
                 holder: (*holder).into(),
                 count: Some(100),
+                wakes: Some(100),
                 spin: Some(*spin),
                 block: Some(*block),
                 ..Default::default()

@@ -7,8 +7,18 @@ use std::process::{Child, Command, Stdio};
 
 use common::{err, out};
 
+/// Ends with the test, also with one that fails.
+struct Planted(Child);
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The program with planted conflicts, which tells one figure and stays.
-fn planted(dir: &std::path::Path, before: &[&str]) -> (Child, String) {
+fn planted(dir: &std::path::Path, before: &[&str]) -> (Planted, String) {
     let program = dir.join("stackwalk");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/stackwalk.c");
     let flags = ["-O2", "-g", "-pthread", "-o"];
@@ -27,20 +37,15 @@ fn planted(dir: &std::path::Path, before: &[&str]) -> (Child, String) {
     let mut child = command.args(["24", "1", "600"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (child, line)
+    (Planted(child), line)
 }
 
-fn sets(child: &Child, cache: &str) -> (String, String) {
-    let pid = child.id().to_string();
+fn sets(child: &Planted, cache: &str) -> (String, String) {
+    let pid = child.0.id().to_string();
     let args = ["lines", "-p", &pid, "--sets", cache, "-o", "csv"];
     let o = Command::new(env!("CARGO_BIN_EXE_ncpu")).args(args).output().unwrap();
     assert!(o.status.success(), "{}", err(&o));
     (out(&o), err(&o))
-}
-
-fn end(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// How many of the planted words are in the row that has most of them.
@@ -73,14 +78,14 @@ fn planted_conflicts_are_named_and_stacks_that_are_spread_are_not() {
         assert!(words(&table) < 20, "{table}{notes}");
         assert!(notes.contains("4096 sets of 16 lines"), "{notes}");
     }
-    end(child);
+    drop(child);
     let ncpu = env!("CARGO_BIN_EXE_ncpu");
     let (child, told) = planted(dir.path(), &[ncpu, "preload", "stackbias", "--"]);
     assert!(told.contains("ns a node"), "{told}");
     let (table, notes) = sets(&child, "l1");
     assert_eq!(words(&table), 20, "{table}{notes}");
-    assert!(stacks(&table) <= 1, "{table}{notes}");
-    end(child);
+    // The main thread has no bias, and where its stack is changes from run to run: it may be beside one that has.
+    assert!(stacks(&table) <= 2, "{table}{notes}");
 }
 
 #[test]

@@ -238,13 +238,22 @@ fn the_programs_time_is_what_its_rusage_says() {
     assert!(user > 0, "a loop in a shell is user code");
 }
 
+/// Seconds of all CPUs that the hypervisor gave to others, since the boot.
+fn stolen() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    stat.lines().next().unwrap().split_whitespace().nth(8).unwrap().parse::<f64>().unwrap() / 100.0
+}
+
 #[test]
 fn microstates_are_exact_and_sum_to_the_threads_time() {
     let Some(_one) = allowed() else { return };
+    let before = stolen();
     let seen = observe(&part("sleep_and_burn"), |c| {
         c.micro = true;
         c.sample_hz = None;
     });
+    // The account leaves out what the hypervisor gave to others; a clock does not.
+    let stolen = stolen() - before;
     let states = ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT"];
     let of = |thread: &str, state: &str| -> f64 {
         seen.rows("threads")
@@ -256,7 +265,12 @@ fn microstates_are_exact_and_sum_to_the_threads_time() {
     let told = std::env::temp_dir().join("ncpu-test-burner-schedstat");
     let schedstat = std::fs::read_to_string(&told).unwrap();
     let cpu_ns: f64 = schedstat.split(' ').next().unwrap().parse().unwrap();
-    assert!((burnt - cpu_ns / 1e9).abs() < 0.02 + 0.03 * burnt, "ours {burnt}, schedstat {}", cpu_ns / 1e9);
+    let account = cpu_ns / 1e9;
+    let beside = 0.02 + 0.03 * burnt;
+    assert!(
+        account - beside < burnt && burnt < account + beside + stolen,
+        "ours {burnt}, schedstat {account}, stolen {stolen}"
+    );
     assert!(of("sleeper", "SLP") > 0.25, "asleep for 0.3 s: {}", of("sleeper", "SLP"));
     assert!(of("sleeper", "LCK") < 0.05);
     let calls: f64 = of("caller", "SCL");
@@ -267,6 +281,22 @@ fn microstates_are_exact_and_sum_to_the_threads_time() {
         let sum: f64 = states.iter().map(|s| of(thread, s)).sum();
         assert!(sum > 0.0 && sum < seen.elapsed * 1.01, "{thread}: {sum} of {}", seen.elapsed);
     }
+}
+
+#[test]
+fn a_zombie_is_told_once() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("zombie"), |c| c.micro = true);
+    let used: f64 = ["USR", "SYS", "TRP"]
+        .iter()
+        .map(|s| {
+            let dead = seen.rows("threads").filter(|(t, r)| t.text(*r, "thread") == Some("zombie"));
+            dead.filter_map(|(t, r)| t.number(r, s)).sum::<f64>()
+        })
+        .sum();
+    let spent = std::fs::read_to_string(std::env::temp_dir().join("ncpu-test-zombie-ns")).unwrap();
+    let spent = spent.parse::<f64>().unwrap() / 1e9;
+    assert!(used > 0.9 * spent && used < 1.5 * spent, "ours {used}, its own clock {spent}");
 }
 
 #[test]
@@ -568,6 +598,38 @@ mod parts {
         drop(guard);
         for t in threads {
             t.unwrap().join().unwrap();
+        }
+    }
+
+    /// Several tables are made while nobody has asked how the child ended.
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn zombie() {
+        let told = std::env::temp_dir().join("ncpu-test-zombie-ns");
+        let told = std::ffi::CString::new(told.into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: the child makes system calls only, and ends by one.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::prctl(libc::PR_SET_NAME, c"zombie".as_ptr());
+                let mut used: libc::timespec = std::mem::zeroed();
+                while used.tv_nsec < 100_000_000 && used.tv_sec == 0 {
+                    // What tracing its calls takes is not told as the thread's.
+                    for i in 0..100_000 {
+                        std::hint::black_box(i);
+                    }
+                    libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut used);
+                }
+                let file = libc::open(told.as_ptr(), libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY, 0o600);
+                let ns = used.tv_sec * 1_000_000_000 + used.tv_nsec;
+                let mut digits = [0u8; 24];
+                let n = libc::snprintf(digits.as_mut_ptr().cast(), digits.len(), c"%ld".as_ptr(), ns);
+                libc::write(file, digits.as_ptr().cast(), n as usize);
+                libc::_exit(0);
+            }
+            assert!(child > 0);
+            std::thread::sleep(Duration::from_millis(700));
+            libc::waitpid(child, std::ptr::null_mut(), 0);
         }
     }
 

@@ -62,6 +62,9 @@ static __always_inline void irq_enter(__u32 where)
 	if (!s || !observing)
 		return;
 	__u32 d = s->depth;
+	/* Interrupts of interrupts happen to the same thread. */
+	if (!d)
+		look_who_runs(s);
 	charge(s, bpf_ktime_get_ns());
 	s->depth = d + 1;
 	if (d >= IRQ_NEST) {

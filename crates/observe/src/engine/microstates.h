@@ -7,6 +7,13 @@
 
 #define PF_INSTR 16 /* X86_PF_INSTR of arch/x86/include/asm/trap_pf.h */
 
+/* A thread that calls or faults is on CPU, also where its coming was not traced. */
+static __always_inline void seen_to_run(struct task_rec *r)
+{
+	if (!r->on_cpu)
+		found();
+}
+
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, struct pt_regs *regs, long id)
 {
@@ -14,6 +21,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long id)
 
 	if (!r || !r->target)
 		return 0;
+	seen_to_run(r);
 	r->scl++;
 	if (r->state != SYS)
 		micro(r, SYS, bpf_ktime_get_ns());
@@ -56,6 +64,7 @@ int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsig
 
 	if (!r || !r->target)
 		return 0;
+	seen_to_run(r);
 	__u64 now = bpf_ktime_get_ns();
 	if (r->state == TRP) {
 		/* The last fault's end was not seen (perf throttles): its length is unknown. */
@@ -178,7 +187,7 @@ int dump_threads(struct bpf_iter__task *ctx)
 	if (!p)
 		return 0;
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
-	if (!r || !r->target)
+	if (!r || !r->target || r->told)
 		return 0;
 	struct thread_out t = {};
 	thread_out(&t, r, p);

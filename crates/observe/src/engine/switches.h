@@ -218,6 +218,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 						head(&e->head, EV_EXIT, prev, now);
 						thread_out(&e->thread, r, prev);
 						bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+						r->told = 1;
 					} else {
 						s->drop_ring++;
 					}

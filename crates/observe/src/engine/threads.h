@@ -42,6 +42,7 @@ struct task_rec {
 	__u8 nlocks;
 	__u8 on_cpu;
 	__u8 off_wait;
+	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
 };

@@ -12,7 +12,7 @@ pub(crate) mod shortage;
 pub(crate) mod throttle;
 mod user_locks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,20 @@ use shortage::Shortage;
 use throttle::Throttle;
 use user_locks::UserLocks;
 
+/// A thread's number and when it began: numbers come again.
+type ThreadKey = (u32, u64);
+
+/// What was told of a thread so far, and in how many tables since then it was missing.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    told: ThreadOut,
+    missing: u32,
+}
+
+/// In so many tables a thread may be missing before its last record comes. One whose record was dropped is forgotten
+/// then.
+const MISSING: u32 = 32;
+
 /// A running observation.
 pub struct Observation {
     engine: Engine,
@@ -48,7 +62,7 @@ pub struct Observation {
     user_locks: Option<UserLocks>,
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
-    threads: HashMap<(u32, u64), ThreadOut>,
+    threads: HashMap<ThreadKey, Known>,
     exited: Vec<ThreadOut>,
     process_names: HashMap<u32, String>,
     thread_names: HashMap<u32, String>,
@@ -375,16 +389,22 @@ impl Observation {
             locks.living(&pids, Instant::now());
         }
         let ended = std::mem::take(&mut self.exited);
+        let over: HashSet<ThreadKey> = ended.iter().map(|t| (t.tid, t.start)).collect();
         let measured = self.engine.measures();
         let costs = self.engine.costs();
+        let mut known = std::mem::take(&mut self.threads);
         let mut kept = HashMap::with_capacity(living.len());
-        for (now, alive) in living.iter().map(|t| (t, true)).chain(ended.iter().map(|t| (t, false))) {
+        // Ended ones first: one that was still listed while it ended is told once.
+        for (now, alive) in ended.iter().map(|t| (t, false)).chain(living.iter().map(|t| (t, true))) {
             let key = (now.tid, now.start);
-            let before = self.threads.get(&key).copied().unwrap_or_default();
+            if alive && over.contains(&key) {
+                continue;
+            }
+            let before = known.remove(&key).map(|k| k.told).unwrap_or_default();
             if alive {
                 self.process_names.insert(now.tgid, now.process());
                 self.thread_names.insert(now.tid, now.name());
-                kept.insert(key, *now);
+                kept.insert(key, Known { told: *now, missing: 0 });
             }
             let new = |now: u64, before: u64| Some(now.saturating_sub(before));
             let traced = |count: Option<u64>| count.filter(|_| measured[Microstate::Usr as usize]);
@@ -420,6 +440,12 @@ impl Observation {
                 cpu: Microstate::ON_CPU.into_iter().map(spent).sum(),
                 off: None,
             });
+        }
+        // A thread leaves the kernel's list a little before its last record comes, which is the difference to this.
+        for (key, Known { told, missing }) in known {
+            if missing < MISSING {
+                kept.insert(key, Known { told, missing: missing + 1 });
+            }
         }
         self.threads = kept;
         out.finish()
@@ -481,7 +507,12 @@ impl Observation {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
         };
-        let mut left: Vec<(u32, String)> = self.threads.values().map(|t| (t.tgid, t.process())).collect();
+        let mut left: Vec<(u32, String)> = self
+            .threads
+            .values()
+            .filter(|k| k.missing == 0)
+            .map(|k| (k.told.tgid, k.told.process()))
+            .collect();
         left.sort_unstable();
         left.dedup_by_key(|(pid, _)| *pid);
         left.retain(|(pid, _)| alive(*pid));

@@ -4,6 +4,7 @@
 # tracepoints that do nothing at all, which is what the kernel itself takes for each wait.
 # usage: benches/lock-tracing.sh [ROUNDS [SECONDS]]      needs root; bpftrace, perf and libbpf-dev if there
 . "$(dirname "$0")/tracing.bash"
+. benches/nothing.bash
 cc -O2 -pthread -o "$dir/torture" workloads/fdtorture.c
 torture=("$(command -v taskset)" -c 0,1 "$dir/torture" 4 "$seconds")
 ops() { grep -oE '[0-9]+(\.[0-9]+)? (ops/s|operations per second)' | head -1 | cut -d' ' -f1; }
@@ -17,33 +18,8 @@ tracepoint:lock:contention_end /@at[tid]/ {
 }
 BT
 
-cat > "$dir/nothing.bpf.c" <<'BPF'
-#define SEC(name) __attribute__((section(name), used))
-char terms[] SEC("license") = "GPL";
-SEC("tp_btf/contention_begin") int begin(void *ctx) { return 0; }
-SEC("tp_btf/contention_end") int end(void *ctx) { return 0; }
-BPF
-cat > "$dir/attach.c" <<'C'
-#include <bpf/libbpf.h>
-#include <sys/wait.h>
-#include <unistd.h>
-int main(int argc, char **argv)
-{
-	struct bpf_object *object = bpf_object__open(argv[1]);
-	struct bpf_program *program;
-	if (!object || bpf_object__load(object))
-		return 1;
-	bpf_object__for_each_program(program, object)
-		if (!bpf_program__attach(program))
-			return 1;
-	if (!fork())
-		execv(argv[2], argv + 2);
-	wait(0);
-}
-C
 nothing=nothing
-clang -O2 -g -target bpf -c "$dir/nothing.bpf.c" -o "$dir/nothing.o" &&
-  cc -O2 "$dir/attach.c" -o "$dir/attach" -lbpf 2>/dev/null || { echo "no libbpf (apt-get install libbpf-dev)"; nothing=; }
+nothing_at contention_begin contention_end || nothing=
 
 run() {
   case $1 in

@@ -35,32 +35,64 @@ ms "$dir/attached" | summary ms "start of ncpu to start of the command"
 [ ! -e "$dir/bpftrace" ] || ms "$dir/bpftrace" | summary ms "bpftrace that does nothing"
 
 build=(workloads/build.sh -s "$(workloads/build.sh -l)")
-if [ -x "${build[0]}" ]; then
-  for round in $(seq "$rounds"); do
-    for c in $(shuf -e plain ncpu); do
-      t=$(now)
-      if [ "$c" = plain ]; then "${build[@]}" > /dev/null 2>&1; else
-        "$ncpu" run -- "${build[@]}" > /dev/null 2> "$dir/onion" & pid=$!
-        peak=0
-        while kill -0 $pid 2> /dev/null; do
-          rss=$(awk '/VmHWM/ { print $2 }' /proc/$pid/status 2> /dev/null || true)
-          [ -n "$rss" ] && peak=$rss
-          sleep 0.2
+[ -x "${build[0]}" ] || exit 0
+. benches/nothing.bash
+# The tracepoints of `ncpu run` that a build meets.
+cases=(plain ncpu)
+! nothing_at sched_switch sched_wakeup sched_wakeup_new sched_process_fork contention_begin contention_end tlb_flush \
+  local_timer_entry local_timer_exit reschedule_entry reschedule_exit call_function_entry call_function_exit \
+  call_function_single_entry call_function_single_exit irq_work_entry irq_work_exit irq_handler_entry irq_handler_exit \
+  softirq_entry softirq_exit || cases+=(nothing)
+cat > "$dir/inside" <<'SH'
+#!/bin/bash
+# Elapsed and CPU milliseconds of the command, told in a file: from inside of what observes it.
+out=$1; shift
+TIMEFORMAT='%R %U %S'
+{ time "$@" > /dev/null 2>&1; } 2> "$out"
+SH
+chmod +x "$dir/inside"
+inside() { # CASE [OBSERVER...]: the build inside of it
+  "${@:2}" "$dir/inside" "$dir/times" "${build[@]}"
+  awk '{ print 1000 * $1 }' "$dir/times" >> "$dir/inside-$1"
+  awk '{ print 1000 * ($2 + $3) }' "$dir/times" >> "$dir/cpu-$1"
+}
+for round in $(seq "$rounds"); do
+  for c in $(shuf -e "${cases[@]}"); do
+    t=$(now)
+    case $c in
+    plain) inside plain ;;
+    nothing) inside nothing "$dir/attach" "$dir/nothing.o" ;;
+    ncpu)
+      inside ncpu "$ncpu" run -- 2> "$dir/onion" & pid=$!
+      peak=0
+      while kill -0 $pid 2> /dev/null; do
+        for p in $(pgrep -x ncpu); do
+          rss=$(awk '/VmHWM/ { print $2 }' /proc/$p/status 2> /dev/null || true)
+          [ "${rss:-0}" -le "$peak" ] || peak=$rss
         done
-        wait $pid; echo $((peak / 1024)) >> "$dir/rss"
-        # The command's own time, as the onion's first line has it.
-        grep -oE '[0-9.]+ s elapsed' "$dir/onion" | awk '{ print 1000 * $1; exit }' >> "$dir/build-inside"
-        grep -i dropped "$dir/onion" | sed "s/^/  round $round /" >> "$dir/dropped" || true
-      fi
-      echo $((($(now) - t) / 1000000)) >> "$dir/build-$c"
-    done
+        sleep 0.2
+      done
+      wait $pid; echo $((peak / 1024)) >> "$dir/rss"
+      grep -i dropped "$dir/onion" | sed "s/^/  round $round /" >> "$dir/dropped" || true ;;
+    esac
+    echo $((($(now) - t) / 1000000)) >> "$dir/whole-$c"
   done
-  cost() { paste "$dir/$1" "$dir/build-plain" | awk '{ print 100 * ($1 / $2 - 1) }'; }
-  summary ms "parallel build" < "$dir/build-plain"
-  summary ms "parallel build inside ncpu run" < "$dir/build-inside"
-  summary ms "the whole of ncpu run" < "$dir/build-ncpu"
-  cost build-inside | summary % "  cost inside, round by round"
-  cost build-ncpu | summary % "  cost of the whole, round by round"
-  summary MB "  resident memory of ncpu at its peak" < "$dir/rss"
-  if [ -s "$dir/dropped" ]; then cat "$dir/dropped"; else echo "  nothing dropped in any round"; fi
-fi
+done
+# Median and range; and the mean with its standard error, since a median of few rounds jumps.
+cost() {
+  paste "$dir/$1" "$dir/$2" | awk '{ print 100 * ($1 / $2 - 1) }' > "$dir/cost"
+  summary % "$3" < "$dir/cost"
+  awk '{ s += $1; q += $1 * $1 } END { m = s / NR; e = NR > 1 ? sqrt((q / NR - m * m) / (NR - 1)) : 0; printf "%-46s %9.1f %% (standard error %.1f, %d rounds)\n", "    mean", m, e, NR }' "$dir/cost"
+}
+summary ms "parallel build" < "$dir/inside-plain"
+summary ms "parallel build inside ncpu run" < "$dir/inside-ncpu"
+summary ms "the whole of ncpu run" < "$dir/whole-ncpu"
+for c in ncpu nothing; do
+  [ -e "$dir/inside-$c" ] || continue
+  name="ncpu run"; [ $c = ncpu ] || name="programs that do nothing"
+  cost inside-$c inside-plain "  $name: elapsed inside"
+  cost cpu-$c cpu-plain "  $name: CPU time of the build"
+done
+cost whole-ncpu whole-plain "  ncpu run: the whole"
+summary MB "  resident memory of ncpu at its peak" < "$dir/rss"
+if [ -s "$dir/dropped" ]; then cat "$dir/dropped"; else echo "  nothing dropped in any round"; fi

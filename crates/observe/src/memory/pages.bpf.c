@@ -580,7 +580,7 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 
 	if (mapped)
 		*kpf |= KPF_MMAP;
-	/* A page on its way to the LRU lists has not the flag yet; a page of the kernel is not uptodate and used. */
+	/* A page on its way to the LRU lists does not have the flag yet; a page of the kernel is not both uptodate and used. */
 	if (!(s->flags & FLAG(PG_lru)) &&
 	    !((s->flags & FLAG(PG_uptodate)) &&
 	      (mapped || (s->flags & (FLAG(PG_referenced) | FLAG(PG_active) | FLAG(PG_dirty) | FLAG(PG_writeback))))))

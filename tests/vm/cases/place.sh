@@ -26,3 +26,18 @@ has maps "interleave:0,$last"
 # As many as there are nodes, spread: one on each.
 spread=$(ncpu place "spread:$nodes" -- awk '/Cpus_allowed_list/ { print $2 }' /proc/self/status)
 same "CPUs spread" "$nodes" "$(echo "$spread" | tr , '\n' | wc -l)"
+
+# Fewer processes than nodes, with memory: the kernel is free to move one to an idle node, so each is held where its
+# memory goes, which then moves once.
+cyclops 1 2 60 4 >few &
+database=$!
+echo $database >>/vm/started
+await "the small database" grep -q ready few
+ncpu place balance -p $database --for 30 -o csv >moves 2>notes || fail "$(cat notes)"
+cat notes moves
+has moves "stays with its memory"
+twice=$(awk -F, '/stays with its memory/ { held[$2]++ } END { for (p in held) if (held[p] > 1) print p }' moves)
+same "processes held twice" "" "$twice"
+workers=$(sed 's/ready//' few)
+kill $workers
+wait $database || true

@@ -66,6 +66,8 @@ struct Known {
     ours: Option<CpuSet>,
     moved: Option<Instant>,
     moves: u32,
+    /// It was told to stay on its node.
+    held: bool,
 }
 
 struct Process {
@@ -172,7 +174,7 @@ impl Balancer {
             self.carry_out(&each)?;
         }
         if self.options.memory && self.tree.nodes.len() > 1 {
-            self.follow(&running);
+            self.follow(&running)?;
         }
         Ok(true)
     }
@@ -202,6 +204,7 @@ impl Balancer {
                     ours: inherited.then_some(mask),
                     moved: None,
                     moves: 0,
+                    held: false,
                 };
                 self.threads.insert(tid, known);
             }
@@ -317,47 +320,95 @@ impl Balancer {
         let known = self.threads.get(&each.tid);
         // A core is only a nudge: the kernel may choose again after that, in the mask there was.
         let before = known.and_then(|k| k.ours.clone()).unwrap_or_else(|| process.usual.clone());
-        let mask = if each.level == Level::Core { each.to.and(&before) } else { each.to.clone() };
-        let mut done = Done {
-            at: self.begin.elapsed().as_secs_f64(),
-            pid: each.pid,
-            tid: Some(each.tid),
-            name: process.name.clone(),
-            what: each.level.word(),
-            from: each.from.to_list(),
-            to: mask.to_list(),
-            bytes: None,
-            reason: format!("{} threads run there and {} here", each.counts.0, each.counts.1),
-            done: "no".into(),
-        };
+        let nudge = each.level == Level::Core;
+        let mask = if nudge { each.to.and(&before) } else { each.to.clone() };
+        let reason = format!("{} threads run there and {} here", each.counts.0, each.counts.1);
+        let mut done = self.told(each.tid, each.pid, each.level.word(), &each.from, &mask, reason);
         if !self.options.dry_run {
-            self.write_down(each.pid)?;
-            let mut result = sys::set_affinity(each.tid, &mask);
-            if each.level == Level::Core && result.is_ok() {
-                result = sys::set_affinity(each.tid, &before);
-            }
-            done.done = result.as_ref().map_or_else(ToString::to_string, |()| "yes".into());
-            if let Some(known) = self.threads.get_mut(&each.tid) {
-                known.moved = Some(Instant::now());
-                known.moves += 1;
-                if result.is_ok() && each.level != Level::Core {
-                    known.ours = Some(mask);
-                }
-                // A thread that refuses is not asked again.
-                known.refused |= result.is_err();
-                known.own_mask |= known.refused;
-            }
-        } else if let Some(known) = self.threads.get_mut(&each.tid) {
-            // Told once.
+            let result = self.bind(each.tid, each.pid, &mask, nudge.then_some(&before))?;
+            done.done = result.map_or_else(|e| e.to_string(), |()| "yes".into());
+        }
+        if let Some(known) = self.threads.get_mut(&each.tid) {
             known.moved = Some(Instant::now());
-            known.moves = 6;
+            // What would be done is told once.
+            known.moves = if self.options.dry_run { 6 } else { known.moves + 1 };
         }
         self.done.push(done);
         Ok(())
     }
 
+    /// Keeps a thread on its node, whose memory is on the way there: where fewer threads run than there are nodes the kernel
+    /// is free to move one to an idle node, and memory would run after it for ever.
+    fn hold(&mut self, thread: &Thread) -> Result<()> {
+        let Some(node) = self.tree.node_of(thread.cpu) else { return Ok(()) };
+        let Some(process) = self.processes.get(&thread.pid) else { return Ok(()) };
+        let Some(known) = self.threads.get_mut(&thread.tid) else { return Ok(()) };
+        if known.held || known.own_mask || known.ours.is_some() {
+            return Ok(());
+        }
+        known.held = true;
+        let (from, mask) = (process.usual.clone(), self.tree.nodes[node].1.clone());
+        let reason = "stays with its memory, which is moved here".into();
+        let mut done = self.told(thread.tid, thread.pid, Level::Node.word(), &from, &mask, reason);
+        if !self.options.dry_run {
+            let result = self.bind(thread.tid, thread.pid, &mask, None)?;
+            done.done = result.map_or_else(|e| e.to_string(), |()| "yes".into());
+        }
+        self.done.push(done);
+        Ok(())
+    }
+
+    /// A row of what is about to be done to a thread.
+    fn told(
+        &self,
+        tid: u32,
+        pid: u32,
+        what: &'static str,
+        from: &CpuSet,
+        to: &CpuSet,
+        reason: String,
+    ) -> Done {
+        Done {
+            at: self.begin.elapsed().as_secs_f64(),
+            pid,
+            tid: Some(tid),
+            name: self.processes.get(&pid).map_or(String::new(), |p| p.name.clone()),
+            what,
+            from: from.to_list(),
+            to: to.to_list(),
+            bytes: None,
+            reason,
+            done: "no".into(),
+        }
+    }
+
+    /// Gives a thread CPUs; at once back to those of `back`, for a nudge. What the kernel said of it stands inside; the
+    /// journal is what may fail.
+    fn bind(
+        &mut self,
+        tid: u32,
+        pid: u32,
+        mask: &CpuSet,
+        back: Option<&CpuSet>,
+    ) -> Result<std::io::Result<()>> {
+        self.write_down(pid)?;
+        let mut result = sys::set_affinity(tid, mask);
+        if let (Some(back), true) = (back, result.is_ok()) {
+            result = sys::set_affinity(tid, back);
+        }
+        if let Some(known) = self.threads.get_mut(&tid) {
+            if result.is_ok() && back.is_none() {
+                known.ours = Some(mask.clone());
+            }
+            // A thread that refuses is not asked again.
+            known.refused |= result.is_err();
+            known.own_mask |= known.refused;
+        }
+        Ok(result)
+    }
+
     /// Moves memory after the threads, a step for each process at a look.
-    fn follow(&mut self, running: &[Thread]) {
+    fn follow(&mut self, running: &[Thread]) -> Result<()> {
         let processes = &self.processes;
         let names = |pid| processes.get(&pid).map_or(String::new(), |p| p.name.clone());
         let (done, local) = self.follower.look(&self.tree, running, &names, self.options.dry_run);
@@ -368,6 +419,8 @@ impl Balancer {
                 first.local = first.local.or(local);
             }
         }
+        let moving: Vec<&Thread> = running.iter().filter(|t| self.follower.moves(t.pid)).collect();
+        moving.into_iter().try_for_each(|t| self.hold(t))
     }
 
     /// Gives threads their CPUs back. Memory stays where it is.

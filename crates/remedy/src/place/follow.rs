@@ -55,6 +55,11 @@ impl Follower {
         tree.nodes.iter().map(|(n, _)| on(*n)).collect()
     }
 
+    /// Whether memory of a process is on its way to its threads.
+    pub fn moves(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|m| !m.queue.is_empty())
+    }
+
     /// Looks where memory lies, if it is time, and moves a step of each process's. What was moved, and the share of all
     /// memory that lay where it should.
     pub fn look(

@@ -73,7 +73,7 @@ for round in $(seq "$rounds"); do
         sleep 0.2
       done
       wait $pid; echo $((peak / 1024)) >> "$dir/rss"
-      grep -i dropped "$dir/onion" | sed "s/^/  round $round /" >> "$dir/dropped" || true ;;
+      grep -E '(^|: )dropped: ' "$dir/onion" | sed "s/^/  round $round /" >> "$dir/dropped" || true ;;
     esac
     echo $((($(now) - t) / 1000000)) >> "$dir/whole-$c"
   done

@@ -62,9 +62,6 @@ static __always_inline void irq_enter(__u32 where)
 	if (!s || !observing)
 		return;
 	__u32 d = s->depth;
-	/* Interrupts of interrupts happen to the same thread. */
-	if (!d)
-		look_who_runs(s);
 	charge(s, bpf_ktime_get_ns());
 	s->depth = d + 1;
 	if (d >= IRQ_NEST) {
@@ -111,8 +108,12 @@ SEC("tp_btf/local_timer_entry")
 int settle(void *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_rec *r = look(p);
+	struct cpu_slot *s = slot();
 
+	/* Without samples nothing else looks while a thread is in user code. */
+	if (s && observing)
+		look_who_runs(s);
+	struct task_rec *r = look(p);
 	if (r && r->on_state == SYS && !in_call(p)) {
 		r->on_state = USR;
 		if (r->state == SYS)

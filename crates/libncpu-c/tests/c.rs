@@ -51,22 +51,26 @@ fn run(test: &str, source: &str) -> [String; 2] {
     })
 }
 
-/// Installed where the path has a blank, a program is compiled by what pkg-config says, in a shell's words.
+/// Installed where the path has a blank, a program is compiled by what pkg-config says, in a shell's words; also one
+/// without shared libraries.
 #[test]
 fn prefix_with_blanks() {
     let prefix = install("with blanks & more");
-    let program = prefix.join("program");
-    ran(Command::new("sh")
-        .args([
-            "-c",
-            "eval \"gcc -pthread \\\"\\$1\\\" $(pkg-config --cflags --libs ncpu) -o \\\"\\$2\\\"\"",
-            "sh",
-        ])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/c/quota.c"))
-        .arg(&program)
-        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
-    let out = ran(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
-    assert!(out.ends_with(" 0 in use\n"), "{out}");
+    for fixed in ["", "--static"] {
+        let program = prefix.join(format!("program{fixed}"));
+        ran(Command::new("sh")
+            .args([
+                "-c",
+                r#"eval "gcc -pthread ${3#-} \"\$1\" $(pkg-config --cflags --libs $3 ncpu) -o \"\$2\"""#,
+                "sh",
+            ])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/c/quota.c"))
+            .arg(&program)
+            .arg(fixed)
+            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+        let out = ran(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+        assert!(out.ends_with(" 0 in use\n"), "{out}");
+    }
 }
 
 /// Programs under the thread sanitizer, which would take what the locks protect for races.

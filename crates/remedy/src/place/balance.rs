@@ -412,6 +412,8 @@ impl Balancer {
         let processes = &self.processes;
         let names = |pid| processes.get(&pid).map_or(String::new(), |p| p.name.clone());
         let (done, local) = self.follower.look(&self.tree, running, &names, self.options.dry_run);
+        // Little memory has arrived by now.
+        let arrived: HashSet<u32> = done.iter().map(|d| d.pid).collect();
         self.done.extend(done);
         if local.is_some() {
             self.last.local = local;
@@ -419,7 +421,8 @@ impl Balancer {
                 first.local = first.local.or(local);
             }
         }
-        let moving: Vec<&Thread> = running.iter().filter(|t| self.follower.moves(t.pid)).collect();
+        let moving: Vec<&Thread> =
+            running.iter().filter(|t| arrived.contains(&t.pid) || self.follower.moves(t.pid)).collect();
         moving.into_iter().try_for_each(|t| self.hold(t))
     }
 

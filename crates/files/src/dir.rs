@@ -169,8 +169,11 @@ fn regular(mode: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what} and not a regular file")))
 }
 
-/// All bytes of a file that is no longer than `most`.
-pub(crate) fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
+/// All bytes of a file.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] where it is longer than `most`, and the system's.
+pub fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
     let too_long = || {
         io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {most} bytes, the most read"))
     };

@@ -9,7 +9,7 @@ mod dir;
 mod new;
 mod read;
 
-pub use dir::Dir;
+pub use dir::{Dir, bounded};
 pub use new::NewFile;
 pub use read::{MOST_TEXT, lines, read, text};
 

@@ -82,7 +82,7 @@ pub struct AddArgs {
     #[arg(long)]
     pub delta: bool,
 
-    /// Threads; as many as CPUs without
+    /// Threads; four for each CPU without
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 

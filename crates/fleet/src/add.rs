@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ncpu_files::Dir;
-use ncpu_record::{Manifest, Recording};
+use ncpu_record::Opened;
 
 use crate::labels::Labels;
 use crate::parts::{self, Hour};
@@ -211,11 +210,8 @@ fn find(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
 
 /// What a manifest says, without a look at the tables.
 fn look(path: &Path, options: &Options) -> Result<Candidate> {
+    let Opened { manifest, text, .. } = open(path)?;
     let bad = |why: String| Error::Recording { path: path.into(), why };
-    let held = Dir::open(path).map_err(|e| bad(e.to_string()))?;
-    let bytes = held.read(MANIFEST, 16 << 20).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| bad(format!("{MANIFEST} is not UTF-8 text")))?;
-    let manifest = Manifest::parse(&text, &path.join(MANIFEST)).map_err(|e| bad(e.to_string()))?;
     if !manifest.complete && !options.unfinished {
         return Err(bad(
             "it was not finished, or still is being written; --unfinished takes what can be recovered".into(),
@@ -229,9 +225,17 @@ fn look(path: &Path, options: &Options) -> Result<Candidate> {
 }
 
 fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
-    let wanted = |name: &str| rollup::READ.contains(&name);
-    let recording = Recording::open_tables(&one.path, wanted)
-        .map_err(|e| Error::Recording { path: one.path.clone(), why: e.to_string() })?;
+    let bad = |why: String| Error::Recording { path: one.path.clone(), why };
+    // The manifests of all would be too much to keep.
+    let opened = open(&one.path)?;
+    if rollup::id(opened.text.as_bytes()) != one.id {
+        return Err(bad("it changed while it was added".into()));
+    }
+    let recording = opened.tables(|name| rollup::READ.contains(&name)).map_err(|e| bad(e.to_string()))?;
     let labels = options.labels.with(options.by_host.get(&one.host));
     rollup::roll(recording, &one.id, labels.text(), &one.path)
+}
+
+fn open(path: &Path) -> Result<Opened> {
+    Opened::open(path).map_err(|e| Error::Recording { path: path.into(), why: e.to_string() })
 }

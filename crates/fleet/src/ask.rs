@@ -4,19 +4,15 @@
 //! the same in any order, and shares are quotients of such sums. No name needs quotes, which the engines write
 //! differently.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use ncpu_fleet_args::Scope;
-use ncpu_table::{Column, Kind as Of, Table, Unit};
-use sha2::{Digest, Sha256};
+use ncpu_table::{Column, Table};
 
 use crate::engine::{self, Engine, Kind};
-use crate::parts::{self, Part};
+use crate::parts;
 use crate::store::{self, Store};
 use crate::tables::Kept;
 use crate::when::Period;
-use crate::{Error, Result, compact, delta, labels, rollup, when};
+use crate::{Error, Result, compact, copies, delta, labels, rollup, when};
 
 /// Rows, where no number is asked for.
 const ALL: u64 = 1_000_000_000;
@@ -186,7 +182,7 @@ impl Asked {
                     .collect()
             }
             None => {
-                let files = fetched(store, &parts)?;
+                let files = copies::of(store, &parts)?;
                 files.iter().map(|f| engine::literal(f)).collect()
             }
         };
@@ -400,193 +396,6 @@ fn absolute(store: &dyn Store) -> Result<String> {
             .map(|p| p.display().to_string())
             .map_err(|e| Error::store(store.root(), "find", e)),
     }
-}
-
-/// Copies of parts that an engine in this process cannot reach. Parts never change, so each is fetched once.
-fn fetched(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let cache = cache
-        .ok_or_else(|| Error::Usage("neither XDG_CACHE_HOME nor HOME says where to keep copies".into()))?;
-    let of: String = Sha256::digest(format!("{} {}", store.root(), store::name(store)?))
-        .iter()
-        .take(12)
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    let place = cache.join("ncpu/fleet").join(of);
-    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let fetch = |part: &Part| -> Result<()> {
-        let path = place.join(&part.name);
-        if std::fs::symlink_metadata(&path).is_ok_and(|m| m.is_file() && m.len() == part.bytes) {
-            return Ok(());
-        }
-        let bytes = store
-            .get(&part.name)?
-            .ok_or_else(|| Error::Fleet(format!("{}/{} went away: ask again", store.root(), part.name)))?;
-        let directory = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(directory)
-            .and_then(|()| ncpu_files::NewFile::write(&path, ncpu_files::PRIVATE, &bytes))
-            .map_err(|e| Error::store(path.display().to_string(), "write", e))
-    };
-    let run = || -> Result<()> {
-        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if failed.load(Ordering::Relaxed) {
-                break;
-            }
-            fetch(part).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
-        }
-        Ok(())
-    };
-    // What takes time is waiting for the server.
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
-        workers.into_iter().try_for_each(|w| {
-            w.join().unwrap_or_else(|_| Err(Error::Fleet("a thread of ncpu died; please report it".into())))
-        })
-    })?;
-    Ok(parts.iter().map(|p| place.join(&p.name)).collect())
-}
-
-/// The onion of a fleet.
-///
-/// # Errors
-/// As [`Asked::ask`].
-pub fn onion(asked: &mut Asked, question: &Question) -> Result<Table> {
-    let raw = asked.ask("layers", include_str!("../sql/onion.sql"), question)?;
-    let columns = [
-        Column::text("layer", "where capacity went"),
-        Column::text("recoverable", "whether it could come back"),
-        Column::float("share", Unit::Percent, Of::Share, "share of the group's capacity"),
-        Column::float("seconds", Unit::CpuSeconds, Of::Time, "CPU-seconds"),
-        Column::float("error", Unit::CpuSeconds, Of::Gauge, "half-width of the 95 % interval; 0 is exact"),
-        Column::count("machines", "machines that have it"),
-    ];
-    made(&raw, question, &columns, |row, r| {
-        let number = |c: &str| raw.number(r, c);
-        row.text_opt(raw.text(r, "layer"))
-            .text_opt(raw.text(r, "recoverable"))
-            .float_opt(share(number("us"), number("capacity_us")))
-            .float_opt(number("us").map(|us| us / 1e6))
-            .float_opt(number("variance").map(|v| v.sqrt() / 1e3))
-            .int_opt(raw.int(r, "machines"))
-    })
-}
-
-/// Kernel or user locks of a fleet.
-///
-/// # Errors
-/// As [`Asked::ask`].
-pub fn locks(asked: &mut Asked, question: &Question, user: bool) -> Result<Table> {
-    let template =
-        if user { include_str!("../sql/user_locks.sql") } else { include_str!("../sql/locks.sql") };
-    let raw = asked.ask(if user { "user_locks" } else { "locks" }, template, question)?;
-    let mut columns =
-        vec![Column::text("lock", "name of the lock"), Column::text("type", "what kind of lock")];
-    if user {
-        columns.push(Column::text("process", "the waiting process"));
-    }
-    columns.extend([
-        Column::float("share", Unit::Percent, Of::Share, "capacity spent spinning for it"),
-        Column::float("spin", Unit::Seconds, Of::Time, "time waiting on CPU"),
-        Column::float("block", Unit::Seconds, Of::Time, "time waiting off CPU"),
-        Column::count("waits", "contended acquisitions"),
-        Column::float("max", Unit::Microseconds, Of::Peak, "longest wait"),
-        Column::count("machines", "machines that waited"),
-    ]);
-    made(&raw, question, &columns, |row, r| {
-        let number = |c: &str| raw.number(r, c);
-        let row = row.text_opt(raw.text(r, "lock")).text_opt(raw.text(r, "type"));
-        let row = if user { row.text_opt(raw.text(r, "process")) } else { row };
-        row.float_opt(share(number("spin_us"), number("capacity_us")))
-            .float_opt(number("spin_us").map(|us| us / 1e6))
-            .float_opt(number("block_us").map(|us| us / 1e6))
-            .int_opt(raw.int(r, "waits"))
-            .float_opt(number("max_us"))
-            .int_opt(raw.int(r, "machines"))
-    })
-}
-
-/// What programs did on CPU.
-///
-/// # Errors
-/// As [`Asked::ask`].
-pub fn calls(asked: &mut Asked, question: &Question) -> Result<Table> {
-    let raw = asked.ask("calls", include_str!("../sql/calls.sql"), question)?;
-    let columns = [
-        Column::text("class", "what the program did on CPU"),
-        Column::text("detail", "which system call, or which function"),
-        Column::float("share", Unit::Percent, Of::Share, "share of capacity"),
-        Column::float("seconds", Unit::CpuSeconds, Of::Time, "CPU-seconds that the samples stand for"),
-        Column::count("samples", "timer samples"),
-        Column::count("machines", "machines that did it"),
-    ];
-    made(&raw, question, &columns, |row, r| {
-        let number = |c: &str| raw.number(r, c);
-        row.text_opt(raw.text(r, "class"))
-            .text_opt(raw.text(r, "detail"))
-            .float_opt(share(number("us"), number("capacity_us")))
-            .float_opt(number("us").map(|us| us / 1e6))
-            .int_opt(raw.int(r, "samples"))
-            .int_opt(raw.int(r, "machines"))
-    })
-}
-
-/// The machines of a fleet.
-///
-/// # Errors
-/// As [`Asked::ask`].
-pub fn machines(asked: &mut Asked, question: &Question) -> Result<Table> {
-    let raw = asked.ask("machines", include_str!("../sql/machines.sql"), question)?;
-    let columns = [
-        Column::text("host", "its name, the latest"),
-        Column::float("recoverable", Unit::Percent, Of::Share, "capacity that could come back"),
-        Column::int("cpus", Unit::None, Of::Gauge, "CPUs"),
-        Column::text("kernel", "kernel release, the latest"),
-        Column::text("cpu_model", "model of the first CPU"),
-        Column::text("labels", "its labels"),
-        Column::count("recordings", "recordings"),
-        Column::text("last", "when the last one began, UTC"),
-        Column::text("source", "where that was added from"),
-        Column::count("names", "host names it has had"),
-        Column::text("machine", "what tells it from others"),
-    ];
-    made(&raw, question, &columns, |row, r| {
-        let number = |c: &str| raw.number(r, c);
-        let last =
-            raw.int(r, "last_us").map(|us| format!("{} {}h", when::date(us as i64), when::hour(us as i64)));
-        row.text_opt(raw.text(r, "host"))
-            .float_opt(share(number("back_us"), number("capacity_us")))
-            .int_opt(raw.int(r, "cpus"))
-            .text_opt(raw.text(r, "kernel"))
-            .text_opt(raw.text(r, "cpu_model"))
-            .text_opt(raw.text(r, "labels").map(|l| labels::decoded(l.trim_matches(';'))))
-            .int_opt(raw.int(r, "recordings"))
-            .text_opt(last)
-            .text_opt(raw.text(r, "source"))
-            .int_opt(raw.int(r, "hosts"))
-            .text_opt(raw.text(r, "machine"))
-    })
-}
-
-fn share(us: Option<f64>, capacity: Option<f64>) -> Option<f64> {
-    Some(100.0 * us? / capacity.filter(|c| *c > 0.0)?)
-}
-
-/// A table for people of an engine's answer: its groups, and then these columns.
-fn made(
-    raw: &Table,
-    question: &Question,
-    columns: &[Column],
-    fill: impl Fn(ncpu_table::Row<'_>, usize) -> ncpu_table::Row<'_>,
-) -> Result<Table> {
-    let groups = question.by.iter().map(|b| Column::text(&b.name, "the group"));
-    let all: Vec<Column> = groups.chain(columns.iter().cloned()).collect();
-    let mut out = Table::builder(raw.name(), &all);
-    for r in 0..raw.num_rows() {
-        let row = question.by.iter().fold(out.row(), |row, by| row.text_opt(raw.text(r, &by.name)));
-        fill(row, r);
-    }
-    Ok(out.finish())
 }
 
 #[cfg(test)]

@@ -56,33 +56,48 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// That it cannot be connected to.
+    fn refused(&self, e: &dyn std::fmt::Display) -> Error {
+        let why = first(&e.to_string());
+        Error::Engine(match self {
+            Kind::Duckdb(path) => format!("{} is no DuckDB that can be loaded: {why}", path.display()),
+            Kind::Flight(uri) => format!("{uri}: no engine answers there: {why}"),
+        })
+    }
+}
+
 impl Engine {
     /// Connects to an engine.
     ///
     /// # Errors
     /// It is not there, or is no such engine.
     pub fn open(kind: Kind) -> Result<Engine> {
-        let failed = |what: String, e: &dyn std::fmt::Display| {
-            Error::Engine(format!("{what}: {}", first(&e.to_string())))
-        };
-        let (mut driver, what) = match &kind {
+        let driver = match &kind {
+            Kind::Duckdb(path) if !path.exists() => {
+                return Err(Error::Engine(format!("{} does not exist", path.display())));
+            }
             Kind::Duckdb(path) => {
-                let what = format!("{} is no DuckDB that can be loaded", path.display());
-                if !path.exists() {
-                    return Err(Error::Engine(format!("{} does not exist", path.display())));
-                }
                 let entry = Some(&b"duckdb_adbc_init"[..]);
                 let driver = ManagedDriver::load_dynamic_from_filename(path, entry, AdbcVersion::V110);
-                (driver.map_err(|e| failed(what.clone(), &e))?, what)
+                driver.map_err(|e| kind.refused(&e))?
             }
-            Kind::Flight(uri) => (flight_driver()?, format!("{uri}: no engine answers there")),
+            Kind::Flight(_) => flight_driver()?,
         };
+        Engine::over(driver, kind)
+    }
+
+    /// Connects to an engine by a driver that is loaded.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn over(mut driver: ManagedDriver, kind: Kind) -> Result<Engine> {
         let database = match &kind {
             Kind::Duckdb(_) => driver.new_database(),
             Kind::Flight(uri) => driver.new_database_with_opts([(OptionDatabase::Uri, uri.as_str().into())]),
         };
-        let database = database.map_err(|e| failed(what.clone(), &e))?;
-        let connection = database.new_connection().map_err(|e| failed(what.clone(), &e))?;
+        let database = database.map_err(|e| kind.refused(&e))?;
+        let connection = database.new_connection().map_err(|e| kind.refused(&e))?;
         let mut engine = Engine { kind, connection, notes: Vec::new() };
         match &engine.kind {
             Kind::Duckdb(_) => {
@@ -101,11 +116,10 @@ impl Engine {
                     engine.ask("settings", &set)?;
                 }
             }
-            Kind::Flight(uri) => {
+            Kind::Flight(_) => {
                 // The driver connects when it is asked something.
-                let uri = uri.clone();
                 let answer = engine.ask("version", "SELECT 1 AS one");
-                answer.map_err(|e| failed(format!("{uri}: no engine answers there"), &e))?;
+                answer.map_err(|e| engine.kind.refused(&e))?;
             }
         }
         Ok(engine)

@@ -6,8 +6,10 @@
 //! number of writers lose and double nothing without a lock, and a rerun adds nothing.
 
 pub mod add;
+pub mod answers;
 pub mod ask;
 pub mod compact;
+pub mod copies;
 pub mod delta;
 pub mod engine;
 pub mod generate;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::Parser;
 use ncpu_fleet::add::{self, Options};
+use ncpu_fleet::answers;
 use ncpu_fleet::ask::{self, Asked, Question};
 use ncpu_fleet::engine::{Engine, Kind};
 use ncpu_fleet::labels::{self, Labels};
@@ -42,17 +43,19 @@ fn main() -> ExitCode {
 fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
     match command {
         FleetCommand::Add(args) => add(&args),
-        FleetCommand::Onion(args) => question(&args, include_str!("../sql/onion.sql"), ask::onion),
+        FleetCommand::Onion(args) => question(&args, include_str!("../sql/onion.sql"), answers::onion),
         FleetCommand::Locks(args) => question(&args, include_str!("../sql/locks.sql"), |asked, question| {
-            ask::locks(asked, question, false)
+            answers::locks(asked, question, false)
         }),
         FleetCommand::UserLocks(args) => {
             question(&args, include_str!("../sql/user_locks.sql"), |asked, question| {
-                ask::locks(asked, question, true)
+                answers::locks(asked, question, true)
             })
         }
-        FleetCommand::Calls(args) => question(&args, include_str!("../sql/calls.sql"), ask::calls),
-        FleetCommand::Machines(args) => question(&args, include_str!("../sql/machines.sql"), ask::machines),
+        FleetCommand::Calls(args) => question(&args, include_str!("../sql/calls.sql"), answers::calls),
+        FleetCommand::Machines(args) => {
+            question(&args, include_str!("../sql/machines.sql"), answers::machines)
+        }
         FleetCommand::Regress(args) => regress(&args),
         FleetCommand::Outliers(args) => outliers(&args),
         FleetCommand::Sql(args) => sql(&args),
@@ -87,7 +90,8 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     }
     options.threads = match args.threads {
         Some(n) => n.into(),
-        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        // They wait for the disk, or for S3, much of the time.
+        None => 4 * std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
     let store = store::open_or_make(&args.root, args.mode)?;
     let stop = stop_on_signals()?;

@@ -3,11 +3,13 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use common::{bad, good, once, plan, rows, run, said, seed};
 use ncpu_fleet::add::{self, Options, Outcome};
+use ncpu_fleet::generate::Plan;
 use ncpu_fleet::rollup::{self, Rolled};
 use ncpu_fleet::store::{self, Store};
 use ncpu_fleet::tables::{self, Kept};
@@ -312,8 +314,28 @@ fn a_full_disk_loses_nothing() {
     assert!(mount("remount,size=8m").status.success());
     good(&arguments);
     once(fleet(&root).as_ref(), 24);
-    let left = walk(&root).into_iter().filter(|n| n.ends_with(".tmp")).count();
-    assert_eq!(left, 0, "nothing half written is left");
+    let left = || walk(&root).into_iter().filter(|n| n.ends_with(".tmp")).count();
+    assert_eq!(left(), 0, "nothing half written is left");
+
+    // Full while it is compacted: with room for the journal, and without.
+    let more = place.path().join("more");
+    Plan { seed: 8, ..plan(4, 6, false) }.write(&more, 2).unwrap();
+    good(&["add", root.to_str().unwrap(), more.to_str().unwrap()]);
+    let before = rows(fleet(&root).as_ref());
+    for room in [0, 8192] {
+        let filler = disk.join("filler");
+        let mut file = fs::File::create(&filler).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+        let length = file.metadata().unwrap().len();
+        file.set_len(length - room).unwrap();
+        let said = bad(&["compact", root.to_str().unwrap()]);
+        assert!(said.contains("No space left on device"), "{said}");
+        fs::remove_file(filler).unwrap();
+        assert_eq!(rows(fleet(&root).as_ref()), before, "nothing is lost");
+    }
+    good(&["compact", root.to_str().unwrap()]);
+    once(fleet(&root).as_ref(), 48);
+    assert_eq!(left(), 0);
     drop(mounted);
 }
 

@@ -109,6 +109,36 @@ fn what_was_planted_is_found() {
     assert_eq!(good(&["onion", root, "--by", "kernel,label:type", "-o", "csv"]), before);
 }
 
+/// A machine by itself makes a part of each table an hour.
+#[test]
+fn many_small_files_are_one_table() {
+    if !engine() {
+        return;
+    }
+    const HOURS: usize = 150;
+    let place = tempfile::tempdir().unwrap();
+    let root = fleet(place.path(), &plan(1, HOURS, false));
+    let parts = |table: &str| {
+        std::fs::read_dir(Path::new(&root).join(table)).unwrap().fold(0, |sum, date| {
+            let hours = std::fs::read_dir(date.unwrap().path()).unwrap();
+            sum + hours.map(|h| std::fs::read_dir(h.unwrap().path()).unwrap().count()).sum::<usize>()
+        })
+    };
+    assert_eq!(["recordings", "layers", "locks", "calls", "events"].map(parts), [HOURS; 5]);
+    let ask = |question: &[&str]| rows(&good(&[question, &["-o", "csv"]].concat()));
+    let count = ask(&["sql", &root, "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM recordings"]);
+    assert_eq!((number(&count[0], "n"), number(&count[0], "ids")), (HOURS as f64, HOURS as f64));
+    let days = ask(&["onion", &root, "--by", "day"]);
+    let of = |day: &str| days.iter().filter(|r| r["day"] == day).map(|r| number(r, "share")).sum::<f64>();
+    assert!(["2026-11-10", "2026-11-16"].iter().all(|day| (of(day) - 100.0).abs() < 1e-9), "{days:?}");
+    // Of some days, other files are not even opened.
+    std::fs::write(Path::new(&root).join("layers/date=2026-11-15/hour=00/part-000001.parquet"), "x").unwrap();
+    let week = ["onion", &root, "--since", "2026-11-10", "--until", "2026-11-14"];
+    assert!(!ask(&week).is_empty());
+    let said = bad(&["onion", &root]);
+    assert!(said.contains("layers/date=2026-11-15/hour=00/part-000001.parquet"), "{said}");
+}
+
 #[test]
 fn engines_that_are_not_there() {
     if !engine() {

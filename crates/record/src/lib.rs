@@ -46,7 +46,7 @@ use std::path::{Path, PathBuf};
 
 pub use gather::Gather;
 pub use manifest::{FORMAT, FileEntry, Manifest, Throughput};
-pub use read::Recording;
+pub use read::{Opened, Recording};
 #[doc(hidden)]
 pub use stream::recover as recover_stream;
 pub use write::Writer;

@@ -173,19 +173,22 @@ impl Manifest {
     /// [`Error::NewerFormat`], or [`Error::Manifest`] with the place of the fault.
     pub fn parse(text: &str, path: &Path) -> Result<Manifest> {
         let wrong = |reason: String| Error::Manifest { path: path.into(), reason };
-        // The format is looked at first: a newer one may differ in any other field.
-        let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}")))?;
-        let format = value.get("format").and_then(serde_json::Value::as_u64);
-        match format {
-            None => return Err(wrong("it has no number `format`".into())),
-            Some(0) => return Err(wrong("`format` is 0, and formats start at 1".into())),
-            Some(found) if found > u64::from(FORMAT) => {
-                return Err(Error::NewerFormat { path: path.into(), found });
+        let manifest = match serde_json::from_str::<Manifest>(text) {
+            Ok(manifest) if (1..=FORMAT).contains(&manifest.format) => manifest,
+            parsed => {
+                // The format is told first: a newer one may differ in any other field.
+                let value: serde_json::Value =
+                    serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+                return Err(match value.get("format").and_then(serde_json::Value::as_u64) {
+                    None => wrong("it has no number `format`".into()),
+                    Some(0) => wrong("`format` is 0, and formats start at 1".into()),
+                    Some(found) if found > u64::from(FORMAT) => {
+                        Error::NewerFormat { path: path.into(), found }
+                    }
+                    Some(_) => wrong(parsed.err().map_or_else(String::new, |e| e.to_string())),
+                });
             }
-            Some(_) => {}
-        }
-        let manifest: Manifest = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        };
         // Names become paths, so one that could leave the directory is refused.
         if let Some(bad) = manifest.files.keys().find(|f| table_of(f, ".parquet").is_none()) {
             return Err(wrong(format!("`{bad}` is no name of a table's file")));
@@ -199,19 +202,20 @@ impl Manifest {
     /// It is missing, cannot be read or parsed, or is of a newer format.
     pub fn read(dir: &Path) -> Result<Manifest> {
         match Dir::open(dir) {
-            Ok(held) => Manifest::read_in(&held),
+            Ok(held) => Ok(Manifest::read_in(&held)?.0),
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(Error::NotARecording(dir.into())),
             Err(e) => Err(Error::io(dir, "open", e)),
         }
     }
 
-    pub(crate) fn read_in(dir: &Dir) -> Result<Manifest> {
+    /// The manifest in a directory, and its text.
+    pub(crate) fn read_in(dir: &Dir) -> Result<(Manifest, String)> {
         let path = dir.path().join(MANIFEST);
         match dir.read(MANIFEST, MOST) {
             Ok(bytes) => {
                 let text = String::from_utf8(bytes)
                     .map_err(|_| Error::Manifest { path: path.clone(), reason: "not UTF-8 text".into() })?;
-                Manifest::parse(&text, &path)
+                Ok((Manifest::parse(&text, &path)?, text))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::NotARecording(dir.path().into())),
             Err(e) => Err(Error::io(&path, "read", e)),

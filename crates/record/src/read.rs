@@ -81,35 +81,7 @@ impl Recording {
     /// The directory is no recording or of a newer format, or a file is missing or damaged; the
     /// error names the file.
     pub fn open(dir: &Path) -> Result<Recording> {
-        Recording::open_tables(dir, |_| true)
-    }
-
-    /// [`Recording::open`] of those tables whose name `wanted` takes; the files of the others are checked only.
-    ///
-    /// # Errors
-    /// As [`Recording::open`].
-    pub fn open_tables(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Recording> {
-        let held = held(dir)?;
-        let manifest = Manifest::read_in(&held)?;
-        let blank = Recording::new(manifest.clone());
-        let mut recording = Recording { name: dir.display().to_string(), manifest, ..blank };
-        let dir = &held;
-        let names = dir.names().map_err(|e| Error::io(dir.path(), "list", e))?;
-        if recording.manifest.complete {
-            recording.read_files(dir, wanted)?;
-        } else {
-            recording.recover(dir, &names, wanted)?;
-        }
-        recording.rename_old_tables();
-        for name in names {
-            if !recording.uses(&name) {
-                recording.notes.push(format!(
-                    "{} is no part of the recording: ignored",
-                    dir.path().join(name).display()
-                ));
-            }
-        }
-        Ok(recording)
+        Opened::open(dir)?.tables(|_| true)
     }
 
     /// Checks every file of a recording against the manifest without decoding it.
@@ -118,8 +90,7 @@ impl Recording {
     /// As [`Recording::open`]; also when the writer did not finish, as there is nothing to check
     /// against.
     pub fn verify(dir: &Path) -> Result<Manifest> {
-        let dir = held(dir)?;
-        let manifest = Manifest::read_in(&dir)?;
+        let Opened { dir, manifest, .. } = Opened::open(dir)?;
         if !manifest.complete {
             return Err(Error::Unfinished(dir.path().into()));
         }
@@ -175,10 +146,10 @@ impl Recording {
 
     fn read_files(&mut self, dir: &Dir, wanted: impl Fn(&str) -> bool) -> Result<()> {
         for (name, entry) in &self.manifest.files {
-            let path = dir.path().join(name);
-            let bytes = checked(dir, name, entry)?;
             // `parse` let no other name through.
             let Some(table) = table_of(name, PARQUET).filter(|t| wanted(t)) else { continue };
+            let path = dir.path().join(name);
+            let bytes = checked(dir, name, entry)?;
             let rows = parquet(&path, table, bytes)?;
             if rows.num_rows() as u64 != entry.rows {
                 return Err(Error::damaged(
@@ -216,6 +187,59 @@ impl Recording {
     }
 }
 
+/// A recording whose manifest has been read, and no table yet.
+#[derive(Debug)]
+pub struct Opened {
+    dir: Dir,
+    /// What was recorded.
+    pub manifest: Manifest,
+    /// The manifest as it is written. It holds the checksum of each file, so it stands for the whole recording.
+    pub text: String,
+}
+
+impl Opened {
+    /// Reads the manifest of a recording.
+    ///
+    /// # Errors
+    /// The directory is no recording or of a newer format.
+    pub fn open(dir: &Path) -> Result<Opened> {
+        let dir = held(dir)?;
+        let (manifest, text) = Manifest::read_in(&dir)?;
+        Ok(Opened { dir, manifest, text })
+    }
+
+    /// Reads those tables whose name `wanted` takes. The files of the others are neither read nor checked.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn tables(self, wanted: impl Fn(&str) -> bool) -> Result<Recording> {
+        let dir = &self.dir;
+        let mut recording = Recording {
+            manifest: self.manifest,
+            name: dir.path().display().to_string(),
+            tables: BTreeMap::new(),
+            recovered: Vec::new(),
+            notes: Vec::new(),
+        };
+        let names = dir.names().map_err(|e| Error::io(dir.path(), "list", e))?;
+        if recording.manifest.complete {
+            recording.read_files(dir, wanted)?;
+        } else {
+            recording.recover(dir, &names, wanted)?;
+        }
+        recording.rename_old_tables();
+        for name in names {
+            if !recording.uses(&name) {
+                recording.notes.push(format!(
+                    "{} is no part of the recording: ignored",
+                    dir.path().join(name).display()
+                ));
+            }
+        }
+        Ok(recording)
+    }
+}
+
 /// Bytes of one table's file that are read at most: an array of Arrow holds 2 GiB of text.
 const MOST: u64 = 4 << 30;
 
@@ -233,14 +257,15 @@ fn checked(dir: &Dir, name: &str, entry: &FileEntry) -> Result<Vec<u8>> {
         io::ErrorKind::NotFound => Error::Missing(path.into()),
         _ => Error::io(path, "read", e),
     };
-    let found = dir.open_file(name).and_then(|file| file.metadata()).map_err(refused)?.len();
+    let file = dir.open_file(name).map_err(refused)?;
+    let found = file.metadata().map_err(refused)?.len();
     if found < entry.bytes {
         return Err(Error::damaged(path, format!("it is truncated to {found} of {} bytes", entry.bytes)));
     }
     if found > entry.bytes {
         return Err(Error::damaged(path, format!("it has {found} bytes instead of {}", entry.bytes)));
     }
-    let bytes = dir.read(name, MOST).map_err(refused)?;
+    let bytes = ncpu_files::bounded(file, MOST).map_err(refused)?;
     if bytes.len() as u64 != entry.bytes {
         return Err(Error::damaged(path, "it changed while it was read"));
     }

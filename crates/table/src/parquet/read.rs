@@ -41,7 +41,7 @@ fn wrong(why: String) -> Error {
 fn selected(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     let file = SerializedFileReader::new(Bytes::from(bytes))?;
     let meta = file.metadata().file_metadata();
-    let meanings = meanings(meta);
+    let mut meanings = meanings(meta);
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
     let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
@@ -56,24 +56,23 @@ fn selected(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result
         .zip(described)
         .map(|(decoded, (_, described))| {
             let (ty, array) = decoded.finish();
-            let told = |key: &str| {
-                meanings.get(described.name()).and_then(|m| m.get(key)).map_or("", String::as_str)
-            };
-            let column = Column {
-                name: described.name().into(),
-                ty,
-                unit: Unit::from_symbol(told("unit")),
-                kind: Kind::from_word(told("kind")),
-                meaning: told("meaning").into(),
-            };
-            (column, array)
+            let (unit, kind, meaning) = meanings.remove(described.name()).unwrap_or_else(of_others);
+            (Column { name: described.name().into(), ty, unit, kind, meaning }, array)
         })
         .unzip();
     Table::from_parts(name, columns, arrays)
 }
 
+/// Unit, kind and meaning of a column.
+type Meaning = (Unit, Kind, String);
+
+/// Those of a column of which nothing is told.
+fn of_others() -> Meaning {
+    (Unit::from_symbol(""), Kind::from_word(""), String::new())
+}
+
 /// What the file's Arrow schema says of each column; nothing where it has none that can be read.
-fn meanings(meta: &FileMetaData) -> HashMap<String, HashMap<String, String>> {
+fn meanings(meta: &FileMetaData) -> HashMap<String, Meaning> {
     let found = || {
         let pairs = meta.key_value_metadata()?;
         let text = pairs.iter().find(|pair| pair.key == ARROW_SCHEMA)?.value.as_ref()?;
@@ -83,9 +82,16 @@ fn meanings(meta: &FileMetaData) -> HashMap<String, HashMap<String, String>> {
         let message = arrow_ipc::root_as_message(message).ok()?;
         let fields = message.header_as_schema()?.fields()?;
         let of = |field: arrow_ipc::Field| {
-            let pairs = field.custom_metadata()?.iter();
-            let pairs = pairs.filter_map(|pair| Some((pair.key()?.to_string(), pair.value()?.to_string())));
-            Some((field.name()?.to_string(), pairs.collect()))
+            let mut told = of_others();
+            for pair in field.custom_metadata()? {
+                match (pair.key()?, pair.value()?) {
+                    ("unit", symbol) => told.0 = Unit::from_symbol(symbol),
+                    ("kind", word) => told.1 = Kind::from_word(word),
+                    ("meaning", text) => told.2 = text.into(),
+                    _ => {}
+                }
+            }
+            Some((field.name()?.to_string(), told))
         };
         Some(fields.iter().filter_map(of).collect())
     };

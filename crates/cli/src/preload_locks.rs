@@ -1,17 +1,25 @@
 //! `--preload locks`: a command that notes its waits for pthread locks by a library, in files that are read here.
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ncpu_observe::program::User;
 use ncpu_remedy::preload::{self, Places};
 use ncpu_remedy::program::{self, Program};
+use rustix::io::Errno;
 
-/// The files' directory, which goes with this.
+/// What the name of each such directory begins with.
+const NAME: &str = "ncpu-locks-";
+
+/// The files' directory, which goes with this. Where `ncpu` was killed, the next one removes it.
 pub struct PreloadLocks {
     dir: PathBuf,
+    /// The directory, locked (flock(2)) for as long as this process lives; `None` where it cannot be locked.
+    _lock: Option<File>,
     notes: Vec<String>,
 }
 
@@ -23,15 +31,11 @@ impl PreloadLocks {
     pub fn new() -> anyhow::Result<PreloadLocks> {
         let mut refused = None;
         for above in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
-            let mut name = above.join("ncpu-locks-XXXXXX").into_os_string().into_vec();
-            name.push(0);
-            // SAFETY: a C string that mkdtemp may change in place.
-            let made = unsafe { libc::mkdtemp(name.as_mut_ptr().cast()) };
-            if !made.is_null() {
-                name.pop();
-                return Ok(PreloadLocks { dir: OsString::from_vec(name).into(), notes: Vec::new() });
+            remove_abandoned(&above);
+            match make(&above) {
+                Ok((dir, lock)) => return Ok(PreloadLocks { dir, _lock: lock, notes: Vec::new() }),
+                Err(e) => refused = Some(e),
             }
-            refused = Some(std::io::Error::last_os_error());
         }
         let why = refused.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
         Err(why).context("--preload: no place for the files of locks, in /dev/shm or TMPDIR")
@@ -98,4 +102,52 @@ impl Drop for PreloadLocks {
         // A process that outlives us keeps its mapping.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A directory of its own, locked where that is possible.
+fn make(above: &Path) -> std::io::Result<(PathBuf, Option<File>)> {
+    // Another ncpu may take one for abandoned before it is locked, and remove it.
+    for _ in 0..16 {
+        let mut name = above.join(format!("{NAME}XXXXXX")).into_os_string().into_vec();
+        name.push(0);
+        // SAFETY: a C string that mkdtemp may change in place.
+        if unsafe { libc::mkdtemp(name.as_mut_ptr().cast()) }.is_null() {
+            return Err(std::io::Error::last_os_error());
+        }
+        name.pop();
+        let dir = PathBuf::from(OsString::from_vec(name));
+        let Ok(file) = open(&dir) else { continue };
+        match lock(&file) {
+            // One that was removed has no links.
+            Ok(()) if file.metadata()?.nlink() > 0 => return Ok((dir, Some(file))),
+            Ok(()) | Err(Errno::WOULDBLOCK) => {}
+            Err(_) => return Ok((dir, None)),
+        }
+    }
+    Err(std::io::ErrorKind::ResourceBusy.into())
+}
+
+/// Removes the directories of those that were killed: nobody has them locked.
+fn remove_abandoned(above: &Path) {
+    let me = rustix::process::geteuid();
+    let Ok(entries) = std::fs::read_dir(above) else { return };
+    let ours = |name: &OsString| name.to_str().is_some_and(|n| n.starts_with(NAME));
+    for dir in entries.flatten().filter(|e| ours(&e.file_name())).map(|e| e.path()) {
+        let Ok(file) = open(&dir) else { continue };
+        let owned = file.metadata().is_ok_and(|m| me.is_root() || m.uid() == me.as_raw());
+        if owned && lock(&file).is_ok() {
+            // What others made unremovable stays: it is theirs.
+            let _ = std::fs::remove_dir_all(&dir);
+        }
+    }
+}
+
+/// Locks it, unless another process has it locked.
+fn lock(file: &File) -> Result<(), Errno> {
+    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Opens a directory, and nothing that a link leads to.
+fn open(dir: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(dir)
 }

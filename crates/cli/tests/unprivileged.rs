@@ -342,6 +342,43 @@ fn waits_for_locks_are_timed_and_their_holders_named() {
 }
 
 #[test]
+fn files_of_locks_of_a_killed_ncpu_go_with_the_next() {
+    let nobody = Nobody::new();
+    with_library(&nobody);
+    // Its program tells where its files would be, and by which number it is known.
+    let start = |told: &str| {
+        let script = format!("echo $$ \"$NCPU_LOCKS\" > {told}.new; mv {told}.new {told}; exec sleep 600");
+        let mut run = nobody.ncpu(&["run", "--preload", "locks", "--", "sh", "-c", &script]);
+        let ncpu = run.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let told = nobody.dir().join(told);
+        while !told.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let told = std::fs::read_to_string(told).unwrap();
+        let (pid, dir) = told.trim().split_once(' ').unwrap();
+        (ncpu, pid.parse::<i32>().unwrap(), std::path::PathBuf::from(dir))
+    };
+    let end = |program: i32| {
+        let program = rustix::process::Pid::from_raw(program).unwrap();
+        // It may have ended with ncpu.
+        let _ = rustix::process::kill_process(program, rustix::process::Signal::KILL);
+    };
+    let (mut killed, program, abandoned) = start("killed");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(abandoned.is_dir(), "{abandoned:?}");
+    let (mut alive, other, in_use) = start("alive");
+    assert!(!abandoned.exists(), "{abandoned:?}");
+    let o = nobody.ncpu(&["run", "--preload", "locks", "--", "true"]).output().unwrap();
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(in_use.is_dir(), "another's that runs stays");
+    end(program);
+    end(other);
+    alive.wait().unwrap();
+    assert!(!in_use.exists(), "{in_use:?}");
+}
+
+#[test]
 fn a_program_that_no_library_takes_hold_of_is_named() {
     let nobody = Nobody::new();
     with_library(&nobody);

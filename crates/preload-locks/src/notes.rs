@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 
 use ncpu_preload::waits::{
     AT_ENTRIES, AT_MAPS, AT_THREADS, ENTRIES, Entry, Header, Kind, MAGIC, SIZE, TABLE, THREADS, Thread,
-    VARIABLE,
+    VARIABLE, nanoseconds, processor_ticks,
 };
 use ncpu_preload::{errno, set_errno};
 
@@ -74,6 +74,30 @@ pub fn begin() -> bool {
 fn process() -> Option<&'static Process> {
     // SAFETY: null, or the page that stays; all zeroes are a valid one.
     unsafe { PROCESS.load(Acquire).as_ref() }
+}
+
+/// Whether [`ticks`] are the processor's.
+static TSC: AtomicBool = AtomicBool::new(false);
+
+/// A counter that is read in 10 ns rather than in 23: the processor's, where the kernel's own clock rests on it, else the
+/// clock.
+fn ticks() -> u64 {
+    if TSC.load(Relaxed) { processor_ticks() } else { now() }
+}
+
+/// Looks whether the kernel's clock rests on the processor's counter, so that it is the same on all CPUs and never stops.
+fn find_ticks() {
+    let mut name = [0u8; 16];
+    // SAFETY: a C string and a live local.
+    unsafe {
+        let clock = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let fd = libc::open(clock.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::read(fd, name.as_mut_ptr().cast(), name.len());
+            libc::close(fd);
+        }
+    }
+    TSC.store([&b"tsc\n"[..], b"kvm-clock\n"].iter().any(|known| name.starts_with(known)), Relaxed);
 }
 
 fn now() -> u64 {
@@ -217,6 +241,8 @@ fn open() -> Option<usize> {
         }
         let header = File(at as usize).header();
         header.pid.store(pid, Relaxed);
+        find_ticks();
+        header.ticks.store(TSC.load(Relaxed).into(), Relaxed);
         describe(at as usize);
         header.magic.store(MAGIC, Release);
         Some(at as usize)
@@ -305,7 +331,7 @@ extern "C" fn ended(_: *mut c_void) {
     let Some(process) = process() else { return };
     let mine = myself(process);
     let Some(place) = (mine.place.get() > 0).then(take).flatten() else { return };
-    settle(place, Blame(0));
+    settle(place, now(), ticks());
     mine.place.set(0);
     place.thread.tid.store(0, Release);
 }
@@ -369,9 +395,22 @@ fn walk(entry: &Entry, frame: usize) {
     entry.depth.store(depth, Release);
 }
 
-/// This thread is about to wait; says whether that is noted.
-pub fn begin_wait(call: &Call, kind: Kind) -> bool {
-    let Some(place) = take() else { return false };
+/// A wait that goes on.
+#[derive(Clone, Copy)]
+pub struct Wait(&'static Thread);
+
+impl Wait {
+    /// It is over. The thread may hold the lock now, and others wait for what is done here: so nothing but this.
+    pub fn end(self) {
+        self.0.ended.store(ticks(), Release);
+    }
+}
+
+/// This thread is about to wait; `None` where that is not noted.
+pub fn begin_wait(call: &Call, kind: Kind, blame: Blame) -> Option<Wait> {
+    let place = take()?;
+    let (mut since, mut began) = (now(), ticks());
+    settle(place, since, began);
     let lock = call.arguments[0];
     let index = entry(place, lock, call.caller, kind);
     if let Some(entry) = index.map(|i| &place.entries[i])
@@ -381,6 +420,7 @@ pub fn begin_wait(call: &Call, kind: Kind) -> bool {
         let was = errno();
         walk(entry, call.frame);
         set_errno(was);
+        (since, began) = (now(), ticks());
     }
     let for_lock = match kind {
         Kind::Mutex | Kind::Read | Kind::Write => true,
@@ -390,25 +430,27 @@ pub fn begin_wait(call: &Call, kind: Kind) -> bool {
     };
     let thread = place.thread;
     thread.entry.store(index.map_or(0, |i| i as u32 + 1), Relaxed);
-    thread.since.store(now(), Relaxed);
+    thread.blame.store(blame.0, Relaxed);
+    thread.since.store(since, Relaxed);
+    thread.began.store(began, Relaxed);
+    thread.ended.store(0, Relaxed);
     thread.waits.store(if for_lock { 1 } else { 2 }, Release);
-    true
+    Some(Wait(thread))
 }
 
-/// The wait is over.
-pub fn end_wait(blame: Blame) {
-    if let Some(place) = take() {
-        settle(place, blame);
-    }
-}
-
-fn settle(place: Place, blame: Blame) {
+/// Adds the thread's last wait to its sums, if it is not there yet.
+fn settle(place: Place, now: u64, ticks: u64) {
     let thread = place.thread;
     let waited_for = thread.waits.load(Relaxed);
     if waited_for == 0 {
         return;
     }
-    let ns = now().saturating_sub(thread.since.load(Relaxed));
+    let ended = match thread.ended.load(Relaxed) {
+        // It was cut short: the thread was cancelled, or left it by a jump.
+        0 => ticks,
+        ended => ended,
+    };
+    let ns = nanoseconds((thread.since.load(Relaxed), thread.began.load(Relaxed)), ended, (now, ticks));
     thread.waits.store(0, Release);
     add(if waited_for == 1 { &thread.for_locks } else { &thread.for_others }, ns);
     let Some(entry) = (thread.entry.load(Relaxed) as usize).checked_sub(1).and_then(|i| place.entries.get(i))
@@ -422,14 +464,15 @@ fn settle(place: Place, blame: Blame) {
     if ns > entry.longest.load(Relaxed) {
         entry.longest.store(ns, Relaxed);
     }
-    if blame.0 != 0 {
+    let blame = thread.blame.load(Relaxed);
+    if blame != 0 {
         let ahead = entry.ahead.load(Relaxed);
-        if entry.holder.load(Relaxed) == blame.0 {
+        if entry.holder.load(Relaxed) == blame {
             entry.ahead.store(ahead.wrapping_add(ns), Relaxed);
         } else if ahead > ns {
             entry.ahead.store(ahead - ns, Relaxed);
         } else {
-            entry.holder.store(blame.0, Relaxed);
+            entry.holder.store(blame, Relaxed);
             entry.ahead.store(ns - ahead, Relaxed);
         }
     }

@@ -31,11 +31,11 @@ impl Call {
     }
 
     unsafe fn timed(self, kind: Kind, blame: Blame) -> c_int {
-        let began = notes::begin_wait(&self, kind);
+        let wait = notes::begin_wait(&self, kind, blame);
         // SAFETY: the caller's arguments.
         let result = unsafe { self.call() };
-        if began {
-            notes::end_wait(blame);
+        if let Some(wait) = wait {
+            wait.end();
         }
         result
     }

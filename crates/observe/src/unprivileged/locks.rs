@@ -14,6 +14,7 @@ use std::sync::Arc;
 use ncpu_files::Dir;
 use ncpu_preload::waits::{
     AT_ENTRIES, AT_MAPS, AT_THREADS, ENTRIES, Entry, FRAMES, Header, Kind, MAGIC, TABLE, THREADS, Thread,
+    nanoseconds, processor_ticks,
 };
 use ncpu_schema::user_locks;
 use ncpu_table::Table;
@@ -58,13 +59,38 @@ struct Process {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     tid: u32,
-    /// What it waits for: 1 a lock, 2 anything else.
-    waits: u32,
-    entry: u32,
-    since: u64,
-    /// ns waited for locks, the wait that goes on included.
+    /// Whether it waits now.
+    waits: bool,
+    /// The wait that its entry does not have yet.
+    last: Option<Last>,
+    /// ns waited for locks, that wait included.
     for_locks: u64,
     untold: u64,
+}
+
+/// A thread's last wait.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Counted from 1; 0 where it found none.
+    entry: u32,
+    ns: u64,
+    ended: bool,
+    blame: u32,
+}
+
+/// A moment by the clock and by the processor's counter.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    /// ns of `CLOCK_MONOTONIC`.
+    now: u64,
+    ticks: u64,
+}
+
+impl Moment {
+    pub fn now() -> Moment {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Moment { now: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, ticks: processor_ticks() }
+    }
 }
 
 /// A process that has begun to wait, by its own words.
@@ -126,18 +152,21 @@ impl Locks {
         new
     }
 
-    /// Looks at what threads wait for, `now` in ns of `CLOCK_MONOTONIC`.
-    pub fn look(&mut self, now: u64) -> Look {
+    /// Looks at what threads wait for.
+    pub fn look(&mut self, now: Moment) -> Look {
         let mut out = Look { new: self.find(), ..Look::default() };
         for process in self.processes.values_mut() {
             let before = std::mem::take(&mut process.threads);
             process.threads = process.read_threads(now);
-            for (i, thread) in process.threads.iter().enumerate() {
-                let ns = thread.for_locks.saturating_sub(before.get(i).map_or(0, |t| t.for_locks));
+            for (i, thread) in process.threads.iter_mut().enumerate() {
+                let told = before.get(i).map_or(0, |t| t.for_locks);
+                let ns = thread.for_locks.saturating_sub(told);
+                // A wait is in no sum while it is added.
+                thread.for_locks = thread.for_locks.max(told);
                 if ns > 0 {
                     out.waited.push((thread.tid, ns as f64 / 1e9));
                 }
-                if thread.waits != 0 {
+                if thread.waits {
                     out.waiting.insert(thread.tid);
                 }
             }
@@ -187,7 +216,7 @@ impl Locks {
     /// What is new of each lock: table `user_locks`. Processes that `live` does not have are told of for the last time.
     pub fn table(
         &mut self,
-        now: u64,
+        now: Moment,
         live: impl Fn(u32) -> bool,
         symbols: &mut Symbols,
         process: &HashMap<u32, String>,
@@ -196,7 +225,7 @@ impl Locks {
         let mut rows = Vec::new();
         for file in self.processes.values_mut() {
             file.threads = file.read_threads(now);
-            rows.extend(file.rows(now));
+            rows.extend(file.rows());
         }
         rows.sort_by_key(|row: &Row| std::cmp::Reverse(row.ns));
         rows.truncate(ROWS);
@@ -304,7 +333,7 @@ impl Process {
         self.header(std::mem::offset_of!(Header, turned_away)).into()
     }
 
-    fn read_threads(&self, now: u64) -> Vec<Sums> {
+    fn read_threads(&self, now: Moment) -> Vec<Sums> {
         use std::mem::offset_of;
 
         let used = (self.header(offset_of!(Header, used)) as usize).min(THREADS);
@@ -312,25 +341,39 @@ impl Process {
         if self.file.read_exact_at(&mut bytes, AT_THREADS as u64).is_err() {
             return Vec::new();
         }
+        let by_processor = self.header(offset_of!(Header, ticks)) == 1;
+        let until = (now.now, if by_processor { now.ticks } else { now.now });
         let read = |thread: &[u8]| {
-            let mut out = Sums {
+            let at = |field| word(thread, field);
+            let waits = half(thread, offset_of!(Thread, waits));
+            let last = (waits != 0).then(|| {
+                let since = at(offset_of!(Thread, since));
+                let ended = at(offset_of!(Thread, ended));
+                Last {
+                    entry: half(thread, offset_of!(Thread, entry)),
+                    ns: match ended {
+                        0 => now.now.saturating_sub(since),
+                        ended => nanoseconds((since, at(offset_of!(Thread, began))), ended, until),
+                    },
+                    ended: ended != 0,
+                    blame: half(thread, offset_of!(Thread, blame)),
+                }
+            });
+            let for_lock = last.filter(|_| waits == 1).map_or(0, |last| last.ns);
+            let untold = last.filter(|last| last.ended && last.entry == 0).is_some();
+            Sums {
                 tid: half(thread, offset_of!(Thread, tid)),
-                waits: half(thread, offset_of!(Thread, waits)),
-                entry: half(thread, offset_of!(Thread, entry)),
-                since: word(thread, offset_of!(Thread, since)),
-                for_locks: word(thread, offset_of!(Thread, for_locks)),
-                untold: word(thread, offset_of!(Thread, dropped)),
-            };
-            if out.waits == 1 {
-                out.for_locks = out.for_locks.saturating_add(now.saturating_sub(out.since));
+                waits: last.is_some_and(|last| !last.ended),
+                last,
+                for_locks: at(offset_of!(Thread, for_locks)).saturating_add(for_lock),
+                untold: at(offset_of!(Thread, dropped)).saturating_add(untold.into()),
             }
-            out
         };
         bytes.chunks_exact(size_of::<Thread>()).map(read).collect()
     }
 
     /// What is new, by lock and caller.
-    fn rows(&mut self, now: u64) -> Vec<Row> {
+    fn rows(&mut self) -> Vec<Row> {
         let mut rows: HashMap<(u64, u64, u32), Row> = HashMap::new();
         // Semaphores: who waited for one how long, and who posted it how often.
         let mut waiters: HashMap<u64, BTreeMap<usize, u64>> = HashMap::new();
@@ -341,11 +384,11 @@ impl Process {
                 continue;
             }
             for (at, entry) in bytes.chunks_exact(size_of::<Entry>()).take(ENTRIES).enumerate() {
-                let Some(entry) = Noted::of(entry) else { continue };
-                let mut ns = entry.ns;
-                if thread.waits != 0 && thread.entry as usize == at + 1 {
-                    ns = ns.saturating_add(now.saturating_sub(thread.since));
+                let Some(mut entry) = Noted::of(entry) else { continue };
+                if let Some(last) = thread.last.filter(|last| last.entry as usize == at + 1) {
+                    entry.add(last);
                 }
+                let ns = entry.ns;
                 match entry.kind {
                     Kind::Post => posts.entry(entry.lock).or_default().push((index, entry.count)),
                     Kind::Semaphore => {
@@ -353,9 +396,9 @@ impl Process {
                     }
                     _ => {}
                 }
-                let (count_told, ns_told) =
-                    self.told.insert((index, at), (entry.count, ns)).unwrap_or((0, 0));
-                let (count, new) = (entry.count.saturating_sub(count_told), ns.saturating_sub(ns_told));
+                let told = self.told.entry((index, at)).or_default();
+                let (count, new) = (entry.count.saturating_sub(told.0), ns.saturating_sub(told.1));
+                *told = (told.0 + count, told.1 + new);
                 if entry.kind == Kind::Post || (count == 0 && new == 0) {
                     continue;
                 }
@@ -434,6 +477,18 @@ impl Noted {
             ahead: word(bytes, offset_of!(Entry, ahead)),
             frames: (0..depth).map(|i| word(bytes, offset_of!(Entry, frames) + 8 * i)).collect(),
         })
+    }
+
+    /// Adds the wait that the thread has not added yet.
+    fn add(&mut self, last: Last) {
+        self.ns = self.ns.saturating_add(last.ns);
+        if last.ended {
+            self.count = self.count.saturating_add(1);
+            self.longest = self.longest.max(last.ns);
+        }
+        if self.holder == 0 {
+            (self.holder, self.ahead) = (last.blame, last.ns);
+        }
     }
 }
 

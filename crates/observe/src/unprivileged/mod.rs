@@ -45,7 +45,7 @@ use crate::program::processes::{numbers, started_by};
 use crate::program::{Ended, Met, Target};
 use capacity::{Program, Spent, Ticks, divide};
 use idle::{Idle, Look};
-use locks::Locks;
+use locks::{Locks, Moment};
 use more::Rules;
 use processes::{Accounts, Doing, Processes, Thread};
 use sampler::{Sampler, Whom};
@@ -392,7 +392,7 @@ impl Unprivileged {
     /// What the program's threads wait for, as the preloaded library notes it.
     fn look_at_locks(&mut self) -> locks::Look {
         let Some(locks) = &mut self.locks else { return locks::Look::default() };
-        let waits = locks.look(monotonic());
+        let waits = locks.look(Moment::now());
         for new in &waits.new {
             // Its mappings name the locks when it has ended.
             self.symbols.note_maps(new.pid, &new.name, &new.maps);
@@ -493,7 +493,7 @@ impl Unprivileged {
         let thread = |tid| comms.get(&tid).or_else(|| gone.get(&tid)).or_else(|| names.get(&tid)).cloned();
         let lives = |pid| ended.is_none() && self.processes.has(pid);
         let symbols = &mut self.symbols;
-        let locks = self.locks.as_mut().map(|l| l.table(monotonic(), lives, symbols, names, thread));
+        let locks = self.locks.as_mut().map(|l| l.table(Moment::now(), lives, symbols, names, thread));
         if let Some(locks) = locks.filter(|t| t.num_rows() > 0) {
             sink(&locks)?;
         }
@@ -567,12 +567,6 @@ impl Unprivileged {
 fn own() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// ns of `CLOCK_MONOTONIC`, the clock of the files of locks.
-fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The name of a thread that no record told of.

@@ -18,7 +18,9 @@ for name in fdtorture pingpong munmap mallocs; do
 done
 cp -r workloads "$dir/"
 chmod -R a+rX "$dir"
-nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME="$dir" "$@"; }
+# One environment for both: what root's PATH holds may be other programs, or closed to others.
+root() { env -i PATH=/usr/bin:/bin HOME="$dir" "$@"; }
+nobody() { root setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 cat > "$dir/spin.py" << 'EOF'
 import os, sys, time
 # spin.py SECONDS PROCESSES [CPU]: processes that do nothing but run, all on one CPU where one is given.
@@ -61,7 +63,8 @@ sleep|nothing but idle|sleep 2
 half|a second of work, a second of sleep|sh -c 'python3 $dir/spin.py 1 1; sleep 1'
 read-write|system calls on one CPU|dd if=/dev/zero of=/dev/null bs=1 count=4000000 status=none
 fdtorture|system calls and a kernel lock|$dir/fdtorture 4 2
-pingpong|system calls and switches|$dir/pingpong 2
+pingpong-one|two on one CPU in turns: system calls and switches, one CPU idle|$dir/pingpong 2 0 0
+pingpong-two|each on a CPU that the other wakes|$dir/pingpong 2 0 1
 munmap|faults, unmapping, shootdowns|$dir/munmap 2 2
 mallocs|user code and page faults|$dir/mallocs 2 2000
 forks|processes of a millisecond|sh $dir/forks.sh
@@ -73,8 +76,7 @@ one() { # name command: a line for each layer: root's, nobody's, difference, in 
   local name=$1 round who
   for round in $(seq "$rounds"); do
     for who in $(shuf -e root nobody); do
-      local as=; [ $who = root ] || as=nobody
-      (cd "$dir" && eval "$as ./ncpu run --table layers -o csv -- $2" 2> "$dir/err" | awk -v w=$who -v r=$round '
+      (cd "$dir" && eval "$who ./ncpu run --table layers -o csv -- $2" 2> "$dir/err" | awk -v w=$who -v r=$round '
         /^layer,/ { on = 1; next }
         on { sub(/"system calls, faults and kernel locks"/, "in the kernel"); split($0, f, ","); print w "\t" r "\t" f[1] "\t" f[2] }' >> "$dir/out.$name") || { cat "$dir/err"; return; }
     done
@@ -82,9 +84,11 @@ one() { # name command: a line for each layer: root's, nobody's, difference, in 
   awk -F'\t' -v name="$name" '
     function merged(l) {
       if (l ~ /^(system calls|kernel lock spin|page faults and zeroing|TLB shootdown|context switches|other kernel work)$/) return "in the kernel"
-      if (l ~ /^(user lock waiting|serial phases|user locks or serial phases)$/) return "user locks or serial"
+      if (l ~ /^(user lock waiting|serial phases|user locks or serial phases)$/) return name == "pingpong-two" ? "idle, whatever for" : "user locks or serial"
       if (l ~ /^(kernel lock block|I\/O wait|kernel locks or I\/O)$/) return "kernel locks or I/O"
       if (l ~ /^(other programs|ncpu itself|interrupts and softirqs|steal|not accounted for)$/) return ""
+      # Where each of two CPUs waits for the other to wake up, neither looks nor ticks tell what it is idle for.
+      if (name == "pingpong-two" && l ~ /^(run-queue waiting|idle)$/) return "idle, whatever for"
       return l
     }
     { l = merged($3); if (l == "") next; sum[$1, $2, l] += $4; layers[l] = 1; if ($2 > rounds) rounds = $2 }

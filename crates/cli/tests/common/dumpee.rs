@@ -122,7 +122,7 @@ pub fn killed_at_random(
     path: &Path,
     options: &[&str],
     (times, seed): (u32, u64),
-    whole: Duration,
+    mut whole: Duration,
     mut after: impl FnMut(u32),
 ) {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -136,9 +136,12 @@ pub fn killed_at_random(
             .unwrap();
         // Half of the moments lie in the first part, in which the process is taken hold of.
         let most = if random.bool() { whole } else { whole / 5 };
-        std::thread::sleep(Duration::from_micros(random.u64(0..=most.as_micros() as u64)));
+        let moment = Duration::from_micros(random.u64(0..=most.as_micros() as u64));
+        std::thread::sleep(moment);
         child.kill().unwrap();
         if child.wait().unwrap().success() {
+            // It takes less than that, though the one whose time was taken may have been slowed down by others.
+            whole = whole.min(moment);
             std::fs::remove_file(path).unwrap();
             continue;
         }

@@ -66,7 +66,7 @@ for round in $(seq "$rounds"); do
       inside ncpu "$ncpu" run -- 2> "$dir/onion" & pid=$!
       peak=0
       while kill -0 $pid 2> /dev/null; do
-        for p in $(pgrep -x ncpu); do
+        for p in $(pgrep -P $pid -x ncpu); do
           rss=$(awk '/VmHWM/ { print $2 }' /proc/$p/status 2> /dev/null || true)
           [ "${rss:-0}" -le "$peak" ] || peak=$rss
         done

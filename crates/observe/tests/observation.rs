@@ -238,22 +238,15 @@ fn the_programs_time_is_what_its_rusage_says() {
     assert!(user > 0, "a loop in a shell is user code");
 }
 
-/// Seconds of all CPUs that the hypervisor gave to others, since the boot.
-fn stolen() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    stat.lines().next().unwrap().split_whitespace().nth(8).unwrap().parse::<f64>().unwrap() / 100.0
-}
-
 #[test]
 fn microstates_are_exact_and_sum_to_the_threads_time() {
     let Some(_one) = allowed() else { return };
-    let before = stolen();
     let seen = observe(&part("sleep_and_burn"), |c| {
         c.micro = true;
         c.sample_hz = None;
     });
     // The account leaves out what the hypervisor gave to others; a clock does not.
-    let stolen = stolen() - before;
+    let stolen = seen.sum("summary", "steal");
     let states = ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT"];
     let of = |thread: &str, state: &str| -> f64 {
         seen.rows("threads")

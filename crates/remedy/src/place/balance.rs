@@ -323,17 +323,12 @@ impl Balancer {
         let nudge = each.level == Level::Core;
         let mask = if nudge { each.to.and(&before) } else { each.to.clone() };
         let reason = format!("{} threads run there and {} here", each.counts.0, each.counts.1);
-        let mut done = self.told(each.tid, each.pid, each.level.word(), &each.from, &mask, reason);
-        if !self.options.dry_run {
-            let result = self.bind(each.tid, each.pid, &mask, nudge.then_some(&before))?;
-            done.done = result.map_or_else(|e| e.to_string(), |()| "yes".into());
-        }
+        self.change((each.tid, each.pid), each.level, &each.from, &mask, nudge.then_some(&before), reason)?;
         if let Some(known) = self.threads.get_mut(&each.tid) {
             known.moved = Some(Instant::now());
             // What would be done is told once.
             known.moves = if self.options.dry_run { 6 } else { known.moves + 1 };
         }
-        self.done.push(done);
         Ok(())
     }
 
@@ -349,62 +344,49 @@ impl Balancer {
         known.held = true;
         let (from, mask) = (process.usual.clone(), self.tree.nodes[node].1.clone());
         let reason = "stays with its memory, which is moved here".into();
-        let mut done = self.told(thread.tid, thread.pid, Level::Node.word(), &from, &mask, reason);
-        if !self.options.dry_run {
-            let result = self.bind(thread.tid, thread.pid, &mask, None)?;
-            done.done = result.map_or_else(|e| e.to_string(), |()| "yes".into());
-        }
-        self.done.push(done);
-        Ok(())
+        self.change((thread.tid, thread.pid), Level::Node, &from, &mask, None, reason)
     }
 
-    /// A row of what is about to be done to a thread.
-    fn told(
-        &self,
-        tid: u32,
-        pid: u32,
-        what: &'static str,
+    /// Gives a thread CPUs, at once back to those of `back` for a nudge, and tells of it, also of what would be done.
+    fn change(
+        &mut self,
+        (tid, pid): (u32, u32),
+        level: Level,
         from: &CpuSet,
-        to: &CpuSet,
+        mask: &CpuSet,
+        back: Option<&CpuSet>,
         reason: String,
-    ) -> Done {
-        Done {
+    ) -> Result<()> {
+        let mut done = Done {
             at: self.begin.elapsed().as_secs_f64(),
             pid,
             tid: Some(tid),
             name: self.processes.get(&pid).map_or(String::new(), |p| p.name.clone()),
-            what,
+            what: level.word(),
             from: from.to_list(),
-            to: to.to_list(),
+            to: mask.to_list(),
             bytes: None,
             reason,
             done: "no".into(),
-        }
-    }
-
-    /// Gives a thread CPUs; at once back to those of `back`, for a nudge. What the kernel said of it stands inside; the
-    /// journal is what may fail.
-    fn bind(
-        &mut self,
-        tid: u32,
-        pid: u32,
-        mask: &CpuSet,
-        back: Option<&CpuSet>,
-    ) -> Result<std::io::Result<()>> {
-        self.write_down(pid)?;
-        let mut result = sys::set_affinity(tid, mask);
-        if let (Some(back), true) = (back, result.is_ok()) {
-            result = sys::set_affinity(tid, back);
-        }
-        if let Some(known) = self.threads.get_mut(&tid) {
-            if result.is_ok() && back.is_none() {
-                known.ours = Some(mask.clone());
+        };
+        if !self.options.dry_run {
+            self.write_down(pid)?;
+            let mut result = sys::set_affinity(tid, mask);
+            if let (Some(back), true) = (back, result.is_ok()) {
+                result = sys::set_affinity(tid, back);
             }
-            // A thread that refuses is not asked again.
-            known.refused |= result.is_err();
-            known.own_mask |= known.refused;
+            done.done = result.as_ref().map_or_else(ToString::to_string, |()| "yes".into());
+            if let Some(known) = self.threads.get_mut(&tid) {
+                if result.is_ok() && back.is_none() {
+                    known.ours = Some(mask.clone());
+                }
+                // A thread that refuses is not asked again.
+                known.refused |= result.is_err();
+                known.own_mask |= known.refused;
+            }
         }
-        Ok(result)
+        self.done.push(done);
+        Ok(())
     }
 
     /// Moves memory after the threads, a step for each process at a look.

@@ -3,12 +3,16 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 
 use crate::directory_mode;
+
+/// How a directory below another is opened: a link in its place is not followed.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// A directory. What happens to its path meanwhile does not matter.
 #[derive(Debug)]
@@ -33,10 +37,21 @@ impl Dir {
     /// # Errors
     /// It is there already ([`io::ErrorKind::AlreadyExists`]), or cannot be made.
     pub fn make(path: &Path, files: u32) -> io::Result<Dir> {
-        rustix::fs::mkdir(path, Mode::from_raw_mode(0o700))?;
+        Dir::make_at(rustix::fs::CWD, path, path, files)
+    }
+
+    /// [`Dir::make`] in this directory.
+    ///
+    /// # Errors
+    /// As [`Dir::make`].
+    pub fn make_in(&self, name: &str, files: u32) -> io::Result<Dir> {
+        Dir::make_at(self.fd.as_fd(), Path::new(name), &self.path.join(name), files)
+    }
+
+    fn make_at(at: BorrowedFd<'_>, name: &Path, path: &Path, files: u32) -> io::Result<Dir> {
+        rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))?;
         // Whoever may write to the directory above could have put another one in its place.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let fd = rustix::fs::openat(at, name, DIRECTORY, Mode::empty())?;
         if rustix::fs::fstat(&fd)?.st_uid != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other("it was replaced while it was made"));
         }
@@ -44,6 +59,40 @@ impl Dir {
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(directory_mode(files)))?;
         }
         Ok(Dir { fd, path: path.into() })
+    }
+
+    /// Opens a directory in this one.
+    ///
+    /// # Errors
+    /// There is none, it is a link or no directory, or it may not be read.
+    pub fn open_in(&self, name: &str) -> io::Result<Dir> {
+        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty())?;
+        Ok(Dir { fd, path: self.path.join(name) })
+    }
+
+    /// Whether it belongs to this user and lies in the same file system as `other`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_ours_beside(&self, other: &Dir) -> io::Result<bool> {
+        let [this, other] = [rustix::fs::fstat(&self.fd)?, rustix::fs::fstat(&other.fd)?];
+        Ok(this.st_uid == rustix::process::geteuid().as_raw() && this.st_dev == other.st_dev)
+    }
+
+    /// Opens a file that only stands for something to be locked, made where it is missing, and locks it; `None` where
+    /// another process has. It is unlocked when the file is closed, by whatever end of this process.
+    ///
+    /// # Errors
+    /// It is a link or no regular file, or the system refuses.
+    pub fn lock(&self, name: &str, mode: u32) -> io::Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))?;
+        regular(rustix::fs::fstat(&fd)?.st_mode)?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(fd.into())),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// The path it was opened by, for messages.
@@ -118,6 +167,24 @@ impl Dir {
     /// The system's.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::empty())?)
+    }
+
+    /// Removes a directory that is empty.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_dir(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Bytes that a file takes on disk; `None` where it is a link or no regular file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn taken(&self, name: &str) -> io::Result<Option<u64>> {
+        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(file.then(|| u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)))
     }
 
     /// What kind of file a name is, links not followed; `None` where there is none.

@@ -232,7 +232,12 @@ fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
         return Err(bad("it changed while it was added".into()));
     }
     let recording = opened.tables(|name| rollup::READ.contains(&name)).map_err(|e| bad(e.to_string()))?;
-    let labels = options.labels.with(options.by_host.get(&one.host));
+    let mut own = Labels::default();
+    for (key, value) in &recording.manifest.labels {
+        own.set(key, value).map_err(|e| bad(e.to_string()))?;
+    }
+    // What is said now is newer than what was said when it was recorded.
+    let labels = own.with(Some(&options.labels)).with(options.by_host.get(&one.host));
     rollup::roll(recording, &one.id, labels.text(), &one.path)
 }
 

@@ -31,12 +31,14 @@
 //! # }
 //! ```
 
+mod date;
 mod digest;
 mod gather;
 mod join;
 pub mod lockstat;
 mod manifest;
 mod read;
+mod series;
 mod stream;
 mod sync;
 mod write;
@@ -44,9 +46,11 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use date::utc;
 pub use gather::Gather;
-pub use manifest::{FORMAT, FileEntry, Manifest, Throughput};
+pub use manifest::{FORMAT, FileEntry, Manifest, Place, Throughput};
 pub use read::{Opened, Recording};
+pub use series::{Keep, Series};
 #[doc(hidden)]
 pub use stream::recover as recover_stream;
 pub use write::Writer;
@@ -106,6 +110,9 @@ pub enum Error {
         /// How it differs from what was written.
         reason: String,
     },
+    /// Another process writes recordings to the directory.
+    #[error("{} is written to by another ncpu watch: stop it, or name another directory", .0.display())]
+    Taken(PathBuf),
     /// A table's name becomes a file's name.
     #[error("`{0}` cannot name a table of a recording: use 1 to 64 of a-z A-Z 0-9 _ -")]
     TableName(String),

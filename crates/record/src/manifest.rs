@@ -56,6 +56,12 @@ pub struct Manifest {
     /// The throughput that the command told, where it was asked for one (`run --metric`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
+    /// What the machine's owner calls it: labels, for `ncpu fleet` to group by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Its place among recordings that follow one another (`watch --rotate`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Place>,
     /// Length of an interval in seconds; 0 for a single one.
     pub interval_s: f64,
     /// Whether the writer finished. If not, the tables are recovered from their streams.
@@ -78,6 +84,17 @@ pub struct Throughput {
     pub metric: String,
     /// Units of work a second, above 0.
     pub per_second: f64,
+}
+
+/// A recording's place among those that follow one another without a gap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// Counts up, whatever the clock does.
+    pub number: u64,
+    /// Which boot of the machine it began in (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// Seconds from that boot to the start, those spent suspended too: a clock that nobody sets.
+    pub booted_s: f64,
 }
 
 /// A file of the recording.
@@ -159,6 +176,8 @@ impl Manifest {
             cpus,
             command,
             throughput: None,
+            labels: BTreeMap::new(),
+            series: None,
             interval_s,
             complete: false,
             simulated: false,

@@ -30,6 +30,7 @@ pub struct Writer {
     manifest: Manifest,
     streams: BTreeMap<String, Stream>,
     syncer: Syncer,
+    bytes: u64,
 }
 
 struct Stream {
@@ -56,7 +57,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::create`].
-    pub fn create_with(path: &Path, mut manifest: Manifest, mode: u32) -> Result<Writer> {
+    pub fn create_with(path: &Path, manifest: Manifest, mode: u32) -> Result<Writer> {
         let dir = match Dir::make(path, mode) {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -73,16 +74,32 @@ impl Writer {
             }
             Err(e) => return Err(Error::io(path, "make the directory", e)),
         };
+        Writer::begin(dir, manifest, mode)
+    }
+
+    /// [`Writer::create_with`] of a new directory in one that is held.
+    pub(crate) fn create_in(parent: &Dir, name: &str, manifest: Manifest, mode: u32) -> Result<Writer> {
+        let failed = |e| Error::io(&parent.path().join(name), "make the directory", e);
+        let dir = parent.make_in(name, mode).map_err(failed)?;
+        Writer::begin(dir, manifest, mode)
+    }
+
+    fn begin(dir: Dir, mut manifest: Manifest, mode: u32) -> Result<Writer> {
         manifest.complete = false;
         manifest.files.clear();
         manifest.write(&dir, mode)?;
-        let syncer = Syncer::start().map_err(|e| Error::io(path, "start a thread to sync", e))?;
-        Ok(Writer { dir, mode, manifest, streams: BTreeMap::new(), syncer })
+        let syncer = Syncer::start().map_err(|e| Error::io(dir.path(), "start a thread to sync", e))?;
+        Ok(Writer { dir, mode, manifest, streams: BTreeMap::new(), syncer, bytes: 0 })
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Bytes of the rows that were appended: nearly the length of the streams.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The manifest, to add notes to; [`Writer::finish`] writes it.
@@ -120,6 +137,11 @@ impl Writer {
         let batch = with_schema(table, &stream.first.batch().schema())?;
         stream.writer.write(&batch).map_err(|e| arrow_error(&stream.path, name, e))?;
         stream.rows += batch.num_rows() as u64;
+        self.bytes += batch
+            .columns()
+            .iter()
+            .map(|c| c.to_data().get_slice_memory_size().unwrap_or(0) as u64)
+            .sum::<u64>();
         stream.dirty = true;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use ncpu_record::Recording;
 use ncpu_table::{Column, Table};
 
-use crate::date::utc;
+use ncpu_record::utc;
 
 /// What is missing of a recording whose writer was killed, or lost power, and until when it has tables. `None` of one
 /// that is whole.

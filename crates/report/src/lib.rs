@@ -3,7 +3,6 @@
 pub mod compare;
 pub mod counters;
 pub mod crosscalls;
-mod date;
 pub mod diff;
 #[cfg(test)]
 mod fixtures;

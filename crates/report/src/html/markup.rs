@@ -70,7 +70,7 @@ pub(super) fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::date::utc;
+    use ncpu_record::utc;
 
     #[test]
     fn nothing_breaks_out() {

@@ -22,9 +22,9 @@ use base64::prelude::BASE64_STANDARD;
 use ncpu_record::Recording;
 use sha2::{Digest, Sha256};
 
-use crate::date::utc;
 use crate::onion::Onion;
 use markup::{json, percent, seconds};
+use ncpu_record::utc;
 
 pub(crate) use flame::{differential, frames};
 pub(crate) use markup::esc;

@@ -1,7 +1,7 @@
 //! Dates for people.
 
 /// Seconds since 1970 as `2025-01-31 12:00:59 UTC`; empty where no date of ours.
-pub(crate) fn utc(unix: f64) -> String {
+pub fn utc(unix: f64) -> String {
     if !(0.0..253_402_300_800.0).contains(&unix) {
         return String::new();
     }

@@ -41,6 +41,10 @@ const MORE: &[More] = &[
             ("ncpu watch 10", "the whole machine for ten seconds"),
             ("ncpu watch -p 1234 10 6", "a process, six times ten seconds"),
             ("ncpu watch -c system.slice/nginx.service --record web.ncpu 60", "a cgroup, recorded"),
+            (
+                "ncpu watch --record /var/lib/ncpu --rotate 10m --keep 7d --max 20G",
+                "the machine for ever, in recordings of ten minutes",
+            ),
         ],
         see: &["run", "report", "cpus"],
     },

@@ -36,6 +36,7 @@ mod preload;
 mod preload_locks;
 mod run;
 mod scale;
+mod series;
 mod sets;
 mod sink;
 mod stop;

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ncpu_observe::bpf_support::Error;
@@ -67,7 +67,9 @@ impl Observer {
         take: &mut dyn FnMut(&Table) -> anyhow::Result<()>,
     ) -> anyhow::Result<Until> {
         match self {
-            Observer::Whole(whole) => whole.watch(end, deadline, interval, stop, take),
+            Observer::Whole(whole) => {
+                whole.watch(end, deadline, interval, &|| stop.load(Ordering::Relaxed), take)
+            }
             Observer::Thin(thin) => thin.watch(end, deadline, interval, stop, take),
         }
     }

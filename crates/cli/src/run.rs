@@ -16,6 +16,7 @@ use ncpu_table::Format;
 
 use crate::metric::MetricArgs;
 use crate::preload_locks::PreloadLocks;
+use crate::series::{self, SeriesArgs};
 use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
@@ -79,6 +80,14 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
+    /// Whether nothing but the onion is asked for.
+    fn is_default(&self) -> bool {
+        self.html.is_none()
+            && self.table.is_none()
+            && self.select.format() == Format::Text
+            && self.select.select() == ncpu_table::Select::default()
+    }
+
     /// Whether the options go together: the onion has no rows to sort or choose.
     fn check(&self) -> anyhow::Result<()> {
         let rows = self.select.select() != ncpu_table::Select::default();
@@ -152,6 +161,9 @@ pub struct WatchArgs {
     #[arg(long)]
     user_locks: bool,
 
+    #[command(flatten)]
+    series: SeriesArgs,
+
     /// How long; until Ctrl-C without
     seconds: Option<f64>,
 
@@ -183,6 +195,20 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// `ncpu watch [SECONDS] [-p|-c|-a]`.
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
+    if args.series.rotate.is_some() {
+        let alone = args.count == 1 && args.observe.report.is_default();
+        anyhow::ensure!(alone, "--rotate writes recordings and prints no report: `ncpu report` prints them");
+        let config =
+            |target| Config { user_locks_of_all: args.user_locks, ..Config::onion(target, args.observe.hz) };
+        let subject = Subject::running(&args.target, args.seconds)?;
+        return series::watch(
+            &args.series,
+            subject,
+            config,
+            interval(args.observe.interval)?,
+            args.observe.record.as_deref(),
+        );
+    }
     repeat(args.count, args.observe.record.as_deref(), || {
         let config =
             |target| Config { user_locks_of_all: args.user_locks, ..Config::onion(target, args.observe.hz) };

@@ -111,7 +111,7 @@ pub fn record_once(
 }
 
 /// Read when the observation is over, so as to cost it nothing.
-fn cpu_model() -> String {
+pub fn cpu_model() -> String {
     let topology = ncpu_machine::Topology::read(Path::new("/")).ok();
     topology.and_then(|t| t.packages.into_iter().find_map(|p| p.model)).unwrap_or_default()
 }

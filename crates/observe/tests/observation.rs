@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use common::{Seen, allowed, observe, observe_placed, part, sh};
@@ -389,7 +388,7 @@ fn a_watched_process_that_ends_ends_the_watch() {
         Some(pidfd.as_fd()),
         Some(Instant::now() + Duration::from_secs(20)),
         Duration::from_millis(100),
-        &AtomicBool::new(false),
+        &|| false,
         &mut take,
     );
     assert_eq!(until.unwrap(), ncpu_observe::observation::Until::Ended);
@@ -423,7 +422,7 @@ fn a_program_that_was_computing_already_is_in_user_mode() {
         None,
         Some(Instant::now() + Duration::from_secs(1)),
         Duration::from_millis(200),
-        &AtomicBool::new(false),
+        &|| false,
         &mut take,
     );
     watched.unwrap();

@@ -188,6 +188,21 @@ impl Table {
         Table::from_parts(&self.name, columns, arrays)
     }
 
+    /// The same rows with `by` taken from a column of fractions, which is not made negative; as they are where there is
+    /// no such column.
+    ///
+    /// # Errors
+    /// The table cannot be put together again.
+    pub fn less(&self, column: &str, by: f64) -> Result<Table> {
+        let floats =
+            |at: usize| self.batch.column(at).as_any().downcast_ref::<Float64Array>().map(|a| (at, a));
+        let Some((at, values)) = self.index(column).ok().and_then(floats) else { return Ok(self.clone()) };
+        let mut arrays = self.batch.columns().to_vec();
+        let less = values.iter().map(|value| value.map(|value| (value - by).max(0.0)));
+        arrays[at] = Arc::new(less.collect::<Float64Array>());
+        Table::from_parts(&self.name, self.columns.clone(), arrays)
+    }
+
     /// The same rows with another column of text at the end.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ mod user_locks;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ncpu_schema::{
@@ -52,6 +51,9 @@ struct Known {
 /// then.
 const MISSING: u32 = 32;
 
+/// Notes kept: some name processes and files, of which there are ever more.
+const MAX_NOTES: usize = 100;
+
 /// A running observation.
 pub struct Observation {
     engine: Engine,
@@ -74,6 +76,9 @@ pub struct Observation {
     shortage: Option<Shortage>,
     placement: Placement,
     counters: Option<counters::Collector>,
+    /// Where the tables that are written now began: seconds since the observation did, and what was dropped by then.
+    since: f64,
+    dropped: HashMap<&'static str, u64>,
 }
 
 /// What ended the waiting.
@@ -127,6 +132,8 @@ impl Observation {
             process_names: HashMap::new(),
             thread_names: HashMap::new(),
             notes,
+            since: 0.0,
+            dropped: HashMap::new(),
         })
     }
 
@@ -151,7 +158,7 @@ impl Observation {
         notes
     }
 
-    /// Handles events until the program behind `pidfd` ends, `deadline` passes or `stop` is set;
+    /// Handles events until the program behind `pidfd` ends, `deadline` passes or `stop` holds;
     /// calls `sink` with the new rows of every table each `interval`.
     ///
     /// # Errors
@@ -161,13 +168,13 @@ impl Observation {
         pidfd: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
         interval: Duration,
-        stop: &AtomicBool,
+        stop: &dyn Fn() -> bool,
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<Until, E> {
         let mut cadence = Cadence::of(interval);
         loop {
             let now = Instant::now();
-            if stop.load(Ordering::Relaxed) {
+            if stop() {
                 return Ok(Until::Stopped);
             }
             if deadline.is_some_and(|d| now >= d) {
@@ -271,10 +278,7 @@ impl Observation {
         }
         // Whoever was judged waits still, or has just waited.
         if judged && let Err(e) = self.engine.correct_waits() {
-            let note = format!("a thread's first wait for a user lock is missing from the table: {e}");
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
+            self.note(format!("a thread's first wait for a user lock is missing from the table: {e}"));
         }
     }
 
@@ -372,10 +376,7 @@ impl Observation {
     fn thread_table(&mut self, t: f64) -> Table {
         let mut out = threads::Rows::new();
         let living = self.engine.threads().unwrap_or_else(|e| {
-            let note = format!("no threads: {e}");
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
+            self.note(format!("no threads: {e}"));
             Vec::new()
         });
         self.throttle.met(living.iter().map(|t| t.tgid));
@@ -461,11 +462,44 @@ impl Observation {
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<Vec<String>, E> {
         self.engine.end();
+        self.conclude(ended, sink)?;
+        if ended.is_some() {
+            self.notes.extend(self.left_behind());
+        }
+        Ok(self.notes())
+    }
+
+    /// Hands over the last rows and the summary, as [`Observation::finish`] does, and goes on: what comes next belongs to
+    /// other tables, whose times count from the moment that is returned. Every wait is in the tables of the moment it ends
+    /// in, and all CPU time in one of them.
+    ///
+    /// # Errors
+    /// What `sink` returns. What was handed over before is not handed over again.
+    pub fn turn<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<f64, E> {
+        let concluded = self.conclude(None, sink);
+        self.since = self.before.elapsed;
+        self.dropped = self.before.drops.iter().copied().collect();
+        self.stat = Stat::read();
+        if let Some(room) = &mut self.room {
+            room.turn();
+        }
+        if let Some(shortage) = &mut self.shortage {
+            shortage.turn();
+        }
+        concluded.map(|()| self.since)
+    }
+
+    /// The rows of the last interval, and the tables of one row for all.
+    fn conclude<E>(
+        &mut self,
+        ended: Option<Ended>,
+        sink: &mut dyn FnMut(&Table) -> Result<(), E>,
+    ) -> Result<(), E> {
         let stat = Stat::read();
         match self.counters.as_mut().map(counters::Collector::sample).transpose() {
             Ok(Some(table)) => sink(&table)?,
             Ok(None) => {}
-            Err(e) => self.notes.push(format!("hardware counters: {e}")),
+            Err(e) => self.note(format!("hardware counters: {e}")),
         }
         self.tick(sink)?;
         let (room, shortage) = (self.room.as_ref(), self.shortage.as_ref());
@@ -477,7 +511,7 @@ impl Observation {
         };
         let mut summary = summary::Rows::new();
         summary.push(summary::Row {
-            elapsed: Some(self.before.elapsed),
+            elapsed: Some(self.before.elapsed - self.since),
             user: ended.map(|e| e.user),
             system: ended.map(|e| e.system),
             cpus: Some(self.before.cpus.len() as u64),
@@ -490,15 +524,19 @@ impl Observation {
         sink(&summary.finish())?;
         let mut drops = drops::Rows::new();
         for (what, n) in &self.before.drops {
-            drops.push(drops::Row { what: (*what).into(), count: Some(*n) });
+            let new = n.saturating_sub(self.dropped.get(what).copied().unwrap_or(0));
+            if new > 0 {
+                drops.push(drops::Row { what: (*what).into(), count: Some(new) });
+            }
         }
-        if !drops.is_empty() {
-            sink(&drops.finish())?;
+        if drops.is_empty() { Ok(()) } else { sink(&drops.finish()) }
+    }
+
+    /// Keeps a note, once.
+    fn note(&mut self, note: String) {
+        if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
+            self.notes.push(note);
         }
-        if ended.is_some() {
-            self.notes.extend(self.left_behind());
-        }
-        Ok(self.notes())
     }
 
     /// What to say of the program's processes that live on after the one that was started, as those of a daemon do.

@@ -85,6 +85,14 @@ impl Room {
         }
     }
 
+    /// From now on counts what happens from now on.
+    pub fn turn(&mut self) {
+        for seen in self.groups.values_mut().flatten() {
+            (seen.first, seen.most) = (seen.last.clone(), seen.last.used);
+        }
+        self.files.clear();
+    }
+
     /// The limits that were reached, or nine tenths used.
     pub fn table(&self) -> Table {
         let mut out = limits_met::Rows::new();

@@ -111,6 +111,12 @@ impl Shortage {
         }
     }
 
+    /// From now on tells what happens from now on.
+    pub fn turn(&mut self) {
+        self.before = self.last.clone();
+        self.most = self.last.memory.clone();
+    }
+
     /// Tables `memory_change`, `memory_events` and `pressure`, of what changed.
     pub fn tables(&self) -> [Table; 3] {
         let mut memory = memory_change::Rows::new();

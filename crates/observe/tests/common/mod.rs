@@ -3,7 +3,6 @@
 // Each of them is a crate of its own, and none needs all.
 
 use std::ffi::OsString;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -78,10 +77,9 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
         tables.push(t.clone());
         Ok(())
     };
-    let never = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(60);
     observation
-        .watch(Some(child.pidfd()), Some(deadline), Duration::from_millis(200), &never, &mut take)
+        .watch(Some(child.pidfd()), Some(deadline), Duration::from_millis(200), &|| false, &mut take)
         .unwrap();
     let ended = child.wait(true).unwrap();
     let notes = observation.finish(Some(ended), &mut take).unwrap();

@@ -1,0 +1,197 @@
+//! `ncpu watch --rotate`: nothing lost and nothing told twice between recordings, when it is killed, when the disk is full.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{err, ncpu, root};
+use ncpu_record::Recording;
+use ncpu_schema::{CpuState, cpu_time, sleepers, summary};
+
+/// Sleeps as often as it is told, from when it is told to begin.
+const SLEEPS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+int main(int argc, char **argv)
+{
+	struct timespec little = { 0, 2000000 };
+	getchar();
+	for (int n = atoi(argv[1]); n > 0; n--)
+		nanosleep(&little, NULL);
+}
+"#;
+
+fn recordings(dir: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+    let mut all: Vec<PathBuf> = all.filter(|p| p.extension().is_some_and(|e| e == "ncpu")).collect();
+    all.sort();
+    all
+}
+
+/// Waits, as long as it takes on a loaded machine.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+struct Watch {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Watch {
+    /// Begins, and waits until it observes.
+    fn begin(args: &[&str]) -> Watch {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        command.arg("watch").args(args).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut watch = Watch { said: BufReader::new(child.stderr.take().unwrap()), child };
+        watch.line("until Ctrl-C");
+        watch
+    }
+
+    /// Reads up to a line with these words.
+    fn line(&mut self, words: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "no {words:?} in {all:?}");
+            if line.contains(words) {
+                return line;
+            }
+            all.push_str(&line);
+        }
+    }
+
+    fn stop(mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_told_twice_where_one_ends_and_the_next_begins() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let (source, program) = (place.path().join("sleeps.c"), place.path().join("sleeps"));
+    std::fs::write(&source, SLEEPS).unwrap();
+    assert!(Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap().success());
+    let mut sleeps = Command::new(&program).arg("1500").stdin(Stdio::piped()).spawn().unwrap();
+    let dir = place.path().join("always");
+    let pid = sleeps.id().to_string();
+    let args =
+        ["--record", dir.to_str().unwrap(), "--rotate", "1s", "--interval", "0.2", "--label", "type=test"];
+    let mut watch = Watch::begin(&[&args[..], &["-p", &pid]].concat());
+    sleeps.stdin.take().unwrap().write_all(b"\n").unwrap();
+    sleeps.wait().unwrap();
+    watch.line("recordings in");
+    assert!(watch.child.wait().unwrap().success());
+
+    let all: Vec<Recording> = recordings(&dir).iter().map(|p| Recording::open(p).unwrap()).collect();
+    // 1500 times 2 ms.
+    assert!(all.len() >= 3, "{} recordings", all.len());
+    let mut count = 0;
+    for (recording, number) in all.iter().zip(1..) {
+        assert!(recording.manifest.complete, "{}", recording.name);
+        assert_eq!(recording.manifest.series.as_ref().unwrap().number, number);
+        assert_eq!(recording.manifest.labels["type"], "test");
+        let elapsed = summary::Reader::need(recording).unwrap().elapsed.get(0).unwrap();
+        let cpu_time = cpu_time::Reader::need(recording).unwrap();
+        // Each recording's own capacity is where its CPUs were.
+        let capacity = recording.manifest.cpus as f64 * elapsed;
+        let sum: f64 = CpuState::ALL.into_iter().map(|state| cpu_time.spent.sum(state)).sum();
+        assert!((sum - capacity).abs() < 0.01 * capacity, "{sum} of {capacity}");
+        // Times count from its own beginning.
+        let last = cpu_time.time.max().unwrap();
+        assert!((last - elapsed).abs() < 1e-6, "{last} of {elapsed}");
+        if let Some(sleepers) = sleepers::Reader::open(recording).unwrap() {
+            count += sleepers.rows().map(|r| sleepers.count.get(r).unwrap()).sum::<u64>();
+        }
+    }
+    assert_eq!(count, 1500);
+}
+
+#[test]
+fn one_that_is_killed_has_lost_one_interval_at_most_and_goes_on() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("always");
+    let args = ["--record", dir.to_str().unwrap(), "--rotate", "1s", "--interval", "0.1"];
+    let mut watch = Watch::begin(&args);
+    let second = ncpu(&[&["watch"], &args[..]].concat());
+    assert_eq!(second.status.code(), Some(1));
+    assert!(err(&second).contains("another ncpu watch"), "{}", err(&second));
+    // Well into one that is not the first.
+    let intervals = |path: &Path| {
+        let recording = Recording::open(path).ok()?;
+        let time = cpu_time::Reader::open(&recording).ok()??;
+        time.time.max()
+    };
+    until("a third recording", || {
+        recordings(&dir).get(2).and_then(|p| intervals(p)).is_some_and(|t| t > 0.3)
+    });
+    watch.child.kill().unwrap();
+    watch.child.wait().unwrap();
+    let (last, before) = recordings(&dir).split_last().map(|(l, b)| (l.clone(), b.to_vec())).unwrap();
+    assert!(before.iter().all(|p| Recording::verify(p).is_ok()));
+    assert!(intervals(&last).is_some(), "what was written of the last is there");
+    let had = recordings(&dir).len();
+    let watch = Watch::begin(&args);
+    until("another recording", || recordings(&dir).len() > had);
+    assert!(watch.stop());
+    let number = |p: &PathBuf| Recording::open(p).unwrap().manifest.series.unwrap().number;
+    let numbers: Vec<u64> = recordings(&dir).iter().map(number).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_and_the_watch_goes_on_when_there_is_room() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    // A file system of its own, in a mount namespace of its own.
+    let script = format!(
+        "mount -t tmpfs -o size=2m small {0} || exit 77
+         {1} watch --record {0}/always --rotate 1s --interval 0.1 2>{0}.said &
+         watch=$!
+         wait_for() {{ n=0; until \"$@\"; do sleep 0.1; n=$((n + 1)); [ $n -lt 1200 ] || exit 3; done; }}
+         first() {{ ls {0}/always/00000002* >/dev/null 2>&1; }}
+         wait_for first
+         cat /dev/zero >{0}/full 2>/dev/null
+         wait_for grep -q 'recording stopped' {0}.said
+         rm {0}/full
+         wait_for grep -q 'recording again' {0}.said
+         sleep 1.5
+         kill -INT $watch; wait $watch || exit 4
+         cp -r {0}/always {0}.copy",
+        place.path().join("disk").display(),
+        env!("CARGO_BIN_EXE_ncpu"),
+    );
+    std::fs::create_dir(place.path().join("disk")).unwrap();
+    let o = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    if o.status.code() == Some(77) {
+        return eprintln!("skipped: nothing can be mounted here");
+    }
+    let said = std::fs::read_to_string(place.path().join("disk.said")).unwrap();
+    assert!(o.status.success(), "{o:?} {said}");
+    assert!(said.contains("No space left"), "{said}");
+    let all = recordings(&place.path().join("disk.copy"));
+    let all: Vec<Recording> = all.iter().map(|p| Recording::open(p).unwrap()).collect();
+    // The one that met the end of the disk is read as far as it goes; one after it tells what was lost.
+    assert!(all.last().unwrap().manifest.complete);
+    let told = |r: &Recording| r.manifest.notes.iter().any(|n| n.contains("intervals were lost"));
+    assert!(all.iter().any(told), "{said}");
+}

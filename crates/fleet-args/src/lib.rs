@@ -82,6 +82,10 @@ pub struct AddArgs {
     #[arg(long)]
     pub delta: bool,
 
+    /// Leave small files as they are; without, those of an hour, or of a day that is over, are put together
+    #[arg(long)]
+    pub no_compact: bool,
+
     /// Threads; four for each CPU without
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use ncpu_record::Opened;
 
 use crate::labels::Labels;
-use crate::parts::{self, Hour};
+use crate::parts::{self, Compacted, Span};
 use crate::rollup::{self, Rolled};
-use crate::store::Store;
+use crate::store::{Hold, Store};
 use crate::tables::Kept;
 use crate::{Error, Result, compact, when};
 
@@ -33,6 +33,8 @@ pub struct Options {
     pub unfinished: bool,
     /// Threads.
     pub threads: usize,
+    /// Whether small parts of the hours and days that were added to are put together afterwards.
+    pub tidy: bool,
 }
 
 /// What came of it.
@@ -48,6 +50,8 @@ pub struct Outcome {
     pub ahead: usize,
     /// Whether it was stopped before its end.
     pub stopped: bool,
+    /// Why small parts could not be put together.
+    pub untidy: Option<String>,
 }
 
 /// A recording that is to be added.
@@ -69,7 +73,8 @@ pub fn add(
     progress: &(dyn Fn(usize, usize) + Sync),
     stop: &AtomicBool,
 ) -> Result<Outcome> {
-    let _held = compact::not_compacted(store, false)?;
+    let held = compact::not_compacted(store, Hold::Add)?;
+    let compacted = Compacted::default();
     let mut found = Vec::new();
     for dir in dirs {
         let before = found.len();
@@ -83,7 +88,7 @@ pub fn add(
     }
     let mut outcome = Outcome::default();
     let looked = each(options.threads, &found, stop, |path| Ok(look(path, options)))?;
-    let mut jobs: BTreeMap<Hour, Vec<Candidate>> = BTreeMap::new();
+    let mut jobs: BTreeMap<Span, Vec<Candidate>> = BTreeMap::new();
     let mut ids = HashSet::new();
     let late = when::now() + AHEAD;
     for (path, one) in found.iter().zip(looked) {
@@ -93,19 +98,20 @@ pub fn add(
             Some(Ok(one)) if !ids.insert(one.id.clone()) => outcome.known += 1,
             Some(Ok(one)) => {
                 outcome.ahead += usize::from(one.at_us > late);
-                jobs.entry(Hour::of(one.at_us)).or_default().push(one);
+                jobs.entry(Span::of(one.at_us)).or_default().push(one);
             }
         }
     }
-    let hours: Vec<&Hour> = jobs.keys().collect();
-    let known = each(options.threads, &hours, stop, |hour| parts::ids(store, Kept::Recordings, hour))?;
+    let hours: Vec<&Span> = jobs.keys().collect();
+    let known =
+        each(options.threads, &hours, stop, |hour| parts::ids(store, &compacted, Kept::Recordings, hour))?;
     let total: usize = jobs.values().map(Vec::len).sum();
     // Small enough that all threads have work to the end.
     let chunk = (total / (options.threads * 4).max(1)).clamp(100, CHUNK);
-    let mut work: Vec<(Hour, Vec<Candidate>)> = Vec::new();
+    let mut work: Vec<(Span, Vec<Candidate>)> = Vec::new();
     for ((hour, mut candidates), known) in jobs.into_iter().zip(known) {
         let before = candidates.len();
-        candidates.retain(|c| known.as_ref().is_none_or(|k| !k.contains(&c.id)));
+        candidates.retain(|c| !known.iter().flatten().any(|ids| ids.contains(&c.id)));
         outcome.known += before - candidates.len();
         candidates.sort_by(|a, b| (a.at_us, &a.host, &a.id).cmp(&(b.at_us, &b.host, &b.id)));
         while !candidates.is_empty() {
@@ -134,7 +140,7 @@ pub fn add(
                 progress(done, total);
             }
         }
-        parts::commit(store, hour, &rolled)?;
+        parts::commit(store, &compacted, hour, &rolled)?;
         added.fetch_add(rolled.len(), Ordering::Relaxed);
         Ok(())
     });
@@ -155,11 +161,18 @@ pub fn add(
     outcome.added = added;
     outcome.stopped = stop.load(Ordering::Relaxed);
     outcome.left_out.sort();
+    drop(held);
+    if options.tidy && added > 0 && !outcome.stopped {
+        let hours: Vec<Span> = work.into_iter().map(|(hour, _)| hour).collect();
+        let how = compact::Options { take_over: false, threads: options.threads, now: when::now() };
+        // What was added is there, whatever becomes of this.
+        outcome.untidy = compact::tidy(store, &hours, &how).err().map(|e| e.to_string());
+    }
     Ok(outcome)
 }
 
 /// Does something to each of many, by several threads; `None` for those that were not done when it was stopped.
-fn each<T: Sync, R: Send>(
+pub(crate) fn each<T: Sync, R: Send>(
     threads: usize,
     of: &[T],
     stop: &AtomicBool,

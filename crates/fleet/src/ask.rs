@@ -4,12 +4,14 @@
 //! the same in any order, and shares are quotients of such sums. No name needs quotes, which the engines write
 //! differently.
 
+use std::collections::BTreeSet;
+
 use ncpu_fleet_args::Scope;
 use ncpu_table::{Column, Table};
 
 use crate::engine::{self, Engine, Kind};
 use crate::parts;
-use crate::store::{self, Store};
+use crate::store::{self, Hold, Store};
 use crate::tables::Kept;
 use crate::when::Period;
 use crate::{Error, Result, compact, copies, delta, labels, rollup, when};
@@ -101,7 +103,7 @@ impl Asked {
     /// Either is not there.
     pub fn open(scope: &Scope) -> Result<Asked> {
         let store = store::open(&scope.root)?;
-        let held = compact::not_compacted(store.as_ref(), false)?;
+        let held = compact::not_compacted(store.as_ref(), Hold::Ask)?;
         let mut asked =
             Asked { store, engine: None, kind: None, scope: scope.clone(), notes: Vec::new(), _held: held };
         if parts::list(asked.store.as_ref(), Kept::Recordings, None)?.is_empty() {
@@ -162,9 +164,7 @@ impl Asked {
             return Ok(format!("{}.`{path}`", if log { "delta" } else { "parquet" }));
         }
         let all = parts.len();
-        parts.retain(|p| {
-            from.as_ref().is_none_or(|d| p.hour.date >= *d) && to.as_ref().is_none_or(|d| p.hour.date <= *d)
-        });
+        parts.retain(|p| p.span.meets(from.as_deref(), to.as_deref()));
         if parts.is_empty() {
             return Ok(table.nothing());
         }
@@ -173,13 +173,13 @@ impl Asked {
                 vec![format!("{}/{}/date=*/hour=*/part-*.parquet", engine::literal(root), table.name())]
             }
             Some(root) => {
-                let mut dates: Vec<&str> = parts.iter().map(|p| p.hour.date.as_str()).collect();
-                dates.dedup();
+                let pattern = |span: &parts::Span| match span.date() {
+                    Some(date) => format!("{}/date={date}/hour=*/part-*.parquet", table.name()),
+                    None => span.pattern(table),
+                };
+                let patterns: BTreeSet<String> = parts.iter().map(|p| pattern(&p.span)).collect();
                 let root = engine::literal(root);
-                dates
-                    .iter()
-                    .map(|d| format!("{root}/{}/date={d}/hour=*/part-*.parquet", table.name()))
-                    .collect()
+                patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect()
             }
             None => {
                 let files = copies::of(store, &parts)?;

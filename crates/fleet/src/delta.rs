@@ -7,7 +7,7 @@ use ncpu_table::Type;
 use serde_json::{Value, json};
 
 use crate::parts::{self, Part};
-use crate::store::Store;
+use crate::store::{Hold, Store};
 use crate::tables::Kept;
 use crate::{Error, Result, compact, when};
 
@@ -25,7 +25,7 @@ struct Logged {
 /// # Errors
 /// The fleet cannot be read or written.
 pub fn update(store: &dyn Store) -> Result<usize> {
-    let _held = compact::not_compacted(store, false)?;
+    let _held = compact::not_compacted(store, Hold::Add)?;
     Kept::ALL.iter().map(|table| update_table(store, *table)).sum()
 }
 
@@ -39,7 +39,7 @@ fn update_table(store: &dyn Store, table: Kept) -> Result<usize> {
         for (path, part) in parts.iter().filter(|(path, _)| !logged.files.contains(*path)) {
             actions.push(json!({"add": {
                 "path": path,
-                "partitionValues": {"date": part.hour.date, "hour": part.hour.hour},
+                "partitionValues": {"date": part.span.date(), "hour": part.span.hour()},
                 "size": part.bytes, "modificationTime": now, "dataChange": true,
             }}));
         }
@@ -61,6 +61,14 @@ fn update_table(store: &dyn Store, table: Kept) -> Result<usize> {
         }
     }
     Err(Error::Fleet(format!("{}: others write the Delta log all the time", store.root())))
+}
+
+/// Whether a table has a log.
+///
+/// # Errors
+/// The fleet cannot be listed.
+pub fn kept(store: &dyn Store) -> Result<bool> {
+    Ok(!store.list(&format!("{}/_delta_log", Kept::Recordings.name()))?.is_empty())
 }
 
 /// Whether there is a log, and it has the very parts that there are.

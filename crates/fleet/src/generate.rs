@@ -141,7 +141,7 @@ impl Plan {
                 let write = |bytes: &mut Vec<u8>| -> ncpu_table::Result<()> {
                     let mut writer = ParquetWriter::new(bytes, &table)?;
                     writer.write(&table)?;
-                    writer.close()
+                    writer.close().map(drop)
                 };
                 write(&mut bytes).map_err(|e| Error::Fleet(e.to_string()))?;
                 let name = format!("{}.parquet", table.name());

@@ -14,7 +14,7 @@ use ncpu_fleet::answers;
 use ncpu_fleet::ask::{self, Asked, Question};
 use ncpu_fleet::engine::{Engine, Kind};
 use ncpu_fleet::labels::{self, Labels};
-use ncpu_fleet::when::Period;
+use ncpu_fleet::when::{self, Period};
 use ncpu_fleet::{compact, delta, install, outliers, page, regress, store};
 use ncpu_fleet_args::{
     AddArgs, AskArgs, CompactArgs, DeltaArgs, EngineCommand, FleetCommand, OutliersArgs, Program,
@@ -88,12 +88,11 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.labels {
         options.by_host = labels::by_host(file)?;
     }
-    options.threads = match args.threads {
-        Some(n) => n.into(),
-        // They wait for the disk, or for S3, much of the time.
-        None => 4 * std::thread::available_parallelism().map_or(1, |n| n.get()),
-    };
+    // They wait for the disk, or for S3, much of the time.
+    options.threads = threads(args.threads, 4);
     let store = store::open_or_make(&args.root, args.mode)?;
+    // Engines that read a log miss what was put together since it was written.
+    options.tidy = !args.no_compact && (args.delta || !delta::kept(store.as_ref())?);
     let stop = stop_on_signals()?;
     let begun = std::time::Instant::now();
     let progress = |done, total| {
@@ -115,6 +114,9 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
             outcome.ahead
         ));
     }
+    if let Some(why) = &outcome.untidy {
+        say(&format!("ncpu fleet: small files were left as they are: {why}"));
+    }
     if args.delta && !outcome.stopped {
         delta::update(store.as_ref())?;
     }
@@ -132,6 +134,13 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     // Among thousands some are always bad; that none could be taken is a failure.
     let nothing = outcome.added + outcome.known == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn threads(asked: Option<u16>, of_each_cpu: usize) -> usize {
+    asked.map_or_else(
+        || of_each_cpu * std::thread::available_parallelism().map_or(1, |n| n.get()),
+        usize::from,
+    )
 }
 
 fn notes(notes: &[String]) {
@@ -230,7 +239,8 @@ fn sql(args: &SqlArgs) -> anyhow::Result<ExitCode> {
 
 fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
     let store = store::open_to_write(&args.root, args.mode)?;
-    let outcome = compact::compact(store.as_ref(), args.take_over)?;
+    let how = compact::Options { take_over: args.take_over, threads: threads(None, 1), now: when::now() };
+    let outcome = compact::compact(store.as_ref(), &how)?;
     if args.delta {
         delta::update(store.as_ref())?;
     }

@@ -55,12 +55,39 @@ pub trait Store: Send + Sync {
     /// The directory, where it is one of this machine.
     fn directory(&self) -> Option<&std::path::Path>;
 
-    /// Keeps others who call this from going on until the answer is dropped: those who add share it, who compacts has it
-    /// alone. Object stores have no such thing.
+    /// Keeps others who call this from going on until the answer is dropped: those who ask and add share it, who compacts
+    /// has it alone. An object store has no such thing: there an addition leaves a note that [`Store::adding`] finds.
     ///
     /// # Errors
     /// It cannot be had; `None` where somebody else has it.
-    fn lock(&self, alone: bool) -> Result<Option<Box<dyn std::any::Any + Send>>>;
+    fn lock(&self, hold: Hold) -> Result<Option<Box<dyn std::any::Any + Send>>>;
+
+    /// Notes of additions that are under way, or were cut off, and what they say; none where locks keep them off.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn adding(&self) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+
+    /// Removes what additions that were cut off left half written. Nobody may be adding.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn sweep(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What somebody is about to do with a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Reads it.
+    Ask,
+    /// Adds parts.
+    Add,
+    /// Takes parts away.
+    Alone,
 }
 
 /// Opens the fleet at a root that must be one.
@@ -97,7 +124,10 @@ pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
     if let Some(marker) = store.get(MARKER)? {
         check(root, &marker)?;
     } else {
-        if let Some(other) = store.list("")?.first() {
+        let found = store.list("")?;
+        // Somebody else may just have made it.
+        let made = || found.iter().any(|entry| entry.name == MARKER);
+        if let Some(other) = found.first().filter(|_| !made()) {
             return Err(Error::Fleet(format!(
                 "{root} is no fleet and not empty, it has {}: name a new directory",
                 other.name

@@ -1,6 +1,8 @@
 //! The tables of a fleet: columns, and rows as Parquet.
 
-use ncpu_table::{Builder, Column, Kind, ParquetStyle, ParquetWriter, Table, Type, Unit};
+use std::collections::HashSet;
+
+use ncpu_table::{Builder, Column, Kind, ParquetGroups, ParquetStyle, ParquetWriter, Table, Type, Unit};
 
 use crate::{Error, Result};
 
@@ -133,34 +135,69 @@ impl Kept {
     }
 }
 
+/// A file for query engines that is made of tables with the same columns.
+pub struct Parquet {
+    table: Kept,
+    writer: ParquetWriter<Vec<u8>>,
+}
+
+impl Parquet {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    pub fn new(table: Kept) -> Result<Parquet> {
+        let writer = ParquetWriter::styled(Vec::new(), &table.builder().finish(), ParquetStyle::Engines);
+        Ok(Parquet { table, writer: writer.map_err(|e| failed(table, &e))? })
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// A number is too large for engines.
+    pub fn write(&mut self, rows: &Table) -> Result<()> {
+        self.writer.write(rows).map_err(|e| failed(self.table, &e))
+    }
+
+    /// The file.
+    ///
+    /// # Errors
+    /// A number is too large for engines.
+    pub fn close(self) -> Result<Vec<u8>> {
+        self.writer.close().map_err(|e| failed(self.table, &e))
+    }
+}
+
+fn failed(table: Kept, why: &dyn std::fmt::Display) -> Error {
+    Error::Fleet(format!("table {}: {why}", table.name()))
+}
+
 /// A table's rows as a file for query engines.
 ///
 /// # Errors
 /// A number is too large for them.
-pub fn parquet(table: &Table) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut write = || -> ncpu_table::Result<()> {
-        let mut writer = ParquetWriter::styled(&mut bytes, table, ParquetStyle::Engines)?;
-        writer.write(table)?;
-        writer.close()
-    };
-    write().map_err(|e| Error::Fleet(format!("table {}: {e}", table.name())))?;
-    Ok(bytes)
+pub fn parquet(table: Kept, rows: &Table) -> Result<Vec<u8>> {
+    let mut out = Parquet::new(table)?;
+    out.write(rows)?;
+    out.close()
+}
+
+/// Hands a part's rows on, so many at a time that they fit into memory.
+///
+/// # Errors
+/// The part is damaged, or what `take` says.
+pub fn each(part: &str, bytes: Vec<u8>, mut take: impl FnMut(&Table) -> Result<()>) -> Result<()> {
+    let groups = ParquetGroups::open("part", bytes).map_err(|e| Error::part(part, &e))?;
+    for rows in groups {
+        take(&rows.map_err(|e| Error::part(part, &e))?)?;
+    }
+    Ok(())
 }
 
 /// The recordings that have rows in a part.
 ///
 /// # Errors
 /// The part is damaged.
-pub fn ids(part: &str, bytes: Vec<u8>) -> Result<Vec<String>> {
-    let table = Table::of_parquet("part", bytes, |c| c == "id").map_err(|e| Error::part(part, &e))?;
-    let mut ids: Vec<String> = Vec::new();
-    for row in 0..table.num_rows() {
-        let id = table.text(row, "id").unwrap_or("");
-        // Rows of a recording follow each other.
-        if ids.last().map(String::as_str) != Some(id) {
-            ids.push(id.into());
-        }
-    }
-    Ok(ids)
+pub fn ids(part: &str, bytes: Vec<u8>) -> Result<HashSet<String>> {
+    Table::texts_of_parquet(bytes, "id").map_err(|e| Error::part(part, &e))
 }

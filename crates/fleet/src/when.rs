@@ -91,6 +91,12 @@ pub fn date(us: i64) -> String {
     format!("{y:04}-{m:02}-{d:02}")
 }
 
+/// `2026-11-10 07:30` of microseconds since 1970.
+pub fn minute(us: i64) -> String {
+    let minute = us.rem_euclid(DAY) / (60 * SECOND);
+    format!("{} {:02}:{:02}", date(us), minute / 60, minute % 60)
+}
+
 /// `07` of microseconds since 1970.
 pub fn hour(us: i64) -> String {
     format!("{:02}", us.rem_euclid(DAY) / (3600 * SECOND))

@@ -5,28 +5,16 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
-use common::{bad, good, once, plan, rows, run, said, seed};
-use ncpu_fleet::add::{self, Options, Outcome};
+use common::{add, bad, fleet, good, once, plan, rows, run, said, seed};
 use ncpu_fleet::generate::Plan;
 use ncpu_fleet::rollup::{self, Rolled};
-use ncpu_fleet::store::{self, Store};
+
+use ncpu_fleet::parts;
 use ncpu_fleet::tables::{self, Kept};
-use ncpu_fleet::{compact, parts};
 use ncpu_record::Recording;
 use ncpu_schema::Layer;
 use ncpu_table::{Column, Kind, Table, Unit};
-
-fn add(store: &dyn Store, dirs: &[&Path]) -> Outcome {
-    let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
-    let options = Options { threads: 2, ..Options::default() };
-    add::add(store, &dirs, &options, &|_, _| {}, &AtomicBool::new(false)).expect("added")
-}
-
-fn fleet(dir: &Path) -> Box<dyn Store> {
-    store::open_or_make(dir.to_str().expect("a path"), 0o600).expect("a fleet")
-}
 
 /// A seed, changed and saved elsewhere.
 fn changed(at: &Path, change: impl FnOnce(&mut Recording)) {
@@ -320,7 +308,7 @@ fn a_full_disk_loses_nothing() {
     // Full while it is compacted: with room for the journal, and without.
     let more = place.path().join("more");
     Plan { seed: 8, ..plan(4, 6, false) }.write(&more, 2).unwrap();
-    good(&["add", root.to_str().unwrap(), more.to_str().unwrap()]);
+    good(&["add", root.to_str().unwrap(), more.to_str().unwrap(), "--no-compact"]);
     let before = rows(fleet(&root).as_ref());
     for room in [0, 8192] {
         let filler = disk.join("filler");
@@ -348,86 +336,15 @@ fn walk(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn small_parts_are_put_together() {
-    let place = tempfile::tempdir().unwrap();
-    let from = place.path().join("recordings");
-    plan(6, 2, false).write(&from, 2).unwrap();
-    let root = place.path().join("fleet");
-    let store = fleet(&root);
-    for m in 0..6 {
-        add(store.as_ref(), &[&from.join(format!("m{m:04}"))]);
-    }
-    let before = once(store.as_ref(), 12);
-    let rows_of = |before: &std::collections::HashMap<(Kept, String), (usize, usize)>| {
-        let mut rows: Vec<_> = before.iter().map(|(k, v)| (k.clone(), v.1)).collect();
-        rows.sort();
-        rows
-    };
-    let parts = |store: &dyn Store| {
-        Kept::ALL.iter().map(|t| parts::list(store, *t, None).unwrap().len()).sum::<usize>()
-    };
-    let small = parts(store.as_ref());
-    let outcome = compact::compact(store.as_ref(), false).unwrap();
-    assert_eq!((outcome.before, outcome.after), (small, parts(store.as_ref())));
-    assert!(outcome.after <= 2 * Kept::ALL.len(), "{outcome:?}");
-    assert_eq!(rows_of(&once(store.as_ref(), 12)), rows_of(&before));
-    assert_eq!(add(store.as_ref(), &[&from]).added, 0);
-
-    // Cut off between the new part and the old ones' end: rows are there twice, and nobody is told so.
-    let hour = parts::list(store.as_ref(), Kept::Layers, None).unwrap()[0].clone();
-    let bytes = store.get(&hour.name).unwrap().unwrap();
-    let new = parts::name(Kept::Layers, &hour.hour, hour.number + 1);
-    store.put_new(&new, &bytes).unwrap();
-    let journal = format!(
-        "{{\"by\": \"process 1\", \"steps\": [{{\"new\": \"{new}\", \"old\": [\"{}\"]}}]}}",
-        hour.name
-    );
-    store.put_new("compacting.json", journal.as_bytes()).unwrap();
-    let root = root.to_str().unwrap();
-    for arguments in [&["onion", root][..], &["add", root, from.to_str().unwrap()]] {
-        let said = bad(arguments);
-        assert!(said.contains("is being compacted by process 1") && said.contains("finishes it"), "{said}");
-    }
-    good(&["compact", root]);
-    assert_eq!(rows_of(&once(store.as_ref(), 12)), rows_of(&before));
-
-    // Cut off before its new part, whose number an addition has got: that has other recordings, and nothing goes.
-    plan(3, 1, true).write(&place.path().join("more"), 1).unwrap();
-    let last = parts::list(store.as_ref(), Kept::Layers, Some(&hour.hour)).unwrap().pop().unwrap();
-    add(store.as_ref(), &[&place.path().join("more")]);
-    let stolen = parts::name(Kept::Layers, &hour.hour, last.number + 1);
-    assert!(store.get(&stolen).unwrap().is_some());
-    let journal = format!(
-        "{{\"by\": \"process 1\", \"steps\": [{{\"new\": \"{stolen}\", \"old\": [\"{}\"]}}]}}",
-        last.name
-    );
-    store.put_new("compacting.json", journal.as_bytes()).unwrap();
-    good(&["compact", root]);
-    once(store.as_ref(), 14);
-
-    // While somebody adds, nobody compacts, and the other way round.
-    let held = store.lock(false).unwrap().expect("shared");
-    assert!(bad(&["compact", root]).contains("is being added to or asked"));
-    drop(held);
-    let held = store.lock(true).unwrap().expect("alone");
-    assert!(bad(&["onion", root]).contains("is being compacted: try again"));
-    drop(held);
-    let hostile =
-        "{\"by\": \"x\", \"steps\": [{\"new\": \"layers/date=../../x\", \"old\": [\"/etc/passwd\"]}]}";
-    store.put_new("compacting.json", hostile.as_bytes()).unwrap();
-    assert!(bad(&["compact", root]).contains("names files that are no parts"));
-}
-
-#[test]
 fn engines_get_signed_numbers_and_zstd() {
     let part = |at_us| {
         let mut table = Kept::Events.builder();
         let row = table.row().text("id").text("m").text("h").text("k").text("c").int(2).int(at_us);
         row.text("").int(5).text("e").int(7);
-        tables::parquet(&table.finish())
+        tables::parquet(Kept::Events, &table.finish())
     };
     let bytes = part(1).unwrap();
-    assert_eq!(tables::ids("x", bytes).unwrap(), ["id"]);
+    assert_eq!(tables::ids("x", bytes).unwrap(), std::collections::HashSet::from(["id".to_string()]));
     assert!(part(u64::MAX).unwrap_err().to_string().contains("2^63"));
     for wrong in [&b""[..], b"PAR1", b"PAR1PAR1PAR1"] {
         assert!(

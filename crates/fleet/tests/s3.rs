@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use common::s3::Server;
 use common::{plan, said};
+use ncpu_fleet::generate::Plan;
 
 const ROOT: &str = "s3://fleet/some/prefix";
 
@@ -74,12 +75,29 @@ fn bad(mut command: Command) -> String {
 #[test]
 fn added_once_by_two_at_once() {
     let s3 = S3::new();
-    let mut both = [s3.add(), s3.add()].map(|mut c| c.stderr(std::process::Stdio::null()).spawn().unwrap());
-    assert!(both.iter_mut().all(|c| c.wait().unwrap().success()));
+    let both = [s3.add(), s3.add()].map(|mut c| c.stderr(std::process::Stdio::piped()).spawn().unwrap());
+    for one in both {
+        let out = one.wait_with_output().unwrap();
+        assert!(out.status.success(), "{}", said(&out));
+    }
     s3.once();
     assert!(good(s3.add()).contains("0 added, 12 there already"));
     assert!(good(s3.command(&["compact", ROOT])).contains("parts where"));
     s3.once();
+    // An addition that was cut off may still be under way for all that a store can tell.
+    let note = "some/prefix/adding/x".to_string();
+    s3.server.objects.lock().unwrap().insert(note, b"process 7 on far since 2026-11-10 07:30".to_vec());
+    // Nothing is to be done, so nobody is asked.
+    assert!(good(s3.command(&["compact", ROOT])).contains("parts where"));
+    let more = s3.place.path().join("more");
+    Plan { seed: 8, ..plan(2, 1, false) }.write(&more, 2).unwrap();
+    let more = ["add", ROOT, more.to_str().unwrap()];
+    assert!(good(s3.command(&more)).contains("2 added"));
+    let said = bad(s3.command(&["compact", ROOT]));
+    assert!(said.contains("is being added to by process 7 on far since 2026-11-10 07:30"), "{said}");
+    good(s3.command(&["compact", ROOT, "--take-over"]));
+    assert!(good(s3.command(&more)).contains("0 added, 2 there already"));
+    assert!(s3.server.objects.lock().unwrap().keys().all(|k| !k.contains("adding/")));
     assert!(good(s3.command(&["delta", ROOT])).contains("entries written"));
     assert!(good(s3.command(&["delta", ROOT])).contains("0 entries"));
 }

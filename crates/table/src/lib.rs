@@ -37,7 +37,7 @@ use build::Cell;
 pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
-pub use parquet::{ParquetStyle, ParquetWriter};
+pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter};
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
 pub use text::{figure, render as render_text};

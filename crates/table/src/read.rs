@@ -1,6 +1,6 @@
 //! Tables in: what [`crate::Printer`] wrote, or anything else of its formats.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
@@ -58,6 +58,15 @@ impl Table {
     /// It is no such file, or such a column holds lists, structures or bytes.
     pub fn of_parquet(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
         crate::parquet::read(name, bytes, wanted)
+    }
+
+    /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
+    /// not decoded.
+    ///
+    /// # Errors
+    /// It is no such file, or has no such column of texts.
+    pub fn texts_of_parquet(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
+        crate::parquet::texts(bytes, column)
     }
 }
 

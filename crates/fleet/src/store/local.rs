@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use ncpu_files::Dir;
 use rustix::fs::{FileType, FlockOperation};
 
-use crate::store::{Entry, Store};
+use crate::store::{Entry, Hold, Store};
+use crate::tables::Kept;
 use crate::{Error, Result};
 
 /// Bytes of a part that are read at most.
@@ -129,7 +130,20 @@ impl Store for Local {
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 Err(Error::store(path.display().to_string(), "remove", e))
             }
-            _ => Ok(()),
+            _ => {
+                // Engines look into every directory. Those that are not empty stay.
+                let above = path.ancestors().skip(1);
+                let parts = |p: &&Path| {
+                    let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                    name.starts_with("hour=") || name.starts_with("date=")
+                };
+                for directory in above.take_while(parts) {
+                    if std::fs::remove_dir(directory).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
@@ -137,7 +151,12 @@ impl Store for Local {
         Some(&self.path)
     }
 
-    fn lock(&self, alone: bool) -> Result<Option<Box<dyn std::any::Any + Send>>> {
+    /// Files that are being written have hidden names; of nobody who adds they are left over.
+    fn sweep(&self) -> Result<()> {
+        Kept::ALL.iter().try_for_each(|table| sweep(&self.path.join(table.name())))
+    }
+
+    fn lock(&self, hold: Hold) -> Result<Option<Box<dyn std::any::Any + Send>>> {
         let dir = Dir::open(&self.path).map_err(|e| Error::store(&self.root, "open", e))?;
         let made = match dir.create(LOCK, self.mode) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => dir.open_file(LOCK),
@@ -147,16 +166,16 @@ impl Store for Local {
             Ok(file) => file,
             // Who may only read asks without: nobody compacts under a reader's eyes often enough to matter.
             Err(e)
-                if !alone
+                if hold == Hold::Ask
                     && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
             {
                 return Ok(Some(Box::new(())));
             }
             Err(e) => return Err(Error::store(format!("{}/{LOCK}", self.root), "open", e)),
         };
-        let how = match alone {
-            true => FlockOperation::NonBlockingLockExclusive,
-            false => FlockOperation::NonBlockingLockShared,
+        let how = match hold {
+            Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+            Hold::Ask | Hold::Add => FlockOperation::NonBlockingLockShared,
         };
         match rustix::fs::flock(&file, how) {
             Ok(()) => Ok(Some(Box::new(file))),
@@ -164,4 +183,24 @@ impl Store for Local {
             Err(e) => Err(Error::store(format!("{}/{LOCK}", self.root), "lock", e)),
         }
     }
+}
+
+fn sweep(below: &Path) -> Result<()> {
+    let failed = |e| Error::store(below.display().to_string(), "list", e);
+    let dir = match Dir::open(below) {
+        Ok(dir) => dir,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(failed(e)),
+    };
+    for name in dir.names().map_err(failed)? {
+        match dir.kind(&name).map_err(failed)? {
+            Some(FileType::Directory) => sweep(&below.join(&name))?,
+            Some(FileType::RegularFile) if name.starts_with('.') && name.ends_with(".tmp") => {
+                let failed = |e| Error::store(below.join(&name).display().to_string(), "remove", e);
+                dir.remove(&name).map_err(failed)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -7,8 +7,8 @@ use rusty_s3::{Bucket, Credentials, UrlStyle};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-use crate::store::{Entry, Store};
-use crate::{Error, Result};
+use crate::store::{Entry, Hold, Store};
+use crate::{Error, Result, when};
 
 /// For how long a signature is valid.
 const VALID: Duration = Duration::from_secs(900);
@@ -20,12 +20,29 @@ const MOST: u64 = 4 << 30;
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Where additions leave their notes.
+const ADDING: &str = "adding";
+
+#[derive(Clone)]
 pub(crate) struct S3 {
     root: String,
     bucket: Bucket,
     credentials: Credentials,
     prefix: String,
     agent: Agent,
+}
+
+/// Says that an addition is under way, until it is dropped.
+struct Note {
+    store: S3,
+    name: String,
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // One that stays is named to whoever compacts, who can go on all the same.
+        let _ = self.store.remove(&self.name);
+    }
 }
 
 /// The first of these variables that is set.
@@ -215,7 +232,25 @@ impl Store for S3 {
         None
     }
 
-    fn lock(&self, _: bool) -> Result<Option<Box<dyn std::any::Any + Send>>> {
-        Ok(Some(Box::new(())))
+    fn lock(&self, hold: Hold) -> Result<Option<Box<dyn std::any::Any + Send>>> {
+        if hold != Hold::Add {
+            return Ok(Some(Box::new(())));
+        }
+        // Who compacts writes their journal and looks for notes, who adds writes a note and looks for the journal: one of
+        // the two sees the other.
+        let random: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
+        let name = format!("{ADDING}/{random}");
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let text = format!("process {} on {host} since {}", std::process::id(), when::minute(when::now()));
+        self.put_new(&name, text.as_bytes())?;
+        Ok(Some(Box::new(Note { store: self.clone(), name })))
+    }
+
+    fn adding(&self) -> Result<Vec<(String, String)>> {
+        let read = |entry: Entry| -> Result<(String, String)> {
+            let text = self.get(&entry.name)?.unwrap_or_default();
+            Ok((entry.name, String::from_utf8_lossy(&text).into_owned()))
+        };
+        self.list(ADDING)?.into_iter().map(read).collect()
     }
 }

@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
+use ncpu_fleet::add::{Options, Outcome};
 use ncpu_fleet::generate::Plan;
 use ncpu_fleet::parts;
-use ncpu_fleet::store::Store;
+use ncpu_fleet::store::{self, Store};
 use ncpu_fleet::tables::Kept;
 use ncpu_table::Table;
 
@@ -26,6 +28,18 @@ pub fn seed(name: &str) -> PathBuf {
 pub fn plan(machines: usize, each: usize, planted: bool) -> Plan {
     let seeds = ["build", "torture", "files"].map(seed).to_vec();
     Plan { seeds, machines, each, begin: BEGIN, step: 3600.0, planted, seed: 7 }
+}
+
+/// Adds recordings, and leaves small parts as they are.
+pub fn add(store: &dyn Store, dirs: &[&Path]) -> Outcome {
+    let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+    let options = Options { threads: 2, ..Options::default() };
+    ncpu_fleet::add::add(store, &dirs, &options, &|_, _| {}, &AtomicBool::new(false)).expect("added")
+}
+
+/// A fleet in a directory.
+pub fn fleet(dir: &Path) -> Box<dyn Store> {
+    store::open_or_make(dir.to_str().expect("a path"), 0o600).expect("a fleet")
 }
 
 /// The program, with an engine where one was found.

@@ -72,8 +72,11 @@ impl Server {
             if status == 0 {
                 return None;
             }
-            let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n", answer.len());
-            out.write_all(head.as_bytes()).and_then(|()| out.write_all(&answer)).ok()?;
+            // In one piece: what follows a small packet waits for its acknowledgement.
+            let mut whole =
+                format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n", answer.len()).into_bytes();
+            whole.extend(answer);
+            out.write_all(&whole).ok()?;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tables in: ours, and those of others as far as they hold numbers and texts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use arrow_array::{ArrayRef, Float64Array, UInt64Array};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
+use parquet::column::page::Page;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{AsBytes, DataType};
 use parquet::file::metadata::FileMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::ARROW_SCHEMA;
@@ -29,23 +31,122 @@ const ROWS: usize = 8192;
 /// # Errors
 /// It is no such file, or has lists, structures or bytes.
 pub(crate) fn read(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
-    // The crate does not promise to take every file that was made to deceive without a panic.
-    catch_unwind(AssertUnwindSafe(|| selected(name, bytes, wanted)))
-        .unwrap_or_else(|_| Err(wrong("the Parquet reader gave up on it".into())))
+    guarded(|| {
+        let file = SerializedFileReader::new(Bytes::from(bytes))?;
+        decoded(name, &file, 0..file.num_row_groups(), wanted)
+    })
+}
+
+/// The rows of a file of Parquet, a row group at a time.
+pub struct Groups {
+    name: String,
+    file: SerializedFileReader<Bytes>,
+    next: usize,
+}
+
+impl Groups {
+    /// Begins to read a file.
+    ///
+    /// # Errors
+    /// It is no such file.
+    pub fn open(name: &str, bytes: Vec<u8>) -> Result<Groups> {
+        let file = guarded(|| Ok(SerializedFileReader::new(Bytes::from(bytes))?))?;
+        Ok(Groups { name: name.into(), file, next: 0 })
+    }
+}
+
+impl Iterator for Groups {
+    type Item = Result<Table>;
+
+    fn next(&mut self) -> Option<Result<Table>> {
+        let at = self.next;
+        self.next += 1;
+        (at < self.file.num_row_groups())
+            .then(|| guarded(|| decoded(&self.name, &self.file, at..at + 1, |_| true)))
+    }
+}
+
+/// The different texts of a column.
+///
+/// # Errors
+/// It is no such file, or has no such column of texts.
+pub(crate) fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
+    guarded(|| {
+        let file = SerializedFileReader::new(Bytes::from(bytes))?;
+        let columns = file.metadata().file_metadata().schema_descr().columns();
+        let at = columns.iter().position(|c| c.name() == column);
+        let at = at.ok_or_else(|| wrong(format!("it has no column `{column}`")))?;
+        let mut out = HashSet::new();
+        for group in 0..file.num_row_groups() {
+            match words(file.get_row_group(group)?.as_ref(), at)? {
+                Some(words) => out.extend(words),
+                None => {
+                    let table = decoded("texts", &file, group..group + 1, |c| c == column)?;
+                    let cells = (0..table.num_rows()).filter_map(|r| table.text(r, column));
+                    out.extend(cells.map(String::from));
+                }
+            }
+        }
+        Ok(out)
+    })
+}
+
+/// The dictionary of a column of texts; nothing where some of its values stand outside of one.
+fn words(group: &dyn RowGroupReader, column: usize) -> Result<Option<Vec<String>>> {
+    let mut pages = group.get_column_page_reader(column)?;
+    let mut words = None;
+    while let Some(page) = pages.get_next_page()? {
+        match page {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                let mut words_here = Vec::new();
+                let mut rest = &buf[..];
+                for _ in 0..num_values {
+                    let split = rest.split_first_chunk::<4>();
+                    let (word, after) = split
+                        .and_then(|(length, rest)| {
+                            rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+                        })
+                        .ok_or_else(|| wrong("a dictionary is cut off".into()))?;
+                    let word =
+                        str::from_utf8(word).map_err(|e| wrong(format!("a text is not UTF-8: {e}")))?;
+                    words_here.push(word.to_string());
+                    rest = after;
+                }
+                words = Some(words_here);
+            }
+            Page::DataPage { encoding, .. } | Page::DataPageV2 { encoding, .. } => {
+                if !matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+    Ok(words)
+}
+
+/// The crate does not promise to take every file that was made to deceive without a panic.
+fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    let gave_up = |_| Err(wrong("the Parquet reader gave up on it".into()));
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(gave_up)
 }
 
 fn wrong(why: String) -> Error {
     Error::Foreign(why)
 }
 
-fn selected(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
-    let file = SerializedFileReader::new(Bytes::from(bytes))?;
+/// Some row groups of a file.
+fn decoded(
+    name: &str,
+    file: &SerializedFileReader<Bytes>,
+    groups: Range<usize>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Table> {
     let meta = file.metadata().file_metadata();
     let mut meanings = meanings(meta);
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
     let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
-    for group in 0..file.num_row_groups() {
+    for group in groups {
         let group = file.get_row_group(group)?;
         for (column, (i, described)) in columns.iter_mut().zip(&described) {
             column.read(group.get_column_reader(*i)?, described.max_def_level())?;

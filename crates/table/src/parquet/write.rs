@@ -121,16 +121,15 @@ impl<W: Write + Send> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left, and the footer.
+    /// Writes what is left, and the footer; where it was written to.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn close(mut self) -> Result<()> {
+    pub fn close(mut self) -> Result<W> {
         if self.rows > 0 {
             self.row_group()?;
         }
-        self.file.close()?;
-        Ok(())
+        Ok(self.file.into_inner()?)
     }
 
     fn row_group(&mut self) -> Result<()> {

@@ -4,6 +4,7 @@
 //! that the same code serves a live view, a recording and the report at the end.
 
 mod cadence;
+mod idle;
 pub(crate) mod locks;
 mod placement;
 pub(crate) mod room;
@@ -315,11 +316,13 @@ impl Observation {
                 kernel: None,
             });
         }
+        let (threads, queued) = self.thread_table(t);
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let looks = std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
+        let looked = seconds(snap.runnable.saturating_sub(self.before.runnable));
+        let idled = idle::held_to(queued, looked, looks);
         let mut idle = idle_time::Rows::new();
-        let idled = |reason: IdleReason| {
-            let i = reason as usize;
-            since(*snap.idle.get(i)?, *self.before.idle.get(i)?)
-        };
+        let idled = |reason: IdleReason| idled.get(reason as usize).copied();
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;
         let mut events = events::Rows::new();
@@ -330,7 +333,7 @@ impl Observation {
             (Counter::Softirqs, snap.softirqs - b.softirqs),
             (Counter::Switches, snap.switches - b.switches),
             (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
-            (Counter::RunQueueMicroseconds, (snap.runnable - b.runnable) / 1000),
+            (Counter::RunQueueMicroseconds, (queued * 1e6) as u64),
             (Counter::IdleTicks, snap.ticks - b.ticks),
         ] {
             events.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
@@ -340,7 +343,6 @@ impl Observation {
             shortage.look();
         }
 
-        let threads = self.thread_table(t);
         if self.needs_kernel_names()
             && let Some(note) = self.symbols.load_kernel()
         {
@@ -372,9 +374,10 @@ impl Observation {
     }
 
     /// What each thread did since the last table: living ones from the iterator, ended ones from
-    /// what they left behind.
-    fn thread_table(&mut self, t: f64) -> Table {
+    /// what they left behind. And the seconds that all of them stood on run queues.
+    fn thread_table(&mut self, t: f64) -> (Table, f64) {
         let mut out = threads::Rows::new();
+        let mut queued = 0.0;
         let living = self.engine.threads().unwrap_or_else(|e| {
             self.note(format!("no threads: {e}"));
             Vec::new()
@@ -422,6 +425,7 @@ impl Observation {
                 let calls = now.scl.saturating_sub(before.scl);
                 costs.take(&mut on_cpu, calls, now.faults.saturating_sub(before.faults))
             });
+            queued += spent(Microstate::Lat).unwrap_or(0.0);
             let told = |state: Microstate| on_cpu.get(state as usize).copied().or_else(|| spent(state));
             out.push(threads::Row {
                 time: Some(t),
@@ -449,7 +453,7 @@ impl Observation {
             }
         }
         self.threads = kept;
-        out.finish()
+        (out.finish(), queued)
     }
 
     /// Ends counting and hands over the last rows, with the summary.

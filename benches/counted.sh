@@ -84,9 +84,10 @@ chmod +x "$root/init"
   -nodefaults -no-user-config -no-reboot -display none -serial "file:$dir/console" -serial "file:$dir/results" \
   -kernel "$kernel" -initrd "$dir/initrd" \
   -append "console=ttyS0 quiet panic=-1 rdinit=/init norandmaps mitigations=off nowatchdog audit=0" < /dev/null
-[ "$(tail -n 1 "$dir/results" | tr -d '\r')" = done ] || { cat "$dir/console" "$dir/results" >&2; exit 1; }
-tr -d '\r' < "$dir/results" | tee "$dir/clean"
+tr -d '\r' < "$dir/results" > "$dir/clean"
+grep -qx done "$dir/clean" || { cat "$dir/console" "$dir/results" >&2; exit 1; }
+grep -E '^(plain|ncpu|#)' "$dir/clean"
 awk '$1 == "plain" { p[++n] = $2 } $1 == "ncpu" { i[++m] = $2; w[m] = $3 }
   END { for (k = 1; k <= n; k++) { a = 100 * (i[k] / p[k] - 1); s += a; q += a * a; t += (w[k] - i[k]) / 1000; P += p[k] }
     printf "build: %.0f M instructions; inside of ncpu run +%.2f %% (standard error %.2f, %d rounds); start and report %.0f M instructions\n",
-      P / n / 1e3, s / n, n > 1 ? sqrt((q - s * s / n) / (n - 1) / n) : 0, n, t / n }' "$dir/clean"
+      P / n / 1e3, s / n, (n > 1 ? sqrt((q - s * s / n) / (n - 1) / n) : 0), n, t / n }' "$dir/clean"

@@ -6,10 +6,16 @@ use std::path::Path;
 
 use common::{err, ncpu, out};
 use ncpu_record::{Gather, Manifest, Throughput};
-use ncpu_schema::{CpuState, Per, Purpose, cpu_time};
+use ncpu_schema::{CpuState, Per, Purpose, StackKind, cpu_time, stacks};
+use ncpu_table::Table;
 
 /// A recording in which two CPUs spun so long in kernel locks, of ten seconds.
 fn record(dir: &Path, name: &str, spin: f64) -> String {
+    let throughput = Some(Throughput { metric: "ops".into(), per_second: 100.0 });
+    record_of(dir, name, throughput, &[spent(spin)])
+}
+
+fn spent(spin: f64) -> Table {
     let mut rows = cpu_time::Rows::new();
     for cpu in 0..2 {
         let spent = Per::new(|state| {
@@ -21,10 +27,14 @@ fn record(dir: &Path, name: &str, spin: f64) -> String {
         });
         rows.push(cpu_time::Row { time: 10.0.into(), cpu: cpu.into(), spent, kernel: None });
     }
+    rows.finish()
+}
+
+fn record_of(dir: &Path, name: &str, throughput: Option<Throughput>, tables: &[Table]) -> String {
     let mut manifest = Manifest::new(Purpose::Run, 2, vec!["db".into()], 1.0);
-    manifest.throughput = Some(Throughput { metric: "ops".into(), per_second: 100.0 });
+    manifest.throughput = throughput;
     let mut gather = Gather::new(manifest);
-    gather.append(&rows.finish()).unwrap();
+    tables.iter().for_each(|table| gather.append(table).unwrap());
     let path = dir.join(name);
     gather.finish().unwrap().save(&path).unwrap();
     path.to_str().unwrap().to_string()
@@ -78,4 +88,79 @@ fn what_cannot_be_compared_is_told() {
     fails(&["--work", "0", &a, &a], "--work 0");
     let text = out(&ncpu(&["diff", &a, &a]));
     assert!(text.contains("is on both sides") && text.contains("runs vary by more"), "{text}");
+}
+
+#[test]
+fn a_metric_on_one_side_only_divides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = record(dir.path(), "with.ncpu", 1.0);
+    let without = record_of(dir.path(), "without.ncpu", None, &[spent(1.0)]);
+    for (a, b) in [(&with, &without), (&without, &with)] {
+        let ran = ncpu(&["diff", a, b]);
+        let text = out(&ran);
+        assert!(ran.status.success() && text.contains("do not all tell the same throughput"), "{text}");
+        assert!(text.contains("for each second") && !text.contains("a unit of work\n"), "{text}");
+        let ran = ncpu(&["diff", "--fail-if", "throughput < -5%", a, b]);
+        assert_eq!(ran.status.code(), Some(2), "{}", err(&ran));
+    }
+}
+
+#[test]
+fn recordings_of_other_versions_are_read_or_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = record(dir.path(), "a.ncpu", 1.0);
+    let b = record(dir.path(), "b.ncpu", 3.0);
+    let manifest = Path::new(&b).join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let set = |field: &str, value: u64| {
+        let mut all: serde_json::Value = serde_json::from_str(&text).unwrap();
+        all[field] = value.into();
+        std::fs::write(&manifest, all.to_string()).unwrap();
+        ncpu(&["diff", &a, &b])
+    };
+    // Columns and words come and go: what both have is compared.
+    for schema in [1, 1000] {
+        let ran = set("schema", schema);
+        assert!(ran.status.success() && out(&ran).contains("kernel lock spin"), "{schema}: {}{}", err(&ran), out(&ran));
+    }
+    let ran = set("format", 2);
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(err(&ran).contains("b.ncpu") && err(&ran).contains("use a newer ncpu"), "{}", err(&ran));
+}
+
+#[test]
+fn sides_without_a_table_in_common_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = record(dir.path(), "a.ncpu", 1.0);
+    let b = record_of(dir.path(), "b.ncpu", None, &[]);
+    for (a, b) in [(&a, &b), (&b, &a)] {
+        let ran = ncpu(&["diff", a, b]);
+        assert!(!ran.status.success() && err(&ran).contains("b.ncpu"), "{}{}", out(&ran), err(&ran));
+    }
+}
+
+#[test]
+fn a_hundred_thousand_stacks_a_side_are_compared() {
+    const STACKS: usize = 100_000;
+    let dir = tempfile::tempdir().unwrap();
+    let side = |name: &str, odd: usize| {
+        let mut rows = stacks::Rows::new();
+        for i in 0..STACKS {
+            let (a, b, c) = (i % 100, i / 100 % 100, i / 10_000);
+            rows.push(stacks::Row {
+                kind: Some(StackKind::OnCpu),
+                stack: format!("main;a{a};b{b};c{c};leaf{}", (i + odd) % 7).into(),
+                seconds: Some(0.01),
+                samples: Some(1),
+            });
+        }
+        record_of(dir.path(), name, None, &[spent(1.0), rows.finish()])
+    };
+    let (a, b) = (side("a.ncpu", 0), side("b.ncpu", 1));
+    let page = dir.path().join("diff.html");
+    let ran = ncpu(&["diff", "--html", page.to_str().unwrap(), &a, &b]);
+    assert!(ran.status.success(), "{}", err(&ran));
+    // What is too narrow to be seen is not drawn: a browser must open it.
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.len() < 20 << 20 && page.contains("a42"), "{} bytes", page.len());
 }

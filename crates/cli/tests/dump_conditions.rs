@@ -432,7 +432,7 @@ fn with_64_mb_of_memory_a_larger_process_is_dumped() {
     };
     let directory = tempfile::tempdir().unwrap();
     // It writes all the time, so that much is saved aside.
-    let dumpee = Dumpee::start(directory.path(), &["512", "2", "1000"]);
+    let dumpee = Dumpee::start(directory.path(), &["256", "2", "1000"]);
     let path = directory.path().join("core.zst");
     let o = Command::new("sh")
         .args(["-c", "echo $$ >\"$1/cgroup.procs\" && shift && exec \"$@\"", "sh", group.0.to_str().unwrap()])

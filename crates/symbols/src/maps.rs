@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Processes remembered; beyond it the one noted longest ago is forgotten.
-const MAX_PROCESSES: usize = 1 << 16;
+const MAX_PROCESSES: usize = 1 << 12;
 /// Images remembered of one process: it may exec, and samples of before still want names.
 const MAX_IMAGES: usize = 4;
 /// Files held open because their path leads nowhere from here (deleted, or another namespace's).
 const MAX_HELD: usize = 256;
-/// Files remembered; code in any further one is only known as such.
-const MAX_FILES: usize = 1 << 16;
+/// Files remembered; code in any further one is only known as such, until [`ProcMaps::forget`].
+const MAX_FILES: usize = 1 << 14;
 /// How long a process's mappings are not read again for an address that lies in none: at first, and at last.
 const FIRST_AGAIN: Duration = Duration::from_millis(1);
 const LAST_AGAIN: Duration = Duration::from_secs(1);
@@ -138,6 +138,22 @@ impl ProcMaps {
         if let Some(image) = self.processes.get(&parent).and_then(|images| images.last()).cloned() {
             *self.images(child) = vec![image];
         }
+    }
+
+    /// Whether there is no room for another file.
+    pub fn is_full(&self) -> bool {
+        self.files.len() >= MAX_FILES || self.held >= MAX_HELD
+    }
+
+    /// Forgets all processes and files. Numbers of files are given anew: what is known by them must be forgotten too
+    /// ([`crate::User::forget`]).
+    pub fn forget(&mut self) {
+        self.processes = HashMap::new();
+        self.order = VecDeque::new();
+        self.files = Vec::new();
+        self.by_identity = HashMap::new();
+        self.again = HashMap::new();
+        self.held = 0;
     }
 
     /// Whether anything is known of `tgid`.

@@ -11,13 +11,19 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use crate::demangle::demangle;
 use crate::elf::{Segments, debug_file};
 use crate::maps::ProcMaps;
+use crate::recent::Recent;
 
 /// Parsed files kept at once; each holds a descriptor and its symbols.
-const MAX_FILES: usize = 200;
-/// Names kept by (file, offset).
-const MAX_NAMES: usize = 1 << 20;
-/// Perf maps kept, and how much of one is read.
+const MAX_FILES: usize = 128;
+/// Files of which is known where they begin to need a symbolizer.
+const MAX_KNOWN: usize = 1 << 12;
+/// Files whose variables are kept.
+const MAX_VARIABLES: usize = 64;
+/// Names of a generation, by (file, offset).
+const MAX_NAMES: usize = 1 << 16;
+/// Perf maps kept, functions in all of them, and how much of one is read.
 const MAX_PERF_MAPS: usize = 64;
+const MAX_FUNCTIONS: usize = 1 << 18;
 const MAX_PERF_MAP: u64 = 64 << 20;
 
 /// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
@@ -26,10 +32,13 @@ const MAX_PERF_MAP: u64 = 64 << 20;
 /// costs a hash lookup. Names are demangled. What has no name is told as `[vdso]`, `[anon]`,
 /// `[unknown libfoo.so]` or `[unknown]`.
 pub struct User {
-    symbolizer: Symbolizer,
     /// How each file, by its number in the maps, is symbolized.
     files: HashMap<u32, Program>,
-    names: HashMap<(u32, u64), Arc<str>>,
+    names: Recent<(u32, u64), Arc<str>>,
+    /// Files that are parsed now.
+    parsed: usize,
+    /// Counts what was resolved, to know which file was not for longest.
+    resolved: u64,
     perf_maps: HashMap<u32, PerfMap>,
     variables: HashMap<u32, (Segments, Variables)>,
     /// Made when the first line is asked for: it reads DWARF.
@@ -43,6 +52,9 @@ type Variables = Vec<(u64, u64, Box<str>)>;
 /// Where the symbols of a program or library come from.
 struct Program {
     source: Option<Source<'static>>,
+    /// What has parsed it. Each file has its own, so that one can be forgotten; `None` where it was, or not yet needed.
+    symbolizer: Option<Symbolizer>,
+    used: u64,
     segments: Segments,
     unknown: Arc<str>,
 }
@@ -57,9 +69,10 @@ impl User {
     /// Nothing known yet.
     pub fn new() -> User {
         User {
-            symbolizer: symbolizer(),
             files: HashMap::new(),
-            names: HashMap::new(),
+            names: Recent::new(MAX_NAMES),
+            parsed: 0,
+            resolved: 0,
             perf_maps: HashMap::new(),
             variables: HashMap::new(),
             lines: None,
@@ -80,7 +93,7 @@ impl User {
         }
         let mut wanted: HashMap<u32, Vec<u64>> = HashMap::new();
         for &(file, offset) in places.iter().flatten() {
-            if maps.file(file).path.is_some() && !self.names.contains_key(&(file, offset)) {
+            if maps.file(file).path.is_some() && self.names.get(&(file, offset)).is_none() {
                 wanted.entry(file).or_default().push(offset);
             }
         }
@@ -89,11 +102,12 @@ impl User {
             offsets.dedup();
             self.resolve(maps, file, &offsets);
         }
+        let (names, perf_maps) = (&self.names, &mut self.perf_maps);
         let name = |(place, &addr): (&Option<(u32, u64)>, &u64)| {
             let Some((file, offset)) = *place else { return self.unknown.clone() };
-            let known = self.names.get(&(file, offset)).cloned();
+            let known = names.peek(&(file, offset)).cloned();
             if maps.file(file).jit && known.as_deref().is_none_or(|n| n.starts_with("[unknown")) {
-                let map = self.perf_maps.entry(tgid).or_insert_with(|| PerfMap::read(&maps.perf_maps(tgid)));
+                let map = perf_maps.entry(tgid).or_insert_with(|| PerfMap::read(&maps.perf_maps(tgid)));
                 if let Some(name) = map.lookup(addr) {
                     return name;
                 }
@@ -167,21 +181,28 @@ impl User {
             let unknown = format!("[unknown {}]", file.label).into();
             let found = file.path.as_deref().and_then(|p| Some((p, Segments::read(p)?)));
             let Some((path, segments)) = found else {
-                return Program { source: None, segments: Segments::default(), unknown };
+                let segments = Segments::default();
+                return Program { source: None, symbolizer: None, used: 0, segments, unknown };
             };
             let path = debug_file(path).unwrap_or_else(|| path.to_owned());
             let mut elf = Elf::new(path);
             // A function's name needs no DWARF, which takes long to read.
             elf.debug_syms = false;
-            Program { source: Some(Source::Elf(elf)), segments, unknown }
+            Program { source: Some(Source::Elf(elf)), symbolizer: None, used: 0, segments, unknown }
         });
+        self.resolved += 1;
+        program.used = self.resolved;
         let unknown = &program.unknown;
         let addresses: Vec<u64> =
             offsets.iter().map(|&o| program.segments.address(o).unwrap_or(u64::MAX)).collect();
         let found = program
             .source
             .as_ref()
-            .and_then(|source| self.symbolizer.symbolize(source, Input::VirtOffset(&addresses)).ok())
+            .and_then(|source| {
+                self.parsed += usize::from(program.symbolizer.is_none());
+                let symbolizer = program.symbolizer.get_or_insert_with(symbolizer);
+                symbolizer.symbolize(source, Input::VirtOffset(&addresses)).ok()
+            })
             .unwrap_or_default();
         let mut found = found.into_iter();
         for &offset in offsets {
@@ -193,18 +214,38 @@ impl User {
         }
     }
 
+    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]), and of processes.
+    pub fn forget(&mut self) {
+        self.files.clear();
+        self.parsed = 0;
+        self.names.clear();
+        self.variables.clear();
+        self.perf_maps.clear();
+        self.lines = None;
+    }
+
     /// Drops caches that have grown past their bounds; what is still wanted comes back.
     fn trim(&mut self) {
-        if self.files.len() > MAX_FILES {
+        if self.files.len() > MAX_KNOWN {
             self.files.clear();
-            self.symbolizer = symbolizer();
+            self.parsed = 0;
+            self.lines = None;
+        } else if self.parsed > MAX_FILES {
+            // A quarter at once, so that this is seldom.
+            let mut used: Vec<u64> =
+                self.files.values().filter(|p| p.symbolizer.is_some()).map(|p| p.used).collect();
+            used.sort_unstable();
+            let oldest = used[used.len() / 4];
+            self.files.values_mut().filter(|p| p.used <= oldest).for_each(|p| p.symbolizer = None);
+            self.parsed = self.files.values().filter(|p| p.symbolizer.is_some()).count();
             self.lines = None;
         }
-        if self.names.len() > MAX_NAMES {
-            self.names.clear();
-        }
-        if self.variables.len() > MAX_FILES {
+        if self.variables.len() > MAX_VARIABLES {
             self.variables.clear();
+        }
+        let functions: usize = self.perf_maps.values().map(|map| map.0.len()).sum();
+        if functions > MAX_FUNCTIONS && self.perf_maps.len() > 1 {
+            self.perf_maps.clear();
         }
         if self.perf_maps.len() > MAX_PERF_MAPS {
             self.perf_maps.clear();

@@ -123,6 +123,10 @@ struct lock_slot {
 #define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
 				* block the time slept, wakes the threads */
 
+/* Lock, or stack, of the rows that stand for many: those for which the table had no room. */
+#define OTHERS 1
+#define OTHER_ROWS 64	/* a CPU has of these; a power of two */
+
 /* Locks that tell of their waits by static tracepoints, and what these tell. */
 enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE };
 enum user_event { USER_BEGIN, USER_END };

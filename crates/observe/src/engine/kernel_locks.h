@@ -24,12 +24,33 @@ APART int lock_index(__u64 lock, __u64 stack, __u64 who)
 	return find_row(&lock_slots, part, cfg_lock_slots, lock, stack, who);
 }
 
+/* Rows for what finds no place: one for each kind, whatever the lock and the process. Two halves as above. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lock_slot);
+} other_slots SEC(".maps");
+
+APART int other_index(__u64 call, __u64 stack, __u32 kind)
+{
+	__u32 part = bpf_get_smp_processor_id() + (lock_half ? cfg_cpus : 0);
+
+	return find_row(&other_slots, part, OTHER_ROWS, call, stack, HALVES(0, kind));
+}
+
 static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,
 						   __u32 kind)
 {
 	__u32 key = lock_index(lock, stack, HALVES(tgid, kind));
 	struct lock_slot *l = bpf_map_lookup_elem(&lock_slots, &key);
 
+	if (l)
+		return l;
+	/* Calls are few, and told apart here too; of stacks only that it was one. */
+	key = other_index(kind & KIND_SLEEP ? lock : OTHERS, stack ? OTHERS : 0, kind);
+	l = bpf_map_lookup_elem(&other_slots, &key);
 	if (!l)
 		s->drop_lock++;
 	return l;

@@ -22,6 +22,9 @@ pub(crate) const KIND_OFF: u32 = 0x4000_0000;
 pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
 pub(crate) const KIND_USER: u32 = 0x1000_0000;
 
+/// Lock, or stack, of a row that stands for many: those for which there was no room (`OTHERS` of engine.h).
+pub(crate) const OTHERS: u64 = 1;
+
 /// Locks that tell of their waits by static tracepoints (`enum user_lock`).
 pub const USER_LOCK: [&str; 5] = ["", "mutex", "queue lock", "rwlock:R", "rwlock:W"];
 

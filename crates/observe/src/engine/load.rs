@@ -12,6 +12,8 @@ use crate::bpf_support::{Error, Result, perf};
 const LOCK_TABLE_BYTES: usize = 16 << 20;
 /// One is written while the other is read.
 pub(super) const HALVES: usize = 2;
+/// `OTHER_ROWS` of engine.h.
+const OTHER_ROWS: usize = 64;
 /// `SCRATCHES` of cpu_states.h.
 const SCRATCHES: usize = 4;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
@@ -42,6 +44,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let sized = bpf("sizing the tables");
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;

@@ -31,7 +31,7 @@ pub use layout::{ThreadOut, USER_LOCK, WAIT};
 
 use calibrate::Gauge;
 use layout::{Calls, CpuSlot, LockSlot};
-pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_SLEEP, KIND_USER};
+pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_SLEEP, KIND_USER, OTHERS};
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
@@ -101,6 +101,7 @@ pub struct Engine {
     inbox: Inbox<Event>,
     slots: Mapped<CpuSlot>,
     locks: Mapped<LockSlot>,
+    other_locks: Mapped<LockSlot>,
     calls: Mapped<Calls>,
     start: Vec<CpuSlot>,
     began: u64,
@@ -150,6 +151,9 @@ impl Engine {
         let lock_count = skel.maps.lock_slots.max_entries() as usize;
         let locks =
             Mapped::to_clear(&skel.maps.lock_slots, lock_count).map_err(io("mapping the lock table"))?;
+        let other_count = skel.maps.other_slots.max_entries() as usize;
+        let other_locks =
+            Mapped::to_clear(&skel.maps.other_slots, other_count).map_err(io("mapping the lock table"))?;
         let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
         let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
         Ok(Engine {
@@ -159,6 +163,7 @@ impl Engine {
             inbox,
             slots,
             locks,
+            other_locks,
             calls,
             start: Vec::new(),
             began: 0,
@@ -312,9 +317,12 @@ impl Engine {
 
     /// Tells the kernel side what kind of futex an address is: 1 a lock, 2 a semaphore, 3 a condition.
     pub fn judge_futex(&self, tgid: u32, address: u64, class: u32) {
-        let key = ((u64::from(tgid) << 48) ^ address).to_ne_bytes();
         // A full table only leaves the kernel's own guess in place.
-        let _ = self.skel.maps.verdicts.update(&key, &class.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
+        let _ = self.skel.maps.verdicts.update(
+            &futex_key(tgid, address),
+            &class.to_ne_bytes(),
+            libbpf_rs::MapFlags::ANY,
+        );
     }
 
     /// Traces the user locks of a program or library whose static tracepoints tell of their waits, in all
@@ -338,6 +346,21 @@ impl Engine {
             self.links.push(link.map_err(|e| format!("attaching to {}: {e}", probe.name))?);
         }
         Ok(probes.len())
+    }
+
+    /// Has stacks, futexes and programs sent again that were sent before: user space has forgotten them.
+    pub fn send_again(&self) {
+        let none = vec![0; self.skel.maps.sent.value_size() as usize];
+        for cpu in 0..self.skel.maps.sent.max_entries() {
+            // One that stays only keeps names away from a few rows.
+            let _ = self.skel.maps.sent.update(&cpu.to_ne_bytes(), &none, libbpf_rs::MapFlags::ANY);
+        }
+    }
+
+    /// Forgets what kind of futex an address is.
+    pub fn forget_futex(&self, tgid: u32, address: u64) {
+        // Of one that was not judged there is nothing to forget.
+        let _ = self.skel.maps.verdicts.delete(&futex_key(tgid, address));
     }
 
     /// Walks every contention's stack from now on, whatever it costs.
@@ -417,31 +440,33 @@ impl Engine {
     /// (futexes), stacks off CPU.
     pub fn locks(&mut self) -> Locks {
         let mut sums: HashMap<(u64, u64, u32, u32), (LockRow, u64)> = HashMap::new();
-        let half = self.locks.len() / load::HALVES;
         // Nobody writes once it has ended.
         let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
-        for i in old * half..(old + 1) * half {
-            if self.locks.first_word(i) == 0 {
-                continue;
+        for table in [&mut self.locks, &mut self.other_locks] {
+            let half = table.len() / load::HALVES;
+            for i in old * half..(old + 1) * half {
+                if table.first_word(i) == 0 {
+                    continue;
+                }
+                let s = table.get(i);
+                let (row, vote) = sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default();
+                row.count += s.count;
+                row.spin += s.spin;
+                row.block += s.block;
+                row.max = row.max.max(s.max);
+                row.wakes += s.wakes;
+                row.futex = row.futex.max(s.futex);
+                // The majority vote of each CPU is joined by weight.
+                if row.holder == s.holder {
+                    *vote += s.vote;
+                } else if *vote < s.vote {
+                    row.holder = s.holder;
+                    *vote = s.vote - *vote;
+                } else {
+                    *vote -= s.vote;
+                }
+                table.clear(i);
             }
-            let s = self.locks.get(i);
-            let (row, vote) = sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default();
-            row.count += s.count;
-            row.spin += s.spin;
-            row.block += s.block;
-            row.max = row.max.max(s.max);
-            row.wakes += s.wakes;
-            row.futex = row.futex.max(s.futex);
-            // The majority vote of each CPU is joined by weight.
-            if row.holder == s.holder {
-                *vote += s.vote;
-            } else if *vote < s.vote {
-                row.holder = s.holder;
-                *vote = s.vote - *vote;
-            } else {
-                *vote -= s.vote;
-            }
-            self.locks.clear(i);
         }
         let mut locks = Locks::default();
         for ((lock, stack, tgid, kind), (mut row, _)) in sums {
@@ -515,6 +540,11 @@ impl Engine {
         let bytes = self.iterate(&self.skel.progs.dump_threads)?;
         Ok(bytes.chunks_exact(size_of::<ThreadOut>()).filter_map(read).collect())
     }
+}
+
+/// As `verdict` of futexes.h has it.
+fn futex_key(tgid: u32, address: u64) -> [u8; 8] {
+    ((u64::from(tgid) << 48) ^ address).to_ne_bytes()
 }
 
 impl ThreadOut {

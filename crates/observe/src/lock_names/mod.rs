@@ -12,8 +12,9 @@ use ncpu_symbols::{BtfError, BtfMembers, Kernel, Variable};
 pub use objects::Owner;
 use objects::{Objects, Places, Slab};
 
-/// Locks remembered; further ones get no name.
-const MAX_LOCKS: usize = 1 << 16;
+/// Locks remembered; then all are forgotten, and those still in use are looked at anew. Memory that was freed meanwhile
+/// may hold other locks, so that is good for what stays too.
+const MAX_LOCKS: usize = 1 << 14;
 /// How far apart two `struct page` can lie: 16 TiB of memory.
 const PAGES_SPAN: u64 = 1 << 38;
 /// Structs that belong to a process, which is then told too.
@@ -30,7 +31,7 @@ const OWNED: [&str; 6] =
 /// Opening costs about 25 ms and needs root; [`LockNamer::resolve`] loads the kernel's types once
 /// (6 ms), then costs about 2 µs a new address, plus one walk of all tasks (0.5 µs each) in a batch
 /// that has locks of processes. Objects are freed and their memory reused, so resolve while the locks
-/// are in use: each second, say. A name once found stays.
+/// are in use: each second, say. A name once found stays until there are very many.
 pub struct LockNamer {
     kernel: Option<Arc<Kernel>>,
     btf: Option<Result<BtfMembers, BtfError>>,
@@ -100,6 +101,9 @@ impl LockNamer {
     /// Finds the names of the locks at `addrs`; those known already cost a hash lookup.
     pub fn resolve(&mut self, addrs: &[u64]) {
         let mut owned = Vec::new();
+        if self.locks.len() + addrs.len() > MAX_LOCKS {
+            self.locks.clear();
+        }
         for &addr in addrs {
             if self.locks.len() >= MAX_LOCKS || self.locks.contains_key(&addr) {
                 continue;

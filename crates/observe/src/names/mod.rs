@@ -3,23 +3,31 @@
 
 pub(crate) mod caller;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Kernel, KernelError, ProcMaps, User};
+use ncpu_symbols::{Kernel, KernelError, ProcMaps, Recent, User};
 
 /// Names for addresses, with what they cost paid once.
 pub(crate) struct Symbols {
     kernel: Option<Arc<Kernel>>,
     aside: Option<JoinHandle<Result<Kernel, KernelError>>>,
     loaded: bool,
-    names: HashMap<u64, Arc<str>>,
+    names: Recent<u64, Arc<str>>,
     maps: ProcMaps,
     user: User,
-    images: HashMap<u32, String>,
+    images: Recent<u32, String>,
+    /// When all files were forgotten last.
+    forgot: Instant,
 }
+
+/// Kernel addresses of a generation whose names are remembered, and processes.
+const MAX_NAMES: usize = 1 << 15;
+const MAX_IMAGES: usize = 1 << 12;
+/// Files are forgotten no more often than this, however many there are: each is read again when it is met.
+const FORGET: Duration = Duration::from_secs(60);
 
 impl Symbols {
     pub fn new() -> Symbols {
@@ -27,10 +35,11 @@ impl Symbols {
             kernel: None,
             aside: None,
             loaded: false,
-            names: HashMap::new(),
+            names: Recent::new(MAX_NAMES),
             maps: ProcMaps::new(Path::new("/")),
             user: User::new(),
-            images: HashMap::new(),
+            images: Recent::new(MAX_IMAGES),
+            forgot: Instant::now(),
         }
     }
 
@@ -76,6 +85,12 @@ impl Symbols {
         if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
             return;
         }
+        if self.maps.is_full() && self.forgot.elapsed() >= FORGET {
+            self.forgot = Instant::now();
+            self.maps.forget();
+            self.user.forget();
+            self.images.clear();
+        }
         self.maps.note_process(tgid);
         self.images.insert(tgid, comm.to_string());
     }
@@ -92,20 +107,20 @@ impl Symbols {
     /// looked up one byte before.
     pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {
         let kernel = self.kernel.as_ref();
-        frames
-            .iter()
-            .enumerate()
-            .map(|(i, &addr)| {
-                let addr = addr - u64::from(i > 0);
-                self.names
-                    .entry(addr)
-                    .or_insert_with(|| match kernel.and_then(|k| k.lookup(addr)) {
-                        Some((name, _)) => name.into(),
-                        None => format!("{addr:#x}").into(),
-                    })
-                    .clone()
-            })
-            .collect()
+        let names = &mut self.names;
+        let name = |(i, &addr): (usize, &u64)| {
+            let addr = addr - u64::from(i > 0);
+            if let Some(name) = names.get(&addr) {
+                return name.clone();
+            }
+            let name: Arc<str> = match kernel.and_then(|k| k.lookup(addr)) {
+                Some((name, _)) => name.into(),
+                None => format!("{addr:#x}").into(),
+            };
+            names.insert(addr, name.clone());
+            name
+        };
+        frames.iter().enumerate().map(name).collect()
     }
 
     /// The static variable at an address, where the program's symbols have it.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ncpu_schema::{StackKind, lock_callers, locks, sleepers, stacks, user_locks};
-use ncpu_symbols::{UserWait, user_wait_class};
+use ncpu_symbols::{Recent, UserWait, user_wait_class};
 use ncpu_table::Table;
 
+use super::bounds::{self, Names};
 use crate::bpf_support::Stack;
-use crate::engine::{LockRow, Locks, USER_LOCK};
+use crate::engine::{LockRow, Locks, OTHERS, USER_LOCK};
 use crate::lock_names::LockNamer;
 use crate::names::{Symbols, call_name, clean, fold, without_probe};
 
@@ -89,11 +90,13 @@ pub(super) struct LockTables {
     /// Opened when the first lock is seen: it costs 25 ms.
     namer: Option<LockNamer>,
     /// The function that asked for a lock first.
-    asked_by: HashMap<u64, String>,
-    stacks: HashMap<u64, Stack>,
-    waiters: HashMap<(u32, u64), (Stack, u32)>,
-    off_stacks: HashMap<u64, Stack>,
-    user_stacks: HashMap<u64, Stack>,
+    asked_by: Recent<u64, String>,
+    stacks: Recent<u64, Stack>,
+    waiters: Recent<(u32, u64), (Stack, u32)>,
+    off_stacks: Recent<u64, Stack>,
+    user_stacks: Recent<u64, Stack>,
+    /// What the kernel side must know since it was asked last.
+    forgotten: Forgotten,
     /// The second at hand, and the stacks searched in it.
     second: Option<Instant>,
     searched: u32,
@@ -101,18 +104,28 @@ pub(super) struct LockTables {
 
 /// Stacks whose words are searched in a second.
 const MAX_SEARCHES: u32 = 500;
-/// How many stacks are kept; later new ones are shown as `[unknown]`.
-const MAX_STACKS: usize = 100_000;
+/// Stacks, waiters and callers of a generation: some 300 bytes each.
+const MAX_STACKS: usize = 1 << 13;
+
+/// What was forgotten.
+#[derive(Default)]
+pub(super) struct Forgotten {
+    /// Some stacks or waiters, which are to be sent again.
+    pub some: bool,
+    /// Futexes that were judged, by process and address.
+    pub futexes: Vec<(u32, u64)>,
+}
 
 impl LockTables {
     pub fn new() -> LockTables {
         LockTables {
             namer: None,
-            asked_by: HashMap::new(),
-            stacks: HashMap::new(),
-            waiters: HashMap::new(),
-            off_stacks: HashMap::new(),
-            user_stacks: HashMap::new(),
+            asked_by: Recent::new(MAX_STACKS),
+            stacks: Recent::new(MAX_STACKS),
+            waiters: Recent::new(MAX_STACKS),
+            off_stacks: Recent::new(MAX_STACKS),
+            user_stacks: Recent::new(MAX_STACKS),
+            forgotten: Forgotten::default(),
             second: None,
             searched: 0,
         }
@@ -124,21 +137,20 @@ impl LockTables {
     }
 
     pub fn lock_stack(&mut self, id: u64, stack: Stack) {
-        if self.stacks.len() < MAX_STACKS {
-            self.stacks.insert(id, stack);
-        }
+        self.forgotten.some |= self.stacks.insert(id, stack).is_some();
     }
 
     pub fn user_lock_stack(&mut self, id: u64, stack: Stack) {
-        if self.user_stacks.len() < MAX_STACKS {
-            self.user_stacks.insert(id, stack);
-        }
+        self.forgotten.some |= self.user_stacks.insert(id, stack).is_some();
     }
 
     pub fn off_stack(&mut self, id: u64, stack: Stack) {
-        if self.off_stacks.len() < MAX_STACKS {
-            self.off_stacks.insert(id, stack);
-        }
+        self.forgotten.some |= self.off_stacks.insert(id, stack).is_some();
+    }
+
+    /// What was forgotten since the last call.
+    pub fn forgotten(&mut self) -> Forgotten {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Whether the words of another stack may be searched: some 50 µs each, and a program may have futexes without
@@ -154,7 +166,7 @@ impl LockTables {
 
     /// Whether a process's futex was judged to be a lock.
     pub fn is_lock(&self, tgid: u32, futex: u64) -> bool {
-        self.waiters.get(&(tgid, futex)).is_some_and(|(_, class)| *class == LOCK)
+        self.waiters.peek(&(tgid, futex)).is_some_and(|(_, class)| *class == LOCK)
     }
 
     /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes back to the
@@ -186,9 +198,11 @@ impl LockTables {
             UserWait::Unknown => None,
         };
         let class = verdict.unwrap_or(guess);
-        if self.waiters.len() < MAX_STACKS {
-            let stack = Stack { kernel: Vec::new(), ..stack };
-            self.waiters.insert((stack.tgid, address), (stack, class));
+        let stack = Stack { kernel: Vec::new(), ..stack };
+        if let Some(gone) = self.waiters.insert((stack.tgid, address), (stack, class)) {
+            self.forgotten.some = true;
+            let judged = gone.into_iter().filter(|(_, (_, class))| *class != UNKNOWN);
+            self.forgotten.futexes.extend(judged.map(|(key, _)| key));
         }
         verdict
     }
@@ -196,14 +210,19 @@ impl LockTables {
     /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`.
     pub fn tables(
         &mut self,
-        new: &Locks,
+        new: Locks,
         symbols: &mut Symbols,
-        process: &HashMap<u32, String>,
-        threads: &HashMap<u32, String>,
+        process: &Names,
+        threads: &Names,
     ) -> [Table; 5] {
-        let unknown = String::from("[gone]");
-        let process = |tgid: u32| process.get(&tgid).unwrap_or(&unknown);
-        let mut addresses: Vec<u64> = new.kernel.iter().map(|r| r.lock).collect();
+        let new = bounds::of(new, |row| {
+            self.waiters.peek(&(row.tgid, row.lock)).map_or(row.futex >> 16, |(_, class)| *class)
+        });
+        let process = |row: &LockRow| match row.tgid {
+            0 if row.lock == OTHERS => bounds::OTHERS_NAME,
+            tgid => process.of(tgid).unwrap_or("[gone]"),
+        };
+        let mut addresses: Vec<u64> = new.kernel.iter().map(|r| r.lock).filter(|&l| l != OTHERS).collect();
         addresses.sort_unstable();
         addresses.dedup();
         if !addresses.is_empty() {
@@ -217,8 +236,7 @@ impl LockTables {
         // An unnamed lock is known by who asks for it.
         for row in new.kernel.iter().filter(|r| r.stack != 0) {
             if let Some(stack) = self.stacks.get(&row.stack)
-                && self.asked_by.len() < MAX_STACKS
-                && !self.asked_by.contains_key(&row.lock)
+                && self.asked_by.get(&row.lock).is_none()
             {
                 let frames = symbols.kernel(&stack.kernel);
                 self.asked_by.insert(row.lock, caller(&frames).to_string());
@@ -226,17 +244,20 @@ impl LockTables {
         }
         for row in &new.kernel {
             let by = self.asked_by.get(&row.lock).map_or("", String::as_str);
-            let name =
-                self.namer.as_ref().and_then(|n| n.name_for(row.lock, by)).unwrap_or_else(|| match by {
-                    "" => format!("{:#x}", row.lock),
-                    _ => format!("lock in {by}"),
-                });
+            let named = match row.lock {
+                OTHERS => Some(bounds::OTHERS_NAME.into()),
+                lock => self.namer.as_ref().and_then(|n| n.name_for(lock, by)),
+            };
+            let name = named.unwrap_or_else(|| match by {
+                "" => format!("{:#x}", row.lock),
+                _ => format!("lock in {by}"),
+            });
             let (spin, block) = (row.spin as f64 / 1e9, row.block as f64 / 1e9);
             if row.stack == 0 {
                 locks.push(locks::Row {
                     lock: name.into(),
                     ty: type_of(row.flags).into(),
-                    process: process(row.tgid).into(),
+                    process: process(row).into(),
                     count: Some(row.count),
                     spin: Some(spin),
                     block: Some(block),
@@ -249,7 +270,7 @@ impl LockTables {
             callers.push(lock_callers::Row {
                 lock: name.into(),
                 ty: type_of(row.flags).into(),
-                process: process(row.tgid).into(),
+                process: process(row).into(),
                 caller: caller(&frames).into(),
                 stack: path.into(),
                 walked: Some(row.count),
@@ -257,18 +278,25 @@ impl LockTables {
                 block: Some(block),
             });
         }
+        let address = |symbols: &mut Symbols, row: &LockRow| match row.lock {
+            OTHERS => bounds::OTHERS_NAME.into(),
+            lock => symbols.data(row.tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
+        };
+        let pid = |row: &LockRow| (row.tgid != 0).then(|| row.tgid.into());
+        // The idle threads, whose number that is too, neither sleep in calls nor wait for futexes.
+        let sleeper = |row: &LockRow| if row.tgid == 0 { bounds::OTHERS_NAME } else { process(row) };
         for row in &new.user {
             let waiter = self.waiters.get(&(row.tgid, row.lock));
             let class = waiter.map_or(row.futex >> 16, |(_, class)| *class);
             let frames = waiter.map(|(s, _)| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
             let holder = holder(row, threads);
-            let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
+            let name = address(symbols, row);
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: FUTEX_CLASS[class.min(4) as usize].into(),
-                process: process(row.tgid).into(),
-                pid: Some(row.tgid.into()),
+                process: process(row).into(),
+                pid: pid(row),
                 caller: at.into(),
                 holder: holder.into(),
                 count: Some(row.count),
@@ -292,13 +320,13 @@ impl LockTables {
             let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack));
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
-            let name = symbols.data(row.tgid, row.lock).unwrap_or_else(|| format!("{:#x}", row.lock));
+            let name = address(symbols, row);
             let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: kind.into(),
-                process: process(row.tgid).into(),
-                pid: Some(row.tgid.into()),
+                process: process(row).into(),
+                pid: pid(row),
                 caller: at.into(),
                 holder: holder(row, threads).into(),
                 count: Some(row.count),
@@ -310,9 +338,14 @@ impl LockTables {
             });
         }
         for row in &new.off_cpu {
-            let Some(stack) = self.off_stacks.get(&row.stack).cloned() else { continue };
-            let kernel = symbols.kernel(&stack.kernel);
-            let folded = fold(&stack.comm, &symbols.user(stack.tgid, &stack.user), without_probe(&kernel));
+            let folded = match self.off_stacks.get(&row.stack).cloned() {
+                None if row.stack == OTHERS => bounds::OTHERS_NAME.into(),
+                None => continue,
+                Some(stack) => {
+                    let kernel = symbols.kernel(&stack.kernel);
+                    fold(&stack.comm, &symbols.user(stack.tgid, &stack.user), without_probe(&kernel))
+                }
+            };
             let why = crate::engine::WAIT.get(row.flags as usize).copied().unwrap_or("");
             stacks.push(stacks::Row {
                 kind: Some(StackKind::OffCpu),
@@ -325,8 +358,8 @@ impl LockTables {
         for row in &new.sleeps {
             sleepers.push(sleepers::Row {
                 call: call_name(row.lock as u32).into(),
-                process: process(row.tgid).into(),
-                pid: Some(row.tgid.into()),
+                process: sleeper(row).into(),
+                pid: pid(row),
                 count: Some(row.count),
                 asked: Some(row.spin as f64 / 1e9),
                 slept: Some(row.block as f64 / 1e9),
@@ -349,8 +382,8 @@ pub(crate) fn joined(frames: &[Arc<str>]) -> String {
 }
 
 /// The thread that most of the waiting is blamed on.
-fn holder(row: &LockRow, threads: &HashMap<u32, String>) -> Option<String> {
-    (row.holder != 0).then(|| match threads.get(&row.holder) {
+fn holder(row: &LockRow, threads: &Names) -> Option<String> {
+    (row.holder != 0).then(|| match threads.of(row.holder) {
         Some(name) => format!("{name}/{}", row.holder),
         None => row.holder.to_string(),
     })

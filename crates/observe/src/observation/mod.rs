@@ -3,6 +3,7 @@
 //! The tables (`tables.rs` lists them) are handed to a sink as they grow, a delta each interval, so
 //! that the same code serves a live view, a recording and the report at the end.
 
+mod bounds;
 mod cadence;
 mod idle;
 pub(crate) mod locks;
@@ -29,6 +30,7 @@ use crate::counters;
 use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
 use crate::names::{Symbols, call_name};
 use crate::program::Ended;
+use bounds::Names;
 pub(crate) use cadence::Cadence;
 use locks::LockTables;
 use placement::Placement;
@@ -67,8 +69,8 @@ pub struct Observation {
     sleeps: HashMap<u32, u64>,
     threads: HashMap<ThreadKey, Known>,
     exited: Vec<ThreadOut>,
-    process_names: HashMap<u32, String>,
-    thread_names: HashMap<u32, String>,
+    process_names: Names,
+    thread_names: Names,
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
@@ -130,8 +132,8 @@ impl Observation {
             sleeps: HashMap::new(),
             threads: HashMap::new(),
             exited: Vec::new(),
-            process_names: HashMap::new(),
-            thread_names: HashMap::new(),
+            process_names: Names::new(),
+            thread_names: Names::new(),
             notes,
             since: 0.0,
             dropped: HashMap::new(),
@@ -236,7 +238,7 @@ impl Observation {
             match event {
                 Event::Sample(at, stack) => {
                     self.symbols.note(stack.tgid, &stack.comm);
-                    self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
+                    self.process_names.met(stack.tgid, &stack.comm);
                     self.samples.add(at, stack);
                 }
                 Event::Exit(mut thread) => {
@@ -245,17 +247,17 @@ impl Observation {
                         thread.last_waits_were_for_a_lock();
                     }
                     self.placement.met(thread.tgid);
-                    self.process_names.insert(thread.tgid, thread.process());
-                    self.thread_names.insert(thread.tid, thread.name());
+                    self.process_names.set(thread.tgid, thread.process());
+                    self.thread_names.set(thread.tid, thread.name());
                     self.exited.push(*thread);
                 }
                 Event::LockStack(id, stack) => {
-                    self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
+                    self.process_names.met(stack.tgid, &stack.comm);
                     self.locks.lock_stack(id, stack);
                 }
                 Event::UserLockStack(id, stack) => {
                     self.symbols.note(stack.tgid, &stack.comm);
-                    self.process_names.entry(stack.tgid).or_insert_with(|| stack.comm.clone());
+                    self.process_names.met(stack.tgid, &stack.comm);
                     self.locks.user_lock_stack(id, stack);
                 }
                 Event::Exec(pid) => {
@@ -349,7 +351,12 @@ impl Observation {
             self.notes.push(note);
         }
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
-        let locks = self.locks.tables(&locks, &mut self.symbols, &self.process_names, &self.thread_names);
+        let locks = self.locks.tables(locks, &mut self.symbols, &self.process_names, &self.thread_names);
+        let forgotten = self.locks.forgotten();
+        forgotten.futexes.iter().for_each(|(tgid, futex)| self.engine.forget_futex(*tgid, *futex));
+        if forgotten.some {
+            self.engine.send_again();
+        }
         let mut sleeps = sleeps::Rows::new();
         for (nr, ns) in self.engine.sleep_calls() {
             let before = self.sleeps.insert(nr, ns).unwrap_or(0);
@@ -382,6 +389,8 @@ impl Observation {
             self.note(format!("no threads: {e}"));
             Vec::new()
         });
+        self.process_names.living(living.len());
+        self.thread_names.living(living.len());
         self.throttle.met(living.iter().map(|t| t.tgid));
         let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
         pids.sort_unstable();
@@ -406,8 +415,8 @@ impl Observation {
             }
             let before = known.remove(&key).map(|k| k.told).unwrap_or_default();
             if alive {
-                self.process_names.insert(now.tgid, now.process());
-                self.thread_names.insert(now.tid, now.name());
+                self.process_names.set(now.tgid, now.process());
+                self.thread_names.set(now.tid, now.name());
                 kept.insert(key, Known { told: *now, missing: 0 });
             }
             let new = |now: u64, before: u64| Some(now.saturating_sub(before));

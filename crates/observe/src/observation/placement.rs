@@ -21,7 +21,7 @@ pub(super) struct Placement {
     numa: Option<Numa>,
     next: Option<Instant>,
     pause: Duration,
-    /// Processes of the program, ended ones too.
+    /// Processes of the program since the last look, ended ones too.
     pids: HashSet<u32>,
 }
 
@@ -71,7 +71,8 @@ impl Placement {
     pub fn look(&mut self, interval: Duration) -> Vec<Table> {
         let Some(numa) = &mut self.numa else { return Vec::new() };
         let began = Instant::now();
-        let tables = numa.look_at(self.pids.iter().copied().collect());
+        // Who lives is met again before the next look.
+        let tables = numa.look_at(std::mem::take(&mut self.pids).into_iter().collect());
         let cpus = numa.topology().ncpu().max(1) as u32;
         self.pause = (self.pause * 2).min(interval).max(began.elapsed() * OWN_COST.max(COST / cpus));
         self.next = Some(Instant::now() + self.pause);

@@ -16,6 +16,9 @@ use crate::program::Target;
 
 /// Processes whose open files are counted.
 const PROCESSES: usize = 64;
+/// Processes whose open files are remembered, and groups; of processes that are more only those near their limit.
+const MAX_PROCESSES: usize = 4096;
+const MAX_GROUPS: usize = 4096;
 
 /// What the program's groups and processes had left.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Room {
             for (hierarchy, group) in self.rooms.groups_of(pid) {
                 for group in chain(&group) {
                     let key = (hierarchy, group.to_owned());
-                    if !self.groups.contains_key(&key) {
+                    if !self.groups.contains_key(&key) && self.groups.len() < MAX_GROUPS {
                         let seen = |r: room::Room| Seen { most: r.used, last: r.clone(), first: r };
                         let read = self.rooms.read(hierarchy, group);
                         self.groups.insert(key, read.into_iter().map(seen).collect());
@@ -70,6 +73,9 @@ impl Room {
                 }
             }
         }
+        if self.files.len() > MAX_PROCESSES {
+            self.files.retain(|_, (allowed, most)| near(*most, *allowed));
+        }
         for &pid in living.iter().take(PROCESSES) {
             // The size of the directory is the number of open files since Linux 6.2; 0 before.
             let Ok(open) = std::fs::metadata(format!("/proc/{pid}/fd")).map(|m| m.len()) else { continue };
@@ -87,6 +93,8 @@ impl Room {
 
     /// From now on counts what happens from now on.
     pub fn turn(&mut self) {
+        // Groups that are gone.
+        self.groups.retain(|(hierarchy, group), _| !self.rooms.read(*hierarchy, group).is_empty());
         for seen in self.groups.values_mut().flatten() {
             (seen.first, seen.most) = (seen.last.clone(), seen.last.used);
         }
@@ -96,7 +104,6 @@ impl Room {
     /// The limits that were reached, or nine tenths used.
     pub fn table(&self) -> Table {
         let mut out = limits_met::Rows::new();
-        let near = |used: u64, allowed: u64| allowed > 0 && used as f64 >= 0.9 * allowed as f64;
         let mut groups: Vec<_> = self.groups.iter().collect();
         groups.sort_by_key(|(key, _)| *key);
         for ((_, group), seen) in groups {
@@ -135,6 +142,11 @@ impl Room {
         }
         out.finish()
     }
+}
+
+/// Whether nine tenths are used.
+fn near(used: u64, allowed: u64) -> bool {
+    allowed > 0 && used as f64 >= 0.9 * allowed as f64
 }
 
 /// The soft limit of a process's open files.

@@ -28,14 +28,18 @@ const AGAIN: usize = 16;
 const ENOUGH: u32 = 4 * AFTER.len() as u32;
 /// Processes waiting for a look; more are met when the others are through.
 const MAX_WAITING: usize = 4096;
-/// Files remembered.
-const MAX_FILES: usize = 100_000;
+/// Files remembered; then all are forgotten but for those that are attached to, and looked into again when they are met.
+const MAX_FILES: usize = 1 << 15;
+/// Files attached to: each takes a few descriptors for as long as the observation lasts.
+const MAX_ATTACHED: usize = 1 << 10;
 
 /// Which files were looked into, and which processes are to be looked at.
 #[derive(Default)]
 pub(super) struct UserLocks {
     /// By device and inode.
     files: HashSet<(u64, u64)>,
+    /// Those that are attached to, which must not be attached to twice.
+    attached: HashSet<(u64, u64)>,
     /// Looks in vain at processes of a program, by its device and inode.
     vain: HashMap<(u64, u64), u32>,
     waiting: Vec<(Instant, u32, usize)>,
@@ -129,7 +133,10 @@ impl UserLocks {
             }
             if self.look_at(pid, engine) > 0 {
                 self.vain.remove(&program);
-            } else if self.vain.len() < MAX_FILES {
+            } else {
+                if self.vain.len() >= MAX_FILES {
+                    self.vain.clear();
+                }
                 *self.vain.entry(program).or_default() += 1;
             }
             if let (Some(this), Some(next)) = (AFTER.get(step), AFTER.get(step + 1)) {
@@ -147,8 +154,11 @@ impl UserLocks {
     fn look_at(&mut self, pid: u32, engine: &mut Engine) -> usize {
         let mut new = 0;
         for (identity, start, end) in code_files(pid) {
-            if self.files.contains(&identity) || self.files.len() >= MAX_FILES {
+            if self.files.contains(&identity) || self.attached.contains(&identity) {
                 continue;
+            }
+            if self.files.len() >= MAX_FILES {
+                self.files.clear();
             }
             // Also of a file that has been deleted, or lies in another mount namespace.
             // If it has ended or unmapped it, whoever maps it next shows it again.
@@ -163,15 +173,25 @@ impl UserLocks {
     /// Looks into a file; whether it was new.
     fn file(&mut self, file: &File, engine: &mut Engine) -> bool {
         let Ok(meta) = file.metadata() else { return false };
-        if !meta.is_file() || !self.files.insert((meta.dev(), meta.ino())) {
+        let identity = (meta.dev(), meta.ino());
+        if !meta.is_file() || self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
         }
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        if let Err(e) = engine.trace_user_locks(&path) {
-            let name = fs::read_link(&path).unwrap_or(path);
-            let note = format!("user locks of {} are not traced: {e}", name.display());
-            if self.notes.len() < 10 {
-                self.notes.push(note);
+        let traced = match self.attached.len() < MAX_ATTACHED {
+            true => engine.trace_user_locks(&path),
+            false => Err(format!("those of {MAX_ATTACHED} files are")),
+        };
+        match traced {
+            Ok(0) => {}
+            Ok(_) => {
+                self.attached.insert(identity);
+            }
+            Err(e) => {
+                let name = fs::read_link(&path).unwrap_or(path);
+                if self.notes.len() < 10 {
+                    self.notes.push(format!("user locks of {} are not traced: {e}", name.display()));
+                }
             }
         }
         true

@@ -153,7 +153,9 @@ fn one_that_is_killed_has_lost_one_interval_at_most_and_goes_on() {
     assert!(watch.stop());
     let number = |p: &PathBuf| Recording::open(p).unwrap().manifest.series.unwrap().number;
     let numbers: Vec<u64> = recordings(&dir).iter().map(number).collect();
-    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    // All but one, perhaps: it was killed when that had no manifest yet.
+    assert!(numbers.is_sorted_by(|a, b| a < b) && numbers[0] == 1, "{numbers:?}");
+    assert!(numbers.last().unwrap() - numbers.len() as u64 <= 1, "{numbers:?}");
 }
 
 #[test]

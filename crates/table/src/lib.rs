@@ -22,6 +22,7 @@
 mod build;
 mod column;
 mod compact;
+mod fold;
 mod gathered;
 mod group;
 mod json;
@@ -37,6 +38,7 @@ use build::Cell;
 pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
+pub use fold::OTHERS;
 pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter};
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};

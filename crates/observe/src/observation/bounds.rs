@@ -4,11 +4,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use ncpu_symbols::Recent;
+pub(super) use ncpu_table::OTHERS as OTHERS_NAME;
 
 use crate::engine::{LockRow, Locks, OTHERS};
-
-/// What stands for many: their lock, process or stack.
-pub(super) const OTHERS_NAME: &str = "[others]";
 
 /// Rows of an interval: of each kind those with most waiting are told one by one.
 const MOST: usize = 1024;

@@ -1,5 +1,7 @@
 //! A recording in memory, while it grows.
 
+mod small;
+
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
@@ -8,9 +10,11 @@ use ncpu_table::Table;
 use crate::join::{same_columns, with_schema};
 use crate::manifest::is_table_name;
 use crate::{Error, Manifest, Recording, Result};
+use small::Small;
 
 /// Gathers the tables of a live run and hands them over as a [`Recording`], without touching the
-/// disk. Rows of tables of the same name are put together.
+/// disk. Rows of tables of the same name are put together. However long the run is, a table takes some megabytes: one that
+/// grows past that is told by coarser times, then with its smallest rows summed up, and a note says so.
 #[derive(Debug)]
 pub struct Gather {
     manifest: Manifest,
@@ -21,6 +25,16 @@ pub struct Gather {
 struct Parts {
     first: Table,
     batches: Vec<RecordBatch>,
+    bytes: usize,
+    small: Small,
+}
+
+impl Parts {
+    fn table(&self) -> Result<Table> {
+        let name = self.first.name();
+        let schema = self.first.batch().schema();
+        Table::of_batches(name, &schema, &self.batches).map_err(|e| Error::table(name, e))
+    }
 }
 
 impl Gather {
@@ -39,19 +53,26 @@ impl Gather {
     /// # Errors
     /// The name is not one a recording can have, or the columns are not those the table began with.
     pub fn append(&mut self, table: &Table) -> Result<()> {
-        match self.parts.get_mut(table.name()) {
-            Some(parts) => {
-                same_columns(&parts.first, table)?;
-                let schema = parts.first.batch().schema();
-                parts.batches.push(with_schema(table, &schema)?);
+        let name = table.name();
+        if !self.parts.contains_key(name) {
+            if !is_table_name(name) {
+                return Err(Error::TableName(name.into()));
             }
-            None => {
-                if !is_table_name(table.name()) {
-                    return Err(Error::TableName(table.name().into()));
-                }
-                let parts = Parts { first: table.clone(), batches: vec![table.batch().clone()] };
-                self.parts.insert(table.name().into(), parts);
-            }
+            let small = Small::new(self.manifest.interval_s);
+            // Without its rows, which are held below.
+            let first =
+                Table::of_batches(name, &table.batch().schema(), &[]).map_err(|e| Error::table(name, e))?;
+            self.parts.insert(name.into(), Parts { first, batches: Vec::new(), bytes: 0, small });
+        }
+        let Some(parts) = self.parts.get_mut(name) else { return Ok(()) };
+        same_columns(&parts.first, table)?;
+        parts.batches.push(with_schema(table, &parts.first.batch().schema())?);
+        parts.bytes += table.bytes();
+        if parts.bytes > parts.small.most() {
+            let table = parts.table()?;
+            let smaller = parts.small.fold(table).map_err(|e| Error::table(name, e))?;
+            parts.bytes = smaller.bytes();
+            parts.batches = vec![with_schema(&smaller, &parts.first.batch().schema())?];
         }
         Ok(())
     }
@@ -62,16 +83,9 @@ impl Gather {
     /// A table grew past what one Arrow array holds (2 GiB of text).
     pub fn finish(mut self) -> Result<Recording> {
         self.manifest.complete = true;
-        let tables = self
-            .parts
-            .into_iter()
-            .map(|(name, parts)| {
-                let schema = parts.first.batch().schema();
-                let table =
-                    Table::of_batches(&name, &schema, &parts.batches).map_err(|e| Error::table(&name, e))?;
-                Ok((name, table))
-            })
-            .collect::<Result<_>>()?;
+        self.manifest.notes.extend(self.parts.iter().filter_map(|(name, parts)| parts.small.note(name)));
+        let tables = self.parts.into_iter().map(|(name, parts)| Ok((name, parts.table()?)));
+        let tables = tables.collect::<Result<_>>()?;
         Ok(Recording { tables, ..Recording::new(self.manifest) })
     }
 }

@@ -121,7 +121,12 @@ fn recordings_of_other_versions_are_read_or_told() {
     // Columns and words come and go: what both have is compared.
     for schema in [1, 1000] {
         let ran = set("schema", schema);
-        assert!(ran.status.success() && out(&ran).contains("kernel lock spin"), "{schema}: {}{}", err(&ran), out(&ran));
+        assert!(
+            ran.status.success() && out(&ran).contains("kernel lock spin"),
+            "{schema}: {}{}",
+            err(&ran),
+            out(&ran)
+        );
     }
     let ran = set("format", 2);
     assert_eq!(ran.status.code(), Some(1));

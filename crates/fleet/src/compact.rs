@@ -213,8 +213,8 @@ fn group(store: &dyn Store, table: Kept, span: &Span, old: Vec<Part>) -> Result<
 }
 
 /// Puts the small parts of these hours together after an addition to them, where nobody else is at the fleet: those of a
-/// day that is over and holds little, else those of an hour. A part is put together with others again once they have a
-/// quarter of its length, so that however recordings come, each is written anew only so often.
+/// day that is over and holds little, else those of an hour. A part is put together with others again once they hold half
+/// as much, so however recordings come, each is written anew a few times, not once for each that follows.
 ///
 /// # Errors
 /// A part cannot be read or written.
@@ -250,16 +250,18 @@ pub fn tidy(store: &dyn Store, hours: &[Span], options: &Options) -> Result<()> 
     run(store, &groups, options.threads)
 }
 
-/// Those parts that are worth putting together: the smallest, and each that is no longer than four times all before it.
+/// Those parts that are worth putting together: the smallest, and each that holds no more than twice all before it.
 fn small(mut parts: Vec<Part>) -> Vec<Part> {
     parts.sort_by_key(|p| p.bytes);
-    let mut sum = u64::MAX / 8;
-    let mut taken = 0;
+    // A part of one recording is little but what every file has: its schema and its columns' places.
+    let every = parts.first().map_or(0, |p| p.bytes - p.bytes / 16);
+    let (mut sum, mut taken) = (0, 0);
     for part in parts.iter().take_while(|p| p.bytes <= LARGE) {
-        if part.bytes > 4 * sum {
+        let holds = part.bytes - every;
+        if taken > 0 && holds > 2 * sum {
             break;
         }
-        sum = if taken == 0 { part.bytes } else { sum + part.bytes };
+        sum += holds;
         taken += 1;
     }
     parts.truncate(if taken < FEW { 0 } else { taken });

@@ -244,7 +244,7 @@ fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
     if rollup::id(opened.text.as_bytes()) != one.id {
         return Err(bad("it changed while it was added".into()));
     }
-    let recording = opened.tables(|name| rollup::READ.contains(&name)).map_err(|e| bad(e.to_string()))?;
+    let recording = opened.tables(Some(rollup::READ)).map_err(|e| bad(e.to_string()))?;
     let mut own = Labels::default();
     for (key, value) in &recording.manifest.labels {
         own.set(key, value).map_err(|e| bad(e.to_string()))?;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ncpu_record::{Manifest, Recording};
+use ncpu_record::{Manifest, Recording, Selection};
 use ncpu_schema::{
     CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, locks, samples, user_locks,
 };
@@ -15,9 +15,17 @@ use sha2::{Digest, Sha256};
 use crate::tables::Kept;
 use crate::{Error, Result};
 
-/// The tables of a recording that are rolled up.
-pub const READ: [&str; 8] =
-    ["cpu_time", "idle_time", "samples", "events", "locks", "user_locks", "summary", "drops"];
+/// What is rolled up of a recording. `counters` are the events of recordings of old.
+pub const READ: Selection = &[
+    ("cpu_time", &[]),
+    ("idle_time", &[]),
+    ("samples", &["at", "class", "detail", "samples"]),
+    ("events", &["event", "count"]),
+    ("counters", &[]),
+    ("locks", &["lock", "type", "count", "spin", "block", "max"]),
+    ("user_locks", &["lock", "type", "process", "caller", "count", "spin", "block", "max"]),
+    ("summary", &["elapsed", "steal"]),
+];
 
 /// What all rows of a recording have in common.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -143,6 +143,7 @@ pub fn recording(model: &Model, hardware: &Hardware, point: &Point, notes: Vec<S
         tables: tables.iter().map(|t| (t.name().to_string(), conform(t))).collect(),
         recovered: Vec::new(),
         notes: Vec::new(),
+        selection: None,
     }
 }
 

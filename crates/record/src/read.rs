@@ -28,6 +28,17 @@ pub struct Recording {
     pub recovered: Vec<String>,
     /// What the reader should know: bytes dropped in recovery, files ignored.
     pub notes: Vec<String>,
+    /// What was read of it; nothing where that is all.
+    pub selection: Option<Selection>,
+}
+
+/// Tables by name, and their columns that are read; of those without a list all.
+pub type Selection = &'static [(&'static str, &'static [&'static str])];
+
+/// The columns of a table that are selected; nothing where that is all.
+fn selected(selection: Option<Selection>, table: &str) -> Option<&'static [&'static str]> {
+    let (_, columns) = selection?.iter().find(|(name, _)| *name == table)?;
+    (!columns.is_empty()).then_some(*columns)
 }
 
 impl Tables for Recording {
@@ -42,6 +53,10 @@ impl Tables for Recording {
     fn table(&self, name: &str) -> Option<&Table> {
         self.tables.get(name)
     }
+
+    fn read(&self, table: &str) -> Option<&'static [&'static str]> {
+        selected(self.selection, table)
+    }
 }
 
 impl Recording {
@@ -53,6 +68,7 @@ impl Recording {
             tables: BTreeMap::new(),
             recovered: Vec::new(),
             notes: Vec::new(),
+            selection: None,
         }
     }
 
@@ -81,7 +97,7 @@ impl Recording {
     /// The directory is no recording or of a newer format, or a file is missing or damaged; the
     /// error names the file.
     pub fn open(dir: &Path) -> Result<Recording> {
-        Opened::open(dir)?.tables(|_| true)
+        Opened::open(dir)?.tables(None)
     }
 
     /// Checks every file of a recording against the manifest without decoding it.
@@ -144,13 +160,13 @@ impl Recording {
         }
     }
 
-    fn read_files(&mut self, dir: &Dir, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    fn read_files(&mut self, dir: &Dir) -> Result<()> {
         for (name, entry) in &self.manifest.files {
             // `parse` let no other name through.
-            let Some(table) = table_of(name, PARQUET).filter(|t| wanted(t)) else { continue };
+            let Some(table) = table_of(name, PARQUET).filter(|t| wanted(self.selection, t)) else { continue };
             let path = dir.path().join(name);
             let bytes = checked(dir, name, entry)?;
-            let rows = parquet(&path, table, bytes)?;
+            let rows = parquet(&path, table, bytes, self.selection)?;
             if rows.num_rows() as u64 != entry.rows {
                 return Err(Error::damaged(
                     &path,
@@ -162,9 +178,9 @@ impl Recording {
         Ok(())
     }
 
-    fn recover(&mut self, dir: &Dir, names: &[String], wanted: impl Fn(&str) -> bool) -> Result<()> {
+    fn recover(&mut self, dir: &Dir, names: &[String]) -> Result<()> {
         for name in names {
-            let Some(table) = table_of(name, STREAM).filter(|t| wanted(t)) else { continue };
+            let Some(table) = table_of(name, STREAM).filter(|t| wanted(self.selection, t)) else { continue };
             let path = dir.path().join(name);
             let bytes = dir.read(name, MOST).map_err(|e| Error::io(&path, "read", e))?;
             let Some(found) = recover(&bytes).map_err(|why| Error::damaged(&path, why))? else {
@@ -208,11 +224,12 @@ impl Opened {
         Ok(Opened { dir, manifest, text })
     }
 
-    /// Reads those tables whose name `wanted` takes. The files of the others are neither read nor checked.
+    /// Reads those tables that are selected, else all. The files of the others are neither read nor checked, and what
+    /// columns mean is not read where there is a selection.
     ///
     /// # Errors
     /// As [`Recording::open`].
-    pub fn tables(self, wanted: impl Fn(&str) -> bool) -> Result<Recording> {
+    pub fn tables(self, selection: Option<Selection>) -> Result<Recording> {
         let dir = &self.dir;
         let mut recording = Recording {
             manifest: self.manifest,
@@ -220,12 +237,17 @@ impl Opened {
             tables: BTreeMap::new(),
             recovered: Vec::new(),
             notes: Vec::new(),
+            selection,
         };
-        let names = dir.names().map_err(|e| Error::io(dir.path(), "list", e))?;
+        // Who selects tables is not told of files that are none.
+        let names = match recording.manifest.complete && selection.is_some() {
+            true => Vec::new(),
+            false => dir.names().map_err(|e| Error::io(dir.path(), "list", e))?,
+        };
         if recording.manifest.complete {
-            recording.read_files(dir, wanted)?;
+            recording.read_files(dir)?;
         } else {
-            recording.recover(dir, &names, wanted)?;
+            recording.recover(dir, &names)?;
         }
         recording.rename_old_tables();
         for name in names {
@@ -278,9 +300,20 @@ fn checked(dir: &Dir, name: &str, entry: &FileEntry) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parquet(path: &Path, table: &str, bytes: Vec<u8>) -> Result<Table> {
+fn wanted(selection: Option<Selection>, table: &str) -> bool {
+    selection.is_none_or(|selection| selection.iter().any(|(name, _)| *name == table))
+}
+
+fn parquet(path: &Path, table: &str, bytes: Vec<u8>, selection: Option<Selection>) -> Result<Table> {
     if !bytes.starts_with(b"PAR1") {
         return Err(Error::damaged(path, "it is no Parquet file"));
     }
-    Table::from_bytes(table, bytes).map_err(|e| Error::damaged(path, e.to_string()))
+    let rows = match selection {
+        None => Table::from_bytes(table, bytes),
+        Some(_) => {
+            let columns = selected(selection, table);
+            Table::cells_of_parquet(table, bytes, |c| columns.is_none_or(|columns| columns.contains(&c)))
+        }
+    };
+    rows.map_err(|e| Error::damaged(path, e.to_string()))
 }

@@ -42,6 +42,7 @@ pub struct Source<'a> {
     pub(crate) recording: &'a str,
     pub(crate) schema: u32,
     pub(crate) table: &'a Table,
+    pub(crate) read: Option<&'static [&'static str]>,
 }
 
 impl<'a> Source<'a> {
@@ -58,7 +59,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The array of a column; `None` where it came with a later version than the recording's.
+    /// The array of a column; `None` where it came with a later version than the recording's, or was left in its file.
     fn array<A: 'static>(
         &self,
         name: &str,
@@ -66,7 +67,7 @@ impl<'a> Source<'a> {
         wanted: &'static str,
     ) -> Result<Option<&'a A>, Error> {
         let Some(array) = self.table.batch().column_by_name(name) else {
-            if since > self.schema {
+            if since > self.schema || self.read.is_some_and(|read| !read.contains(&name)) {
                 return Ok(None);
             }
             return Err(Error::NoColumn {

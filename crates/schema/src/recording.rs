@@ -51,4 +51,9 @@ pub trait Tables {
 
     /// A table of it.
     fn table(&self, name: &str) -> Option<&Table>;
+
+    /// The columns of a table that were read, where others were left in their file; those read as null.
+    fn read(&self, _table: &str) -> Option<&'static [&'static str]> {
+        None
+    }
 }

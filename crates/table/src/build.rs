@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ArrayBuilder, Float64Builder, StringBuilder, UInt64Builder};
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
 use crate::{Column, Error, Result, Type};
 
@@ -89,8 +89,19 @@ impl Table {
 
     pub(crate) fn from_parts(name: &str, columns: Vec<Column>, arrays: Vec<ArrayRef>) -> Result<Table> {
         let fields: Vec<_> = columns.iter().map(Column::to_field).collect();
-        let schema =
-            Schema::new_with_metadata(fields, HashMap::from([("table".to_string(), name.to_string())]));
+        let metadata = HashMap::from([("table".to_string(), name.to_string())]);
+        Table::whole(name, columns, Schema::new_with_metadata(fields, metadata), arrays)
+    }
+
+    /// [`Table::from_parts`] for readers of cells alone, whose batch does not say what columns mean.
+    pub(crate) fn of_cells(name: &str, columns: Vec<Column>, arrays: Vec<ArrayRef>) -> Result<Table> {
+        let pairs = columns.iter().zip(&arrays);
+        let fields: Vec<Field> =
+            pairs.map(|(c, a)| Field::new(&c.name, a.data_type().clone(), true)).collect();
+        Table::whole(name, columns, Schema::new(fields), arrays)
+    }
+
+    fn whole(name: &str, columns: Vec<Column>, schema: Schema, arrays: Vec<ArrayRef>) -> Result<Table> {
         let rows = arrays.first().map_or(0, |a| a.len());
         let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(schema), arrays, &options)?;

@@ -60,6 +60,14 @@ impl Table {
         crate::parquet::read(name, bytes, wanted)
     }
 
+    /// [`Table::of_parquet`] without units, kinds and meanings, which take long to read where there are few rows.
+    ///
+    /// # Errors
+    /// As [`Table::of_parquet`].
+    pub fn cells_of_parquet(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
+        crate::parquet::cells(name, bytes, wanted)
+    }
+
     /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
     /// not decoded.
     ///

@@ -25,7 +25,7 @@ macro_rules! tables {
                 name: NAME,
                 meaning: concat!($($doc, "\n"),+),
                 columns,
-                check: |recording, schema, table| Reader::resolve(recording, schema, table).map(drop),
+                check: |recording, schema, table| Reader::resolve(recording, schema, table, None).map(drop),
             };
 
             /// Names of the columns, for sorting and grouping.
@@ -109,8 +109,9 @@ macro_rules! tables {
                     recording: &'a str,
                     schema: u32,
                     table: &'a ncpu_table::Table,
+                    read: Option<&'static [&'static str]>,
                 ) -> Result<Reader<'a>, Error> {
-                    let source = crate::cell::Source { recording, schema, table };
+                    let source = crate::cell::Source { recording, schema, table, read };
                     if let Some(what) = [$( <$spec as Spec>::CLOSED ),+].into_iter().flatten().next() {
                         source.closed(what, &columns())?;
                     }
@@ -125,7 +126,7 @@ macro_rules! tables {
                 /// # Errors
                 /// A column is missing, has another type or holds an unknown word.
                 pub fn of(table: &'a ncpu_table::Table) -> Result<Reader<'a>, Error> {
-                    Reader::resolve("this observation", VERSION, table)
+                    Reader::resolve("this observation", VERSION, table, None)
                 }
 
                 /// Reads the table of a recording; `None` where it has none.
@@ -134,7 +135,7 @@ macro_rules! tables {
                 /// A column is missing, has another type or holds an unknown word.
                 pub fn open(recording: &'a impl Tables) -> Result<Option<Reader<'a>>, Error> {
                     let Some(table) = recording.table(NAME) else { return Ok(None) };
-                    Reader::resolve(recording.name(), recording.schema(), table).map(Some)
+                    Reader::resolve(recording.name(), recording.schema(), table, recording.read(NAME)).map(Some)
                 }
 
                 /// Reads the table of a recording that must have it.

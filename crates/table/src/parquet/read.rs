@@ -33,11 +33,11 @@ const ROWS: usize = 8192;
 pub(crate) fn read(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
     guarded(|| {
         let file = SerializedFileReader::new(Bytes::from(bytes))?;
-        decoded(name, &file, 0..file.num_row_groups(), wanted)
+        decoded(name, &file, 0..file.num_row_groups(), wanted, true)
     })
 }
 
-/// The rows of a file of Parquet, a row group at a time.
+/// The rows of a file of Parquet, a row group at a time, without units, kinds and meanings.
 pub struct Groups {
     name: String,
     file: SerializedFileReader<Bytes>,
@@ -62,7 +62,7 @@ impl Iterator for Groups {
         let at = self.next;
         self.next += 1;
         (at < self.file.num_row_groups())
-            .then(|| guarded(|| decoded(&self.name, &self.file, at..at + 1, |_| true)))
+            .then(|| guarded(|| decoded(&self.name, &self.file, at..at + 1, |_| true, false)))
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
             match words(file.get_row_group(group)?.as_ref(), at)? {
                 Some(words) => out.extend(words),
                 None => {
-                    let table = decoded("texts", &file, group..group + 1, |c| c == column)?;
+                    let table = decoded("texts", &file, group..group + 1, |c| c == column, false)?;
                     let cells = (0..table.num_rows()).filter_map(|r| table.text(r, column));
                     out.extend(cells.map(String::from));
                 }
@@ -130,19 +130,31 @@ fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(gave_up)
 }
 
+/// [`read`] without units, kinds and meanings.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn cells(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
+    guarded(|| {
+        let file = SerializedFileReader::new(Bytes::from(bytes))?;
+        decoded(name, &file, 0..file.num_row_groups(), wanted, false)
+    })
+}
+
 fn wrong(why: String) -> Error {
     Error::Foreign(why)
 }
 
-/// Some row groups of a file.
+/// Some row groups of a file; with units, kinds and meanings where they are to be told.
 fn decoded(
     name: &str,
     file: &SerializedFileReader<Bytes>,
     groups: Range<usize>,
     wanted: impl Fn(&str) -> bool,
+    told: bool,
 ) -> Result<Table> {
     let meta = file.metadata().file_metadata();
-    let mut meanings = meanings(meta);
+    let mut meanings = if told { meanings(meta) } else { HashMap::new() };
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
     let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
@@ -161,7 +173,10 @@ fn decoded(
             (Column { name: described.name().into(), ty, unit, kind, meaning }, array)
         })
         .unzip();
-    Table::from_parts(name, columns, arrays)
+    match told {
+        true => Table::from_parts(name, columns, arrays),
+        false => Table::of_cells(name, columns, arrays),
+    }
 }
 
 /// Unit, kind and meaning of a column.

@@ -164,7 +164,9 @@ pub fn add(
     drop(held);
     if options.tidy && added > 0 && !outcome.stopped {
         let hours: Vec<Span> = work.into_iter().map(|(hour, _)| hour).collect();
-        let how = compact::Options { take_over: false, threads: options.threads, now: when::now() };
+        // This computes, and each thread holds rows in memory.
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let how = compact::Options { take_over: false, threads: cpus.min(options.threads), now: when::now() };
         // What was added is there, whatever becomes of this.
         outcome.untidy = compact::tidy(store, &hours, &how).err().map(|e| e.to_string());
     }

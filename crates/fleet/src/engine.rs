@@ -62,7 +62,7 @@ impl Kind {
         let why = first(&e.to_string());
         Error::Engine(match self {
             Kind::Duckdb(path) => format!("{} is no DuckDB that can be loaded: {why}", path.display()),
-            Kind::Flight(uri) => format!("{uri}: no engine answers there: {why}"),
+            Kind::Flight(uri) => format!("{uri}: no engine answers there, or one without workers: {why}"),
         })
     }
 }

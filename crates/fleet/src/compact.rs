@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use ncpu_table::{Column, Table, Type};
 use serde::{Deserialize, Serialize};
 
-use crate::add::each;
 use crate::parts::{self, Part, Span};
 use crate::store::{Hold, Store};
 use crate::tables::{self, Kept, Parquet};
+use crate::threads::each;
 use crate::{Error, Result, when};
 
 const JOURNAL: &str = "compacting.json";

@@ -23,6 +23,7 @@ pub mod rollup;
 pub mod statistics;
 pub mod store;
 pub mod tables;
+mod threads;
 pub mod when;
 
 use std::path::PathBuf;

@@ -67,8 +67,9 @@ fn ctrl_c_still_reports() {
     if !root() {
         return;
     }
-    let child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
-        .args(["run", "--", "sleep", "30"])
+    // A shell's job in the background ignores the signal, and so would all that it starts.
+    let child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ncpu"), "run", "--", "sleep", "30"])
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();

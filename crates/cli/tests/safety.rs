@@ -120,8 +120,9 @@ fn a_recording_of_pipes_and_devices_is_refused() {
 
 /// `ncpu run` of a shell script that has said "ready".
 fn running(script: &str) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
-        .args(["run", "--", "sh", "-c", script])
+    // A shell's job in the background ignores SIGINT, and so would all that it starts.
+    let mut child = Command::new("env")
+        .args(["--default-signal", env!("CARGO_BIN_EXE_ncpu"), "run", "--", "sh", "-c", script])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

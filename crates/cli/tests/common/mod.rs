@@ -51,8 +51,10 @@ impl Nobody {
 
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
-        // The binary must be readable by nobody.
-        std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), dir.path().join("ncpu")).unwrap();
+        // The binary must be readable by nobody. Copied by another process: what this one has open for writing, a child
+        // that another thread forks at that moment has open too, and such a file cannot be executed.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ncpu")).arg(dir.path().join("ncpu")).status();
+        assert!(copied.unwrap().success());
         Nobody(dir)
     }
 

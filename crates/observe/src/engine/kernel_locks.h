@@ -13,15 +13,19 @@ struct {
 	__type(value, struct lock_slot);
 } lock_slots SEC(".maps");
 
+/* This CPU's part of a table's half that is written now. */
+static __always_inline __u32 lock_part(void)
+{
+	return bpf_get_smp_processor_id() + (lock_half ? cfg_cpus : 0);
+}
+
 /*
  * The place of a (lock, stack, process and kind) in this CPU's part of the table, or -1 where that is full. The table
  * has two halves: user space reads and empties one while the other is written.
  */
 APART int lock_index(__u64 lock, __u64 stack, __u64 who)
 {
-	__u32 part = bpf_get_smp_processor_id() + (lock_half ? cfg_cpus : 0);
-
-	return find_row(&lock_slots, part, cfg_lock_slots, lock, stack, who);
+	return find_row(&lock_slots, lock_part(), cfg_lock_slots, lock, stack, who);
 }
 
 /* Rows for what finds no place: one for each kind, whatever the lock and the process. Two halves as above. */
@@ -35,9 +39,7 @@ struct {
 
 APART int other_index(__u64 call, __u64 stack, __u32 kind)
 {
-	__u32 part = bpf_get_smp_processor_id() + (lock_half ? cfg_cpus : 0);
-
-	return find_row(&other_slots, part, OTHER_ROWS, call, stack, HALVES(0, kind));
+	return find_row(&other_slots, lock_part(), OTHER_ROWS, call, stack, HALVES(0, kind));
 }
 
 static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 lock, __u64 stack, __u32 tgid,

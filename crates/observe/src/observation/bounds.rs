@@ -13,37 +13,32 @@ const MOST: usize = 1024;
 
 /// Rows of many locks, of which those that waited least are summed up by what they are. `class` is a futex's.
 pub(super) fn of(mut locks: Locks, class: impl Fn(&LockRow) -> u32) -> Locks {
-    let (mut exact, walked) = std::mem::take(&mut locks.kernel).into_iter().partition(|r| r.stack == 0);
-    largest(&mut exact, |row| LockRow { lock: OTHERS, flags: row.flags, ..LockRow::default() });
-    let mut walked: Vec<LockRow> = walked;
-    largest(&mut walked, |row| LockRow {
-        lock: OTHERS,
-        stack: OTHERS,
-        flags: row.flags,
-        ..LockRow::default()
-    });
-    locks.kernel = exact;
-    locks.kernel.append(&mut walked);
+    let (mut walked, mut exact) = parted(&mut locks.kernel);
+    largest(&mut exact, other);
+    largest(&mut walked, other_walked);
+    locks.kernel = [exact, walked].concat();
     largest(&mut locks.user, |row| LockRow { lock: OTHERS, futex: class(row) << 16, ..LockRow::default() });
     // The walked ones only show where the longest waits were.
-    let (mut exact, walked) = std::mem::take(&mut locks.traced).into_iter().partition(|r| r.stack == 0);
-    largest(&mut exact, |row| LockRow { lock: OTHERS, flags: row.flags, ..LockRow::default() });
-    locks.traced = exact;
-    locks.traced.extend::<Vec<LockRow>>(walked);
-    largest(&mut locks.off_cpu, |row| LockRow {
-        lock: OTHERS,
-        stack: OTHERS,
-        flags: row.flags,
-        ..LockRow::default()
-    });
-    locks.sleeps = sleepers(std::mem::take(&mut locks.sleeps));
+    let (walked, mut exact) = parted(&mut locks.traced);
+    largest(&mut exact, other);
+    locks.traced = [exact, walked].concat();
+    largest(&mut locks.off_cpu, other_walked);
+    // Sleeps are told apart by their call, which `lock` is.
+    keep(&mut locks.sleeps, |row| row.block, |row| LockRow { lock: row.lock, ..LockRow::default() });
     locks
 }
 
-/// Sleeps are told apart by their call, which `lock` is.
-fn sleepers(mut rows: Vec<LockRow>) -> Vec<LockRow> {
-    keep(&mut rows, |row| row.block, |row| LockRow { lock: row.lock, ..LockRow::default() });
-    rows
+/// Rows of stacks that were walked, and the exact ones.
+fn parted(rows: &mut Vec<LockRow>) -> (Vec<LockRow>, Vec<LockRow>) {
+    std::mem::take(rows).into_iter().partition(|row| row.stack != 0)
+}
+
+fn other(row: &LockRow) -> LockRow {
+    LockRow { lock: OTHERS, flags: row.flags, ..LockRow::default() }
+}
+
+fn other_walked(row: &LockRow) -> LockRow {
+    LockRow { stack: OTHERS, ..other(row) }
 }
 
 fn largest(rows: &mut Vec<LockRow>, class: impl Fn(&LockRow) -> LockRow) {

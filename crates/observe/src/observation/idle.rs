@@ -20,7 +20,10 @@ pub fn held_to(exact: f64, queued: f64, mut idle: Reasons) -> Reasons {
     idle[queue] -= excess;
     if others > 0.0 {
         let grow = 1.0 + excess / others;
-        idle.iter_mut().enumerate().filter(|(reason, _)| *reason != queue).for_each(|(_, ns)| *ns *= grow);
+        idle.iter_mut()
+            .enumerate()
+            .filter(|(reason, _)| *reason != queue)
+            .for_each(|(_, spent)| *spent *= grow);
     } else {
         // The threads were about to run, so the program was active.
         idle[IdleReason::Serial as usize] += excess;

@@ -339,11 +339,17 @@ fn judge(figures: &[Pair<'_>], capacity: [f64; 2]) -> Vec<Entry> {
         sum(a).max(sum(b)) >= MATERIAL * scale
     };
     let matter: Vec<_> = figures.iter().filter(|(k, f)| material(k.0, f)).collect();
-    let lent = judge::usual(matter.iter().filter_map(|(_, [a, b])| judge::relative_variance(a, b)).collect());
+    // Per unit, since sizes are compared: level and relative variance of what matters.
+    let spreads: Vec<(Unit, judge::Spread)> =
+        matter.iter().filter_map(|(k, [a, b])| Some((k.0.unit(), judge::spread(a, b)?))).collect();
+    let lent = |section: Section, a: &[Figure], b: &[Figure]| {
+        let alike = spreads.iter().filter(|(unit, _)| *unit == section.unit()).map(|(_, spread)| spread);
+        judge::lent(alike, (section.unit() != Unit::Figure).then(|| judge::level(a, b)))
+    };
     let mut entries: Vec<Entry> = figures
         .iter()
         .map(|(key, [a, b])| {
-            let change = judge::change(a, b, lent, matter.len());
+            let change = judge::change(a, b, lent(key.0, a, b), matter.len());
             let verdict = match (a.len() + b.len() > 2, material(key.0, &[a.clone(), b.clone()])) {
                 (false, _) => Verdict::Unproven,
                 (true, false) => Verdict::Same,

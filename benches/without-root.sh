@@ -49,6 +49,30 @@ EOF
 cat > "$dir/forks.sh" << 'EOF'
 for i in $(seq 1500); do /bin/true; done
 EOF
+cat > "$dir/workers.py" << 'EOF'
+import multiprocessing, time
+# A pool of processes that compute, and a parent that waits for what they send.
+def work(n):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        sum(range(1000))
+    return n
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        for _ in pool.imap_unordered(work, range(200)): pass
+EOF
+cat > "$dir/sqlite.py" << 'EOF'
+import sqlite3, time
+# One thread that inserts and sums.
+db = sqlite3.connect(":memory:")
+db.execute("CREATE TABLE t (a INTEGER, b TEXT)")
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    db.executemany("INSERT INTO t VALUES (?, ?)", ((i, str(i)) for i in range(5000)))
+    db.execute("SELECT sum(a), max(b) FROM t").fetchall()
+    db.execute("DELETE FROM t WHERE a % 3")
+EOF
+head -c 24000000 /dev/urandom > "$dir/random"
 cp -r "$(workloads/build.sh -l)" "$dir/sources"
 chmod -R a+rX "$dir"
 build="$dir/workloads/build.sh -s $dir/sources"
@@ -68,6 +92,11 @@ pingpong-two|each on a CPU that the other wakes|$dir/pingpong 2 0 1
 munmap|faults, unmapping, shootdowns|$dir/munmap 2 2
 mallocs|user code and page faults|$dir/mallocs 2 2000
 forks|processes of a millisecond|sh $dir/forks.sh
+workers|processes that compute on all CPUs and send a little|python3 $dir/workers.py
+sqlite|one thread of user code|python3 $dir/sqlite.py
+xz|user code on all CPUs|sh -c 'xz -1 -T $(nproc) --block-size=1MiB < $dir/random > /dev/null'
+sort|user code, first on one CPU, then on all|sh -c 'od -An -v -tx4 -w4 $dir/random | head -n 2000000 | sort --parallel=$(nproc) -S 400M > /dev/null'
+build|a parallel build: compilers of a tenth of a second|$build
 compress|user code of a pipeline|sh -c 'head -c 60000000 /dev/urandom | gzip -1 > /dev/null'
 EOF
 }

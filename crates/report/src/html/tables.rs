@@ -89,6 +89,7 @@ pub(super) fn locks(out: &mut String, recording: &Recording, onion: &Onion) {
          Util is time spun over capacity; callers are of the contentions whose stacks were walked.</p>",
     );
     match grouped(recording, "locks", &["lock", "type"]) {
+        None if recording.manifest.view.is_some() => none(out, "Not seen: this was recorded without root."),
         None => none(out, "No kernel lock was contended, or none could be traced."),
         Some(t) => {
             let keys = ["lock", "type"];

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_foresee::foretell::{self, Effort, Point};
+use ncpu_foresee::from::Learnt;
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::Model;
 use ncpu_foresee::{fix, from, machines};
@@ -22,7 +23,8 @@ mod check;
 /// Foretell what a program does on a machine one does not have, from a recording or a model
 #[derive(Args, Debug)]
 pub struct ForeseeArgs {
-    /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, or a directory with a topology tree
+    /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, a directory with a topology tree, or a file
+    /// MACHINE.toml
     #[arg(long, value_name = "MACHINE")]
     on: Option<String>,
 
@@ -30,17 +32,17 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
 
-    /// Worker threads; one a CPU, and no fewer than were recorded, without
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    threads: Option<u32>,
+    /// Worker threads, or `same` for as many as were recorded; one a CPU, and no fewer than were recorded, without
+    #[arg(long, value_name = "N")]
+    threads: Option<Threads>,
 
     /// Units of work a second that the recorded program did, from its own output
     #[arg(long, value_name = "X")]
     throughput: Option<f64>,
 
-    /// The recorded program was bound to N CPUs (taskset, a cpuset)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    bound: Option<u32>,
+    /// The recorded program was bound to N CPUs (taskset, a cpuset); a list where several recordings differ
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    bound: Vec<u32>,
 
     /// Which CPUs are taken first
     #[arg(long, value_name = "WHERE", default_value = "spread")]
@@ -97,8 +99,28 @@ pub struct ForeseeArgs {
     #[command(flatten)]
     rows: TableArgs,
 
-    /// The recording: a directory made by `ncpu run --record`
-    recording: Option<PathBuf>,
+    /// The recording: a directory made by `ncpu run --record`; several of the same program at different CPU counts make
+    /// one model
+    recording: Vec<PathBuf>,
+}
+
+/// How many worker threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threads {
+    Same,
+    Number(u32),
+}
+
+impl std::str::FromStr for Threads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Threads, String> {
+        match text.parse::<u32>() {
+            _ if text == "same" => Ok(Threads::Same),
+            Ok(n) if (1..=1_000_000).contains(&n) => Ok(Threads::Number(n)),
+            _ => Err("give a number from 1 to 1000000, or `same`".into()),
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +165,14 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         PlaceName::Pack => Order::Pack,
         PlaceName::Fill => Order::Fill,
     };
-    if let Some(n) = args.threads {
-        model.threads = n;
+    match args.threads {
+        Some(Threads::Number(n)) => model.threads = foretell::active(&model, n),
+        Some(Threads::Same) => match &model.recorded {
+            Some(r) => model.threads = r.threads,
+            None if model.threads > 0 => {}
+            None => anyhow::bail!("--threads same: the model says neither `threads` nor what was recorded"),
+        },
+        None => {}
     }
     let plain = (model.clone(), hardware.clone(), order);
     for fix in &args.fix {
@@ -155,20 +183,11 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     let stopped = || stop.load(Ordering::Relaxed);
     let effort = Effort { seed: args.seed, ..Effort::default() };
     let reproduced = reproduce(&plain.0, &effort, &stopped)?;
-    if let Some(words) = &reproduced {
-        notes.insert(0, words.clone());
-    }
     let counts = counts(args.cpus.as_deref(), &hardware)?;
-    let mut points: Vec<Point> = Vec::new();
-    for &cpus in &counts {
-        let point = foretell::point(&model, &hardware, cpus, order, &effort, &stopped)?;
-        if stopped() {
-            break;
-        }
-        points.push(point);
-    }
+    let points: Vec<Point> = foretell::points(&model, &hardware, &counts, order, &effort, &stopped)?;
     let Some(last) = points.last() else { anyhow::bail!("stopped before the first point was done") };
     let mut answer = Answer {
+        reproduced,
         name: model.name.clone(),
         unit: model.unit.clone(),
         machine: format!("{} ({} CPUs)", hardware.name, hardware.shape.cpus()),
@@ -181,29 +200,25 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         answer.points.push(Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?);
     }
     if args.rank && !stopped() {
-        let at = last.cpus;
-        let base = foretell::point(&plain.0, &plain.1, at, plain.2, &effort, &stopped)?.throughput;
-        for name in fix::all(&plain.0, &plain.1) {
-            let (mut m, mut h, mut o) = plain.clone();
-            fix::apply(&name, &mut m, &mut h, &mut o)?;
-            let cpus = at.min(h.shape.cpus());
-            let point = foretell::point(&m, &h, cpus, o, &effort, &stopped)?;
-            if stopped() {
-                break;
-            }
-            let recording = foretell::recording(&m, &h, &point, Vec::new());
-            let told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
-            answer.ranked.push(Fixed {
-                fix: name,
-                throughput: point.throughput,
-                gain: point.throughput / base,
-                first: told.first,
-            });
+        answer.ranked = rank(&plain, last.cpus, &effort, &stopped)?;
+    }
+    if !stopped() {
+        let hangs = foretell::hangs_on(&model, &hardware, last, order, &effort, &stopped)?;
+        let much: Vec<String> = hangs
+            .iter()
+            .filter(|(_, x)| x.ln().abs() > 0.05)
+            .take(2)
+            .map(|(name, x)| format!("{name} (half as much again: x{x:.2})"))
+            .collect();
+        if !much.is_empty() {
+            notes.push(format!("at {} CPUs the answer hangs most on {}", last.cpus, much.join(" and on ")));
         }
-        answer.ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     }
     if stopped() {
-        notes.push("stopped early: the points that were done are shown".into());
+        notes.push(format!("stopped early: {} of {} points were done", points.len(), counts.len()));
+    }
+    if let Some((_, words)) = &answer.reproduced {
+        notes.insert(0, words.clone());
     }
     answer.notes.clone_from(&notes);
     let mut recording = foretell::recording(&model, &hardware, last, notes);
@@ -225,44 +240,101 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>)> {
     if let Some(file) = &args.model {
         return Ok((Model::read(file)?, Vec::new()));
     }
-    let dir: &Path = args
-        .recording
-        .as_deref()
-        .context("from what? Give a recording (`ncpu run --record DIR -- CMD`) or --model FILE")?;
-    let recording = Recording::open(dir)?;
-    if recording.manifest.simulated {
-        anyhow::bail!("{}: a simulation itself; foretell from what was observed", dir.display());
+    if args.recording.is_empty() {
+        anyhow::bail!("from what? Give a recording (`ncpu run --record DIR -- CMD`) or --model FILE");
     }
     if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
         anyhow::bail!("--throughput {x}: give units a second, above 0");
     }
-    let learnt = from::recording(&recording, args.throughput, args.bound)
-        .with_context(|| dir.display().to_string())?;
-    let mut notes = learnt.notes;
-    if !recording.recovered.is_empty() {
-        notes.push("the recording was cut off: what it lacks is not in the model".into());
+    let several = args.recording.len();
+    if several > 1 && args.throughput.is_some() {
+        anyhow::bail!("--throughput is of one recording: with several, record each with --metric");
     }
-    Ok((learnt.model, notes))
+    if args.bound.len() > 1 && args.bound.len() != several {
+        anyhow::bail!(
+            "--bound has {} numbers for {several} recordings: give one for all, or one for each",
+            args.bound.len()
+        );
+    }
+    let mut all = Vec::new();
+    for (i, dir) in args.recording.iter().enumerate() {
+        let bound = args.bound.get(i).or(args.bound.first());
+        all.push(learn(dir, args.throughput, bound.copied(), several > 1)?);
+    }
+    let learnt = from::sharpen(all)?.context("no recording")?;
+    Ok((learnt.model, learnt.notes))
 }
 
-/// Simulates the machine of the recording; what to say of how well that went.
-fn reproduce(model: &Model, effort: &Effort, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<String>> {
-    let Some(recorded) = &model.recorded else { return Ok(None) };
-    let hardware = from::recorded_machine(recorded)?;
-    let mut same = model.clone();
-    same.threads = recorded.threads;
-    let point = foretell::point(&same, &hardware, recorded.cpus as usize, Order::Spread, effort, stop)?;
-    let off = point.throughput / recorded.throughput - 1.0;
+/// The model of one recording.
+fn learn(dir: &Path, throughput: Option<f64>, bound: Option<u32>, several: bool) -> anyhow::Result<Learnt> {
+    let recording = Recording::open(dir)?;
+    if recording.manifest.simulated {
+        anyhow::bail!("{}: a simulation itself; foretell from what was observed", dir.display());
+    }
+    if several && recording.manifest.throughput.is_none() {
+        anyhow::bail!(
+            "{}: it has no throughput, so it cannot be compared with the others: record with `ncpu run --metric`",
+            dir.display()
+        );
+    }
+    let mut learnt =
+        from::recording(&recording, throughput, bound).with_context(|| dir.display().to_string())?;
+    if !recording.recovered.is_empty() {
+        learnt.notes.push("the recording was cut off: what it lacks is not in the model".into());
+    }
+    Ok(learnt)
+}
+
+/// Tries every fix that the model knows, best first.
+fn rank(
+    plain: &(Model, Hardware, Order),
+    cpus: usize,
+    effort: &Effort,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> anyhow::Result<Vec<Fixed>> {
+    let base = foretell::point(&plain.0, &plain.1, cpus, plain.2, effort, stop)?.throughput;
+    let mut ranked = Vec::new();
+    for name in fix::all(&plain.0, &plain.1) {
+        let (mut m, mut h, mut o) = plain.clone();
+        fix::apply(&name, &mut m, &mut h, &mut o)?;
+        let point = foretell::point(&m, &h, cpus.min(h.shape.cpus()), o, effort, stop)?;
+        if stop() {
+            break;
+        }
+        let recording = foretell::recording(&m, &h, &point, Vec::new());
+        let told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
+        ranked.push(Fixed {
+            fix: name,
+            throughput: point.throughput,
+            gain: point.throughput / base,
+            first: told.first,
+        });
+    }
+    ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    Ok(ranked)
+}
+
+/// Simulates the machine of the recording; whether that went well, and what to say of it.
+fn reproduce(
+    model: &Model,
+    effort: &Effort,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> anyhow::Result<Option<(bool, String)>> {
+    let (Some(recorded), Some(found)) = (&model.recorded, from::reproduce(model, effort, stop)?) else {
+        return Ok(None);
+    };
+    let layer = found.layer.as_ref().map_or_else(String::new, |(name, was, is)| {
+        format!(", its layers by {:.1} points at most ({name})", 100.0 * (was - is).abs())
+    });
     let words = format!(
-        "the recording's own machine ({} CPUs, {} workers) is simulated {:+.1} % off its throughput",
+        "the recording's own machine ({} CPUs, {} workers) is simulated {:+.1} % off its throughput{layer}",
         recorded.cpus,
         recorded.threads,
-        100.0 * off
+        100.0 * found.off
     );
-    Ok(Some(if off.abs() > 0.03 {
-        format!("NOT REPRODUCED: {words}; what follows is worth no more than that")
-    } else {
-        words
+    Ok(Some(match found.good() {
+        true => (true, words),
+        false => (false, format!("NOT REPRODUCED: {words}; what follows is worth no more than that")),
     }))
 }
 

@@ -3,8 +3,12 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{err, ncpu, out};
+use ncpu_record::{Recording, Writer};
 
 /// Half of each unit is done under one lock: never more than twice the throughput of one.
 const HALF: &str = r#"
@@ -89,12 +93,32 @@ fn what_goes_wrong_is_said() {
     let kind = write("kind.toml", &HALF.replace("qspin", "magic"));
     let nothing = write("nothing.toml", "name = \"x\"\nwork_ns = 0\n");
     let minus = write("minus.toml", "name = \"x\"\nwork_ns = -4\n");
+    let machine = write("machine.toml", "name = \"m\"\nshape = \"2x4\"\nturbo = 3\nsource = \"here\"\n");
+    let shapeless = write("shapeless.toml", "name = \"m\"\nshape = \n");
+    // Two cores of which one has lost a strand.
+    let tree = dir.path().join("tree");
+    let shape = ncpu_machine::generate::Shape { nodes: 1, cores: 2, threads: 2 };
+    ncpu_machine::generate::write(&tree, &shape).unwrap();
+    let cpu = tree.join("sys/devices/system/cpu");
+    fs::write(cpu.join("online"), "0-2\n").unwrap();
+    fs::remove_dir_all(cpu.join("cpu3")).unwrap();
     let empty = dir.path().join("empty.ncpu");
     fs::create_dir(&empty).unwrap();
     for (args, expect) in [
         (vec!["--model", &good], "--on says on which machine"),
         (vec!["--on", "2x2"], "from what?"),
         (vec!["--model", &good, "--on", "0x4"], "at least one package"),
+        (vec!["--model", &good, "--on", "2x0x2"], "at least one package"),
+        (vec!["--model", &good, "--on", "2x2x2x2x2"], "is no machine"),
+        (vec!["--model", &good, "--on", tree.to_str().unwrap()], "only machines whose parts are alike"),
+        (vec!["--model", &good, "--on", &machine], "turbo = 3: give a number above 0, at most 1"),
+        (vec!["--model", &good, "--on", &shapeless], "line 2, column"),
+        (vec!["--model", &good, "--on", "/nowhere.toml"], "/nowhere.toml"),
+        (vec!["--model", &good, "--on", "2x2", "--threads", "many"], "or `same`"),
+        (
+            vec!["--model", &good, "--on", "2x2", "--threads", "same"],
+            "neither `threads` nor what was recorded",
+        ),
         (vec!["--model", &good, "--on", "1000x1000"], "1000000 CPUs are more than"),
         (vec!["--model", &good, "--on", "toaster"], "is no machine"),
         (vec!["--model", &good, "--on", "/nowhere/at/all"], "/nowhere/at/all"),
@@ -102,6 +126,8 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x2", "--cpus", "one"], "is no number of CPUs"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "lock small removed"], "no lock `small`; it has big"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "lock big split many"], "`many`: give a number"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "populate 8"], "has no class `fault`"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "line hot per-cpu"], "no line `hot`; it has none"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "pray"], "is no fix; there are: lock NAME removed"),
         (vec!["--model", &syntax, "--on", "2x2"], "line 2, column"),
         (vec!["--model", &unknown, "--on", "2x2"], "unknown field `colour`"),
@@ -117,6 +143,178 @@ fn what_goes_wrong_is_said() {
         assert!(!o.status.success(), "{args:?}");
         assert!(err(&o).contains(expect), "{args:?}: {}", err(&o));
     }
+}
+
+/// A recording as if the program had been observed: what was simulated, without the word that says so.
+fn observed(dir: &Path, model: &str) -> String {
+    let (file, rec) = (dir.join("observed.toml"), dir.join("observed.ncpu"));
+    fs::write(&file, model).unwrap();
+    let (file, rec) = (file.to_str().unwrap(), rec.to_str().unwrap());
+    let o = ncpu(&["foresee", "--model", file, "--on", "1x2", "--cpus", "2", "--record", rec]);
+    assert!(o.status.success(), "{}", err(&o));
+    change(rec, |manifest| {
+        manifest.as_object_mut().unwrap().remove("simulated");
+        manifest["kind"] = "run".into();
+    });
+    rec.into()
+}
+
+fn change(rec: &str, how: impl FnOnce(&mut serde_json::Value)) {
+    let path = format!("{rec}/manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    how(&mut manifest);
+    fs::write(&path, manifest.to_string()).unwrap();
+}
+
+#[test]
+fn recordings_that_lack_something_are_refused_or_say_so() {
+    let foresee = |rec: &str| ncpu(&["foresee", rec, "--on", "2x2", "--cpus", "4"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rec = observed(dir.path(), HALF);
+
+    // Without a throughput; its lock is known.
+    let o = foresee(&rec);
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(out(&o).contains("no throughput is known"), "{}", out(&o));
+    let model = out(&ncpu(&["foresee", &rec, "--to-model"]));
+    assert!(model.contains("name = \"big\""), "{model}");
+
+    // Without locks.
+    change(&rec, |m| drop(m["files"].as_object_mut().unwrap().remove("locks.parquet").unwrap()));
+    fs::remove_file(format!("{rec}/locks.parquet")).unwrap();
+    let o = foresee(&rec);
+    assert!(o.status.success(), "{}", err(&o));
+    assert!(out(&o).contains("no table `locks`"), "{}", out(&o));
+    let o = ncpu(&["foresee", &rec, "--on", "2x2", "--fix", "lock big removed"]);
+    assert!(!o.status.success() && err(&o).contains("no lock `big`; it has none"), "{}", err(&o));
+
+    // Of another version.
+    let text = fs::read_to_string(format!("{rec}/manifest.json")).unwrap();
+    change(&rec, |m| m["format"] = 99.into());
+    let o = foresee(&rec);
+    assert!(!o.status.success() && err(&o).contains("recording format 99 is newer"), "{}", err(&o));
+    fs::write(format!("{rec}/manifest.json"), &text).unwrap();
+
+    // Cut off after the first interval: what there is is used. And before it.
+    let whole = Recording::open(Path::new(&rec)).unwrap();
+    for (name, tables) in [("cut.ncpu", whole.tables.values().collect::<Vec<_>>()), ("none.ncpu", Vec::new())]
+    {
+        let cut = dir.path().join(name);
+        let mut writer = Writer::create(&cut, whole.manifest.clone()).unwrap();
+        for table in &tables {
+            writer.append(table).unwrap();
+        }
+        drop(writer);
+        let o = foresee(cut.to_str().unwrap());
+        if tables.is_empty() {
+            assert!(!o.status.success() && err(&o).contains("no table `cpu_time`"), "{}", err(&o));
+            assert_eq!(err(&o).lines().count(), 1, "{}", err(&o));
+        } else {
+            assert!(o.status.success(), "{}", err(&o));
+            assert!(out(&o).contains("the recording was cut off"), "{}", out(&o));
+        }
+    }
+
+    // A file that is shorter than it was.
+    let dir = tempfile::tempdir().unwrap();
+    let rec = observed(dir.path(), HALF);
+    let file = format!("{rec}/cpu_time.parquet");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let o = foresee(&rec);
+    assert!(!o.status.success() && err(&o).contains("cpu_time.parquet is damaged"), "{}", err(&o));
+}
+
+#[test]
+fn a_recording_that_the_model_does_not_reproduce_is_the_first_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let rec = observed(dir.path(), HALF);
+    let lines = |more: &[&str]| {
+        let o = ncpu(&[&["foresee", &rec, "--on", "2x2", "--cpus", "4"], more].concat());
+        assert!(o.status.success(), "{}", err(&o));
+        out(&o)
+    };
+    let good = lines(&[]);
+    assert!(good.contains("the recording's own machine") && !good.contains("NOT REPRODUCED"), "{good}");
+    let model = out(&ncpu(&["foresee", &rec, "--to-model"]));
+    let file = dir.path().join("edited.toml");
+    let edited: String = model
+        .lines()
+        .map(|l| if l.starts_with("work_ns") { "work_ns = 40000.0\n".into() } else { format!("{l}\n") })
+        .collect();
+    fs::write(&file, edited).unwrap();
+    let o = ncpu(&["foresee", "--model", file.to_str().unwrap(), "--on", "2x2", "--cpus", "4"]);
+    assert!(out(&o).starts_with("NOT REPRODUCED: the recording's own machine"), "{}{}", out(&o), err(&o));
+}
+
+/// The second point takes minutes; the first is done at once.
+#[test]
+fn an_interrupt_gives_the_points_that_were_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("half.toml");
+    fs::write(&file, HALF.replace("takes = 1", "takes = 0.001")).unwrap();
+    for seconds in [1, 4, 16] {
+        let child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+            .args(["foresee", "--model", file.to_str().unwrap(), "--on", "64x64x16", "--cpus", "1,65536"])
+            .env("COLUMNS", "100")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(seconds));
+        // SAFETY: a signal to a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+        let o = child.wait_with_output().unwrap();
+        if err(&o).contains("stopped before the first point was done") {
+            continue;
+        }
+        assert_eq!(o.status.code(), Some(130), "{}{}", out(&o), err(&o));
+        assert!(out(&o).contains("stopped early: 1 of 2 points were done"), "{}", out(&o));
+        assert!(out(&o).contains("The onion of 1 CPUs"), "{}", out(&o));
+        return;
+    }
+    panic!("no point was done in 16 seconds");
+}
+
+#[test]
+fn fixes_do_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("m.toml");
+    let x = |model: &str, fixes: &[&str]| {
+        fs::write(&file, model).unwrap();
+        let mut args =
+            vec!["foresee", "--model", file.to_str().unwrap(), "--on", "1x8", "--cpus", "8", "-o", "csv"];
+        for fix in fixes {
+            args.extend(["--fix", fix]);
+        }
+        let o = ncpu(&args);
+        assert!(o.status.success(), "{fixes:?}: {}", err(&o));
+        cells(&out(&o), "throughput")[0]
+    };
+    // One thread that does nothing but fault, and seven CPUs that could help.
+    let faults =
+        "name = \"f\"\nthreads = 1\nwork_ns = 10000000\ncv = 0\n[[mix]]\nclass = \"fault\"\nweight = 1\n";
+    let gain = x(faults, &["populate 8"]) / x(faults, &[]);
+    assert!(gain > 5.0 && gain < 8.2, "populate: {gain}");
+    // Clients that think ten times as long as they are served.
+    let clients = "name = \"c\"\nthreads = 4\nwork_ns = 10000\nsleep_ns = 100000\n";
+    let gain = x(clients, &["sleep less 4"]) / x(clients, &[]);
+    assert!((gain / (110.0 / 35.0) - 1.0).abs() < 0.2, "sleep less 4: {gain}");
+    // A counter that all write, and next to no other work.
+    let counter = "name = \"l\"\nwork_ns = 50\ncv = 0\n[[line]]\nname = \"hot\"\nwrites = 1\n";
+    let (shared, bounded, own) =
+        (x(counter, &[]), x(counter, &["line hot bounded"]), x(counter, &["line hot per-cpu"]));
+    assert!(bounded > 4.0 * shared && own >= 0.99 * bounded, "{shared} {bounded} {own}");
+    // Ticks of eight CPUs, each a twentieth of one, on the first alone.
+    let ticks = "name = \"t\"\nwork_ns = 100000\ntick_ns = 50000\ntick_hz = 1000\n";
+    let gain = x(ticks, &["ticks off"]) / x(ticks, &[]);
+    assert!((gain - 1.05).abs() < 0.02, "ticks off: {gain}");
+    let gain = x(ticks, &["ticks on-one"]) / x(ticks, &[]);
+    assert!((gain - 1.0).abs() < 0.02, "ticks on-one: {gain}");
+    // As many sleeps of a sixteenth of the number cost a sixteenth of the switches.
+    let polls = "name = \"p\"\nthreads = 64\nwork_ns = 2000\nsleep_ns = 5000\n";
+    let gain = x(polls, &["polls batched 16"]) / x(polls, &[]);
+    assert!(gain > 1.2, "polls batched: {gain}");
 }
 
 #[test]

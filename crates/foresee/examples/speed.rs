@@ -1,4 +1,4 @@
-//! How many events a second the simulator does: the event queue alone (M/M/1 as two events a customer), a closed network
+//! Prints how many million events a second the simulator does: the event queue alone (M/M/1 as two events a customer), a closed network
 //! of 256 stations, and threads with a lock and shared lines on a machine.
 
 use std::time::Instant;
@@ -7,19 +7,22 @@ use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::program::{Activity, Class, LockKind, LockModel, Op, Pick, Program};
 use ncpu_foresee::sim::{Queue, Random, Sim, Time};
 
-fn main() {
-    for _ in 0..3 {
-        let (events, seconds) = mm1(20_000_000);
-        println!("M/M/1: {:.1} M events/s", events as f64 / seconds * 1e-6);
-        let (events, seconds) = network(256, 20_000_000);
-        println!("closed network of 256 stations: {:.1} M events/s", events as f64 / seconds * 1e-6);
-        let (events, seconds) = threads(256, false);
-        println!("256 threads, one lock: {:.1} M events/s", events as f64 / seconds * 1e-6);
-        let (events, seconds) = threads(256, true);
-        println!("256 threads, lines and a lock: {:.1} M events/s", events as f64 / seconds * 1e-6);
-        let (events, seconds) = threads(2048, true);
-        println!("2048 threads, lines and a lock: {:.1} M events/s", events as f64 / seconds * 1e-6);
-    }
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, what, most] = args.as_slice() else {
+        return Err("usage: speed mm1|network|lock|lines|big EVENTS".into());
+    };
+    let most = most.parse()?;
+    let (events, seconds) = match what.as_str() {
+        "mm1" => mm1(most),
+        "network" => network(256, most),
+        "lock" => threads(256, false, most),
+        "lines" => threads(256, true, most),
+        "big" => threads(2048, true, most),
+        _ => return Err(format!("`{what}`: give mm1, network, lock, lines or big").into()),
+    };
+    println!("{:.3}", events as f64 / seconds * 1e-6);
+    Ok(())
 }
 
 fn mm1(events: u64) -> (u64, f64) {
@@ -74,7 +77,7 @@ fn network(stations: usize, events: u64) -> (u64, f64) {
     (events, begin.elapsed().as_secs_f64())
 }
 
-fn threads(n: u32, lines: bool) -> (u64, f64) {
+fn threads(n: u32, lines: bool, most: u64) -> (u64, f64) {
     let mut ops = vec![
         Op::Compute { time: Time::exponential(10_000.0), activity: 0 },
         Op::Acquire { lock: 0, pick: Pick::One },
@@ -105,7 +108,7 @@ fn threads(n: u32, lines: bool) -> (u64, f64) {
     };
     let mut sim = Sim::new(&program, &hardware, n as usize, Order::Spread, 1);
     let begin = Instant::now();
-    while sim.events() < 5_000_000 {
+    while sim.events() < most {
         let next = sim.now() + 10_000_000;
         sim.run_until(next);
     }

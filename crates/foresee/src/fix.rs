@@ -1,7 +1,7 @@
 //! What-ifs: changes of a program or machine, as people write them.
 
 use crate::hardware::{Hardware, Order};
-use crate::model::Model;
+use crate::model::{MOST_HELPERS, Model};
 
 /// A change that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +28,9 @@ pub enum Error {
 
 /// The forms a fix may have.
 pub const FORMS: &str = "lock NAME removed, lock NAME split K, lock NAME ticket|qspin|tas|numa|mutex|rwsem|adaptive|block, \
-     lock NAME shorter K, line NAME per-cpu, line NAME split K, shootdowns per-package, shootdowns batched K, serial less K, \
-     work less K, huge-pages, memory local|interleaved|node0, ticks off, smt off, place spread|pack|fill";
+     lock NAME shorter K, line NAME per-cpu|bounded, line NAME split K, shootdowns per-package, shootdowns batched K, serial less K, \
+     work less K, sleep less K, polls batched K, populate K, huge-pages, memory local|interleaved|node0, \
+     ticks off|on-one|per-cpu, smt off, place spread|pack|fill";
 
 /// Makes a change.
 ///
@@ -78,6 +79,10 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
             let at = line(fix, model, &name.join(" "))?;
             model.line[at].copies = 0;
         }
+        ["line", name @ .., "bounded"] => {
+            let at = line(fix, model, &name.join(" "))?;
+            model.line[at].bounded = true;
+        }
         ["line", name @ .., "split", k] => {
             let at = line(fix, model, &name.join(" "))?;
             model.line[at].copies = model.line[at].copies.max(1) * number(k)? as u32;
@@ -86,13 +91,23 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
         ["shootdowns", "batched", k] => model.shootdowns /= number(k)?,
         ["serial", "less", k] => model.serial_ns /= number(k)?,
         ["work", "less", k] => model.work_ns /= number(k)?,
+        ["sleep", "less", k] => model.sleep_ns /= number(k)?,
+        ["polls", "batched", k] => model.batch *= number(k)?,
+        ["populate", k] => {
+            let k = number(k)?;
+            if k > f64::from(MOST_HELPERS) {
+                return Err(Error::Number(fix.into(), format!("at most {MOST_HELPERS} helpers")));
+            }
+            if model.populating() == 0.0 {
+                return Err(no_faults(fix));
+            }
+            model.populate = k as u32;
+        }
         ["huge-pages"] => {
             // One fault for 512 pages; zeroing them takes as long as it did.
-            let all: f64 = model.mix.iter().map(|s| s.weight).sum();
-            let faults: f64 = model.mix.iter().filter(|s| s.class == "fault").map(|s| s.weight).sum();
-            let gone = if all > 0.0 { faults / all * (1.0 - 1.0 / 512.0) } else { 0.0 };
+            let gone = model.faults() * (1.0 - 1.0 / 512.0);
             if gone == 0.0 {
-                return Err(Error::Number(fix.into(), "the model's `mix` has no class `fault`".into()));
+                return Err(no_faults(fix));
             }
             model.work_ns *= 1.0 - gone;
             for share in model.mix.iter_mut().filter(|s| s.class == "fault") {
@@ -101,6 +116,8 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
         }
         ["memory", place @ ("local" | "interleaved" | "node0")] => model.memory = (*place).into(),
         ["ticks", "off"] => model.tick_hz = 0.0,
+        ["ticks", "on-one"] => model.ticks_on_one = true,
+        ["ticks", "per-cpu"] => model.ticks_on_one = false,
         ["smt", "off"] => hardware.shape.strands = 1,
         ["place", "spread"] => *order = Order::Spread,
         ["place", "pack"] => *order = Order::Pack,
@@ -108,6 +125,10 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
         _ => return Err(form()),
     }
     Ok(())
+}
+
+fn no_faults(fix: &str) -> Error {
+    Error::Number(fix.into(), "the model's `mix` has no class `fault`".into())
 }
 
 fn lock(fix: &str, model: &Model, name: &str) -> Result<usize, Error> {
@@ -142,6 +163,9 @@ pub fn all(model: &Model, hardware: &Hardware) -> Vec<String> {
     }
     for line in model.line.iter().filter(|l| l.copies > 0) {
         out.push(format!("line {} per-cpu", line.name));
+        if !line.bounded {
+            out.push(format!("line {} bounded", line.name));
+        }
     }
     if model.shootdowns > 0.0 {
         out.push("shootdowns per-package".into());
@@ -152,11 +176,21 @@ pub fn all(model: &Model, hardware: &Hardware) -> Vec<String> {
     }
     if model.mix.iter().any(|s| s.class == "fault") {
         out.push("huge-pages".into());
+        if model.populate < 2 {
+            out.push("populate 16".into());
+        }
     }
     if model.memory_bytes > 0.0 {
         out.extend(
             ["local", "interleaved"].iter().filter(|m| **m != model.memory).map(|m| format!("memory {m}")),
         );
+    }
+    if model.tick_ns > 0.0 && model.tick_hz > 0.0 {
+        out.push("ticks off".into());
+        out.push(if model.ticks_on_one { "ticks per-cpu" } else { "ticks on-one" }.into());
+    }
+    if model.sleep_ns + model.wait_ns + model.io_ns > 0.0 {
+        out.push("polls batched 16".into());
     }
     if hardware.shape.strands > 1 {
         out.push("smt off".into());

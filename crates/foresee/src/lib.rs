@@ -9,6 +9,7 @@ pub mod from;
 pub mod hardware;
 pub mod machines;
 pub mod model;
+mod parallel;
 pub mod program;
 mod random;
 pub mod sim;

@@ -1,6 +1,6 @@
 //! The catalogue of machines, and machines by their shape or topology tree.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use ncpu_machine::Topology;
@@ -30,6 +30,10 @@ struct Entry {
     memory_local: Option<f64>,
     memory_remote: Option<f64>,
     memory_bandwidth: Option<f64>,
+    smt: Option<f64>,
+    turbo: Option<f64>,
+    switch: Option<f64>,
+    wake: Option<f64>,
     source: String,
 }
 
@@ -42,6 +46,14 @@ pub enum Error {
     /// A topology tree that cannot be read.
     #[error("{0}")]
     Tree(String),
+    /// A file that describes no machine; the reason tells line and column.
+    #[error("{path}: {why}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 static CATALOGUE: LazyLock<Vec<Hardware>> = LazyLock::new(|| {
@@ -71,6 +83,11 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
         set(&mut h.memory.remote_ns, from.memory_remote);
         set(&mut h.memory.bandwidth, from.memory_bandwidth);
     }
+    let own = |to: &mut f64, value: Option<f64>| *to = value.unwrap_or(*to);
+    own(&mut h.smt, entry.smt);
+    own(&mut h.turbo, entry.turbo);
+    own(&mut h.switch_ns, entry.switch);
+    own(&mut h.wake_ns, entry.wake);
     h.transfer.hop = h.transfer.remote / 2.0;
     if let Some(kin) = kin {
         h.source += &format!("; line transfers are those of {}", kin.name);
@@ -78,7 +95,8 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
     Some(h)
 }
 
-/// A machine: a name of the catalogue, a shape, or a directory that holds a topology tree (`/sys` below it).
+/// A machine: a name of the catalogue, a shape, a directory that holds a topology tree (`/sys` below it), or a file
+/// `*.toml` that describes one as the catalogue does.
 ///
 /// # Errors
 /// It is none of them, or a tree whose packages or cores are not alike.
@@ -87,11 +105,51 @@ pub fn find(name: &str) -> Result<Hardware, Error> {
         return Ok(found.clone());
     }
     let path = Path::new(name);
+    if path.extension().is_some_and(|e| e == "toml") {
+        return described(path);
+    }
     if name.contains('/') || path.is_dir() {
         return tree(path);
     }
     let shape: Shape = name.parse()?;
     Ok(of_kin(shape))
+}
+
+/// A machine from a file: an entry of the catalogue without `[[machine]]`.
+fn described(path: &Path) -> Result<Hardware, Error> {
+    let wrong = |why: String| Error::File { path: path.into(), why };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let entry: Entry = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    entry.shape.parse::<Shape>().map_err(|e| wrong(e.to_string()))?;
+    for (name, x, most) in [
+        ("smt", entry.smt, 64.0),
+        ("turbo", entry.turbo, 1.0),
+        ("sibling", entry.sibling, 1e6),
+        ("cluster", entry.cluster, 1e6),
+        ("package", entry.package, 1e6),
+        ("remote", entry.remote, 1e6),
+        ("memory_local", entry.memory_local, 1e6),
+        ("memory_remote", entry.memory_remote, 1e6),
+        ("memory_bandwidth", entry.memory_bandwidth, 1e6),
+        ("switch", entry.switch, 1e9),
+        ("wake", entry.wake, 1e9),
+    ] {
+        if x.is_some_and(|x| !(x > 0.0 && x <= most)) {
+            return Err(wrong(format!(
+                "{name} = {}: give a number above 0, at most {most}",
+                x.unwrap_or(0.0)
+            )));
+        }
+    }
+    let kin = match entry.kin.as_deref() {
+        Some(kin) => {
+            let file: File = toml::from_str(DATA).map_err(|e| wrong(e.to_string()))?;
+            let known = file.machine.into_iter().find(|m| m.name == kin);
+            Some(known.ok_or_else(|| wrong(format!("kin = \"{kin}\": no such machine in the catalogue")))?)
+        }
+        None => None,
+    };
+    hardware(&entry, kin.as_ref()).ok_or_else(|| wrong("no machine".into()))
 }
 
 /// A shape with the latencies of the machine of the catalogue that is most like it.

@@ -30,9 +30,18 @@ pub struct Model {
     /// Sleep for each unit, ns: a client's think time, a timer.
     #[serde(default)]
     pub sleep_ns: f64,
+    /// Sleep beyond what was asked for, and waits for other threads, for each unit, ns: no client shortens them.
+    #[serde(default)]
+    pub wait_ns: f64,
     /// Wait for devices for each unit, ns.
     #[serde(default)]
     pub io_ns: f64,
+    /// How many units are served after one sleep or wait, 1 or more.
+    #[serde(default = "one")]
+    pub batch: f64,
+    /// Threads that share the work of class `fault` of `mix`; 0 and 1 are none.
+    #[serde(default)]
+    pub populate: u32,
     /// CPU time for each unit that only one thread at a time can spend while the others have nothing to do, ns.
     #[serde(default)]
     pub serial_ns: f64,
@@ -54,6 +63,9 @@ pub struct Model {
     /// Ticks a second.
     #[serde(default)]
     pub tick_hz: f64,
+    /// The ticks of all CPUs are handled by the first.
+    #[serde(default)]
+    pub ticks_on_one: bool,
     /// Writes for each unit to lines that all threads write.
     #[serde(default)]
     pub line: Vec<LineModel>,
@@ -89,6 +101,9 @@ pub struct LineModel {
     /// Copies: 1 is shared by all; 0 is one for each CPU.
     #[serde(default = "one_copy")]
     pub copies: u32,
+    /// A counter with a limit whose CPUs hold a reserve: a write in 64 goes to a line that is shared.
+    #[serde(default)]
+    pub bounded: bool,
 }
 
 /// A lock of a model.
@@ -124,13 +139,19 @@ pub struct LockPart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
-    /// CPUs.
+    /// CPUs that the program could use.
     pub cpus: u32,
+    /// CPUs of the machine, where they were more.
+    #[serde(default)]
+    pub of: u32,
     /// Model of the CPU.
     #[serde(default)]
     pub cpu_model: String,
-    /// Worker threads.
+    /// Worker threads, as they are simulated: as many as could be at work at the same time.
     pub threads: u32,
+    /// Worker threads that there were, where they were more: threads that wait for one another.
+    #[serde(default)]
+    pub workers: u32,
     /// Units a second.
     pub throughput: f64,
     /// Layers: name and share of what the program could have had, 0 to 1.
@@ -181,6 +202,13 @@ pub enum Error {
     Value(String),
 }
 
+/// The most helpers that populate memory.
+pub const MOST_HELPERS: u32 = 1024;
+/// What helpers are given at a time, ns of work: large enough that handing it over costs little.
+const CHUNK: f64 = 1e6;
+/// A write of a bounded counter in so many needs the shared reserve.
+const RESERVE: f64 = 64.0;
+
 const KINDS: &str = "ticket, qspin, tas, numa, mutex, rwsem, adaptive, block";
 
 impl LockPart {
@@ -226,6 +254,7 @@ impl Model {
             ("work_ns", self.work_ns),
             ("cv", self.cv),
             ("sleep_ns", self.sleep_ns),
+            ("wait_ns", self.wait_ns),
             ("io_ns", self.io_ns),
             ("serial_ns", self.serial_ns),
             ("shootdowns", self.shootdowns),
@@ -237,6 +266,12 @@ impl Model {
             if !(x >= 0.0 && x.is_finite()) {
                 return wrong(format!("{name} = {x}: give a number of 0 or more"));
             }
+        }
+        if !(self.batch >= 1.0 && self.batch.is_finite()) {
+            return wrong(format!("batch = {}: give a number of 1 or more", self.batch));
+        }
+        if self.populate > MOST_HELPERS {
+            return wrong(format!("populate = {}: at most {MOST_HELPERS} helpers", self.populate));
         }
         if !["interleaved", "local", "node0"].contains(&self.memory.as_str()) {
             return wrong(format!("memory = \"{}\": give interleaved, local or node0", self.memory));
@@ -254,7 +289,7 @@ impl Model {
             }
         }
         let held: f64 = self.lock.iter().map(|l| l.takes * l.hold_ns).sum();
-        if self.work_ns + held + self.sleep_ns + self.io_ns + self.serial_ns <= 0.0 {
+        if self.work_ns + held + self.sleep_ns + self.wait_ns + self.io_ns + self.serial_ns <= 0.0 {
             return wrong("a unit of work takes no time: give work_ns".into());
         }
         Ok(())
@@ -282,6 +317,7 @@ impl Model {
             activities: vec![Activity::new("user", ""), Activity::new("serial", "")],
             slice_ns: 3e6,
             tick: (self.tick_ns > 0.0 && self.tick_hz > 0.0).then_some((self.tick_ns, self.tick_hz)),
+            ticks_on_one: self.ticks_on_one,
             ..Program::default()
         };
         let compute =
@@ -289,7 +325,8 @@ impl Model {
         let mut ops = Vec::new();
         let parts = self.lock.len() as f64 + 1.0;
         // Work is spread between the locks, since a burst of locks without work between them is another program.
-        let slice = self.work_ns * part / parts;
+        let shared = self.shared_work();
+        let slice = (self.work_ns - shared) * part / parts;
         for lock in &self.lock {
             ops.push(compute(slice, 0));
             let first = program.locks.len() as u32;
@@ -312,10 +349,14 @@ impl Model {
         ops.push(compute(slice, 0));
         for line in &self.line {
             let first = program.lines;
-            let copies = if line.copies == 0 { cpus } else { line.copies };
-            program.lines += copies;
+            let copies = if line.copies == 0 || line.bounded { cpus } else { line.copies };
+            program.lines += copies + u32::from(line.bounded);
             let pick = if copies > 1 { Pick::Own(copies) } else { Pick::One };
             sometimes(&mut ops, line.writes * part, &[Op::Line { line: first, pick, activity: 0 }]);
+            if line.bounded {
+                let reserve = Op::Line { line: first + copies, pick: Pick::One, activity: 0 };
+                sometimes(&mut ops, line.writes * part / RESERVE, &[reserve]);
+            }
         }
         if self.memory_bytes > 0.0 {
             let node = match self.memory.as_str() {
@@ -344,17 +385,67 @@ impl Model {
                 &[Op::Acquire { lock, pick: Pick::One }, compute(phase, 1), Op::Release],
             );
         }
-        for (ns, io) in [(self.sleep_ns, false), (self.io_ns, true)] {
+        if shared > 0.0 {
+            self.populate(&mut program, &mut ops, shared * part, threads);
+        }
+        for (ns, io) in [(self.sleep_ns + self.wait_ns, false), (self.io_ns, true)] {
             if ns > 0.0 {
                 // Sleeps shorter than a switch are not slept.
-                let each = (ns * part).max(5_000.0);
+                let each = (ns * part * self.batch).max(5_000.0);
                 let op = Op::Sleep { time: Time::exponential(each), io };
                 sometimes(&mut ops, ns * part / each, &[op]);
             }
         }
         ops.push(Op::Done);
-        program.classes.push(Class { name: self.name.clone(), threads, bound: false, ops });
+        program.classes.insert(0, Class { name: self.name.clone(), threads, bound: false, ops });
         Ok((program, 1.0 / part))
+    }
+
+    /// Work of a unit that helpers share, ns.
+    fn shared_work(&self) -> f64 {
+        if self.populate < 2 { 0.0 } else { self.work_ns * self.populating() }
+    }
+
+    /// Share of the work that makes and frees pages, 0 to 1: faults, and calls that do it for many pages at once.
+    pub fn populating(&self) -> f64 {
+        let all: f64 = self.mix.iter().map(|s| s.weight).sum();
+        let pages = |s: &&Share| {
+            let called = ["mmap", "munmap", "mlock", "mlock2", "madvise"];
+            s.class == "fault" || s.class == "syscall" && called.contains(&s.detail.as_str())
+        };
+        let these: f64 = self.mix.iter().filter(pages).map(|s| s.weight).sum();
+        if all > 0.0 { these / all } else { 0.0 }
+    }
+
+    /// Share of the work that is page faults, 0 to 1.
+    pub fn faults(&self) -> f64 {
+        let all: f64 = self.mix.iter().map(|s| s.weight).sum();
+        let faults: f64 = self.mix.iter().filter(|s| s.class == "fault").map(|s| s.weight).sum();
+        if all > 0.0 { faults / all } else { 0.0 }
+    }
+
+    /// Hands so much work of a cycle to helpers, a chunk now and then, and waits for them.
+    fn populate(&self, program: &mut Program, ops: &mut Vec<Op>, work: f64, threads: u32) {
+        let chunk = work.max(CHUNK);
+        let (todo, done) = (program.queues.len() as u32, program.queues.len() as u32 + 1);
+        let room = self.populate * threads.max(1);
+        program.queues.extend([room, room]);
+        // The thread itself is one of those who share it.
+        let helpers = self.populate - 1;
+        let part = Op::Compute {
+            time: Time { mean: chunk / f64::from(self.populate) * 1e3, cv: self.cv.min(0.3) },
+            activity: 0,
+        };
+        let mut hand = vec![Op::Put { queue: todo }; helpers as usize];
+        hand.push(part.clone());
+        hand.extend(vec![Op::Get { queue: done }; helpers as usize]);
+        sometimes(ops, work / chunk, &hand);
+        program.classes.push(Class {
+            name: self.name.clone(),
+            threads: helpers * threads.max(1),
+            bound: false,
+            ops: vec![Op::Get { queue: todo }, part, Op::Put { queue: done }],
+        });
     }
 }
 

@@ -209,4 +209,6 @@ pub struct Program {
     pub slice_ns: f64,
     /// What each timer tick takes, ns, and how many there are a second on each CPU.
     pub tick: Option<(f64, f64)>,
+    /// The first CPU handles the ticks of all.
+    pub ticks_on_one: bool,
 }

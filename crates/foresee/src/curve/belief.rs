@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::{Belief, Posterior, fit};
 use super::law::{NAMES, PARAMETERS};
 use super::set::Sets;
+use crate::parallel::each as parallel;
 
 const DATA: &str = include_str!("../../data/belief.toml");
 
@@ -128,17 +129,6 @@ fn learn(fits: &[(String, Posterior)], without: &str, weak: &Belief) -> Belief {
     belief.mean[0] = weak.mean[0];
     belief.sd[0] = weak.sd[0];
     belief
-}
-
-/// Does the same to all, on all cores.
-pub(super) fn parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let part = items.len().div_ceil(cores).max(1);
-    std::thread::scope(|scope| {
-        let all: Vec<_> =
-            items.chunks(part).map(|c| scope.spawn(|| c.iter().map(&of).collect::<Vec<R>>())).collect();
-        all.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect()
-    })
 }
 
 #[cfg(test)]

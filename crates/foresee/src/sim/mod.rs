@@ -363,7 +363,7 @@ impl<'a> Sim<'a> {
             }
         }
         if let Some((_, hz)) = program.tick.filter(|t| t.1 > 0.0) {
-            for cpu in 0..n as u32 {
+            for cpu in 0..if program.ticks_on_one { 1 } else { n as u32 } {
                 // Ticks of different CPUs do not coincide.
                 let at = 1e12 / hz * (f64::from(cpu) + 0.5) / n as f64;
                 sim.queue.push(at as u64, event(TICK, cpu, 0));
@@ -375,7 +375,15 @@ impl<'a> Sim<'a> {
 
     /// Simulates up to a time, or until every thread has ended; whether there is more to come.
     pub fn run_until(&mut self, until: u64) -> bool {
+        self.run_until_or(until, &|| false)
+    }
+
+    /// [`Sim::run_until`], unless it is told to stop before.
+    fn run_until_or(&mut self, until: u64, stop: &dyn Fn() -> bool) -> bool {
         while self.live > 0 {
+            if self.events.is_multiple_of(1 << 16) && stop() {
+                return true;
+            }
             if self.queue.next_at().is_some_and(|at| at > until) {
                 self.now = until;
                 return true;
@@ -400,6 +408,7 @@ impl<'a> Sim<'a> {
             SPUN => self.spun_enough(id, epoch),
             TICK => {
                 if let Some((ns, hz)) = self.program.tick {
+                    let ns = ns * if self.program.ticks_on_one { self.cpus.len() as f64 } else { 1.0 };
                     let cpu = &mut self.cpus[id as usize];
                     if cpu.thread != NONE {
                         cpu.stolen_irq += ps(ns);
@@ -497,7 +506,7 @@ impl<'a> Sim<'a> {
         // A window long enough for some work of each thread.
         loop {
             let before = (self.done, self.now);
-            let more = self.run_until(self.now + window);
+            let more = self.run_until_or(self.now + window, stop);
             if !more || stop() {
                 return self.outcome();
             }
@@ -516,7 +525,7 @@ impl<'a> Sim<'a> {
         let batch = (window / 4).max(1);
         loop {
             let before = self.done;
-            let more = self.run_until(self.now + batch);
+            let more = self.run_until_or(self.now + batch, stop);
             self.batches.push((self.done - before) as f64);
             // Batches that grow in length stay independent of each other.
             if self.batches.len() == 40 {
@@ -548,7 +557,7 @@ impl<'a> Sim<'a> {
                 return self.outcome();
             }
             let before = self.done;
-            let more = self.run_until(self.now + batch);
+            let more = self.run_until_or(self.now + batch, stop);
             self.batches.push((self.done - before) as f64);
             if !more {
                 return self.outcome();

@@ -14,6 +14,8 @@ pub use text::render;
 /// An answer of `ncpu foresee`.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
+    /// Whether the machine of the recording was reproduced, and what to say of it.
+    pub reproduced: Option<(bool, String)>,
     /// The program.
     pub name: String,
     /// What the throughput is of.

@@ -13,7 +13,12 @@ use crate::wrap::wrap;
 /// The simulated recording holds no observation.
 pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<String, ncpu_schema::Error> {
     let text = width.min(120);
-    let mut out = wrap(
+    // Whoever reads nothing else is to read this.
+    let mut out = match &answer.reproduced {
+        Some((false, words)) => wrap(words, text, "", "  "),
+        _ => String::new(),
+    };
+    out += &wrap(
         &format!("{} on {}: throughput is {} a second", answer.name, answer.machine, answer.unit),
         text,
         "",
@@ -41,7 +46,8 @@ pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<St
         onion.notes.clear();
         out += &crate::onion::render(&onion, width);
     }
-    for note in &answer.notes {
+    let told = |note: &String| matches!(&answer.reproduced, Some((false, words)) if words == note);
+    for note in answer.notes.iter().filter(|n| !told(n)) {
         out += &wrap(&format!("note: {note}"), text, "", "      ");
     }
     Ok(out)

@@ -1,0 +1,161 @@
+//! Simulates the recorded machine and adjusts the model until it does there what was recorded.
+
+use super::Error;
+use crate::foretell;
+use crate::hardware::{Hardware, Order};
+use crate::model::{Model, Recorded};
+use crate::sim::{Mode, Outcome, Sim};
+
+/// Rounds; each comes nearer by half or more.
+const ROUNDS: usize = 12;
+/// Events of a round.
+const EVENTS: u64 = 1_500_000;
+
+/// The machine of a recording, as far as it is known: its CPUs as cores of one package, and latencies of its kin.
+///
+/// # Errors
+/// It had no CPU, or more than are simulated.
+pub fn recorded_machine(recorded: &Recorded) -> Result<Hardware, crate::hardware::ShapeError> {
+    let shape = format!("1x{}x1", recorded.cpus).parse()?;
+    let mut hardware = Hardware::of_shape(shape);
+    hardware.turbo = 1.0;
+    hardware.name = "the recorded machine".into();
+    Ok(hardware)
+}
+
+/// CPU time of a unit that is the program's own, ns: waiting in kernel locks, interrupts and shootdowns left out, as in
+/// the recording.
+fn demand(out: &Outcome, cycles: f64) -> f64 {
+    let own = out.mode(Mode::Work) + out.mode(Mode::UserSpin) + out.mode(Mode::Switch);
+    own * 1e-3 * cycles / (out.done as f64).max(1.0)
+}
+
+fn held(model: &Model) -> f64 {
+    model.lock.iter().map(|l| l.takes * l.hold_ns).sum()
+}
+
+/// Adjusts hold times and acquisitions until as many wait for each lock, and as long, as did (`waits`); the work of a unit
+/// until it takes `wanted` ns of CPU time, switching included; and waits until its throughput is that of the recording.
+pub(super) fn calibrate(model: &mut Model, waits: &[(f64, f64)], wanted: f64) -> Result<(), Error> {
+    let Some(recorded) = model.recorded.clone() else { return Ok(()) };
+    let hardware = recorded_machine(&recorded)?;
+    for round in 0..ROUNDS {
+        let (program, cycles) = model.program(recorded.threads, recorded.cpus)?;
+        let out = Sim::new(&program, &hardware, recorded.cpus as usize, Order::Spread, 11 + round as u64)
+            .steady(0.005, EVENTS, &|| false);
+        if out.done == 0 {
+            return Ok(());
+        }
+        let before = held(model);
+        locks(model, waits, &out);
+        // Holding is a part of the same CPU time.
+        if held(model) > 0.95 * wanted {
+            let part = 0.95 * wanted / held(model);
+            for lock in &mut model.lock {
+                lock.takes *= part;
+            }
+        }
+        let work = model.work_ns + wanted - demand(&out, cycles) - (held(model) - before);
+        model.work_ns = work.max(0.02 * wanted);
+        let thread_ns = |x: f64| f64::from(recorded.threads) * 1e9 / x;
+        // Positive where the simulation is too fast.
+        pause(model, thread_ns(recorded.throughput) - thread_ns(out.throughput() / cycles), recorded.threads);
+    }
+    Ok(())
+}
+
+fn locks(model: &mut Model, waits: &[(f64, f64)], out: &Outcome) {
+    let seconds = out.elapsed as f64 * 1e-12;
+    let mut at = 0;
+    for (lock, (rate, wait)) in model.lock.iter_mut().zip(waits) {
+        let stats = &out.locks[at..at + lock.copies as usize];
+        at += lock.copies as usize;
+        let count: u64 = stats.iter().map(|s| s.contended).sum();
+        let waited: u64 = stats.iter().map(|s| s.spin + s.block).sum();
+        if count == 0 || seconds <= 0.0 {
+            lock.takes *= 2.0;
+            continue;
+        }
+        let got_rate = count as f64 / seconds;
+        let got_wait = waited as f64 / count as f64 * 1e-3;
+        let step = |want: f64, got: f64, power: f64| (want / got).clamp(0.2, 5.0).powf(power);
+        lock.hold_ns *= step(*wait, got_wait, 0.7);
+        // The rate goes with takes squared.
+        lock.takes *= step(*rate, got_rate, 0.5);
+    }
+}
+
+/// Makes a unit last so much longer, ns; shorter where that is negative. What was inferred with least certainty gives
+/// way first.
+fn pause(model: &mut Model, mut more: f64, threads: u32) {
+    // A serial part of which the whole program has one holds all threads up.
+    let serial = f64::from(threads.max(1));
+    if more >= 0.0 {
+        match model.serial_ns > 0.0 {
+            true => model.serial_ns += 0.7 * more / serial,
+            false => model.wait_ns += more,
+        }
+        return;
+    }
+    for (part, weight) in [
+        (&mut model.wait_ns, 1.0),
+        (&mut model.serial_ns, serial),
+        (&mut model.io_ns, 1.0),
+        (&mut model.sleep_ns, 1.0),
+    ] {
+        let less = (-more / weight).min(*part);
+        *part -= less;
+        more += less * weight;
+        if more >= 0.0 {
+            return;
+        }
+    }
+}
+
+/// How the simulated machine of the recording compares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reproduced {
+    /// Simulated throughput over the recorded one, less 1.
+    pub off: f64,
+    /// The layer whose share is off most: its name, the recorded share and the simulated one.
+    pub layer: Option<(String, f64, f64)>,
+}
+
+impl Reproduced {
+    /// Whether throughput is within 3 % and layers within 2 points.
+    pub fn good(&self) -> bool {
+        self.off.abs() <= 0.03 && self.layer.as_ref().is_none_or(|(_, was, is)| (was - is).abs() <= 0.02)
+    }
+}
+
+/// Layers of a simulated point, by the names that [`Recorded::layers`] has.
+pub(super) fn layer(out: &Outcome, name: &str) -> f64 {
+    let of: &[Mode] = match name {
+        "work" => &[Mode::Work, Mode::UserSpin, Mode::Switch],
+        "kernel lock spin" => &[Mode::Spin],
+        "TLB shootdown" => &[Mode::Tlb],
+        _ => &[Mode::Idle],
+    };
+    let capacity = out.cpus.len() as f64 * out.elapsed as f64;
+    of.iter().map(|m| out.mode(*m)).sum::<f64>() / capacity.max(1.0)
+}
+
+/// Simulates the machine of the recording; `None` where the model has none.
+///
+/// # Errors
+/// As [`foretell::point`].
+pub fn reproduce(
+    model: &Model,
+    effort: &foretell::Effort,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Reproduced>, Error> {
+    let Some(recorded) = &model.recorded else { return Ok(None) };
+    let hardware = recorded_machine(recorded)?;
+    let same = Model { threads: recorded.threads, ..model.clone() };
+    let point = foretell::point(&same, &hardware, recorded.cpus as usize, Order::Spread, effort, stop)?;
+    let layers = recorded.layers.iter().map(|(name, was)| (name.clone(), *was, layer(&point.outcome, name)));
+    Ok(Some(Reproduced {
+        off: point.throughput / recorded.throughput - 1.0,
+        layer: layers.max_by(|a, b| (a.1 - a.2).abs().total_cmp(&(b.1 - b.2).abs())),
+    }))
+}

@@ -1,0 +1,311 @@
+//! A model from a recording.
+
+use std::collections::BTreeMap;
+
+use ncpu_record::Recording;
+use ncpu_table::Table;
+
+use crate::model::{Model, Recorded, Share};
+use threads::Workers;
+
+mod calibrate;
+mod locks;
+mod sharpen;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+pub use calibrate::{Reproduced, recorded_machine, reproduce};
+pub use sharpen::sharpen;
+
+/// Why a recording gives no model.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is of another command, or was cut off before its first interval.
+    #[error(
+        "the recording has no table `{0}`: record with `ncpu run --record`, or was it cut off in its first interval?"
+    )]
+    Missing(&'static str),
+    /// The program did nothing.
+    #[error("the recorded program used no CPU time: there is nothing to foretell from")]
+    Nothing,
+    /// The recording is of a machine that there is not.
+    #[error("{0}")]
+    Shape(#[from] crate::hardware::ShapeError),
+    /// A model that cannot be simulated.
+    #[error("{0}")]
+    Model(#[from] crate::model::Error),
+}
+
+/// A model and what is to be known of it.
+#[derive(Clone, Debug)]
+pub struct Learnt {
+    /// The model.
+    pub model: Model,
+    /// What was assumed or could not be told.
+    pub notes: Vec<String>,
+}
+
+fn sum(table: &Table, column: &str) -> f64 {
+    (0..table.num_rows()).filter_map(|r| table.number(r, column)).sum()
+}
+
+/// Sleeps shorter than this on average are waits for another thread of the program that hands work over; phases in which
+/// only one thread has work last longer.
+const HANDED_OVER: f64 = 1e-3;
+
+/// Seconds of the CPUs that the program could use, by the columns of `cpu_time`.
+struct Used {
+    cpus: u32,
+    all: u32,
+    elapsed: f64,
+    target: f64,
+    spin: f64,
+    tlb: f64,
+    idle: f64,
+    /// Other programs, `ncpu` and the hypervisor.
+    others: f64,
+}
+
+impl Used {
+    fn of(recording: &Recording, bound: Option<u32>) -> Result<Used, Error> {
+        let table = recording.tables.get("cpu_time").ok_or(Error::Missing("cpu_time"))?;
+        let told = |c: &str| recording.tables.get("summary").and_then(|s| s.number(0, c));
+        let last = (0..table.num_rows()).filter_map(|r| table.number(r, "t")).fold(0.0, f64::max);
+        let elapsed = told("elapsed").unwrap_or(last);
+        let mut busy = BTreeMap::<u64, f64>::new();
+        for r in 0..table.num_rows() {
+            let own = table.number(r, "target").unwrap_or(0.0) + table.number(r, "spin").unwrap_or(0.0);
+            *busy.entry(table.int(r, "CPU").unwrap_or(0)).or_default() += own;
+        }
+        let all = busy.len().max(1) as u32;
+        let cpus = bound.map_or(all, |n| n.clamp(1, all));
+        // Bound to some: those that it was on most.
+        let mut order: Vec<(u64, f64)> = busy.into_iter().collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        order.truncate(cpus as usize);
+        let mine = |r: usize| order.iter().any(|(cpu, _)| Some(*cpu) == table.int(r, "CPU"));
+        let of = |column: &str| -> f64 {
+            (0..table.num_rows()).filter(|&r| mine(r)).filter_map(|r| table.number(r, column)).sum()
+        };
+        let steal = told("steal").unwrap_or(0.0) * f64::from(cpus) / f64::from(all);
+        let used = Used {
+            cpus,
+            all,
+            elapsed,
+            target: of("target"),
+            spin: of("spin"),
+            tlb: of("tlb"),
+            idle: of("idle"),
+            others: of("other") + of("ncpu") + steal,
+        };
+        if used.target <= 0.0 || elapsed <= 0.0 { Err(Error::Nothing) } else { Ok(used) }
+    }
+
+    fn capacity(&self) -> f64 {
+        f64::from(self.cpus) * self.elapsed
+    }
+
+    /// How long it would have taken had it had the CPUs to itself.
+    fn own(&self) -> f64 {
+        self.elapsed * (1.0 - self.others / self.capacity()).max(0.05)
+    }
+
+    /// The layers to be reproduced, as shares of what the program could have had.
+    fn layers(&self) -> Vec<(String, f64)> {
+        let capacity = self.own() * f64::from(self.cpus);
+        [
+            ("work", self.target),
+            ("kernel lock spin", self.spin),
+            ("TLB shootdown", self.tlb),
+            ("idle", self.idle),
+        ]
+        .into_iter()
+        .map(|(name, s)| (name.to_string(), s / capacity))
+        .collect()
+    }
+}
+
+/// Reads a model out of a recording; `throughput` is how many units of work a second it did, where
+/// the recording does not tell it, and `bound` how
+/// many CPUs the program was bound to, where not to all.
+///
+/// # Errors
+/// It is no observation of a program, or the program did nothing.
+pub fn recording(
+    recording: &Recording,
+    throughput: Option<f64>,
+    bound: Option<u32>,
+) -> Result<Learnt, Error> {
+    let used = Used::of(recording, bound)?;
+    let own = used.own();
+    let mut notes = Vec::new();
+    beware(recording, &used, &mut notes);
+    let (workers, others) = threads::workers(recording, used.elapsed).unwrap_or_else(|| {
+        notes.push("the recording has no table `threads`: one worker a CPU is assumed".into());
+        (Workers { threads: used.cpus, cpu: used.target, ..Workers::default() }, 0.0)
+    });
+    let running = (workers.cpu / own).clamp(1.0, f64::from(used.cpus));
+    let throughput = throughput.or(recording.manifest.throughput.as_ref().map(|t| t.per_second));
+    // Without a figure a unit is a microsecond of the program's CPU time here.
+    let units = throughput.map_or(used.target * 1e6, |x| x * used.elapsed);
+    if throughput.is_none() {
+        notes.push(
+            "no throughput is known (`ncpu run --metric`, or --throughput here): a unit of work is what took a microsecond of the program's CPU time when \
+             recorded; ratios mean what they say"
+                .into(),
+        );
+    }
+    let mut model = Model {
+        name: recording.manifest.command.join(" "),
+        unit: if throughput.is_some() { "units".into() } else { "CPU microseconds".into() },
+        cv: 1.0,
+        batch: 1.0,
+        memory: "interleaved".into(),
+        mix: mix(recording),
+        ..Model::default()
+    };
+    model.lock = locks::locks(recording, own, running, units, workers.threads.min(used.cpus), &mut notes);
+    let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
+    let per_unit = used.target / units * 1e9;
+    model.work_ns = (per_unit - held).max(0.05 * per_unit);
+    let threads = waiting(&mut model, recording, &used, &workers, others, units, &mut notes);
+    if used.tlb > 0.001 * used.target {
+        let events = recording.tables.get("events");
+        let sent: f64 = events.map_or(0.0, |t| {
+            (0..t.num_rows())
+                .filter(|&r| t.text(r, "event").is_some_and(|e| e.starts_with("TLB shootdowns sent")))
+                .filter_map(|r| t.number(r, "count"))
+                .sum()
+        });
+        let targets = (running - 1.0).max(0.2);
+        model.shootdowns = sent / targets / units;
+        notes.push(
+            "shootdowns are those of the whole machine; each is taken to reach all CPUs that run the program"
+                .into(),
+        );
+    }
+    model.recorded = Some(Recorded {
+        cpus: used.cpus,
+        of: used.all,
+        cpu_model: recording.manifest.cpu_model.clone(),
+        threads,
+        workers: workers.threads,
+        throughput: units / own,
+        layers: used.layers(),
+    });
+    let waits = locks::waits(recording, &model.lock, own);
+    calibrate::calibrate(&mut model, &waits, per_unit)?;
+    Ok(Learnt { model, notes })
+}
+
+/// What makes a recording say less than it could.
+fn beware(recording: &Recording, used: &Used, notes: &mut Vec<String>) {
+    if recording.manifest.view.is_some() {
+        let locks = match recording.tables.contains_key("user_locks") {
+            true => "the kernel's locks are not known, and the model has none of them",
+            false => {
+                "the program's locks are not known, and the model has none (`ncpu run --preload locks` records those of \
+                 pthreads)"
+            }
+        };
+        notes.push(format!(
+            "recorded without root: {locks}; time in calls and faults is work like any other, and waiting for locks or work \
+             that could not be told apart is taken for work that only one thread can do; record it as root for more"
+        ));
+    } else if !recording.tables.contains_key("locks") {
+        notes.push("the recording has no table `locks`: the model has none of the kernel's locks".into());
+    }
+    if used.cpus == 1 {
+        notes.push(
+            "recorded on one CPU: locks for which threads would wait on more are hardly seen there; a second recording on two \
+             CPUs tells of them"
+                .into(),
+        );
+    }
+    let share = used.others / used.capacity();
+    if share > 0.05 {
+        notes.push(format!(
+            "other programs, ncpu and the hypervisor took {:.0} % of the recorded capacity; the program is taken to have \
+             had the rest to itself, which is coarse: record where it is quiet",
+            100.0 * share
+        ));
+    }
+}
+
+/// Puts into the model what its threads wait for when not for locks; how many of them could work at the same time.
+fn waiting(
+    model: &mut Model,
+    recording: &Recording,
+    used: &Used,
+    workers: &Workers,
+    others: f64,
+    units: f64,
+    notes: &mut Vec<String>,
+) -> u32 {
+    let capacity = used.capacity();
+    let (asked, late) = threads::pauses(recording, workers, others, used.elapsed);
+    model.sleep_ns = asked / units * 1e9;
+    model.wait_ns = late / units * 1e9;
+    let rest =
+        (workers.sleep - asked - late).min(f64::from(workers.threads) * used.elapsed - workers.cpu).max(0.0);
+    if rest < 0.02 * f64::from(workers.threads) * used.elapsed {
+        return workers.threads;
+    }
+    // Without root nobody can tell waiting for work from waiting for a lock.
+    let idle = |c: &str| recording.tables.get("idle_time").map_or(0.0, |t| sum(t, c));
+    let serial_idle = idle("serial") + idle("ulock or serial");
+    let io = idle("io") + idle("klock or io");
+    let all = io + serial_idle + idle("asleep");
+    let io_share = if all > 0.0 { io / all } else { 0.0 };
+    // A CPU that never idles: whoever waits, waits for another. Where some pause for a time, the rest wait for those.
+    let full = used.cpus == 1 && used.idle < 0.05 * capacity;
+    let paused = asked + late > 0.05 * workers.sleep;
+    let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
+    if workers.threads > 1 && (full || paused || handed) {
+        let active = workers.active(used.elapsed) + (asked + late) / used.elapsed;
+        let threads = (active.round().max(1.0) as u32).min(workers.threads);
+        if threads < workers.threads {
+            notes.push(format!(
+                "{} threads of which {active:.1} at a time had work: they hand it to one another, and are simulated as {threads}",
+                workers.threads
+            ));
+            return threads;
+        }
+    }
+    if used.cpus > 1 && used.cpus == used.all && serial_idle > 0.02 * capacity && workers.threads > 1 {
+        // One of c CPUs works, the others idle.
+        let serial = (serial_idle / f64::from(used.cpus - 1)).min(used.target);
+        model.serial_ns = serial / units * 1e9;
+        model.work_ns = (model.work_ns - model.serial_ns).max(0.02 * used.target / units * 1e9);
+        notes.push(format!(
+            "{:.1} % of the capacity idled while fewer threads ran than there were CPUs: taken as {:.1} % of the work that only one \
+             thread can do; a program that lacks threads for another reason is foretold too low",
+            100.0 * serial_idle / capacity,
+            100.0 * serial / used.target
+        ));
+        return workers.threads;
+    }
+    model.io_ns = rest * io_share / units * 1e9;
+    model.wait_ns += rest * (1.0 - io_share) / units * 1e9;
+    workers.threads
+}
+
+/// What the program's CPU time went to, by its samples.
+fn mix(recording: &Recording) -> Vec<Share> {
+    let Some(samples) = recording.tables.get("samples") else { return Vec::new() };
+    let mut shares = BTreeMap::<(String, String), f64>::new();
+    for row in 0..samples.num_rows() {
+        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else {
+            continue;
+        };
+        let detail = samples.text(row, "detail").unwrap_or_default();
+        *shares.entry((class.into(), detail.into())).or_default() +=
+            samples.number(row, "samples").unwrap_or(0.0);
+    }
+    let mut all: Vec<Share> =
+        shares.into_iter().map(|((class, detail), weight)| Share { class, detail, weight }).collect();
+    all.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    all.truncate(24);
+    all
+}

@@ -1,0 +1,162 @@
+//! Models read out of recordings whose program is known, since they were simulated.
+
+use ncpu_record::Recording;
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::*;
+use crate::foretell::{self, Effort};
+use crate::hardware::Order;
+use crate::model::LockPart;
+
+const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };
+
+fn machine(cpus: u32) -> crate::hardware::Hardware {
+    let recorded = Recorded {
+        cpus,
+        of: 0,
+        cpu_model: String::new(),
+        threads: 0,
+        workers: 0,
+        throughput: 0.0,
+        layers: Vec::new(),
+    };
+    recorded_machine(&recorded).unwrap()
+}
+
+/// The model on so many CPUs, as if it had been observed there.
+fn observed(model: &Model, cpus: u32) -> (Recording, f64) {
+    let hardware = machine(cpus);
+    let point = foretell::point(model, &hardware, cpus as usize, Order::Spread, &EFFORT, &|| false).unwrap();
+    let threads = foretell::workers(model, cpus as usize);
+    let mut recording = foretell::recording(model, &hardware, &point, Vec::new());
+    // The simulator does not say how long its threads asked to sleep; the kernel does.
+    let slept: f64 = point.outcome.threads.iter().map(|t| t.1[4] as f64 * 1e-12).sum();
+    if model.sleep_ns > 0.0 {
+        recording.tables.insert("sleepers".into(), sleepers(&[("clock_nanosleep", threads, slept, slept)]));
+    }
+    (recording, point.throughput)
+}
+
+fn sleepers(rows: &[(&str, u32, f64, f64)]) -> Table {
+    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+    let columns =
+        [Column::text("call", ""), Column::count("threads", ""), seconds("asked"), seconds("slept")];
+    let mut table = Table::builder("sleepers", &columns);
+    for (call, threads, asked, slept) in rows {
+        table.row().text(*call).int((*threads).into()).float(*asked).float(*slept);
+    }
+    table.finish()
+}
+
+fn plain(threads: u32) -> Model {
+    Model {
+        name: "p".into(),
+        threads,
+        work_ns: 20_000.0,
+        cv: 1.0,
+        batch: 1.0,
+        memory: "interleaved".into(),
+        ..Model::default()
+    }
+}
+
+/// What the model foretells for so many threads on so many CPUs.
+fn foretold(model: &Model, threads: u32, cpus: u32) -> f64 {
+    let model = Model { threads, ..model.clone() };
+    observed(&model, cpus).1
+}
+
+#[test]
+fn the_recorded_machine_is_reproduced() {
+    let lock = LockPart {
+        name: "l".into(),
+        kind: "qspin".into(),
+        kernel: true,
+        takes: 1.0,
+        hold_ns: 3000.0,
+        cv: 0.5,
+        reads: 0.0,
+        copies: 1,
+        waiter_ns: 0.0,
+    };
+    for (what, model) in [
+        ("work", plain(4)),
+        ("lock", Model { lock: vec![lock], ..plain(4) }),
+        ("sleep", Model { sleep_ns: 60_000.0, ..plain(4) }),
+        ("device", Model { io_ns: 60_000.0, ..plain(4) }),
+    ] {
+        let (recording, x) = observed(&model, 2);
+        let learnt = super::recording(&recording, Some(x), None).unwrap().model;
+        let found = reproduce(&learnt, &EFFORT, &|| false).unwrap().unwrap();
+        assert!(found.good(), "{what}: {found:?} {learnt:?}");
+        // And it goes on as it does.
+        let (is, says) = (foretold(&model, 8, 2), foretold(&learnt, 8, 2));
+        assert!((says / is - 1.0).abs() < 0.1, "{what}: {says} for {is}");
+    }
+}
+
+#[test]
+fn who_has_a_tenth_of_the_work_is_a_worker() {
+    let (mut recording, _) = observed(&plain(2), 2);
+    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+    let mut table = Table::builder(
+        "threads",
+        &[Column::id("tid", ""), seconds("CPU"), seconds("LAT"), seconds("SLP"), Column::count("VCX", "")],
+    );
+    for (tid, cpu, ready, sleep) in [(1u64, 0.4, 0.1, 0.5), (2, 0.5, 0.0, 0.5), (3, 0.01, 0.0, 0.99)] {
+        table.row().int(tid).float(cpu).float(ready).float(sleep).int(10u64);
+    }
+    recording.tables.insert("threads".into(), table.finish());
+    let (found, others) = threads::workers(&recording, 1.0).unwrap();
+    assert_eq!(found.threads, 2);
+    assert!((found.active(1.0) - 1.0).abs() < 1e-9 && (found.each_sleep() - 0.05).abs() < 1e-9, "{found:?}");
+    assert!((others - 0.99).abs() < 1e-9);
+
+    // Three threads slept because they asked to: the workers, and one that only waits for them.
+    let all = [("clock_nanosleep", 3, 1.79, 1.89), ("epoll_wait", 1, 99.0, 50.0)];
+    recording.tables.insert("sleepers".into(), sleepers(&all));
+    let (asked, late) = threads::pauses(&recording, &found, others, 1.0);
+    assert!((asked - 0.8).abs() < 1e-9 && (late - 0.1).abs() < 1e-9, "{asked} {late}");
+}
+
+#[test]
+fn what_a_recording_lacks_is_said() {
+    let (mut recording, x) = observed(&plain(4), 2);
+    for (without, says) in [("locks", "no table `locks`"), ("threads", "no table `threads`")] {
+        let mut less = recording.clone();
+        less.tables.remove(without);
+        let notes = super::recording(&less, Some(x), None).unwrap().notes;
+        assert!(notes.iter().any(|n| n.contains(says)), "{notes:?}");
+    }
+    let learnt = super::recording(&recording, None, None).unwrap();
+    assert_eq!(learnt.model.unit, "CPU microseconds");
+    assert!(learnt.notes.iter().any(|n| n.contains("no throughput is known")), "{:?}", learnt.notes);
+    recording.tables.remove("cpu_time");
+    let why = super::recording(&recording, None, None).unwrap_err().to_string();
+    assert!(why.contains("no table `cpu_time`"), "{why}");
+}
+
+#[test]
+fn a_second_recording_decides_what_the_first_leaves_open() {
+    // A fifth of the work is serial; the recording of two CPUs is read as having none of it.
+    let truth = Model { serial_ns: 4000.0, work_ns: 16_000.0, ..plain(2) };
+    let learn = |cpus: u32| {
+        let (recording, x) = observed(&truth, cpus);
+        super::recording(&recording, Some(x), None).unwrap()
+    };
+    let wrong = {
+        let mut learnt = learn(2);
+        learnt.model.serial_ns = 8000.0;
+        learnt.model.work_ns = 12_000.0;
+        learnt
+    };
+    let off = |model: &Model| {
+        let x = foretold(model, 2, 2);
+        (x / observed(&truth, 2).1 - 1.0).abs()
+    };
+    let before = off(&wrong.model);
+    let both = sharpen(vec![learn(1), wrong]).unwrap().unwrap();
+    assert!(both.notes.iter().any(|n| n.contains("recorded on 1 CPUs")), "{:?}", both.notes);
+    let after = off(&both.model);
+    assert!(after < 0.05 && after < 0.6 * before, "{before} {after}");
+}

@@ -1,0 +1,106 @@
+//! The threads that do the work: how many there are, how many can work at once, and what they sleep for.
+
+use std::collections::BTreeMap;
+
+use ncpu_record::Recording;
+
+/// Workers and how they spend their time, in seconds of all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Workers {
+    /// How many there are at a time.
+    pub(super) threads: u32,
+    /// On CPU.
+    pub(super) cpu: f64,
+    /// Ready, without a CPU, or waiting for a lock.
+    pub(super) ready: f64,
+    /// Asleep.
+    pub(super) sleep: f64,
+    /// Voluntary switches.
+    pub(super) switches: f64,
+}
+
+impl Workers {
+    /// How many of them could have worked at the same time, on average.
+    pub(super) fn active(&self, elapsed: f64) -> f64 {
+        (self.cpu + self.ready) / elapsed
+    }
+
+    /// Mean length of a sleep.
+    pub(super) fn each_sleep(&self) -> f64 {
+        self.sleep / self.switches.max(1.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    cpu: f64,
+    ready: f64,
+    sleep: f64,
+    switches: f64,
+}
+
+/// The workers of a recording: threads with a tenth of the CPU time of the busiest, or more; and what all other threads
+/// slept.
+pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f64)> {
+    let table = recording.tables.get("threads")?;
+    let mut threads = BTreeMap::<u64, Thread>::new();
+    for row in 0..table.num_rows() {
+        let number = |c: &str| table.number(row, c).unwrap_or(0.0);
+        let Some(tid) = table.int(row, "tid") else { continue };
+        let t = threads.entry(tid).or_default();
+        let on_cpu = number("USR") + number("SYS") + number("TRP");
+        t.cpu += table.number(row, "CPU").unwrap_or(on_cpu);
+        t.ready += number("LAT") + number("LCK");
+        // Without root nobody tells what it slept for.
+        t.sleep += match table.number(row, "SLP") {
+            Some(slept) => slept + number("DFL") + number("TFL"),
+            None => number("OFF"),
+        };
+        t.switches += number("VCX");
+    }
+    let most = threads.values().map(|t| t.cpu).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return None;
+    }
+    let (busy, others): (Vec<Thread>, Vec<Thread>) = threads.values().partition(|t| t.cpu > 0.1 * most);
+    let total = |of: &dyn Fn(&Thread) -> f64| busy.iter().map(of).sum::<f64>();
+    // Threads that came and went were not all there at once.
+    let present = total(&|t| ((t.cpu + t.ready + t.sleep) / elapsed).min(1.0));
+    let came_and_went = busy.len() > 64 && present < 0.25 * busy.len() as f64;
+    let workers = Workers {
+        threads: if came_and_went { present.round().max(1.0) as u32 } else { busy.len() as u32 },
+        cpu: total(&|t| t.cpu),
+        ready: total(&|t| t.ready),
+        sleep: total(&|t| t.sleep),
+        switches: total(&|t| t.switches),
+    };
+    Some((workers, others.iter().map(|t| t.sleep).sum()))
+}
+
+/// A wait that lasts for so much of its timeout, on average, was a pause: nothing ended it early.
+const TIMED_OUT: f64 = 0.95;
+
+/// What threads slept because they asked to, for a time that they gave: asked for, and beyond. Calls that only sleep, and
+/// waits that nearly always lasted until their timeout.
+pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64) {
+    let Some(table) = recording.tables.get("sleepers") else { return (0.0, 0.0) };
+    let (mut asked, mut slept, mut threads) = (0.0, 0.0, 0.0);
+    for row in 0..table.num_rows() {
+        let number = |c: &str| table.number(row, c).unwrap_or(0.0);
+        let sleeps = table.text(row, "call").is_some_and(|c| c.ends_with("nanosleep"));
+        if sleeps || number("slept") > TIMED_OUT * number("asked") {
+            asked += number("asked");
+            slept += number("slept");
+            threads += number("threads");
+        }
+    }
+    // A main thread that only waits until the others are done sleeps for all of the time.
+    if threads > f64::from(workers.threads) {
+        let idle = ((threads - f64::from(workers.threads)) * elapsed).min(others);
+        asked -= idle;
+        slept -= idle;
+    }
+    let slept = slept.clamp(0.0, workers.sleep);
+    let asked = asked.clamp(0.0, slept);
+    (asked, slept - asked)
+}

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""What `ncpu foresee` says of programs on this machine, beside what they then do.
+
+  benches/foresee-here.py prepare DIR            builds and installs what the cases need in DIR
+  benches/foresee-here.py record DIR [CASE...]   records programs as the cases say
+  benches/foresee-here.py foretell DIR           foretells all that was recorded; before anything is measured
+  benches/foresee-here.py measure DIR [SECONDS]  rounds of all cases in turn, in random order, for so long (default 200)
+  benches/foresee-here.py table DIR              the table of docs/foresee.md
+
+Needs root, two CPUs or more (two are used), gcc, go, java, python3, PostgreSQL; NCPU names the ncpu to use, LIBMICRO a
+checkout of libMicro that is built. `measure` may be called again and again: rounds add up. A case is left out of the table
+until it was measured three times.
+
+  a  recorded on one CPU (taskset), foretold for two, as many threads
+  b  recorded on two CPUs at a quarter of the load (four times the think time), foretold for the load, and for twice the threads
+  c  recorded with two threads on two CPUs, foretold for 4, 8 and 16
+  d  recorded before a change, foretold with it
+"""
+import csv
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NCPU = os.path.abspath(os.environ.get("NCPU", f"{ROOT}/target/release/ncpu"))
+LIBMICRO = os.environ.get("LIBMICRO", "")
+SECONDS = 3
+# Sleeping clients of part b think so long, in microseconds, and four times as long when recorded.
+THINK = 150
+
+
+class Case:
+    """Something foretold: what is recorded, what is asked, what is measured."""
+
+    def __init__(self, name, part, recorded, asked, measured, metric, cpus=(0, 1), rec_cpus=(0, 1), env=None):
+        self.name, self.part, self.recorded, self.asked = name, part, recorded, asked
+        self.measured, self.metric, self.cpus, self.rec_cpus = measured, metric, cpus, rec_cpus
+        self.env = env or {}
+
+    @property
+    def recording(self):
+        # Cases that ask different things of the same recording share it.
+        told = f"{self.rec_cpus}{self.recorded}"
+        return f"{self.part}-" + re.sub(r"[^a-z0-9]+", "-", told.lower()).strip("-")[-80:]
+
+
+def cases(d):
+    load, fd = f"{d}/load", f"{d}/fdtorture"
+    requests, tps = r"([0-9.]+) (?:requests|queries|tasks)/s", r"tps = ([0-9.]+)"
+    pairs = r"([0-9.]+) ops/s"
+    s = str(SECONDS)
+    pg = [f"{ROOT}/workloads/pgscale.sh", "run", f"{d}/pg"]
+    out = []
+
+    def a(name, command, metric):
+        out.append(Case(name, "a", command, ["--bound", "1", "--threads", "same"], command, metric, rec_cpus=(0,)))
+
+    for op in ["compute", "memory", "malloc", "getpid", "pipe", "mmap", "stat"]:
+        a(f"load {op}, 4 threads", [load, op, "4", s], requests)
+    a("fdtorture, 4 threads", [fd, "4", s], pairs)
+    a("fdtorture --processes, 4", [fd, "--processes", "4", s], pairs)
+    a("ping-pong through pipes", [f"{d}/pingpong", s], r"([0-9.]+)")
+    a("build of libbpf and zlib, 4 jobs", [f"{ROOT}/workloads/build.sh", "-j", "4", "-s", f"{d}/sources"], None)
+    a("pgbench -S, 4 clients", pg + ["4", s, "-S"], tps)
+    a("pgbench (TPC-B), 4 clients", pg + ["4", s], tps)
+    a("SQLite, 4 processes", ["python3", f"{ROOT}/benches/foresee-here/sqlite.py", f"{d}/sqlite", s, "4"], requests)
+    a("Python pool, 4 processes", ["python3", f"{ROOT}/benches/foresee-here/pool.py", s, "4"], requests)
+    a("prefork HTTP server in Python", ["python3", f"{ROOT}/workloads/prefork.py", "4", "3000"], None)
+    a("Go service, 8 clients", [f"{d}/service", s, "8"], requests)
+    a("Java service, 8 clients", ["java", "-Xmx512m", "-cp", d, "Service", "4", "8"], requests)
+    if LIBMICRO:
+        bins = [f"{LIBMICRO}/{b}" for b in sorted(os.listdir(LIBMICRO)) if b.startswith("bin-")][0]
+        for what, options in [("getpid", ["-B", "200000"]), ("malloc", ["-B", "20000", "-s", "1k", "-g", "10"]),
+                              ("memset", ["-B", "2000", "-s", "64k"])]:
+            a(f"libMicro {what}, 4 threads", [f"{bins}/{what}", "-T", "4", "-C", "60", "-D", "1"] + options, None)
+
+    for op in ["fd", "pipe", "mmap", "mutex", "rwlock"]:
+        slow = [load, op, "8", s, str(4 * THINK)]
+        out.append(Case(f"{op}, 8 threads, full load", "b", slow, ["--threads", "same", "--fix", "sleep less 4"],
+                        [load, op, "8", s, str(THINK)], requests))
+        out.append(Case(f"{op}, 16 threads, full load", "b", slow, ["--threads", "16", "--fix", "sleep less 4"],
+                        [load, op, "16", s, str(THINK)], requests))
+    script = ["-f"]
+    slow = pg + ["8", s, "-f", f"{d}/think4.sql"]
+    out.append(Case("pgbench, 8 clients, full load", "b", slow, ["--threads", "same", "--fix", "sleep less 4"],
+                    pg + ["8", s] + script + [f"{d}/think1.sql"], tps))
+    # Clients and servers both are twice as many.
+    out.append(Case("pgbench, 16 clients, full load", "b", slow, ["--threads", "twice", "--fix", "sleep less 4"],
+                    pg + ["16", s] + script + [f"{d}/think1.sql"], tps))
+
+    for op in ["compute", "fd", "pipe", "mmap", "mutex", "rwlock"]:
+        for n in [4, 8, 16]:
+            out.append(Case(f"{op}, {n} threads", "c", [load, op, "2", s], ["--threads", str(n)],
+                            [load, op, str(n), s], requests))
+
+    shared = [fd, "2", s]
+    lock = "lock files_struct.file_lock removed"
+    for how in ["--unshare", "--processes"]:
+        out.append(Case(f"fdtorture {how}, 2", "d", shared, ["--threads", "same", "--fix", lock], [fd, how, "2", s], pairs))
+    segment = [f"{d}/segment", "512", "9"]
+    library = os.path.join(os.path.dirname(NCPU), "libncpu_populate.so")
+    out.append(Case("populate 2: map, lock and free 512 MB", "d", segment, ["--threads", "same", "--fix", "populate 2"],
+                    segment, r"1/total +([0-9.]+) ms/GB", env={"LD_PRELOAD": library}))
+    return out
+
+
+def run(command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: status {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+    return done
+
+
+def bound(cpus, command):
+    return ["taskset", "-c", ",".join(map(str, cpus))] + command
+
+
+def throughput(case, output, elapsed):
+    """Units a second: what the program tells (one over it where that is a time), else runs a second."""
+    if case.metric is None:
+        return 1 / elapsed
+    told = float(re.findall(case.metric.removeprefix("1/"), output)[-1])
+    return 1 / told if case.metric.startswith("1/") else told
+
+
+def prepare(d):
+    os.makedirs(d, exist_ok=True)
+    for name in ["load", "fdtorture", "pingpong", "segment"]:
+        run(["gcc", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", f"{d}/{name}", f"{ROOT}/workloads/{name}.c"])
+    run(["go", "build", "-o", f"{d}/service", f"{ROOT}/benches/foresee-here/service.go"])
+    run(["javac", "-d", d, f"{ROOT}/benches/foresee-here/Service.java"])
+    sources = run([f"{ROOT}/workloads/build.sh", "-l"]).stdout.strip()
+    shutil.copytree(sources, f"{d}/sources", dirs_exist_ok=True)
+    os.makedirs(f"{d}/sqlite", exist_ok=True)
+    for k in [1, 4]:
+        with open(f"{d}/think{k}.sql", "w") as f:
+            f.write("\\set aid random(1, 1000000)\n" f"\\sleep {k * 2000} us\n"
+                    "SELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n")
+    os.chmod(d, 0o755)
+    if not os.path.exists(f"{d}/pg/data"):
+        run([f"{ROOT}/workloads/pgscale.sh", "init", f"{d}/pg"])
+    # This machine: how much slower a CPU is while the other works.
+    rates = {n: [] for n in "12"}
+    for _ in range(5):
+        for n in rates:
+            told = run(bound((0, 1), [f"{d}/load", "compute", n, "0.5"])).stdout
+            rates[n].append(float(told.split()[0]))
+    both = statistics.median(rates["2"]) / statistics.median(rates["1"]) / 2
+    with open(f"{d}/here.toml", "w") as f:
+        f.write(f'name = "here"\nshape = "1x2"\nturbo = {min(both, 1):.3f}\nsource = "measured by benches/foresee-here.py"\n')
+    print(open(f"{d}/here.toml").read(), end="")
+
+
+def record(d, only):
+    done = set()
+    for case in cases(d):
+        rec = f"{d}/{case.recording}.ncpu"
+        if rec in done or only and not any(o in case.name for o in only):
+            continue
+        done.add(rec)
+        shutil.rmtree(rec, ignore_errors=True)
+        command = [NCPU, "run", "--record", rec]
+        if case.metric:
+            command += ["--metric", case.metric.removeprefix("1/")]
+            command += ["--lower"] if case.metric.startswith("1/") else []
+        began = time.monotonic()
+        run(command + ["--"] + bound(case.rec_cpus, case.recorded))
+        print(f"{time.monotonic() - began:5.1f} s  {rec}", flush=True)
+
+
+def elapsed_of(rec):
+    told = run([NCPU, "report", rec, "--table", "summary", "-o", "csv"]).stdout
+    return float(next(csv.DictReader(told.splitlines()))["elapsed"])
+
+
+def foretell(d):
+    answers = {}
+    for case in cases(d):
+        rec = f"{d}/{case.recording}.ncpu"
+        if not os.path.exists(rec):
+            continue
+        asked = list(case.asked)
+        told = [] if case.metric else ["--throughput", str(1 / elapsed_of(rec))]
+        if "--bound" in asked:
+            told += ["--bound", "1"]
+        model = run([NCPU, "foresee", rec, "--to-model"] + told).stdout
+        if "twice" in asked:
+            workers = re.search(r"^workers = (\d+)", model, re.M).group(1)
+            asked[asked.index("twice")] = str(2 * int(workers))
+        command = [NCPU, "foresee", rec, "--on", f"{d}/here.toml", "--cpus", "2"] + told[:2 if not case.metric else 0] + asked
+        answer = subprocess.run(command + ["-o", "json", "--table", "foresee"], capture_output=True, text=True)
+        if answer.returncode:
+            answers[case.part + case.name] = {"error": answer.stderr.strip().splitlines()[-1]}
+            print(f"{case.part} {case.name}: {answer.stderr.strip()}")
+            continue
+        text = run(command).stdout
+        point = json.loads(answer.stdout)
+        point = (point["rows"] if isinstance(point, dict) else point)[0]
+        point = {k.lower(): v for k, v in point.items()}
+        x = re.search(r"^throughput = ([0-9.e+-]+)", model[model.index("[recorded]"):], re.M)
+        answers[case.part + case.name] = {
+            "x": point["throughput"], "low": point["low"], "high": point["high"], "recorded": float(x.group(1)),
+            "good": "NOT REPRODUCED" not in text,
+        }
+        a = answers[case.part + case.name]
+        print(f"{case.part} {case.name}: recorded {a['recorded']:.6g}, foretold {a['x']:.6g}"
+              f"{'' if a['good'] else ', not reproduced'}", flush=True)
+    with open(f"{d}/foretold.json", "w") as f:
+        json.dump(answers, f, indent=1)
+
+
+def measure(d, seconds):
+    foretold = json.load(open(f"{d}/foretold.json"))
+    end = time.monotonic() + seconds
+    todo_file = f"{d}/todo.json"
+    while time.monotonic() < end:
+        # A round goes on where the last call of this left off.
+        todo = json.load(open(todo_file)) if os.path.exists(todo_file) else []
+        if not todo:
+            todo = [c.part + c.name for c in cases(d) if "x" in foretold.get(c.part + c.name, {})]
+            random.shuffle(todo)
+        name = todo.pop()
+        case = next(c for c in cases(d) if c.part + c.name == name)
+        began = time.monotonic()
+        done = run(bound(case.cpus, case.measured), env=os.environ | case.env)
+        x = throughput(case, done.stdout, time.monotonic() - began)
+        with open(f"{d}/measured.csv", "a") as f:
+            csv.writer(f).writerow([name, x])
+        json.dump(todo, open(todo_file, "w"))
+
+
+def table(d):
+    foretold = json.load(open(f"{d}/foretold.json"))
+    measured = {}
+    for name, x in csv.reader(open(f"{d}/measured.csv")):
+        measured.setdefault(name, []).append(float(x))
+    line = "{:3}{:<38}{:>11}{:>11}{:>11}{:>8}{:>8}  {:<5}{}"
+    print(line.format("", "program", "recorded", "foretold", "measured", "spread", "off", "band", ""))
+    errors = {}
+    for case in cases(d):
+        f, m = foretold.get(case.part + case.name, {}), measured.get(case.part + case.name, [])
+        if "x" not in f or len(m) < 3:
+            continue
+        x = statistics.median(m)
+        off = f["x"] / x - 1
+        spread = (max(m) - min(m)) / x / 2
+        errors.setdefault(case.part, []).append(abs(off))
+        print(line.format(case.part, case.name, f"{f['recorded']:.4g}", f"{f['x']:.4g}", f"{x:.4g}", f"{100 * spread:.0f} %",
+                          f"{100 * off:+.1f} %", "in" if f["low"] <= x <= f["high"] else "out",
+                          "" if f["good"] else " not reproduced"))
+    for part, all in sorted(errors.items()):
+        print(f"{part}: {sum(e <= 0.1 for e in all)} of {len(all)} within 10 %; median {100 * statistics.median(all):.1f} %, "
+              f"worst {100 * max(all):.0f} %")
+
+
+def main():
+    match sys.argv[1:]:
+        case ["prepare", d]:
+            prepare(os.path.abspath(d))
+        case ["record", d, *only]:
+            record(os.path.abspath(d), only)
+        case ["foretell", d]:
+            foretell(os.path.abspath(d))
+        case ["measure", d, *seconds]:
+            measure(os.path.abspath(d), float(seconds[0]) if seconds else 200)
+        case ["table", d]:
+            table(os.path.abspath(d))
+        case _:
+            sys.exit(__doc__.strip())
+
+
+main()

@@ -2,7 +2,7 @@
 # `ncpu fix` on programs with a cause that is known beforehand: is the right remedy found unasked, what does it give, and
 # is it said where nothing helps?
 #
-#   benches/fix.sh [CASE...]     (default all; root, gcc, python3, make; PostgreSQL for `postgres`)
+#   benches/fix.sh [CASE...]     (default all but guest; root, gcc, python3, make; PostgreSQL for `postgres`)
 #   NCPU=path/to/ncpu chooses the binary (default target/release/ncpu); ROUNDS, the rounds of a comparison (7).
 #   OUT=DIR keeps what each run printed.
 #
@@ -17,6 +17,7 @@
 # | stacks | a list through 24 stacks, in one set of the first-level cache | preload stackbias |
 # | chase | dependent reads of 256 MB on small pages | hugepages |
 # | postgres | two clients' reads in 512 MB of shared buffers | hugepages with shared memory |
+# | guest | on the guest's 8 nodes, a mask of one CPU that was inherited | all CPUs |
 # | none | one thread that computes | nothing |
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -92,6 +93,10 @@ for each in $wanted; do
 	postgres)
 		"$here/workloads/pgscale.sh" init "$dir/pg" >/dev/null 2>&1 || { echo "skip  postgres: no PostgreSQL"; continue; }
 		fix postgres 'hugepages' --allow-system --metric 'tps = ([0-9.]+)' -- "$here/workloads/pgscale.sh" run "$dir/pg" 2 2 -S
+		;;
+	guest)
+		NCPU=${NCPU_STATIC:-$here/target/static/ncpu} NCPU_VM_KERNELS=bookworm "$here/tests/vm/run" place-fix || failed=1
+		cat "$here/target/vm/results/bookworm/place-fix/out"
 		;;
 	none) fix none 'Nothing helps' -- awk 'BEGIN { for (i = 0; i < 4000000; i++) s += i * i % 7; print s }' ;;
 	*) echo "$0: there is no case $each" >&2; exit 2 ;;

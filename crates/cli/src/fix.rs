@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
+use ncpu_machine::limits::Limits;
 use ncpu_measure::compare::Ratio;
 use ncpu_remedy::fix::{self, Allowed, Kind as RemedyKind, Remedy};
 use ncpu_remedy::journal::{self, Id, Journal};
@@ -125,9 +126,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let preloads: Vec<String> = places.list().into_iter().map(|l| l.name).collect();
     let allowed = Allowed { system: args.allow_system, realtime: args.allow_realtime };
     let mut remedies = fix::catalogue(root, &machine, &args.command, &preloads, allowed)?;
-    if !args.only.is_empty() {
-        remedies.retain(|r| args.only.iter().any(|word| r.name.contains(word.trim())));
-    }
+    remedies.retain(|r| wanted(&args.only, r));
     if args.list {
         return list(args, &remedies);
     }
@@ -152,6 +151,11 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     result?;
     report(args, &kept, &tried, &onions, all)?;
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// Whether a remedy is one of those asked for.
+fn wanted(only: &[String], remedy: &Remedy) -> bool {
+    only.is_empty() || only.iter().any(|word| remedy.name.contains(word.trim()))
 }
 
 fn undo_all() -> anyhow::Result<ExitCode> {
@@ -205,15 +209,21 @@ struct Search<'a> {
 impl Search<'_> {
     fn go(&mut self, mut left: Vec<Remedy>) -> anyhow::Result<()> {
         // A command that fails now and then is to be mended before anything is compared.
+        let mut failed = None;
         for _ in 0..TRIALS {
             match self.once(&[])? {
                 None => return Ok(()),
                 Some(Err(why)) => {
-                    self.mend(&mut left, &why)?;
+                    failed = Some(why);
                     break;
                 }
                 Some(Ok(_)) => {}
             }
+        }
+        // It has run: what it ran into can be seen.
+        left.extend(self.limits_met());
+        if let Some(why) = failed {
+            self.mend(&mut left, &why)?;
         }
         self.peel();
         while !left.is_empty() && !self.stop.load(Ordering::Relaxed) {
@@ -265,12 +275,35 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Limits that were reached by now, or nearly, and that settings lift.
+    fn limits_met(&self) -> Vec<Remedy> {
+        if !self.args.allow_system {
+            return Vec::new();
+        }
+        let limits = match Limits::read("/".as_ref()) {
+            Ok(limits) => limits,
+            Err(e) => {
+                say!("ncpu fix: limits are not looked at: {}", undo::shown(&e.to_string(), 200));
+                return Vec::new();
+            }
+        };
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let groups: Vec<String> =
+            own.lines().filter_map(|l| Some(l.splitn(3, ':').nth(2)?.to_string())).collect();
+        let lifts = ncpu_report::limits::lifts(&limits, &groups);
+        let lifts = lifts.into_iter().map(|l| fix::lifted(&l.limit, &l.why, l.file, l.value));
+        lifts.filter(|r| wanted(&self.args.only, r)).collect()
+    }
+
     /// The command fails as it is: takes the first remedy with which it works three times in a row.
     fn mend(&mut self, left: &mut Vec<Remedy>, why: &str) -> anyhow::Result<()> {
         let why = undo::shown(why, 300);
         for at in 0..left.len() {
             // Speed is no matter here; these change what a program does.
-            if !matches!(left[at].kind, RemedyKind::Library | RemedyKind::Allocator | RemedyKind::System) {
+            if !matches!(
+                left[at].kind,
+                RemedyKind::Library | RemedyKind::Allocator | RemedyKind::Limits | RemedyKind::System
+            ) {
                 continue;
             }
             progress(&format!("{}: does the command work with it", left[at].name));
@@ -513,7 +546,8 @@ fn report(
         let said = format!("{gain} by:");
         out.push_str(&format!("{said}\n  {}\n", undo::shown(&typed, 4000)));
         for (path, value) in kept.iter().flat_map(|r| &r.settings) {
-            out.push_str(&format!("  with {value} in {} (put back now)\n", path.display()));
+            let file = undo::shown(&path.display().to_string(), 400);
+            out.push_str(&format!("  with {value} in {file} (put back now)\n"));
         }
     }
     if let Some(last) = onions.last() {

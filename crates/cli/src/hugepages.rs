@@ -128,6 +128,14 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
             told.huge,
             100.0 * (1.0 - told.huge / told.small)
         );
+        // Where the processor counts them, what TLB misses cost this very process is known.
+        if ncpu_machine::events::Sources::read_cores("/".as_ref())?.cores().next().is_some() {
+            let own = std::env::current_exe().context("finding ncpu itself")?;
+            let pid = looked.pid.to_string();
+            let status = std::process::Command::new(own).args(["counters", "--tlb", "-p", &pid, "1", "1"]).status();
+            let status = status.context("counting TLB misses")?;
+            anyhow::ensure!(status.success(), "counting TLB misses: {status}");
+        }
     }
     if refused > 0 {
         say!("ncpu: {refused} processes of others cannot be looked at: that needs root");
@@ -144,6 +152,14 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
             could >> 20,
             could / ncpu_machine::page_size() - could / all[0].allowed.huge
         );
+        let (free, huge) = (all[0].allowed.free, all[0].allowed.huge);
+        if free < could / huge {
+            let text = std::fs::read_to_string("/proc/pagetypeinfo").unwrap_or_default();
+            let able = coverage::blocks(&text).map_or(String::new(), |(able, all)| {
+                format!("; compaction can make some of {able} of its {all} blocks, which hold movable pages only")
+            });
+            say!("ncpu: memory is in pieces: {free} free blocks are large enough for a huge page{able}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
+use ncpu_observe::numa::Wants;
 use ncpu_observe::program::Child;
 use ncpu_remedy::launch::{Class, Launch, Step};
 use ncpu_remedy::place::balance::{Balancer, Options, State, Whose, check};
+use ncpu_remedy::place::loads::{Loads, Wanted};
 use ncpu_remedy::place::policy::Policy;
 use ncpu_remedy::place::{choice_table, moves_table};
 use ncpu_table::Format;
@@ -96,6 +98,23 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     Ok(error.exit_status().into())
 }
 
+/// Loads by an iterator in the kernel; without the rights for it they are read from /proc, thread by thread.
+struct ByBpf(Wants);
+
+impl Loads for ByBpf {
+    fn threads(&mut self) -> std::io::Result<Vec<Wanted>> {
+        let all = self.0.read().map_err(std::io::Error::other)?;
+        let one = |w: ncpu_observe::numa::Wanted| Wanted {
+            pid: w.pid,
+            tid: w.tid,
+            parent: w.parent,
+            cpu: w.cpu,
+            spent: w.spent,
+        };
+        Ok(all.into_iter().map(one).collect())
+    }
+}
+
 fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let interval =
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
@@ -128,7 +147,8 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let fights = numa_balancing();
     let migrated = migrated();
     let options = Options { dry_run: args.dry_run, memory: !args.no_memory };
-    let mut balancer = Balancer::new(machine, whose, options, undo::begin()?);
+    let loads = Wants::load().ok().map(|wants| Box::new(ByBpf(wants)) as Box<dyn Loads>);
+    let mut balancer = Balancer::new(machine, whose, options, undo::begin()?, loads);
     if let Some(child) = &mut child {
         child.release()?;
     }

@@ -279,6 +279,10 @@ fn others_processes_are_refused_in_a_line() {
     assert!(o.status.success() && err(&o).contains("that needs root"), "{}", err(&o));
     let o = run(&["fix", "--no-peel", "--rounds", "2", "--try", "batch", "true"]);
     assert!(o.status.success(), "{}", err(&o));
+    // Its own it balances, with loads from /proc.
+    let o = run(&["place", "balance", "--interval", "0.05", "--", "timeout", "0.5", "sh", "-c", "while :; do :; done"]);
+    assert_eq!(o.status.code(), Some(124), "{}", err(&o));
+    assert!(err(&o).contains("at last 1 threads ran"), "{}", err(&o));
 }
 
 #[test]
@@ -305,8 +309,143 @@ fn a_remedy_that_helps_is_kept_and_others_are_not() {
     let o = ncpu(&state, &["fix", "--no-peel", "--rounds", "2", "--try", "arena", "--", "sh", "-c", script]);
     assert!(o.status.success(), "{}", err(&o));
     assert!(out(&o).contains("kept: without it the command fails"), "{}{}", out(&o), err(&o));
+    // So is one that has run into a limit of its own.
+    let script = r#"test "$(ulimit -n)" -ge 4000"#;
+    let mut limited = Command::new("prlimit");
+    limited.args(["--nofile=500:4000", env!("CARGO_BIN_EXE_ncpu"), "fix", "--no-peel", "--rounds", "2"]);
+    limited.args(["--try", "limits", "--", "sh", "-c", script]).env("NCPU_STATE_DIR", &state);
+    let o = limited.output().unwrap();
+    assert!(out(&o).contains("  prlimit --nofile=4000:4000 "), "{}{}", out(&o), err(&o));
     let o = ncpu(&state, &["fix", "--list", "--", "make", "-j{n}"]);
     assert!(out(&o).contains("workers") && out(&o).contains("one arena"), "{}", out(&o));
     let o = ncpu(&state, &["fix", "--undo"]);
     assert!(err(&o).contains("nothing to undo"), "{}", err(&o));
+}
+
+/// A control group of version 1 or 2 with one process in it, gone with the test.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn with(pid: &str) -> Option<Group> {
+        let name = format!("ncpu-test-remedies-{}", std::process::id());
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu"].iter().find_map(|top| {
+            let group = Group(Path::new(top).join(&name));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join("cgroup.procs"), pid).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        std::fs::remove_dir(&self.0).ok();
+    }
+}
+
+#[test]
+fn the_processes_of_a_control_group_are_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let busy = sh("while :; do :; done");
+    let Some(group) = Group::with(&busy.pid()) else { return eprintln!("skipped: no control group can be made") };
+    let path = group.0.to_str().unwrap();
+    let o = ncpu(dir.path(), &["place", "balance", "-c", path, "--for", "0.5", "--interval", "0.1"]);
+    assert!(o.status.success() && err(&o).contains("at last 1 threads ran"), "{}", err(&o));
+    let o = ncpu(dir.path(), &["hugepages", "-c", path, "-o", "csv"]);
+    let pids: std::collections::BTreeSet<String> =
+        out(&o).lines().skip(1).filter_map(|l| Some(l.split(',').next()?.to_string())).collect();
+    assert_eq!(pids, [busy.pid()].into(), "{}{}", out(&o), err(&o));
+    drop(busy);
+    // An empty one is no error, and one that is not there is.
+    let o = ncpu(dir.path(), &["hugepages", "-c", path, "--apply"]);
+    assert!(o.status.success(), "{}", err(&o));
+    drop(group);
+    for args in [&["place", "balance", "-c", "/no/such/group"][..], &["hugepages", "-c", "/no/such/group"]] {
+        let o = ncpu(dir.path(), args);
+        assert!(o.status.code() == Some(1) && err(&o).contains("/no/such/group"), "{}", err(&o));
+    }
+}
+
+#[test]
+fn a_process_that_ends_while_its_pages_are_put_together_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path(), "many", MANY, &[]).unwrap();
+    let mut many = ready(&program);
+    // So little of a CPU that it would take minutes.
+    let mut apply = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    apply.args(["hugepages", "-p", &many.pid(), "--apply", "--share", "1"]);
+    let apply = apply.env("NCPU_STATE_DIR", dir.path()).stderr(Stdio::piped()).stdout(Stdio::null());
+    let apply = apply.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    many.0.kill().unwrap();
+    many.0.wait().unwrap();
+    let o = apply.wait_with_output().unwrap();
+    // Which of the two it is depends on when it had its end.
+    let said = err(&o);
+    assert!(said.contains("cut short") || said.contains("no process") || said.contains("takes Linux"), "{said}");
+}
+
+/// A program whose text fills several huge pages, and that spends its time in a function at the end of it.
+fn large_text() -> String {
+    let mut out = String::from("#include <stdio.h>\n#include <unistd.h>\nvolatile int at;\n");
+    for i in 0..3000 {
+        out.push_str(&format!("int part_{i}(int x) {{ __asm__ volatile(\".fill 2048, 1, 0x90\"); return x * {i}; }}\n"));
+    }
+    out.push_str(
+        "__attribute__((noinline)) void known_place(void) { for (;;) at++; }\n\
+         int main(void) { if (at > 1) part_7(at); puts(\"ready\"); fflush(stdout); known_place(); }\n",
+    );
+    out
+}
+
+#[test]
+fn text_on_huge_pages_keeps_its_symbols() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path(), "large", &large_text(), &["-g"]).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    command.args(["hugepages", "--"]).arg(&program).env("NCPU_STATE_DIR", dir.path());
+    command.env("NCPU_PRELOAD_DIR", std::env::current_exe().unwrap().parent().unwrap());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    let mut child = Living(child);
+    if line.is_empty() {
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut child.0.stderr.take().unwrap(), &mut said).unwrap();
+        panic!("it did not begin: {said}");
+    }
+    let pid = child.pid();
+    // Its name is its file's.
+    assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), program);
+    let o = ncpu(dir.path(), &["hugepages", "-p", &pid, "--mappings", "-o", "json"]);
+    let text = out(&o);
+    let text = text.lines().find(|l| l.contains(r#""object":"text""#) && l.contains("/large\""));
+    let text = text.unwrap_or_else(|| panic!("{}", out(&o)));
+    if number(text, "thp") == 0.0 {
+        return eprintln!("skipped: this kernel gives a tmpfs no huge pages: {text}");
+    }
+    assert!(number(text, "thp") >= 0.7 * number(text, "resident"), "{text}");
+    // What this program's own flame graphs are made of.
+    let page = dir.path().join("page.html");
+    let o = ncpu(dir.path(), &["watch", "-p", &pid, "1", "--html", page.to_str().unwrap()]);
+    match o.status.success() {
+        true => assert!(std::fs::read_to_string(&page).unwrap().contains("known_place")),
+        false => eprintln!("skipped: watch: {}", err(&o)),
+    }
+    let tool = |words: &[&str]| Command::new(words[0]).args(&words[1..]).current_dir(dir.path()).output();
+    match tool(&["gdb", "-q", "-batch", "-p", &pid, "-ex", "bt"]) {
+        Ok(o) => assert!(out(&o).contains("known_place"), "{}{}", out(&o), err(&o)),
+        Err(e) => eprintln!("skipped: gdb: {e}"),
+    }
+    match tool(&["perf", "record", "-q", "-e", "cpu-clock", "-o", "perf.data", "-p", &pid, "sleep", "0.3"]) {
+        Ok(o) if o.status.success() => {
+            let o = tool(&["perf", "report", "-i", "perf.data", "--stdio", "-F", "sym"]).unwrap();
+            assert!(out(&o).contains("known_place"), "{}{}", out(&o), err(&o));
+        }
+        other => eprintln!("skipped: perf: {other:?}"),
+    }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use ncpu_observe::numa::{Config, Numa, Scope};
+use ncpu_observe::numa::{Config, Numa, Scope, Wants};
 use ncpu_table::Table;
 
 /// A process that spins until dropped.
@@ -174,4 +174,45 @@ mod parts {
         let _ = std::io::stdin().read_line(&mut line);
         assert_eq!(memory[1 << 20], 1);
     }
+}
+
+#[test]
+fn what_threads_want_is_what_proc_tells() {
+    let wants = match Wants::load() {
+        Ok(wants) => wants,
+        Err(e) => return eprintln!("skipped: {e}"),
+    };
+    let spin = Spin::start();
+    let pid = spin.0.id();
+    let told = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+        text.split_whitespace().take(2).map(|w| w.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    // Between two readings of the kernel's file, whatever else runs.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let before = told();
+    let all = wants.read().unwrap();
+    let after = told();
+    let spinning = all.iter().find(|w| w.tid == pid).unwrap();
+    assert_eq!((spinning.pid, spinning.parent), (pid, std::process::id()));
+    assert!((before..=after).contains(&spinning.spent), "{before} {} {after}", spinning.spent);
+    let own = all.iter().filter(|w| w.pid == std::process::id()).count();
+    assert_eq!(own, std::fs::read_dir("/proc/self/task").unwrap().count());
+    // No thread of the kernel, and none that has ended.
+    drop(spin);
+    assert!(wants.read().unwrap().iter().all(|w| w.tid != pid && w.pid != 2));
+    // Where it runs: on the one CPU that it may.
+    let cpus = ncpu_machine::Topology::read("/".as_ref()).unwrap().allowed;
+    let last = cpus.iter().last().unwrap();
+    let bound = Command::new("taskset").args(["-c", &last.to_string(), "sleep", "5"]).spawn();
+    let Ok(bound) = bound.map(Spin) else { return eprintln!("skipped: no taskset") };
+    let (pid, mut seen) = (bound.0.id(), None);
+    for _ in 0..200 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        seen = wants.read().unwrap().iter().find(|w| w.tid == pid).map(|w| w.cpu);
+        if seen == Some(last) {
+            return;
+        }
+    }
+    panic!("{seen:?} is not {last}");
 }

@@ -1,11 +1,11 @@
 # A database that began on two CPUs of the first node: `ncpu place balance` levels its processes, a node for each, and
-# gives them their CPUs back. Moving its memory takes emulated CPUs too long to be waited for.
+# gives them their CPUs back.
 nodes=$(grep -c . /vm/told/nodes)
 before=$(grep Cpus_allowed_list /proc/self/status)
 cyclops 2 1 40 "$nodes" >ready &
 database=$!
 echo $database >>/vm/started
-await "the database" grep -q ready ready
+await "the database" whole ready
 ncpu place balance --no-memory -p $database --for 15 >moves 2>notes || fail "$(cat notes)"
 cat notes moves
 imbalance=$(sed -nE 's/^ncpu: at last .*imbalance ([0-9.]+) between nodes.*/\1/p' notes)
@@ -27,12 +27,34 @@ has maps "interleave:0,$last"
 spread=$(ncpu place "spread:$nodes" -- awk '/Cpus_allowed_list/ { print $2 }' /proc/self/status)
 same "CPUs spread" "$nodes" "$(echo "$spread" | tr , '\n' | wc -l)"
 
+# With its memory: what processes have for themselves follows them, what all share is dealt out, both as the kernel tells it.
+cyclops 16 2 200 "$nodes" >ready &
+database=$!
+echo $database >>/vm/started
+await "the database with memory" whole ready
+workers=$(sed 's/ready//' ready)
+ncpu place balance -p $database -o csv >moves 2>notes &
+balancer=$!
+echo $balancer >>/vm/started
+home() {
+	# shellcheck disable=SC2086 # a list
+	local own most
+	own=$(local_pages $workers) most=$(most_on_a_node "${workers##* }")
+	echo "$own % local, $most % of the shared on one node"
+	awk -v own="$own" -v most="$most" -v fair="$((100 / nodes))" 'BEGIN { exit !(own >= 95 && most <= fair + 5) }'
+}
+await "its memory" home
+finish $balancer || true
+cat moves
+kill $workers
+wait $database || true
+
 # Fewer processes than nodes, with memory: the kernel is free to move one to an idle node, so each is held where its
 # memory goes, which then moves once.
 cyclops 1 2 60 4 >few &
 database=$!
 echo $database >>/vm/started
-await "the small database" grep -q ready few
+await "the small database" whole few
 ncpu place balance -p $database --for 30 -o csv >moves 2>notes || fail "$(cat notes)"
 cat notes moves
 has moves "stays with its memory"

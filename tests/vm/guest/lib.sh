@@ -64,3 +64,47 @@ column() {
 	awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i
 		if (!c) { print "no column " name > "/dev/stderr"; exit 1 } next } { print $c }' "$2"
 }
+
+# whole FILE: it has a line, and that to its end.
+whole() {
+	[ "$(wc -l <"$1")" -ge 1 ]
+}
+
+# node_of PROCESS: the node of the CPU that a process ran on last, as QEMU was told.
+node_of() {
+	sed 's/.*) //' "/proc/$1/stat" | awk '
+		NR == FNR { split($2, r, "-"); first[$1] = r[1]; last[$1] = r[2]; next }
+		{ for (n in first) if ($37 >= first[n] && $37 <= last[n]) print n }' /vm/told/nodes -
+}
+
+# local_pages PROCESS...: per cent of the pages in these processes' own mappings of 1 MiB and more that lie on the node where
+# each runs.
+local_pages() {
+	local process
+	for process; do
+		awk -v "node=$(node_of "$process")" '/ anon=/ && !/ (file=|stack|heap)/ {
+			pages = 0; near = 0
+			for (i = 3; i <= NF; i++) if ($i ~ /^N[0-9]+=/) {
+				split(substr($i, 2), at, "="); pages += at[2]
+				if (at[1] == node) near += at[2]
+			}
+			if (pages >= 256) { all += pages; here += near }
+		} END { print here + 0, all + 0 }' "/proc/$process/numa_maps"
+	done | awk '{ here += $1; all += $2 } END { printf "%.1f\n", all ? 100 * here / all : 0 }'
+}
+
+# most_on_a_node PROCESS: of the shared memory that a process has touched, the per cent on the node that has most of it.
+most_on_a_node() {
+	awk '/ file=\/dev\/zero/ { for (i = 3; i <= NF; i++) if ($i ~ /^N[0-9]+=/) {
+			split(substr($i, 2), at, "="); on[at[1]] += at[2]; all += at[2]
+		} } END { for (n in on) if (on[n] > most) most = on[n]; printf "%.1f\n", all ? 100 * most / all : 0 }' "/proc/$1/numa_maps"
+}
+
+# unevenness PROCESS...: of these busy processes, those on the node with most of them less those on the node with fewest.
+unevenness() {
+	local process
+	for process; do node_of "$process"; done | awk '
+		NR == FNR { on[$1] = 0; next } { on[$1]++ }
+		END { least = 1e9; for (n in on) { if (on[n] > most) most = on[n]; if (on[n] < least) least = on[n] } print most - least }' \
+		/vm/told/nodes -
+}

@@ -8,6 +8,9 @@ use crate::bpf_support::{Plain, same_layout};
 /// The thread a CPU runs, and since when.
 pub(super) use types::cpu as Cpu;
 
+/// What a thread has wanted of CPUs so far.
+pub(super) use types::want as Want;
+
 /// Nodes the programs keep apart.
 pub(super) const NODES: usize = 64;
 
@@ -29,6 +32,8 @@ impl Default for Out {
 
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for Cpu {}
+// SAFETY: integers only.
+unsafe impl Plain for Want {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for Out {}
 

@@ -11,6 +11,22 @@ use super::skel;
 use super::times::Times;
 use crate::bpf_support::{Error, Mapped, Result, comm, load, monotonic_ns, perf, read};
 
+/// A program as an iterator over threads.
+pub(super) fn iterator(program: &libbpf_rs::ProgramMut<'_>) -> Result<Link> {
+    let link = program.attach_iter_with_opts(libbpf_rs::IterOpts::None);
+    link.map_err(|source| Error::Bpf { doing: "attaching a thread iterator", source })
+}
+
+/// All that an iterator writes.
+pub(super) fn all_of(link: &Link) -> Result<Vec<u8>> {
+    let mut iter =
+        Iter::new(link).map_err(|source| Error::Bpf { doing: "opening a thread iterator", source })?;
+    let mut bytes = Vec::new();
+    iter.read_to_end(&mut bytes)
+        .map_err(|source| Error::Io { doing: "reading a thread iterator", source })?;
+    Ok(bytes)
+}
+
 /// The programs, attached until dropped.
 pub(super) struct NodeTime {
     skel: Box<skel::NumaSkel<'static>>,
@@ -31,6 +47,7 @@ impl NodeTime {
             .map_err(bpf("opening the BPF object"))?;
         let count = load::cpu_parts()?;
         open.maps.cpus.set_max_entries(count as u32).map_err(bpf("sizing the CPU slots"))?;
+        open.progs.wants.set_autoload(false);
         let skel = open.load().map_err(|source| match source.kind() {
             // Root is denied only what the verifier refuses.
             libbpf_rs::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
@@ -49,7 +66,6 @@ impl NodeTime {
     /// Times since attaching, and ns that could not be charged.
     pub fn read(&mut self) -> Result<(Times, u64)> {
         self.take_gone();
-        let bpf = |doing| move |source| Error::Bpf { doing, source };
         let mut times = Times::default();
         let mut add = |tgid: u32, tid: u32, name: &[c_char; 16], node: u32, ns: u64| {
             let process = times.processes.entry(tgid).or_default();
@@ -61,12 +77,7 @@ impl NodeTime {
                 *process.threads.entry(tid).or_default().entry(node).or_default() += ns;
             }
         };
-        let link = self.skel.progs.dump.attach_iter_with_opts(libbpf_rs::IterOpts::None);
-        let link = link.map_err(bpf("attaching a thread iterator"))?;
-        let mut iter = Iter::new(&link).map_err(bpf("opening a thread iterator"))?;
-        let mut bytes = Vec::new();
-        iter.read_to_end(&mut bytes)
-            .map_err(|source| Error::Io { doing: "reading a thread iterator", source })?;
+        let bytes = all_of(&iterator(&self.skel.progs.dump)?)?;
         let mut names: HashMap<u32, [c_char; 16]> = HashMap::new();
         for out in bytes.chunks_exact(size_of::<Out>()).filter_map(read::<Out>) {
             names.insert(out.tgid, out.comm);

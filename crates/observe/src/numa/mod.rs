@@ -11,6 +11,7 @@ mod skel;
 mod tables;
 mod time;
 mod times;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use ncpu_machine::{CpuSet, Topology};
 use ncpu_table::Table;
 
 pub use procfs::Proc;
+pub use wants::{Wanted, Wants};
 use segments::Segments;
 use time::Source;
 use times::Times;

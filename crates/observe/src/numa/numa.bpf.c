@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * CPU time of each thread by NUMA node, for `ncpu numa`.
+ * CPU time of each thread by NUMA node, for `ncpu numa`; what each wants of CPUs, for `ncpu place balance`.
  *
  * A thread's times lie in its own task storage, written by the CPU it runs on, so nothing is shared
  * between CPUs on the path of a switch. What a thread that ends leaves behind goes to its process's
@@ -201,5 +201,59 @@ int dump(struct bpf_iter__task *ctx)
 	bpf_probe_read_kernel_str(out.comm, sizeof(out.comm), task->group_leader->comm);
 	bpf_seq_write(seq, &out, sizeof(out));
 	bpf_seq_write(seq, t, sizeof(*t));
+	return 0;
+}
+
+/* The kernel's own sums, which it keeps without us: nothing is traced for them. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+struct sched_info {
+	unsigned long long run_delay;
+};
+struct thread_info {
+	u32 cpu;
+};
+struct task_struct___sums {
+	int exit_state;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	struct thread_info thread_info;
+};
+/* Before 5.16 on x86. */
+struct task_struct___cpu {
+	unsigned int cpu;
+};
+#pragma clang attribute pop
+
+struct want {
+	__u32 tgid, tid, parent, cpu;
+	__u64 spent; /* ns on CPU and waiting for one */
+};
+
+struct want wants_layout; /* never written: by it the skeleton knows the layout */
+
+SEC("iter/task")
+int wants(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct task_struct___sums *sums = (void *)task;
+	struct want want = {};
+
+	/* Those that have ended want nothing more, though their parents have yet to take note. */
+	if (!task || task->flags & PF_KTHREAD || BPF_CORE_READ(sums, exit_state))
+		return 0;
+	want.tgid = task->tgid;
+	want.tid = task->pid;
+	want.parent = task->real_parent->tgid;
+	want.spent = BPF_CORE_READ(sums, se.sum_exec_runtime);
+	if (bpf_core_field_exists(sums->sched_info.run_delay))
+		want.spent += BPF_CORE_READ(sums, sched_info.run_delay);
+	if (bpf_core_field_exists(sums->thread_info.cpu))
+		want.cpu = BPF_CORE_READ(sums, thread_info.cpu);
+	else
+		want.cpu = BPF_CORE_READ((struct task_struct___cpu *)task, cpu);
+	bpf_seq_write(ctx->meta->seq, &want, sizeof(want));
 	return 0;
 }

@@ -43,6 +43,8 @@ impl Remedy {
 pub enum Kind {
     /// The number of workers.
     Workers,
+    /// Limits of the process.
+    Limits,
     /// A setting of the machine or of the control group.
     System,
     /// Where it runs.
@@ -213,6 +215,13 @@ pub fn catalogue(
             add(Kind::Placement, &format!("place {policy}"), about, PLACE, &["ncpu", "place", policy, "--"]);
         }
     }
+    let raised = raised();
+    if !raised.is_empty() {
+        let mut prefix = vec!["prlimit"];
+        prefix.extend(raised.iter().map(String::as_str));
+        let about = "limits of open files, processes and locked memory as high as they may be";
+        add(Kind::Limits, "limits raised", about, &[], &prefix);
+    }
     let cpus = machine.online.and(&machine.allowed).len() as u32;
     if counts(command) {
         for n in [cpus, cpus * 2, cpus.div_ceil(2), cpus * 4] {
@@ -233,6 +242,33 @@ pub fn catalogue(
         out.extend(system(root)?);
     }
     Ok(out)
+}
+
+/// Options of prlimit(1) that raise our limits to what we may have without rights.
+fn raised() -> Vec<String> {
+    use rustix::process::{Resource, getrlimit};
+    let all = [("nofile", Resource::Nofile), ("nproc", Resource::Nproc), ("memlock", Resource::Memlock)];
+    let option = |(name, resource): (&str, Resource)| {
+        let limit = getrlimit(resource);
+        let words = |n: Option<u64>| n.map_or("unlimited".into(), |n: u64| n.to_string());
+        let below = limit.current.is_some_and(|now| limit.maximum.is_none_or(|most| now < most));
+        below.then(|| format!("--{name}={0}:{0}", words(limit.maximum)))
+    };
+    all.into_iter().filter_map(option).collect()
+}
+
+/// A limit of the machine or of a control group that was reached, or nearly, as a remedy: the file that sets it, and what it
+/// is to hold.
+pub fn lifted(limit: &str, why: &str, file: PathBuf, value: String) -> Remedy {
+    Remedy {
+        name: format!("limit {limit}"),
+        about: format!("{value} in {}: {why}", file.display()),
+        kind: Kind::System,
+        layers: QUOTA,
+        prefix: Vec::new(),
+        workers: None,
+        settings: vec![(file, value)],
+    }
 }
 
 /// Whether a command takes the number of workers.

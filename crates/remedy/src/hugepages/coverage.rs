@@ -1,6 +1,7 @@
 //! What of a process lies on huge pages, by object and size, and why the rest does not: from /proc/PID/smaps.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// What a mapping is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +49,8 @@ pub struct Mapping {
     pub resident: u64,
     /// Of those on huge pages of 2 MiB made by the kernel: anonymous, shared memory, files.
     pub thp: u64,
+    /// Bytes on larger pages than the smallest that entries of those map; `None` where it is not known.
+    pub larger: Option<u64>,
     /// Bytes of a pool (hugetlbfs).
     pub pool: u64,
     /// Size of a page of the pool.
@@ -143,6 +146,8 @@ pub struct Allowed {
     pub off: bool,
     /// Free pieces of memory as large as a huge page, or larger.
     pub free: u64,
+    /// The process's control group is at its memory limit: there is no room for a huge page.
+    pub full: bool,
 }
 
 impl Allowed {
@@ -163,8 +168,50 @@ impl Allowed {
             shmem: setting("shmem_enabled"),
             off: status.lines().any(|l| l.starts_with("THP_enabled:") && l.ends_with('0')),
             free: free_pieces(&buddies, pages.trailing_zeros() as usize),
+            full: full(Path::new("/"), pid, huge),
         }
     }
+}
+
+/// Whether a control group that a process is in, or one above it, has less than a huge page left of its memory limit.
+fn full(root: &Path, pid: u32, huge: u64) -> bool {
+    let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let groups = std::fs::read_to_string(root.join(format!("proc/{pid}/cgroup"))).unwrap_or_default();
+    groups.lines().any(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return false };
+        let (top, limit, used) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max", "memory.current"),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => return false,
+        };
+        let top = root.join(top);
+        let group = top.join(path.trim_start_matches('/'));
+        group.ancestors().take_while(|dir| dir.starts_with(&top)).any(|dir| {
+            let room = number(dir.join(limit)).zip(number(dir.join(used)));
+            room.is_some_and(|(limit, used)| limit < used.saturating_add(huge))
+        })
+    })
+}
+
+/// Blocks of memory as large as a huge page that hold nothing but movable pages, of which compaction can make huge ones,
+/// and all blocks: from /proc/pagetypeinfo, which is root's.
+pub fn blocks(pagetypeinfo: &str) -> Option<(u64, u64)> {
+    let mut lines = pagetypeinfo.lines().skip_while(|l| !l.starts_with("Number of blocks type"));
+    let kinds: Vec<&str> = lines.next()?.split_ascii_whitespace().skip(4).collect();
+    let movable = kinds.iter().position(|k| *k == "Movable")?;
+    let (mut able, mut all) = (0, 0);
+    for line in lines {
+        // `Node 0, zone   Normal   12   345   6   0`
+        let Some((_, rest)) = line.split_once("zone") else { break };
+        let counts: Vec<u64> =
+            rest.split_ascii_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
+        able += counts.get(movable).copied().unwrap_or(0);
+        all += counts.iter().sum::<u64>();
+    }
+    Some((able, all))
 }
 
 /// Free pieces of at least 2^order pages, counted in pieces of just that, from /proc/buddyinfo.
@@ -203,7 +250,8 @@ pub fn why(mapping: &Mapping, allowed: &Allowed) -> Option<&'static str> {
             "not asked for, and this machine gives them on request only"
         }
         _ if !mapping.eligible => "the kernel allows none here",
-        _ if allowed.free == 0 => "memory is in pieces: no free block is large enough; --compact makes some",
+        _ if allowed.full => "its control group has no memory left for one (memory.max)",
+        _ if allowed.free == 0 => "memory is in pieces: no free block is large enough; --apply has the kernel make some",
         _ => "made of small pages before, or touched in part; --apply puts them together",
     })
 }
@@ -217,6 +265,8 @@ pub struct Coverage {
     pub resident: u64,
     /// On 2 MiB pages made by the kernel.
     pub thp: u64,
+    /// On larger pages than the smallest that entries of those map; `None` where it is not known.
+    pub larger: Option<u64>,
     /// On pages of a pool of 2 MiB or less.
     pub pool: u64,
     /// On pages of a pool of more, 1 GiB.
@@ -243,6 +293,9 @@ impl Coverage {
         self.mappings += 1;
         self.resident += mapping.resident + mapping.pool;
         self.thp += mapping.thp;
+        if let Some(larger) = mapping.larger {
+            *self.larger.get_or_insert(0) += larger;
+        }
         if mapping.page > allowed.huge {
             self.giant += mapping.pool;
         } else {
@@ -316,7 +369,7 @@ THPeligible:           0
 ";
 
     fn allowed(enabled: &str) -> Allowed {
-        Allowed { huge: HUGE, enabled: enabled.into(), shmem: "never".into(), off: false, free: 5 }
+        Allowed { huge: HUGE, enabled: enabled.into(), shmem: "never".into(), off: false, free: 5, full: false }
     }
 
     #[test]
@@ -360,6 +413,7 @@ THPeligible:           0
         assert!(reason(&mapping(&|m| m.forbidden = true), &allowed("always")).contains("NOHUGEPAGE"));
         assert!(reason(&mapping(&|_| ()), &allowed("never")).contains("switched off on this machine"));
         assert!(reason(&mapping(&|_| ()), &Allowed { off: true, ..allowed("always") }).contains("prctl"));
+        assert!(reason(&mapping(&|_| ()), &Allowed { full: true, ..allowed("always") }).contains("memory.max"));
         assert!(reason(&mapping(&|_| ()), &Allowed { free: 0, ..allowed("always") }).contains("in pieces"));
         assert_eq!(reason(&mapping(&|m| m.thp = 8 << 20), &allowed("always")), "none");
     }
@@ -378,6 +432,37 @@ THPeligible:           0
         assert!(by_object(&all, &allowed("always")).contains_key(&Object::Heap));
         let other = [map(arena, 2 * arena, "rw-p"), map(2 * arena, 3 * arena, "---p")];
         assert!(!by_object(&other, &allowed("always")).contains_key(&Object::Heap));
+    }
+
+    #[test]
+    fn a_group_at_its_limit_has_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| ncpu_machine::testing::put(dir.path(), file, text);
+        put("proc/7/cgroup", "4:memory:/a/b\n0::/c\n");
+        put("sys/fs/cgroup/c/memory.max", "max\n");
+        put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "10000000\n");
+        put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000000\n");
+        assert!(!full(dir.path(), 7, HUGE) && !full(dir.path(), 8, HUGE));
+        put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "9000000\n");
+        assert!(full(dir.path(), 7, HUGE));
+        put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000000\n");
+        put("sys/fs/cgroup/c/memory.max", "3000000\n");
+        put("sys/fs/cgroup/c/memory.current", "2900000\n");
+        assert!(full(dir.path(), 7, HUGE));
+    }
+
+    #[test]
+    fn blocks_are_counted_by_what_they_hold() {
+        let text = "Page block order: 9\nPages per block:  512\n\n\
+                    Free pages count per migrate type at order       0      1 \n\
+                    Node    0, zone      DMA, type    Unmovable      1      2 \n\n\
+                    Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic \n\
+                    Node 0, zone      DMA            3            5            0            0 \n\
+                    Node 0, zone   Normal          100         2000           30            1 \n\n\
+                    Number of mixed blocks    Unmovable      Movable \n\
+                    Node 0, zone      DMA            9            9 \n";
+        assert_eq!(blocks(text), Some((2005, 8 + 2131)));
+        assert_eq!(blocks(""), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod collapse;
 pub mod coverage;
 pub mod foretell;
+pub mod larger;
 pub mod pools;
 pub mod text;
 
@@ -35,7 +36,8 @@ pub fn look(pid: u32) -> Result<Looked> {
     let path = format!("/proc/{pid}/smaps");
     let text = std::fs::read(&path).map_err(|e| Error::file(Path::new(&path), e))?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mappings = coverage::parse(&String::from_utf8_lossy(&text));
+    let mut mappings = coverage::parse(&String::from_utf8_lossy(&text));
+    larger::look(pid, &mut mappings);
     Ok(Looked { pid, name: name.trim().into(), mappings, allowed: Allowed::read(pid) })
 }
 
@@ -48,6 +50,7 @@ pub fn objects_table(all: &[Looked]) -> Table {
         Column::text("object", "heap, anonymous memory, stack, text, shm or other files"),
         bytes("resident", "bytes resident"),
         bytes("thp", "of them on 2 MiB pages that the kernel made"),
+        bytes("mthp", "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees"),
         bytes("pool", "on 2 MiB pages of a pool (hugetlbfs)"),
         bytes("giant", "on larger pages of a pool"),
         Column::float("huge", Unit::Percent, Kind::Gauge, "share on huge pages of any size"),
@@ -70,6 +73,7 @@ pub fn objects_table(all: &[Looked]) -> Table {
             .text(object.word())
             .int(c.resident)
             .int(c.thp)
+            .int_opt(c.larger)
             .int(c.pool)
             .int(c.giant)
             .float(100.0 * c.share())
@@ -90,6 +94,7 @@ pub fn mappings_table(all: &[Looked]) -> Table {
         Column::text("name", "file or name"),
         bytes("resident", "bytes resident"),
         bytes("thp", "of them on 2 MiB pages that the kernel made"),
+        bytes("mthp", "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees"),
         bytes("pool", "on pages of a pool"),
         bytes("page", "size of a page of the mapping, transparent huge pages left out"),
         Column::text("why", "why not all of it is on huge pages"),
@@ -106,6 +111,7 @@ pub fn mappings_table(all: &[Looked]) -> Table {
                 .text(&m.name)
                 .int(m.resident)
                 .int(m.thp)
+                .int_opt(m.larger)
                 .int(m.pool)
                 .int(m.page)
                 .text_opt(coverage::why(m, &looked.allowed));

@@ -10,6 +10,7 @@ use ncpu_machine::{CpuSet, Topology};
 
 use super::Done;
 use super::follow::Follower;
+use super::loads::{Loads, Wanted, tree};
 use super::level::{self, Level, Move, Thread, Tree};
 use crate::journal::{Journal, Undo, start_of};
 use crate::{Error, Result, sys};
@@ -55,6 +56,7 @@ pub struct State {
 
 struct Known {
     pid: u32,
+    /// Where it is not told how much it spent and where, files of /proc do.
     schedstat: Option<File>,
     stat: Option<File>,
     spent: u64,
@@ -86,6 +88,8 @@ pub struct Balancer {
     whose: Whose,
     options: Options,
     journal: Journal,
+    /// What threads want of CPUs, in one go; without, it is read thread by thread from /proc.
+    loads: Option<Box<dyn Loads>>,
     begin: Instant,
     threads: HashMap<u32, Known>,
     processes: HashMap<u32, Process>,
@@ -111,7 +115,13 @@ fn again(file: &mut Option<File>, path: &str, buf: &mut [u8]) -> Option<String> 
 
 impl Balancer {
     /// Begins; nothing is looked at yet.
-    pub fn new(machine: &Topology, whose: Whose, options: Options, journal: Journal) -> Balancer {
+    pub fn new(
+        machine: &Topology,
+        whose: Whose,
+        options: Options,
+        journal: Journal,
+        loads: Option<Box<dyn Loads>>,
+    ) -> Balancer {
         let tree = Tree::of(machine);
         let caches = tree.caches.iter().flatten();
         let cores = tree.cores.iter().flatten().flatten();
@@ -125,6 +135,7 @@ impl Balancer {
             whose,
             options,
             journal,
+            loads,
             begin,
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -137,14 +148,31 @@ impl Balancer {
         }
     }
 
-    fn pids(&self) -> Vec<u32> {
-        match &self.whose {
-            Whose::Tree(root) => sys::tree_of(*root),
-            Whose::Cgroup(dir) => {
+    /// The processes, and their threads with what each has wanted so far; not that where it is yet to be read.
+    fn members(&mut self) -> (Vec<u32>, Vec<(u32, u32, Option<Wanted>)>) {
+        // What cannot be read once is not asked for again.
+        let all = self.loads.as_mut().and_then(|l| l.threads().ok());
+        if all.is_none() {
+            self.loads = None;
+        }
+        let pids = match (&self.whose, &all) {
+            (Whose::Tree(root), Some(all)) => tree(*root, all),
+            (Whose::Tree(root), None) => sys::tree_of(*root),
+            (Whose::Cgroup(dir), _) => {
                 let text = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
                 text.lines().filter_map(|l| l.parse().ok()).collect()
             }
-        }
+        };
+        let threads = match all {
+            Some(all) => {
+                let ours: HashSet<u32> = pids.iter().copied().collect();
+                all.iter().filter(|w| ours.contains(&w.pid)).map(|w| (w.pid, w.tid, Some(*w))).collect()
+            }
+            None => {
+                pids.iter().flat_map(|&p| sys::threads(p).into_iter().map(move |t| (p, t, None))).collect()
+            }
+        };
+        (pids, threads)
     }
 
     /// Looks, and moves what the look before had already wanted to move. Whether any process is left.
@@ -153,9 +181,11 @@ impl Balancer {
     /// The journal cannot be written; nothing was changed that is not in it.
     pub fn look(&mut self) -> Result<bool> {
         let mut alive = HashSet::new();
-        let pids = self.pids();
-        for &pid in &pids {
-            self.look_at(pid, &mut alive)?;
+        let (pids, threads) = self.members();
+        for (pid, tid, wanted) in threads {
+            if self.look_at(pid, tid, wanted)? {
+                alive.insert(tid);
+            }
         }
         self.threads.retain(|tid, _| alive.contains(tid));
         self.processes.retain(|pid, _| pids.contains(pid));
@@ -179,70 +209,70 @@ impl Balancer {
         Ok(true)
     }
 
-    fn look_at(&mut self, pid: u32, alive: &mut HashSet<u32>) -> Result<()> {
+    /// Notes what a thread wants. Whether it is still there.
+    fn look_at(&mut self, pid: u32, tid: u32, wanted: Option<Wanted>) -> Result<bool> {
         let mut buf = [0u8; 1024];
-        for tid in sys::threads(pid) {
-            let dir = format!("/proc/{pid}/task/{tid}");
-            if !self.threads.contains_key(&tid) {
-                let Ok(mask) = sys::affinity(tid) else { continue };
-                let free = self.all.is_subset(&mask);
-                let ours = self.masks.contains(&mask.to_list());
-                let Some(process) = self.process(pid, &mask)? else { continue };
-                // A thread begins with its creator's mask, which may be one that we have set.
-                let inherited = process.journaled && ours && !free;
-                let known = Known {
-                    pid,
-                    schedstat: None,
-                    stat: None,
-                    spent: 0,
-                    looked: Instant::now(),
-                    load: 0.0,
-                    cpu: None,
-                    // A thread that was bound to some of the CPUs is left there.
-                    own_mask: !free && !inherited,
-                    refused: false,
-                    ours: inherited.then_some(mask),
-                    moved: None,
-                    moves: 0,
-                    held: false,
-                };
-                self.threads.insert(tid, known);
-            }
-            let Some(known) = self.threads.get_mut(&tid) else { continue };
-            let text = again(&mut known.schedstat, &format!("{dir}/schedstat"), &mut buf);
+        let dir = format!("/proc/{pid}/task/{tid}");
+        if !self.threads.contains_key(&tid) {
+            let Ok(mask) = sys::affinity(tid) else { return Ok(false) };
+            let free = self.all.is_subset(&mask);
+            let ours = self.masks.contains(&mask.to_list());
+            let Some(process) = self.process(pid, &mask)? else { return Ok(false) };
+            // A thread begins with its creator's mask, which may be one that we have set.
+            let inherited = process.journaled && ours && !free;
+            let known = Known {
+                pid,
+                schedstat: None,
+                stat: None,
+                spent: 0,
+                looked: Instant::now(),
+                load: 0.0,
+                cpu: None,
+                // A thread that was bound to some of the CPUs is left there.
+                own_mask: !free && !inherited,
+                refused: false,
+                ours: inherited.then_some(mask),
+                moved: None,
+                moves: 0,
+                held: false,
+            };
+            self.threads.insert(tid, known);
+        }
+        let Some(known) = self.threads.get_mut(&tid) else { return Ok(false) };
+        let spent = wanted.map(|w| w.spent).or_else(|| {
+            let text = again(&mut known.schedstat, &format!("{dir}/schedstat"), &mut buf)?;
             // `on CPU` and `waiting for one`, nanoseconds.
-            let spent = text.as_deref().and_then(|t| {
-                let mut words = t.split_ascii_whitespace().map_while(|w| w.parse::<u64>().ok());
-                Some(words.next()? + words.next()?)
-            });
-            let Some(spent) = spent else { continue };
-            alive.insert(tid);
-            let elapsed = known.looked.elapsed().as_nanos() as f64;
-            if known.spent > 0 && elapsed > 1e6 {
-                known.load = spent.saturating_sub(known.spent) as f64 / elapsed;
+            let mut words = text.split_ascii_whitespace().map_while(|w| w.parse::<u64>().ok());
+            Some(words.next()? + words.next()?)
+        });
+        let Some(spent) = spent else { return Ok(false) };
+        let elapsed = known.looked.elapsed().as_nanos() as f64;
+        if known.spent > 0 && elapsed > 1e6 {
+            known.load = spent.saturating_sub(known.spent) as f64 / elapsed;
+        }
+        (known.spent, known.looked) = (spent, Instant::now());
+        known.cpu = None;
+        if known.load < RUNNING {
+            return Ok(true);
+        }
+        known.cpu = wanted.map(|w| w.cpu).or_else(|| {
+            let text = again(&mut known.stat, &format!("{dir}/stat"), &mut buf)?;
+            text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+        });
+        // The program may have chosen CPUs meanwhile, which are its own then, or let go of those it chose.
+        if let Ok(now) = sys::affinity(tid) {
+            match &known.ours {
+                Some(ours) => known.own_mask |= now != *ours,
+                None => known.own_mask = known.refused || !self.all.is_subset(&now),
             }
-            (known.spent, known.looked) = (spent, Instant::now());
-            known.cpu = None;
-            if known.load >= RUNNING {
-                let text = again(&mut known.stat, &format!("{dir}/stat"), &mut buf);
-                let fields = text.as_deref().and_then(|t| t.rsplit_once(')'));
-                known.cpu = fields.and_then(|(_, f)| f.split_ascii_whitespace().nth(36)?.parse().ok());
-                // The program may have chosen CPUs meanwhile, which are its own then, or let go of those it chose.
-                if let Ok(now) = sys::affinity(tid) {
-                    match &known.ours {
-                        Some(ours) => known.own_mask |= now != *ours,
-                        None => known.own_mask = known.refused || !self.all.is_subset(&now),
-                    }
-                    // What its threads get back at the end.
-                    if let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.journaled)
-                        && self.all.is_subset(&now)
-                    {
-                        process.usual = now;
-                    }
-                }
+            // What its threads get back at the end.
+            if let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.journaled)
+                && self.all.is_subset(&now)
+            {
+                process.usual = now;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn process(&mut self, pid: u32, mask: &CpuSet) -> Result<Option<&mut Process>> {

@@ -3,6 +3,7 @@
 pub mod balance;
 mod follow;
 pub mod level;
+pub mod loads;
 pub mod memory;
 pub mod policy;
 

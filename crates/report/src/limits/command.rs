@@ -1,8 +1,9 @@
 //! The exact command that sets a limit.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
-use ncpu_machine::limits::{Knob, Limits, Reading, Size};
+use ncpu_machine::limits::{Knob, Limits, Reading, Scope, Size};
 
 use super::{Status, is_sysctl, judge, planned};
 
@@ -67,6 +68,42 @@ fn sysctl(knob: &Knob, fit: u64) -> Option<(&'static str, String)> {
         }
         _ => None,
     }
+}
+
+/// What would lift a limit that was reached, or nearly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lift {
+    /// The limit.
+    pub limit: String,
+    /// Why it is too small.
+    pub why: String,
+    /// The file that sets it.
+    pub file: PathBuf,
+    /// What to write there.
+    pub value: String,
+}
+
+/// What lifts the limits that were reached, or nearly, and bind a program of the control groups with these paths: sysctls,
+/// and files of these groups and of those above them. CPU limits are not among them.
+pub fn lifts(limits: &Limits, groups: &[String]) -> Vec<Lift> {
+    let binds = |group: &str| {
+        let below = |own: &String| own == group || own.starts_with(&format!("{}/", group.trim_end_matches('/')));
+        groups.iter().any(below)
+    };
+    let found = judge(limits).into_iter().filter(|j| matches!(j.status, Status::Hit | Status::Near));
+    let lift = |j: super::Judged<'_>| {
+        let fit = j.fit?;
+        let (file, value) = match (&j.reading.knob, &j.reading.scope) {
+            (Knob::File(path), Scope::Cgroup(group)) if binds(group) => (PathBuf::from(path), fit.to_string()),
+            (knob, Scope::Machine) => {
+                let (name, value) = sysctl(knob, fit)?;
+                (PathBuf::from("/proc/sys").join(name.replace('.', "/")), value)
+            }
+            _ => return None,
+        };
+        Some(Lift { limit: j.reading.limit.clone(), why: j.why, file, value })
+    };
+    found.filter_map(lift).collect()
 }
 
 /// A line of that file before it is written.

@@ -7,7 +7,7 @@ mod text;
 use ncpu_machine::limits::{Area, Knob, Limits, Reading, Scope, Size, Unit};
 use ncpu_table::{Column, Kind, Table, Unit as ColumnUnit};
 
-pub use command::{boot_parameters, sysctl_file};
+pub use command::{Lift, boot_parameters, lifts, sysctl_file};
 pub use text::{plan, render};
 
 use rules::Machine;

@@ -156,3 +156,31 @@ fn two_numbers_of_one_sysctl_are_one_line() {
     assert_eq!(file.matches("kernel.sem").count(), 1, "{file}");
     assert!(file.ends_with("\nkernel.sem = 1 4 3 8\n"), "{file}");
 }
+
+#[test]
+fn limits_that_were_met_are_lifted_where_they_bind() {
+    let mut all = limits();
+    let mut files = reading("fs.file-max", Area::Files, 1000, 990, Knob::Sysctl("fs.file-max"));
+    files.hits = None;
+    let mut tasks =
+        reading("pids.max", Area::Cgroups, 4, 4, Knob::File("/sys/fs/cgroup/pids/b/c/pids.max".into()));
+    (tasks.scope, tasks.hits) = (Scope::Cgroup("/b/c".into()), Some(3));
+    all.readings = vec![files, tasks];
+    let of = |groups: &[&str]| -> Vec<(String, String)> {
+        let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+        let lifts = lifts(&all, &groups).into_iter();
+        lifts.map(|l| (l.file.display().to_string(), l.value)).collect()
+    };
+    let machine = ("/proc/sys/fs/file-max".to_string(), of(&[])[0].1.clone());
+    assert!(machine.1.parse::<u64>().unwrap() >= 1980, "{machine:?}");
+    let group = ("/sys/fs/cgroup/pids/b/c/pids.max".to_string(), "8".to_string());
+    assert_eq!(of(&["/b"]), [machine.clone()]);
+    assert_eq!(of(&["/b/cd"]), [machine.clone()]);
+    for own in ["/b/c", "/b/c/d"] {
+        let mut both = of(&["/x", own]);
+        both.sort();
+        assert_eq!(both, [machine.clone(), group.clone()], "{own}");
+    }
+    // What merely does not fit the machine is left alone.
+    assert!(lifts(&limits(), &["/a".into()]).iter().all(|l| l.limit != "kernel.pid_max"));
+}

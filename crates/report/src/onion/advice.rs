@@ -162,13 +162,15 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
         Layer::Faults => "ncpu hugepages".into(),
         // A CPU limit is not a matter of place.
         Layer::RunQueue if throttled(context).is_empty() => "ncpu place balance".into(),
+        // What it says of user code is whose memory lies where.
+        Layer::User => "ncpu place balance".into(),
         _ => return None,
     };
     let words = &context.recording.manifest.command;
     let first = words.first()?;
     if let Some(pid) = first.strip_prefix("process ") {
         // Only balancing works on what runs already.
-        return (layer == Layer::RunQueue).then(|| format!("{before} -p {pid}"));
+        return matches!(layer, Layer::RunQueue | Layer::User).then(|| format!("{before} -p {pid}"));
     }
     if first == "the machine" || first.starts_with("cgroup ") {
         return None;

@@ -1,0 +1,66 @@
+//! What each thread wants of CPUs, read in one go from the kernel's own sums by an iterator of `numa.bpf.c`.
+
+use libbpf_rs::Link;
+
+use super::layout::Want;
+use super::load::{all_of, iterator};
+use super::skel;
+use crate::bpf_support::{Error, Result, load, read};
+
+/// A thread, and what it has wanted of CPUs so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The process that started its process.
+    pub parent: u32,
+    /// The CPU it is on, or was last.
+    pub cpu: u32,
+    /// Nanoseconds on a CPU and waiting for one.
+    pub spent: u64,
+}
+
+/// The iterator, loaded until dropped.
+pub struct Wants {
+    link: Link,
+    /// The program lives as long.
+    _skel: Box<skel::NumaSkel<'static>>,
+}
+
+impl Wants {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// BPF is not to be had; or this is a PID namespace, whose numbers are not those that BPF tells.
+    pub fn load() -> Result<Wants> {
+        let bpf = |doing| move |source| Error::Bpf { doing, source };
+        // The first namespace has this number on every kernel.
+        let own = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        if own.as_os_str() != "pid:[4026531836]" {
+            return Err(Error::NotPermitted);
+        }
+        libbpf_rs::set_print(None);
+        let mut open = load::Types::read()?
+            .open(skel::NumaSkelBuilder::default(), load::storage())
+            .map_err(bpf("opening the BPF object"))?;
+        let progs = &mut open.progs;
+        for unused in [&mut progs.on_switch, &mut progs.on_exit, &mut progs.mark, &mut progs.dump] {
+            unused.set_autoload(false);
+        }
+        open.maps.gone.set_autocreate(false).map_err(bpf("leaving a table out"))?;
+        let skel = Box::new(open.load().map_err(load::refused)?);
+        Ok(Wants { link: iterator(&skel.progs.wants)?, _skel: skel })
+    }
+
+    /// Every thread but the kernel's.
+    ///
+    /// # Errors
+    /// The kernel does not let it be read.
+    pub fn read(&self) -> Result<Vec<Wanted>> {
+        let bytes = all_of(&self.link)?;
+        let one = |w: Want| Wanted { pid: w.tgid, tid: w.tid, parent: w.parent, cpu: w.cpu, spent: w.spent };
+        Ok(bytes.chunks_exact(size_of::<Want>()).filter_map(read::<Want>).map(one).collect())
+    }
+}

@@ -1,0 +1,3 @@
+# Nothing is done.
+how=nothing
+. /vm/cases/place.inc

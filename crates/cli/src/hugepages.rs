@@ -132,7 +132,8 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         if ncpu_machine::events::Sources::read_cores("/".as_ref())?.cores().next().is_some() {
             let own = std::env::current_exe().context("finding ncpu itself")?;
             let pid = looked.pid.to_string();
-            let status = std::process::Command::new(own).args(["counters", "--tlb", "-p", &pid, "1", "1"]).status();
+            let status =
+                std::process::Command::new(own).args(["counters", "--tlb", "-p", &pid, "1", "1"]).status();
             let status = status.context("counting TLB misses")?;
             anyhow::ensure!(status.success(), "counting TLB misses: {status}");
         }
@@ -156,7 +157,9 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         if free < could / huge {
             let text = std::fs::read_to_string("/proc/pagetypeinfo").unwrap_or_default();
             let able = coverage::blocks(&text).map_or(String::new(), |(able, all)| {
-                format!("; compaction can make some of {able} of its {all} blocks, which hold movable pages only")
+                format!(
+                    "; compaction can make some of {able} of its {all} blocks, which hold movable pages only"
+                )
             });
             say!("ncpu: memory is in pieces: {free} free blocks are large enough for a huge page{able}");
         }

@@ -22,10 +22,10 @@ use ncpu_machine::{CpuSet, Topology};
 use ncpu_table::Table;
 
 pub use procfs::Proc;
-pub use wants::{Wanted, Wants};
 use segments::Segments;
 use time::Source;
 use times::Times;
+pub use wants::{Wanted, Wants};
 
 /// Whose memory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -206,8 +206,7 @@ pub fn blocks(pagetypeinfo: &str) -> Option<(u64, u64)> {
     for line in lines {
         // `Node 0, zone   Normal   12   345   6   0`
         let Some((_, rest)) = line.split_once("zone") else { break };
-        let counts: Vec<u64> =
-            rest.split_ascii_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
+        let counts: Vec<u64> = rest.split_ascii_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
         able += counts.get(movable).copied().unwrap_or(0);
         all += counts.iter().sum::<u64>();
     }
@@ -251,7 +250,9 @@ pub fn why(mapping: &Mapping, allowed: &Allowed) -> Option<&'static str> {
         }
         _ if !mapping.eligible => "the kernel allows none here",
         _ if allowed.full => "its control group has no memory left for one (memory.max)",
-        _ if allowed.free == 0 => "memory is in pieces: no free block is large enough; --apply has the kernel make some",
+        _ if allowed.free == 0 => {
+            "memory is in pieces: no free block is large enough; --apply has the kernel make some"
+        }
         _ => "made of small pages before, or touched in part; --apply puts them together",
     })
 }
@@ -369,7 +370,14 @@ THPeligible:           0
 ";
 
     fn allowed(enabled: &str) -> Allowed {
-        Allowed { huge: HUGE, enabled: enabled.into(), shmem: "never".into(), off: false, free: 5, full: false }
+        Allowed {
+            huge: HUGE,
+            enabled: enabled.into(),
+            shmem: "never".into(),
+            off: false,
+            free: 5,
+            full: false,
+        }
     }
 
     #[test]
@@ -413,7 +421,9 @@ THPeligible:           0
         assert!(reason(&mapping(&|m| m.forbidden = true), &allowed("always")).contains("NOHUGEPAGE"));
         assert!(reason(&mapping(&|_| ()), &allowed("never")).contains("switched off on this machine"));
         assert!(reason(&mapping(&|_| ()), &Allowed { off: true, ..allowed("always") }).contains("prctl"));
-        assert!(reason(&mapping(&|_| ()), &Allowed { full: true, ..allowed("always") }).contains("memory.max"));
+        assert!(
+            reason(&mapping(&|_| ()), &Allowed { full: true, ..allowed("always") }).contains("memory.max")
+        );
         assert!(reason(&mapping(&|_| ()), &Allowed { free: 0, ..allowed("always") }).contains("in pieces"));
         assert_eq!(reason(&mapping(&|m| m.thp = 8 << 20), &allowed("always")), "none");
     }

@@ -21,7 +21,8 @@ const POOL: u64 = 1 << 17;
 /// Fills in what of each mapping lies on such pages; leaves it unknown where frames are not to be seen.
 pub fn look(pid: u32, mappings: &mut [Mapping]) {
     let open = |path: &str| File::open(path).ok();
-    let (Some(pagemap), Some(flags)) = (open(&format!("/proc/{pid}/pagemap")), open("/proc/kpageflags")) else {
+    let (Some(pagemap), Some(flags)) = (open(&format!("/proc/{pid}/pagemap")), open("/proc/kpageflags"))
+    else {
         return;
     };
     for mapping in mappings.iter_mut().filter(|m| m.resident > 0) {
@@ -65,7 +66,12 @@ fn words(file: &File, first: u64, count: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0u8; usize::try_from(count).ok()? * 8];
     // Mappings of the kernel's own, at the end of all addresses, have none.
     let length = file.read_at(&mut bytes, first.checked_mul(8)?).ok()?;
-    Some(bytes[..length].chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap_or_default())).collect())
+    Some(
+        bytes[..length]
+            .chunks_exact(8)
+            .map(|w| u64::from_ne_bytes(w.try_into().unwrap_or_default()))
+            .collect(),
+    )
 }
 
 #[cfg(test)]

@@ -34,7 +34,11 @@ pub struct Looked {
 pub fn look(pid: u32) -> Result<Looked> {
     crate::place::balance::check(pid)?;
     let path = format!("/proc/{pid}/smaps");
-    let text = std::fs::read(&path).map_err(|e| Error::file(Path::new(&path), e))?;
+    let text = std::fs::read(&path).map_err(|e| match e.raw_os_error() {
+        // It has ended since the check.
+        Some(libc::ESRCH | libc::ENOENT) => Error::Refused(format!("process {pid} has ended")),
+        _ => Error::file(Path::new(&path), e),
+    })?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let mut mappings = coverage::parse(&String::from_utf8_lossy(&text));
     larger::look(pid, &mut mappings);
@@ -50,7 +54,10 @@ pub fn objects_table(all: &[Looked]) -> Table {
         Column::text("object", "heap, anonymous memory, stack, text, shm or other files"),
         bytes("resident", "bytes resident"),
         bytes("thp", "of them on 2 MiB pages that the kernel made"),
-        bytes("mthp", "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees"),
+        bytes(
+            "mthp",
+            "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees",
+        ),
         bytes("pool", "on 2 MiB pages of a pool (hugetlbfs)"),
         bytes("giant", "on larger pages of a pool"),
         Column::float("huge", Unit::Percent, Kind::Gauge, "share on huge pages of any size"),
@@ -94,7 +101,10 @@ pub fn mappings_table(all: &[Looked]) -> Table {
         Column::text("name", "file or name"),
         bytes("resident", "bytes resident"),
         bytes("thp", "of them on 2 MiB pages that the kernel made"),
-        bytes("mthp", "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees"),
+        bytes(
+            "mthp",
+            "on larger pages than the smallest that small entries map: mTHP, large folios; only root sees",
+        ),
         bytes("pool", "on pages of a pool"),
         bytes("page", "size of a page of the mapping, transparent huge pages left out"),
         Column::text("why", "why not all of it is on huge pages"),

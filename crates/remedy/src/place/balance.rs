@@ -10,8 +10,8 @@ use ncpu_machine::{CpuSet, Topology};
 
 use super::Done;
 use super::follow::Follower;
-use super::loads::{Loads, Wanted, tree};
 use super::level::{self, Level, Move, Thread, Tree};
+use super::loads::{Loads, Wanted, tree};
 use crate::journal::{Journal, Undo, start_of};
 use crate::{Error, Result, sys};
 

@@ -87,14 +87,17 @@ pub struct Lift {
 /// and files of these groups and of those above them. CPU limits are not among them.
 pub fn lifts(limits: &Limits, groups: &[String]) -> Vec<Lift> {
     let binds = |group: &str| {
-        let below = |own: &String| own == group || own.starts_with(&format!("{}/", group.trim_end_matches('/')));
+        let below =
+            |own: &String| own == group || own.starts_with(&format!("{}/", group.trim_end_matches('/')));
         groups.iter().any(below)
     };
     let found = judge(limits).into_iter().filter(|j| matches!(j.status, Status::Hit | Status::Near));
     let lift = |j: super::Judged<'_>| {
         let fit = j.fit?;
         let (file, value) = match (&j.reading.knob, &j.reading.scope) {
-            (Knob::File(path), Scope::Cgroup(group)) if binds(group) => (PathBuf::from(path), fit.to_string()),
+            (Knob::File(path), Scope::Cgroup(group)) if binds(group) => {
+                (PathBuf::from(path), fit.to_string())
+            }
             (knob, Scope::Machine) => {
                 let (name, value) = sysctl(knob, fit)?;
                 (PathBuf::from("/proc/sys").join(name.replace('.', "/")), value)

@@ -2,7 +2,7 @@
 # gives them their CPUs back.
 nodes=$(grep -c . /vm/told/nodes)
 before=$(grep Cpus_allowed_list /proc/self/status)
-cyclops 2 1 40 "$nodes" >ready &
+cyclops 2 1 200 "$nodes" >ready &
 database=$!
 echo $database >>/vm/started
 await "the database" whole ready
@@ -10,7 +10,7 @@ ncpu place balance --no-memory -p $database --for 15 >moves 2>notes || fail "$(c
 cat notes moves
 imbalance=$(sed -nE 's/^ncpu: at last .*imbalance ([0-9.]+) between nodes.*/\1/p' notes)
 awk -v i="$imbalance" 'BEGIN { exit !(i != "" && i <= 1) }' || fail "imbalance of $imbalance threads between nodes: $(cat notes)"
-workers=$(sed 's/ready//' ready)
+workers=$(sed -n 's/^ready//p' ready)
 worker=${workers##* }
 same "CPUs given back" "$before" "$(grep Cpus_allowed_list "/proc/$worker/status")"
 kill $workers
@@ -32,7 +32,7 @@ cyclops 16 2 200 "$nodes" >ready &
 database=$!
 echo $database >>/vm/started
 await "the database with memory" whole ready
-workers=$(sed 's/ready//' ready)
+workers=$(sed -n 's/^ready//p' ready)
 ncpu place balance -p $database -o csv >moves 2>notes &
 balancer=$!
 echo $balancer >>/vm/started
@@ -51,7 +51,7 @@ wait $database || true
 
 # Fewer processes than nodes, with memory: the kernel is free to move one to an idle node, so each is held where its
 # memory goes, which then moves once.
-cyclops 1 2 60 4 >few &
+cyclops 1 2 200 4 >few &
 database=$!
 echo $database >>/vm/started
 await "the small database" whole few
@@ -60,6 +60,6 @@ cat notes moves
 has moves "stays with its memory"
 twice=$(awk -F, '/stays with its memory/ { held[$2]++ } END { for (p in held) if (held[p] > 1) print p }' moves)
 same "processes held twice" "" "$twice"
-workers=$(sed 's/ready//' few)
+workers=$(sed -n 's/^ready//p' few)
 kill $workers
 wait $database || true

@@ -13,7 +13,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: all build static static-guest run test test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: all build static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -49,6 +49,15 @@ test: tools test-tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	CARGO="$(CARGO)" .ci/test
+
+# The module in Python; what it needs comes by pip.
+test-python:
+	$(CARGO) build --locked -p ncpu
+	python/test
+
+# target/wheels/ncpu-*.whl: the command, the libraries of `ncpu preload`, and the module.
+wheel: build
+	python/wheel
 
 # The guests' CPUs are emulated: what runs there is optimised.
 test-vm: static-guest vm-tools

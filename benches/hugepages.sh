@@ -7,7 +7,7 @@
 #
 # The program reads all over its heap, each read where the one before it says. Foretold is from the outside, while it stands
 # on small pages. Rounds interleave foretelling, the program as it is, and it on huge pages, so that a minute in which the
-# host's memory is slow is one for all three; the fastest of each counts, as in foretelling.
+# host's memory is slow is one for all three; the median of each counts, as in foretelling.
 set -eu
 rounds=${1:-7}
 shift || true
@@ -54,12 +54,13 @@ foretell() {
 		$at["object"] == "heap" || $at["object"] == "anonymous" { r += $at["resident"]; t += $at["thp"] }
 		END { printf "%.1f", 100 * t / r }')
 	end
-	awk -v mib="$mib" -v cover="$huge" '!($1 in best) || $2 < best[$1] { best[$1] = $2 }
+	sort -k1,1 -k2,2n "$dir/measured" | awk -v mib="$mib" -v cover="$huge" '
+		{ all[$1, ++n[$1]] = $2; best[$1] = all[$1, int((n[$1] + 1) / 2)] }
 		function off(a, b) { return sprintf("%+.0f %%", 100 * (a / b - 1)) }
 		END { fs = best["foretold-small"]; fh = best["foretold-huge"]; s = best["small"]; h = best["huge"]
 			printf "%4d MiB: a read foretold %.1f ns on small pages, %.1f on huge: %.2f times as fast; measured %.1f, %.1f: %.2f; ",
 				mib, fs, fh, fs / fh, s, h, s / h
-			printf "off by %s, %s, %s; %s %% of heap huge\n", off(fs, s), off(fh, h), off(fs / fh, s / h), cover }' "$dir/measured"
+			printf "off by %s, %s, %s; %s %% of heap huge\n", off(fs, s), off(fh, h), off(fs / fh, s / h), cover }'
 }
 
 # Programs of a second or so that do what such programs do: $words is the command.

@@ -11,8 +11,8 @@ const LINE: u64 = 64;
 const MOST: u64 = 512 << 20;
 /// Reads of a round.
 const READS: u64 = 1 << 20;
-/// Rounds of each kind of page, in turn; the fastest counts, since others only make reads slower.
-const ROUNDS: usize = 7;
+/// Rounds of each kind of page, in turn; the median counts, since a program has no pick of its moments either.
+const ROUNDS: usize = 9;
 
 /// What a read costs that depends on the one before it, anywhere in so much memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,17 +59,25 @@ impl Area {
             return Err(failed("madvise"));
         }
         let lines = bytes / LINE;
+        let mask = lines.next_power_of_two() - 1;
         for line in 0..lines {
-            // A generator whose period is any power of two: one round through all lines.
-            let next = line.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // A generator whose period is any power of two, without what is beyond the last line: one round through all.
+            let mut next = line;
+            loop {
+                next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+                    & mask;
+                if next < lines {
+                    break;
+                }
+            }
             // SAFETY: both lines are within the mapping, and aligned.
-            unsafe { ((first + line * LINE) as *mut u64).write(first + (next & (lines - 1)) * LINE) };
+            unsafe { ((first + line * LINE) as *mut u64).write(first + next * LINE) };
         }
         Ok((area, first))
     }
 }
 
-/// Measures what reads cost all over `bytes`, rounded down to a power of two and to what memory there is.
+/// Measures what reads cost all over `bytes`, or as much of it as there is memory for.
 ///
 /// # Errors
 /// There is no memory for it, or the kernel gives no huge pages.
@@ -81,7 +89,7 @@ pub fn measure(bytes: u64, page: u64) -> Result<Foretold> {
     if bytes < 2 * page {
         return Err(Error::Refused("too little could be put together for it to show".into()));
     }
-    let bytes = 1 << bytes.ilog2();
+    let bytes = bytes / page * page;
     let (small_area, small_first) = Area::new(bytes, page, false)?;
     let (huge_area, huge_first) = Area::new(bytes, page, true)?;
     let maps = std::fs::read("/proc/self/smaps").map_err(|e| Error::file("/proc/self/smaps".as_ref(), e))?;
@@ -95,19 +103,23 @@ pub fn measure(bytes: u64, page: u64) -> Result<Foretold> {
             bytes >> 20
         )));
     }
-    let (mut small, mut huge) = (f64::INFINITY, f64::INFINITY);
+    let (mut small, mut huge) = (Vec::new(), Vec::new());
     let (mut small_at, mut huge_at) = (small_first, huge_first);
     for _ in 0..ROUNDS {
-        for (at, best) in [(&mut small_at, &mut small), (&mut huge_at, &mut huge)] {
+        for (at, all) in [(&mut small_at, &mut small), (&mut huge_at, &mut huge)] {
             let begin = Instant::now();
             // SAFETY: every line holds the address of another, and both areas live on. Each round goes on where the
             // last ended, so that it reads other lines.
             *at = unsafe { follow(*at, READS) };
-            *best = best.min(begin.elapsed().as_nanos() as f64 / READS as f64);
+            all.push(begin.elapsed().as_nanos() as f64 / READS as f64);
         }
     }
     drop((small_area, huge_area));
-    Ok(Foretold { bytes, small, huge })
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    Ok(Foretold { bytes, small: median(small), huge: median(huge) })
 }
 
 #[cfg(test)]
@@ -116,9 +128,9 @@ mod tests {
 
     #[test]
     fn reads_are_measured_where_huge_pages_are() {
-        match measure(16 << 20, 2 << 20) {
+        match measure(18 << 20, 2 << 20) {
             Ok(f) => {
-                assert_eq!(f.bytes, 16 << 20);
+                assert_eq!(f.bytes, 18 << 20);
                 assert!(f.small > 0.0 && f.huge > 0.0, "{f:?}");
             }
             Err(e) => eprintln!("skipped: {e}"),
@@ -128,17 +140,19 @@ mod tests {
 
     #[test]
     fn a_round_has_every_line_once() {
-        let (area, first) = Area::new(1 << 21, 1 << 21, false).unwrap();
-        let (mut at, mut lines) = (first, 0);
-        loop {
-            // SAFETY: an address of the round.
-            at = unsafe { (at as *const u64).read() };
-            lines += 1;
-            if at == first {
-                break;
+        for bytes in [1 << 21, 3 << 20] {
+            let (area, first) = Area::new(bytes, 1 << 21, false).unwrap();
+            let (mut at, mut lines) = (first, 0);
+            loop {
+                // SAFETY: an address of the round.
+                at = unsafe { (at as *const u64).read() };
+                lines += 1;
+                if at == first {
+                    break;
+                }
             }
+            assert_eq!(lines, bytes / LINE);
+            drop(area);
         }
-        assert_eq!(lines, (1 << 21) / LINE);
-        drop(area);
     }
 }

@@ -54,9 +54,13 @@ use std::process::ExitCode;
 use clap::{FromArgMatches, Parser, Subcommand};
 use ncpu_observe::program::StartError;
 
+/// What `--version` says: whoever tells of a fault is asked for it.
+const LONG_VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("NCPU_COMMIT"), "\ntarget: ", env!("NCPU_TARGET"));
+
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]
-#[command(name = "ncpu", version, max_term_width = 100)]
+#[command(name = "ncpu", version, long_version = LONG_VERSION, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

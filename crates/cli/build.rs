@@ -1,0 +1,31 @@
+//! Tells the program which commit it was built from and for what, for `ncpu --version`.
+
+use std::path::Path;
+use std::process::Command;
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let said = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    said.status.success().then(|| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Not for development: each commit would build the program anew. And not of a repository that only happens to be
+    // around an unpacked archive.
+    let release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let ours = release && git(&["ls-files", "--error-unmatch", "build.rs"]).is_some();
+    let commit = if ours { git(&["rev-parse", "--short=12", "HEAD"]) } else { None };
+    if let Some(log) = ours.then(|| git(&["rev-parse", "--git-path", "logs/HEAD"])).flatten() {
+        if Path::new(&log).exists() {
+            println!("cargo::rerun-if-changed={log}");
+        }
+    }
+    println!("cargo::rustc-env=NCPU_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    let var = |name| std::env::var(name).unwrap_or_default();
+    let linked = match var("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static") {
+        true => "static",
+        false => "dynamic",
+    };
+    println!("cargo::rustc-env=NCPU_TARGET={}, {linked}", var("TARGET"));
+}

@@ -52,15 +52,17 @@ kill -INT "$watch"
 wait "$watch" || true
 watch=
 echo "it did: $(cat "$dir/did")"
-# The first fifth is the warm-up.
-awk 'NR > 1 || $1 > 0 { t[++n] = $1 / 3600; m[n] = $2 }
-  END {
-    first = int(n / 5) + 1
-    for (i = first; i <= n; i++) { k++; st += t[i]; sm += m[i]; stt += t[i] * t[i]; stm += t[i] * m[i] }
-    if (k < 3) exit
-    slope = (k * stm - st * sm) / (k * stt - st * st)
-    printf "after the warm-up: %.0f kB, slope %.0f kB an hour (%.1f %%)\n", sm / k, slope, 100 * slope / (sm / k)
-  }' "$dir/lines"
+# The first fifth is the warm-up. Own memory is without pages of files, which the kernel takes back when it wants them.
+awk '{ t[++n] = $1 / 3600; m[n, 2] = $2; m[n, 3] = $3 }
+  function slope(column, what,   i, k, st, sm, stt, stm, a) {
+    for (i = int(n / 5) + 1; i <= n; i++) {
+      k++; st += t[i]; sm += m[i, column]; stt += t[i] * t[i]; stm += t[i] * m[i, column]
+    }
+    if (k < 3) return
+    a = (k * stm - st * sm) / (k * stt - st * st)
+    printf "%s after the warm-up: %.0f kB, slope %.0f kB an hour (%.1f %%)\n", what, sm / k, a, 100 * a / (sm / k)
+  }
+  END { slope(2, "RSS"); slope(3, "own memory") }' "$dir/lines"
 waits=0 drops=0
 for recording in "$dir"/always/*.ncpu; do
   w=$("$ncpu" report "$recording" --table events -o csv 2> /dev/null | awk -F, 'NR > 1 { s += $3 } END { printf "%d", s }')

@@ -54,6 +54,7 @@ const MORE: &[More] = &[
             ("ncpu report build.ncpu", "a recording again"),
             ("ncpu report build.ncpu --table threads -k USR --top 10", "its ten busiest threads"),
             ("ncpu report build.ncpu --html build.html", "as a page"),
+            ("ncpu report build.ncpu --pprof build.pb", "for `go tool pprof -http : build.pb`"),
         ],
         see: &["run", "watch"],
     },

@@ -14,6 +14,7 @@ mod crosscalls;
 mod diff;
 mod dump;
 mod energy;
+mod export;
 mod fix;
 mod fleet;
 mod foresee;

@@ -104,6 +104,20 @@ pub fn page(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes bytes for another program to standard output.
+///
+/// # Errors
+/// They cannot be written, or would go to a terminal and are not plain text.
+pub fn raw(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let plain = std::str::from_utf8(bytes).is_ok_and(|t| t.chars().all(|c| c == '\n' || !c.is_control()));
+    anyhow::ensure!(
+        plain || !out.is_terminal(),
+        "this is not for a terminal: name a file, or write to a pipe"
+    );
+    Ok(out.write_all(bytes)?)
+}
+
 /// A command is run: from now on text for people goes to standard error, for standard output is the command's.
 pub fn leave_stdout_to_command() {
     COMMAND_HAS_STDOUT.store(true, Ordering::Relaxed);

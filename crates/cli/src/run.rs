@@ -14,6 +14,7 @@ use ncpu_report::scale::Scale;
 use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
+use crate::export::ExportArgs;
 use crate::metric::MetricArgs;
 use crate::preload_locks::PreloadLocks;
 use crate::series::{self, SeriesArgs};
@@ -178,6 +179,9 @@ pub struct ReportCommand {
     #[command(flatten)]
     report: ReportArgs,
 
+    #[command(flatten)]
+    export: ExportArgs,
+
     /// The recording: a directory made by --record
     dir: PathBuf,
 }
@@ -234,6 +238,9 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
     let recording = Recording::open(&args.dir)?;
     if recording.tables.contains_key("cpu_time") {
         args.report.check()?;
+    }
+    if args.export.write(&recording)? && args.report.is_default() {
+        return Ok(ExitCode::SUCCESS);
     }
     report(&recording, &args.report, false)?;
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod counters;
 pub mod crosscalls;
 pub mod diff;
+pub mod export;
 #[cfg(test)]
 mod fixtures;
 pub mod foresee;

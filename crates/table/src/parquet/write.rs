@@ -24,6 +24,11 @@ use crate::{Result, Table, Type};
 const ROWS: usize = 1 << 17;
 /// Bytes of text of a row group.
 const TEXT: usize = 64 << 20;
+/// The same of a recording, and bytes of its numbers: it may be finished beside an observation that goes on for ever, whose
+/// memory is to stay small.
+const RECORDING: usize = 8 << 20;
+/// What a number that waits takes, with whether it is known.
+const NUMBER: usize = 16;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
     columns: Vec<Cells>,
     style: Style,
+    /// Rows and bytes of text of a row group.
+    most: (usize, usize),
     rows: usize,
     text: usize,
 }
@@ -92,7 +99,11 @@ impl<W: Write + Send> Writer<W> {
             .build();
         let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
         let columns = first.columns().iter().map(|c| Cells::new(c.ty)).collect();
-        Ok(Writer { file, columns, style, rows: 0, text: 0 })
+        let most = match style {
+            Style::Recording => (ROWS.min(RECORDING / NUMBER / first.columns().len().max(1)), RECORDING),
+            Style::Engines => (ROWS, TEXT),
+        };
+        Ok(Writer { file, columns, style, most, rows: 0, text: 0 })
     }
 
     /// Adds the rows of a table, which has the columns of the first.
@@ -102,7 +113,7 @@ impl<W: Write + Send> Writer<W> {
     pub fn write(&mut self, table: &Table) -> Result<()> {
         let mut from = 0;
         while from < table.num_rows() {
-            let rows = (table.num_rows() - from).min(ROWS - self.rows);
+            let rows = (table.num_rows() - from).min(self.most.0 - self.rows);
             let part = table.batch().slice(from, rows);
             for (cells, array) in self.columns.iter_mut().zip(part.columns()) {
                 self.text += cells.extend(array)?;
@@ -114,7 +125,7 @@ impl<W: Write + Send> Writer<W> {
             }
             from += rows;
             self.rows += rows;
-            if self.rows >= ROWS || self.text >= TEXT {
+            if self.rows >= self.most.0 || self.text >= self.most.1 {
                 self.row_group()?;
             }
         }

@@ -1,0 +1,84 @@
+//! `ncpu report --pprof`, `--folded`, `--perfetto`: a recording for other tools.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ncpu_files::NewFile;
+use ncpu_record::Recording;
+use ncpu_report::export;
+use ncpu_schema::StackKind;
+
+/// Files for other tools.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Write the stacks to FILE for go tool pprof: samples, cpu, spin and off-cpu, of which -sample_index chooses
+    #[arg(long, value_name = "FILE")]
+    pprof: Option<PathBuf>,
+
+    /// Write the stacks to FILE as lines for flame graphs, in microseconds; - is standard output
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+
+    /// Which stacks --folded writes
+    #[arg(long, value_name = "KIND", default_value = "cpu", requires = "folded")]
+    stacks: Stacks,
+
+    /// Write what CPUs and threads did over time to FILE for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+}
+
+/// Kinds of stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stacks {
+    /// On CPU, spinning too
+    Cpu,
+    /// Spinning for kernel locks
+    Spin,
+    /// Off CPU
+    OffCpu,
+}
+
+impl ExportArgs {
+    /// Writes what was asked for; whether anything was.
+    ///
+    /// # Errors
+    /// A file cannot be written, a table is not as the schema has it, or there are no stacks to write.
+    pub fn write(&self, recording: &Recording) -> anyhow::Result<bool> {
+        let stacks = self.pprof.is_some() || self.folded.is_some();
+        anyhow::ensure!(
+            !stacks || recording.tables.contains_key("stacks"),
+            "there are no stacks in this recording: `ncpu run` and `ncpu watch` record them"
+        );
+        let trace = self.perfetto.is_none() || recording.tables.contains_key("cpu_time");
+        anyhow::ensure!(
+            trace,
+            "nothing over time is in this recording: `ncpu run` and `ncpu watch` record that"
+        );
+        if let Some(file) = &self.pprof {
+            put(file, &export::pprof(recording)?)?;
+        }
+        if let Some(file) = &self.folded {
+            let kind = match self.stacks {
+                Stacks::Cpu => StackKind::OnCpu,
+                Stacks::Spin => StackKind::Spin,
+                Stacks::OffCpu => StackKind::OffCpu,
+            };
+            put(file, &export::folded(recording, kind)?)?;
+        }
+        if let Some(file) = &self.perfetto {
+            put(file, &export::perfetto(recording)?)?;
+        }
+        Ok(stacks || self.perfetto.is_some())
+    }
+}
+
+fn put(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    if file == Path::new("-") {
+        return crate::out::raw(bytes);
+    }
+    NewFile::write(file, crate::out::mode(), bytes).with_context(|| format!("writing {}", file.display()))?;
+    say!("ncpu: wrote {}", file.display());
+    Ok(())
+}

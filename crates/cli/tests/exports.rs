@@ -1,0 +1,84 @@
+//! `ncpu report --pprof`, `--folded`, `--perfetto`: what other tools are given is what the tables tell.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use common::{err, ncpu, out, root};
+
+/// A name of its own, which is on CPU for half a second.
+const BUSY: &str = r#"
+#include <time.h>
+volatile unsigned long n;
+__attribute__((noinline)) void counts_and_counts(void)
+{
+	for (int i = 0; i < 10000; i++)
+		n++;
+}
+int main(void)
+{
+	while (clock() < CLOCKS_PER_SEC / 2)
+		counts_and_counts();
+}
+"#;
+
+#[test]
+fn other_tools_are_given_what_the_tables_tell() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("busy.c"), BUSY).unwrap();
+    let args = ["-g", "-fno-omit-frame-pointer", "-o", &path("busy"), &path("busy.c")];
+    assert!(Command::new("cc").args(args).status().unwrap().success());
+    let recording = path("busy.ncpu");
+    let ran = ncpu(&["run", "-F", "499", "--record", &recording, "--", &path("busy")]);
+    assert!(ran.status.success(), "{}", err(&ran));
+
+    let report = |args: &[&str]| {
+        let told = ncpu(&[&["report", &recording], args].concat());
+        assert!(told.status.success(), "{}", err(&told));
+        out(&told)
+    };
+    // Our own top: seconds by the innermost frame.
+    let mut own: BTreeMap<String, f64> = BTreeMap::new();
+    for line in report(&["--table", "stacks", "-o", "json"]).lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        if row["kind"] != "off-cpu" {
+            let leaf = row["stack"].as_str().unwrap().rsplit(';').next().unwrap();
+            *own.entry(leaf.trim_end_matches("_[k]").into()).or_default() += row["seconds"].as_f64().unwrap();
+        }
+    }
+    let seconds = own["counts_and_counts"];
+    assert!(seconds > 0.1, "{own:?}");
+
+    let folded = report(&["--folded", "-"]);
+    let microseconds = |words: &str| -> f64 {
+        let of = folded.lines().filter(|line| line.contains(words));
+        of.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    };
+    assert!((microseconds("") / 1e6 - own.values().sum::<f64>()).abs() < 1e-4);
+    assert!((microseconds(";counts_and_counts ") / 1e6 - seconds).abs() < 1e-4);
+
+    let (profile, trace) = (path("busy.pb"), path("busy.perfetto-trace"));
+    assert_eq!(report(&["--pprof", &profile, "--perfetto", &trace]), "", "only files");
+    assert!(std::fs::metadata(&trace).unwrap().len() > 100);
+    let none = ncpu(&["report", &recording, "--stacks", "spin"]);
+    assert_eq!(none.status.code(), Some(2), "{}", err(&none));
+    let lost = ncpu(&["report", &recording, "--pprof", &path("no/such/file")]);
+    assert_eq!(lost.status.code(), Some(1));
+
+    let args = ["tool", "pprof", "-top", "-unit=ms", "-symbolize=none", "-sample_index=cpu", &profile];
+    let Ok(top) = Command::new("go").args(args).output() else {
+        eprintln!("skipped: no go tool pprof");
+        return;
+    };
+    assert!(top.status.success(), "{}", err(&top));
+    let text = out(&top);
+    let line =
+        text.lines().find(|line| line.ends_with(" counts_and_counts")).unwrap_or_else(|| panic!("{text}"));
+    let flat: f64 = line.split_whitespace().next().unwrap().trim_end_matches("ms").parse().unwrap();
+    assert!((flat / 1e3 - seconds).abs() < 0.01 * seconds + 1e-3, "{flat} ms of {seconds} s");
+}

@@ -7,25 +7,40 @@ CARGO ?= cargo
 NCPU := target/release/ncpu
 # What `ncpu fleet` executes.
 FLEET := target/release/ncpu-fleet
+# What `ncpu serve` starts.
+SERVE := target/release/ncpu-serve
+PAGE := web/serve/dist/index.html
 # Expanded by the shell, when they are built.
 PRELOADS := target/release/libncpu_*.so
 FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: all build static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: all build web page static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
-build: tools
+build: tools page
 	$(CARGO) build --release --locked
+
+# The page of `ncpu serve`, which is built into ncpu-serve: by Node, from the versions in package-lock.json.
+web: $(PAGE)
+$(PAGE): $(wildcard web/page.css web/serve/*.html web/serve/*.ts web/serve/*.json web/serve/src/*)
+	cd web/serve && npm ci --no-audit --no-fund && npm run build
+
+# The same where there is Node; ncpu-serve answers without it too.
+page:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web; \
+	else echo "make: no Node (npm): the page of ncpu serve is left out"; fi
 
 # Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.
 # The libraries of `ncpu preload` come along, it finds them beside itself, and `ncpu-fleet`, which loads engines and so
 # needs shared libraries.
-static: static-guest
+static: static-guest page
 	$(CARGO) build --release --locked -p ncpu-fleet --bin ncpu-fleet
 	install $(FLEET) target/static
+	$(CARGO) rustc --release --locked -p ncpu-serve --bin ncpu-serve -- -C target-feature=+crt-static
+	install $(SERVE) target/static
 
 # What the guests' tests need of it.
 static-guest: tools
@@ -104,10 +119,11 @@ completions: build
 
 # Nothing is built here: this may be root, and `make` was not.
 install:
-	@[ -x $(NCPU) ] && [ -x $(FLEET) ] && [ -d target/man ] && [ -d target/completions ] || \
+	@[ -x $(NCPU) ] && [ -x $(FLEET) ] && [ -x $(SERVE) ] && [ -d target/man ] && [ -d target/completions ] || \
 		{ echo "make install: run make first, as who builds" >&2; exit 1; }
 	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
 	install -D $(FLEET) $(DESTDIR)$(PREFIX)/bin/ncpu-fleet
+	install -D $(SERVE) $(DESTDIR)$(PREFIX)/bin/ncpu-serve
 	install -d $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -m 644 $(PRELOADS) $(DESTDIR)$(PREFIX)/lib/ncpu
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1

@@ -57,7 +57,7 @@ impl ExportArgs {
             "nothing over time is in this recording: `ncpu run` and `ncpu watch` record that"
         );
         if let Some(file) = &self.pprof {
-            put(file, &export::pprof(recording)?)?;
+            put(file, &export::pprof(recording, StackKind::OnCpu)?)?;
         }
         if let Some(file) = &self.folded {
             let kind = match self.stacks {

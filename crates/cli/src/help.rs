@@ -49,6 +49,23 @@ const MORE: &[More] = &[
         see: &["run", "report", "cpus"],
     },
     More {
+        command: "serve",
+        examples: &[
+            ("ncpu serve", "the machine, asked at http://127.0.0.1:9477"),
+            ("ncpu serve --listen unix:/run/ncpu.sock", "by a socket that only root may use"),
+            (
+                "ncpu serve --listen 0.0.0.0:9477 --token-file token --tls-cert cert.pem --tls-key key.pem",
+                "for other machines too",
+            ),
+            ("curl http://127.0.0.1:9477/metrics", "what Prometheus reads"),
+            (
+                "go tool pprof -top 'http://127.0.0.1:9477/pprof/cpu?seconds=10'",
+                "the functions that run in the next ten seconds",
+            ),
+        ],
+        see: &["watch", "report"],
+    },
+    More {
         command: "report",
         examples: &[
             ("ncpu report build.ncpu", "a recording again"),

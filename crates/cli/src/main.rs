@@ -4,6 +4,7 @@
 mod out;
 
 mod bench;
+mod beside;
 mod color;
 mod colour;
 mod command;
@@ -38,6 +39,7 @@ mod preload_locks;
 mod run;
 mod scale;
 mod series;
+mod serve;
 mod sets;
 mod sink;
 mod stop;
@@ -71,6 +73,7 @@ struct Cli {
 enum Command {
     Run(run::RunArgs),
     Watch(run::WatchArgs),
+    Serve(Box<serve::ServeArgs>),
     Report(run::ReportCommand),
     Diff(Box<diff::DiffArgs>),
     #[command(visible_alias = "lockstat")]
@@ -148,6 +151,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Watch(args) => run::watch(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Report(args) => run::report_again(args),
         Command::Diff(args) => diff::run(*args),
         Command::Locks(args) => locks::run(args),

@@ -72,7 +72,8 @@ pub struct RowArgs {
     mode: u32,
 }
 
-fn permissions(text: &str) -> Result<u32, String> {
+/// Permissions of a file, in octal.
+pub fn permissions(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         // Without its owner's leave to read, ncpu could not make Parquet of it.
         Ok(mode @ 0..=0o777) if mode & 0o600 == 0o600 => Ok(mode),

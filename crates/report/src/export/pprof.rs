@@ -29,11 +29,11 @@ impl<'a> Words<'a> {
 const MAPPINGS: [&str; 2] = ["[programs]", "[kernel]"];
 
 /// The stacks of a recording with four values each: timer samples, time on CPU, the part of that spinning in kernel locks,
-/// and time off CPU, in nanoseconds. The process is a label.
+/// and time off CPU, in nanoseconds. The process is a label. `first` is the one that is shown where none is asked for.
 ///
 /// # Errors
 /// A table is not as the schema has it.
-pub fn pprof(recording: &Recording) -> Result<Vec<u8>, Error> {
+pub fn pprof(recording: &Recording, first: StackKind) -> Result<Vec<u8>, Error> {
     let stacks = sums(recording)?;
     let summary = summary::Reader::open(recording)?;
     let elapsed = summary.as_ref().and_then(|s| s.elapsed.get(0)).unwrap_or(0.0);
@@ -86,7 +86,11 @@ pub fn pprof(recording: &Recording) -> Result<Vec<u8>, Error> {
         let name = words.number(name);
         out = out.message(5, Message::default().int(1, id).int(2, name).int(3, name));
     }
-    let cpu = words.number("cpu");
+    let first = words.number(match first {
+        StackKind::OnCpu => "cpu",
+        StackKind::Spin => "spin",
+        StackKind::OffCpu => "off-cpu",
+    });
     let period = value_type(&mut words, "cpu", "nanoseconds");
     for word in words.all {
         out = out.text(6, word);
@@ -96,6 +100,6 @@ pub fn pprof(recording: &Recording) -> Result<Vec<u8>, Error> {
         .int(10, nanoseconds(elapsed))
         .message(11, period)
         .int(12, 1_000_000_000u64.checked_div(hz).unwrap_or(0))
-        .int(14, cpu);
+        .int(14, first);
     Ok(out.finish())
 }

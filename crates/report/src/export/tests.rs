@@ -81,7 +81,7 @@ fn run(program: &str, args: &[&str], skip: &str) -> Option<String> {
 fn go_tool_pprof_finds_what_the_tables_tell() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("profile.pb");
-    std::fs::write(&file, pprof(&recording()).unwrap()).unwrap();
+    std::fs::write(&file, pprof(&recording(), StackKind::OnCpu).unwrap()).unwrap();
     let top = |kind: &str| {
         let index = format!("-sample_index={kind}");
         let args = [

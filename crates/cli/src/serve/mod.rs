@@ -1,0 +1,162 @@
+//! `ncpu serve`: a watch without an end that others may ask, by HTTP.
+//!
+//! This process observes and hands each interval's tables to `ncpu-serve`, which answers requests. That one has given up
+//! its user and all capabilities before it reads the first byte from the network.
+
+mod server;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use ncpu_feed::privileges::{OBSERVER, become_user};
+use ncpu_feed::{Head, Settings};
+use ncpu_observe::engine::Config;
+use ncpu_observe::observation::{Observation, Until};
+use ncpu_observe::program::User;
+use ncpu_record::Manifest;
+use ncpu_schema::Purpose;
+use ncpu_table::Table;
+
+use crate::sink::cpu_model;
+use crate::stop;
+use crate::subject::{Subject, interval};
+use crate::target::TargetArgs;
+use server::Server;
+
+/// Watch all the time, and answer requests: Prometheus, pprof, tables, a page
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// Where to listen: ADDRESS:PORT or unix:PATH. Addresses that other machines reach need --token-file and --tls-cert
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
+    listen: String,
+
+    /// Answer only requests that give the token in FILE, as a bearer token or as the password of any user
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Speak TLS, with the chain of certificates in FILE (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Who to be once the programs are attached; without, ncpu where there is such a user, else nobody
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Memory for past intervals, which are held compressed
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = history)]
+    history: u64,
+
+    /// Permissions of a Unix socket, in octal
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = crate::table_args::permissions, hide_short_help = true)]
+    mode: u32,
+
+    /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hz: u32,
+
+    /// Length of an interval in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
+
+    /// With -a: trace the locks of libncpu too, in every program of the machine that has them. That puts breakpoints
+    /// into their files, which debuggers and Valgrind may trip over
+    #[arg(long)]
+    user_locks: bool,
+
+    /// How long; until Ctrl-C without
+    seconds: Option<f64>,
+}
+
+fn history(text: &str) -> Result<u64, String> {
+    let bytes = ncpu_measure::populate::number(&text.to_ascii_lowercase());
+    bytes
+        .filter(|n| (1 << 20..=1 << 40).contains(n))
+        .ok_or_else(|| "give 1M or more, as in 64M (K, M, G: powers of 1024)".into())
+}
+
+/// Who to be: the user that was named, `ncpu`, or nobody.
+fn user(name: Option<&str>) -> anyhow::Result<User> {
+    match name {
+        Some(name) => User::find(name).context("--user"),
+        None => User::find("ncpu").or_else(|_| User::find("nobody")).context("whom to be instead of root"),
+    }
+}
+
+/// Observes and serves until the subject ends, its time is up or Ctrl-C.
+///
+/// # Errors
+/// It cannot listen there, nothing can be observed, or the server ends.
+pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let interval = interval(args.interval)?;
+    let root = rustix::process::geteuid().is_root();
+    let user = if root { Some(user(args.user.as_deref())?) } else { None };
+    let user = user.map(|user| (user.uid, user.gid));
+    anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
+    let stop = stop::on_signals()?;
+    let subject = Subject::running(&args.target, args.seconds)?;
+    let cpus = ncpu_machine::online_cpus(std::path::Path::new("/")).map_or(1, |c| c.len()) as u64;
+    let mut manifest = Manifest::new(Purpose::Watch, cpus, subject.words.clone(), interval.as_secs_f64());
+    manifest.cpu_model = cpu_model();
+    // Before anything is attached: a port that is taken is told at once.
+    let mut server = Server::start(&Settings {
+        listen: args.listen.clone(),
+        token: args.token_file.clone(),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        user,
+        history: args.history,
+        mode: args.mode,
+        manifest,
+    })?;
+    let config =
+        Config { user_locks_of_all: args.user_locks, ..Config::onion(subject.target.clone(), args.hz) };
+    let mut observation = Observation::begin(&config)?;
+    if let Some(user) = user {
+        become_user(user, OBSERVER).context("giving up root")?;
+    }
+    server.begin()?;
+    say!("ncpu: watching {}, and serving {}, until Ctrl-C", subject.words.join(" "), server.address());
+    let deadline = subject.deadline();
+    let mut next = Instant::now() + interval;
+    let mut since = 0.0;
+    loop {
+        let until = deadline.map_or(next, |deadline| deadline.min(next));
+        let ended = || stop.load(Ordering::Relaxed) || server.has_ended();
+        let mut tables: Vec<Table> = Vec::new();
+        let mut take = |table: &Table| -> anyhow::Result<()> {
+            tables.push(table.clone());
+            Ok(())
+        };
+        // What is left of an interval comes with its turn: nothing is due before.
+        let why = observation.watch(subject.end(), Some(until), 2 * interval, &ended, &mut take)?;
+        let at = observation.turn(&mut take)?;
+        server.send(head(since, at, observation.notes()), tables)?;
+        since = at;
+        if why != Until::Time || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+        while next <= Instant::now() {
+            next += interval;
+        }
+    }
+    server.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to say of an interval that has just ended.
+fn head(since: f64, at: f64, notes: Vec<String>) -> Head {
+    let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let end = end.unwrap_or(Duration::ZERO).as_secs_f64();
+    let (cpu, resident) = ncpu_feed::own();
+    Head { start: end - (at - since), end, since, notes, cpu, resident, ..Head::default() }
+}

@@ -1,0 +1,216 @@
+//! `ncpu serve`: what is observed of this very machine arrives at those who ask, after all privileges are given up.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Nobody, err, ncpu, out, root};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A function of its own, which never ends.
+const BUSY: &str = r#"
+volatile unsigned long n;
+__attribute__((noinline)) void counts_and_counts(void)
+{
+	for (int i = 0; i < 10000; i++)
+		n++;
+}
+int main(void)
+{
+	for (;;)
+		counts_and_counts();
+}
+"#;
+
+/// The program that answers is another package's, and is to be beside `ncpu`.
+fn built() {
+    let args = ["build", "--quiet", "--locked", "-p", "ncpu-serve", "--bin", "ncpu-serve"];
+    assert!(Command::new(env!("CARGO")).args(args).status().unwrap().success());
+}
+
+/// What a test leaves behind ends with it.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn get(port: &str, path: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    (head.lines().next().unwrap().into(), bytes[end + 4..].to_vec())
+}
+
+fn text(port: &str, path: &str) -> String {
+    let (status, body) = get(port, path);
+    assert!(status.contains(" 200 "), "{path}: {status} {}", String::from_utf8_lossy(&body));
+    String::from_utf8(body).unwrap()
+}
+
+/// Starts it on a free port, which is told.
+fn started(args: &[&str]) -> (Ends, String, BufReader<ChildStderr>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+        .args([&["serve", "--listen", "127.0.0.1:0"], args].concat())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let port = line.split("http://127.0.0.1:").nth(1).unwrap_or_else(|| panic!("{line}"));
+    let port = port.split(',').next().unwrap().to_owned();
+    (Ends(child), port, said)
+}
+
+#[test]
+fn who_asks_is_told_what_runs_here() {
+    if !root() {
+        return;
+    }
+    built();
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("busy.c"), BUSY).unwrap();
+    let args = ["-g", "-fno-omit-frame-pointer", "-o", &path("busy"), &path("busy.c")];
+    assert!(Command::new("cc").args(args).status().unwrap().success());
+    let (mut serving, port, mut said) = started(&["--interval", "0.5", "-F", "499"]);
+
+    // Nobody, with what an observer needs: CAP_DAC_READ_SEARCH, SYS_PTRACE, SYSLOG, PERFMON, BPF, CHECKPOINT_RESTORE.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", serving.0.id())).unwrap();
+    let expect: u64 = [2, 19, 34, 38, 39, 40].iter().map(|bit| 1 << bit).sum();
+    for line in
+        [format!("CapEff:\t{expect:016x}"), format!("CapBnd:\t{expect:016x}"), "NoNewPrivs:\t1".into()]
+    {
+        assert!(status.lines().any(|l| l == line), "{line}: {status}");
+    }
+    assert!(!status.contains("Uid:\t0\t"), "{status}");
+
+    // It begins now, when root was given up, and is root's own: its symbols are read all the same.
+    let _busy = Ends(Command::new(path("busy")).spawn().unwrap());
+    let (status, profile) = get(&port, "/pprof/cpu?seconds=2");
+    assert!(status.contains(" 200 "), "{status}: {}", String::from_utf8_lossy(&profile));
+    let folded = text(&port, "/folded/cpu?from=-10");
+    let named = |line: &str| line.starts_with("busy;") && line.contains(";counts_and_counts");
+    assert!(folded.lines().any(named), "{folded}");
+
+    let layers: serde_json::Value =
+        serde_json::from_str(&text(&port, "/api/v1/tables/layers?from=-10")).unwrap();
+    let shares: f64 =
+        layers["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap()).sum();
+    assert!((shares - 1.0).abs() < 0.01, "{layers}");
+    let path = "/api/v1/tables/threads?k=CPU&top=50";
+    let threads: serde_json::Value = serde_json::from_str(&text(&port, path)).unwrap();
+    let busy = threads["rows"].as_array().unwrap().iter().find(|row| row["process"] == "busy");
+    assert!(busy.unwrap_or_else(|| panic!("{threads}"))["cpu"].as_f64().unwrap() > 0.1);
+
+    let metrics = text(&port, "/metrics");
+    let sum = |name: &str| -> f64 {
+        let of = metrics.lines().filter(|line| line.starts_with(name));
+        of.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    };
+    let capacity = sum("ncpu_capacity_cpu_seconds_total ");
+    assert!((sum("ncpu_layer_cpu_seconds_total{") / capacity - 1.0).abs() < 0.01, "{metrics}");
+    assert!(sum("ncpu_own_cpu_seconds_total{process=\"observer\"}") > 0.0);
+    assert_eq!(sum("ncpu_lost_intervals_total "), 0.0);
+    check(&metrics);
+
+    let args =
+        ["tool", "pprof", "-top", "-symbolize=none", &format!("http://127.0.0.1:{port}/pprof/cpu?seconds=1")];
+    match Command::new("go").args(args).env("PPROF_TMPDIR", place.path()).output() {
+        Ok(top) => assert!(top.status.success() && out(&top).contains("counts_and_counts"), "{}", err(&top)),
+        Err(_) => eprintln!("skipped: no go tool pprof"),
+    }
+
+    kill_process(Pid::from_child(&serving.0), Signal::INT).unwrap();
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err(), "the server ends too");
+}
+
+/// Prometheus's own opinion.
+fn check(metrics: &str) {
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        eprintln!("skipped: no promtool (Debian's package prometheus has it)");
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let told = promtool.wait_with_output().unwrap();
+    assert!(told.status.success(), "{}{}", out(&told), err(&told));
+}
+
+#[test]
+fn what_cannot_be_served_is_told_in_a_line() {
+    if !root() {
+        return;
+    }
+    built();
+    let line = |args: &[&str]| {
+        let o = ncpu(&[&["serve"], args].concat());
+        assert_eq!((o.status.code(), err(&o).lines().count()), (Some(1), 1), "{args:?}: {}", err(&o));
+        err(&o)
+    };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = line(&["--listen", &taken.local_addr().unwrap().to_string()]);
+    assert!(told.contains("another program listens there"), "{told}");
+    let told = line(&["--listen", "0.0.0.0:0"]);
+    assert!(told.contains("--token-file"), "{told}");
+    let told = line(&["--user", "nobody-of-this-name"]);
+    assert!(told.contains("no user"), "{told}");
+    assert!(line(&["--user", "root"]).contains("root would give up nothing"));
+    assert!(line(&["-p", "4194305"]).contains("no process"));
+    assert_eq!(ncpu(&["serve", "--tls-cert", "x"]).status.code(), Some(2));
+
+    // Without the program that answers, and without root.
+    let nobody = Nobody::new();
+    let alone =
+        Command::new(nobody.dir().join("ncpu")).arg("serve").env("PATH", "/usr/bin:/bin").output().unwrap();
+    assert!(err(&alone).contains("needs the program"), "{}", err(&alone));
+    let server = std::path::Path::new(env!("CARGO_BIN_EXE_ncpu")).with_file_name("ncpu-serve");
+    let copied = Command::new("cp").arg(server).arg(nobody.dir()).status();
+    assert!(copied.unwrap().success());
+    let o = nobody.ncpu(&["serve", "--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!((o.status.code(), err(&o).lines().count()), (Some(1), 1), "{}", err(&o));
+    assert!(err(&o).contains("root"), "{}", err(&o));
+}
+
+#[test]
+fn a_server_that_dies_ends_the_observation() {
+    if !root() {
+        return;
+    }
+    built();
+    let (mut serving, _, mut said) = started(&["--interval", "0.1"]);
+    let children = format!("/proc/{0}/task/{0}/children", serving.0.id());
+    let server: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = serving.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(1));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("ncpu-serve has ended"), "{rest}");
+}

@@ -1,0 +1,233 @@
+//! Connections: bounded in number and in time, whatever those who connect do.
+//!
+//! A connection waits for a request, works on it, or sends the answer. Each has its time, but for the work, which is bounded
+//! elsewhere. Where there are too many, the one that has waited longest makes room for the next, so a thousand clients that
+//! say nothing keep nobody out.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustix::process::Resource;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::access::{Access, is_local};
+use crate::listen::{AsyncSocket, Listener};
+use crate::reply::{Pieces, Reply};
+use crate::routes;
+use crate::state::State;
+
+/// Connections at most; fewer where there are fewer descriptors.
+const MOST: usize = 512;
+/// Descriptors that are needed otherwise.
+const OWN_FILES: u64 = 32;
+/// How long a connection may take to say what it wants, first and between requests.
+const TO_ASK: Duration = Duration::from_secs(10);
+const TO_ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How long it may take to read an answer.
+const TO_READ: Duration = Duration::from_secs(60);
+/// Bytes of a request's line and headers, and how many headers.
+const LONGEST: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+
+/// What a connection does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// Nothing was asked yet.
+    New,
+    /// A request is answered.
+    Work,
+    /// The answer is handed over.
+    Send,
+    /// It may ask again.
+    Idle,
+}
+
+struct Slot {
+    doing: Doing,
+    since: Instant,
+    task: Option<AbortHandle>,
+}
+
+/// All of them.
+struct Connections {
+    slots: Mutex<HashMap<u64, Slot>>,
+    most: usize,
+}
+
+/// What every request needs.
+struct Shared {
+    connections: Connections,
+    access: Arc<Access>,
+    state: Arc<State>,
+    /// Whether the host's name is looked at.
+    local: bool,
+}
+
+impl Shared {
+    fn count(&self) {
+        let count = self.connections.slots().len();
+        self.state.connected(count);
+    }
+}
+
+impl Connections {
+    fn slots(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for another; whether there is.
+    fn admit(&self, id: u64) -> bool {
+        let mut slots = self.slots();
+        if slots.len() >= self.most {
+            let waiting = slots.iter().filter(|(_, slot)| matches!(slot.doing, Doing::New | Doing::Idle));
+            let oldest = waiting.min_by_key(|(_, slot)| slot.since).map(|(id, _)| *id);
+            let Some(slot) = oldest.and_then(|id| slots.remove(&id)) else { return false };
+            slot.task.iter().for_each(AbortHandle::abort);
+        }
+        slots.insert(id, Slot { doing: Doing::New, since: Instant::now(), task: None });
+        true
+    }
+
+    fn now(&self, id: u64, doing: Doing) {
+        if let Some(slot) = self.slots().get_mut(&id) {
+            (slot.doing, slot.since) = (doing, Instant::now());
+        }
+    }
+
+    /// Ends those whose time is up.
+    fn end_late(&self) {
+        let now = Instant::now();
+        self.slots().retain(|_, slot| {
+            let most = match slot.doing {
+                Doing::New => TO_ASK,
+                Doing::Idle => TO_ASK_AGAIN,
+                Doing::Send => TO_READ,
+                Doing::Work => return true,
+            };
+            let late = now.duration_since(slot.since) > most;
+            if late {
+                slot.task.iter().for_each(AbortHandle::abort);
+            }
+            !late
+        });
+    }
+}
+
+/// Gives a connection's place back, however it ends.
+struct Place {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.connections.slots().remove(&self.id);
+        self.shared.count();
+    }
+}
+
+/// An answer that is handed over.
+struct Sending {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.shared.connections.now(self.id, Doing::Idle);
+    }
+}
+
+/// Takes connections for ever.
+pub async fn serve(listener: Listener<AsyncSocket>, access: Arc<Access>, state: Arc<State>) {
+    let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = usize::try_from(files.saturating_sub(OWN_FILES)).unwrap_or(MOST).clamp(1, MOST);
+    let local = listener.is_port() && !access.needs_token();
+    let connections = Connections { slots: Mutex::default(), most };
+    let shared = Arc::new(Shared { connections, access, state, local });
+    let clock = Arc::clone(&shared);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            clock.connections.end_late();
+        }
+    });
+    for id in 0.. {
+        let stream = match listener.accept().await {
+            Ok(stream) => stream,
+            Err(_) => {
+                // No descriptor is free for a moment, or the client has gone: there is nobody to tell.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        // Without room it is closed: all others are being answered.
+        if !shared.connections.admit(id) {
+            shared.state.answered(503);
+            continue;
+        }
+        let place = Place { shared: Arc::clone(&shared), id };
+        let tls = listener.tls();
+        let task = tokio::spawn(async move {
+            let shared = Arc::clone(&place.shared);
+            match tls {
+                Some(tls) => {
+                    // A client that speaks something else has gone already.
+                    if let Ok(stream) = tls.accept(stream).await {
+                        talk(stream, shared, id).await;
+                    }
+                }
+                None => talk(stream, shared, id).await,
+            }
+            drop(place);
+        });
+        if let Some(slot) = shared.connections.slots().get_mut(&id) {
+            slot.task = Some(task.abort_handle());
+        }
+        shared.count();
+    }
+}
+
+async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>, id: u64) {
+    let service = service_fn(|request| respond(request, Arc::clone(&shared), id));
+    // How it ends, by whatever the client does, is told to nobody: answers are counted where they are made.
+    let _ = http1::Builder::new()
+        .max_buf_size(LONGEST)
+        .max_headers(MOST_HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+    id: u64,
+) -> Result<Response<Pieces<Sending>>, Infallible> {
+    shared.connections.now(id, Doing::Work);
+    let (parts, body) = request.into_parts();
+    // Nobody has anything to tell here: what is sent is not read, and the connection ends.
+    drop(body);
+    let reply = if !shared.access.allows(&parts.headers) {
+        Reply::error(StatusCode::UNAUTHORIZED, "the token is missing, or is another")
+    } else if shared.local && !is_local(&parts.headers) {
+        Reply::error(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this machine was asked by another's name: use localhost or its address",
+        )
+    } else {
+        routes::answer(&shared.state, &parts).await
+    };
+    shared.state.answered(reply.status.as_u16());
+    shared.connections.now(id, Doing::Send);
+    Ok(reply.into_response(Sending { shared, id }))
+}

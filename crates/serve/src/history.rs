@@ -1,0 +1,129 @@
+//! Past intervals, as they came but compressed, within a bound.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use ncpu_feed::{Head, Packed};
+use ncpu_table::Table;
+
+/// How hard to compress: the fastest makes a sixth of tables already.
+const LEVEL: i32 = 1;
+
+/// Bytes of an interval's tables at most, which its compressed form claims.
+const MOST: usize = 1 << 30;
+
+/// An interval.
+pub struct Held {
+    /// What it is.
+    pub head: Head,
+    body: Vec<u8>,
+    length: usize,
+}
+
+impl Held {
+    /// Compresses one.
+    ///
+    /// # Errors
+    /// Compression fails.
+    pub fn new(interval: &Packed) -> io::Result<Held> {
+        let body = zstd::bulk::compress(&interval.body, LEVEL)?;
+        Ok(Held { head: interval.head.clone(), body, length: interval.body.len() })
+    }
+
+    /// Its tables whose names are wanted.
+    ///
+    /// # Errors
+    /// They are not what they were.
+    pub fn tables(&self, wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<Table>> {
+        let body = zstd::bulk::decompress(&self.body, self.length.min(MOST))?;
+        ncpu_feed::tables(&self.head, &body, wanted)
+    }
+
+    fn bytes(&self) -> u64 {
+        let notes: usize = self.head.notes.iter().map(String::len).sum();
+        (size_of::<Held>() + self.body.capacity() + notes + 64 * self.head.tables.len()) as u64
+    }
+}
+
+/// Those that are held.
+pub struct History {
+    held: VecDeque<Arc<Held>>,
+    bytes: u64,
+    most: u64,
+}
+
+impl History {
+    /// Holds at most so many bytes, but always the newest.
+    pub fn new(most: u64) -> History {
+        History { held: VecDeque::new(), bytes: 0, most }
+    }
+
+    /// Adds the newest, and forgets the oldest.
+    pub fn add(&mut self, one: Arc<Held>) {
+        self.bytes += one.bytes();
+        self.held.push_back(one);
+        while self.bytes > self.most && self.held.len() > 1 {
+            if let Some(oldest) = self.held.pop_front() {
+                self.bytes -= oldest.bytes();
+            }
+        }
+    }
+
+    /// Those that overlap a time, in seconds since 1970.
+    pub fn between(&self, from: f64, to: f64) -> Vec<Arc<Held>> {
+        let within = |held: &&Arc<Held>| held.head.end > from && held.head.start < to;
+        self.held.iter().filter(within).cloned().collect()
+    }
+
+    /// From when until when there are any, how many, and their bytes.
+    pub fn extent(&self) -> Option<(f64, f64, usize, u64)> {
+        let (first, last) = (self.held.front()?, self.held.back()?);
+        Some((first.head.start, last.head.end, self.held.len(), self.bytes))
+    }
+
+    /// The newest.
+    pub fn newest(&self) -> Option<&Arc<Held>> {
+        self.held.back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncpu_table::Column;
+
+    fn interval(number: u64, rows: u64) -> Arc<Held> {
+        let mut table = Table::builder("locks", &[Column::count("count", "waits")]);
+        // Numbers that do not compress.
+        (0..rows).for_each(|row| drop(table.row().int((row + number).wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+        let head = Head { start: number as f64, end: number as f64 + 1.0, ..Head::default() };
+        Arc::new(Held::new(&Packed::new(head, &[table.finish()]).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_the_newest_never() {
+        let mut history = History::new(100_000);
+        for number in 0..100 {
+            history.add(interval(number, 1000));
+        }
+        let (start, end, count, bytes) = history.extent().unwrap();
+        assert_eq!(end, 100.0);
+        assert!(bytes <= 100_000 && (8..=13).contains(&count), "{bytes} {count}");
+        assert_eq!(start, 100.0 - count as f64);
+        history.add(interval(100, 100_000));
+        assert_eq!(history.extent().unwrap().2, 1);
+        assert_eq!(history.newest().unwrap().tables(&|_| true).unwrap()[0].num_rows(), 100_000);
+    }
+
+    #[test]
+    fn intervals_are_found_by_time() {
+        let mut history = History::new(1 << 20);
+        (0..10).for_each(|number| history.add(interval(number, 1)));
+        let starts =
+            |from, to| -> Vec<f64> { history.between(from, to).iter().map(|held| held.head.start).collect() };
+        assert_eq!(starts(2.5, 4.0), [2.0, 3.0]);
+        assert_eq!(starts(9.0, 1e9), [9.0]);
+        assert!(starts(10.0, 11.0).is_empty() && starts(3.0, 2.0).is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! `ncpu-serve`: answers requests for what `ncpu serve` observes. `ncpu serve` starts it.
+//!
+//! It binds its address, reads its token and keys, gives up its user and all capabilities, and only then takes
+//! connections. What it knows comes through standard input, and it ends where that ends.
+
+mod access;
+mod bands;
+mod connections;
+mod history;
+mod listen;
+#[cfg(test)]
+#[path = "../tests/common/made_up.rs"]
+mod made_up;
+mod merge;
+mod metrics;
+mod page;
+mod profiles;
+mod query;
+mod reply;
+mod routes;
+mod state;
+mod tables;
+
+use std::io::{self, BufReader, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use ncpu_feed::privileges::become_user;
+use ncpu_feed::{Packed, Ready, Settings};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CapabilitySet;
+
+use access::Access;
+use listen::Listener;
+use state::State;
+
+fn main() -> ExitCode {
+    let mut stdin = io::stdin().lock();
+    if stdin.is_terminal() || std::env::args_os().len() > 1 {
+        eprintln!("ncpu-serve: `ncpu serve` starts this program; run that");
+        return ExitCode::from(2);
+    }
+    let begun = ncpu_feed::settings(&mut stdin).map_err(anyhow::Error::from).and_then(|settings| {
+        let ready = begin(&settings)?;
+        Ok((settings, ready))
+    });
+    drop(stdin);
+    let (settings, (listener, access)) = match begun {
+        Ok(begun) => begun,
+        Err(e) => {
+            let _ = Ready::Failed(format!("{e:#}")).tell(&mut io::stdout());
+            return ExitCode::FAILURE;
+        }
+    };
+    match serve(settings, listener, access) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ncpu-serve: {}", ncpu_table::safe::line(&format!("{e:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that may need privileges, and then giving them up.
+fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access)> {
+    let access = Access::read(settings)?;
+    let listener = Listener::bind(settings, &access)?;
+    // As many connections as may be; they are bounded otherwise.
+    let files = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files })?;
+    // Nothing of what it holds goes to disk.
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    if let Some(user) = settings.user {
+        become_user(user, CapabilitySet::empty()).context("giving up root")?;
+    }
+    Ok((listener, access))
+}
+
+fn serve(settings: Settings, listener: Listener, access: Access) -> anyhow::Result<()> {
+    let address = listener.address().to_owned();
+    let state = Arc::new(State::new(settings));
+    let feeding = Arc::clone(&state);
+    std::thread::Builder::new().name("ncpu-feed".into()).spawn(move || {
+        let status = match feed(&feeding) {
+            Ok(()) => 0,
+            Err(e) => {
+                eprintln!("ncpu-serve: {}", ncpu_table::safe::line(&e.to_string()));
+                1
+            }
+        };
+        // `ncpu serve` has ended, and there is nothing to be lost.
+        std::process::exit(status);
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(routes::AT_ONCE)
+        .build()
+        .context("starting to serve")?;
+    runtime.block_on(async {
+        let listener = listener.into_async()?;
+        Ready::At(address).tell(&mut io::stdout())?;
+        connections::serve(listener, Arc::new(access), state).await;
+        Ok(())
+    })
+}
+
+/// Takes intervals until there are no more.
+fn feed(state: &State) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
+    while let Some(interval) = Packed::receive(&mut from)? {
+        state.add(interval)?;
+    }
+    Ok(())
+}

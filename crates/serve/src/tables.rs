@@ -1,0 +1,176 @@
+//! `/api/v1`: tables as Arrow, JSON or comma-separated values, for any time that is held.
+
+use arrow_ipc::writer::StreamWriter;
+use ncpu_report::onion::Onion;
+use ncpu_schema::Definition;
+use ncpu_table::{Format, Kind, Printer, Table};
+use serde_json::{Value, json};
+
+use crate::merge;
+use crate::query::{Query, Wrong, preferred};
+use crate::reply::{ARROW, JSON, LINES, Reply};
+use crate::routes::Fail;
+use crate::state::State;
+
+const CSV: &str = "text/csv";
+
+/// Rows of layers over time at most.
+const MOST_BANDS: f64 = 10_000.0;
+
+/// Tables whose rows are of an interval each, unless sums are asked for.
+const OVER_TIME: [&str; 4] = ["cpu_time", "idle_time", "events", "throttling"];
+
+/// What a table's request may say.
+pub const PARAMETERS: [&str; 8] = ["from", "to", "k", "A", "m", "top", "each", "rows"];
+
+/// Which of the types that a table has is wanted.
+///
+/// # Errors
+/// None of them.
+pub fn form(accept: Option<&str>) -> Result<&'static str, Fail> {
+    const FORMS: [&str; 4] = [JSON, LINES, ARROW, CSV];
+    preferred(accept, &FORMS).ok_or_else(|| Fail::NotAcceptable(format!("there are {}", FORMS.join(", "))))
+}
+
+/// A table.
+///
+/// # Errors
+/// There is none of that name, or nothing is held of that time.
+pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Result<Reply, Fail> {
+    let extent = state.extent().ok_or_else(Fail::nothing_yet)?;
+    let (from, to) = query.time(extent.to)?;
+    let rows = query.number("rows", 1.0, MOST_BANDS)?.unwrap_or(1000.0) as usize;
+    let (table, from, to, notes) = if name == "bands" {
+        (state.bands(from, to, rows), from, to, Vec::new())
+    } else {
+        let intervals = state.between(from, to);
+        let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else {
+            return Err(Fail::NotFound(format!(
+                "nothing is held from {from:.3} to {to:.3}; there is {:.3} to {:.3}",
+                extent.from, extent.to
+            )));
+        };
+        let (from, to) = (first.head.start, last.head.end);
+        let table = match name {
+            "layers" => Onion::peel(&state.merged(&intervals)?)?.table(),
+            name => {
+                let each = match query.text("each") {
+                    Some(text) => text != "0",
+                    None => OVER_TIME.contains(&name),
+                };
+                let table = match each {
+                    // Seconds since 1970 instead of since the first interval.
+                    true => {
+                        let table = merge::some(&state.about, &intervals, &|table| table == name)?
+                            .tables
+                            .remove(name);
+                        table.map(|table| table.less("t", -from)).transpose()?
+                    }
+                    false => merge::sums(&state.about, &intervals, name)?,
+                };
+                let declared = || ncpu_schema::definition(name).map(|d| d.builder().finish());
+                table
+                    .or_else(declared)
+                    .ok_or_else(|| Fail::NotFound("there is no such table: see /api/v1/tables".into()))?
+            }
+        };
+        (table, from, to, last.head.notes.clone())
+    };
+    let table = query.select()?.apply(table).map_err(|e| match e {
+        e @ (ncpu_table::Error::NoColumn { .. }
+        | ncpu_table::Error::BandsWithoutSort(_)
+        | ncpu_table::Error::MeanWithoutBands
+        | ncpu_table::Error::Zero(_)) => Fail::Bad(Wrong(e.to_string())),
+        e => e.into(),
+    })?;
+    encoded(&table, form, json!({ "table": table.name(), "from": from, "to": to, "notes": notes }))
+}
+
+fn encoded(table: &Table, form: &'static str, about: Value) -> Result<Reply, Fail> {
+    let mut out = Vec::new();
+    match form {
+        ARROW => {
+            let mut stream =
+                StreamWriter::try_new(&mut out, &table.batch().schema()).map_err(ncpu_table::Error::from)?;
+            stream.write(table.batch()).and_then(|()| stream.finish()).map_err(ncpu_table::Error::from)?;
+        }
+        CSV => print(table, Format::Csv, &mut out)?,
+        LINES => print(table, Format::Json, &mut out)?,
+        _ => {
+            let mut lines = Vec::new();
+            print(table, Format::Json, &mut lines)?;
+            // What is known of it, and its rows, which are written already.
+            let about = about.to_string();
+            out.extend_from_slice(about.trim_end_matches('}').as_bytes());
+            out.extend_from_slice(b",\"rows\":[");
+            let mut rows = lines.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+            out.extend_from_slice(rows.next().unwrap_or_default());
+            for row in rows {
+                out.extend_from_slice(b",\n");
+                out.extend_from_slice(row);
+            }
+            out.extend_from_slice(b"]}\n");
+        }
+    }
+    Ok(Reply::new(form, out))
+}
+
+fn print(table: &Table, format: Format, out: &mut Vec<u8>) -> Result<(), ncpu_table::Error> {
+    let mut printer = Printer::new(out, format, 80);
+    printer.table(table)?;
+    printer.finish()
+}
+
+/// The tables that there may be: names, meanings, columns.
+pub fn list(state: &State) -> Reply {
+    let held: Vec<String> = state
+        .last()
+        .map_or_else(Vec::new, |held| held.head.tables.iter().map(|(name, _)| name.clone()).collect());
+    let of_schema = ncpu_schema::tables().filter(|d| held.iter().any(|name| name == d.name));
+    let mut tables: Vec<Value> = of_schema.map(described).collect();
+    let own = |name: &str, meaning: &str, columns: Value| json!({ "name": name, "meaning": meaning, "columns": columns });
+    tables.push(own(
+        "layers",
+        "The onion: layers of the time that is asked for, with evidence and advice.",
+        json!([]),
+    ));
+    let bands = state.bands(0.0, 0.0, 1);
+    tables.push(own(
+        "bands",
+        "Layers over time, of all that was observed in up to a day.",
+        columns(bands.columns()),
+    ));
+    Reply::new(JSON, format!("{}\n", json!({ "tables": tables })))
+}
+
+fn described(table: &Definition) -> Value {
+    json!({ "name": table.name, "meaning": table.meaning, "columns": columns(&(table.columns)()) })
+}
+
+fn columns(columns: &[ncpu_table::Column]) -> Value {
+    let one = |c: &ncpu_table::Column| {
+        let key = if c.kind == Kind::Key { "key" } else { "value" };
+        json!({ "name": c.name, "key": c.key(), "kind": key, "meaning": c.meaning })
+    };
+    columns.iter().map(one).collect()
+}
+
+/// What is observed, and what is held.
+pub fn status(state: &State) -> Reply {
+    let about = &state.about;
+    let held = state.extent().map(|held| {
+        json!({
+            "from": held.from, "to": held.to, "bands_from": held.bands_from,
+            "intervals": held.intervals, "bytes": held.bytes,
+        })
+    });
+    let last = state.last();
+    let status = json!({
+        "version": about.ncpu_version, "host": about.host, "kernel": about.kernel, "cpu_model": about.cpu_model,
+        "cpus": about.cpus, "observed": about.command.join(" "), "began": about.created_unix,
+        "interval": about.interval_s, "held": held,
+        "lost": last.as_ref().map_or(0, |last| last.head.lost),
+        "notes": last.as_ref().map_or(&[][..], |last| &last.head.notes),
+    });
+    Reply::new(JSON, format!("{status}\n"))
+}

@@ -1,0 +1,86 @@
+//! Made-up intervals, for tests.
+
+use ncpu_feed::{Head, Packed};
+use ncpu_record::Manifest;
+use ncpu_schema::{
+    CpuState, Per, Purpose, StackKind, cpu_time, drops, locks, memory_change, pressure, stacks, summary,
+};
+
+/// When the first interval begins, in seconds since 1970.
+pub const BEGAN: f64 = 1000.0;
+
+/// What is observed.
+pub fn about() -> Manifest {
+    let mut about = Manifest::new(Purpose::Watch, 2, vec!["the machine".into()], 1.0);
+    (about.host, about.kernel) = ("guest".into(), "6.1".into());
+    about
+}
+
+/// The interval of this number: two CPUs, of which the first is busy.
+pub fn interval(number: u64) -> Packed {
+    let t = number as f64 + 1.0;
+    let mut cpus = cpu_time::Rows::new();
+    for cpu in 0..2 {
+        let spent = Per::new(|state| match (state, cpu) {
+            (CpuState::Program, 0) | (CpuState::Idle, 1) => Some(1.0),
+            _ => Some(0.0),
+        });
+        cpus.push(cpu_time::Row { time: Some(t), cpu: Some(cpu), spent, kernel: None });
+    }
+    let mut waits = locks::Rows::new();
+    waits.push(locks::Row {
+        lock: "pcf".into(),
+        ty: "mutex".into(),
+        process: "make".into(),
+        count: Some(10),
+        spin: Some(0.25),
+        block: Some(0.5),
+        max: Some(number as f64),
+    });
+    let mut code = stacks::Rows::new();
+    code.push(stacks::Row {
+        kind: Some(StackKind::OnCpu),
+        stack: "make;main;work".into(),
+        seconds: Some(1.0),
+        samples: Some(99),
+    });
+    let mut whole = summary::Rows::new();
+    whole.push(summary::Row {
+        elapsed: Some(1.0),
+        user: None,
+        system: None,
+        cpus: Some(2),
+        steal: Some(0.0),
+        iowait: Some(0.0),
+        hz: Some(99),
+        status: None,
+        max_rss: None,
+    });
+    let mut memory = memory_change::Rows::new();
+    memory.push(memory_change::Row {
+        class: "AnonPages".into(),
+        before: Some(number),
+        most: Some(100 - number),
+        after: Some(number + 1),
+    });
+    let mut stalls = pressure::Rows::new();
+    stalls.push(pressure::Row { resource: "io".into(), kind: "some".into(), seconds: Some(0.125) });
+    let mut lost = drops::Rows::new();
+    lost.push(drops::Row { what: "samples".into(), count: Some(3) });
+    let head = Head {
+        start: BEGAN + number as f64,
+        end: BEGAN + 1.0 + number as f64,
+        since: number as f64,
+        ..Head::default()
+    };
+    let tables = [
+        cpus.finish(),
+        waits.finish(),
+        code.finish(),
+        whole.finish(),
+        memory.finish(),
+        stalls.finish(),
+        lost.finish(),
+    ];
+    Packed::new(head, &tables).unwrap()
+}

@@ -1,0 +1,70 @@
+// What the server answers: see /api/v1/openapi.json.
+
+export type Cell = string | number | null;
+export type Row = Record<string, Cell>;
+
+export interface Rows {
+  table: string;
+  from: number;
+  to: number;
+  notes: string[];
+  rows: Row[];
+}
+
+export interface Status {
+  version: string;
+  host: string;
+  kernel: string;
+  cpu_model: string;
+  cpus: number;
+  observed: string;
+  interval: number;
+  held: { from: number; to: number; bands_from: number; intervals: number; bytes: number } | null;
+  lost: number;
+  notes: string[];
+}
+
+export interface Column {
+  name: string;
+  key: string;
+  kind: string;
+  meaning: string;
+}
+
+export interface Described {
+  name: string;
+  meaning: string;
+  columns: Column[];
+}
+
+/** A time, in seconds since 1970. */
+export interface Time {
+  from: number;
+  to: number;
+}
+
+export type Parameters = Record<string, string | number | undefined>;
+
+export function address(path: string, parameters: Parameters = {}): string {
+  const words = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined && value !== "") words.set(name, String(value));
+  }
+  const text = words.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+async function get<T>(path: string, parameters: Parameters = {}): Promise<T> {
+  const answer = await fetch(address(path, parameters), { headers: { Accept: "application/json" } });
+  const json: unknown = await answer.json();
+  if (!answer.ok) {
+    const why = (json as { error?: string }).error;
+    throw new Error(why ?? `${path}: ${answer.status}`);
+  }
+  return json as T;
+}
+
+export const status = () => get<Status>("api/v1/status");
+export const tables = () => get<{ tables: Described[] }>("api/v1/tables").then((all) => all.tables);
+export const table = (name: string, time: Time, more: Parameters = {}) =>
+  get<Rows>(`api/v1/tables/${encodeURIComponent(name)}`, { from: time.from, to: time.to, ...more });

@@ -1,0 +1,327 @@
+// The page of `ncpu serve`.
+
+import "uplot/dist/uPlot.min.css";
+import "../../page.css";
+import "./serve.css";
+import * as api from "./api";
+import type { Described, Status, Time } from "./api";
+import { Bands } from "./bands";
+import { Grid } from "./grid";
+import { byId, clock, element, key } from "./layers";
+import { showOnion } from "./onion";
+import { Listing } from "./rows";
+
+/** Bands that are drawn at most. */
+const BANDS = 600;
+/** Milliseconds between two looks, at least. */
+const LOOK = 2000;
+
+/** What is shown; it stands in the address, so that a link shows the same. */
+interface View {
+  span: number;
+  /** The time that was brushed. */
+  brush: Time | null;
+  /** The end of what is shown; null follows the newest. */
+  to: number | null;
+  table: string;
+  sort: string;
+  ascending: boolean;
+  filter: string;
+  bands: number;
+  means: boolean;
+}
+
+const first: View = {
+  span: 300, brush: null, to: null, table: "threads", sort: "cpu", ascending: false, filter: "", bands: 0, means: false,
+};
+
+function read(): View {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const number = (name: string) => (words.has(name) && Number.isFinite(Number(words.get(name))) ? Number(words.get(name)) : null);
+  const [from, to] = [number("from"), number("until")];
+  return {
+    span: number("span") ?? first.span,
+    brush: from !== null && to !== null && from < to ? { from, to } : null,
+    to: number("to"),
+    table: words.get("table") ?? first.table,
+    sort: words.get("sort") ?? first.sort,
+    ascending: words.has("ascending"),
+    filter: words.get("filter") ?? "",
+    bands: Math.max(0, number("bands") ?? 0),
+    means: words.has("means"),
+  };
+}
+
+let view = read();
+let status: Status | null = null;
+let described: Described[] = [];
+let timer = 0;
+let looking = 0;
+
+function write() {
+  const words = new URLSearchParams();
+  words.set("span", String(view.span));
+  if (view.brush) {
+    words.set("from", view.brush.from.toFixed(3));
+    words.set("until", view.brush.to.toFixed(3));
+  }
+  if (view.to !== null) words.set("to", view.to.toFixed(3));
+  words.set("table", view.table);
+  if (view.sort) words.set("sort", view.sort);
+  if (view.ascending) words.set("ascending", "");
+  if (view.filter) words.set("filter", view.filter);
+  if (view.bands > 0) words.set("bands", String(view.bands));
+  if (view.means) words.set("means", "");
+  history.replaceState(null, "", `#${words}`);
+}
+
+const names = new Map<string, string>();
+const bands = new Bands(byId("bands"), names, (time) => choose(time));
+const grid = new Grid(byId<HTMLCanvasElement>("grid"), byId<HTMLSelectElement>("state"), byId("cpu"));
+const listing = new Listing(byId("rows"), () => {
+  [view.sort, view.ascending] = [listing.sort, listing.ascending];
+  write();
+});
+
+const span = byId<HTMLSelectElement>("span");
+const table = byId<HTMLSelectElement>("table");
+const filter = byId<HTMLInputElement>("filter");
+const folds = byId<HTMLInputElement>("folds");
+const means = byId<HTMLInputElement>("means");
+const live = byId<HTMLButtonElement>("live");
+
+function choose(time: Time | null) {
+  view.brush = time;
+  // What one looks at stays where it is.
+  if (time && view.to === null) view.to = status?.held?.to ?? null;
+  write();
+  void look();
+}
+
+function follow() {
+  [view.to, view.brush] = [view.to === null && status?.held ? status.held.to : null, null];
+  write();
+  void look();
+}
+
+/** The time whose onion, CPUs and tables are shown. */
+function chosen(shown: Time): Time {
+  return view.brush ?? shown;
+}
+
+async function look() {
+  const mine = ++looking;
+  clearTimeout(timer);
+  try {
+    status = await api.status();
+    if (mine !== looking) return;
+    head(status);
+    if (status.held) await show(status, mine);
+    else tell("The first interval is under way.");
+  } catch (error) {
+    if (mine === looking) tell(error instanceof Error ? error.message : String(error));
+  }
+  if (mine === looking && view.to === null) {
+    timer = setTimeout(() => void look(), Math.max(LOOK, 1000 * (status?.interval ?? 1)));
+  }
+}
+
+async function show(now: Status, mine: number) {
+  const held = now.held;
+  if (!held) return;
+  const to = Math.min(view.to ?? held.to, held.to);
+  const shown = { from: Math.max(to - view.span, held.bands_from), to };
+  const drawn = await api.table("bands", shown, { rows: BANDS });
+  if (mine !== looking) return;
+  bands.show(drawn, view.brush);
+  const time = chosen(shown);
+  const length = time.to - time.from;
+  const within = { from: Math.max(time.from, held.from), to: time.to };
+  byId("brushed").textContent = view.brush ? `${clock(time.from)} – ${clock(time.to)}` : "";
+  byId("all").hidden = !view.brush;
+  links(within);
+  const before = { from: time.from - length, to: time.from };
+  const [onion, past, cpus, rows] = await Promise.all([
+    api.table("layers", within),
+    // Before what is held there is nothing to compare with.
+    before.from >= held.from ? api.table("layers", before).catch(() => null) : null,
+    api.table("cpu_time", within, { each: 0 }),
+    api.table(view.table, within, folding()),
+  ]);
+  if (mine !== looking) return;
+  const errors = [];
+  if (within.from > time.from + 1) errors.push(`Tables are held from ${clock(held.from)} on; the bands reach further back.`);
+  if (now.lost > 0) errors.push(`${now.lost} intervals were lost.`);
+  tell(errors.join(" "));
+  showOnion(byId("layers"), onion, past);
+  grid.show(cpus);
+  [listing.sort, listing.ascending] = [view.sort, view.ascending];
+  const about = described.find((d) => d.name === view.table);
+  listing.show(rows.rows, about?.columns ?? []);
+  byId("meaning").textContent = about?.meaning ?? "";
+}
+
+function folding(): api.Parameters {
+  if (view.bands === 0 || !view.sort) return {};
+  const column = described.find((d) => d.name === view.table)?.columns.find((c) => c.key === view.sort);
+  return column ? { k: column.name, A: view.bands, m: view.means ? 1 : undefined } : {};
+}
+
+function head(now: Status) {
+  byId("what").textContent = now.observed;
+  const where = [now.host, `Linux ${now.kernel}`, now.cpu_model, `${now.cpus} CPUs`, `ncpu ${now.version}`];
+  byId("where").textContent = where.filter(Boolean).join(" · ");
+  document.title = `ncpu: ${now.host}`;
+  live.setAttribute("aria-pressed", String(view.to === null));
+}
+
+function links(time: Time) {
+  const { from, to } = time;
+  byId<HTMLAnchorElement>("report").href = api.address("report", { from, to });
+  byId<HTMLAnchorElement>("pprof").href = api.address("pprof/cpu", { from, to });
+  byId<HTMLAnchorElement>("perfetto").href = api.address("perfetto", { from, to });
+}
+
+function tell(text: string) {
+  const place = byId("error");
+  place.hidden = text === "";
+  place.textContent = text;
+}
+
+/** A table by another form than a link can ask for. */
+async function save(kind: string, ending: string) {
+  const held = status?.held;
+  if (!held) return;
+  const time = chosen({ from: Math.max((view.to ?? held.to) - view.span, held.from), to: view.to ?? held.to });
+  const answer = await fetch(api.address(`api/v1/tables/${view.table}`, { ...time, ...folding() }), { headers: { Accept: kind } });
+  const link = element("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = `${view.table}.${ending}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+for (const [id, kind, ending] of [
+  ["csv", "text/csv", "csv"],
+  ["json", "application/x-ndjson", "jsonl"],
+  ["arrow", "application/vnd.apache.arrow.stream", "arrows"],
+] as const) {
+  const link = byId<HTMLAnchorElement>(id);
+  link.href = "#";
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    save(kind, ending).catch((error: unknown) => tell(String(error)));
+  });
+}
+
+function dark(wanted: boolean) {
+  document.documentElement.style.colorScheme = wanted ? "dark" : "light";
+  byId("theme").textContent = wanted ? "Light" : "Dark";
+  bands.repaint();
+  void look();
+}
+let isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+byId("theme").textContent = isDark ? "Light" : "Dark";
+byId("theme").addEventListener("click", () => dark((isDark = !isDark)));
+
+live.addEventListener("click", follow);
+byId("all").addEventListener("click", () => choose(null));
+span.addEventListener("change", () => {
+  view.span = Number(span.value);
+  write();
+  void look();
+});
+table.addEventListener("change", () => {
+  [view.table, view.sort] = [table.value, ""];
+  write();
+  void look();
+});
+filter.addEventListener("input", () => {
+  view.filter = filter.value;
+  listing.filter(filter.value);
+  write();
+});
+folds.addEventListener("change", () => {
+  view.bands = Math.max(0, Math.floor(Number(folds.value) || 0));
+  write();
+  void look();
+});
+means.addEventListener("change", () => {
+  view.means = means.checked;
+  write();
+  void look();
+});
+
+addEventListener("keydown", (event) => {
+  const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+  if (event.key === "Escape") {
+    (document.activeElement as HTMLElement | null)?.blur();
+    if (!typing && view.brush) choose(null);
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const move = (step: number) => {
+    const length = view.brush ? view.brush.to - view.brush.from : view.span;
+    if (view.brush) choose({ from: view.brush.from + step * length, to: view.brush.to + step * length });
+    else if (status?.held) {
+      view.to = Math.min(status.held.to, (view.to ?? status.held.to) + (step * length) / 2);
+      write();
+      void look();
+    }
+  };
+  const keys: Record<string, () => void> = {
+    l: follow,
+    d: () => dark((isDark = !isDark)),
+    "/": () => filter.focus(),
+    ArrowLeft: () => move(-1),
+    ArrowRight: () => move(1),
+  };
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+// A link to a section is no other view.
+addEventListener("hashchange", () => {
+  if (!location.hash.includes("=")) {
+    write();
+    return;
+  }
+  view = read();
+  fill();
+  void look();
+});
+for (const link of document.querySelectorAll<HTMLAnchorElement>("nav a[href^='#']")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    byId(link.hash.slice(1)).scrollIntoView();
+  });
+}
+
+function fill() {
+  span.value = String(view.span);
+  table.value = view.table;
+  filter.value = view.filter;
+  folds.value = view.bands > 0 ? String(view.bands) : "";
+  means.checked = view.means;
+  listing.filter(view.filter);
+}
+
+async function begin() {
+  const all = await api.tables();
+  described = all.filter((d) => d.name !== "bands" && d.name !== "layers");
+  if (described.length === 0) {
+    tell("The first interval is under way.");
+    setTimeout(() => void begin(), 500);
+    return;
+  }
+  for (const layer of all.find((d) => d.name === "bands")?.columns ?? []) {
+    names.set(layer.key, layer.name);
+    names.set(key(layer.name), layer.name);
+  }
+  table.replaceChildren(...described.map((d) => element("option", d.name)));
+  fill();
+  await look();
+}
+
+begin().catch((error: unknown) => tell(String(error)));

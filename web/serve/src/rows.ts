@@ -1,0 +1,124 @@
+// A table of any length: only the rows that are seen are in the page.
+
+import type { Cell, Column, Row } from "./api";
+import { element } from "./layers";
+
+const HEIGHT = 26;
+
+export class Listing {
+  private rows: Row[] = [];
+  private shown: Row[] = [];
+  private columns: Column[] = [];
+  private words = "";
+  private drawn = "";
+  private readonly head = element("div", "", "head");
+  private readonly body = element("div", "", "body");
+  private readonly space = element("div", "", "space");
+  sort = "";
+  ascending = false;
+
+  constructor(
+    private readonly place: HTMLElement,
+    private readonly sorted: () => void,
+  ) {
+    this.space.append(this.body);
+    place.append(this.head, this.space);
+    place.addEventListener("scroll", () => this.draw(), { passive: true });
+    new ResizeObserver(() => this.draw()).observe(place);
+  }
+
+  show(rows: Row[], columns: Column[]) {
+    // A column of nothing tells nothing.
+    const keys = Object.keys(rows[0] ?? {}).filter((key) => rows.some((row) => row[key] !== null));
+    this.rows = rows;
+    this.columns = keys.map(
+      (key) => columns.find((c) => c.key === key) ?? { key, name: key, kind: "value", meaning: "" },
+    );
+    if (!keys.includes(this.sort)) this.sort = "";
+    this.apply();
+  }
+
+  filter(words: string) {
+    this.words = words.toLowerCase();
+    this.apply();
+  }
+
+  private apply() {
+    const words = this.words.split(/\s+/).filter(Boolean);
+    const texts = this.columns.map((c) => c.key);
+    this.shown = this.rows.filter((row) => {
+      if (words.length === 0) return true;
+      const text = texts.map((key) => row[key] ?? "").join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    });
+    if (this.sort) {
+      const key = this.sort;
+      const sign = this.ascending ? 1 : -1;
+      this.shown.sort((a, b) => compared(a[key] ?? null, b[key] ?? null, sign));
+    }
+    // Rows are grids of their own, so that columns have the same width in all of them.
+    const widths = this.columns.map((c) => {
+      const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, c.kind).length), 0);
+      return Math.round(8.5 * Math.max(c.name.length + 3, Math.min(longest + 1, 48)));
+    });
+    this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
+    const heads = this.columns.map((c) => {
+      const head = element("button", c.name, this.numeric(c.key) ? "n" : "");
+      head.type = "button";
+      head.title = c.meaning;
+      const sorted = c.key === this.sort;
+      head.setAttribute("aria-sort", sorted ? (this.ascending ? "ascending" : "descending") : "none");
+      if (sorted) head.textContent = `${c.name} ${this.ascending ? "▲" : "▼"}`;
+      head.addEventListener("click", () => {
+        this.ascending = sorted ? !this.ascending : !this.numeric(c.key);
+        this.sort = c.key;
+        this.apply();
+        this.sorted();
+      });
+      return head;
+    });
+    this.head.replaceChildren(...heads);
+    this.space.style.height = `${this.shown.length * HEIGHT}px`;
+    this.drawn = "";
+    this.draw();
+  }
+
+  private numeric(key: string): boolean {
+    return this.rows.slice(0, 50).some((row) => typeof row[key] === "number");
+  }
+
+  private draw() {
+    const first = Math.max(0, Math.floor(this.place.scrollTop / HEIGHT) - 5);
+    const last = Math.min(this.shown.length, first + Math.ceil(this.place.clientHeight / HEIGHT) + 12);
+    if (this.drawn === `${first} ${last}`) return;
+    this.drawn = `${first} ${last}`;
+    this.body.style.transform = `translateY(${first * HEIGHT}px)`;
+    const lines = this.shown.slice(first, last).map((row) => {
+      const line = element("div", "", "row");
+      for (const column of this.columns) {
+        const value = row[column.key] ?? null;
+        const cell = element("span", written(value, column.kind), typeof value === "number" ? "n" : "");
+        if (typeof value === "string" && value.length > 12) cell.title = value;
+        line.append(cell);
+      }
+      return line;
+    });
+    if (this.shown.length === 0) lines.push(element("div", "No rows.", "none"));
+    this.body.replaceChildren(...lines);
+  }
+}
+
+function compared(a: Cell, b: Cell, sign: number): number {
+  // What is not known comes last, whichever way.
+  if (a === null || b === null) return Number(a === null) - Number(b === null);
+  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+  return sign * String(a).localeCompare(String(b));
+}
+
+function written(value: Cell, kind: string): string {
+  if (value === null) return "–";
+  if (typeof value === "string") return value;
+  if (Number.isInteger(value)) return kind === "key" ? String(value) : value.toLocaleString("en");
+  const size = Math.abs(value);
+  return size >= 1000 ? value.toFixed(0) : size >= 0.001 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+}

@@ -4,12 +4,15 @@ import uPlot from "uplot";
 import type { Row, Rows, Time } from "./api";
 import { clock, colour, number, percent } from "./layers";
 
+/** A layer that is never more has no band. */
+const LEAST = 5e-4;
 const NOT_LAYERS = new Set(["time", "length", "capacity"]);
 
 export class Bands {
   private plot: uPlot | null = null;
   private layers: string[] = [];
   private rows: Row[] = [];
+  private brush: Time | null = null;
 
   constructor(
     private readonly place: HTMLElement,
@@ -29,10 +32,11 @@ export class Bands {
 
   show(bands: Rows, brush: Time | null) {
     this.rows = bands.rows;
+    this.brush = brush;
     const first = bands.rows[0];
     // Layers of nothing have no band; what runs for the user lies at the bottom, what is idle at the top.
     const present = Object.keys(first ?? {}).filter(
-      (name) => !NOT_LAYERS.has(name) && bands.rows.some((row) => number(row, name) > 0),
+      (name) => !NOT_LAYERS.has(name) && bands.rows.some((row) => number(row, name) > LEAST * number(row, "capacity")),
     );
     const order = ["user_code", ...present.filter((n) => n !== "user_code" && n !== "idle"), "idle"];
     const layers = order.filter((name) => present.includes(name));
@@ -49,7 +53,6 @@ export class Bands {
       this.layers = layers;
       this.plot = new uPlot(this.options(), data, this.place);
     }
-    this.mark(brush);
   }
 
   /** Draws anew, in other colours. */
@@ -83,33 +86,31 @@ export class Bands {
       // Each band is filled down to the one below.
       bands: this.layers.slice(1).map((_, i) => ({ series: [i + 2, i + 1] as [number, number] })),
       hooks: {
+        // Only then is it known where a time lies.
+        draw: [() => this.mark()],
         setSelect: [
           (plot) => {
             const { left, width } = plot.select;
             if (width < 3) return;
             const [from, to] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
-            if (!this.marking) this.brushed({ from, to });
+            this.brushed({ from, to });
           },
         ],
       },
     };
   }
 
-  private marking = false;
-
   /** Shows which time is chosen. */
-  mark(brush: Time | null) {
+  private mark() {
     const plot = this.plot;
     if (!plot) return;
-    this.marking = true;
-    if (brush) {
-      const left = Math.max(0, plot.valToPos(brush.from, "x"));
-      const right = Math.min(plot.over.clientWidth, plot.valToPos(brush.to, "x"));
-      plot.setSelect({ left, width: Math.max(0, right - left), top: 0, height: plot.over.clientHeight });
-    } else {
-      plot.setSelect({ left: 0, width: 0, top: 0, height: 0 });
+    let [left, right] = [0, 0];
+    if (this.brush) {
+      left = Math.max(0, plot.valToPos(this.brush.from, "x"));
+      right = Math.min(plot.over.clientWidth, plot.valToPos(this.brush.to, "x"));
     }
-    this.marking = false;
+    const [width, height] = [Math.max(0, right - left), plot.over.clientHeight];
+    plot.setSelect({ left, width, top: 0, height: width > 0 ? height : 0 }, false);
   }
 
   private told(layer: string, at: number | null, _: number): string {

@@ -1,7 +1,7 @@
 // A table of any length: only the rows that are seen are in the page.
 
 import type { Cell, Column, Row } from "./api";
-import { element } from "./layers";
+import { clock, element } from "./layers";
 
 const HEIGHT = 26;
 
@@ -58,7 +58,7 @@ export class Listing {
     }
     // Rows are grids of their own, so that columns have the same width in all of them.
     const widths = this.columns.map((c) => {
-      const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, c.kind).length), 0);
+      const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, c).length), 0);
       return Math.round(8.5 * Math.max(c.name.length + 3, Math.min(longest + 1, 48)));
     });
     this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
@@ -97,7 +97,7 @@ export class Listing {
       const line = element("div", "", "row");
       for (const column of this.columns) {
         const value = row[column.key] ?? null;
-        const cell = element("span", written(value, column.kind), typeof value === "number" ? "n" : "");
+        const cell = element("span", written(value, column), typeof value === "number" ? "n" : "");
         if (typeof value === "string" && value.length > 12) cell.title = value;
         line.append(cell);
       }
@@ -115,10 +115,11 @@ function compared(a: Cell, b: Cell, sign: number): number {
   return sign * String(a).localeCompare(String(b));
 }
 
-function written(value: Cell, kind: string): string {
+function written(value: Cell, column: Column): string {
   if (value === null) return "–";
   if (typeof value === "string") return value;
-  if (Number.isInteger(value)) return kind === "key" ? String(value) : value.toLocaleString("en");
+  if (column.key === "time") return clock(value);
+  if (Number.isInteger(value)) return column.kind === "key" ? String(value) : value.toLocaleString("en");
   const size = Math.abs(value);
   return size >= 1000 ? value.toFixed(0) : size >= 0.001 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
 }

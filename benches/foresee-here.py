@@ -2,8 +2,9 @@
 """What `ncpu foresee` says of programs on this machine, beside what they then do.
 
   benches/foresee-here.py prepare DIR            builds and installs what the cases need in DIR
+  benches/foresee-here.py machine DIR            measures what this machine's CPUs do together over alone
   benches/foresee-here.py record DIR [CASE...]   records programs as the cases say
-  benches/foresee-here.py foretell DIR           foretells all that was recorded; before anything is measured
+  benches/foresee-here.py foretell DIR [CASE...] foretells all that was recorded; before anything is measured
   benches/foresee-here.py measure DIR [SECONDS]  rounds of all cases in turn, in random order, for so long (default 200)
   benches/foresee-here.py table DIR              the table of docs/foresee.md
 
@@ -16,11 +17,13 @@ until it was measured three times.
   c  recorded with two threads on two CPUs, foretold for 4, 8 and 16
   d  recorded before a change, foretold with it
 """
+import concurrent.futures
 import csv
 import json
 import os
 import random
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -31,6 +34,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NCPU = os.path.abspath(os.environ.get("NCPU", f"{ROOT}/target/release/ncpu"))
 LIBMICRO = os.environ.get("LIBMICRO", "")
 SECONDS = 3
+# Runs that are measured are shorter, and those are left out in which others took more than this of the machine.
+MEASURED = 2
+DISTURBED = 0.08
+LEAST = int(os.environ.get("LEAST", "3"))
 # Sleeping clients of part b think so long, in microseconds, and four times as long when recorded.
 THINK = 150
 
@@ -50,11 +57,11 @@ class Case:
         return f"{self.part}-" + re.sub(r"[^a-z0-9]+", "-", told.lower()).strip("-")[-80:]
 
 
-def cases(d):
+def cases(d, seconds=SECONDS):
     load, fd = f"{d}/load", f"{d}/fdtorture"
     requests, tps = r"([0-9.]+) (?:requests|queries|tasks)/s", r"tps = ([0-9.]+)"
     pairs = r"([0-9.]+) ops/s"
-    s = str(SECONDS)
+    s = str(seconds)
     pg = [f"{ROOT}/workloads/pgscale.sh", "run", f"{d}/pg"]
     out = []
 
@@ -71,13 +78,14 @@ def cases(d):
     a("pgbench (TPC-B), 4 clients", pg + ["4", s], tps)
     a("SQLite, 4 processes", ["python3", f"{ROOT}/benches/foresee-here/sqlite.py", f"{d}/sqlite", s, "4"], requests)
     a("Python pool, 4 processes", ["python3", f"{ROOT}/benches/foresee-here/pool.py", s, "4"], requests)
-    a("prefork HTTP server in Python", ["python3", f"{ROOT}/workloads/prefork.py", "4", "3000"], None)
-    a("Go service, 8 clients", [f"{d}/service", s, "8"], requests)
-    a("Java service, 8 clients", ["java", "-Xmx512m", "-cp", d, "Service", "4", "8"], requests)
+    a("prefork HTTP server in Python", ["python3", f"{ROOT}/workloads/prefork.py", "4", "1200"], None)
+    # Both take as many threads as they find CPUs.
+    a("Go service, 8 clients", ["env", "GOMAXPROCS=2", f"{d}/service", s, "8"], requests)
+    a("Java service, 8 clients", ["java", "-Xmx512m", "-XX:ActiveProcessorCount=2", "-cp", d, "Service", "4", "8"], requests)
     if LIBMICRO:
         bins = [f"{LIBMICRO}/{b}" for b in sorted(os.listdir(LIBMICRO)) if b.startswith("bin-")][0]
-        for what, options in [("getpid", ["-B", "200000"]), ("malloc", ["-B", "20000", "-s", "1k", "-g", "10"]),
-                              ("memset", ["-B", "2000", "-s", "64k"])]:
+        for what, options in [("getpid", ["-B", "80000"]), ("malloc", ["-B", "100000", "-s", "1k", "-g", "10"]),
+                              ("memset", ["-B", "10000", "-s", "64k"])]:
             a(f"libMicro {what}, 4 threads", [f"{bins}/{what}", "-T", "4", "-C", "60", "-D", "1"] + options, None)
 
     for op in ["fd", "pipe", "mmap", "mutex", "rwlock"]:
@@ -90,8 +98,8 @@ def cases(d):
     slow = pg + ["8", s, "-f", f"{d}/think4.sql"]
     out.append(Case("pgbench, 8 clients, full load", "b", slow, ["--threads", "same", "--fix", "sleep less 4"],
                     pg + ["8", s] + script + [f"{d}/think1.sql"], tps))
-    # Clients and servers both are twice as many.
-    out.append(Case("pgbench, 16 clients, full load", "b", slow, ["--threads", "twice", "--fix", "sleep less 4"],
+    # Clients and servers: 16 of each.
+    out.append(Case("pgbench, 16 clients, full load", "b", slow, ["--threads", "32", "--fix", "sleep less 4"],
                     pg + ["16", s] + script + [f"{d}/think1.sql"], tps))
 
     for op in ["compute", "fd", "pipe", "mmap", "mutex", "rwlock"]:
@@ -115,6 +123,25 @@ def run(command, **more):
     if done.returncode:
         sys.exit(f"{' '.join(command)}: status {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
     return done
+
+
+class Others:
+    """What other programs, the kernel's own threads and the hypervisor take of all CPUs from now on."""
+
+    def __init__(self):
+        self.before = self.now()
+
+    @staticmethod
+    def now():
+        with open("/proc/stat") as f:
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, f.readline().split()[1:9])
+        mine = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = user + nice + system + steal
+        return busy, busy + idle + iowait + irq + softirq, (mine.ru_utime + mine.ru_stime) * os.sysconf("SC_CLK_TCK")
+
+    def share(self):
+        busy, all, mine = (b - a for a, b in zip(self.before, self.now()))
+        return (busy - mine) / max(all, 1)
 
 
 def bound(cpus, command):
@@ -145,6 +172,9 @@ def prepare(d):
     os.chmod(d, 0o755)
     if not os.path.exists(f"{d}/pg/data"):
         run([f"{ROOT}/workloads/pgscale.sh", "init", f"{d}/pg"])
+
+
+def machine(d):
     # This machine: how much slower a CPU is while the other works.
     rates = {n: [] for n in "12"}
     for _ in range(5):
@@ -179,40 +209,40 @@ def elapsed_of(rec):
     return float(next(csv.DictReader(told.splitlines()))["elapsed"])
 
 
-def foretell(d):
-    answers = {}
-    for case in cases(d):
-        rec = f"{d}/{case.recording}.ncpu"
-        if not os.path.exists(rec):
-            continue
-        asked = list(case.asked)
-        told = [] if case.metric else ["--throughput", str(1 / elapsed_of(rec))]
-        if "--bound" in asked:
-            told += ["--bound", "1"]
-        model = run([NCPU, "foresee", rec, "--to-model"] + told).stdout
-        if "twice" in asked:
-            workers = re.search(r"^workers = (\d+)", model, re.M).group(1)
-            asked[asked.index("twice")] = str(2 * int(workers))
-        command = [NCPU, "foresee", rec, "--on", f"{d}/here.toml", "--cpus", "2"] + told[:2 if not case.metric else 0] + asked
-        answer = subprocess.run(command + ["-o", "json", "--table", "foresee"], capture_output=True, text=True)
-        if answer.returncode:
-            answers[case.part + case.name] = {"error": answer.stderr.strip().splitlines()[-1]}
-            print(f"{case.part} {case.name}: {answer.stderr.strip()}")
-            continue
-        text = run(command).stdout
-        point = json.loads(answer.stdout)
-        point = (point["rows"] if isinstance(point, dict) else point)[0]
-        point = {k.lower(): v for k, v in point.items()}
-        x = re.search(r"^throughput = ([0-9.e+-]+)", model[model.index("[recorded]"):], re.M)
-        answers[case.part + case.name] = {
-            "x": point["throughput"], "low": point["low"], "high": point["high"], "recorded": float(x.group(1)),
-            "good": "NOT REPRODUCED" not in text,
-        }
-        a = answers[case.part + case.name]
-        print(f"{case.part} {case.name}: recorded {a['recorded']:.6g}, foretold {a['x']:.6g}"
-              f"{'' if a['good'] else ', not reproduced'}", flush=True)
-    with open(f"{d}/foretold.json", "w") as f:
-        json.dump(answers, f, indent=1)
+def ask(d, case):
+    """What ncpu foresee says of a case; None where it was not recorded."""
+    rec = f"{d}/{case.recording}.ncpu"
+    if not os.path.exists(rec):
+        return None
+    with open(f"{rec}/manifest.json") as f:
+        told = json.load(f).get("throughput")
+    recorded = told["per_second"] if told else 1 / elapsed_of(rec)
+    command = [NCPU, "foresee", rec, "--on", f"{d}/here.toml", "--cpus", "2"] + case.asked
+    command += [] if told else ["--throughput", str(recorded)]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        return {"error": answer.stderr.strip().splitlines()[-1]}
+    row = re.search(r"^ *CPUs +threads.*\n *(.+)", answer.stdout, re.M).group(1).split()
+    x, low, high = (float(n) for n in row[2:5])
+    said = [line for line in answer.stdout.splitlines() if "own machine" in line]
+    return {"x": x, "low": low, "high": high, "recorded": recorded, "good": "NOT REPRODUCED" not in answer.stdout,
+            "said": said[0].strip() if said else ""}
+
+
+def foretell(d, only):
+    try:
+        with open(f"{d}/foretold.json") as f:
+            answers = json.load(f) if only else {}
+    except FileNotFoundError:
+        answers = {}
+    asked = [c for c in cases(d) if not only or any(o in c.part + c.name for o in only)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for case, answer in zip(asked, pool.map(lambda c: ask(d, c), asked)):
+            if answer:
+                answers[case.part + case.name] = answer
+                print(case.part, case.name, answer, flush=True)
+                with open(f"{d}/foretold.json", "w") as f:
+                    json.dump(answers, f, indent=1)
 
 
 def measure(d, seconds):
@@ -226,10 +256,15 @@ def measure(d, seconds):
             todo = [c.part + c.name for c in cases(d) if "x" in foretold.get(c.part + c.name, {})]
             random.shuffle(todo)
         name = todo.pop()
-        case = next(c for c in cases(d) if c.part + c.name == name)
+        case = next(c for c in cases(d, MEASURED) if c.part + c.name == name)
+        others = Others()
         began = time.monotonic()
         done = run(bound(case.cpus, case.measured), env=os.environ | case.env)
         x = throughput(case, done.stdout, time.monotonic() - began)
+        if others.share() > DISTURBED:
+            print(f"{name}: others took {100 * others.share():.0f} % of the machine: left out", flush=True)
+            json.dump([name] + todo, open(todo_file, "w"))
+            continue
         with open(f"{d}/measured.csv", "a") as f:
             csv.writer(f).writerow([name, x])
         json.dump(todo, open(todo_file, "w"))
@@ -245,7 +280,7 @@ def table(d):
     errors = {}
     for case in cases(d):
         f, m = foretold.get(case.part + case.name, {}), measured.get(case.part + case.name, [])
-        if "x" not in f or len(m) < 3:
+        if "x" not in f or len(m) < LEAST:
             continue
         x = statistics.median(m)
         off = f["x"] / x - 1
@@ -263,10 +298,12 @@ def main():
     match sys.argv[1:]:
         case ["prepare", d]:
             prepare(os.path.abspath(d))
+        case ["machine", d]:
+            machine(os.path.abspath(d))
         case ["record", d, *only]:
             record(os.path.abspath(d), only)
-        case ["foretell", d]:
-            foretell(os.path.abspath(d))
+        case ["foretell", d, *only]:
+            foretell(os.path.abspath(d), only)
         case ["measure", d, *seconds]:
             measure(os.path.abspath(d), float(seconds[0]) if seconds else 200)
         case ["table", d]:

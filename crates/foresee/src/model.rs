@@ -206,6 +206,8 @@ pub enum Error {
 pub const MOST_HELPERS: u32 = 1024;
 /// What helpers are given at a time, ns of work: large enough that handing it over costs little.
 const CHUNK: f64 = 1e6;
+/// The longest cycle of a thread, ns.
+const LONGEST: f64 = 2e7;
 /// A write of a bounded counter in so many needs the shared reserve.
 const RESERVE: f64 = 64.0;
 
@@ -295,7 +297,8 @@ impl Model {
         Ok(())
     }
 
-    /// Work of a cycle of a thread: so many units, that what happens most often happens once.
+    /// Work of a cycle of a thread: so many units, that what happens most often happens once, and that a cycle is no
+    /// longer than some milliseconds, whatever a unit is.
     fn cycle(&self) -> f64 {
         let most = self
             .lock
@@ -304,7 +307,10 @@ impl Model {
             .chain(self.line.iter().map(|l| l.writes))
             .chain([self.shootdowns])
             .fold(0.0, f64::max);
-        if most > 1.0 { 1.0 / most } else { 1.0 }
+        let held: f64 = self.lock.iter().map(|l| l.takes * l.hold_ns).sum();
+        let long =
+            (self.work_ns + held + self.sleep_ns + self.wait_ns + self.io_ns + self.serial_ns) / LONGEST;
+        1.0 / most.max(long).max(1.0)
     }
 
     /// The program as it is simulated, with so many workers, and how many of its cycles make a unit.

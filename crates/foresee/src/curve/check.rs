@@ -63,7 +63,7 @@ pub fn judge(index: usize, curve: &Curve, beyond: f64, belief: &Belief) -> Optio
     let points = curve.points[fitted..]
         .iter()
         .map(|(at, x)| {
-            let f = figure(blend(posterior.forecast(at), other.as_ref().map(|law| law(at.n))));
+            let f = blend(posterior.forecast(at), other.as_ref().map(|law| law(at.n)));
             (at.n, *x, f.x, f.low, f.high)
         })
         .collect();
@@ -79,17 +79,6 @@ pub fn blend(ours: Forecast, usl: Option<f64>) -> Forecast {
     let wide = |band: f64| (band / ours.x).ln().hypot(0.5 * apart);
     Forecast { x, low: x * (-wide(ours.low)).exp(), high: x * wide(ours.high).exp() }
 }
-
-/// One figure for a forecast, where what it is off by is told as |foretold / measured - 1|: of what X may be, the median
-/// with weights 1/X, since too much is then wrong without bound and too little by one at most. For a lognormal X that is
-/// the median times exp(-sd^2).
-fn figure(f: Forecast) -> Forecast {
-    let sd = (f.high / f.low).ln() / (2.0 * 1.645);
-    Forecast { x: f.x * (-sd.powi(2).min(MOST_LOWER)).exp(), ..f }
-}
-
-/// No forecast is lowered by more than this, in ln X: bands that wide are no lognormal's.
-const MOST_LOWER: f64 = 0.7;
 
 /// Share of the USL in the mean.
 const SHARE: f64 = 0.5;

@@ -8,8 +8,10 @@ use crate::sim::{Mode, Outcome, Sim};
 
 /// Rounds; each comes nearer by half or more.
 const ROUNDS: usize = 12;
-/// Events of a round.
-const EVENTS: u64 = 1_500_000;
+/// Events of a round; the last few are longer.
+const EVENTS: u64 = 200_000;
+/// Events of the last rounds.
+const LAST: u64 = 1_500_000;
 
 /// The machine of a recording, as far as it is known: its CPUs as cores of one package, and latencies of its kin.
 ///
@@ -42,7 +44,7 @@ pub(super) fn calibrate(model: &mut Model, waits: &[(f64, f64)], wanted: f64) ->
     for round in 0..ROUNDS {
         let (program, cycles) = model.program(recorded.threads, recorded.cpus)?;
         let out = Sim::new(&program, &hardware, recorded.cpus as usize, Order::Spread, 11 + round as u64)
-            .steady(0.005, EVENTS, &|| false);
+            .steady(0.005, if round + 3 < ROUNDS { EVENTS } else { LAST }, &|| false);
         if out.done == 0 {
             return Ok(());
         }
@@ -134,6 +136,7 @@ pub(super) fn layer(out: &Outcome, name: &str) -> f64 {
         "work" => &[Mode::Work, Mode::UserSpin, Mode::Switch],
         "kernel lock spin" => &[Mode::Spin],
         "TLB shootdown" => &[Mode::Tlb],
+        "interrupts" => &[Mode::Interrupt],
         _ => &[Mode::Idle],
     };
     let capacity = out.cpus.len() as f64 * out.elapsed as f64;
@@ -152,7 +155,9 @@ pub fn reproduce(
     let Some(recorded) = &model.recorded else { return Ok(None) };
     let hardware = recorded_machine(recorded)?;
     let same = Model { threads: recorded.threads, ..model.clone() };
-    let point = foretell::point(&same, &hardware, recorded.cpus as usize, Order::Spread, effort, stop)?;
+    // Its own noise is to be far below the 3 % that are judged.
+    let fine = foretell::Effort { within: 0.005, ..*effort };
+    let point = foretell::point(&same, &hardware, recorded.cpus as usize, Order::Spread, &fine, stop)?;
     let layers = recorded.layers.iter().map(|(name, was)| (name.clone(), *was, layer(&point.outcome, name)));
     Ok(Some(Reproduced {
         off: point.throughput / recorded.throughput - 1.0,

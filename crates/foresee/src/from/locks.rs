@@ -5,7 +5,7 @@ use ncpu_record::Recording;
 use crate::model::LockPart;
 
 /// Locks whose waits are less than this share of the program's time tell nothing.
-const LEAST: f64 = 0.0005;
+const LEAST: f64 = 0.001;
 /// The most locks that are modelled.
 const MOST: usize = 8;
 
@@ -42,6 +42,10 @@ pub(super) fn locks(
                 continue;
             }
             let lock = table.text(row, "lock").unwrap_or_default().to_string();
+            // Each CPU has its own: more CPUs have more of them.
+            if kernel && lock.starts_with("rq(") {
+                continue;
+            }
             found.push((lock, kind.to_string(), kernel, number("count"), number("spin") + number("block")));
         }
     }

@@ -62,6 +62,7 @@ struct Used {
     target: f64,
     spin: f64,
     tlb: f64,
+    interrupts: f64,
     idle: f64,
     /// Other programs, `ncpu` and the hypervisor.
     others: f64,
@@ -96,6 +97,7 @@ impl Used {
             target: of("target"),
             spin: of("spin"),
             tlb: of("tlb"),
+            interrupts: of("hardirq") + of("softirq"),
             idle: of("idle"),
             others: of("other") + of("ncpu") + steal,
         };
@@ -106,9 +108,16 @@ impl Used {
         f64::from(self.cpus) * self.elapsed
     }
 
-    /// How long it would have taken had it had the CPUs to itself.
+    /// When the program had a CPU, with what interrupted it.
+    fn busy(&self) -> f64 {
+        self.target + self.spin + self.tlb + self.interrupts
+    }
+
+    /// How long it would have taken had it had the CPUs to itself. What others took while it left CPUs idle, it did not
+    /// miss.
     fn own(&self) -> f64 {
-        self.elapsed * (1.0 - self.others / self.capacity()).max(0.05)
+        let missed = self.busy() / (self.busy() + self.idle).max(1e-9);
+        self.elapsed * (1.0 - missed * self.others / self.capacity()).max(0.05)
     }
 
     /// The layers to be reproduced, as shares of what the program could have had.
@@ -118,13 +127,17 @@ impl Used {
             ("work", self.target),
             ("kernel lock spin", self.spin),
             ("TLB shootdown", self.tlb),
-            ("idle", self.idle),
+            ("interrupts", self.interrupts),
+            ("idle", (capacity - self.busy()).max(0.0)),
         ]
         .into_iter()
         .map(|(name, s)| (name.to_string(), s / capacity))
         .collect()
     }
 }
+
+/// Interrupts that the model has a second on each CPU; all of them take what those recorded took.
+const INTERRUPTS_HZ: f64 = 1000.0;
 
 /// Reads a model out of a recording; `throughput` is how many units of work a second it did, where
 /// the recording does not tell it, and `bound` how
@@ -165,7 +178,9 @@ pub fn recording(
         mix: mix(recording),
         ..Model::default()
     };
-    model.lock = locks::locks(recording, own, running, units, workers.threads.min(used.cpus), &mut notes);
+    if used.cpus > 1 {
+        model.lock = locks::locks(recording, own, running, units, workers.threads.min(used.cpus), &mut notes);
+    }
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
     let per_unit = used.target / units * 1e9;
     model.work_ns = (per_unit - held).max(0.05 * per_unit);
@@ -185,6 +200,8 @@ pub fn recording(
                 .into(),
         );
     }
+    model.tick_hz = INTERRUPTS_HZ;
+    model.tick_ns = 1e9 / INTERRUPTS_HZ * used.interrupts / used.busy();
     model.recorded = Some(Recorded {
         cpus: used.cpus,
         of: used.all,
@@ -218,8 +235,8 @@ fn beware(recording: &Recording, used: &Used, notes: &mut Vec<String>) {
     }
     if used.cpus == 1 {
         notes.push(
-            "recorded on one CPU: locks for which threads would wait on more are hardly seen there; a second recording on two \
-             CPUs tells of them"
+            "recorded on one CPU, where nobody waits for a lock whose holder runs: the model has none; a second recording on \
+             two CPUs tells of them"
                 .into(),
         );
     }
@@ -264,7 +281,9 @@ fn waiting(
     let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
     if workers.threads > 1 && (full || paused || handed) {
         let active = workers.active(used.elapsed) + (asked + late) / used.elapsed;
-        let threads = (active.round().max(1.0) as u32).min(workers.threads);
+        // Where work is handed over, whoever was just woken and whoever woke it are one for a while: no fractions then.
+        let whole = if handed { active.floor() } else { active.round() };
+        let threads = (whole.max(1.0) as u32).min(workers.threads);
         if threads < workers.threads {
             notes.push(format!(
                 "{} threads of which {active:.1} at a time had work: they hand it to one another, and are simulated as {threads}",

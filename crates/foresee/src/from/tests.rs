@@ -32,18 +32,25 @@ fn observed(model: &Model, cpus: u32) -> (Recording, f64) {
     // The simulator does not say how long its threads asked to sleep; the kernel does.
     let slept: f64 = point.outcome.threads.iter().map(|t| t.1[4] as f64 * 1e-12).sum();
     if model.sleep_ns > 0.0 {
-        recording.tables.insert("sleepers".into(), sleepers(&[("clock_nanosleep", threads, slept, slept)]));
+        recording
+            .tables
+            .insert("sleepers".into(), sleepers(1, &[("clock_nanosleep", threads, slept, slept)]));
     }
     (recording, point.throughput)
 }
 
-fn sleepers(rows: &[(&str, u32, f64, f64)]) -> Table {
+fn sleepers(pid: u64, rows: &[(&str, u32, f64, f64)]) -> Table {
     let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-    let columns =
-        [Column::text("call", ""), Column::count("threads", ""), seconds("asked"), seconds("slept")];
+    let columns = [
+        Column::id("pid", ""),
+        Column::text("call", ""),
+        Column::count("threads", ""),
+        seconds("asked"),
+        seconds("slept"),
+    ];
     let mut table = Table::builder("sleepers", &columns);
     for (call, threads, asked, slept) in rows {
-        table.row().text(*call).int((*threads).into()).float(*asked).float(*slept);
+        table.row().int(pid).text(*call).int((*threads).into()).float(*asked).float(*slept);
     }
     table.finish()
 }
@@ -101,10 +108,17 @@ fn who_has_a_tenth_of_the_work_is_a_worker() {
     let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
     let mut table = Table::builder(
         "threads",
-        &[Column::id("tid", ""), seconds("CPU"), seconds("LAT"), seconds("SLP"), Column::count("VCX", "")],
+        &[
+            Column::id("pid", ""),
+            Column::id("tid", ""),
+            seconds("CPU"),
+            seconds("LAT"),
+            seconds("SLP"),
+            Column::count("VCX", ""),
+        ],
     );
     for (tid, cpu, ready, sleep) in [(1u64, 0.4, 0.1, 0.5), (2, 0.5, 0.0, 0.5), (3, 0.01, 0.0, 0.99)] {
-        table.row().int(tid).float(cpu).float(ready).float(sleep).int(10u64);
+        table.row().int(7).int(tid).float(cpu).float(ready).float(sleep).int(10u64);
     }
     recording.tables.insert("threads".into(), table.finish());
     let (found, others) = threads::workers(&recording, 1.0).unwrap();
@@ -114,7 +128,7 @@ fn who_has_a_tenth_of_the_work_is_a_worker() {
 
     // Three threads slept because they asked to: the workers, and one that only waits for them.
     let all = [("clock_nanosleep", 3, 1.79, 1.89), ("epoll_wait", 1, 99.0, 50.0)];
-    recording.tables.insert("sleepers".into(), sleepers(&all));
+    recording.tables.insert("sleepers".into(), sleepers(7, &all));
     let (asked, late) = threads::pauses(&recording, &found, others, 1.0);
     assert!((asked - 0.8).abs() < 1e-9 && (late - 0.1).abs() < 1e-9, "{asked} {late}");
 }

@@ -1,6 +1,6 @@
 //! The threads that do the work: how many there are, how many can work at once, and what they sleep for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_record::Recording;
 
@@ -17,10 +17,13 @@ pub(super) struct Workers {
     pub(super) sleep: f64,
     /// Voluntary switches.
     pub(super) switches: f64,
+    /// Their processes.
+    pub(super) pids: BTreeSet<u64>,
 }
 
 impl Workers {
-    /// How many of them could have worked at the same time, on average.
+    /// How many of them could have worked at the same time, on average. A thread that was woken by another waits until
+    /// that one waits itself where they share a CPU: the two count double meanwhile.
     pub(super) fn active(&self, elapsed: f64) -> f64 {
         (self.cpu + self.ready) / elapsed
     }
@@ -33,6 +36,7 @@ impl Workers {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
+    pid: u64,
     cpu: f64,
     ready: f64,
     sleep: f64,
@@ -48,6 +52,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         let number = |c: &str| table.number(row, c).unwrap_or(0.0);
         let Some(tid) = table.int(row, "tid") else { continue };
         let t = threads.entry(tid).or_default();
+        t.pid = table.int(row, "pid").unwrap_or(0);
         let on_cpu = number("USR") + number("SYS") + number("TRP");
         t.cpu += table.number(row, "CPU").unwrap_or(on_cpu);
         t.ready += number("LAT") + number("LCK");
@@ -73,6 +78,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         ready: total(&|t| t.ready),
         sleep: total(&|t| t.sleep),
         switches: total(&|t| t.switches),
+        pids: busy.iter().map(|t| t.pid).collect(),
     };
     Some((workers, others.iter().map(|t| t.sleep).sum()))
 }
@@ -85,7 +91,8 @@ const TIMED_OUT: f64 = 0.95;
 pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64) {
     let Some(table) = recording.tables.get("sleepers") else { return (0.0, 0.0) };
     let (mut asked, mut slept, mut threads) = (0.0, 0.0, 0.0);
-    for row in 0..table.num_rows() {
+    let mine = |row: usize| workers.pids.contains(&table.int(row, "pid").unwrap_or(0));
+    for row in (0..table.num_rows()).filter(|&row| mine(row)) {
         let number = |c: &str| table.number(row, c).unwrap_or(0.0);
         let sleeps = table.text(row, "call").is_some_and(|c| c.ends_with("nanosleep"));
         if sleeps || number("slept") > TIMED_OUT * number("asked") {

@@ -117,6 +117,13 @@ struct Cpu {
     used: [u64; MODES],
 }
 
+impl Cpu {
+    /// Whether an interrupt delays something: whoever spins until a lock is free is not delayed by it.
+    fn works(&self) -> bool {
+        self.thread != NONE && self.left.is_finite()
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     owner: Option<Place>,
@@ -410,7 +417,7 @@ impl<'a> Sim<'a> {
                 if let Some((ns, hz)) = self.program.tick {
                     let ns = ns * if self.program.ticks_on_one { self.cpus.len() as f64 } else { 1.0 };
                     let cpu = &mut self.cpus[id as usize];
-                    if cpu.thread != NONE {
+                    if cpu.works() {
                         cpu.stolen_irq += ps(ns);
                     }
                     self.queue.push(self.now + (1e12 / hz) as u64, event(TICK, id, 0));
@@ -506,7 +513,7 @@ impl<'a> Sim<'a> {
         // A window long enough for some work of each thread.
         loop {
             let before = (self.done, self.now);
-            let more = self.run_until_or(self.now + window, stop);
+            let more = self.run_until_or(self.now.saturating_add(window), stop);
             if !more || stop() {
                 return self.outcome();
             }
@@ -525,7 +532,7 @@ impl<'a> Sim<'a> {
         let batch = (window / 4).max(1);
         loop {
             let before = self.done;
-            let more = self.run_until_or(self.now + batch, stop);
+            let more = self.run_until_or(self.now.saturating_add(batch), stop);
             self.batches.push((self.done - before) as f64);
             // Batches that grow in length stay independent of each other.
             if self.batches.len() == 40 {
@@ -557,7 +564,7 @@ impl<'a> Sim<'a> {
                 return self.outcome();
             }
             let before = self.done;
-            let more = self.run_until_or(self.now + batch, stop);
+            let more = self.run_until_or(self.now.saturating_add(batch), stop);
             self.batches.push((self.done - before) as f64);
             if !more {
                 return self.outcome();

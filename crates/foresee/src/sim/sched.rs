@@ -416,6 +416,9 @@ impl Sim<'_> {
 
     /// Interrupts a CPU for a time.
     pub(super) fn interrupt(&mut self, cpu: u32, ns: f64) {
-        self.cpus[cpu as usize].stolen_tlb += ps(ns);
+        let cpu = &mut self.cpus[cpu as usize];
+        if cpu.works() {
+            cpu.stolen_tlb += ps(ns);
+        }
     }
 }

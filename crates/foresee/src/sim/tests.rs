@@ -248,3 +248,19 @@ fn queues_near_first_hand_over_cheaper() {
     let (plain, near) = (run(LockKind::Queue), run(LockKind::Numa { passes: 64 }));
     assert!(near / plain > 1.2, "{plain} {near}");
 }
+
+#[test]
+fn interrupts_do_not_pile_up_while_a_lock_is_waited_for() {
+    // A saturated lock: whoever gets it after a long wait must not then pay for all interrupts of that wait.
+    let run = |tick| {
+        let mut p = program(
+            64,
+            cycle(Time::exponential(1_000.0), Time::exponential(1_000.0)),
+            vec![LockModel::new("l", LockKind::Queue)],
+        );
+        p.tick = tick;
+        steady(&p, &Hardware::ideal(64), 64, 0.01).throughput()
+    };
+    let (with, without) = (run(Some((10_000.0, 1000.0))), run(None));
+    assert!((with / without - 0.99).abs() < 0.02, "{with} {without}");
+}

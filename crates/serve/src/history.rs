@@ -96,7 +96,9 @@ mod tests {
     fn interval(number: u64, rows: u64) -> Arc<Held> {
         let mut table = Table::builder("locks", &[Column::count("count", "waits")]);
         // Numbers that do not compress.
-        (0..rows).for_each(|row| drop(table.row().int((row + number).wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+        for row in 0..rows {
+            table.row().int((row + number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
         let head = Head { start: number as f64, end: number as f64 + 1.0, ..Head::default() };
         Arc::new(Held::new(&Packed::new(head, &[table.finish()]).unwrap()).unwrap())
     }

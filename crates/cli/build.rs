@@ -16,10 +16,10 @@ fn main() {
     let release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let ours = release && git(&["ls-files", "--error-unmatch", "build.rs"]).is_some();
     let commit = if ours { git(&["rev-parse", "--short=12", "HEAD"]) } else { None };
-    if let Some(log) = ours.then(|| git(&["rev-parse", "--git-path", "logs/HEAD"])).flatten() {
-        if Path::new(&log).exists() {
-            println!("cargo::rerun-if-changed={log}");
-        }
+    if let Some(log) = ours.then(|| git(&["rev-parse", "--git-path", "logs/HEAD"])).flatten()
+        && Path::new(&log).exists()
+    {
+        println!("cargo::rerun-if-changed={log}");
     }
     println!("cargo::rustc-env=NCPU_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     let var = |name| std::env::var(name).unwrap_or_default();

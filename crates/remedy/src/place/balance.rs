@@ -104,6 +104,9 @@ pub struct Balancer {
     pub last: State,
 }
 
+/// A process's number, a thread's, and what it has wanted of CPUs so far, where that was read.
+type Member = (u32, u32, Option<Wanted>);
+
 /// A small file that is read again and again.
 fn again(file: &mut Option<File>, path: &str, buf: &mut [u8]) -> Option<String> {
     if file.is_none() {
@@ -149,7 +152,7 @@ impl Balancer {
     }
 
     /// The processes, and their threads with what each has wanted so far; not that where it is yet to be read.
-    fn members(&mut self) -> (Vec<u32>, Vec<(u32, u32, Option<Wanted>)>) {
+    fn members(&mut self) -> (Vec<u32>, Vec<Member>) {
         // What cannot be read once is not asked for again.
         let all = self.loads.as_mut().and_then(|l| l.threads().ok());
         if all.is_none() {

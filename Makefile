@@ -30,7 +30,8 @@ $(PAGE): $(wildcard web/page.css web/serve/*.html web/serve/*.ts web/serve/*.jso
 
 # The same where there is Node; ncpu-serve answers without it too.
 page:
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web; \
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web || \
+		echo "make: npm could not build the page of ncpu serve: it is left out"; \
 	else echo "make: no Node (npm): the page of ncpu serve is left out"; fi
 
 # Without shared libraries, to be copied to any machine. Only the last step differs: what ncpu depends on is built once.

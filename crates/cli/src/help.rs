@@ -57,11 +57,6 @@ const MORE: &[More] = &[
                 "ncpu serve --listen 0.0.0.0:9477 --token-file token --tls-cert cert.pem --tls-key key.pem",
                 "for other machines too",
             ),
-            ("curl http://127.0.0.1:9477/metrics", "what Prometheus reads"),
-            (
-                "go tool pprof -top 'http://127.0.0.1:9477/pprof/cpu?seconds=10'",
-                "the functions that run in the next ten seconds",
-            ),
         ],
         see: &["watch", "report"],
     },

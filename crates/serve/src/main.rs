@@ -6,6 +6,7 @@
 mod access;
 mod bands;
 mod connections;
+mod fail;
 mod history;
 mod listen;
 #[cfg(test)]
@@ -95,7 +96,7 @@ fn serve(settings: Settings, listener: Listener, access: Access) -> anyhow::Resu
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(routes::AT_ONCE)
+        .max_blocking_threads(state::AT_ONCE)
         .build()
         .context("starting to serve")?;
     runtime.block_on(async {

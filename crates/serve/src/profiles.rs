@@ -4,8 +4,8 @@ use ncpu_record::Recording;
 use ncpu_report::{export, html};
 use ncpu_schema::StackKind;
 
+use crate::fail::Fail;
 use crate::reply::{BYTES, HTML, Reply, TEXT, WHOLE_PAGE};
-use crate::routes::Fail;
 
 /// What can be had of some intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use hyper::header::ACCEPT;
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
+use crate::fail::Fail;
 use crate::history::Held;
 use crate::profiles::Profile;
 use crate::query::{Query, Wrong, preferred};
@@ -15,8 +16,6 @@ use crate::reply::{JSON, Reply};
 use crate::state::State;
 use crate::{page, tables};
 
-/// Requests that are computed at a time: what observes wants CPUs too.
-pub const AT_ONCE: usize = 2;
 /// Requests that wait for that.
 const QUEUE: usize = 32;
 /// Seconds of a profile at most.
@@ -28,58 +27,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const OLD_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const API: &str = include_str!("openapi.json");
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub enum Fail {
-    /// The request is not understood.
-    Bad(Wrong),
-    /// There is no such thing.
-    NotFound(String),
-    /// Not in that form.
-    NotAcceptable(String),
-    /// Not now.
-    Busy(&'static str),
-    /// A fault here.
-    Fault(String),
-}
-
-impl Fail {
-    /// The first interval has not ended.
-    pub fn nothing_yet() -> Fail {
-        Fail::Busy("nothing was observed yet: the first interval is under way")
-    }
-}
-
-impl From<Wrong> for Fail {
-    fn from(wrong: Wrong) -> Fail {
-        Fail::Bad(wrong)
-    }
-}
-
-macro_rules! faults {
-    ($($error:ty),+) => { $(
-        impl From<$error> for Fail {
-            fn from(error: $error) -> Fail {
-                Fail::Fault(error.to_string())
-            }
-        }
-    )+ };
-}
-
-faults!(crate::merge::Error, ncpu_schema::Error, ncpu_table::Error, std::fmt::Error);
-
-impl From<Fail> for Reply {
-    fn from(fail: Fail) -> Reply {
-        match fail {
-            Fail::Bad(wrong) => Reply::error(StatusCode::BAD_REQUEST, &wrong.to_string()),
-            Fail::NotFound(why) => Reply::error(StatusCode::NOT_FOUND, &why),
-            Fail::NotAcceptable(why) => Reply::error(StatusCode::NOT_ACCEPTABLE, &why),
-            Fail::Busy(why) => Reply::error(StatusCode::SERVICE_UNAVAILABLE, why),
-            Fail::Fault(why) => Reply::error(StatusCode::INTERNAL_SERVER_ERROR, &why),
-        }
-    }
-}
 
 /// Answers a request.
 pub async fn answer(state: &Arc<State>, request: &Parts) -> Reply {

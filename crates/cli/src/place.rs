@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_machine::Topology;
+use ncpu_machine::{Topology, Wanted};
 use ncpu_observe::numa::Wants;
 use ncpu_observe::program::Child;
 use ncpu_remedy::launch::{Class, Launch, Step};
 use ncpu_remedy::place::balance::{Balancer, Options, State, Whose, check};
-use ncpu_remedy::place::loads::{Loads, Wanted};
+use ncpu_remedy::place::loads::Loads;
 use ncpu_remedy::place::policy::Policy;
 use ncpu_remedy::place::{choice_table, moves_table};
 use ncpu_table::Format;
@@ -103,15 +103,7 @@ struct ByBpf(Wants);
 
 impl Loads for ByBpf {
     fn threads(&mut self) -> std::io::Result<Vec<Wanted>> {
-        let all = self.0.read().map_err(std::io::Error::other)?;
-        let one = |w: ncpu_observe::numa::Wanted| Wanted {
-            pid: w.pid,
-            tid: w.tid,
-            parent: w.parent,
-            cpu: w.cpu,
-            spent: w.spent,
-        };
-        Ok(all.into_iter().map(one).collect())
+        self.0.read().map_err(std::io::Error::other)
     }
 }
 

@@ -5,23 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use common::{err, ncpu, out, root};
-
-/// A name of its own, which is on CPU for half a second.
-const BUSY: &str = r#"
-#include <time.h>
-volatile unsigned long n;
-__attribute__((noinline)) void counts_and_counts(void)
-{
-	for (int i = 0; i < 10000; i++)
-		n++;
-}
-int main(void)
-{
-	while (clock() < CLOCKS_PER_SEC / 2)
-		counts_and_counts();
-}
-"#;
+use common::{busy, err, ncpu, out, root};
 
 #[test]
 fn other_tools_are_given_what_the_tables_tell() {
@@ -30,11 +14,9 @@ fn other_tools_are_given_what_the_tables_tell() {
     }
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(path("busy.c"), BUSY).unwrap();
-    let args = ["-g", "-fno-omit-frame-pointer", "-o", &path("busy"), &path("busy.c")];
-    assert!(Command::new("cc").args(args).status().unwrap().success());
+    let busy = busy(place.path());
     let recording = path("busy.ncpu");
-    let ran = ncpu(&["run", "-F", "499", "--record", &recording, "--", &path("busy")]);
+    let ran = ncpu(&["run", "-F", "499", "--record", &recording, "--", busy.to_str().unwrap(), "0.5"]);
     assert!(ran.status.success(), "{}", err(&ran));
 
     let report = |args: &[&str]| {

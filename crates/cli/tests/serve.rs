@@ -7,23 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Nobody, err, ncpu, out, root};
+use common::{Nobody, busy, err, ncpu, out, root};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// A function of its own, which never ends.
-const BUSY: &str = r#"
-volatile unsigned long n;
-__attribute__((noinline)) void counts_and_counts(void)
-{
-	for (int i = 0; i < 10000; i++)
-		n++;
-}
-int main(void)
-{
-	for (;;)
-		counts_and_counts();
-}
-"#;
 
 /// The program that answers is another package's, and is to be beside `ncpu`. Where all packages are tested it was built with
 /// them (`.ci/test` says so), and would be built here once more with other features of what it depends on.
@@ -84,10 +69,7 @@ fn who_asks_is_told_what_runs_here() {
     }
     built();
     let place = tempfile::tempdir().unwrap();
-    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(path("busy.c"), BUSY).unwrap();
-    let args = ["-g", "-fno-omit-frame-pointer", "-o", &path("busy"), &path("busy.c")];
-    assert!(Command::new("cc").args(args).status().unwrap().success());
+    let busy = busy(place.path());
     let (mut serving, port, mut said) = started(&["--interval", "0.5", "-F", "499"]);
 
     // Nobody, with what an observer needs: CAP_DAC_READ_SEARCH, SYS_PTRACE, SYSLOG, PERFMON, BPF, CHECKPOINT_RESTORE.
@@ -101,7 +83,7 @@ fn who_asks_is_told_what_runs_here() {
     assert!(!status.contains("Uid:\t0\t"), "{status}");
 
     // It begins now, when root was given up, and is root's own: its symbols are read all the same.
-    let _busy = Ends(Command::new(path("busy")).spawn().unwrap());
+    let _busy = Ends(Command::new(&busy).arg("600").spawn().unwrap());
     let (status, profile) = get(&port, "/pprof/cpu?seconds=2");
     assert!(status.contains(" 200 "), "{status}: {}", String::from_utf8_lossy(&profile));
     let folded = text(&port, "/folded/cpu?from=-10");

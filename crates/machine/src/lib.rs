@@ -29,10 +29,12 @@ mod root;
 #[doc(hidden)]
 pub mod testing;
 mod topology;
+mod wanted;
 
 pub use cpuinfo::{CpuInfo, parse as parse_cpuinfo};
 pub use cpuset::{CpuSet, MAX_CPU, ParseError};
 pub use topology::{Cache, CacheType, Core, Cpu, Group, Hugepages, Kind, Node, Package, SideCache, Topology};
+pub use wanted::Wanted;
 
 /// Why a machine could not be read.
 #[derive(Debug, thiserror::Error)]

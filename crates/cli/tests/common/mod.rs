@@ -80,3 +80,32 @@ impl Nobody {
         command
     }
 }
+
+/// A program with a function of its own, `counts_and_counts`, which is on CPU for as many seconds as its argument says.
+pub fn busy(dir: &Path) -> std::path::PathBuf {
+    let (source, busy) = (dir.join("busy.c"), dir.join("busy"));
+    std::fs::write(
+        &source,
+        r"
+#include <stdlib.h>
+#include <time.h>
+volatile unsigned long n;
+__attribute__((noinline)) void counts_and_counts(void)
+{
+	for (int i = 0; i < 10000; i++)
+		n++;
+}
+int main(int argc, char **argv)
+{
+	(void)argc;
+	while (clock() < atof(argv[1]) * CLOCKS_PER_SEC)
+		counts_and_counts();
+}
+",
+    )
+    .unwrap();
+    let built =
+        Command::new("cc").args(["-g", "-fno-omit-frame-pointer", "-o"]).arg(&busy).arg(&source).status();
+    assert!(built.unwrap().success());
+    busy
+}

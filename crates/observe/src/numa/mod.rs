@@ -25,7 +25,7 @@ pub use procfs::Proc;
 use segments::Segments;
 use time::Source;
 use times::Times;
-pub use wants::{Wanted, Wants};
+pub use wants::Wants;
 
 /// Whose memory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,26 +1,12 @@
 //! What each thread wants of CPUs, read in one go from the kernel's own sums by an iterator of `numa.bpf.c`.
 
 use libbpf_rs::Link;
+use ncpu_machine::Wanted;
 
 use super::layout::Want;
 use super::load::{all_of, iterator};
 use super::skel;
 use crate::bpf_support::{Error, Result, load, read};
-
-/// A thread, and what it has wanted of CPUs so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Its process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-    /// The process that started its process.
-    pub parent: u32,
-    /// The CPU it is on, or was last.
-    pub cpu: u32,
-    /// Nanoseconds on a CPU and waiting for one.
-    pub spent: u64,
-}
 
 /// The iterator, loaded until dropped.
 pub struct Wants {

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ncpu_machine::{CpuSet, Topology};
+use ncpu_machine::{CpuSet, Topology, Wanted};
 
 use super::Done;
 use super::follow::Follower;
 use super::level::{self, Level, Move, Thread, Tree};
-use super::loads::{Loads, Wanted, tree};
+use super::loads::{Loads, tree};
 use crate::journal::{Journal, Undo, start_of};
 use crate::{Error, Result, sys};
 

@@ -236,8 +236,7 @@ impl Search<'_> {
                 (0..left.len()).max_by(|&a, &b| share(&left[a]).total_cmp(&share(&left[b])).then(b.cmp(&a)));
             let Some(best) = best else { break };
             let remedy = left.remove(best);
-            let called = share(&remedy);
-            let foretold = (called > 0.0 && called < 1.0).then(|| 1.0 / (1.0 - called));
+            let foretold = foretold(&layers, &remedy);
             if self.begin.elapsed() >= self.length {
                 let verdict = "not tried: time is up".into();
                 self.tried.push(Tried { remedy, foretold, ratio: None, rounds: 0, verdict, kept: false });
@@ -452,11 +451,22 @@ impl Search<'_> {
     }
 }
 
+/// What a remedy could give: throughput over that without, if all that the onion has of its layers came back. How much of
+/// user code waits for memory the onion cannot tell, so that layer calls for a remedy and foretells nothing.
+fn foretold(layers: &Layers, remedy: &Remedy) -> Option<f64> {
+    let back: f64 = layers
+        .iter()
+        .filter(|(name, ..)| name != "user code" && remedy.layers.contains(&name.as_str()))
+        .map(|l| l.1)
+        .sum();
+    (back > 0.0 && back < 1.0).then(|| 1.0 / (1.0 - back))
+}
+
 fn path_table(tried: &[Tried]) -> Table {
     let x = |name: &str, meaning: &str| Column::float(name, Unit::None, Kind::Gauge, meaning);
     let columns = [
         Column::text("remedy", "what was tried, beside what was kept before"),
-        x("foretold", "throughput over that without, if all that the onion has of its layers came back"),
+        x("foretold", "throughput over that without, if all that the onion has of its layers came back; user code is not counted"),
         x("x", "median of the rounds' throughput over that without"),
         x("low", "lower end of its 95 % interval"),
         x("high", "upper end of its 95 % interval"),

@@ -466,7 +466,10 @@ fn path_table(tried: &[Tried]) -> Table {
     let x = |name: &str, meaning: &str| Column::float(name, Unit::None, Kind::Gauge, meaning);
     let columns = [
         Column::text("remedy", "what was tried, beside what was kept before"),
-        x("foretold", "throughput over that without, if all that the onion has of its layers came back; user code is not counted"),
+        x(
+            "foretold",
+            "throughput over that without, if all that the onion has of its layers came back; user code is not counted",
+        ),
         x("x", "median of the rounds' throughput over that without"),
         x("low", "lower end of its 95 % interval"),
         x("high", "upper end of its 95 % interval"),

@@ -107,6 +107,12 @@ impl Loads for ByBpf {
     }
 }
 
+/// CPU-seconds of this process.
+fn cpu_time() -> f64 {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    own.tv_sec as f64 + own.tv_nsec as f64 / 1e9
+}
+
 fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let interval =
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
@@ -144,7 +150,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if let Some(child) = &mut child {
         child.release()?;
     }
-    let begin = Instant::now();
+    let (begin, started) = (Instant::now(), cpu_time());
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && length.is_none_or(|l| begin.elapsed() < l) {
         let there = balancer.look()?;
@@ -167,10 +173,12 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if args.rows.format() == Format::Text {
         tell("at first", first.as_ref());
         tell("at last", Some(&last));
-        let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let own = own.tv_sec as f64 + own.tv_nsec as f64 / 1e9;
+        let own = cpu_time() - started;
         let capacity = begin.elapsed().as_secs_f64() * machine.ncpu() as f64;
-        say!("ncpu: {own:.3} CPU-seconds for it, {:.3} % of the machine's", 100.0 * own / capacity);
+        let share = 100.0 * own / capacity;
+        say!(
+            "ncpu: {own:.3} CPU-seconds for it, {share:.3} % of the machine's; {started:.3} before, to begin"
+        );
     }
     if fights {
         let pages = self::migrated().zip(migrated).map_or(0, |(now, before)| now.saturating_sub(before));

@@ -209,6 +209,54 @@ fn a_process_that_is_worked_on_goes_on_as_it_was() {
     program.wait().unwrap();
 }
 
+/// Processes, without zombies, that have this among their arguments: number and state.
+fn living(mark: &str) -> Vec<(u32, String)> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let own = line.split(|&b| b == 0).any(|word| word == mark.as_bytes());
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        own.then(|| (pid, stat[stat.rfind(')').unwrap() + 2..].to_string()))
+    })
+    .collect()
+}
+
+#[test]
+fn a_command_that_is_balanced_goes_on_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut program = checked(dir.path());
+    let cpus = threads(program.id())[0].0.clone();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let path = dir.path().join("checked");
+    let mark = format!("balanced-{}", std::process::id());
+    let mut killed = Killed::new();
+    let mut ran = 0;
+    for round in 0..TIMES {
+        let args = ["place", "balance", "--interval", "0.01", "--", path.to_str().unwrap(), &mark];
+        let child = killed.command(NCPU, &args).spawn().unwrap();
+        let own = child.id();
+        // Every other one while it begins, the rest once the command runs.
+        let runs = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == path);
+        while round % 2 == 1 && !living(&mark).iter().any(|(pid, _)| runs(*pid)) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        killed.kill(child, 20_000, round);
+        for (pid, state) in living(&mark) {
+            assert_ne!(pid, own, "round {round}: it was waited for");
+            ran += 1;
+            assert!(!state.starts_with(['T', 't']), "round {round}: {state}");
+            for (now, _) in threads(pid) {
+                assert_eq!(now, cpus, "round {round}");
+            }
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+    assert!(ran >= TIMES / 2, "of {TIMES} times the command was begun {ran} times only");
+}
+
 #[test]
 fn without_room_for_the_journal_nothing_is_changed() {
     if !rustix::process::geteuid().is_root() {

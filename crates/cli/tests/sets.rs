@@ -93,6 +93,23 @@ fn what_cannot_be_looked_at_is_told() {
     let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_ncpu")).args(args).output().unwrap();
     let o = run(&["lines", "-p", "4194304999", "--sets"]);
     assert!(!o.status.success() && err(&o).contains("4194304999"), "{}", err(&o));
+    // One that ended, and one that its parent has not taken note of.
+    let mut ended = Command::new("true").spawn().unwrap();
+    let pid = ended.id().to_string();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z") {
+        std::thread::yield_now();
+    }
+    let zombie = run(&["lines", "-p", &pid, "--sets"]);
+    assert!(!zombie.status.success() && err(&zombie).contains("zombie"), "{}", err(&zombie));
+    ended.wait().unwrap();
+    let gone = run(&["lines", "-p", &pid, "--sets"]);
+    assert!(!gone.status.success() && err(&gone).contains(&pid), "{}", err(&gone));
+    // The kernel's second process starts all its threads; a container has its own second.
+    let kernel = std::fs::read_to_string("/proc/2/status").unwrap_or_default();
+    if kernel.contains("kthreadd") && !kernel.contains("VmSize") {
+        let o = run(&["lines", "-p", "2", "--sets"]);
+        assert!(!o.status.success() && err(&o).contains("thread of the kernel"), "{}", err(&o));
+    }
     let o = run(&["lines", "-p", "1", "--sets", "l7"]);
     assert!(err(&o).contains("give l1, l2 or t2"), "{}", err(&o));
     let o = run(&["lines", "--kernel", "--sets"]);

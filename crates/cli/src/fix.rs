@@ -100,6 +100,9 @@ struct Tried {
 const KEPT: &str = "kept";
 /// Runs after which a command, or a remedy for one that fails, is taken to work.
 const TRIALS: u32 = 3;
+/// How much of user code is taken to wait for memory when remedies are put in order: more than other programs spend so would
+/// put what may help before what will.
+const USER_CODE_FOR_MEMORY: f64 = 0.25;
 
 /// Layers of an onion: name, share, advice.
 type Layers = Vec<(String, f64, String)>;
@@ -228,9 +231,7 @@ impl Search<'_> {
         self.peel();
         while !left.is_empty() && !self.stop.load(Ordering::Relaxed) {
             let layers = self.onions.last().cloned().unwrap_or_default();
-            let share = |r: &Remedy| -> f64 {
-                layers.iter().filter(|(name, ..)| r.layers.contains(&name.as_str())).map(|l| l.1).sum()
-            };
+            let share = |r: &Remedy| called(&layers, r, USER_CODE_FOR_MEMORY);
             // What the onion calls for first; of equal ones the catalogue's order.
             let best =
                 (0..left.len()).max_by(|&a, &b| share(&left[a]).total_cmp(&share(&left[b])).then(b.cmp(&a)));
@@ -451,14 +452,20 @@ impl Search<'_> {
     }
 }
 
+/// What the onion has in the layers of a remedy; of user code, `of_user_code` of it.
+fn called(layers: &Layers, remedy: &Remedy, of_user_code: f64) -> f64 {
+    let share = |(name, share, _): &(String, f64, String)| match name.as_str() {
+        _ if !remedy.layers.contains(&name.as_str()) => 0.0,
+        "user code" => of_user_code * share,
+        _ => *share,
+    };
+    layers.iter().map(share).sum()
+}
+
 /// What a remedy could give: throughput over that without, if all that the onion has of its layers came back. How much of
 /// user code waits for memory the onion cannot tell, so that layer calls for a remedy and foretells nothing.
 fn foretold(layers: &Layers, remedy: &Remedy) -> Option<f64> {
-    let back: f64 = layers
-        .iter()
-        .filter(|(name, ..)| name != "user code" && remedy.layers.contains(&name.as_str()))
-        .map(|l| l.1)
-        .sum();
+    let back = called(layers, remedy, 0.0);
     (back > 0.0 && back < 1.0).then(|| 1.0 / (1.0 - back))
 }
 

@@ -10,6 +10,7 @@ mod kernel;
 mod maps;
 mod recent;
 pub mod slabs;
+mod table;
 mod user;
 mod wait;
 

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Processes remembered; beyond it the one noted longest ago is forgotten.
 const MAX_PROCESSES: usize = 1 << 12;
+/// Mappings remembered of all processes: 32 bytes each.
+const MAX_MAPPINGS: usize = 1 << 17;
 /// Images remembered of one process: it may exec, and samples of before still want names.
 const MAX_IMAGES: usize = 4;
 /// Files held open because their path leads nowhere from here (deleted, or another namespace's).
@@ -31,6 +33,8 @@ pub struct ProcMaps {
     mount_ns: Option<PathBuf>,
     processes: HashMap<u32, Vec<Arc<Image>>>,
     order: VecDeque<u32>,
+    /// Mappings of all images, shared ones as often as they are.
+    mappings: usize,
     files: Vec<MappedFile>,
     by_identity: HashMap<(Box<str>, u64), u32>,
     held: usize,
@@ -72,6 +76,7 @@ impl ProcMaps {
             proc,
             processes: HashMap::new(),
             order: VecDeque::new(),
+            mappings: 0,
             files: Vec::new(),
             by_identity: HashMap::new(),
             held: 0,
@@ -106,6 +111,7 @@ impl ProcMaps {
         }
         let image = Arc::new(Image(image.into()));
         let images = self.images(tgid);
+        let before = mappings(images);
         match images.last_mut() {
             // The same program with more libraries than before.
             Some(last) if last.0[0] == image.0[0] => *last = image,
@@ -113,6 +119,11 @@ impl ProcMaps {
         }
         if images.len() > MAX_IMAGES {
             images.remove(0);
+        }
+        let after = mappings(images);
+        self.mappings = self.mappings + after - before;
+        while self.mappings > MAX_MAPPINGS && self.order.len() > 1 {
+            self.forget_oldest();
         }
         true
     }
@@ -136,7 +147,11 @@ impl ProcMaps {
     /// A new process begins as a copy of its parent, until it execs and is noted.
     pub fn note_fork(&mut self, parent: u32, child: u32) {
         if let Some(image) = self.processes.get(&parent).and_then(|images| images.last()).cloned() {
-            *self.images(child) = vec![image];
+            let images = self.images(child);
+            let before = mappings(images);
+            *images = vec![image];
+            let after = mappings(images);
+            self.mappings = self.mappings + after - before;
         }
     }
 
@@ -150,6 +165,7 @@ impl ProcMaps {
     pub fn forget(&mut self) {
         self.processes = HashMap::new();
         self.order = VecDeque::new();
+        self.mappings = 0;
         self.files = Vec::new();
         self.by_identity = HashMap::new();
         self.again = HashMap::new();
@@ -196,14 +212,19 @@ impl ProcMaps {
 
     fn images(&mut self, tgid: u32) -> &mut Vec<Arc<Image>> {
         if !self.processes.contains_key(&tgid) {
-            if self.order.len() >= MAX_PROCESSES
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.processes.remove(&oldest);
+            if self.order.len() >= MAX_PROCESSES {
+                self.forget_oldest();
             }
             self.order.push_back(tgid);
         }
         self.processes.entry(tgid).or_default()
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.order.pop_front() {
+            let images = self.processes.remove(&oldest).unwrap_or_default();
+            self.mappings -= mappings(&images);
+        }
     }
 
     fn file_id(&mut self, dir: &Path, line: &Line, foreign: bool) -> u32 {
@@ -252,6 +273,11 @@ impl ProcMaps {
         }
         file
     }
+}
+
+/// Mappings of some images.
+fn mappings(images: &[Arc<Image>]) -> usize {
+    images.iter().map(|image| image.0.len()).sum()
 }
 
 /// What `addr` lies in by the text of a `/proc/PID/maps`: `[heap]`, `[stack]`, `[anon]` or a file's name.
@@ -388,5 +414,15 @@ mod tests {
         }
         assert!(maps.processes.len() <= MAX_PROCESSES);
         assert!(!maps.knows(1) && maps.knows(MAX_PROCESSES as u32));
+        // Large ones: fewer are remembered.
+        let large: String =
+            (1..=1000).map(|i| format!("{i}0000-{i}1000 r-xp 0 fe:00 {i} /lib/{i}\n")).collect();
+        for tgid in 1..=150 {
+            assert!(maps.note_maps(tgid, large.as_bytes()));
+            assert!(maps.mappings <= MAX_MAPPINGS);
+        }
+        assert!(maps.knows(150) && !maps.knows(10));
+        let held: usize = maps.processes.values().map(|images| mappings(images)).sum();
+        assert_eq!(held, maps.mappings);
     }
 }

@@ -1,26 +1,26 @@
 //! Names of user code, by file and offset, so that the process need not live.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 
-use crate::demangle::demangle;
 use crate::elf::{Segments, debug_file};
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
+use crate::table::{MAX_BYTES, Table, TooMany, What};
 
-/// Parsed files kept at once; each holds a descriptor and its symbols.
+/// Files whose symbols are kept at once; each holds a descriptor.
 const MAX_FILES: usize = 128;
-/// Files of which is known where they begin to need a symbolizer.
+/// Files of which the segments are known.
 const MAX_KNOWN: usize = 1 << 12;
-/// Files whose variables are kept.
-const MAX_VARIABLES: usize = 64;
 /// Names of a generation, by (file, offset).
-const MAX_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 14;
+/// Files told that have too many symbols.
+const MAX_TOLD: usize = 16;
 /// Perf maps kept, functions in all of them, and how much of one is read.
 const MAX_PERF_MAPS: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
@@ -28,35 +28,44 @@ const MAX_PERF_MAP: u64 = 64 << 20;
 
 /// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
 ///
-/// A file is parsed once however many processes ran it (1–50 ms by size); an address seen before
-/// costs a hash lookup. Names are demangled. What has no name is told as `[vdso]`, `[anon]`,
-/// `[unknown libfoo.so]` or `[unknown]`.
+/// A file is read once however many processes ran it (1–50 ms by size), and again when it has been forgotten: symbols of all
+/// files take 16 MiB at most, those used last. An address seen before costs a hash lookup. Names are demangled. What has
+/// no name is told as `[vdso]`, `[anon]`, `[unknown libfoo.so]` or `[unknown]`.
 pub struct User {
     /// How each file, by its number in the maps, is symbolized.
     files: HashMap<u32, Program>,
     names: Recent<(u32, u64), Arc<str>>,
-    /// Files that are parsed now.
-    parsed: usize,
+    /// Files whose symbols are kept, functions' and variables' apart, and what they take.
+    kept: usize,
+    bytes: usize,
     /// Counts what was resolved, to know which file was not for longest.
     resolved: u64,
     perf_maps: HashMap<u32, PerfMap>,
-    variables: HashMap<u32, (Segments, Variables)>,
     /// Made when the first line is asked for: it reads DWARF.
     lines: Option<Symbolizer>,
     unknown: Arc<str>,
+    /// Files with more symbols than are kept.
+    too_large: BTreeMap<PathBuf, u64>,
 }
 
-/// Static variables of a file: address, size, name, by address.
-type Variables = Vec<(u64, u64, Box<str>)>;
-
-/// Where the symbols of a program or library come from.
+/// A program or library.
 struct Program {
-    source: Option<Source<'static>>,
-    /// What has parsed it. Each file has its own, so that one can be forgotten; `None` where it was, or not yet needed.
-    symbolizer: Option<Symbolizer>,
-    used: u64,
+    /// Where its symbols are, in the program itself or beside it.
+    path: Option<PathBuf>,
     segments: Segments,
+    functions: Symbols,
+    variables: Symbols,
     unknown: Arc<str>,
+}
+
+/// Symbols of a kind.
+#[derive(Default)]
+struct Symbols {
+    /// `None` where they were forgotten, or are not yet needed.
+    table: Option<Table>,
+    /// There are none, or too many.
+    none: bool,
+    used: u64,
 }
 
 impl Default for User {
@@ -71,13 +80,22 @@ impl User {
         User {
             files: HashMap::new(),
             names: Recent::new(MAX_NAMES),
-            parsed: 0,
+            kept: 0,
+            bytes: 0,
             resolved: 0,
             perf_maps: HashMap::new(),
-            variables: HashMap::new(),
             lines: None,
             unknown: "[unknown]".into(),
+            too_large: BTreeMap::new(),
         }
+    }
+
+    /// Files without names for the size of their symbols, a line each.
+    pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.too_large.iter().map(|(path, count)| {
+            let path = path.display();
+            format!("functions of {path} have no names: it has {count} symbols, more than are kept in memory")
+        })
     }
 
     /// The names of `addrs` in process `tgid`, one for each. A process not noted before is noted now,
@@ -125,27 +143,20 @@ impl User {
     /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
     pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         for (file, start, offset) in maps.mapped(tgid) {
-            let Some(path) = maps.file(file).path.as_deref() else { continue };
-            let (segments, variables) = self
-                .variables
-                .entry(file)
-                .or_insert_with(|| (Segments::read(path).unwrap_or_default(), Variables::new()));
-            let Some(address) = segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias)) else {
+            let program = self.program(maps, file);
+            let Some(address) = program.segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias))
+            else {
                 continue;
             };
-            if !segments.holds(address) {
+            if program.path.is_none() || !program.segments.holds(address) {
                 continue;
             }
-            if variables.is_empty() {
-                *variables = read_variables(path);
-            }
-            let at = variables.partition_point(|v| v.0 <= address).checked_sub(1)?;
-            let (begin, size, name) = &variables[at];
-            return match address - begin {
-                0 => Some(name.to_string()),
-                o if o < *size => Some(format!("{name}+{o:#x}")),
-                _ => None,
-            };
+            let found = self.symbols(file, What::Variables).and_then(|table| table.lookup(address));
+            self.trim();
+            return found.map(|(name, offset)| match offset {
+                0 => name,
+                offset => format!("{name}+{offset:#x}"),
+            });
         }
         None
     }
@@ -174,42 +185,72 @@ impl User {
         Some(format!("{}{line}", code.file.to_string_lossy()))
     }
 
-    /// Names offsets of one file, all in one batch.
-    fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
-        let program = self.files.entry(file).or_insert_with(|| {
+    fn program(&mut self, maps: &ProcMaps, file: u32) -> &mut Program {
+        self.files.entry(file).or_insert_with(|| {
             let file = maps.file(file);
-            let unknown = format!("[unknown {}]", file.label).into();
             let found = file.path.as_deref().and_then(|p| Some((p, Segments::read(p)?)));
-            let Some((path, segments)) = found else {
-                let segments = Segments::default();
-                return Program { source: None, symbolizer: None, used: 0, segments, unknown };
-            };
-            let path = debug_file(path).unwrap_or_else(|| path.to_owned());
-            let mut elf = Elf::new(path);
-            // A function's name needs no DWARF, which takes long to read.
-            elf.debug_syms = false;
-            Program { source: Some(Source::Elf(elf)), symbolizer: None, used: 0, segments, unknown }
-        });
+            let (path, segments) = found.map_or((None, Segments::default()), |(path, segments)| {
+                (Some(debug_file(path).unwrap_or_else(|| path.to_owned())), segments)
+            });
+            let unknown = format!("[unknown {}]", file.label).into();
+            Program { path, segments, functions: Symbols::default(), variables: Symbols::default(), unknown }
+        })
+    }
+
+    /// A known file's symbols, read where they are not kept.
+    fn symbols(&mut self, file: u32, what: What) -> Option<&Table> {
+        let Program { path, functions, variables, .. } = self.files.get_mut(&file)?;
+        let symbols = if what == What::Functions { functions } else { variables };
         self.resolved += 1;
-        program.used = self.resolved;
-        let unknown = &program.unknown;
-        let addresses: Vec<u64> =
-            offsets.iter().map(|&o| program.segments.address(o).unwrap_or(u64::MAX)).collect();
-        let found = program
-            .source
-            .as_ref()
-            .and_then(|source| {
-                self.parsed += usize::from(program.symbolizer.is_none());
-                let symbolizer = program.symbolizer.get_or_insert_with(symbolizer);
-                symbolizer.symbolize(source, Input::VirtOffset(&addresses)).ok()
-            })
-            .unwrap_or_default();
-        let mut found = found.into_iter();
-        for &offset in offsets {
-            let name = match found.next() {
-                Some(Symbolized::Sym(sym)) => demangled(&sym.name),
-                _ => unknown.clone(),
-            };
+        symbols.used = self.resolved;
+        if symbols.table.is_none() && !symbols.none {
+            match Table::read(path.as_deref()?, what) {
+                Ok(Some(table)) => {
+                    self.kept += 1;
+                    self.bytes += table.bytes();
+                    symbols.table = Some(table);
+                }
+                Ok(None) => symbols.none = true,
+                Err(TooMany(count)) => {
+                    symbols.none = true;
+                    if self.too_large.len() < MAX_TOLD
+                        && let Some(path) = path
+                    {
+                        self.too_large.insert(path.clone(), count);
+                    }
+                }
+            }
+        }
+        symbols.table.as_ref()
+    }
+
+    /// Names offsets of one file.
+    fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
+        let program = self.program(maps, file);
+        let unknown = program.unknown.clone();
+        let addresses: Vec<_> = offsets.iter().map(|&o| program.segments.address(o)).collect();
+        let mut names = Vec::with_capacity(offsets.len());
+        {
+            let table = self.symbols(file, What::Functions);
+            // Neighbours are mostly of one function.
+            let mut last: Option<(u64, Arc<str>)> = None;
+            for address in addresses {
+                let found = address.and_then(|address| {
+                    let table = table?;
+                    let start = table.start(address)?;
+                    match &last {
+                        Some((known, name)) if *known == start => Some(name.clone()),
+                        _ => {
+                            let name: Arc<str> = table.lookup(address)?.0.into();
+                            last = Some((start, name.clone()));
+                            Some(name)
+                        }
+                    }
+                });
+                names.push(found.unwrap_or_else(|| unknown.clone()));
+            }
+        }
+        for (&offset, name) in offsets.iter().zip(names) {
             self.names.insert((file, offset), name);
         }
     }
@@ -217,9 +258,8 @@ impl User {
     /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]), and of processes.
     pub fn forget(&mut self) {
         self.files.clear();
-        self.parsed = 0;
+        (self.kept, self.bytes) = (0, 0);
         self.names.clear();
-        self.variables.clear();
         self.perf_maps.clear();
         self.lines = None;
     }
@@ -228,20 +268,10 @@ impl User {
     fn trim(&mut self) {
         if self.files.len() > MAX_KNOWN {
             self.files.clear();
-            self.parsed = 0;
+            (self.kept, self.bytes) = (0, 0);
             self.lines = None;
-        } else if self.parsed > MAX_FILES {
-            // A quarter at once, so that this is seldom.
-            let mut used: Vec<u64> =
-                self.files.values().filter(|p| p.symbolizer.is_some()).map(|p| p.used).collect();
-            used.sort_unstable();
-            let oldest = used[used.len() / 4];
-            self.files.values_mut().filter(|p| p.used <= oldest).for_each(|p| p.symbolizer = None);
-            self.parsed = self.files.values().filter(|p| p.symbolizer.is_some()).count();
-            self.lines = None;
-        }
-        if self.variables.len() > MAX_VARIABLES {
-            self.variables.clear();
+        } else if self.kept > MAX_FILES || self.bytes > MAX_BYTES {
+            self.drop_oldest();
         }
         let functions: usize = self.perf_maps.values().map(|map| map.0.len()).sum();
         if functions > MAX_FUNCTIONS && self.perf_maps.len() > 1 {
@@ -251,39 +281,26 @@ impl User {
             self.perf_maps.clear();
         }
     }
-}
 
-fn read_variables(path: &Path) -> Variables {
-    use blazesym::SymType;
-    use blazesym::inspect::Inspector;
-    use blazesym::inspect::source::{Elf, Source};
-    let file = debug_file(path).unwrap_or_else(|| path.to_owned());
-    let mut found = Variables::new();
-    let mut elf = Elf::new(file);
-    elf.debug_syms = false;
-    // A file without symbols has no variables to tell.
-    let _ = Inspector::new().for_each(&Source::Elf(elf), |sym| {
-        if sym.sym_type == SymType::Variable {
-            found.push((sym.addr, sym.size.unwrap_or(0) as u64, demangled(&sym.name)[..].into()));
+    /// Forgets symbols that were not asked for for longest, down to three quarters, so that this is seldom.
+    fn drop_oldest(&mut self) {
+        let mut kept: Vec<(u64, &mut Symbols)> = Vec::new();
+        for program in self.files.values_mut() {
+            let both = [&mut program.functions, &mut program.variables];
+            kept.extend(both.into_iter().filter(|s| s.table.is_some()).map(|s| (s.used, s)));
         }
-        std::ops::ControlFlow::Continue(())
-    });
-    found.sort_unstable();
-    found
-}
-
-fn symbolizer() -> Symbolizer {
-    Symbolizer::builder()
-        .enable_code_info(false)
-        .enable_inlined_fns(false)
-        // Done by `demangled`, which leaves a C function called `w` alone.
-        .enable_demangling(false)
-        .build()
-}
-
-/// The name in the source, where it has one.
-fn demangled(name: &str) -> Arc<str> {
-    demangle(name).map_or_else(|| name.into(), Into::into)
+        kept.sort_unstable_by_key(|(used, _)| *used);
+        // The last was asked for just now.
+        kept.pop();
+        for (_, symbols) in kept {
+            if self.kept <= MAX_FILES / 4 * 3 && self.bytes <= MAX_BYTES / 4 * 3 {
+                break;
+            }
+            self.kept -= 1;
+            self.bytes -= symbols.table.take().map_or(0, |table| table.bytes());
+        }
+        self.lines = None;
+    }
 }
 
 /// The functions a run-time compiler says it made: `start size name` a line, numbers in hex.

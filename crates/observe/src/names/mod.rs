@@ -24,7 +24,7 @@ pub(crate) struct Symbols {
 }
 
 /// Kernel addresses of a generation whose names are remembered, and processes.
-const MAX_NAMES: usize = 1 << 15;
+const MAX_NAMES: usize = 1 << 13;
 const MAX_IMAGES: usize = 1 << 12;
 /// Files are forgotten no more often than this, however many there are: each is read again when it is met.
 const FORGET: Duration = Duration::from_secs(60);
@@ -126,6 +126,11 @@ impl Symbols {
     /// The static variable at an address, where the program's symbols have it.
     pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
         self.user.variable(&self.maps, tgid, address)
+    }
+
+    /// What keeps functions of programs from having names, a line each.
+    pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.user.notes()
     }
 
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {

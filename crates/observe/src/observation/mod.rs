@@ -157,6 +157,7 @@ impl Observation {
         let mut notes = self.engine.notes().to_vec();
         notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
         notes.extend(self.user_locks.iter().flat_map(UserLocks::notes).cloned());
+        notes.extend(self.symbols.notes());
         notes.extend(self.engine.hotplug_note());
         notes
     }

@@ -1,0 +1,272 @@
+//! The symbols of an ELF file: where functions or variables lie, 16 bytes each. Names stay in the file and are read from it
+//! when they are asked for, so the file is never mapped, and a large one costs no more memory than its symbols.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endian, Endianness, ReadCache, elf};
+
+use crate::demangle::demangle;
+
+/// Bytes of an `Elf64_Sym`.
+const ENTRY: usize = 24;
+/// Symbols read at once.
+const CHUNK: usize = 1 << 11;
+/// Bytes that a file's symbols may take.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
+/// No program has more sections.
+const MAX_SECTIONS: u32 = 1 << 16;
+/// No name is longer; one that is, is cut.
+const MAX_NAME: usize = 4 << 10;
+
+/// Which symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Functions, and what has no type: labels of assembly.
+    Functions,
+    Variables,
+}
+
+/// Symbols by address.
+#[derive(Debug)]
+pub(crate) struct Table {
+    file: File,
+    names: Range<u64>,
+    symbols: Box<[Symbol]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    start: u64,
+    /// 0 where it is not known.
+    size: u32,
+    /// Where its name begins in the table of strings.
+    name: u32,
+}
+
+/// A file has more symbols than [`MAX_BYTES`] hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooMany(pub u64);
+
+/// A section: where its entries lie, and its strings.
+struct Section {
+    entries: Range<u64>,
+    names: Range<u64>,
+    dynamic: bool,
+}
+
+impl Table {
+    /// Reads a 64-bit ELF file's symbols, those for debuggers or else those for the dynamic linker. `None` where there are
+    /// none, or the file is damaged.
+    ///
+    /// # Errors
+    /// There are too many to keep.
+    pub fn read(path: &Path, what: What) -> Result<Option<Table>, TooMany> {
+        let Ok(file) = File::open(path) else { return Ok(None) };
+        let Some((endian, sections)) = sections(&file) else { return Ok(None) };
+        for section in sections {
+            let Some(symbols) = section.symbols(&file, endian, what)? else { return Ok(None) };
+            if !symbols.is_empty() {
+                return Ok(Some(Table { file, names: section.names, symbols }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.symbols)
+    }
+
+    /// Where the symbol begins that an address lies in.
+    pub fn start(&self, address: u64) -> Option<u64> {
+        self.find(address).map(|symbol| symbol.start)
+    }
+
+    /// The symbol that an address lies in: its name in the source, and how far behind its start the address is.
+    pub fn lookup(&self, address: u64) -> Option<(String, u64)> {
+        let symbol = self.find(address)?;
+        let name = self.name(symbol.name)?;
+        Some((demangle(&name).unwrap_or(name), address - symbol.start))
+    }
+
+    fn find(&self, address: u64) -> Option<Symbol> {
+        let at = self.symbols.partition_point(|s| s.start <= address).checked_sub(1)?;
+        let symbol = self.symbols[at];
+        (symbol.size == 0 || address - symbol.start < symbol.size.into()).then_some(symbol)
+    }
+
+    fn name(&self, at: u32) -> Option<String> {
+        let begin = self.names.start.checked_add(at.into()).filter(|b| *b < self.names.end)?;
+        let most = usize::try_from(self.names.end - begin).map_or(MAX_NAME, |n| n.min(MAX_NAME));
+        let mut bytes = Vec::new();
+        // Most names are short.
+        for length in [most.min(128), most] {
+            bytes.resize(length, 0);
+            // A file that has been cut since has no names.
+            self.file.read_exact_at(&mut bytes, begin).ok()?;
+            if let Some(end) = bytes.iter().position(|&b| b == 0) {
+                bytes.truncate(end);
+                break;
+            }
+        }
+        String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
+    }
+}
+
+impl Section {
+    /// Its symbols, sorted and one for each address; `None` where the section is cut.
+    fn symbols(&self, file: &File, endian: Endianness, what: What) -> Result<Option<Box<[Symbol]>>, TooMany> {
+        let mut symbols = Vec::new();
+        let mut at = self.entries.start;
+        let mut bytes = vec![0; CHUNK * ENTRY];
+        while at < self.entries.end {
+            let length = (bytes.len() as u64).min(self.entries.end - at) as usize;
+            let bytes = &mut bytes[..length];
+            if file.read_exact_at(bytes, at).is_err() {
+                return Ok(None);
+            }
+            symbols.extend(bytes.chunks_exact(ENTRY).filter_map(|entry| self.symbol(entry, endian, what)));
+            if symbols.len() * size_of::<Symbol>() > MAX_BYTES {
+                return Err(TooMany((self.entries.end - self.entries.start) / ENTRY as u64));
+            }
+            at += length as u64;
+        }
+        // At one address the largest comes first, and of several names one that others may call.
+        symbols.sort_unstable_by_key(|(s, local): &(Symbol, bool)| {
+            (s.start, std::cmp::Reverse(s.size), *local, s.name)
+        });
+        let mut kept: Vec<Symbol> = Vec::with_capacity(symbols.len());
+        for (symbol, _) in symbols {
+            let hidden = kept.last().is_some_and(|last| {
+                // A label without a size within a function is no function.
+                last.start == symbol.start || symbol.size == 0 && symbol.start - last.start < last.size.into()
+            });
+            if !hidden {
+                kept.push(symbol);
+            }
+        }
+        Ok(Some(kept.into()))
+    }
+
+    /// An entry, if it is wanted, and whether its name is the file's own.
+    fn symbol(&self, entry: &[u8], endian: Endianness, what: What) -> Option<(Symbol, bool)> {
+        let bytes = |at: usize| entry.get(at..);
+        let u32_at = |at| Some(endian.read_u32(*bytes(at)?.first_chunk()?));
+        let u64_at = |at| Some(endian.read_u64(*bytes(at)?.first_chunk()?));
+        let (info, section) = (*entry.get(4)?, endian.read_u16(*bytes(6)?.first_chunk()?));
+        let wanted = match (what, info & 0xf) {
+            // 0: no type, 1: object, 2: function, 10: function that chooses another.
+            (What::Functions, 0 | 2 | 10) | (What::Variables, 1) => true,
+            _ => false,
+        };
+        let start = u64_at(8)?;
+        let size = u32::try_from(u64_at(16)?).unwrap_or(u32::MAX);
+        // Those for the dynamic linker are few: one without a size would claim what follows.
+        let known = section != 0 && start != 0 && (size > 0 || !self.dynamic && what == What::Functions);
+        let symbol = Symbol { start, size, name: u32_at(0)? };
+        (wanted && known && symbol.name != 0).then_some((symbol, info >> 4 == 0))
+    }
+}
+
+/// The sections that hold symbols: the debuggers', then the dynamic linker's.
+fn sections(file: &File) -> Option<(Endianness, Vec<Section>)> {
+    let length = file.metadata().ok()?.len();
+    let cache = ReadCache::new(file);
+    let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+    let endian = header.endian().ok()?;
+    header.shnum(endian, &cache).ok().filter(|count| *count <= MAX_SECTIONS)?;
+    let all = header.section_headers(endian, &cache).ok()?;
+    let range = |header: &elf::SectionHeader64<Endianness>| {
+        let (start, size) = header.file_range(endian)?;
+        let end = start.checked_add(size)?;
+        (end <= length).then_some(start..end)
+    };
+    let mut sections = Vec::new();
+    for (kind, dynamic) in [(elf::SHT_SYMTAB, false), (elf::SHT_DYNSYM, true)] {
+        let of_kind = all.iter().filter(|s| s.sh_type(endian) == kind);
+        sections.extend(of_kind.filter_map(|s| {
+            let strings = all.get(s.sh_link(endian) as usize)?;
+            Some(Section { entries: range(s)?, names: range(strings)?, dynamic })
+        }));
+    }
+    Some((endian, sections))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static A_VARIABLE: [u64; 4] = [1, 2, 3, 4];
+
+    #[inline(never)]
+    fn a_function() -> usize {
+        std::hint::black_box(a_function as fn() -> usize as usize)
+    }
+
+    /// Where this program was loaded.
+    fn loaded() -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        usize::from_str_radix(maps.split('-').next().unwrap(), 16).unwrap()
+    }
+
+    #[test]
+    fn own_functions_and_variables_are_found_by_address() {
+        let exe = std::env::current_exe().unwrap();
+        let read = |what| Table::read(&exe, what).unwrap().unwrap();
+        let (functions, variables) = (read(What::Functions), read(What::Variables));
+        let name = |table: &Table, at: usize| table.lookup((at - loaded()) as u64);
+        let (found, offset) = name(&functions, a_function() + 1).unwrap();
+        assert!(found.ends_with("table::tests::a_function"), "{found}");
+        assert_eq!(offset, 1);
+        let (found, offset) = name(&variables, A_VARIABLE.as_ptr() as usize + 8).unwrap();
+        assert!(found.ends_with("A_VARIABLE"), "{found}");
+        assert_eq!(offset, 8);
+        assert_eq!(functions.lookup(1), None);
+        assert!(functions.bytes() > 16 * 1000 && functions.bytes() < MAX_BYTES);
+    }
+
+    #[test]
+    fn all_functions_are_those_that_blazesym_finds() {
+        use blazesym::symbolize::source::{Elf, Source};
+        use blazesym::symbolize::{Input, Symbolizer};
+        let exe = std::env::current_exe().unwrap();
+        let table = Table::read(&exe, What::Functions).unwrap().unwrap();
+        let some: Vec<u64> =
+            table.symbols.iter().step_by(97).map(|s| s.start + u64::from(s.size) / 2).collect();
+        let mut elf = Elf::new(exe);
+        elf.debug_syms = false;
+        let symbolizer = Symbolizer::builder().enable_demangling(false).build();
+        let theirs = symbolizer.symbolize(&Source::Elf(elf), Input::VirtOffset(&some)).unwrap();
+        let mut same = 0;
+        for (address, theirs) in some.iter().zip(theirs) {
+            let (Some(theirs), Some((ours, _))) = (theirs.into_sym(), table.lookup(*address)) else {
+                continue;
+            };
+            same += usize::from(demangle(&theirs.name).unwrap_or(theirs.name.into()) == ours);
+        }
+        // Of functions that were put together into one, either name is right.
+        assert!(same * 100 > some.len() * 90, "{same} of {}", some.len());
+    }
+
+    #[test]
+    fn damaged_files_have_no_symbols_or_fewer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        for cut in [0, 1, 63, 64, 4096, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert!(matches!(Table::read(&path, What::Functions), Ok(None)), "{cut}");
+        }
+        // Cut while it is in use.
+        std::fs::write(&path, &whole).unwrap();
+        let table = Table::read(&path, What::Functions).unwrap().unwrap();
+        let address = table.symbols[table.symbols.len() / 2].start;
+        assert!(table.lookup(address).is_some());
+        File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        assert_eq!(table.lookup(address), None);
+    }
+}

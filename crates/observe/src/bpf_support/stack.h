@@ -65,9 +65,13 @@ static __always_inline __u64 hash_frames(const struct stack_event *e, int n)
 	return h ? h : 1;
 }
 
-/* Which stacks, futexes and programs user space has been sent already: a lossy filter, one a CPU. */
+/*
+ * What user space has been sent already: a lossy filter, one a CPU. Processes and programs have one of their own, since
+ * user space is woken for them, and stacks and futexes may be without number.
+ */
 struct seen {
 	__u64 id[512];
+	__u64 process[128];
 };
 
 struct {
@@ -89,6 +93,20 @@ static __always_inline bool first_sight(__u64 id)
 	if (seen->id[MASK(i, 511)] == id)
 		return false;
 	seen->id[MASK(i, 511)] = id;
+	return true;
+}
+
+static __always_inline bool first_meeting(__u64 id)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct seen *seen = bpf_map_lookup_elem(&sent, &cpu);
+
+	if (!seen)
+		return true;
+	__u64 i = id * SPREAD >> 57;
+	if (seen->process[MASK(i, 127)] == id)
+		return false;
+	seen->process[MASK(i, 127)] = id;
 	return true;
 }
 

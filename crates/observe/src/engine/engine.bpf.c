@@ -24,6 +24,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u32 cfg_cpus;		/* possible CPUs */
 const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
 const volatile __u32 cfg_walks = 200;	/* stacks walked a second on a CPU, of contentions and of waits off CPU each */
+const volatile __u32 cfg_asks = 200;	/* futexes handed over a second on a CPU to be judged */
 const volatile __u32 cfg_stacks = 1;
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */

@@ -19,6 +19,10 @@ const SCRATCHES: usize = 4;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
 /// rest.
 const WALKS_PER_SECOND: usize = 400;
+/// Futexes a second that are judged on the whole machine, some 50 µs each; those of one CPU as many at least as it may
+/// have threads that begin to wait.
+const ASKS_PER_SECOND: usize = 500;
+const LEAST_ASKS: usize = 8;
 
 pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSkel<'static>, Interrupts)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
@@ -39,7 +43,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_micro = config.micro.into();
         ro.cfg_stacks = config.stacks.into();
-        ro.cfg_walks = (WALKS_PER_SECOND / perf::online_cpus().len().max(1)).max(1) as u32;
+        let online = perf::online_cpus().len().max(1);
+        ro.cfg_walks = (WALKS_PER_SECOND / online).max(1) as u32;
+        ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
     }
     let sized = bpf("sizing the tables");
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;

@@ -444,7 +444,14 @@ impl Engine {
         let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
         for table in [&mut self.locks, &mut self.other_locks] {
             let half = table.len() / load::HALVES;
-            for i in old * half..(old + 1) * half {
+            let part = half / self.slots.len().max(1);
+            // CPUs that nothing ran on have no rows, and there may be many of them.
+            let used = |cpu: &usize| {
+                let slot = self.slots.get(*cpu);
+                slot.last != 0 || slot.switches != 0
+            };
+            let parts = (0..self.slots.len()).filter(used).map(|cpu| old * half + cpu * part);
+            for i in parts.flat_map(|start| start..start + part) {
                 if table.first_word(i) == 0 {
                     continue;
                 }

@@ -44,7 +44,7 @@ int sample(void *ctx)
 		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
-		emit_stack(e, first_sight(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		emit_stack(e, first_meeting(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	}
 	/* Walking was our doing, not the interrupt's. */
 	__u64 end = bpf_ktime_get_ns();

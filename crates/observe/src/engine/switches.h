@@ -21,16 +21,16 @@ static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, 
 }
 
 #define STACK_WORDS 48
-#define ASKS 32 /* futexes handed over on a CPU in a window: a program may have them without number */
+#define ASK_WINDOW 1000000000 /* ns, in which so many futexes are handed over on a CPU: a program may have them without number */
 #define WAKE_EVERY 2000000 /* ns; user space is woken no more often on a CPU for futexes to be judged */
 
 static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
 {
-	if (now - s->asked > WALK_WINDOW) {
+	if (now - s->asked > ASK_WINDOW) {
 		s->asked = now;
 		s->asks = 0;
 	}
-	return s->asks < ASKS;
+	return s->asks < cfg_asks;
 }
 
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,

@@ -108,7 +108,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_
 		return 0;
 	struct inode *inode = BPF_CORE_READ(bprm, file, f_inode);
 	__u64 device = (__u64)BPF_CORE_READ(inode, i_sb, s_dev) << 32;
-	if (!first_sight(BPF_CORE_READ(inode, i_ino) ^ device ^ (__u64)BPF_CORE_READ(inode, i_generation) << 24))
+	if (!first_meeting(BPF_CORE_READ(inode, i_ino) ^ device ^ (__u64)BPF_CORE_READ(inode, i_generation) << 24))
 		return 0;
 	struct event_head *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 	if (!e) {

@@ -105,7 +105,7 @@ pub(super) struct LockTables {
 /// Stacks whose words are searched in a second.
 const MAX_SEARCHES: u32 = 500;
 /// Stacks, waiters and callers of a generation: some 300 bytes each.
-const MAX_STACKS: usize = 1 << 13;
+const MAX_STACKS: usize = 1 << 12;
 
 /// What was forgotten.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 //! They are two processes for the sake of safety. The one that observes may do much and reads nothing from the network;
 //! the one that answers requests may do nothing but that. Bytes flow one way only.
 
+pub mod heap;
 pub mod privileges;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -209,6 +210,22 @@ impl Packed {
         }
         Ok(Some(Packed { head, body: exactly(from, length)? }))
     }
+
+    /// Its tables' names, and the part of the body of each, for [`table`].
+    ///
+    /// # Errors
+    /// The body is shorter than the header says.
+    pub fn parts(&self) -> io::Result<Vec<(&str, &[u8])>> {
+        let mut rest = self.body.as_slice();
+        let mut parts = Vec::with_capacity(self.head.tables.len());
+        for (name, length) in &self.head.tables {
+            let length = usize::try_from(*length).ok().filter(|&n| n <= rest.len());
+            let (part, after) = rest.split_at(length.ok_or_else(|| wrong("an interval is cut off"))?);
+            parts.push((name.as_str(), part));
+            rest = after;
+        }
+        Ok(parts)
+    }
 }
 
 /// What this process has taken so far: CPU time in seconds, and resident memory in bytes.
@@ -220,26 +237,16 @@ pub fn own() -> (f64, u64) {
     (cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, pages * rustix::param::page_size() as u64)
 }
 
-/// The tables of an interval whose names are wanted.
+/// A table of an interval, from its part of the body.
 ///
 /// # Errors
-/// The body is not what the header says.
-pub fn tables(head: &Head, mut body: &[u8], wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<Table>> {
-    let mut out = Vec::with_capacity(head.tables.len());
-    for (name, length) in &head.tables {
-        let length = usize::try_from(*length).ok().filter(|&n| n <= body.len());
-        let (stream, rest) = body.split_at(length.ok_or_else(|| wrong("an interval is cut off"))?);
-        body = rest;
-        if !wanted(name) {
-            continue;
-        }
-        let stream = recover_stream(stream).map_err(|why| wrong(&format!("table `{name}`: {why}")))?;
-        let stream = stream.filter(|s| s.why.is_none());
-        let stream = stream.ok_or_else(|| wrong(&format!("table `{name}` is cut off")))?;
-        let table = Table::of_batches(name, &stream.schema, &stream.batches);
-        out.push(table.map_err(|e| wrong(&format!("table `{name}`: {e}")))?);
-    }
-    Ok(out)
+/// It is damaged or cut off.
+pub fn table(name: &str, stream: &[u8]) -> io::Result<Table> {
+    let stream = recover_stream(stream).map_err(|why| wrong(&format!("table `{name}`: {why}")))?;
+    let stream = stream.filter(|s| s.why.is_none());
+    let stream = stream.ok_or_else(|| wrong(&format!("table `{name}` is cut off")))?;
+    let table = Table::of_batches(name, &stream.schema, &stream.batches);
+    table.map_err(|e| wrong(&format!("table `{name}`: {e}")))
 }
 
 #[cfg(test)]
@@ -257,6 +264,10 @@ mod tests {
         Packed::new(head, &[rows.finish(), empty]).unwrap()
     }
 
+    fn tables(interval: &Packed) -> io::Result<Vec<Table>> {
+        interval.parts()?.into_iter().map(|(name, part)| table(name, part)).collect()
+    }
+
     #[test]
     fn what_is_sent_arrives() {
         let sent = interval();
@@ -267,9 +278,7 @@ mod tests {
         for _ in 0..2 {
             let got = Packed::receive(&mut from).unwrap().unwrap();
             assert_eq!(got, sent);
-            let some = tables(&got.head, &got.body, &|name| name == "drops").unwrap();
-            assert_eq!(some.iter().map(Table::name).collect::<Vec<_>>(), ["drops"]);
-            let tables = tables(&got.head, &got.body, &|_| true).unwrap();
+            let tables = tables(&got).unwrap();
             assert_eq!(tables.iter().map(Table::name).collect::<Vec<_>>(), ["locks", "drops"]);
             assert_eq!(tables[0].int(0, "count"), Some(7));
             assert_eq!((tables[0].num_rows(), tables[1].num_rows()), (2, 0));
@@ -285,11 +294,11 @@ mod tests {
         // Within the tables; an end within a header is the end of the feed.
         assert!(Packed::receive(&mut &pipe[..pipe.len() - 1]).is_err());
         assert!(Packed::receive(&mut [0xff_u8; 64].as_slice()).is_err());
-        let Packed { mut head, body } = interval();
-        head.tables[0].1 += 1;
-        assert!(tables(&head, &body, &|_| true).is_err());
-        head.tables[0].1 = u64::MAX;
-        assert!(tables(&head, &body, &|_| true).is_err());
+        let mut lies = interval();
+        lies.head.tables[0].1 += 1;
+        assert!(tables(&lies).is_err());
+        lies.head.tables[0].1 = u64::MAX;
+        assert!(tables(&lies).is_err());
         assert!(settings(&mut b"ncpu feed 0.0.0\n".as_slice()).is_err());
     }
 }

@@ -41,6 +41,7 @@ mod read;
 mod series;
 mod stream;
 mod sync;
+mod whole;
 mod write;
 
 use std::io;
@@ -53,6 +54,7 @@ pub use read::{Opened, Recording, Selection};
 pub use series::{Keep, Series};
 #[doc(hidden)]
 pub use stream::recover as recover_stream;
+pub use whole::Whole;
 pub use write::Writer;
 
 /// What can go wrong with a recording. Every message names the file or directory it is about.
@@ -74,6 +76,14 @@ pub enum Error {
     /// A directory of other files is not made into a recording.
     #[error("{} is not empty and no recording: name a new directory", .0.display())]
     NotEmpty(PathBuf),
+    /// Recordings that follow one another, and are deleted by their age, have a directory of their own.
+    #[error("{} holds other things ({other}): name a directory for these recordings alone, new or empty", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// One of them.
+        other: String,
+    },
     /// There is no `manifest.json`.
     #[error("{} is no recording: it has no manifest.json", .0.display())]
     NotARecording(PathBuf),

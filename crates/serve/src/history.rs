@@ -17,18 +17,19 @@ const MOST: usize = 1 << 30;
 pub struct Held {
     /// What it is.
     pub head: Head,
-    body: Vec<u8>,
-    length: usize,
+    /// Each of its tables, with the length that it had.
+    tables: Vec<(Box<[u8]>, usize)>,
 }
 
 impl Held {
     /// Compresses one.
     ///
     /// # Errors
-    /// Compression fails.
+    /// Compression fails, or its tables are not what the head says.
     pub fn new(interval: &Packed) -> io::Result<Held> {
-        let body = zstd::bulk::compress(&interval.body, LEVEL)?;
-        Ok(Held { head: interval.head.clone(), body, length: interval.body.len() })
+        let compressed = |(_, part): (_, &[u8])| Ok((zstd::bulk::compress(part, LEVEL)?.into(), part.len()));
+        let tables = interval.parts()?.into_iter().map(compressed).collect::<io::Result<_>>()?;
+        Ok(Held { head: interval.head.clone(), tables })
     }
 
     /// Its tables whose names are wanted.
@@ -36,13 +37,20 @@ impl Held {
     /// # Errors
     /// They are not what they were.
     pub fn tables(&self, wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<Table>> {
-        let body = zstd::bulk::decompress(&self.body, self.length.min(MOST))?;
-        ncpu_feed::tables(&self.head, &body, wanted)
+        let mut out = Vec::new();
+        for ((name, _), (body, length)) in self.head.tables.iter().zip(&self.tables) {
+            if wanted(name) {
+                let body = zstd::bulk::decompress(body, (*length).min(MOST))?;
+                out.push(ncpu_feed::table(name, &body)?);
+            }
+        }
+        Ok(out)
     }
 
     fn bytes(&self) -> u64 {
         let notes: usize = self.head.notes.iter().map(String::len).sum();
-        (size_of::<Held>() + self.body.capacity() + notes + 64 * self.head.tables.len()) as u64
+        let body: usize = self.tables.iter().map(|(body, _)| body.len()).sum();
+        (size_of::<Held>() + body + notes + 96 * self.head.tables.len()) as u64
     }
 }
 
@@ -78,8 +86,10 @@ impl History {
 
     /// From when until when there are any, how many, and their bytes.
     pub fn extent(&self) -> Option<(f64, f64, usize, u64)> {
-        let (first, last) = (self.held.front()?, self.held.back()?);
-        Some((first.head.start, last.head.end, self.held.len(), self.bytes))
+        let last = self.held.back()?;
+        // The clock may have been set back since the first.
+        let first = self.held.iter().map(|held| held.head.start).min_by(f64::total_cmp)?;
+        Some((first, last.head.end, self.held.len(), self.bytes))
     }
 
     /// The newest.

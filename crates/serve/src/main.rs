@@ -37,6 +37,7 @@ use listen::Listener;
 use state::State;
 
 fn main() -> ExitCode {
+    ncpu_feed::heap::keep_small();
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() || std::env::args_os().len() > 1 {
         eprintln!("ncpu-serve: `ncpu serve` starts this program; run that");

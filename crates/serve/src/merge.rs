@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use ncpu_record::{Gather, Manifest, Recording};
-use ncpu_schema::{drops, limits_met, memory_change, memory_events, pressure, summary};
-use ncpu_table::{Kind, Table};
+use ncpu_record::{Gather, Manifest, Recording, Whole};
+use ncpu_table::{Groups, Kind, Table};
 
 use crate::history::Held;
-
-/// Tables with a row for each key in every interval, which readers expect once.
-const SUMMED: [&str; 4] = [limits_met::NAME, memory_events::NAME, drops::NAME, pressure::NAME];
 
 /// Why intervals cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +24,6 @@ pub enum Error {
     Schema(#[from] ncpu_schema::Error),
 }
 
-/// Rows that are held while a table is summed, before those of the same keys are put together.
-const ROWS: usize = 100_000;
-
 /// Puts intervals together, which follow one another. Times in the tables count from the first one's beginning.
 ///
 /// # Errors
@@ -44,38 +37,27 @@ pub fn recording(about: &Manifest, intervals: &[Arc<Held>]) -> Result<Recording,
 /// # Errors
 /// See [`Error`].
 pub fn sums(about: &Manifest, intervals: &[Arc<Held>], name: &str) -> Result<Option<Table>, Error> {
-    if name == summary::NAME
-        || name == memory_change::NAME
-        || SUMMED.contains(&name)
-        || name.starts_with("numa_")
-    {
+    if Whole::takes(name) {
         return Ok(some(about, intervals, &|table| table == name)?.tables.remove(name));
     }
-    let mut parts: Vec<Table> = Vec::new();
+    let mut groups: Option<Groups> = None;
     for held in intervals {
         for table in held.tables(&|table| table == name)? {
-            parts.push(grouped(&table)?);
-            if parts.iter().map(Table::num_rows).sum::<usize>() > ROWS {
-                parts = vec![joined(&parts)?];
-            }
+            let groups = match &mut groups {
+                Some(groups) => groups,
+                none => {
+                    let keys = keys(&table);
+                    if keys.is_empty() {
+                        return Ok(some(about, intervals, &|table| table == name)?.tables.remove(name));
+                    }
+                    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                    none.insert(Groups::of(&table, &keys)?)
+                }
+            };
+            groups.add(&table)?;
         }
     }
-    if parts.is_empty() { Ok(None) } else { joined(&parts).map(Some) }
-}
-
-/// Tables of the same columns as one, a row for each key.
-fn joined(parts: &[Table]) -> Result<Table, Error> {
-    let batches: Vec<_> = parts.iter().map(|part| part.batch().clone()).collect();
-    let (name, schema) = parts.first().map_or(("", None), |part| (part.name(), Some(part.batch().schema())));
-    let schema = schema.ok_or_else(|| std::io::Error::other("no tables"))?;
-    grouped(&Table::of_batches(name, &schema, &batches)?)
-}
-
-/// One row for each key, without the time.
-fn grouped(table: &Table) -> Result<Table, Error> {
-    let keys = keys(table);
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    if keys.is_empty() { Ok(table.clone()) } else { Ok(table.group_by(&keys)?) }
+    Ok(groups.map(Groups::finish).transpose()?)
 }
 
 /// [`recording`] of some tables.
@@ -94,70 +76,22 @@ pub fn some(
         manifest.notes.clone_from(&last.head.notes);
     }
     let mut gather = Gather::new(manifest);
-    for (i, held) in intervals.iter().enumerate() {
-        let last = i + 1 == intervals.len();
+    let mut whole = Whole::default();
+    for held in intervals {
         for table in held.tables(wanted)? {
-            // Where memory lies is looked at anew each time, and what was last seen stands.
-            if last || !table.name().starts_with("numa_") {
-                gather.append(&table.less("t", zero)?)?;
+            match Whole::takes(table.name()) {
+                true => whole.add(&table.less("t", zero)?)?,
+                false => gather.append(&table.less("t", zero)?)?,
             }
         }
     }
-    let mut recording = gather.finish()?;
-    for name in SUMMED {
-        if let Some(table) = recording.tables.get(name) {
-            let table = grouped(table)?;
-            recording = recording.with(table);
-        }
-    }
-    let whole = [summed(&recording)?, changes(&recording)?];
-    Ok(whole.into_iter().flatten().fold(recording, Recording::with))
+    Ok(whole.into_tables().fold(gather.finish()?, Recording::with))
 }
 
 /// The names of a table's keys but for the time.
 fn keys(table: &Table) -> Vec<String> {
     let keys = table.columns().iter().filter(|c| c.kind == Kind::Key && c.name != "t");
     keys.map(|c| c.name.clone()).collect()
-}
-
-/// One summary of all.
-fn summed(recording: &Recording) -> Result<Option<Table>, Error> {
-    let Some(all) = summary::Reader::open(recording)? else { return Ok(None) };
-    let most = |value: fn(&summary::Reader<'_>, usize) -> Option<u64>| {
-        all.rows().filter_map(|row| value(&all, row)).max()
-    };
-    let mut rows = summary::Rows::new();
-    rows.push(summary::Row {
-        elapsed: Some(all.elapsed.sum()),
-        user: None,
-        system: None,
-        cpus: most(|all, row| all.cpus.get(row)),
-        steal: Some(all.steal.sum()),
-        iowait: Some(all.iowait.sum()),
-        hz: most(|all, row| all.hz.get(row)),
-        status: None,
-        max_rss: None,
-    });
-    Ok(Some(rows.finish()))
-}
-
-/// Of each class of memory: before the first interval, most, and after the last.
-fn changes(recording: &Recording) -> Result<Option<Table>, Error> {
-    let Some(all) = memory_change::Reader::open(recording)? else { return Ok(None) };
-    let mut classes: Vec<(String, [Option<u64>; 3])> = Vec::new();
-    for row in all.rows() {
-        let Some(class) = all.class.get(row) else { continue };
-        let [before, most, after] = [all.before.get(row), all.most.get(row), all.after.get(row)];
-        match classes.iter_mut().find(|(name, _)| name == class) {
-            Some((_, seen)) => *seen = [seen[0], seen[1].max(most), after],
-            None => classes.push((class.into(), [before, most, after])),
-        }
-    }
-    let mut rows = memory_change::Rows::new();
-    for (class, [before, most, after]) in classes {
-        rows.push(memory_change::Row { class: class.as_str().into(), before, most, after });
-    }
-    Ok(Some(rows.finish()))
 }
 
 #[cfg(test)]

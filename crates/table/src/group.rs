@@ -1,10 +1,12 @@
 //! Rows of the same key put together.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
+use arrow_schema::ArrowError;
 
-use crate::{Kind, Result, Table, Type};
+use crate::{Column, Kind, Result, Table, Type};
 
 impl Table {
     /// One row for each distinct combination of `keys`, in order of first appearance: counts and
@@ -14,64 +16,188 @@ impl Table {
     /// # Errors
     /// A key is no column of the table.
     pub fn group_by(&self, keys: &[&str]) -> Result<Table> {
-        let key_at = keys.iter().map(|k| self.index(k)).collect::<Result<Vec<_>>>()?;
-        let sums: Vec<usize> =
-            (0..self.columns().len()).filter(|&c| self.columns()[c].kind != Kind::Key).collect();
-        let mut place: HashMap<Vec<Option<String>>, usize> = HashMap::new();
-        let mut order: Vec<usize> = Vec::new();
-        let mut totals: Vec<Vec<(f64, usize)>> = Vec::new();
-        for row in 0..self.num_rows() {
-            let key = key_at.iter().map(|&c| self.cell_text(row, c)).collect();
-            let at = *place.entry(key).or_insert_with(|| {
-                order.push(row);
-                totals.push(vec![(0.0, 0); sums.len()]);
-                order.len() - 1
-            });
-            for (total, &c) in totals[at].iter_mut().zip(&sums) {
-                let Some(v) = self.number(row, &self.columns()[c].name) else { continue };
-                total.0 = if self.columns()[c].kind == Kind::Peak { total.0.max(v) } else { total.0 + v };
+        let mut groups = Groups::of(self, keys)?;
+        groups.add(self)?;
+        groups.finish()
+    }
+}
+
+/// [`Table::group_by`] of tables that come one after the other, of which only the groups are held.
+pub struct Groups {
+    name: String,
+    /// Of the tables that come.
+    columns: Vec<Column>,
+    /// Places among them.
+    keys: Vec<usize>,
+    sums: Vec<usize>,
+    /// Text of keys, by a number of its own.
+    texts: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, u64>,
+    /// By key: which of its words are null, then the words.
+    places: HashMap<Box<[u64]>, usize>,
+    /// The same words, one group after the other.
+    words: Vec<u64>,
+    /// The sum (of peaks the largest) and the rows with a value, one group after the other.
+    totals: Vec<(f64, u64)>,
+}
+
+/// The values of a column.
+enum Values<'a> {
+    Text(&'a StringArray),
+    Int(&'a UInt64Array),
+    Float(&'a Float64Array),
+}
+
+impl<'a> Values<'a> {
+    fn of(table: &'a Table, column: usize) -> Result<Values<'a>> {
+        let array = table.batch().column(column).as_any();
+        let text = array.downcast_ref().map(Values::Text);
+        let int = || array.downcast_ref().map(Values::Int);
+        let found = text.or_else(int).or_else(|| array.downcast_ref().map(Values::Float));
+        found.ok_or_else(|| unlike(table.name()))
+    }
+
+    fn number(&self, row: usize) -> Option<f64> {
+        match self {
+            Values::Text(_) => None,
+            Values::Int(a) => a.is_valid(row).then(|| a.value(row) as f64),
+            Values::Float(a) => a.is_valid(row).then(|| a.value(row)),
+        }
+    }
+}
+
+fn unlike(table: &str) -> crate::Error {
+    ArrowError::SchemaError(format!("tables `{table}` have different columns")).into()
+}
+
+impl Groups {
+    /// No rows yet, of tables with the columns of this one.
+    ///
+    /// # Errors
+    /// A key is no column of the table, or there are more than 64.
+    pub fn of(table: &Table, keys: &[&str]) -> Result<Groups> {
+        let keys = keys.iter().map(|k| table.index(k)).collect::<Result<Vec<_>>>()?;
+        if keys.len() > 64 {
+            return Err(ArrowError::SchemaError("more than 64 keys".into()).into());
+        }
+        let columns = table.columns().to_vec();
+        let sums = (0..columns.len()).filter(|&c| columns[c].kind != Kind::Key).collect();
+        Ok(Groups {
+            name: table.name().into(),
+            columns,
+            keys,
+            sums,
+            texts: Vec::new(),
+            numbers: HashMap::new(),
+            places: HashMap::new(),
+            words: Vec::new(),
+            totals: Vec::new(),
+        })
+    }
+
+    /// Adds the rows of a table.
+    ///
+    /// # Errors
+    /// It has other columns.
+    pub fn add(&mut self, table: &Table) -> Result<()> {
+        let shape = |columns: &[Column]| -> Vec<(String, Type)> {
+            columns.iter().map(|c| (c.name.clone(), c.ty)).collect()
+        };
+        if shape(table.columns()) != shape(&self.columns) {
+            return Err(unlike(&self.name));
+        }
+        let values =
+            |columns: &[usize]| columns.iter().map(|&c| Values::of(table, c)).collect::<Result<Vec<_>>>();
+        let (keys, sums) = (values(&self.keys)?, values(&self.sums)?);
+        let peak: Vec<bool> = self.sums.iter().map(|&c| self.columns[c].kind == Kind::Peak).collect();
+        let mut key = vec![0; 1 + keys.len()];
+        // Rows that follow one another often have the same text.
+        let mut last: Vec<Option<(&str, u64)>> = vec![None; keys.len()];
+        for row in 0..table.num_rows() {
+            key[0] = 0;
+            for (at, values) in keys.iter().enumerate() {
+                let word = match values {
+                    Values::Text(a) if a.is_valid(row) => Some(match (a.value(row), last[at]) {
+                        (text, Some((before, number))) if text == before => number,
+                        (text, _) => {
+                            let number = number(&mut self.numbers, &mut self.texts, text);
+                            last[at] = Some((text, number));
+                            number
+                        }
+                    }),
+                    Values::Text(_) => None,
+                    Values::Int(a) => a.is_valid(row).then(|| a.value(row)),
+                    Values::Float(a) => a.is_valid(row).then(|| a.value(row).to_bits()),
+                };
+                key[0] |= u64::from(word.is_none()) << at;
+                key[1 + at] = word.unwrap_or(0);
+            }
+            let place = match self.places.get(&key[..]) {
+                Some(place) => *place,
+                None => {
+                    let place = self.places.len();
+                    self.places.insert(key.clone().into(), place);
+                    self.words.extend_from_slice(&key);
+                    self.totals.extend(std::iter::repeat_n((0.0, 0), sums.len()));
+                    place
+                }
+            };
+            let totals = &mut self.totals[place * sums.len()..];
+            for ((total, values), peak) in totals.iter_mut().zip(&sums).zip(&peak) {
+                let Some(v) = values.number(row) else { continue };
+                total.0 = if *peak { total.0.max(v) } else { total.0 + v };
                 total.1 += 1;
             }
         }
-        let columns: Vec<_> = key_at.iter().chain(&sums).map(|&c| self.columns()[c].clone()).collect();
-        let mut out = Table::builder(self.name(), &columns);
-        for (first, totals) in order.into_iter().zip(totals) {
-            let mut row = out.row();
-            for &c in &key_at {
-                row = match self.columns()[c].ty {
-                    Type::Text => row.text_opt(self.text(first, &self.columns()[c].name)),
-                    Type::Int => row.int_opt(self.int(first, &self.columns()[c].name)),
-                    Type::Float => row.float_opt(self.number(first, &self.columns()[c].name)),
-                };
-            }
-            for ((sum, n), &c) in totals.into_iter().zip(&sums) {
-                let column = &self.columns()[c];
-                let mean = matches!(column.kind, Kind::Gauge | Kind::Share | Kind::Mean);
-                let value = if mean && n > 0 { sum / n as f64 } else { sum };
-                row = match (n, column.ty) {
-                    (0, _) | (_, Type::Text) => row.null(),
-                    (_, Type::Int) => row.int(value.round() as u64),
-                    (_, Type::Float) => row.float(value),
-                };
-            }
-        }
-        Ok(out.finish())
+        Ok(())
     }
 
-    fn cell_text(&self, row: usize, column: usize) -> Option<String> {
-        let array = self.batch().column(column);
-        if array.is_null(row) {
-            return None;
+    /// The groups, in order of first appearance: keys first.
+    ///
+    /// # Errors
+    /// There is more text than one Arrow array holds (2 GiB).
+    pub fn finish(self) -> Result<Table> {
+        let width = 1 + self.keys.len();
+        let mut columns = Vec::with_capacity(self.keys.len() + self.sums.len());
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.capacity());
+        for (at, &c) in self.keys.iter().enumerate() {
+            let groups = self.words.chunks_exact(width);
+            let words = groups.map(|key| (key[0] >> at & 1 == 0).then_some(key[1 + at]));
+            arrays.push(match self.columns[c].ty {
+                Type::Text => {
+                    let text = |number: u64| self.texts.get(number as usize).map(|text| &**text);
+                    Arc::new(words.map(|word| word.and_then(text)).collect::<StringArray>())
+                }
+                Type::Int => Arc::new(words.collect::<UInt64Array>()),
+                Type::Float => Arc::new(words.map(|w| w.map(f64::from_bits)).collect::<Float64Array>()),
+            });
+            columns.push(self.columns[c].clone());
         }
-        let any = array.as_any();
-        if let Some(a) = any.downcast_ref::<StringArray>() {
-            return Some(a.value(row).to_string());
+        for (at, &c) in self.sums.iter().enumerate() {
+            let column = &self.columns[c];
+            let mean = matches!(column.kind, Kind::Gauge | Kind::Share | Kind::Mean);
+            let totals = self.totals.iter().skip(at).step_by(self.sums.len());
+            let values = totals.map(|&(sum, n)| (n > 0).then_some(if mean { sum / n as f64 } else { sum }));
+            arrays.push(match column.ty {
+                Type::Text => Arc::new(values.map(|_| None::<&str>).collect::<StringArray>()),
+                Type::Int => Arc::new(values.map(|v| v.map(|v| v.round() as u64)).collect::<UInt64Array>()),
+                Type::Float => Arc::new(values.collect::<Float64Array>()),
+            });
+            columns.push(column.clone());
         }
-        if let Some(a) = any.downcast_ref::<UInt64Array>() {
-            return Some(a.value(row).to_string());
-        }
-        any.downcast_ref::<Float64Array>().map(|a| a.value(row).to_string())
+        Table::from_parts(&self.name, columns, arrays)
     }
+}
+
+/// The number of a text, a new one where it has none.
+fn number(numbers: &mut HashMap<Box<str>, u64>, texts: &mut Vec<Box<str>>, text: &str) -> u64 {
+    if let Some(number) = numbers.get(text) {
+        return *number;
+    }
+    let number = texts.len() as u64;
+    texts.push(text.into());
+    numbers.insert(text.into(), number);
+    number
 }
 
 #[cfg(test)]
@@ -98,5 +224,41 @@ mod tests {
         assert_eq!((g.int(0, "count"), g.int(0, "max"), g.number(0, "mean")), (Some(4), Some(9), Some(3.0)));
         assert_eq!(g.number(1, "mean"), None);
         assert!(g.index("caller").is_err());
+    }
+
+    #[test]
+    fn tables_one_after_the_other_are_as_one() {
+        use super::Groups;
+        let columns = [
+            Column::text("name", ""),
+            Column::id("cpu", ""),
+            Column::float("t", Unit::Seconds, Kind::Key, ""),
+            Column::float("share", Unit::None, Kind::Share, ""),
+        ];
+        let mut groups = None;
+        for round in 0..3 {
+            let mut t = Table::builder("x", &columns);
+            t.row().text("a").int(1).float(0.5).float(f64::from(round));
+            t.row().null().int(1).float(0.5).float(7.0);
+            t.row().text("a").null().float(0.5).null();
+            t.row().text(format!("only {round}")).int(1).null().float(1.0);
+            let t = t.finish();
+            let groups = match &mut groups {
+                Some(groups) => groups,
+                none => none.insert(Groups::of(&t, &["name", "cpu", "t"]).unwrap()),
+            };
+            groups.add(&t).unwrap();
+            assert!(groups.add(&Table::builder("x", &columns[1..]).finish()).is_err());
+        }
+        let all = groups.unwrap().finish().unwrap();
+        assert_eq!(all.num_rows(), 3 + 3);
+        assert_eq!((all.text(0, "name"), all.number(0, "share")), (Some("a"), Some(1.0)));
+        assert_eq!(
+            (all.text(1, "name"), all.int(1, "cpu"), all.number(1, "share")),
+            (None, Some(1), Some(7.0))
+        );
+        assert_eq!((all.int(2, "cpu"), all.number(2, "t"), all.number(2, "share")), (None, Some(0.5), None));
+        assert_eq!((all.text(5, "name"), all.number(5, "t")), (Some("only 2"), None));
+        assert_eq!(all.columns().len(), 4);
     }
 }

@@ -39,6 +39,7 @@ pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
 pub use fold::OTHERS;
+pub use group::Groups;
 pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter};
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};

@@ -27,6 +27,9 @@ use past::{DONE, PART, Past, name};
 /// What is locked, so that two series do not mix.
 const LOCK: &str = "series.lock";
 
+/// What a file system of its own has.
+const LOST_AND_FOUND: &str = "lost+found";
+
 /// Parts of [`Keep::bytes`] that one recording may grow to before the next begins.
 const PARTS: u64 = 8;
 
@@ -83,7 +86,7 @@ impl Series {
     /// Opens the directory, makes it where it is missing, and takes up the series in it.
     ///
     /// # Errors
-    /// Another process writes to it, it is a recording itself, or cannot be made or read.
+    /// Another process writes to it, it is a recording itself, holds other things, or cannot be made or read.
     pub fn open(path: &Path, keep: Keep, mode: u32) -> Result<Series> {
         let dir = match Dir::make(path, mode) {
             Ok(dir) => dir,
@@ -94,6 +97,15 @@ impl Series {
         };
         if dir.kind(MANIFEST).map_err(|e| Error::io(path, "record in", e))?.is_some() {
             return Err(Error::Exists(path.into()));
+        }
+        // What a user adds later stays as it is.
+        if dir.kind(LOCK).map_err(|e| Error::io(path, "record in", e))?.is_none() {
+            let names = dir.names().map_err(|e| Error::io(path, "list", e))?;
+            if let Some(other) =
+                names.into_iter().find(|name| !past::is_of_series(name) && name != LOST_AND_FOUND)
+            {
+                return Err(Error::Foreign { path: path.into(), other });
+            }
         }
         let lock = dir.lock(LOCK, mode).map_err(|e| Error::io(&path.join(LOCK), "lock", e))?;
         let lock = lock.ok_or_else(|| Error::Taken(path.into()))?;

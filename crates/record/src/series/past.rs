@@ -41,6 +41,11 @@ fn parse(name: &str) -> Option<(u64, &'static str)> {
     (digits(number) && number.len() >= 8 && time).then(|| Some((number.parse().ok()?, end)))?
 }
 
+/// Whether a directory of this name may be the series'.
+pub(super) fn is_of_series(name: &str) -> bool {
+    parse(name).is_some()
+}
+
 /// Whether a file of this name is a recording's.
 fn is_part(name: &str) -> bool {
     let whole = name.strip_suffix(".tmp").unwrap_or(name);

@@ -93,6 +93,25 @@ fn two_series_do_not_share_a_directory_and_none_lies_in_a_recording() {
 }
 
 #[test]
+fn a_directory_of_other_things_is_refused_and_left_as_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("passwd"), "root").unwrap();
+    let refused = Series::open(place.path(), Keep::default(), 0o600).err().unwrap().to_string();
+    assert!(refused.contains("holds other things (passwd)"), "{refused}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    // A link with the name of the lock is no lock.
+    symlink("passwd", place.path().join(LOCK)).unwrap();
+    assert!(Series::open(place.path(), Keep::default(), 0o600).is_err());
+    assert_eq!(std::fs::read_to_string(place.path().join("passwd")).unwrap(), "root");
+    // Recordings of the series alone, whose lock was deleted, and what a file system has.
+    let dir = place.path().join("always");
+    whole(&dir, 2, Keep::default());
+    std::fs::remove_file(dir.join(LOCK)).unwrap();
+    std::fs::create_dir(dir.join("lost+found")).unwrap();
+    assert_eq!(whole(&dir, 1, Keep::default()), Vec::<String>::new());
+}
+
+#[test]
 fn links_others_and_strange_things_are_never_deleted() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("always");

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use clap::Args;
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::Target;
-use ncpu_record::{Keep, Manifest, Series};
+use ncpu_record::{Keep, Manifest, Series, Whole};
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
@@ -89,11 +89,10 @@ pub fn watch(
     interval: Duration,
     record: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
-    let (rotate, dir) = args.rotate.zip(record).context("--rotate needs --record DIR")?;
-    anyhow::ensure!(rotate >= interval, "--rotate is shorter than an interval");
+    let (rotate, dir) = args.rotate(record, interval)?.context("--rotate needs --record DIR")?;
+    ncpu_feed::heap::keep_small();
     let stop = stop::on_signals()?;
-    let series = Series::open(dir, Keep { age: args.keep, bytes: args.max }, crate::out::mode())
-        .context("--record")?;
+    let mut log = Log::open(args, rotate, dir, subject.words.clone(), interval)?;
     // Its own sink takes nothing: what is observed goes to the series.
     let mut nowhere = Sink::open(Purpose::Watch, subject.words.clone(), interval.as_secs_f64(), None)?;
     let observer =
@@ -101,22 +100,11 @@ pub fn watch(
     let Observer::Whole(mut observation) = observer else {
         anyhow::bail!("--rotate needs root: without it there is one recording from beginning to end");
     };
-    let mut log = Log {
-        series,
-        words: subject.words.clone(),
-        labels: args.label.iter().cloned().collect(),
-        interval,
-        since: 0.0,
-        lost: Lost::default(),
-        written: 0,
-    };
     log.begin()?;
     subject.release()?;
     let deadline = subject.deadline();
-    let mut next = Instant::now() + rotate;
     loop {
-        // While nothing can be written, each interval tries to.
-        let turn = if log.series.is_writing() { next } else { next.min(Instant::now() + interval) };
+        let turn = log.turns_at();
         let until = deadline.map_or(turn, |deadline| deadline.min(turn));
         let full = Cell::new(false);
         let ended = || stop.load(Ordering::Relaxed) || full.get();
@@ -128,24 +116,26 @@ pub fn watch(
             Err(e) if e.is::<Broken>() => {}
             Err(e) => return Err(e),
         }
-        log.turn(&mut observation)?;
-        if full.get() {
-            next = Instant::now() + rotate;
-        }
-        while next <= Instant::now() {
-            next += rotate;
-        }
+        log.turn(&mut observation, full.get())?;
     }
     let notes = observation.finish(subject.ended(), &mut |t| log.take_last(t))?;
-    log.end(&notes);
-    let (written, dir) = (log.written, dir.display());
-    let lost = log.lost.words();
-    log.series.close().iter().for_each(|line| say!("ncpu: {line}"));
-    if let Some(lost) = lost {
-        anyhow::bail!("{lost}");
-    }
-    say!("ncpu: {written} recordings in {dir}; `ncpu report` prints one");
+    log.close(&notes)?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl SeriesArgs {
+    /// How long each recording is, and the directory, where there are to be any.
+    ///
+    /// # Errors
+    /// Recordings would be shorter than an interval.
+    pub fn rotate<'a>(
+        &self,
+        record: Option<&'a Path>,
+        interval: Duration,
+    ) -> anyhow::Result<Option<(Duration, &'a Path)>> {
+        anyhow::ensure!(self.rotate.is_none_or(|r| r >= interval), "--rotate is shorter than an interval");
+        Ok(self.rotate.zip(record))
+    }
 }
 
 /// The recording at hand cannot be written.
@@ -154,8 +144,14 @@ pub fn watch(
 struct Broken;
 
 /// Where the tables go.
-struct Log {
+pub struct Log {
     series: Series,
+    dir: PathBuf,
+    rotate: Duration,
+    /// When the next recording is to begin.
+    next: Instant,
+    /// Of intervals that are recordings of their own: what tells of all of them.
+    whole: Whole,
     words: Vec<String>,
     labels: BTreeMap<String, String>,
     interval: Duration,
@@ -179,7 +175,38 @@ impl Lost {
 }
 
 impl Log {
-    fn begin(&mut self) -> anyhow::Result<()> {
+    /// Opens the directory; nothing is recorded yet.
+    ///
+    /// # Errors
+    /// See [`Series::open`].
+    pub fn open(
+        args: &SeriesArgs,
+        rotate: Duration,
+        dir: &Path,
+        words: Vec<String>,
+        interval: Duration,
+    ) -> anyhow::Result<Log> {
+        let keep = Keep { age: args.keep, bytes: args.max };
+        Ok(Log {
+            series: Series::open(dir, keep, crate::out::mode()).context("--record")?,
+            dir: dir.into(),
+            rotate,
+            next: Instant::now() + rotate,
+            whole: Whole::default(),
+            words,
+            labels: args.label.iter().cloned().collect(),
+            interval,
+            since: 0.0,
+            lost: Lost::default(),
+            written: 0,
+        })
+    }
+
+    /// Begins a recording.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&mut self) -> anyhow::Result<()> {
         let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
         let mut manifest =
             Manifest::new(Purpose::Watch, cpus, self.words.clone(), self.interval.as_secs_f64());
@@ -218,11 +245,50 @@ impl Log {
         }
     }
 
-    /// Ends a recording and begins the next.
-    fn turn(&mut self, observation: &mut Observation) -> anyhow::Result<()> {
+    /// When the next recording is to begin. While nothing can be written, each interval tries to.
+    fn turns_at(&self) -> Instant {
+        if self.series.is_writing() { self.next } else { self.next.min(Instant::now() + self.interval) }
+    }
+
+    /// Ends a recording and begins the next; `early` where it is full before its time.
+    fn turn(&mut self, observation: &mut Observation, early: bool) -> anyhow::Result<()> {
         self.since = observation.turn(&mut |t| self.take_last(t))?;
-        let notes = observation.notes();
-        self.end(&notes);
+        self.begin_next(&observation.notes(), early)
+    }
+
+    /// Takes the tables of an interval that is a recording of its own and began at `since`, in seconds of the observation;
+    /// before that ends the recording and begins the next when it is time.
+    ///
+    /// # Errors
+    /// A table is not as the schema has it.
+    pub fn interval(&mut self, tables: &[Table], since: f64, notes: &[String]) -> anyhow::Result<()> {
+        let full = self.series.is_full();
+        if full || Instant::now() >= self.next || !self.series.is_writing() {
+            self.put_whole()?;
+            self.since = since;
+            self.begin_next(notes, full)?;
+        }
+        let (whole, rows): (Vec<&Table>, Vec<&Table>) = tables.iter().partition(|t| Whole::takes(t.name()));
+        for table in whole {
+            self.whole.add(table)?;
+        }
+        rows.into_iter().try_for_each(|table| self.take_last(table))
+    }
+
+    /// Writes what tells of all intervals of the recording.
+    fn put_whole(&mut self) -> anyhow::Result<()> {
+        let whole = std::mem::take(&mut self.whole);
+        whole.into_tables().try_for_each(|table| self.take_last(&table))
+    }
+
+    fn begin_next(&mut self, notes: &[String], early: bool) -> anyhow::Result<()> {
+        if early {
+            self.next = Instant::now() + self.rotate;
+        }
+        while self.next <= Instant::now() {
+            self.next += self.rotate;
+        }
+        self.end(notes);
         let failed = self.lost.intervals > 0;
         match self.begin() {
             Ok(()) if failed => say!("ncpu: recording again"),
@@ -238,6 +304,22 @@ impl Log {
 
     fn end(&mut self, notes: &[String]) {
         self.series.end(|manifest| manifest.notes.extend_from_slice(notes));
+    }
+
+    /// Ends the last recording, waits until all are finished, and says where they are.
+    ///
+    /// # Errors
+    /// Some intervals could not be written.
+    pub fn close(mut self, notes: &[String]) -> anyhow::Result<()> {
+        self.put_whole()?;
+        self.end(notes);
+        let (written, dir, lost) = (self.written, self.dir.display(), self.lost.words());
+        self.series.close().iter().for_each(|line| say!("ncpu: {line}"));
+        if let Some(lost) = lost {
+            anyhow::bail!("{lost}");
+        }
+        say!("ncpu: {written} recordings in {dir}; `ncpu report` prints one");
+        Ok(())
     }
 }
 

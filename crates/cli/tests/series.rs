@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{err, ncpu, root};
 use ncpu_record::Recording;
-use ncpu_schema::{CpuState, cpu_time, sleepers, summary};
+use ncpu_schema::{CpuState, cpu_time, sleepers, summary, threads};
 
 /// Sleeps as often as it is told, from when it is told to begin.
 const SLEEPS: &str = r#"
@@ -196,4 +196,42 @@ fn a_full_disk_ends_a_recording_and_the_watch_goes_on_when_there_is_room() {
     assert!(all.last().unwrap().manifest.complete);
     let told = |r: &Recording| r.manifest.notes.iter().any(|n| n.contains("intervals were lost"));
     assert!(all.iter().any(told), "{said}");
+}
+
+#[test]
+fn namespaces_that_go_take_nothing_with_them() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("always");
+    let args = ["--record", dir.to_str().unwrap(), "--rotate", "1s", "--interval", "0.1"];
+    let watch = Watch::begin(&args);
+    let script = "for i in 1 2 3; do (while :; do :; done) & done; sleep 0.3";
+    let mut seen = 0;
+    while recordings(&dir).len() < 4 {
+        // Its first process ends, and with it the kernel ends all that are in it, while they run.
+        let namespace =
+            Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "sh", "-c", script]).status();
+        let Ok(status) = namespace else { return eprintln!("skipped: no unshare") };
+        seen += u32::from(status.success());
+    }
+    assert!(watch.stop());
+    if seen == 0 {
+        return eprintln!("skipped: no PID namespaces can be made here");
+    }
+    let mut busy = 0.0;
+    for path in recordings(&dir) {
+        let recording = Recording::open(&path).unwrap();
+        assert!(recording.manifest.complete, "{}", recording.name);
+        let elapsed = summary::Reader::need(&recording).unwrap().elapsed.get(0).unwrap();
+        let cpu_time = cpu_time::Reader::need(&recording).unwrap();
+        let capacity = recording.manifest.cpus as f64 * elapsed;
+        let sum: f64 = CpuState::ALL.into_iter().map(|state| cpu_time.spent.sum(state)).sum();
+        assert!((sum - capacity).abs() < 0.01 * capacity, "{sum} of {capacity}");
+        let Some(threads) = threads::Reader::open(&recording).unwrap() else { continue };
+        let of_them = |row: &usize| threads.process.get(*row) == Some("sh");
+        busy += threads.rows().filter(of_them).filter_map(|row| threads.cpu.get(row)).sum::<f64>();
+    }
+    assert!(busy > 0.1, "{busy} s of loops in the namespaces");
 }

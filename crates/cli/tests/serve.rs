@@ -8,6 +8,8 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Nobody, busy, err, ncpu, out, root};
+use ncpu_record::Recording;
+use ncpu_schema::{CpuState, cpu_time, summary};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The program that answers is another package's, and is to be beside `ncpu`. Where all packages are tested it was built with
@@ -175,6 +177,63 @@ fn what_cannot_be_served_is_told_in_a_line() {
     let o = nobody.ncpu(&["serve", "--listen", "127.0.0.1:0"]).output().unwrap();
     assert_eq!((o.status.code(), err(&o).lines().count()), (Some(1), 1), "{}", err(&o));
     assert!(err(&o).contains("root"), "{}", err(&o));
+}
+
+#[test]
+fn what_is_served_is_recorded_too() {
+    if !root() {
+        return;
+    }
+    built();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("always");
+    let args =
+        ["--record", dir.to_str().unwrap(), "--rotate", "1s", "--interval", "0.2", "--label", "type=test"];
+    let (mut serving, port, mut said) = started(&args);
+    let recordings = || {
+        let all = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> = all.filter(|p| p.extension().is_some_and(|e| e == "ncpu")).collect();
+        all.sort();
+        all
+    };
+    let begun = Instant::now();
+    while recordings().len() < 4 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", recordings());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(text(&port, "/metrics").contains("ncpu_lost_intervals_total 0"));
+    kill_process(Pid::from_child(&serving.0), Signal::INT).unwrap();
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("recordings in"), "{rest}");
+    let mut before = 0.0;
+    for (path, number) in recordings().iter().zip(1..) {
+        Recording::verify(path).unwrap();
+        let recording = Recording::open(path).unwrap();
+        assert!(recording.manifest.complete && recording.manifest.labels["type"] == "test");
+        assert_eq!(recording.manifest.series.as_ref().unwrap().number, number);
+        assert!(recording.manifest.created_unix > before, "in their order");
+        before = recording.manifest.created_unix;
+        // Intervals that are put together are as long as their recording, and all its CPU time is in them.
+        let summary = summary::Reader::need(&recording).unwrap();
+        assert_eq!(summary.rows().count(), 1);
+        let elapsed = summary.elapsed.get(0).unwrap();
+        let cpu_time = cpu_time::Reader::need(&recording).unwrap();
+        assert!((cpu_time.time.max().unwrap() - elapsed).abs() < 1e-6);
+        let capacity = recording.manifest.cpus as f64 * elapsed;
+        let sum: f64 = CpuState::ALL.into_iter().map(|state| cpu_time.spent.sum(state)).sum();
+        assert!((sum - capacity).abs() < 0.01 * capacity, "{sum} of {capacity}");
+    }
+
+    // A directory of root's is not for the user who is to write to it, nor one of other things.
+    std::fs::create_dir(place.path().join("roots")).unwrap();
+    let roots = place.path().join("roots");
+    let o =
+        ncpu(&["serve", "--listen", "127.0.0.1:0", "--record", roots.to_str().unwrap(), "--rotate", "1s"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("must own the directory") && err(&o).contains("--record"), "{}", err(&o));
+    assert_eq!(ncpu(&["serve", "--record", "x"]).status.code(), Some(2), "--rotate is missing");
 }
 
 #[test]

@@ -95,6 +95,14 @@ impl Dir {
         }
     }
 
+    /// Gives it to another user, as root may.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn give(&self, user: u32, group: u32) -> io::Result<()> {
+        std::os::unix::fs::fchown(&self.fd, Some(user), Some(group))
+    }
+
     /// The path it was opened by, for messages.
     pub fn path(&self) -> &Path {
         &self.path

@@ -5,7 +5,7 @@
 
 mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::Args;
 use ncpu_feed::privileges::{OBSERVER, become_user};
 use ncpu_feed::{Head, Settings};
+use ncpu_files::Dir;
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::User;
@@ -21,6 +22,7 @@ use ncpu_record::Manifest;
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
+use crate::series::{Log, SeriesArgs};
 use crate::sink::cpu_model;
 use crate::stop;
 use crate::subject::{Subject, interval};
@@ -74,6 +76,13 @@ pub struct ServeArgs {
     #[arg(long)]
     user_locks: bool,
 
+    /// Record too, in DIR, which the user must own (see --rotate)
+    #[arg(long, value_name = "DIR", requires = "rotate")]
+    record: Option<PathBuf>,
+
+    #[command(flatten)]
+    series: SeriesArgs,
+
     /// How long; until Ctrl-C without
     seconds: Option<f64>,
 }
@@ -99,12 +108,17 @@ fn user(name: Option<&str>) -> anyhow::Result<User> {
 /// It cannot listen there, nothing can be observed, or the server ends.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let interval = interval(args.interval)?;
+    let rotate = args.series.rotate(args.record.as_deref(), interval)?;
     let root = rustix::process::geteuid().is_root();
     let user = if root { Some(user(args.user.as_deref())?) } else { None };
     let user = user.map(|user| (user.uid, user.gid));
     anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
+    ncpu_feed::heap::keep_small();
     let stop = stop::on_signals()?;
     let subject = Subject::running(&args.target, args.seconds)?;
+    if let Some(((_, dir), user)) = rotate.zip(user) {
+        make_for(dir, user).context("--record")?;
+    }
     let cpus = ncpu_machine::online_cpus(std::path::Path::new("/")).map_or(1, |c| c.len()) as u64;
     let mut manifest = Manifest::new(Purpose::Watch, cpus, subject.words.clone(), interval.as_secs_f64());
     manifest.cpu_model = cpu_model();
@@ -124,6 +138,14 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     if let Some(user) = user {
         become_user(user, OBSERVER).context("giving up root")?;
     }
+    // By the user, who is to write to it.
+    let words = || subject.words.clone();
+    let log = rotate.map(|(rotate, dir)| Log::open(&args.series, rotate, dir, words(), interval)).transpose();
+    let mut log = log.with_context(|| match user {
+        Some((uid, _)) => format!("as user {uid}, who must own the directory (--user)"),
+        None => String::new(),
+    })?;
+    log.as_mut().map(Log::begin).transpose()?;
     server.begin()?;
     say!("ncpu: watching {}, and serving {}, until Ctrl-C", subject.words.join(" "), server.address());
     let deadline = subject.deadline();
@@ -140,7 +162,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         // What is left of an interval comes with its turn: nothing is due before.
         let why = observation.watch(subject.end(), Some(until), 2 * interval, &ended, &mut take)?;
         let at = observation.turn(&mut take)?;
-        server.send(head(since, at, observation.notes()), tables)?;
+        let notes = observation.notes();
+        log.as_mut().map(|log| log.interval(&tables, since, &notes)).transpose()?;
+        server.send(head(since, at, notes), tables)?;
         since = at;
         if why != Until::Time || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
@@ -150,7 +174,17 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     server.end()?;
+    log.map(|log| log.close(&observation.notes())).transpose()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a directory that is not there yet for the user who is to write to it.
+fn make_for(dir: &Path, (user, group): (u32, u32)) -> std::io::Result<()> {
+    match Dir::make(dir, crate::out::mode()) {
+        Ok(made) => made.give(user, group),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// What to say of an interval that has just ended.

@@ -1,0 +1,111 @@
+//! A watch that is on for ever stays as large as it is: what benches/endurance.sh does in an hour, in a model. Intervals are
+//! short, so that each minute has the turns of ten, and how far it has come is counted in recordings and not in time.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::root;
+use ncpu_record::Recording;
+use ncpu_schema::{drops, events};
+
+/// Recordings of the warm-up, and of each half of what is compared.
+const WARM_UP: usize = 10;
+const HALF: usize = 12;
+
+/// Ends with the test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Own and resident memory in kB, and open files.
+fn size(pid: u32) -> [usize; 3] {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| -> usize {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    [field("RssAnon:"), field("VmRSS:"), files]
+}
+
+fn recordings(dir: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+    let mut all: Vec<PathBuf> = all.filter(|p| p.extension().is_some_and(|e| e == "ncpu")).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_watch_beside_ever_new_things_does_not_grow() {
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/churn.c");
+    let program = place.path().join("churn");
+    let built = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+    assert!(built.unwrap().success());
+    let files = place.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    // Ever new processes, threads, inodes' locks and user locks.
+    let churn = Command::new(&program)
+        .args(["600", "100", "8", "2000", "50000"])
+        .current_dir(&files)
+        .stdout(Stdio::null())
+        .spawn();
+    let _churn = Ends(churn.unwrap());
+    let dir = place.path().join("always");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    command.args(["watch", "--rotate", "1s", "--interval", "0.1", "--record"]).arg(&dir);
+    let mut watch = Ends(command.stderr(Stdio::piped()).spawn().unwrap());
+    let pid = watch.0.id();
+    let mut said = BufReader::new(watch.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("until Ctrl-C")));
+
+    let begun = Instant::now();
+    // The least of each half: while a recording is finished some megabytes come and go.
+    let least = |until: usize| {
+        let mut least = size(pid);
+        while recordings(&dir).len() < until {
+            assert!(begun.elapsed() < Duration::from_secs(300), "{} recordings", recordings(&dir).len());
+            std::thread::sleep(Duration::from_millis(50));
+            least = std::array::from_fn(|i| least[i].min(size(pid)[i]));
+        }
+        least
+    };
+    least(WARM_UP);
+    let before = least(WARM_UP + HALF);
+    let after = least(WARM_UP + 2 * HALF);
+    eprintln!("own memory {} then {} kB, resident {} then {} kB", before[0], after[0], before[1], after[1]);
+    assert!(after[0] < before[0] + before[0] / 20 + 1024, "own memory: {before:?} kB, then {after:?}");
+    assert!(after[1] < before[1] + before[1] / 20 + 1024, "resident: {before:?} kB, then {after:?}");
+    // Files with symbols are kept open, some at a time.
+    assert!(after[2] < 300, "open files: {before:?}, then {after:?}");
+    assert!(after[1] < 100 << 10, "{after:?} kB");
+
+    let pid = rustix::process::Pid::from_child(&watch.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(watch.0.wait().unwrap().success());
+    let (mut counted, mut full) = (0, 0);
+    for path in recordings(&dir) {
+        Recording::verify(&path).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let events = events::Reader::need(&recording).unwrap();
+        counted += events.rows().filter_map(|row| events.count.get(row)).sum::<u64>();
+        if let Some(drops) = drops::Reader::open(&recording).unwrap() {
+            let of_tables = |row: &usize| drops.what.get(*row).is_some_and(|what| what.contains("full"));
+            full += drops.rows().filter(of_tables).filter_map(|row| drops.count.get(row)).sum::<u64>();
+        }
+    }
+    assert!(counted > 10_000, "{counted} events");
+    assert!(full as f64 <= counted as f64 * 1e-6, "{full} dropped of {counted}");
+}

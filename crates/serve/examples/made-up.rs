@@ -86,14 +86,19 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
         });
     }
     let mut code = stacks::Rows::new();
-    for (stack, part) in
-        [("postgres;main;ExecScan;heap_getnext", 0.6), ("postgres;main;ReadBuffer;read_[k]", 0.4)]
-    {
-        let seconds = Some(part * busy);
+    for which in 0..400_u64 {
+        // A tree of functions, of which those of the kernel come last; what is most changes with time.
+        let digits = [which % 3, which / 3 % 4, which / 12 % 5, which / 60];
+        let [work, plan, node, call] = digits;
+        let mut stack = format!("postgres;main;ServerLoop;work_{work};plan_{plan};node_{node};call_{call}");
+        if which % 2 == 0 {
+            stack.push_str(";read_[k];vfs_read_[k];filemap_read_[k]");
+        }
+        let part = wave(n as f64 / 11.0 + which as f64) / (1 + work + plan + node) as f64 / 60.0;
         code.push(stacks::Row {
             kind: Some(StackKind::OnCpu),
-            stack: stack.into(),
-            seconds,
+            stack: stack.as_str().into(),
+            seconds: Some(part * busy),
             samples: Some(99),
         });
     }

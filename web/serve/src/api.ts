@@ -68,3 +68,11 @@ export const status = () => get<Status>("api/v1/status");
 export const tables = () => get<{ tables: Described[] }>("api/v1/tables").then((all) => all.tables);
 export const table = (name: string, time: Time, more: Parameters = {}) =>
   get<Rows>(`api/v1/tables/${encodeURIComponent(name)}`, { from: time.from, to: time.to, ...more });
+
+/** Stacks as lines of `outermost;...;leaf MICROSECONDS`. */
+export async function folded(kind: string, time: Time): Promise<string> {
+  const path = address(`folded/${encodeURIComponent(kind)}`, { from: time.from, to: time.to });
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.text();
+}

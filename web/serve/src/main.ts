@@ -6,6 +6,7 @@ import "./serve.css";
 import * as api from "./api";
 import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
+import { Flame } from "./flame";
 import { Grid } from "./grid";
 import { byId, clock, element, key } from "./layers";
 import { showOnion } from "./onion";
@@ -29,10 +30,15 @@ interface View {
   filter: string;
   bands: number;
   means: boolean;
+  /** Which stacks: cpu, spin, offcpu. */
+  stacks: string;
+  /** Whether they are compared with those of the time before. */
+  compare: boolean;
 }
 
 const first: View = {
   span: 300, brush: null, to: null, table: "threads", sort: "cpu", ascending: false, filter: "", bands: 0, means: false,
+  stacks: "cpu", compare: false,
 };
 
 function read(): View {
@@ -49,6 +55,8 @@ function read(): View {
     filter: words.get("filter") ?? "",
     bands: Math.max(0, number("bands") ?? 0),
     means: words.has("means"),
+    stacks: ["cpu", "spin", "offcpu"].find((kind) => kind === words.get("stacks")) ?? first.stacks,
+    compare: words.has("compare"),
   };
 }
 
@@ -72,12 +80,15 @@ function write() {
   if (view.filter) words.set("filter", view.filter);
   if (view.bands > 0) words.set("bands", String(view.bands));
   if (view.means) words.set("means", "");
+  if (view.stacks !== first.stacks) words.set("stacks", view.stacks);
+  if (view.compare) words.set("compare", "");
   history.replaceState(null, "", `#${words}`);
 }
 
 const names = new Map<string, string>();
 const bands = new Bands(byId("bands"), names, (time) => choose(time));
 const grid = new Grid(byId<HTMLCanvasElement>("grid"), byId<HTMLSelectElement>("state"), byId("cpu"));
+const flame = new Flame(byId<HTMLCanvasElement>("flame"), byId("frame"), byId("unzoom"));
 const listing = new Listing(byId("rows"), () => {
   [view.sort, view.ascending] = [listing.sort, listing.ascending];
   write();
@@ -88,6 +99,9 @@ const table = byId<HTMLSelectElement>("table");
 const filter = byId<HTMLInputElement>("filter");
 const folds = byId<HTMLInputElement>("folds");
 const means = byId<HTMLInputElement>("means");
+const kind = byId<HTMLSelectElement>("kind");
+const compare = byId<HTMLInputElement>("compare");
+const find = byId<HTMLInputElement>("find");
 const live = byId<HTMLButtonElement>("live");
 
 function choose(time: Time | null) {
@@ -141,19 +155,24 @@ async function show(now: Status, mine: number) {
   byId("all").hidden = !view.brush;
   links(within);
   const before = { from: time.from - length, to: time.from };
-  const [onion, past, cpus, rows] = await Promise.all([
+  // Before what is held there is nothing to compare with.
+  const known = before.from >= held.from;
+  const [onion, past, cpus, rows, stacks, earlier] = await Promise.all([
     api.table("layers", within),
-    // Before what is held there is nothing to compare with.
-    before.from >= held.from ? api.table("layers", before).catch(() => null) : null,
+    known ? api.table("layers", before).catch(() => null) : null,
     api.table("cpu_time", within, { each: 0 }),
     api.table(view.table, within, folding()),
+    api.folded(view.stacks, within),
+    known && view.compare ? api.folded(view.stacks, before).catch(() => null) : null,
   ]);
   if (mine !== looking) return;
   const errors = [];
+  if (view.compare && !known) errors.push("Nothing is held of the time before: stacks are compared with nothing.");
   if (within.from > time.from + 1) errors.push(`Tables are held from ${clock(held.from)} on; the bands reach further back.`);
   if (now.lost > 0) errors.push(`${now.lost} intervals were lost.`);
   tell(errors.join(" "));
   showOnion(byId("layers"), onion, past);
+  flame.show(stacks, earlier);
   grid.show(cpus);
   [listing.sort, listing.ascending] = [view.sort, view.ascending];
   const about = described.find((d) => d.name === view.table);
@@ -218,6 +237,7 @@ function dark(wanted: boolean) {
   document.documentElement.style.colorScheme = wanted ? "dark" : "light";
   byId("theme").textContent = wanted ? "Light" : "Dark";
   bands.repaint();
+  flame.draw();
   void look();
 }
 let isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -246,6 +266,17 @@ folds.addEventListener("change", () => {
   write();
   void look();
 });
+kind.addEventListener("change", () => {
+  view.stacks = kind.value;
+  write();
+  void look();
+});
+compare.addEventListener("change", () => {
+  view.compare = compare.checked;
+  write();
+  void look();
+});
+find.addEventListener("input", () => flame.filter(find.value));
 means.addEventListener("change", () => {
   view.means = means.checked;
   write();
@@ -256,7 +287,7 @@ addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
   if (event.key === "Escape") {
     (document.activeElement as HTMLElement | null)?.blur();
-    if (!typing && view.brush) choose(null);
+    if (!typing && !flame.reset() && view.brush) choose(null);
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const move = (step: number) => {
@@ -304,6 +335,8 @@ function fill() {
   filter.value = view.filter;
   folds.value = view.bands > 0 ? String(view.bands) : "";
   means.checked = view.means;
+  kind.value = view.stacks;
+  compare.checked = view.compare;
   listing.filter(view.filter);
 }
 

@@ -1,5 +1,8 @@
 //! A server with a feed, and clients without mercy.
 
+#![allow(dead_code, reason = "no test needs all of it")]
+
+pub mod browser;
 pub mod made_up;
 
 use std::io::{Read, Write};

@@ -1,0 +1,95 @@
+//! The page in Debian's Chromium: what it shows, and what keys, brush and tables do.
+
+mod common;
+
+use common::browser::Browser;
+use common::{Server, get};
+
+/// Pixels of a canvas that are painted.
+const PAINTED: &str = "const c = document.querySelector(WHICH); \
+    const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
+    let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n";
+
+#[test]
+fn the_page_shows_what_was_observed() {
+    let mut server = Server::start(|_| ());
+    let page = get(&server.address, "/", &[]).text();
+    if page.contains("left out of this build") {
+        eprintln!("skipped: the page was left out of this build");
+        return;
+    }
+    let Some(browser) = Browser::start() else {
+        eprintln!("skipped: no chromedriver (Debian's package chromium-driver has it)");
+        return;
+    };
+    (0..40).for_each(|number| server.send(number));
+    server.wait(40);
+    browser.go(&format!("{}/", server.address));
+    browser.until("the onion", "return document.querySelectorAll('#layers .one').length > 1");
+    let text = |of: &str| {
+        let text = browser.run(&format!("return document.querySelector({of:?}).innerText"));
+        text.as_str().unwrap_or_default().to_owned()
+    };
+    let painted = |of: &str| browser.run(&PAINTED.replace("WHICH", &format!("{of:?}"))).as_u64().unwrap();
+    assert!(text("#layers").contains("user code"), "{}", text("#layers"));
+    assert!(text("#layers").contains("50 %"), "{}", text("#layers"));
+    assert!(text("#where").contains("2 CPUs"), "{}", text("#where"));
+    assert!(painted("#bands canvas") > 1000 && painted("#grid") > 100 && painted("#flame") > 1000);
+    assert_eq!(text("#error"), "");
+    browser.picture("page.png");
+
+    // A time that is brushed is in the link, and its onion is compared with the one before.
+    browser.drag("#bands .u-over", 0.5, 0.7);
+    browser.until(
+        "the brushed time",
+        "return location.hash.includes('from=') && !document.querySelector('#all').hidden",
+    );
+    browser
+        .until("the comparison", "return /\\d/.test(document.querySelector('#layers .change').textContent)");
+    let link = browser.run("return location.href").as_str().unwrap().to_owned();
+    assert!(text("#brushed").contains('–'), "{}", text("#brushed"));
+
+    // Stacks: of another kind, against the time before, and by keys.
+    browser.run("document.querySelector('#compare').click(); document.querySelector('#flame').focus()");
+    browser.until("the comparison of stacks", "return location.hash.includes('compare')");
+    browser.keys("\u{e015}\u{e015}");
+    browser.until("a frame", "return document.querySelector('#frame').textContent.startsWith('main')");
+    browser.keys("\u{e007}");
+    browser.until("one frame alone", "return !document.querySelector('#unzoom').hidden");
+    browser.until("the change", "return document.querySelector('#frame').textContent.includes('points')");
+    browser.picture("stacks.png");
+    browser.run(
+        "const k = document.querySelector('#kind'); k.value = 'spin'; k.dispatchEvent(new Event('change'))",
+    );
+    browser.until("no stacks", "return document.querySelector('#frame').textContent.includes('No stacks')");
+
+    // A table sorts, filters and folds.
+    browser.run(
+        "const t = document.querySelector('#table'); t.value = 'locks'; t.dispatchEvent(new Event('change'))",
+    );
+    browser.until("locks", "return document.querySelector('#rows').innerText.includes('pcf')");
+    browser.run("[...document.querySelectorAll('#rows .head button')].find(b => b.textContent.startsWith('spin')).click()");
+    browser.until("the order", "return location.hash.includes('sort=spin')");
+    browser.run("document.activeElement.blur()");
+    browser.keys("/xyz");
+    browser.until("the filter", "return document.querySelector('#rows').innerText.includes('No rows')");
+
+    // Dark, all of it, live again.
+    browser.run("document.activeElement.blur()");
+    browser.keys("d");
+    assert_eq!(browser.run("return document.documentElement.style.colorScheme"), "dark");
+    browser.picture("dark.png");
+    browser.keys("l");
+    browser.until("all of it", "return document.querySelector('#all').hidden");
+
+    // The link shows the same time again.
+    browser.go("about:blank");
+    browser.go(&link);
+    browser.until("the link's time", "return !document.querySelector('#all').hidden");
+    // A narrow screen is not scrolled sideways.
+    browser.size(500, 900);
+    browser.until("the narrow page", "return document.querySelector('#grid').clientWidth <= innerWidth");
+    assert_eq!(browser.run("return document.documentElement.scrollWidth <= innerWidth"), true);
+    browser.picture("narrow.png");
+    server.end();
+}

@@ -13,42 +13,19 @@ use serde::{Deserialize, Serialize};
 
 type Error = Box<dyn std::error::Error>;
 
-/// xoshiro256++, the generator that ncpu's simulator has.
-#[derive(Clone, Serialize, Deserialize)]
-struct Random([u64; 4]);
+/// The generator that ncpu's simulator has: its own file.
+#[path = "../../../crates/foresee/src/random.rs"]
+#[allow(dead_code, reason = "of which the bench needs a part")]
+mod random;
+use random::Random;
 
-impl Random {
-    fn new(seed: u64) -> Random {
-        let mut x = seed;
-        Random(std::array::from_fn(|_| {
-            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }))
-    }
+fn exponential(random: &mut Random, mean_ns: f64) -> Duration {
+    Duration::from_nanos(1 + (-random.unit().ln() * mean_ns) as u64)
+}
 
-    fn bits(&mut self) -> u64 {
-        let s = &mut self.0;
-        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        out
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.bits()) * n as u128) >> 64) as usize
-    }
-
-    fn exponential(&mut self, mean_ns: f64) -> Duration {
-        let unit = ((self.bits() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64);
-        Duration::from_nanos(1 + (-unit.ln() * mean_ns) as u64)
-    }
+/// What a model saved to disk would begin again with; none is.
+fn first() -> Random {
+    Random::new(1)
 }
 
 /// Only one thread counts: no atomic addition, which would cost what is to be measured.
@@ -61,6 +38,7 @@ fn count() {
 /// Customers come and are served by one.
 #[derive(Serialize, Deserialize)]
 struct Single {
+    #[serde(skip, default = "first")]
     random: Random,
     waiting: u64,
 }
@@ -73,12 +51,12 @@ impl Single {
     }
 
     fn next(&mut self, cx: &Context<Self>) {
-        let at = self.random.exponential(10_000.0);
+        let at = exponential(&mut self.random, 10_000.0);
         cx.schedule_event(at, schedulable!(Self::arrive), ()).expect("later than now");
     }
 
     fn serve(&mut self, cx: &Context<Self>) {
-        let at = self.random.exponential(8_000.0);
+        let at = exponential(&mut self.random, 8_000.0);
         cx.schedule_event(at, schedulable!(Self::depart), ()).expect("later than now");
     }
 
@@ -105,6 +83,7 @@ impl Single {
 /// A station of a closed network: whoever was served goes on to any station.
 #[derive(Serialize, Deserialize)]
 struct Station {
+    #[serde(skip, default = "first")]
     random: Random,
     waiting: u64,
     to: Vec<Output<()>>,
@@ -118,7 +97,7 @@ impl Station {
     }
 
     fn serve(&mut self, cx: &Context<Self>) {
-        let at = self.random.exponential(100_000.0);
+        let at = exponential(&mut self.random, 100_000.0);
         cx.schedule_event(at, schedulable!(Self::depart), ()).expect("later than now");
     }
 

@@ -1,0 +1,99 @@
+//! Memory: latency under load, and pages made by helpers.
+
+use super::{Row, one_class, row};
+use crate::hardware::{Hardware, Memory, Order, Shape};
+use crate::program::{LockKind, LockModel, Op, Owner, Pick};
+use crate::sim::{Sim, Time};
+
+pub(super) fn rows() -> Vec<Row> {
+    let bus = "bandwidth, from 4 threads (78.1 ns)";
+    let mut all = vec![
+        row(
+            "memory access, E5320, 4 threads",
+            "ns",
+            504.0,
+            accesses(1, 4, 131.0, 125.0),
+            "bandwidth, from 2 threads (250 ns)",
+        ),
+        row("memory access, SUMA, 2 threads of a socket", "ns", 73.4, accesses(1, 2, 71.5, 19.525), bus),
+        row("memory access, SUMA, 2 threads on 2 sockets", "ns", 73.0, accesses(1, 2, 71.5, 19.525), bus),
+        row("memory access, SUMA, 8 threads on 4 sockets", "ns", 156.0, accesses(1, 8, 71.5, 19.525), bus),
+        row(
+            "memory access, NUMA, 4 threads on 4 sockets",
+            "ns",
+            68.0,
+            accesses(4, 4, 68.0, 78.1),
+            "bandwidth of a node, from SUMA's 4 threads",
+        ),
+        row(
+            "memory access, NUMA, 8 threads on 4 sockets",
+            "ns",
+            97.0,
+            accesses(4, 8, 68.0, 78.1),
+            "bandwidth of a node, from SUMA's 4 threads",
+        ),
+    ];
+    // One machine's own two figures tell which share of a chunk's time is under the segment's lock, since 16 helpers gave
+    // less than 16 times: it is used for the others of its kind, few large cores or many strands.
+    let (cores, strands) = (245.0 / 1386.0, 107.0 / 1197.0);
+    let (from_cores, from_strands) =
+        ("share under the lock, from ISM on X4600", "share under the lock, from ISM on T4-2");
+    for (what, before, after, cpus, share, free) in [
+        ("vmtasks, ISM on X7560, 16 helpers", 1016.0, 153.0, 64, cores, from_cores),
+        ("vmtasks, ISM on M9000, 16 helpers", 1196.0, 206.0, 512, cores, from_cores),
+        ("vmtasks, ISM on T5240, 16 helpers", 2506.0, 234.0, 128, strands, from_strands),
+        ("vmtasks, DISM on X4600, 16 helpers", 1582.0, 265.0, 32, cores, from_cores),
+        ("vmtasks, DISM on X7560, 16 helpers", 1116.0, 158.0, 64, cores, from_cores),
+        ("vmtasks, DISM on M9000, 16 helpers", 1165.0, 152.0, 512, cores, from_cores),
+        ("vmtasks, DISM on T5240, 16 helpers", 2796.0, 198.0, 128, strands, from_strands),
+        ("vmtasks, ISM on T4-2, 16 helpers, create", 702.0, 64.0, 128, strands, from_strands),
+        ("vmtasks, ISM on T4-2, 16 helpers, destroy", 495.0, 43.0, 128, strands, from_strands),
+    ] {
+        all.push(row(what, "ms/GB", after, populate(before, share, cpus), free));
+    }
+    all
+}
+
+/// Mean time of a memory access, ns, of threads that do nothing else, over `packages` with `threads` in all: each has its
+/// own memory, `service` ns of whose controller an access takes.
+fn accesses(packages: u32, threads: u32, latency: f64, service: f64) -> f64 {
+    let shape = Shape { packages, clusters: 1, cores: threads.div_ceil(packages), strands: 1 };
+    let hardware = Hardware {
+        memory: Memory { local_ns: latency, remote_ns: latency, bandwidth: 64.0 / service },
+        turbo: 1.0,
+        ..Hardware::of_shape(shape)
+    };
+    let ops = vec![Op::Memory { node: Some(u32::MAX), bytes: 64.0, parallel: 1.0, activity: 0 }, Op::Done];
+    let program = one_class(threads, true, ops);
+    let out =
+        Sim::new(&program, &hardware, threads as usize, Order::Spread, 1).steady(0.005, 4_000_000, &|| false);
+    f64::from(threads) * 1e9 / out.throughput()
+}
+
+/// ms a GB with 16 helpers, from ms a GB alone, where so much of the work is done under a lock.
+fn populate(alone: f64, serial: f64, cpus: u32) -> f64 {
+    let helpers = 16.min(cpus);
+    // A GB in chunks of 4 MB, taken one after another.
+    let chunk = alone * 1e6 / 256.0;
+    let mut program = one_class(
+        helpers,
+        true,
+        vec![
+            Op::Acquire { lock: 0, pick: Pick::One },
+            Op::Compute { time: Time::fixed(chunk * serial), activity: 0 },
+            Op::Release,
+            Op::Compute { time: Time { mean: chunk * (1.0 - serial) * 1e3, cv: 0.2 }, activity: 0 },
+            Op::Done,
+        ],
+    );
+    program.locks.push(LockModel {
+        owner: Owner::Kernel,
+        ..LockModel::new("segment", LockKind::Mutex { spin_ns: 2e4 })
+    });
+    let out = Sim::new(&program, &Hardware::ideal(helpers), helpers as usize, Order::Spread, 1).steady(
+        0.005,
+        4_000_000,
+        &|| false,
+    );
+    256.0 / out.throughput() * 1e3
+}

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::belief::Beliefs;
-use super::fit::{Belief, Forecast, fit};
+use super::fit::Belief;
+use super::forecast::Fitted;
+use super::matrix::solve;
 use super::set::{Curve, Sets};
+use super::what_if;
 use crate::parallel::each as parallel;
-
-/// Ratios of a pair of curves at each N that both have: measured, foretold.
-type Ratios = Vec<(f64, f64)>;
 
 /// A curve's extrapolation.
 #[derive(Clone, Debug)]
@@ -55,33 +55,18 @@ pub fn split(curve: &Curve, beyond: f64) -> Option<usize> {
 }
 
 /// Extrapolates a curve.
-pub fn judge(index: usize, curve: &Curve, beyond: f64, belief: &Belief) -> Option<Judged> {
+pub fn judge(index: usize, curve: &Curve, beyond: f64, beliefs: &[Belief]) -> Option<Judged> {
     let fitted = split(curve, beyond)?;
-    let posterior = fit(&curve.points[..fitted], belief, 1)?;
-    let seen: Vec<(f64, f64)> = curve.points[..fitted].iter().map(|(at, x)| (at.n, *x)).collect();
-    let other = usl(&seen);
+    let laws = Fitted::to(&curve.points[..fitted], beliefs)?;
     let points = curve.points[fitted..]
         .iter()
         .map(|(at, x)| {
-            let f = blend(posterior.forecast(at), other.as_ref().map(|law| law(at.n)));
+            let f = laws.forecast(at);
             (at.n, *x, f.x, f.low, f.high)
         })
         .collect();
     Some(Judged { curve: index, beyond, fitted, points })
 }
-
-/// The mean of two laws: ours knows the machine, the USL goes on with a collapse that has begun. Where they differ, the
-/// band is wider by half of that.
-pub fn blend(ours: Forecast, usl: Option<f64>) -> Forecast {
-    let Some(usl) = usl.filter(|x| *x > 0.0 && x.is_finite()) else { return ours };
-    let apart = (usl / ours.x).ln();
-    let x = ours.x * (SHARE * apart).exp();
-    let wide = |band: f64| (band / ours.x).ln().hypot(0.5 * apart);
-    Forecast { x, low: x * (-wide(ours.low)).exp(), high: x * wide(ours.high).exp() }
-}
-
-/// Share of the USL in the mean.
-const SHARE: f64 = 0.5;
 
 /// Means of something by family, families weighing the same.
 pub fn by_family(sets: &Sets, all: &[Judged], of: impl Fn(&Judged) -> f64) -> f64 {
@@ -136,28 +121,6 @@ fn usl(points: &[(f64, f64)]) -> Option<impl Fn(f64) -> f64 + use<>> {
     Some(move |n: f64| 1.0 / basis(n).iter().zip(&c).map(|(b, c)| b * c).sum::<f64>())
 }
 
-/// Gauss's elimination with pivots; the last column is the right side.
-fn solve(mut a: Vec<Vec<f64>>) -> Option<Vec<f64>> {
-    let n = a.len();
-    for i in 0..n {
-        let pivot = (i..n).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
-        a.swap(i, pivot);
-        if a[i][i].abs() < 1e-12 {
-            return None;
-        }
-        for row in 0..n {
-            if row != i {
-                let factor = a[row][i] / a[i][i];
-                let pivot = a[i].clone();
-                for (x, y) in a[row].iter_mut().zip(&pivot).skip(i) {
-                    *x -= factor * y;
-                }
-            }
-        }
-    }
-    Some((0..n).map(|i| a[i][n] / a[i][i]).collect())
-}
-
 /// One law's verdict over many curves, families weighing the same.
 #[derive(Clone, Copy, Debug, Default)]
 struct Verdict {
@@ -196,7 +159,7 @@ fn verdict(sets: &Sets, all: &[Judged], banded: bool) -> Verdict {
     }
 }
 
-/// Judges all curves with the law and, beside it, with the USL.
+/// Judges all curves with the laws and, beside them, with the USL fitted by least squares.
 pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Judged>) {
     let indices: Vec<usize> = (0..sets.curves.len()).collect();
     let ours =
@@ -212,75 +175,11 @@ pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Jud
     (ours.into_iter().flatten().collect(), theirs.collect())
 }
 
-/// What changes would give, from the whole curve before them, by set and change: how far the ratio is off where it was
-/// more than 1.3 or less than 1/1.3, and how often its sign was right there.
-fn what_ifs(sets: &Sets, beliefs: &Beliefs) -> Table {
-    let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
-    let mut out = Table::builder(
-        "what_ifs",
-        &[
-            Column::text("set", "file; `all` counts each set the same"),
-            Column::text("fix", "the change"),
-            Column::int("pairs", Unit::None, Kind::Count, "curves before and after"),
-            Column::int(
-                "points",
-                Unit::None,
-                Kind::Count,
-                "points where the change made more than 1.3 times of a difference",
-            ),
-            percent("error", "mean of |ratio foretold / ratio measured - 1| there"),
-            percent("no change", "the same of saying that nothing changes"),
-            percent("sign", "of those, faster foretold where it was faster, slower where slower"),
-            Column::int("quiet", Unit::None, Kind::Count, "points where it made less"),
-            percent("quiet error", "mean of |ratio foretold / ratio measured - 1| there"),
-        ],
-    );
-    // For each pair: (measured, foretold) of each N that both have.
-    let pairs: Vec<(String, String, Ratios)> = parallel(&sets.what_ifs, |w| {
-        let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
-        let posterior = fit(&before.points, beliefs.without(&before.family), 1);
-        let mut points = Vec::new();
-        for (at, x) in &before.points {
-            let Some(y) = after.points.iter().find(|p| p.0.n == at.n).map(|p| p.1) else { continue };
-            let Some(posterior) = posterior.as_ref().filter(|_| at.n > 1.0) else { continue };
-            let foretold = posterior.forecast_of(at.n, |p| super::law::ratio(p, at, w.fix)).x;
-            points.push((y / x, foretold));
-        }
-        (before.set.clone(), format!("{:?}", w.fix).to_lowercase(), points)
-    });
-    let mut groups = BTreeMap::<(String, String), (u64, Ratios)>::new();
-    for (set, fix, points) in pairs {
-        let group = groups.entry((set, fix)).or_default();
-        group.0 += 1;
-        group.1.extend(points);
-    }
-    for ((set, fix), (pairs, points)) in &groups {
-        let (loud, quiet): (Ratios, Ratios) =
-            points.iter().partition(|(measured, _)| measured.ln().abs() > 1.3f64.ln());
-        let mean = |all: &[(f64, f64)], of: &dyn Fn(f64, f64) -> f64| {
-            (!all.is_empty())
-                .then(|| 100.0 * all.iter().map(|&(m, f)| of(m, f)).sum::<f64>() / all.len() as f64)
-        };
-        let error = |m: f64, f: f64| (f / m - 1.0).abs();
-        out.row()
-            .text(set)
-            .text(fix)
-            .int(*pairs)
-            .int(loud.len() as u64)
-            .float_opt(mean(&loud, &error))
-            .float_opt(mean(&loud, &|m, _| (1.0 / m - 1.0).abs()))
-            .float_opt(mean(&loud, &|m, f| f64::from(u8::from((m > 1.0) == (f > 1.0)))))
-            .int(quiet.len() as u64)
-            .float_opt(mean(&quiet, &error));
-    }
-    out.finish()
-}
-
 /// The verdicts as tables: one over all, one by family, one of every curve.
 pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
     let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
     let columns = [
-        Column::text("law", "ncpu's law with its beliefs, or the USL fitted to the same points"),
+        Column::text("law", "ncpu's laws with their beliefs, or the USL fitted to the same points"),
         Column::text("family", "curves of one origin; those of `all` weigh the same by family"),
         Column::float("beyond", Unit::None, Kind::Key, "fitted up to Nmax over this"),
         Column::int("curves", Unit::None, Kind::Count, "curves"),
@@ -350,7 +249,7 @@ pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
                 .float_opt(usl);
         }
     }
-    vec![out.finish(), what_ifs(sets, beliefs), every.finish()]
+    vec![out.finish(), what_if::table(sets, beliefs), every.finish()]
 }
 
 #[cfg(test)]

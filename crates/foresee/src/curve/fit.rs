@@ -1,43 +1,92 @@
-//! Fits the law to measured points: the posterior of its parameters by an ensemble of walkers, and what it foretells.
+//! Fits a law to measured points: the posterior of its parameters, by an ensemble of walkers.
 
-use super::law::{self, At, PARAMETERS, Parameters};
+use super::law::{At, Law, MOST, Parameters};
+use super::matrix;
 use crate::sim::Random;
 
-/// What is believed of a parameter before any point is seen: mean and standard deviation.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is believed of a law's parameters before any point is seen: a normal distribution.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Belief {
+    /// Whose parameters.
+    pub law: Law,
     /// Means.
-    pub mean: Parameters,
-    /// Standard deviations.
-    pub sd: Parameters,
-    /// By how much ln X goes astray for each doubling of N beyond what was measured, standard deviation.
-    pub astray: f64,
+    pub mean: Vec<f64>,
+    /// Covariances.
+    pub covariance: Vec<Vec<f64>>,
+    precision: Vec<Vec<f64>>,
+    root: Vec<Vec<f64>>,
+}
+
+impl Belief {
+    /// A belief; `None` where these are no means and covariances of the law's parameters.
+    pub fn new(law: Law, mean: Vec<f64>, covariance: Vec<Vec<f64>>) -> Option<Belief> {
+        let n = law.size();
+        if mean.len() != n || covariance.len() != n || covariance.iter().any(|row| row.len() != n) {
+            return None;
+        }
+        let precision = matrix::inverse(&covariance)?;
+        let root = matrix::cholesky(&covariance);
+        Some(Belief { law, mean, covariance, precision, root })
+    }
+
+    /// What one may believe of any program: next to nothing.
+    pub fn weak(law: Law) -> Belief {
+        let (n, all) = (law.size(), law.parameters());
+        let diagonal = |power: i32| -> Vec<Vec<f64>> {
+            (0..n)
+                .map(|i| (0..n).map(|j| if i == j { all[i].2.powi(power) } else { 0.0 }).collect())
+                .collect()
+        };
+        Belief {
+            law,
+            mean: all.iter().map(|p| p.1).collect(),
+            covariance: diagonal(2),
+            precision: diagonal(-2),
+            root: diagonal(1),
+        }
+    }
+
+    fn log(&self, p: &Parameters, work: f64) -> f64 {
+        let n = self.mean.len();
+        let mut off = [0.0; MOST];
+        for i in 0..n {
+            off[i] = p[i] - self.mean[i];
+        }
+        off[0] -= work;
+        let mut sum = 0.0;
+        for (x, row) in off.iter().zip(&self.precision) {
+            sum -= 0.5 * x * row.iter().zip(&off).map(|(a, b)| a * b).sum::<f64>();
+        }
+        sum
+    }
+
+    /// Parameters drawn from it, less far from the mean than they might be: where walkers begin.
+    fn draw(&self, work: f64, random: &mut Random) -> Parameters {
+        let n = self.mean.len();
+        let normal: Vec<f64> = (0..n).map(|_| 0.7 * random.normal()).collect();
+        let mut p = [0.0; MOST];
+        for (x, (mean, root)) in p.iter_mut().zip(self.mean.iter().zip(&self.root)) {
+            *x = mean + root.iter().zip(&normal).map(|(a, b)| a * b).sum::<f64>();
+        }
+        p[0] += work;
+        p
+    }
 }
 
 /// A point: where, and the throughput measured.
 pub type Point = (At, f64);
 
-/// What is left to believe once points have been seen.
+/// What is left to believe of a law once points have been seen.
 #[derive(Clone, Debug)]
 pub struct Posterior {
+    /// Whose parameters.
+    pub law: Law,
     /// Equally likely parameters.
     pub draws: Vec<Parameters>,
-    /// Largest N seen.
-    pub seen: f64,
-    astray: f64,
-    seed: u64,
-    last: Point,
-}
-
-/// A forecast of a throughput.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
-    /// The middle: as likely too low as too high.
-    pub x: f64,
-    /// 90 % band.
-    pub low: f64,
-    /// 90 % band.
-    pub high: f64,
+    /// What was taken as the work of a unit before any point; `work` of the belief is relative to it.
+    pub work: f64,
+    /// The point with the largest N.
+    pub last: Point,
 }
 
 const WALKERS: usize = 40;
@@ -45,97 +94,88 @@ const STEPS: usize = 700;
 const BURN: usize = 300;
 /// Degrees of freedom of the errors' Student's t: few, since a curve may have a point that fits no law.
 const DEGREES: f64 = 4.0;
-fn log_posterior(p: &Parameters, points: &[Point], belief: &Belief) -> f64 {
-    let mut sum = 0.0;
-    for ((x, mean), sd) in p.iter().zip(&belief.mean).zip(&belief.sd) {
-        let z = (x - mean) / sd;
-        sum -= 0.5 * z * z;
-    }
-    let noise = law::noise(p);
-    for (at, x) in points {
-        let e = (x / law::throughput(p, at)).ln() / noise;
-        sum -= 0.5 * (DEGREES + 1.0) * (1.0 + e * e / DEGREES).ln() + noise.ln();
-    }
-    if sum.is_finite() { sum } else { f64::NEG_INFINITY }
-}
 
-/// Fits the law to points, by the affine-invariant ensemble of Goodman and Weare (2010); `None` without a point.
+/// Fits a law to points, by the affine-invariant ensemble of Goodman and Weare (2010); `None` without a point.
 ///
 /// `work` of the belief is taken relative to the first point: the unit of a throughput says nothing.
 pub fn fit(points: &[Point], belief: &Belief, seed: u64) -> Option<Posterior> {
+    walk(points, belief, seed, STEPS, BURN)
+}
+
+/// [`fit`] in fewer steps, where many curves are averaged.
+pub(super) fn roughly(points: &[Point], belief: &Belief, seed: u64) -> Option<Posterior> {
+    walk(points, belief, seed, 300, 140)
+}
+
+fn walk(points: &[Point], belief: &Belief, seed: u64, steps: usize, burn: usize) -> Option<Posterior> {
     let first = points.iter().min_by(|a, b| a.0.n.total_cmp(&b.0.n))?;
-    let seen = points.iter().map(|p| p.0.n).fold(0.0, f64::max);
-    let mut belief = *belief;
+    let last = *points.iter().max_by(|a, b| a.0.n.total_cmp(&b.0.n))?;
+    let law = belief.law;
     // What one thread would take if all had its speed.
-    belief.mean[0] += ((first.0.cores + first.0.strands) / first.1).ln();
+    let work = (first.0.threads() / first.1).ln();
+    let log = |p: &Parameters| {
+        let noise = law.noise(p);
+        let mut sum = belief.log(p, work);
+        for (at, x) in points {
+            let e = (x / law.throughput(p, at)).ln() / noise;
+            sum -= 0.5 * (DEGREES + 1.0) * (1.0 + e * e / DEGREES).ln() + noise.ln();
+        }
+        if sum.is_finite() { sum } else { f64::NEG_INFINITY }
+    };
     let mut random = Random::new(seed);
     let mut walkers: Vec<(Parameters, f64)> = (0..WALKERS)
         .map(|_| {
-            let mut p = belief.mean;
-            for (x, sd) in p.iter_mut().zip(&belief.sd) {
-                *x += 0.7 * sd * random.normal();
-            }
-            (p, log_posterior(&p, points, &belief))
+            let p = belief.draw(work, &mut random);
+            (p, log(&p))
         })
         .collect();
-    let mut draws = Vec::with_capacity(WALKERS * (STEPS - BURN) / 8);
-    for step in 0..STEPS {
+    let n = law.size();
+    let mut draws = Vec::with_capacity(WALKERS * (steps - burn) / 8);
+    for step in 0..steps {
         for i in 0..WALKERS {
             let mut j = random.below(WALKERS - 1);
             j += usize::from(j >= i);
             // g(z) ~ 1/sqrt(z) on [1/2, 2].
             let z = (1.0 + random.unit()).powi(2) / 2.0;
             let mut p = walkers[j].0;
-            for (k, x) in p.iter_mut().enumerate() {
+            for (k, x) in p.iter_mut().enumerate().take(n) {
                 *x += z * (walkers[i].0[k] - *x);
             }
-            let value = log_posterior(&p, points, &belief);
-            if random.unit().ln() < (PARAMETERS as f64 - 1.0) * z.ln() + value - walkers[i].1 {
+            let value = log(&p);
+            if random.unit().ln() < (n as f64 - 1.0) * z.ln() + value - walkers[i].1 {
                 walkers[i] = (p, value);
             }
         }
-        if step >= BURN && step % 8 == 0 {
+        if step >= burn && step % 8 == 0 {
             draws.extend(walkers.iter().map(|w| w.0));
         }
     }
-    let last = *points.iter().max_by(|a, b| a.0.n.total_cmp(&b.0.n))?;
-    Some(Posterior { draws, seen, astray: belief.astray, seed, last })
+    Some(Posterior { law, draws, work, last })
 }
 
-impl Posterior {
-    /// Foretells a quantity: `of` gives it for parameters; `n` is how far beyond what was seen it is.
-    pub fn forecast_of(&self, n: f64, of: impl Fn(&Parameters) -> f64) -> Forecast {
-        let mut random = Random::new(self.seed ^ n.to_bits());
-        let mut middle: Vec<f64> = self.draws.iter().map(|p| of(p).ln()).collect();
-        let beyond = (n / self.seen).log2().max(0.0);
-        let mut all: Vec<f64> = self
-            .draws
-            .iter()
-            .zip(&middle)
-            .map(|(p, x)| {
-                x + (law::noise(p).powi(2) + (self.astray * beyond).powi(2)).sqrt() * random.normal()
-            })
-            .collect();
-        middle.sort_by(f64::total_cmp);
-        all.sort_by(f64::total_cmp);
-        let at = |v: &[f64], q: f64| v[((v.len() - 1) as f64 * q).round() as usize].exp();
-        Forecast { x: at(&middle, 0.5), low: at(&all, 0.05), high: at(&all, 0.95) }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::{Hardware, Order};
 
-    /// Foretells the throughput somewhere.
-    pub fn forecast(&self, at: &At) -> Forecast {
-        let (last, x) = &self.last;
-        self.forecast_of(at.n, |p| law::throughput(p, at) * x / law::throughput(p, last))
-    }
-
-    /// Mean of each parameter.
-    pub fn mean(&self) -> Parameters {
-        let mut mean = [0.0; PARAMETERS];
-        for draw in &self.draws {
-            for (m, x) in mean.iter_mut().zip(draw) {
-                *m += x / self.draws.len() as f64;
+    #[test]
+    fn a_law_is_found_again() {
+        let hardware = Hardware::of_shape("2x16x2".parse().unwrap());
+        let at = |n: u32| At::of(&hardware, Order::Spread, f64::from(n), 1.0);
+        for law in Law::ALL {
+            let mut truth: Parameters = [0.0; MOST];
+            for (x, p) in truth.iter_mut().zip(law.parameters()) {
+                *x = p.1;
             }
+            let points: Vec<Point> =
+                [1, 2, 4, 8, 16, 32].iter().map(|&n| (at(n), law.throughput(&truth, &at(n)))).collect();
+            let found = fit(&points, &Belief::weak(law), 1).unwrap();
+            let mean = |of: &dyn Fn(&Parameters) -> f64| {
+                found.draws.iter().map(of).sum::<f64>() / found.draws.len() as f64
+            };
+            let off = mean(&|p| (law.throughput(p, &at(16)) / law.throughput(&truth, &at(16))).ln());
+            assert!(off.abs() < 0.03, "{law:?}: {off}");
+            assert!(fit(&[], &Belief::weak(law), 1).is_none());
         }
-        mean
     }
 }

@@ -1,34 +1,104 @@
-//! The law of a curve: what a program's throughput is at N, given the machine.
+//! Laws of a curve: what a program's throughput is at N, given the machine.
 //!
-//! 1/X(N) = ((Z(N)/C(N))^p + S(N)^p)^(1/p). C is how many cores' worth of work N threads get, with second strands, turbo
-//! and the number of CPUs; Z is the work of a unit, which grows where threads leave the first package; S is what passes
-//! through one place after another: a serial part, line transfers whose mean distance grows with the machine in use,
-//! and what each further waiter adds. p says how sharp the knee is: 1 is many resources, each a little busy; the larger,
-//! the more it is one.
+//! Both know how many cores' worth of work N threads get, C, with second strands, turbo and the number of CPUs. The **knee**
+//! is 1/X = Z/C + S: Z is the work of a unit and S what passes through one place after another, a serial part and line
+//! transfers, whose mean distance grows with the machine in use and which each further waiter makes longer. The **USL** is
+//! Gunther's, over C instead of N: 1/X = Z (1 + a (C - 1) + b C (C - 1)) / C. Each goes astray where the other does not: the first
+//! where a collapse outgrows distances and waiters, the second where a machine's packages part.
+
+use serde::{Deserialize, Serialize};
 
 use crate::hardware::{Hardware, Order};
 
-/// How many parameters the law has.
-pub const PARAMETERS: usize = 10;
+/// The most parameters a law has.
+pub const MOST: usize = 7;
 
-/// Names of the parameters, in order.
-pub const NAMES: [&str; PARAMETERS] = [
-    "work",
-    "serial",
-    "transfers",
-    "waiters",
-    "remote work",
-    "strands",
-    "turbo",
-    "sharpness",
-    "noise",
-    "crowding",
-];
+/// Parameters: logarithms, so that each may be any number. A law with fewer uses the first.
+pub type Parameters = [f64; MOST];
 
-/// Parameters: logarithms, so that each may be any number.
-pub type Parameters = [f64; PARAMETERS];
+/// A law.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Law {
+    /// Work, and what passes through one place after another.
+    Knee,
+    /// The Universal Scalability Law over the cores that are had.
+    Usl,
+}
 
-/// What the law needs to know of a machine with N threads on it.
+impl Law {
+    /// All of them.
+    pub const ALL: [Law; 2] = [Law::Knee, Law::Usl];
+
+    /// What its parameters are, and what one may believe of any program before a curve is seen: mean and standard deviation.
+    /// The first is the work of a unit; the last is by how much measured ln X strays about the law.
+    pub fn parameters(self) -> &'static [(&'static str, f64, f64)] {
+        match self {
+            Law::Knee => &[
+                ("work", 0.0, 0.5),
+                ("serial", -4.0, 2.0),
+                ("transfers", -3.5, 2.0),
+                ("waiters", -2.5, 2.0),
+                ("strands", -1.0, 1.0),
+                ("turbo", 0.5, 1.5),
+                ("noise", -3.2, 0.6),
+            ],
+            Law::Usl => &[
+                ("work", 0.0, 0.5),
+                ("contention", -3.5, 2.0),
+                ("coherency", -7.0, 2.5),
+                ("strands", -1.0, 1.0),
+                ("turbo", 0.5, 1.5),
+                ("noise", -3.2, 0.6),
+            ],
+        }
+    }
+
+    /// How many parameters it has.
+    pub fn size(self) -> usize {
+        self.parameters().len()
+    }
+
+    /// Throughput.
+    pub fn throughput(self, p: &Parameters, at: &At) -> f64 {
+        let z = p[0].exp();
+        match self {
+            Law::Knee => {
+                let c = capacity(p[4], p[5], at);
+                1.0 / (z / c + z * p[1].exp() * at.threads() / c + z * transfers(p[2], p[3], at))
+            }
+            Law::Usl => {
+                let c = capacity(p[3], p[4], at);
+                let others = (c - 1.0).max(0.0);
+                c / (z * (1.0 + p[1].exp() * others + p[2].exp() * others * c))
+            }
+        }
+    }
+
+    /// Standard deviation of a measured ln X about the law.
+    pub fn noise(self, p: &Parameters) -> f64 {
+        p[self.size() - 1].exp()
+    }
+}
+
+/// What line transfers take of a unit's work, and what waiters add to each: one for each other thread, as far as cores
+/// can wait at the same time.
+fn transfers(transfers: f64, waiters: f64, at: &At) -> f64 {
+    let others = (at.threads() - 1.0).max(0.0);
+    transfers.exp() * (at.distance * others / at.threads() + waiters.exp() * others.min(at.cores))
+}
+
+/// Cores' worth of work: second strands add a part of one, and cores slow down as their package fills.
+fn capacity(strands: f64, turbo: f64, at: &At) -> f64 {
+    let speed = 1.0 - (0.5 - 0.5 * logistic(turbo)) * at.filled;
+    speed * (at.cores + logistic(strands) * at.strands)
+}
+
+fn logistic(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// What a law needs to know of a machine with N threads on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At {
     /// N.
@@ -41,8 +111,6 @@ pub struct At {
     pub filled: f64,
     /// Mean cost of a line's transfer between two of the CPUs, over that within a cluster.
     pub distance: f64,
-    /// Share of other CPUs' memory and lines that is in other packages.
-    pub remote: f64,
 }
 
 impl At {
@@ -54,11 +122,7 @@ impl At {
         let mut cores: Vec<u32> = places.iter().map(|p| p.core).collect();
         cores.sort_unstable();
         cores.dedup();
-        let mut packages = std::collections::BTreeMap::<u32, f64>::new();
-        for p in &places {
-            *packages.entry(p.package).or_default() += 1.0;
-        }
-        let same: f64 = packages.values().map(|k| k * k).sum::<f64>() / (used * used) as f64;
+        let packages: std::collections::BTreeSet<u32> = places.iter().map(|p| p.package).collect();
         // Between whole CPUs, of which there are as many as N says.
         let part = (n * busy).min(cpus as f64) / used as f64;
         At {
@@ -68,28 +132,15 @@ impl At {
             filled: cores.len() as f64
                 / (packages.len() as f64 * f64::from(hardware.shape.cores_a_package())),
             distance: hardware.mean_move_ns(&places) / hardware.transfer.cluster.max(1e-9),
-            remote: 1.0 - same,
         }
     }
 }
 
-/// Throughput by the law.
-pub fn throughput(p: &Parameters, at: &At) -> f64 {
-    let z = p[0].exp();
-    let (serial, transfers, waiters) = (z * p[1].exp(), z * p[2].exp(), z * p[3].exp());
-    let speed = 1.0 - (1.0 - turbo(p)) * at.filled;
-    let capacity = speed * (at.cores + (strands(p) - 1.0) * at.strands);
-    let threads = at.cores + at.strands;
-    let slow = threads / capacity;
-    let work = z * (1.0 + p[4].exp() * at.remote) / capacity;
-    let others = (threads - 1.0).max(0.0);
-    let through = serial * slow
-        + transfers * at.distance * (others / threads)
-        + waiters * others.min(at.cores).powf(crowding(p));
-    let sharp = 1.0 + p[7].exp();
-    // Scaled by the larger, lest a power overflow.
-    let most = work.max(through);
-    1.0 / (most * ((work / most).powf(sharp) + (through / most).powf(sharp)).powf(1.0 / sharp))
+impl At {
+    /// Threads at work.
+    pub fn threads(&self) -> f64 {
+        self.cores + self.strands
+    }
 }
 
 /// A change of the one thing that all pass through, as the law can express it.
@@ -128,51 +179,57 @@ impl std::str::FromStr for Change {
     }
 }
 
-/// Throughput with a change over that without.
-pub fn ratio(p: &Parameters, at: &At, change: Change) -> f64 {
-    let mut q = *p;
-    let mut there = *at;
-    match change {
-        Change::Nothing => {}
-        Change::Removed => {
-            q[1] += 0.1f64.ln();
-            q[2] += 0.5f64.ln();
-            q[3] = f64::NEG_INFINITY;
-        }
-        Change::Queue => q[3] = f64::NEG_INFINITY,
-        Change::Numa => {
-            q[3] = f64::NEG_INFINITY;
-            there.distance = there.distance.min(1.0);
-        }
-        Change::Split(k) => {
-            for x in &mut q[1..4] {
-                *x -= k.ln();
+/// Throughput with a change over that without, by [`Law::Knee`]; `rest` is what else all pass through that the change does
+/// not touch, as a share of what they pass through before it.
+pub fn ratio(p: &Parameters, at: &At, change: Change, rest: f64) -> f64 {
+    let c = capacity(p[4], p[5], at);
+    let serial = p[1].exp() * at.threads() / c;
+    let through = serial + transfers(p[2], p[3], at);
+    let none = f64::NEG_INFINITY;
+    let after = match change {
+        Change::Nothing => return 1.0,
+        Change::Removed => 0.1 * serial + 0.5 * transfers(p[2], none, at),
+        Change::Queue => serial + transfers(p[2], none, at),
+        Change::Numa => serial + transfers(p[2], none, &At { distance: at.distance.min(1.0), ..*at }),
+        Change::Split(k) => through / k,
+    };
+    let after = after + rest * (through - after).max(0.0);
+    (1.0 / c + through) / (1.0 / c + after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: usize) -> At {
+        At::of(&Hardware::of_shape("2x16x2".parse().unwrap()), Order::Spread, n as f64, 1.0)
+    }
+
+    #[test]
+    fn without_anything_shared_throughput_is_the_cores() {
+        // No serial part, transfers or waiters; strands add nothing and turbo takes nothing.
+        let none = f64::NEG_INFINITY;
+        for (law, p) in [
+            (Law::Knee, [0.0, none, none, none, none, f64::INFINITY, 0.0]),
+            (Law::Usl, [0.0, none, none, none, f64::INFINITY, 0.0, 0.0]),
+        ] {
+            for (n, x) in [(1, 1.0), (2, 2.0), (32, 32.0), (64, 32.0)] {
+                assert!((law.throughput(&p, &at(n)) / x - 1.0).abs() < 1e-9, "{law:?} {n}");
             }
         }
     }
-    throughput(&q, &there) / throughput(p, at)
-}
 
-/// What a core's strands do over one.
-pub fn strands(p: &Parameters) -> f64 {
-    1.0 + logistic(p[5])
-}
-
-/// Speed of a core with its package full, over alone.
-pub fn turbo(p: &Parameters) -> f64 {
-    0.5 + 0.5 * logistic(p[6])
-}
-
-/// The power of the number of waiters that their cost goes with.
-pub fn crowding(p: &Parameters) -> f64 {
-    1.2 * logistic(p[9])
-}
-
-/// Standard deviation of a measured ln X about the law.
-pub fn noise(p: &Parameters) -> f64 {
-    p[8].exp()
-}
-
-fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+    #[test]
+    fn changes_help_no_more_than_what_they_leave() {
+        let p: Parameters = [0.0, -2.0, -3.0, -2.0, -1.0, 0.5, -3.0];
+        let there = at(64);
+        let split = ratio(&p, &there, Change::Split(64.0), 0.0);
+        assert!(split > 2.0, "{split}");
+        assert!((ratio(&p, &there, Change::Split(64.0), 1.0) - 1.0).abs() < 1e-9);
+        let half = ratio(&p, &there, Change::Split(64.0), 0.5);
+        assert!(half > 1.0 && half < 2.0, "{half}");
+        assert_eq!(ratio(&p, &there, Change::Nothing, 0.0), 1.0);
+        let (queue, numa) = (ratio(&p, &there, Change::Queue, 0.0), ratio(&p, &there, Change::Numa, 0.0));
+        assert!(numa >= queue && queue >= 1.0);
+    }
 }

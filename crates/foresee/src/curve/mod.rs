@@ -3,5 +3,8 @@
 pub mod belief;
 pub mod check;
 pub mod fit;
+pub mod forecast;
 pub mod law;
+mod matrix;
 pub mod set;
+pub mod what_if;

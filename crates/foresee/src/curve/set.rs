@@ -49,6 +49,7 @@ struct File {
     #[serde(default)]
     order: OrderName,
     busy: Option<f64>,
+    most: Option<f64>,
     n: Option<String>,
     #[serde(default)]
     groups: Vec<String>,
@@ -68,6 +69,8 @@ struct WhatIfFile {
     before: String,
     after: String,
     fix: String,
+    #[serde(default)]
+    alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -103,6 +106,8 @@ pub struct WhatIf {
     pub after: usize,
     /// The change.
     pub fix: Change,
+    /// Nothing but what is changed was measured: a benchmark of one lock.
+    pub alone: bool,
 }
 
 /// Curves and changes.
@@ -177,6 +182,8 @@ impl Sets {
         for ((group, name), mut points) in curves {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             points.dedup_by(|a, b| a.0 == b.0);
+            // Beyond, N no longer says how many CPUs were at work.
+            points.retain(|p| file.most.is_none_or(|most| p.0 <= most));
             if let Some((n, x)) = points.iter().find(|p| !(p.0 >= 1.0 && p.1 > 0.0 && p.1.is_finite())) {
                 return Err(wrong(format!(
                     "{group} {name}: N {n}, throughput {x}: N is 1 or more, throughput above 0"
@@ -199,7 +206,7 @@ impl Sets {
                 });
                 if let Some(after) = after.filter(|_| self.curves[before].name == w.before) {
                     found = true;
-                    self.what_ifs.push(WhatIf { before, after, fix });
+                    self.what_ifs.push(WhatIf { before, after, fix, alone: w.alone });
                 }
             }
             if !found {

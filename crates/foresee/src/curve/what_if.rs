@@ -1,0 +1,156 @@
+//! What a change of the one thing that all pass through gives: foretold from the whole curve before it.
+
+use std::collections::BTreeMap;
+
+use ncpu_table::{Column, Kind, Table, Unit};
+
+use super::belief::Beliefs;
+use super::fit::{Posterior, fit};
+use super::forecast::quantile;
+use super::law::{self, At, Law};
+use super::set::{Sets, WhatIf};
+use crate::parallel::each as parallel;
+use crate::sim::Random;
+
+/// Differences larger than this count as such.
+const LOUD: f64 = 1.3;
+
+/// What else all pass through, as a share of what they do before the change: between these, any power of ten being as
+/// likely. A curve says nothing of the next bottleneck; that a program has one is certain.
+const REST: (f64, f64) = (0.1, 1.0);
+
+/// The ratio foretold at a place, over draws of what the curve leaves open.
+fn ratio(posterior: &Posterior, at: &At, what: &WhatIf) -> f64 {
+    let mut random = Random::new(1 ^ at.n.to_bits());
+    let mut logs: Vec<f64> = posterior
+        .draws
+        .iter()
+        .map(|p| {
+            let rest = match what.alone {
+                true => 0.0,
+                false => REST.0 * (REST.1 / REST.0).powf(random.unit()),
+            };
+            law::ratio(p, at, what.fix, rest).ln()
+        })
+        .collect();
+    logs.sort_by(f64::total_cmp);
+    quantile(&logs, 0.5).exp()
+}
+
+/// Ratios measured and foretold of pairs of curves.
+#[derive(Default)]
+struct Group {
+    pairs: u64,
+    /// Nothing was changed: it has no sign.
+    null: bool,
+    points: Vec<(f64, f64)>,
+}
+
+#[derive(Clone, Copy)]
+struct Verdict {
+    error: f64,
+    none: f64,
+    sign: Option<f64>,
+}
+
+impl Group {
+    fn part(&self, loud: bool) -> Vec<(f64, f64)> {
+        self.points.iter().copied().filter(|(m, _)| (m.ln().abs() > LOUD.ln()) == loud).collect()
+    }
+
+    fn verdict(&self, loud: bool) -> Option<Verdict> {
+        let points = self.part(loud);
+        let mean = |of: &dyn Fn(f64, f64) -> f64| {
+            100.0 * points.iter().map(|&(m, f)| of(m, f)).sum::<f64>() / points.len() as f64
+        };
+        (!points.is_empty()).then(|| Verdict {
+            error: mean(&|m, f| (f / m - 1.0).abs()),
+            none: mean(&|m, _| (1.0 / m - 1.0).abs()),
+            sign: (!self.null).then(|| mean(&|m, f| f64::from(u8::from((m > 1.0) == (f > 1.0))))),
+        })
+    }
+}
+
+/// By set and change, and of all with families weighing the same: how far the ratio is off where the change made more
+/// than 1.3 times of a difference, and how often its sign was right there.
+pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
+    let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
+    let mut out = Table::builder(
+        "what_ifs",
+        &[
+            Column::text("set", "file; `all` counts each family the same"),
+            Column::text("fix", "the change"),
+            Column::int("pairs", Unit::None, Kind::Count, "curves before and after"),
+            Column::int(
+                "points",
+                Unit::None,
+                Kind::Count,
+                "points where the change made more than 1.3 times of a difference",
+            ),
+            percent("error", "mean of |ratio foretold / ratio measured - 1| there"),
+            percent("no change", "the same of saying that nothing changes"),
+            percent(
+                "sign",
+                "of those, faster foretold where it was faster, slower where slower; null where nothing was changed",
+            ),
+            Column::int("quiet", Unit::None, Kind::Count, "points where it made less"),
+            percent("quiet error", "mean of |ratio foretold / ratio measured - 1| there"),
+        ],
+    );
+    let all = parallel(&sets.what_ifs, |w| {
+        let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
+        let knee = beliefs.without(&before.family).iter().find(|b| b.law == Law::Knee)?;
+        let posterior = fit(&before.points, knee, 1)?;
+        let measured = |n: f64| after.points.iter().find(|p| p.0.n == n).map(|p| p.1);
+        let points: Vec<(f64, f64)> = before
+            .points
+            .iter()
+            .filter(|(at, _)| at.n > 1.0)
+            .filter_map(|(at, x)| Some((measured(at.n)? / x, ratio(&posterior, at, w))))
+            .collect();
+        Some((before, w.fix, points))
+    });
+    let mut groups = BTreeMap::<(String, String), Group>::new();
+    let mut families = BTreeMap::<&str, Group>::new();
+    for (before, fix, points) in all.into_iter().flatten() {
+        let set = groups.entry((before.set.clone(), format!("{fix:?}").to_lowercase())).or_default();
+        set.null = fix == law::Change::Nothing;
+        let mut into = vec![set];
+        if fix != law::Change::Nothing {
+            into.push(families.entry(&before.family).or_default());
+        }
+        for group in into {
+            group.pairs += 1;
+            group.points.extend(&points);
+        }
+    }
+    let mean = |of: &dyn Fn(&Group) -> Option<f64>| {
+        let all: Vec<f64> = families.values().filter_map(of).collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    };
+    let count = |loud| families.values().map(|g| g.part(loud).len() as u64).sum::<u64>();
+    out.row()
+        .text("all")
+        .text("families weigh the same")
+        .int(families.values().map(|g| g.pairs).sum::<u64>())
+        .int(count(true))
+        .float_opt(mean(&|g| g.verdict(true).map(|v| v.error)))
+        .float_opt(mean(&|g| g.verdict(true).map(|v| v.none)))
+        .float_opt(mean(&|g| g.verdict(true).and_then(|v| v.sign)))
+        .int(count(false))
+        .float_opt(mean(&|g| g.verdict(false).map(|v| v.error)));
+    for ((set, fix), group) in &groups {
+        let (loud, quiet) = (group.verdict(true), group.verdict(false));
+        out.row()
+            .text(set)
+            .text(fix)
+            .int(group.pairs)
+            .int(group.part(true).len() as u64)
+            .float_opt(loud.map(|v| v.error))
+            .float_opt(loud.map(|v| v.none))
+            .float_opt(loud.and_then(|v| v.sign))
+            .int(group.part(false).len() as u64)
+            .float_opt(quiet.map(|v| v.error));
+    }
+    out.finish()
+}

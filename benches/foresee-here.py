@@ -174,8 +174,37 @@ def prepare(d):
         run([f"{ROOT}/workloads/pgscale.sh", "init", f"{d}/pg"])
 
 
+def hop(cpus):
+    """Nanoseconds from a thread's write into a pipe to another's return from reading it, bound to these CPUs."""
+    (there, to), (back, fro) = os.pipe(), os.pipe()
+    n = 20000
+    child = os.fork()
+    if child == 0:
+        os.sched_setaffinity(0, {cpus[1]})
+        for _ in range(n):
+            os.write(fro, os.read(there, 1))
+        os._exit(0)
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpus[0]})
+    began = time.monotonic()
+    for _ in range(n):
+        os.write(to, b"x")
+        os.read(back, 1)
+    took = time.monotonic() - began
+    os.waitpid(child, 0)
+    os.sched_setaffinity(0, mine)
+    for f in (there, to, back, fro):
+        os.close(f)
+    return took / n / 2 * 1e9
+
+
+# What the simulated CPU takes to wake once it runs again, ns (crates/foresee/src/hardware.rs).
+WAKE = 3000
+
+
 def machine(d):
-    # This machine: how much slower a CPU is while the other works.
+    # This machine: how long a CPU takes to leave its halt, and how much slower it is while the other works.
+    halt = max(statistics.median(hop((0, 1)) - hop((0, 0)) for _ in range(5)) - WAKE, 0)
     rates = {n: [] for n in "12"}
     for _ in range(5):
         for n in rates:
@@ -183,7 +212,7 @@ def machine(d):
             rates[n].append(float(told.split()[0]))
     both = statistics.median(rates["2"]) / statistics.median(rates["1"]) / 2
     with open(f"{d}/here.toml", "w") as f:
-        f.write(f'name = "here"\nshape = "1x2"\nturbo = {min(both, 1):.3f}\nsource = "measured by benches/foresee-here.py"\n')
+        f.write(f'name = "here"\nshape = "1x2"\nturbo = {min(both, 1):.3f}\nhalt = {max(halt, 1):.0f}\nsource = "measured by benches/foresee-here.py"\n')
     print(open(f"{d}/here.toml").read(), end="")
 
 

@@ -161,6 +161,9 @@ pub struct Hardware {
     pub switch_ns: f64,
     /// Waking a thread on another CPU, ns, from the waker's call to the first instruction.
     pub wake_ns: f64,
+    /// How long a CPU that idles takes until it runs what another CPU woke, ns: long where a hypervisor must first give it
+    /// one. It counts as idle meanwhile.
+    pub halt_ns: f64,
     /// Sending an interrupt to one CPU, ns.
     pub ipi_send_ns: f64,
     /// Handling it there, ns.
@@ -182,6 +185,7 @@ impl Hardware {
             speed: 1.0,
             switch_ns: 1200.0,
             wake_ns: 3000.0,
+            halt_ns: 0.0,
             ipi_send_ns: 150.0,
             ipi_handle_ns: 700.0,
             source: "typical of two-package servers".into(),

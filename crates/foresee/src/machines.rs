@@ -34,6 +34,7 @@ struct Entry {
     turbo: Option<f64>,
     switch: Option<f64>,
     wake: Option<f64>,
+    halt: Option<f64>,
     source: String,
 }
 
@@ -88,6 +89,7 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
     own(&mut h.turbo, entry.turbo);
     own(&mut h.switch_ns, entry.switch);
     own(&mut h.wake_ns, entry.wake);
+    own(&mut h.halt_ns, entry.halt);
     h.transfer.hop = h.transfer.remote / 2.0;
     if let Some(kin) = kin {
         h.source += &format!("; line transfers are those of {}", kin.name);
@@ -133,6 +135,7 @@ fn described(path: &Path) -> Result<Hardware, Error> {
         ("memory_bandwidth", entry.memory_bandwidth, 1e6),
         ("switch", entry.switch, 1e9),
         ("wake", entry.wake, 1e9),
+        ("halt", entry.halt, 1e9),
     ] {
         if x.is_some_and(|x| !(x > 0.0 && x <= most)) {
             return Err(wrong(format!(

@@ -36,6 +36,9 @@ pub struct Model {
     /// Wait for devices for each unit, ns.
     #[serde(default)]
     pub io_ns: f64,
+    /// Times for each unit that a thread wakes another and waits for it: a client and its server, both ends of a pipe.
+    #[serde(default)]
+    pub handovers: f64,
     /// How many units are served after one sleep or wait, 1 or more.
     #[serde(default = "one")]
     pub batch: f64,
@@ -149,6 +152,9 @@ pub struct Recorded {
     pub cpu_model: String,
     /// Worker threads, as they are simulated: as many as could be at work at the same time.
     pub threads: u32,
+    /// How long an idle CPU took until it ran what another had woken, ns, where CPUs idled enough to tell.
+    #[serde(default)]
+    pub halt_ns: f64,
     /// Worker threads that there were, where they were more: threads that wait for one another.
     #[serde(default)]
     pub workers: u32,
@@ -258,6 +264,7 @@ impl Model {
             ("sleep_ns", self.sleep_ns),
             ("wait_ns", self.wait_ns),
             ("io_ns", self.io_ns),
+            ("handovers", self.handovers),
             ("serial_ns", self.serial_ns),
             ("shootdowns", self.shootdowns),
             ("memory_bytes", self.memory_bytes),
@@ -305,7 +312,7 @@ impl Model {
             .iter()
             .map(|l| l.takes)
             .chain(self.line.iter().map(|l| l.writes))
-            .chain([self.shootdowns])
+            .chain([self.shootdowns, self.handovers])
             .fold(0.0, f64::max);
         let held: f64 = self.lock.iter().map(|l| l.takes * l.hold_ns).sum();
         let long =
@@ -377,6 +384,7 @@ impl Model {
             self.shootdowns * part,
             &[Op::Shootdown { per_package: self.shootdowns_per_package }],
         );
+        sometimes(&mut ops, self.handovers * part, &[Op::HandOver]);
         if self.serial_ns > 0.0 {
             let lock = program.locks.len() as u32;
             program

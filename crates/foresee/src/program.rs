@@ -164,6 +164,9 @@ pub enum Op {
         /// Index into [`Program::queues`].
         queue: u32,
     },
+    /// Wakes another thread and waits until that one wakes it. The two are simulated as one that goes on at once, on an
+    /// idle CPU where there is one.
+    HandOver,
     /// Skips the next operations, but for this share of times.
     Sometimes {
         /// Probability that they are done.

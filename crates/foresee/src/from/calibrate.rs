@@ -21,6 +21,7 @@ pub fn recorded_machine(recorded: &Recorded) -> Result<Hardware, crate::hardware
     let shape = format!("1x{}x1", recorded.cpus).parse()?;
     let mut hardware = Hardware::of_shape(shape);
     hardware.turbo = 1.0;
+    hardware.halt_ns = recorded.halt_ns;
     hardware.name = "the recorded machine".into();
     Ok(hardware)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
+use crate::hardware::{Hardware, Shape};
 use crate::model::{Model, Recorded, Share};
 use threads::Workers;
 
@@ -207,6 +208,7 @@ pub fn recording(
         of: used.all,
         cpu_model: recording.manifest.cpu_model.clone(),
         threads,
+        halt_ns: halt(&used, &workers),
         workers: workers.threads,
         throughput: units / own,
         layers: used.layers(),
@@ -214,6 +216,17 @@ pub fn recording(
     let waits = locks::waits(recording, &model.lock, own);
     calibrate::calibrate(&mut model, &waits, per_unit)?;
     Ok(Learnt { model, notes })
+}
+
+/// How long an idle CPU took until it ran what another woke, ns. Only where CPUs idle most of the time do threads that are
+/// ready wait for that and not for a CPU.
+fn halt(used: &Used, workers: &Workers) -> f64 {
+    if used.cpus < 2 || used.idle < 0.5 * used.capacity() || workers.switches < 100.0 {
+        return 0.0;
+    }
+    // What the simulated CPU takes to wake once it runs again.
+    let wake = Hardware::of_shape(Shape { packages: 1, clusters: 1, cores: 1, strands: 1 }).wake_ns;
+    (workers.latency / workers.switches * 1e9 - wake).max(0.0)
 }
 
 /// What makes a recording say less than it could.
@@ -261,7 +274,7 @@ fn waiting(
     notes: &mut Vec<String>,
 ) -> u32 {
     let capacity = used.capacity();
-    let (asked, late) = threads::pauses(recording, workers, others, used.elapsed);
+    let (asked, late, pauses) = threads::pauses(recording, workers, others, used.elapsed);
     model.sleep_ns = asked / units * 1e9;
     model.wait_ns = late / units * 1e9;
     let rest =
@@ -289,6 +302,8 @@ fn waiting(
                 "{} threads of which {active:.1} at a time had work: they hand it to one another, and are simulated as {threads}",
                 workers.threads
             ));
+            // A pause is no hand-over.
+            model.handovers = (workers.switches - pauses).max(0.0) / units;
             return threads;
         }
     }

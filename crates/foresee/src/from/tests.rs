@@ -16,6 +16,7 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
         of: 0,
         cpu_model: String::new(),
         threads: 0,
+        halt_ns: 0.0,
         workers: 0,
         throughput: 0.0,
         layers: Vec::new(),
@@ -129,7 +130,7 @@ fn who_has_a_tenth_of_the_work_is_a_worker() {
     // Three threads slept because they asked to: the workers, and one that only waits for them.
     let all = [("clock_nanosleep", 3, 1.79, 1.89), ("epoll_wait", 1, 99.0, 50.0)];
     recording.tables.insert("sleepers".into(), sleepers(7, &all));
-    let (asked, late) = threads::pauses(&recording, &found, others, 1.0);
+    let (asked, late, _) = threads::pauses(&recording, &found, others, 1.0);
     assert!((asked - 0.8).abs() < 1e-9 && (late - 0.1).abs() < 1e-9, "{asked} {late}");
 }
 
@@ -173,4 +174,42 @@ fn a_second_recording_decides_what_the_first_leaves_open() {
     assert!(both.notes.iter().any(|n| n.contains("recorded on 1 CPUs")), "{:?}", both.notes);
     let after = off(&both.model);
     assert!(after < 0.05 && after < 0.6 * before, "{before} {after}");
+}
+
+#[test]
+fn hand_overs_are_learnt_and_cost_more_where_a_cpu_idles() {
+    // A client and its server, recorded on one CPU.
+    let model = Model { threads: 1, handovers: 2.0, ..plain(1) };
+    let (mut recording, x) = observed(&model, 1);
+    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+    let mut table = Table::builder(
+        "threads",
+        &[
+            Column::id("pid", ""),
+            Column::id("tid", ""),
+            seconds("CPU"),
+            seconds("LAT"),
+            seconds("SLP"),
+            Column::count("VCX", ""),
+        ],
+    );
+    let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
+    let each = (x * elapsed) as u64;
+    for tid in [1u64, 2] {
+        table.row().int(7).int(tid).float(0.5 * elapsed).float(0.0).float(0.5 * elapsed).int(each);
+    }
+    recording.tables.insert("threads".into(), table.finish());
+    let learnt = super::recording(&recording, Some(x), None).unwrap().model;
+    assert!((learnt.handovers - 2.0).abs() < 0.05, "{learnt:?}");
+    let on = |cpus: u32| {
+        let hardware = crate::hardware::Hardware { halt_ns: 10_000.0, ..machine(cpus) };
+        let learnt = Model { threads: 1, ..learnt.clone() };
+        foretell::point(&learnt, &hardware, cpus as usize, Order::Spread, &EFFORT, &|| false)
+            .unwrap()
+            .throughput
+    };
+    assert!((on(1) / x - 1.0).abs() < 0.03, "{} for {x}", on(1));
+    // Each of two hand-overs waits for 10 us, and for what waking takes.
+    let (was, is) = (1e9 / on(1), 1e9 / on(2));
+    assert!((is - was - 26_000.0).abs() < 1500.0, "{was} {is}");
 }

@@ -13,6 +13,8 @@ pub(super) struct Workers {
     pub(super) cpu: f64,
     /// Ready, without a CPU, or waiting for a lock.
     pub(super) ready: f64,
+    /// Of that, ready.
+    pub(super) latency: f64,
     /// Asleep.
     pub(super) sleep: f64,
     /// Voluntary switches.
@@ -39,6 +41,7 @@ struct Thread {
     pid: u64,
     cpu: f64,
     ready: f64,
+    latency: f64,
     sleep: f64,
     switches: f64,
 }
@@ -56,6 +59,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         let on_cpu = number("USR") + number("SYS") + number("TRP");
         t.cpu += table.number(row, "CPU").unwrap_or(on_cpu);
         t.ready += number("LAT") + number("LCK");
+        t.latency += number("LAT");
         // Without root nobody tells what it slept for.
         t.sleep += match table.number(row, "SLP") {
             Some(slept) => slept + number("DFL") + number("TFL"),
@@ -76,6 +80,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         threads: if came_and_went { present.round().max(1.0) as u32 } else { busy.len() as u32 },
         cpu: total(&|t| t.cpu),
         ready: total(&|t| t.ready),
+        latency: total(&|t| t.latency),
         sleep: total(&|t| t.sleep),
         switches: total(&|t| t.switches),
         pids: busy.iter().map(|t| t.pid).collect(),
@@ -86,11 +91,11 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
 /// A wait that lasts for so much of its timeout, on average, was a pause: nothing ended it early.
 const TIMED_OUT: f64 = 0.95;
 
-/// What threads slept because they asked to, for a time that they gave: asked for, and beyond. Calls that only sleep, and
+/// What threads slept because they asked to, for a time that they gave: asked for, and beyond, and how often. Calls that only sleep, and
 /// waits that nearly always lasted until their timeout.
-pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64) {
-    let Some(table) = recording.tables.get("sleepers") else { return (0.0, 0.0) };
-    let (mut asked, mut slept, mut threads) = (0.0, 0.0, 0.0);
+pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64, f64) {
+    let Some(table) = recording.tables.get("sleepers") else { return (0.0, 0.0, 0.0) };
+    let (mut asked, mut slept, mut threads, mut count) = (0.0, 0.0, 0.0, 0.0);
     let mine = |row: usize| workers.pids.contains(&table.int(row, "pid").unwrap_or(0));
     for row in (0..table.num_rows()).filter(|&row| mine(row)) {
         let number = |c: &str| table.number(row, c).unwrap_or(0.0);
@@ -99,6 +104,7 @@ pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elap
             asked += number("asked");
             slept += number("slept");
             threads += number("threads");
+            count += number("count");
         }
     }
     // A main thread that only waits until the others are done sleeps for all of the time.
@@ -109,5 +115,5 @@ pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elap
     }
     let slept = slept.clamp(0.0, workers.sleep);
     let asked = asked.clamp(0.0, slept);
-    (asked, slept - asked)
+    (asked, slept - asked, count)
 }

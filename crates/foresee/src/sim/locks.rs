@@ -215,7 +215,7 @@ impl Sim<'_> {
             if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
                 // It tries again once it runs; another may be faster.
                 self.threads[thread as usize].pc = self.back(thread);
-                self.wake(thread);
+                self.wake_by(thread);
                 return;
             }
             let place = self.place_of(thread);

@@ -93,7 +93,7 @@ impl Sim<'_> {
                         return self.leave(thread, State::Asleep);
                     }
                     for waiter in std::mem::take(&mut self.barriers[at]) {
-                        self.wake(waiter);
+                        self.wake_by(waiter);
                     }
                 }
                 Op::Put { queue } => {
@@ -106,7 +106,7 @@ impl Sim<'_> {
                     }
                     items.inside += 1;
                     if let Some(getter) = items.getters.pop_front() {
-                        self.wake(getter);
+                        self.wake_by(getter);
                     }
                 }
                 Op::Get { queue } => {
@@ -118,8 +118,12 @@ impl Sim<'_> {
                     }
                     items.inside -= 1;
                     if let Some(putter) = items.putters.pop_front() {
-                        self.wake(putter);
+                        self.wake_by(putter);
                     }
+                }
+                Op::HandOver => {
+                    self.leave(thread, State::Asleep);
+                    return self.wake_by(thread);
                 }
                 Op::Sometimes { probability, skip } => {
                     if self.random.unit() > *probability {

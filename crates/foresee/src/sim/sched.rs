@@ -286,6 +286,17 @@ impl Sim<'_> {
         self.jobs.push(Job::Dispatch(cpu));
     }
 
+    /// Makes a thread runnable that another one wakes: it runs on an idle CPU where there is one, once that has left its
+    /// halt.
+    pub(super) fn wake_by(&mut self, thread: u32) {
+        let halt = ps(self.hardware.halt_ns);
+        if halt == 0 || self.idle == 0 {
+            return self.wake(thread);
+        }
+        let epoch = self.threads[thread as usize].epoch;
+        self.queue.push(self.now + halt, event(WAKE, thread, epoch));
+    }
+
     /// Makes a waiting or sleeping thread runnable.
     pub(super) fn wake(&mut self, thread: u32) {
         self.account_off_cpu(thread);

@@ -62,6 +62,18 @@ fn one_thread_is_exact() {
 }
 
 #[test]
+fn a_hand_over_is_a_switch_on_one_cpu_and_a_wake_up_on_two() {
+    let p = program(1, vec![compute(Time::fixed(1000.0)), Op::HandOver, Op::Done], Vec::new());
+    let hardware = Hardware { switch_ns: 100.0, wake_ns: 200.0, halt_ns: 5000.0, ..Hardware::ideal(2) };
+    for (cpus, unit) in [(1, 1100.0), (2, 6300.0)] {
+        let out = steady(&p, &hardware, cpus, 0.001);
+        let ns = 1e9 / out.throughput();
+        assert!((ns / unit - 1.0).abs() < 0.01, "{cpus} CPUs: {ns} ns a unit");
+        sums(&out);
+    }
+}
+
+#[test]
 fn queueing_is_that_of_mean_value_analysis() {
     for n in [2, 8, 32, 64] {
         for kind in [LockKind::Queue, LockKind::TestAndSet { waiter_ns: 0.0 }] {

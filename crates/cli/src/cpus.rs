@@ -1,7 +1,7 @@
 //! `ncpu cpus`: what each CPU does.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -196,23 +196,27 @@ fn tell(sampler: &mut Sampler) -> bool {
 fn live(args: &CpusArgs, mut sampler: Sampler, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let out = std::io::stdout();
     anyhow::ensure!(out.is_terminal(), "--live needs a terminal; without it, reports go to a pipe or file");
-    let topology = Topology::read(&args.root).context("reading where each CPU is")?;
-    let places = topology
-        .cpus
-        .iter()
-        .map(|cpu| Place {
-            cpu: cpu.id,
-            core: place(&topology, Level::Core, cpu.id).unwrap_or(cpu.id),
-            package: place(&topology, Level::Package, cpu.id).unwrap_or(u32::MAX),
-        })
-        .collect();
     let color = crate::color::wanted(true);
-    let view = ncpu_live::View::new(places, color);
+    let view = ncpu_live::View::new(places(&args.root)?, color);
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
     ncpu_live::run(view, interval, stop, || -> anyhow::Result<_> {
         Ok((sampler.sample()?, sampler.notes()))
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where each CPU is.
+///
+/// # Errors
+/// The topology cannot be read.
+pub fn places(root: &Path) -> anyhow::Result<Vec<Place>> {
+    let topology = Topology::read(root).context("reading where each CPU is")?;
+    let place = |cpu: u32| Place {
+        cpu,
+        core: place(&topology, Level::Core, cpu).unwrap_or(cpu),
+        package: place(&topology, Level::Package, cpu).unwrap_or(u32::MAX),
+    };
+    Ok(topology.cpus.iter().map(|cpu| place(cpu.id)).collect())
 }
 
 /// The number of the core (over all packages), package or node a CPU is in.

@@ -61,6 +61,14 @@ const MORE: &[More] = &[
         see: &["watch", "report"],
     },
     More {
+        command: "top",
+        examples: &[
+            ("ncpu top", "the machine, live"),
+            ("ncpu top -p 1234 5", "a process, a look each five seconds"),
+        ],
+        see: &["watch", "threads", "locks", "cpus"],
+    },
+    More {
         command: "report",
         examples: &[
             ("ncpu report build.ncpu", "a recording again"),

@@ -9,6 +9,7 @@ mod color;
 mod colour;
 mod command;
 mod compare;
+mod config;
 mod counters;
 mod cpus;
 mod crosscalls;
@@ -49,6 +50,7 @@ mod target;
 mod tee;
 mod threads;
 mod timers;
+mod top;
 mod topology;
 mod undo;
 
@@ -65,6 +67,10 @@ const LONG_VERSION: &str =
 #[derive(Parser)]
 #[command(name = "ncpu", version, long_version = LONG_VERSION, max_term_width = 100)]
 struct Cli {
+    /// Take options of watch, serve and top from FILE instead of /etc/ncpu.toml
+    #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
+    config: Option<std::path::PathBuf>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -74,6 +80,7 @@ enum Command {
     Run(run::RunArgs),
     Watch(run::WatchArgs),
     Serve(Box<serve::ServeArgs>),
+    Top(top::TopArgs),
     Report(run::ReportCommand),
     Diff(Box<diff::DiffArgs>),
     #[command(visible_alias = "lockstat")]
@@ -111,10 +118,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let parse = |arguments: Vec<std::ffi::OsString>| {
-        let matches = help::command().try_get_matches_from(arguments)?;
+    let read = |command: clap::Command, arguments: Vec<std::ffi::OsString>| {
+        let matches = command.try_get_matches_from(arguments)?;
         Ok::<_, clap::Error>((Cli::from_arg_matches(&matches)?, matches))
     };
+    let parse = |arguments| read(help::command(), arguments);
     let arguments: Vec<_> = std::env::args_os().collect();
     let (cli, matches) = match parse(arguments.clone()) {
         Ok(parsed) => parsed,
@@ -123,6 +131,19 @@ fn main() -> ExitCode {
             let shown = arguments.iter().map(|a| ncpu_table::safe::os(a).into()).collect();
             return out::usage(&parse(shown).err().unwrap_or(e));
         }
+        Err(e) => return out::usage(&e),
+    };
+    // The same arguments again, with the defaults of a file.
+    let again = match config::defaults(help::command(), &matches, cli.config.as_deref()) {
+        Ok(None) => Ok((cli, matches)),
+        Ok(Some(command)) => read(command, arguments),
+        Err(e) => {
+            out::say_line(&format!("ncpu: {}", causes(&e)));
+            return ExitCode::FAILURE;
+        }
+    };
+    let (cli, matches) = match again {
+        Ok(parsed) => parsed,
         Err(e) => return out::usage(&e),
     };
     let result = out::begin(&matches).and_then(|()| run(cli.command));
@@ -152,6 +173,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Watch(args) => run::watch(args),
         Command::Serve(args) => serve::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Report(args) => run::report_again(args),
         Command::Diff(args) => diff::run(*args),
         Command::Locks(args) => locks::run(args),

@@ -1,16 +1,19 @@
-//! The live view: every CPU of a machine as one cell of a grid, coloured by what it does.
+//! Live views in a terminal: every CPU of a machine as one cell of a grid, coloured by what it does, and in [`top`] the
+//! onion, threads and locks beside it.
 //!
-//! It is given tables and the place of each CPU, and knows nothing of where they come from.
+//! They are given tables and the place of each CPU, and know nothing of where they come from.
 
 mod grid;
+pub mod top;
 mod view;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ncpu_table::Table;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use view::View;
 
@@ -100,6 +103,30 @@ pub fn run<E: From<io::Error>>(
 /// How long a signal may go unseen.
 const GLANCE: Duration = Duration::from_millis(100);
 
+/// Waits for something that the user does; tells whether there is anything, and nothing where the terminal has gone or
+/// `stop` is set.
+fn wait(time: Duration, stop: &AtomicBool) -> io::Result<Option<bool>> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        // Then keys come from elsewhere.
+        return poll(time).map(Some);
+    }
+    // Of a terminal that has gone, crossterm would read the end for ever.
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // What a signal interrupts is looked at again.
+    let _ = rustix::event::poll(&mut fds, Some(&limit));
+    let gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    if gone || stop.load(Ordering::Relaxed) { Ok(None) } else { poll(Duration::ZERO).map(Some) }
+}
+
+fn poll(time: Duration) -> io::Result<bool> {
+    match event::poll(time) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+        ready => ready,
+    }
+}
+
 fn show<E: From<io::Error>>(
     terminal: &mut ratatui::DefaultTerminal,
     view: &mut View,
@@ -117,11 +144,7 @@ fn show<E: From<io::Error>>(
                 return Ok(());
             }
             let left = due.saturating_duration_since(Instant::now());
-            // What a signal interrupts is looked at again.
-            let ready = match event::poll(left.min(GLANCE)) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => false,
-                ready => ready?,
-            };
+            let Some(ready) = wait(left.min(GLANCE), stop)? else { return Ok(()) };
             if ready {
                 match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_table::{Column, Compact, Select, SortKey, Table};
+use ncpu_table::{Column, Compact, Kind, Select, SortKey, Table};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -142,7 +142,9 @@ impl View {
     }
 
     fn is_share(&self) -> bool {
-        matches!(self.metric(), BUSY | "usr" | "sys" | "wt" | "st" | "idl")
+        let share =
+            |table: &Table| table.columns().iter().any(|c| c.name == self.metric() && c.kind == Kind::Share);
+        self.metric() == BUSY || self.table.as_ref().is_some_and(share)
     }
 
     fn cpu_value(&self, table: &Table, cpu: u32) -> Option<f64> {
@@ -173,27 +175,10 @@ impl View {
     /// Draws everything.
     pub fn draw(&mut self, frame: &mut Frame) {
         let area = frame.area();
-        // The grid comes first: what stands about it goes where there is no room.
-        let bands = if area.height >= 16 && self.table.is_some() { BANDS as u16 + 1 } else { 0 };
-        let row = if area.height >= 6 { 2 } else { 0 };
-        let [title, band_area, grid_area, row_area, help] = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(bands),
-            Constraint::Min(0),
-            Constraint::Length(row),
-            Constraint::Length(u16::from(area.height >= 3)),
-        ])
-        .areas(area);
-        let values = self.values();
-        self.grid = grid::fit(&self.units, grid_area.width.into(), grid_area.height.into());
-        self.height = grid_area.height.into();
-        self.follow_selection();
-
+        let help = u16::from(area.height >= 3);
+        let [grid, help] = Layout::vertical([Constraint::Min(0), Constraint::Length(help)]).areas(area);
         let buffer = frame.buffer_mut();
-        self.draw_title(buffer, title, &values);
-        self.draw_bands(buffer, band_area);
-        self.draw_grid(buffer, grid_area, &values);
-        self.draw_selected(buffer, row_area);
+        self.draw_in(buffer, grid);
         let keys = "q quit  arrows move  k metric  f fold to cores  p pause";
         let dim = Style::new().add_modifier(Modifier::DIM);
         let (text, style) = match &self.note {
@@ -201,6 +186,29 @@ impl View {
             None => (keys, dim),
         };
         write(buffer, help, 0, text, style);
+    }
+
+    /// Draws all but the last line, which tells the keys.
+    pub(crate) fn draw_in(&mut self, buffer: &mut Buffer, area: Rect) {
+        // The grid comes first: what stands about it goes where there is no room.
+        let bands = if area.height >= 15 && self.table.is_some() { BANDS as u16 + 1 } else { 0 };
+        let row = if area.height >= 5 { 2 } else { 0 };
+        let [title, band_area, grid_area, row_area] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(bands),
+            Constraint::Min(0),
+            Constraint::Length(row),
+        ])
+        .areas(area);
+        let values = self.values();
+        self.grid = grid::fit(&self.units, grid_area.width.into(), grid_area.height.into());
+        self.height = grid_area.height.into();
+        self.follow_selection();
+
+        self.draw_title(buffer, title, &values);
+        self.draw_bands(buffer, band_area);
+        self.draw_grid(buffer, grid_area, &values);
+        self.draw_selected(buffer, row_area);
     }
 
     fn follow_selection(&mut self) {
@@ -349,7 +357,7 @@ impl View {
     }
 }
 
-fn write(buffer: &mut Buffer, area: Rect, column: u16, text: &str, style: Style) {
+pub(crate) fn write(buffer: &mut Buffer, area: Rect, column: u16, text: &str, style: Style) {
     if area.height > 0 && column < area.width {
         buffer.set_stringn(area.x + column, area.y, text, usize::from(area.width - column), style);
     }

@@ -19,6 +19,7 @@ pub mod onion;
 pub mod scale;
 pub mod threads;
 pub mod timers;
+pub mod top;
 pub mod topology;
 mod wrap;
 

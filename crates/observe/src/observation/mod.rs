@@ -36,6 +36,7 @@ use locks::LockTables;
 use placement::Placement;
 use room::Room;
 use samples::Samples;
+pub use samples::ThreadStack;
 use shortage::Shortage;
 use throttle::Throttle;
 use user_locks::UserLocks;
@@ -143,6 +144,16 @@ impl Observation {
     /// Walks every contention's stack, whatever it costs (`locks -s`).
     pub fn walk_all(&mut self) {
         self.engine.walk_all_locks();
+    }
+
+    /// Keeps what each thread was executing, for [`Observation::take_thread_stacks`].
+    pub fn keep_thread_stacks(&mut self) {
+        self.samples.keep_threads();
+    }
+
+    /// What each thread was executing in the interval whose tables came last. Each is handed over once.
+    pub fn take_thread_stacks(&mut self) -> Vec<ThreadStack> {
+        self.samples.take_threads()
     }
 
     /// Tells the program that is about to be let go, so that its locks are traced from the beginning.

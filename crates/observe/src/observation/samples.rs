@@ -85,16 +85,42 @@ fn behind_shootdown<'a>(kernel: &[&'a str]) -> (&'a str, &'a str) {
     (of, asked(kernel.iter().copied()))
 }
 
+/// What one thread was executing, with names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadStack {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The thread's name, then frames, outermost first, `;` between them.
+    pub stack: Arc<str>,
+    /// Time with this stack (sampled).
+    pub seconds: f64,
+}
+
 /// Samples not yet given names.
 #[derive(Default)]
 pub(crate) struct Samples {
     pending: HashMap<(CpuState, Stack), u64>,
+    /// Those of the last tables by thread, where they are wanted.
+    by_thread: Option<Vec<ThreadStack>>,
 }
 
 impl Samples {
     pub fn add(&mut self, at: CpuState, stack: Stack) {
         // One row for all threads of a name: thread numbers mean nothing in a flame graph.
-        *self.pending.entry((at, Stack { tid: 0, ..stack })).or_default() += 1;
+        let tid = if self.by_thread.is_some() { stack.tid } else { 0 };
+        *self.pending.entry((at, Stack { tid, ..stack })).or_default() += 1;
+    }
+
+    /// Keeps from now on what each thread was executing until the next tables.
+    pub fn keep_threads(&mut self) {
+        self.by_thread = Some(Vec::new());
+    }
+
+    /// What threads were executing before the last tables, taken out.
+    pub fn take_threads(&mut self) -> Vec<ThreadStack> {
+        self.by_thread.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -105,6 +131,10 @@ impl Samples {
     pub fn tables(&mut self, symbols: &mut Symbols, hz: u32) -> (Table, Table) {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
         let mut stacks: HashMap<(StackKind, String), u64> = HashMap::new();
+        let seconds = |n: u64| n as f64 / f64::from(hz.max(1));
+        if let Some(by_thread) = &mut self.by_thread {
+            by_thread.clear();
+        }
         for ((at, stack), n) in self.pending.drain() {
             let kernel = symbols.kernel(&stack.kernel);
             let user = symbols.user(stack.tgid, &stack.user);
@@ -117,7 +147,12 @@ impl Samples {
             if matches!(at, CpuState::Program | CpuState::Spin) {
                 let spins = at == CpuState::Spin || class == SampleClass::LockSpin;
                 let kind = if spins { StackKind::Spin } else { StackKind::OnCpu };
-                *stacks.entry((kind, fold(&stack.comm, &user, &kernel))).or_default() += n;
+                let folded = fold(&stack.comm, &user, &kernel);
+                if let Some(by_thread) = &mut self.by_thread {
+                    let (pid, tid, stack) = (stack.tgid, stack.tid, folded.as_str().into());
+                    by_thread.push(ThreadStack { pid, tid, stack, seconds: seconds(n) });
+                }
+                *stacks.entry((kind, folded)).or_default() += n;
             }
         }
         let mut samples = samples::Rows::new();
@@ -132,7 +167,7 @@ impl Samples {
         }
         let mut folded = stacks::Rows::new();
         for ((kind, stack), n) in stacks {
-            let seconds = Some(n as f64 / f64::from(hz.max(1)));
+            let seconds = Some(seconds(n));
             folded.push(stacks::Row { kind: Some(kind), stack: stack.into(), seconds, samples: Some(n) });
         }
         (samples.finish(), folded.finish())
@@ -164,5 +199,29 @@ mod tests {
             (SampleClass::Tlb, "fault (do_wp_page)".into())
         );
         assert_eq!(class("flush_tlb_func"), (SampleClass::Tlb, "other (flush_tlb_func)".into()));
+    }
+
+    #[test]
+    fn threads_of_one_name_are_told_apart_where_that_is_wanted() {
+        let stack = |tid| Stack { tgid: 7, tid, comm: "worker".into(), user: vec![16], ..Stack::default() };
+        let mut symbols = Symbols::new();
+        let mut samples = Samples::default();
+        samples.add(CpuState::Program, stack(8));
+        samples.add(CpuState::Program, stack(9));
+        assert_eq!(samples.tables(&mut symbols, 10).1.num_rows(), 1);
+        assert!(samples.take_threads().is_empty());
+        samples.keep_threads();
+        for tid in [8, 9, 9] {
+            samples.add(CpuState::Program, stack(tid));
+        }
+        let (_, table) = samples.tables(&mut symbols, 10);
+        assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");
+        let mut threads = samples.take_threads();
+        threads.sort_by_key(|thread| thread.tid);
+        let told: Vec<_> = threads.iter().map(|t| (t.pid, t.tid, t.seconds)).collect();
+        assert_eq!(told, [(7, 8, 0.1), (7, 9, 0.2)]);
+        assert!(threads[0].stack.starts_with("worker;"), "{}", threads[0].stack);
+        samples.tables(&mut symbols, 10);
+        assert!(samples.take_threads().is_empty(), "each is told once");
     }
 }

@@ -16,7 +16,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: all build web page static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -74,6 +74,18 @@ test-python:
 # target/wheels/ncpu-*.whl: the command, the libraries of `ncpu preload`, and the module.
 wheel: build
 	python/wheel
+
+# target/debian/*.deb, by cargo-deb. Packages have the page of ncpu serve.
+deb: web all
+	packages/deb
+
+# target/ncpu-VERSION-ARCH-linux.tar.gz: programs that need no libraries, and what belongs to them.
+tarball: web static man completions
+	packages/tarball
+
+# The packages and the wheel, installed and used on a Debian 12 with nothing else.
+test-packages: deb tarball wheel
+	tests/packages/run
 
 # The guests' CPUs are emulated: what runs there is optimised.
 test-vm: static-guest vm-tools
@@ -149,7 +161,7 @@ tools:
 	@.ci/tools clang gcc make pkg-config libelf-dev zlib1g-dev
 
 test-tools:
-	@.ci/tools gcc hwloc-nox libjemalloc2 strace
+	@.ci/tools gcc hwloc-nox libjemalloc2 strace tmux
 
 vm-tools:
 	@.ci/tools qemu-system-x86 busybox-static cpio

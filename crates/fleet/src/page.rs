@@ -16,9 +16,9 @@ use crate::ask::{self, Asked, Question};
 use crate::{Result, labels, when};
 
 /// Its first rule holds the colours of layers, which are the same everywhere.
-const COLOURS: &str = include_str!("../../../web/page.css");
-const STYLE: &str = include_str!("../../../web/fleet.css");
-const SCRIPT: &str = include_str!("../../../web/fleet.js");
+const COLOURS: &str = include_str!("../web/page.css");
+const STYLE: &str = include_str!("../web/fleet.css");
+const SCRIPT: &str = include_str!("../web/fleet.js");
 
 /// Layers by their place in [`Layer::ALL`], and microseconds.
 type Sums = BTreeMap<usize, u64>;

@@ -30,8 +30,8 @@ pub(crate) use flame::{differential, frames};
 pub(crate) use markup::esc;
 pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
-const STYLE: &str = include_str!("../../../../web/page.css");
-const SCRIPT: &str = include_str!("../../../../web/page.js");
+const STYLE: &str = include_str!("../../web/page.css");
+const SCRIPT: &str = include_str!("../../web/page.js");
 
 const SECTIONS: [(&str, &str); 7] = [
     ("layers", "Layers"),

@@ -12,6 +12,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
 use crate::out::put;
+use crate::patterns::PatternArgs;
 use crate::subject::{Subject, WhenArgs, observe, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
@@ -65,6 +66,9 @@ pub struct LocksArgs {
     elapsed: Option<f64>,
 
     #[command(flatten)]
+    patterns: PatternArgs,
+
+    #[command(flatten)]
     select: TableArgs,
 
     /// Record the observation in DIR
@@ -95,8 +99,10 @@ fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         true => Subject::with_locks(&args.when)?,
         false => Subject::of(&args.target, &args.when)?,
     };
+    let patterns = args.patterns.read()?;
     let config = |target| Config {
         explain: false,
+        patterns,
         tlb: false,
         user_locks_of_all: args.user_locks,
         ..Config::onion(target, 99)

@@ -32,6 +32,7 @@ mod metric;
 mod numa;
 mod observer;
 mod partition;
+mod patterns;
 mod place;
 mod populate;
 mod power;

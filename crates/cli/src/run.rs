@@ -16,6 +16,7 @@ use ncpu_table::Format;
 
 use crate::export::ExportArgs;
 use crate::metric::MetricArgs;
+use crate::patterns::PatternArgs;
 use crate::preload_locks::PreloadLocks;
 use crate::series::{self, SeriesArgs};
 use crate::subject::{Subject, interval, observe, repeat};
@@ -23,11 +24,12 @@ use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
 /// Tables of an observation, for help and completion.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 19] = [
     "layers",
     "locks",
     "lock_callers",
     "user_locks",
+    "critical_path",
     "threads",
     "samples",
     "stacks",
@@ -115,7 +117,22 @@ pub struct ObserveArgs {
     interval: f64,
 
     #[command(flatten)]
+    patterns: PatternArgs,
+
+    #[command(flatten)]
     report: ReportArgs,
+}
+
+impl ObserveArgs {
+    /// What to observe.
+    fn config(&self, user_locks_of_all: bool) -> anyhow::Result<impl Fn(Target) -> Config> {
+        let (hz, patterns) = (self.hz, self.patterns.read()?);
+        Ok(move |target| Config {
+            user_locks_of_all,
+            patterns: patterns.clone(),
+            ..Config::onion(target, hz)
+        })
+    }
 }
 
 /// Run a command and peel it: where every CPU-second of CPUs x elapsed went
@@ -190,7 +207,7 @@ pub struct ReportCommand {
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
     let metric = args.metric.metric.is_some().then(|| args.metric.measure()).transpose()?;
-    let config = |target| Config::onion(target, args.observe.hz);
+    let config = args.observe.config(false)?;
     let locks = args.preload.map(|Preloaded::Locks| PreloadLocks::new()).transpose()?;
     let subject = Subject::measured(&args.command, metric, args.user.as_deref(), locks)?;
     peel(Purpose::Run, subject, config, &args.observe, true)
@@ -202,8 +219,7 @@ pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     if args.series.rotate.is_some() {
         let alone = args.count == 1 && args.observe.report.is_default();
         anyhow::ensure!(alone, "--rotate writes recordings and prints no report: `ncpu report` prints them");
-        let config =
-            |target| Config { user_locks_of_all: args.user_locks, ..Config::onion(target, args.observe.hz) };
+        let config = args.observe.config(args.user_locks)?;
         let subject = Subject::running(&args.target, args.seconds)?;
         return series::watch(
             &args.series,
@@ -214,8 +230,7 @@ pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
         );
     }
     repeat(args.count, args.observe.record.as_deref(), || {
-        let config =
-            |target| Config { user_locks_of_all: args.user_locks, ..Config::onion(target, args.observe.hz) };
+        let config = args.observe.config(args.user_locks)?;
         peel(Purpose::Watch, Subject::running(&args.target, args.seconds)?, config, &args.observe, false)
     })
 }

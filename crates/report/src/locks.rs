@@ -222,7 +222,12 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
     let mut keys = vec!["lock", "type", "process", "pid", "caller"];
     let all = recording.tables.get("user_locks")?;
     // A recording of an older version has none.
-    let stacks = depth > 0 && all.columns().iter().any(|c| c.name == "stack");
+    let has = |name: &str| all.columns().iter().any(|c| c.name == name);
+    let stacks = depth > 0 && has("stack");
+    let patterns = has("pattern");
+    if patterns {
+        keys.push("pattern");
+    }
     if stacks {
         keys.push("stack");
     }
@@ -264,6 +269,9 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
     ];
+    if patterns {
+        columns.push(Column::text("pattern", "what the lock is to its users, by a waiter's stack"));
+    }
     if stacks {
         columns.push(Column::text("stack", "callers of a waiter, innermost first"));
     }
@@ -277,13 +285,16 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller"));
         let holder = holders.get(&key(&grouped, r)).and_then(|&h| held.text(h, "holder"));
         let cells = cells.text_opt(holder);
-        let cells = cells
+        let mut cells = cells
             .int(n)
             .float_opt(spin)
             .float_opt(spin.map(mean))
             .float(block(r))
             .float(mean(block(r)))
             .float_opt(grouped.number(r, "max"));
+        if patterns {
+            cells = cells.text_opt(text("pattern"));
+        }
         if stacks {
             let frames: Vec<&str> = text("stack").unwrap_or("").split(';').take(depth).collect();
             cells.text(frames.join(";"));
@@ -409,6 +420,7 @@ mod tests {
                 block: Some(block),
                 max: Some(9.0),
                 stack: "a;b;c".into(),
+                ..user_locks::Row::default()
             });
         }
         let recording = empty().with(user.finish());

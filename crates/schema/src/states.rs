@@ -121,6 +121,8 @@ vocabulary! {
         UntracedSwitches = "context switches not traced": "switches that were missed because a BPF program was running",
         RunQueueMicroseconds = "run-queue waiting, us": "time threads of the program stood on run queues, in microseconds",
         IdleTicks = "idle ticks": "times the leader looked what idle CPUs were idle for",
+        StacksUnwound = "stacks unwound": "user stacks that were copied and unwound" since 5,
+        StacksWhole = "stacks whole": "of those, the ones that reached the function their thread began with" since 5,
         MinorFaults = "minor faults": "page faults of the program that needed no I/O" since 4,
         MajorFaults = "major faults": "page faults of the program that needed I/O" since 4,
         VoluntarySwitches = "voluntary switches": "times threads of the program left a CPU to wait" since 4,

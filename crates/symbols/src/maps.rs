@@ -196,6 +196,12 @@ impl ProcMaps {
         files
     }
 
+    /// The code that the process's newest image maps: file, start, end, offset in the file.
+    pub(crate) fn code(&self, tgid: u32) -> Vec<(u32, u64, u64, u64)> {
+        let image = self.processes.get(&tgid).and_then(|images| images.last());
+        image.map_or(Vec::new(), |i| i.0.iter().map(|m| (m.file, m.start, m.end, m.offset)).collect())
+    }
+
     pub(crate) fn file(&self, id: u32) -> &MappedFile {
         &self.files[id as usize]
     }

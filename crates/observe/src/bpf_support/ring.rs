@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use std::rc::Rc;
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use ncpu_symbols::Copied;
 
 use super::{Plain, comm, read};
 
@@ -116,6 +117,14 @@ pub(crate) fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
     let user = all.get(kernel_bytes / 8..kernel_bytes.checked_add(user_bytes)? / 8)?.to_vec();
     let comm = comm(&stack.head.comm);
     Some((stack, Stack { tgid: stack.head.tgid, tid: stack.head.tid, comm, kernel, user }))
+}
+
+/// The copy of a stack that begins `at` so many bytes of a record: three registers, then the stack.
+pub(crate) fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
+    let word = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+    let mut words = bytes.get(at..)?.chunks_exact(8).map(word);
+    let regs = [words.next()?, words.next()?, words.next()?];
+    Some(Copied { regs, words: words.collect() })
 }
 
 /// A record that is a stack alone, with what it is known by.

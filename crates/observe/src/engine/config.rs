@@ -1,5 +1,7 @@
 //! What to observe.
 
+use ncpu_symbols::Patterns;
+
 use crate::program::Target;
 
 /// What the engine attaches.
@@ -30,6 +32,8 @@ pub struct Config {
     pub micro: bool,
     /// Walk stacks of waits.
     pub stacks: bool,
+    /// What tells by a waiter's stack what it waits for.
+    pub patterns: Patterns,
 }
 
 impl Config {
@@ -51,6 +55,7 @@ impl Config {
             tlb: true,
             micro: false,
             stacks: true,
+            patterns: Patterns::default(),
         }
     }
 

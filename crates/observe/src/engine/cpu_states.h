@@ -112,7 +112,7 @@ APART int charge(struct cpu_slot *s, __u64 now)
 }
 
 /* Where stacks are put together: one a level of nesting a program may be entered at, and one for user locks. */
-#define SCRATCHES 4
+#define SCRATCHES 3
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCRATCHES);

@@ -26,6 +26,7 @@ const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a
 const volatile __u32 cfg_walks = 200;	/* stacks walked a second on a CPU, of contentions and of waits off CPU each */
 const volatile __u32 cfg_asks = 200;	/* futexes handed over a second on a CPU to be judged */
 const volatile __u32 cfg_stacks = 1;
+const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a CPU; 0: none are copied */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */
 const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
@@ -48,9 +49,12 @@ struct {
 #include "cpu_states.h"
 #include "threads.h"
 #include "kernel_locks.h"
+#include "stack_copies.h"
 #include "futexes.h"
 #include "switches.h"
+#include "critical_path.h"
 #include "interrupts.h"
 #include "user_locks.h"
+#include "go_locks.h"
 #include "microstates.h"
 #include "samples.h"

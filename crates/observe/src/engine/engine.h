@@ -99,12 +99,13 @@ struct cpu_slot {
 	struct spin_wait spin[4];
 	__u64 task;		/* the task seen to run last */
 	__u64 unseen;		/* switches that the kernel did not trace */
+	__u64 copied;		/* ns, when a sample's stack was copied last */
 } __attribute__((aligned(128)));
 
 /* One per (lock, stack) and CPU; the key is the first three members. */
 struct lock_slot {
 	__u64 lock;		/* address; a user address where kind says futex */
-	__u64 stack;		/* 0 in exact rows, the hash of the caller's stack in sampled rows */
+	__u64 stack;		/* 0 in exact rows, the hash of the caller's stack in sampled rows; of futexes the place */
 	__u32 tgid;		/* of the waiter */
 	__u32 kind;		/* LCB_F_* flags, or KIND_FUTEX */
 	__u64 count;
@@ -123,12 +124,26 @@ struct lock_slot {
 #define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
 				* block the time slept, wakes the threads */
 
+#define KIND_PATH 0x04000000u /* | enum wait << 8 | enum idle: idle time charged to the thread whose wake-up ended it. lock is
+			       * the cause << 48, its call + 1 << 32 and the waker's process, stack that of its wait,
+			       * block the time of CPUs, spin for how long, holder the thread */
+
+/* What woke it. */
+enum cause {
+	CAUSE_PROGRAM = 1,	/* a thread of the program */
+	CAUSE_OTHER,		/* of another program */
+	CAUSE_KERNEL,		/* a thread of the kernel */
+	CAUSE_INTERRUPT,
+	CAUSE_SOFTIRQ,
+};
+
 /* Lock, or stack, of the rows that stand for many: those for which the table had no room. */
 #define OTHERS 1
 #define OTHER_ROWS 64	/* a CPU has of these; a power of two */
 
 /* Locks that tell of their waits by static tracepoints, and what these tell. */
-enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE };
+/* Those of Go are told by the functions that park goroutines. */
+enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE, GO_MUTEX, GO_READ, GO_WRITE };
 enum user_event { USER_BEGIN, USER_END };
 
 /* The attach cookie of such a tracepoint: the offset in struct pt_regs of the register that holds the lock. */
@@ -138,10 +153,25 @@ enum user_event { USER_BEGIN, USER_END };
 enum futex_class {
 	FUTEX_UNKNOWN,
 	FUTEX_LOCK,
-	FUTEX_SEM,	/* a semaphore that may stand for anything */
+	FUTEX_SEM,	/* a semaphore that may stand for anything, or a condition in a function that sounds like a lock */
 	FUTEX_COND,
-	FUTEX_SEM_LOCK,	/* a semaphore posted by those who wait for it: a lock */
+	FUTEX_SEM_LOCK,	/* one of those before that is posted by those who wait for it: a lock */
+	FUTEX_BY_PLACE,	/* many a thread sleeps in one futex of its own for all that it ever waits for: see `place` */
 };
+
+/*
+ * What user space says of waits: for a futex, or for a futex at a place of the stack. There the word of the stack that
+ * decided, a return address, must have its value again.
+ */
+struct verdict {
+	__u32 class;		/* enum futex_class */
+	__u32 place;		/* what user space calls such waits; 0: nothing */
+	__u32 word;		/* of the stack, from its top; NO_WORD where none decided */
+	__u32 pad;
+	__u64 value;		/* of that word */
+};
+
+#define NO_WORD 0xffffffffu
 
 struct thread_out {
 	__u32 tgid, tid, ppid;
@@ -153,6 +183,7 @@ struct thread_out {
 	__u64 minf, majf;
 	__u64 faults;		/* of minf and majf those that were traced */
 	__u64 unjudged;		/* futex of its last waits, where they have ended without a verdict */
+	__u64 unjudged_place;	/* and the place */
 	__u64 unjudged_ns;	/* how long those were, part of SLP */
 	char comm[16];
 	char group[16];		/* the thread group leader's comm */

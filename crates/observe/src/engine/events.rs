@@ -1,18 +1,20 @@
 //! The ring buffer: stacks seen for the first time, timer samples, threads that ended.
 
-use ncpu_schema::CpuState;
+use ncpu_schema::{CpuState, IdleReason};
+use ncpu_symbols::Copied;
 
-use super::layout::{ThreadOut, state};
+use super::layout::{COPY_AT, ThreadOut, state};
 use crate::bpf_support::ring::{
-    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, walked,
+    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, copied,
+    walked,
 };
 use crate::bpf_support::{Stack, read};
 
 /// What the kernel side has to tell.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A timer found a CPU here.
-    Sample(CpuState, Stack),
+    /// A timer found a CPU here. CPUs idled meanwhile for it, if it is the program's.
+    Sample(CpuState, Stack, Option<Copied>, Idling),
     /// A thread of the program ended; its counters are final.
     Exit(Box<ThreadOut>),
     /// The stack of a contended lock's waiter, by the identity used in [`super::LockRow::stack`].
@@ -22,16 +24,36 @@ pub enum Event {
     /// A process has begun another program.
     Exec(u32),
     /// The stack of a thread going off CPU, by its identity.
-    OffCpu(u64, Stack),
+    OffCpu(u64, Stack, Option<Copied>),
     /// A thread waits for a futex not seen lately.
     Futex {
         /// Address of the futex word.
         address: u64,
-        /// Operation | private << 8 | the kernel side's guess of the class << 16.
-        word: u32,
         /// The waiter's stack.
         stack: Stack,
+        /// The top of it, where it could be read.
+        copy: Option<Copied>,
     },
+}
+
+/// How many threads of the program ran at the leader's last look, and how many CPUs idled meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idling {
+    /// Running threads; 0: none, or not known.
+    pub running: u16,
+    /// CPUs idle in serial phases, for kernel locks and for user locks.
+    pub cpus: [u16; 3],
+}
+
+impl Idling {
+    /// The reasons of [`Idling::cpus`].
+    pub const REASONS: [IdleReason; 3] = [IdleReason::Serial, IdleReason::KernelLock, IdleReason::UserLock];
+
+    /// As `leave_idle` of critical_path.h packs it.
+    fn of(packed: u64) -> Idling {
+        let part = |n: u32| (packed >> (16 * n)) as u16;
+        Idling { running: part(0), cpus: [part(1), part(2), part(3)] }
+    }
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
@@ -45,11 +67,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     }
     let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
-        EV_SAMPLE => Event::Sample(state(stack.place), walked),
+        EV_SAMPLE => Event::Sample(state(stack.place), walked, copied(bytes, COPY_AT), Idling::of(stack.id)),
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
-        EV_OFF_CPU => Event::OffCpu(stack.id, walked),
+        EV_OFF_CPU => Event::OffCpu(stack.id, walked, copied(bytes, COPY_AT)),
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),
-        EV_FUTEX => Event::Futex { address: stack.id, word: stack.place, stack: walked },
+        EV_FUTEX => Event::Futex { address: stack.id, stack: walked, copy: copied(bytes, COPY_AT) },
         _ => return None,
     })
 }

@@ -27,20 +27,25 @@ static __always_inline void add_sleep(__s16 nr, __u64 ns)
 		calls->ns[MASK(nr, 511)] += ns;
 }
 
-/* Verdicts of user space on futexes: (tgid << 48 ^ address) to enum futex_class. */
+/* Verdicts of user space on futexes, by futex_key and site_key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u64);
-	__type(value, __u32);
+	__type(value, struct verdict);
 } verdicts SEC(".maps");
 
-static __always_inline __u32 verdict(struct task_struct *p, __u64 futex)
+static __always_inline __u64 futex_key(struct task_struct *p, __u64 futex)
 {
-	__u64 key = (__u64)p->tgid << 48 ^ futex;
-	__u32 *verdict = bpf_map_lookup_elem(&verdicts, &key);
+	return (__u64)p->tgid << 48 ^ futex;
+}
 
-	return verdict ? *verdict : FUTEX_UNKNOWN;
+/* What is known of a futex, or else of it at a place; no word of the stack is looked at. */
+static __always_inline struct verdict *verdict(__u64 key, __u64 site)
+{
+	struct verdict *v = bpf_map_lookup_elem(&verdicts, &key);
+
+	return v && v->class == FUTEX_BY_PLACE ? bpf_map_lookup_elem(&verdicts, &site) : v;
 }
 
 static __always_inline bool is_lock(__u32 class)
@@ -48,15 +53,56 @@ static __always_inline bool is_lock(__u32 class)
 	return class == FUTEX_LOCK || class == FUTEX_SEM_LOCK;
 }
 
-/* A semaphore that is posted by a thread which waits for it at other times is a lock; job queues are not. */
-static __always_inline void judge_semaphore(struct task_struct *p, struct task_rec *r, struct task_rec *waker)
+/*
+ * A semaphore that is posted by a thread which waits for it at other times is a lock; job queues are not. The two words
+ * of a condition lie in one unit of eight bytes.
+ */
+static __always_inline void judge_semaphore(struct task_rec *r, struct task_rec *waker)
 {
-	if (!waker || waker->semaphore != r->futex)
+	if (!waker || (waker->semaphore ^ r->futex) & ~7ull)
 		return;
-	__u64 key = (__u64)p->tgid << 48 ^ r->futex;
-	__u32 *verdict = bpf_map_lookup_elem(&verdicts, &key);
-	if (verdict && *verdict == FUTEX_SEM)
-		*verdict = FUTEX_SEM_LOCK;
+	__u64 key = r->key;
+	struct verdict *v = bpf_map_lookup_elem(&verdicts, &key);
+	if (v && v->class == FUTEX_SEM)
+		v->class = FUTEX_SEM_LOCK;
+}
+
+/*
+ * The verdict on the wait that the current thread is about to begin. `key` becomes what it is known by, or to be asked
+ * for by. Not static, so that the verifier looks at it once and not once a path.
+ */
+APART int find_verdict(struct task_rec *r)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!r)
+		return FUTEX_UNKNOWN;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	__u64 sp = regs->sp, key = futex_key(p, r->futex), site = key ^ sp * SPREAD, word = 0;
+
+	r->site = site;
+	r->key = key;
+	r->place = 0;
+	struct verdict *v = bpf_map_lookup_elem(&verdicts, &key);
+	if (!v)
+		return -1;
+	if (v->class == FUTEX_BY_PLACE) {
+		r->key = site;
+		v = bpf_map_lookup_elem(&verdicts, &site);
+		if (!v)
+			return -1;
+		if (v->word != NO_WORD && !bpf_probe_read_user(&word, sizeof(word), (void *)(sp + 8ull * v->word)) &&
+		    word != v->value) {
+			/* Another wait at this place. */
+			site ^= word * SPREAD;
+			r->key = site;
+			v = bpf_map_lookup_elem(&verdicts, &site);
+			if (!v)
+				return -1;
+		}
+	}
+	r->place = v->place;
+	return v->class;
 }
 
 static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
@@ -65,22 +111,41 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	__u64 nr = call_number(regs);
 
 	r->futex = 0;
+	r->key = 0;
 	r->call = -1;
 	if (nr == NO_CALL)
 		return;
 	r->call = nr;
+	if (r->latches && (nr == NR_epoll_wait || nr == NR_epoll_pwait || nr == NR_poll)) {
+		/* The call stands for a futex: it is a lock at some places. */
+		r->futex = nr + 1;
+		__s32 found = find_verdict(r);
+
+		r->ask = found < 0;
+		r->futex_word = r->ask ? 0 : FUTEX_LOCK << 16;
+		if (!r->ask && !is_lock(found))
+			r->futex = 0;
+		return;
+	}
 	if (nr != NR_futex)
 		return;
-	__u64 addr = ARG0(regs), op = ARG1(regs), val = ARG2(regs);
+	__u64 addr = ARG0(regs), op = ARG1(regs);
 	__u32 cmd = op & FUTEX_CMD, private = (op >> FUTEX_PRIVATE_SHIFT) & 1, class = FUTEX_UNKNOWN;
-	if (cmd == FUTEX_LOCK_PI || cmd == FUTEX_LOCK_PI2)
-		class = FUTEX_LOCK;
-	else
-		class = verdict(p, addr);
-	if (class == FUTEX_SEM)
-		r->semaphore = addr;
+
 	r->futex = addr;
-	r->futex_value = val;
+	if (cmd == FUTEX_LOCK_PI || cmd == FUTEX_LOCK_PI2) {
+		class = FUTEX_LOCK;
+		r->place = 0;
+		r->ask = 0;
+	} else {
+		__s32 found = find_verdict(r);
+
+		r->ask = found < 0;
+		if (found > 0)
+			class = found;
+	}
+	if (class == FUTEX_SEM || class == FUTEX_SEM_LOCK)
+		r->semaphore = addr;
 	r->futex_word = cmd | private << 8 | class << 16;
 }
 
@@ -197,7 +262,7 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 				       __u32 waker)
 {
 	__u64 lock = r->user.lock;
-	struct lock_slot *l = lock_slot(s, lock ?: r->futex, 0, p->tgid,
+	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, p->tgid,
 					lock ? KIND_USER | r->user.kind : KIND_FUTEX);
 
 	if (!l)

@@ -16,17 +16,120 @@ pub(crate) fn state(raw: u32) -> CpuState {
 /// Why a thread is off CPU (`enum wait`).
 pub const WAIT: [&str; 6] = ["", "run queue", "kernel lock", "user lock", "I/O", "asleep"];
 
+/// The place of user locks in the engine's counts of waiting threads (`WAIT_ULOCK`).
+pub(super) const WAIT_ULOCK: usize = 3;
+/// A goroutine that waits.
+pub(super) use types::go_wait as GoWait;
+
 /// Kinds of rows of the lock table, in the upper bits of [`LockSlot::kind`]; below them are flags of the kind.
 pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(crate) const KIND_OFF: u32 = 0x4000_0000;
 pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
 pub(crate) const KIND_USER: u32 = 0x1000_0000;
+pub(crate) const KIND_PATH: u32 = 0x0400_0000;
 
 /// Lock, or stack, of a row that stands for many: those for which there was no room (`OTHERS` of engine.h).
 pub(crate) const OTHERS: u64 = 1;
+/// What ended the wait of a thread that idle CPUs are charged to (`enum cause`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A thread of the program.
+    Program,
+    /// A thread of another program.
+    Other,
+    /// A thread of the kernel.
+    Kernel,
+    /// An interrupt.
+    Interrupt,
+    /// A softirq: timers, the network, storage.
+    Softirq,
+    /// Nothing that is known.
+    Unknown,
+}
+
+impl From<u64> for Cause {
+    fn from(raw: u64) -> Cause {
+        use Cause::{Interrupt, Kernel, Other, Program, Softirq, Unknown};
+        [Unknown, Program, Other, Kernel, Interrupt, Softirq].get(raw as usize).copied().unwrap_or(Unknown)
+    }
+}
+
+/// What a futex is waited for (`enum futex_class`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FutexClass {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// A lock.
+    Lock,
+    /// A semaphore that may stand for anything, or a condition in a function that sounds like a lock.
+    Semaphore,
+    /// Something to happen.
+    Condition,
+    /// One of those before that is posted by those who wait for it: a lock.
+    SemaphoreLock,
+    /// That depends on the place it is waited at.
+    ByPlace,
+}
+
+impl FutexClass {
+    /// As tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FutexClass::Unknown | FutexClass::ByPlace => "unknown",
+            FutexClass::Lock | FutexClass::SemaphoreLock => "lock",
+            FutexClass::Semaphore => "semaphore",
+            FutexClass::Condition => "condition",
+        }
+    }
+}
+
+impl From<u32> for FutexClass {
+    fn from(class: u32) -> FutexClass {
+        use FutexClass::{ByPlace, Condition, Lock, Semaphore, SemaphoreLock, Unknown};
+        let all = [Unknown, Lock, Semaphore, Condition, SemaphoreLock, ByPlace];
+        all.get(class as usize).copied().unwrap_or(Unknown)
+    }
+}
+
+/// What waits for a futex are for, or those at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// See [`futex_key`] and [`site_key`].
+    pub key: u64,
+    /// What is waited for.
+    pub class: FutexClass,
+    /// What such waits are called by, in [`super::LockRow::stack`]; 0: nothing.
+    pub place: u32,
+    /// The word of the stack that decided, and its value.
+    pub word: Option<(u32, u64)>,
+}
+
+/// What multiplying spreads bits by (`SPREAD` of table.h).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A process's futex, as futexes.h has it.
+pub(crate) fn futex_key(tgid: u32, futex: u64) -> u64 {
+    (u64::from(tgid) << 48) ^ futex
+}
+
+/// A futex waited for where the stack pointer is `sp`; `word` is the word that decides where another had decided before.
+pub(crate) fn site_key(futex: u64, sp: u64, word: Option<u64>) -> u64 {
+    futex ^ sp.wrapping_mul(SPREAD) ^ word.map_or(0, |word| word.wrapping_mul(SPREAD))
+}
+
+/// `NO_WORD` of engine.h.
+pub(super) const NO_WORD: u32 = u32::MAX;
+pub(super) use types::verdict as KernelVerdict;
+
+/// Where a record's copy of the stack begins: behind the room for its frames.
+pub(super) const COPY_AT: usize = size_of::<types::stack_event>();
+const _: () = assert!(COPY_AT == std::mem::offset_of!(types::copied_stack, ip));
+const _: () = assert!(COPY_AT + 24 == std::mem::offset_of!(types::copied_stack, bytes));
 
 /// Locks that tell of their waits by static tracepoints (`enum user_lock`).
-pub const USER_LOCK: [&str; 5] = ["", "mutex", "queue lock", "rwlock:R", "rwlock:W"];
+pub const USER_LOCK: [&str; 8] =
+    ["", "mutex", "queue lock", "rwlock:R", "rwlock:W", "sync.Mutex", "sync.RWMutex:R", "sync.RWMutex:W"];
 
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
@@ -68,6 +171,8 @@ pub struct ThreadOut {
     pub faults: u64,
     /// The futex of its last waits, where they have ended before anybody said what they were for; else 0.
     pub(crate) unjudged: u64,
+    /// The place of those waits, a key of verdicts.
+    pub(crate) unjudged_place: u64,
     /// ns of those waits, a part of SLP.
     pub(crate) unjudged_ns: u64,
     pub(crate) comm: [c_char; 16],
@@ -88,6 +193,8 @@ impl ThreadOut {
 unsafe impl Plain for CpuSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for LockSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for GoWait {}
 // SAFETY: integers only.
 unsafe impl Plain for Calls {}
 // SAFETY: integers and arrays of integers only.

@@ -15,7 +15,7 @@ pub(super) const HALVES: usize = 2;
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
 /// `SCRATCHES` of cpu_states.h.
-const SCRATCHES: usize = 4;
+const SCRATCHES: usize = 3;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
 /// rest.
 const WALKS_PER_SECOND: usize = 400;
@@ -23,6 +23,8 @@ const WALKS_PER_SECOND: usize = 400;
 /// have threads that begin to wait.
 const ASKS_PER_SECOND: usize = 500;
 const LEAST_ASKS: usize = 8;
+/// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
+const COPIES_PER_SECOND: u64 = 2000;
 
 pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSkel<'static>, Interrupts)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
@@ -46,12 +48,18 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         let online = perf::online_cpus().len().max(1);
         ro.cfg_walks = (WALKS_PER_SECOND / online).max(1) as u32;
         ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
+        // A little more often than timers fire, where all are copied.
+        ro.cfg_copy_every = match config.stacks {
+            true => (9 * 1_000_000_000 / 10 / COPIES_PER_SECOND) * online as u64,
+            false => 0,
+        };
     }
     let sized = bpf("sizing the tables");
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
+    open.maps.copies.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
 
@@ -73,6 +81,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.contention_end.set_autoload(locks);
 
     progs.user_lock.set_autoload(config.traces_user_locks());
+    progs.go_lock.set_autoload(config.traces_user_locks());
     progs.sched_process_exec.set_autoload(config.traces_user_locks() && has("sched_process_exec"));
 
     let tlb = config.tlb && has("tlb_flush");
@@ -111,6 +120,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.tell_mode.set_autoload(config.micro);
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.explain);
+    progs.sched_waking.set_autoload(config.explain && has("sched_waking"));
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
 
     let skel = open.load().map_err(|source| load::refused(explain(source)))?;
@@ -149,6 +159,7 @@ pub(super) fn attach(
         &p.sched_process_exec,
         &p.sched_wakeup,
         &p.sched_wakeup_new,
+        &p.sched_waking,
         &p.sched_switch,
         &p.cpu_comes,
         &p.tlb_flush,

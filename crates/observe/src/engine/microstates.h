@@ -155,15 +155,20 @@ int correct_waits(struct bpf_iter__task *ctx)
 		return 0;
 	/* Waits that are over: their own CPU goes on to write the record, so what was SLP is told as LCK. */
 	__u64 over = *(volatile __u64 *)&r->unjudged;
-	__u32 late = over ? verdict(p, over) : FUTEX_UNKNOWN;
-	if (late != FUTEX_UNKNOWN) {
+	struct verdict *late = over ? verdict(futex_key(p, over), r->unjudged_site) : NULL;
+	if (late && late->class != FUTEX_UNKNOWN) {
 		__u64 ns = __sync_lock_test_and_set(&r->unjudged_ns, 0);
-		if (is_lock(late) && *(volatile __u64 *)&r->unjudged == over)
+		if (is_lock(late->class) && *(volatile __u64 *)&r->unjudged == over)
 			r->locked += ns;
 	}
 	if (r->on_cpu || !r->futex || r->futex_word >> 16 != FUTEX_UNKNOWN)
 		return 0;
-	__u32 class = verdict(p, r->futex);
+	struct verdict *v = verdict(futex_key(p, r->futex), r->site);
+	if (!v)
+		return 0;
+	__u32 class = v->class;
+	r->place = v->place;
+	r->key = v->word == NO_WORD ? futex_key(p, r->futex) : r->site;
 	if (class == FUTEX_UNKNOWN)
 		return 0;
 	r->futex_word |= class << 16;

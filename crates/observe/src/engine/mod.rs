@@ -7,6 +7,7 @@
 mod calibrate;
 mod config;
 mod events;
+mod go;
 mod hotplug;
 mod layout;
 mod load;
@@ -26,12 +27,15 @@ use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
-pub use events::Event;
-pub use layout::{ThreadOut, USER_LOCK, WAIT};
+pub use events::{Event, Idling};
+pub use ncpu_symbols::Patterns;
+
+pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
+pub(crate) use layout::{futex_key, site_key};
 
 use calibrate::Gauge;
-use layout::{Calls, CpuSlot, LockSlot};
-pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_SLEEP, KIND_USER, OTHERS};
+use layout::{Calls, CpuSlot, LockSlot, WAIT_ULOCK};
+pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_SLEEP, KIND_USER, OTHERS};
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
@@ -72,6 +76,12 @@ pub struct Snapshot {
     pub cpus: Vec<(usize, [u64; CpuState::ALL.len()])>,
     /// ns of idle CPUs by [`IdleReason`], by the leader's timer.
     pub idle: [u64; IdleReason::TOLD_APART],
+    /// ns of idle CPUs while threads of the program ran, and ns for which there were any, by [`IdleReason`].
+    pub busy: [(u64, u64); IdleReason::TOLD_APART],
+    /// ns of idle CPUs while one was about to run, by [`IdleReason`].
+    pub queued: [u64; IdleReason::TOLD_APART],
+    /// ns of idle CPUs that no wake-up has ended yet, and for how long, by [`IdleReason`].
+    pub pending: [(u64, u64); IdleReason::TOLD_APART],
     /// Ticks of the leader's timer.
     pub ticks: u64,
     /// ns that threads stood on run queues, summed.
@@ -110,6 +120,8 @@ pub struct Engine {
     hz: u32,
     /// Whether the end of faults is watched.
     micro: bool,
+    /// Whether goroutines are traced.
+    go: bool,
     /// The CPUs online at the last look.
     online: Vec<usize>,
     /// CPUs that came or went since the observation began.
@@ -171,6 +183,7 @@ impl Engine {
             notes,
             hz: 0,
             micro: false,
+            go: false,
             online: Vec::new(),
             changed: BTreeSet::new(),
             timers: HashMap::new(),
@@ -315,14 +328,14 @@ impl Engine {
         events
     }
 
-    /// Tells the kernel side what kind of futex an address is: 1 a lock, 2 a semaphore, 3 a condition.
-    pub fn judge_futex(&self, tgid: u32, address: u64, class: u32) {
-        // A full table only leaves the kernel's own guess in place.
-        let _ = self.skel.maps.verdicts.update(
-            &futex_key(tgid, address),
-            &class.to_ne_bytes(),
-            libbpf_rs::MapFlags::ANY,
-        );
+    /// Tells the kernel side what waits for a futex, or those at a place, are for.
+    pub fn judge_futex(&self, verdict: &Verdict) {
+        let (word, value) = verdict.word.unwrap_or((layout::NO_WORD, 0));
+        let mut told = Vec::with_capacity(size_of::<layout::KernelVerdict>());
+        [verdict.class as u32, verdict.place, word, 0].iter().for_each(|n| told.extend(n.to_ne_bytes()));
+        told.extend(value.to_ne_bytes());
+        // A full table leaves the wait one for something unknown.
+        let _ = self.skel.maps.verdicts.update(&verdict.key.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
     }
 
     /// Traces the user locks of a program or library whose static tracepoints tell of their waits, in all
@@ -331,12 +344,13 @@ impl Engine {
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
     pub fn trace_user_locks(&mut self, file: &Path) -> Result<usize, String> {
-        let probes = usdt::probes(file)?;
-        let program = &self.skel.progs.user_lock;
+        let (program, go_program) = (&self.skel.progs.user_lock, &self.skel.progs.go_lock);
         if !program.autoload() {
             return Ok(0);
         }
-        for probe in &probes {
+        let (own, go) = (usdt::probes(file)?, go::probes(file)?);
+        let all = own.iter().map(|p| (p, program)).chain(go.iter().map(|p| (p, go_program)));
+        for (probe, program) in all {
             let opts = UprobeOpts {
                 ref_ctr_offset: probe.semaphore as usize,
                 cookie: probe.cookie,
@@ -345,7 +359,27 @@ impl Engine {
             let link = program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts);
             self.links.push(link.map_err(|e| format!("attaching to {}: {e}", probe.name))?);
         }
-        Ok(probes.len())
+        self.go |= !go.is_empty();
+        Ok(own.len() + go.len())
+    }
+
+    /// Forgets the waits of goroutines whose process has ended, where any are traced.
+    pub fn forget_goroutines(&mut self, living: &[u32]) {
+        if !self.go {
+            return;
+        }
+        let waits = &self.skel.maps.go_waits;
+        let over = |key: &Vec<u8>| {
+            let wait = waits.lookup(key, libbpf_rs::MapFlags::ANY).ok().flatten()?;
+            let tgid = read::<layout::GoWait>(&wait)?.tgid;
+            living.binary_search(&tgid).is_err().then_some(())
+        };
+        let over: Vec<Vec<u8>> = waits.keys().filter(|key| over(key).is_some()).collect();
+        // Whoever deletes one subtracts it.
+        let gone = over.iter().filter(|key| waits.delete(key).is_ok()).count();
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.judged[WAIT_ULOCK] -= gone as i32;
+        }
     }
 
     /// Has stacks, futexes and programs sent again that were sent before: user space has forgotten them.
@@ -357,10 +391,10 @@ impl Engine {
         }
     }
 
-    /// Forgets what kind of futex an address is.
-    pub fn forget_futex(&self, tgid: u32, address: u64) {
-        // Of one that was not judged there is nothing to forget.
-        let _ = self.skel.maps.verdicts.delete(&futex_key(tgid, address));
+    /// Forgets the verdict of a key.
+    pub fn forget_futex(&self, key: u64) {
+        // It may have been one too many before.
+        let _ = self.skel.maps.verdicts.delete(&key.to_ne_bytes());
     }
 
     /// Walks every contention's stack from now on, whatever it costs.
@@ -423,6 +457,10 @@ impl Engine {
         if let Some(bss) = &self.skel.maps.bss_data {
             snap.idle = bss.idle_ns;
             snap.ticks = bss.leader_ticks;
+            let both = |idle: &[u64], time: &[u64]| std::array::from_fn(|i| (idle[i], time[i]));
+            snap.busy = both(&bss.busy_idle, &bss.busy_time);
+            snap.queued = bss.queue_idle;
+            snap.pending = both(&bss.pending.idle, &bss.pending.time);
             snap.runnable = bss.runnable_ns;
         }
         let names = [
@@ -489,6 +527,9 @@ impl Engine {
             } else if kind & KIND_OFF != 0 {
                 row.flags = kind & 0xff;
                 locks.off_cpu.push(row);
+            } else if kind & KIND_PATH != 0 {
+                row.flags = kind & 0xffff;
+                locks.path.push(row);
             } else {
                 row.flags = kind;
                 locks.kernel.push(row);
@@ -549,11 +590,6 @@ impl Engine {
     }
 }
 
-/// As `verdict` of futexes.h has it.
-fn futex_key(tgid: u32, address: u64) -> [u8; 8] {
-    ((u64::from(tgid) << 48) ^ address).to_ne_bytes()
-}
-
 impl ThreadOut {
     /// The thread's name.
     pub fn name(&self) -> String {
@@ -577,6 +613,8 @@ pub struct Locks {
     pub traced: Vec<LockRow>,
     /// Time off CPU by stack; `flags` is the index into [`WAIT`].
     pub off_cpu: Vec<LockRow>,
+    /// Idle time charged to threads whose wake-up ended it (`KIND_PATH` of engine.h).
+    pub path: Vec<LockRow>,
     /// Sleeps with a timeout; `lock` is the number of the call, `spin` the time asked for, `block` the time
     /// slept, `wakes` the threads.
     pub sleeps: Vec<LockRow>,

@@ -36,15 +36,22 @@ int sample(void *ctx)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	charge(s, now);
-	struct stack_event *e = scratch_of(0);
-	if (e) {
+	struct copied_stack *c = copy_room();
+	if (c) {
+		struct stack_event *e = &c->e;
+		__u64 copied = 0;
+
 		head(&e->head, EV_SAMPLE, p, now);
 		e->where = state;
-		e->id = 0;
+		/* Only who ran at the leader's look already was counted there. */
+		struct task_rec *r = s->base == AT_TARGET ? look(p) : NULL;
+		e->id = r && r->since <= leader_last ? idle_now : 0;
 		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
-		emit_stack(e, first_meeting(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		if (e->user_bytes && may_copy(s, now))
+			copied = (__u32)copy_stack();
+		emit_copied(c, copied, first_meeting(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	}
 	/* Walking was our doing, not the interrupt's. */
 	__u64 end = bpf_ktime_get_ns();
@@ -113,6 +120,7 @@ int leader(void *ctx)
 		sum.waiting[i] += judged[i];
 	__u32 idle = sum.idle;
 	__u32 active = sum.running;
+	__u32 of[IDLE_N] = {};
 
 	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
 		/* At least 0, and of the idle CPUs at most all: without branches, each of which doubles the paths. */
@@ -122,9 +130,13 @@ int leader(void *ctx)
 		n -= idle;
 		n = idle + (n & n >> 63);
 		idle_ns[w - 1] += (__u64)n * dt;
+		of[w - 1] = n;
 		idle -= n;
 	}
 	idle_ns[active ? IDLE_SERIAL : IDLE_ASLEEP] += (__u64)idle * dt;
+	of[IDLE_SERIAL] = active ? idle : 0;
+	of[IDLE_ASLEEP] = active ? 0 : idle;
+	leave_idle(of, sum.running, sum.waiting[WAIT_RUNQ] > 0, dt);
 	if (sum.waiting[WAIT_RUNQ] > 0)
 		runnable_ns += (__u64)sum.waiting[WAIT_RUNQ] * dt;
 	leader_ticks++;

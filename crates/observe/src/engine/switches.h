@@ -20,7 +20,6 @@ static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, 
 	e->user_bytes = u < 0 ? 0 : u;
 }
 
-#define STACK_WORDS 48
 #define ASK_WINDOW 1000000000 /* ns, in which so many futexes are handed over on a CPU: a program may have them without number */
 #define WAKE_EVERY 2000000 /* ns; user space is woken no more often on a CPU for futexes to be judged */
 
@@ -75,49 +74,52 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	if (!r->target || !observing)
 		return;
 
-	__u64 key = ((__u64)p->tgid << 48) ^ r->futex;
 	/* What a lock sleeps on that tells of itself need not be judged. */
-	bool fresh = r->futex && !r->user.lock && may_ask(s, now) && first_sight(key);
+	bool fresh = r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key);
 	__u32 walked = cfg_stacks ? walk_now(&s->off_walks, now) : 0;
 	if (!fresh && !walked)
 		return;
-	struct stack_event *e = scratch_of(0);
-	if (!e)
+	struct copied_stack *c = copy_room();
+	if (!c)
 		return;
+	struct stack_event *e = &c->e;
+	__u64 copied = 0;
 	head(&e->head, EV_FUTEX, p, now);
 	if (fresh) {
-		/*
-		 * User space judges by the waiter's stack what kind of futex this is. C libraries keep no frame
-		 * pointers, so it gets the words on the stack as well, in place of kernel frames.
-		 */
-		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
-		__s32 n = 8 * STACK_WORDS, u;
-
-		if (bpf_probe_read_user(e->frames, 8 * STACK_WORDS, (void *)regs->sp))
-			n = 0;
-		u = bpf_get_stack(ctx, (void *)e->frames + n, 8 * CALLER_STACK, BPF_F_USER_STACK);
-		e->kernel_bytes = n;
-		e->user_bytes = u < 0 ? 0 : u;
+		/* User space judges by the waiter's stack what kind of futex this is. */
+		copied = (__u32)copy_stack();
+		walk(ctx, e, false, true);
 		e->id = r->futex;
 		e->where = r->futex_word;
-		e->weight = r->futex_value;
+		e->weight = 0;
 		/* It waits, and until then for what is not known. */
 		bool wake = now - s->woke > WAKE_EVERY;
 		s->asks++;
 		if (wake)
 			s->woke = now;
-		emit_stack(e, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		emit_copied(c, copied, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	}
 	if (walked) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+
 		walk(ctx, e, true, true);
 		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
+		/*
+		 * Chains of frame pointers that end early are alike where the callers are not: their depth tells them
+		 * apart, and is the same for threads whose stacks begin on a page.
+		 */
+		if (e->user_bytes)
+			r->off_stack = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD) | 2;
 		e->head.kind = EV_OFF_CPU;
 		e->id = r->off_stack;
 		e->where = wait;
 		e->weight = r->off_weight = walked;
 		r->off_wait = wait;
-		if (first_sight(r->off_stack))
-			emit_stack(e, BPF_RB_NO_WAKEUP);
+		if (first_sight(r->off_stack)) {
+			if (!copied && e->user_bytes)
+				copied = (__u32)copy_stack();
+			emit_copied(c, copied, BPF_RB_NO_WAKEUP);
+		}
 	}
 }
 
@@ -249,7 +251,7 @@ static __always_inline int wakeup(struct task_struct *p)
 		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
 		futex_done(s, p, r, ns, waker);
 		if (r->futex_word >> 16 == FUTEX_SEM && waker)
-			judge_semaphore(p, r, look(bpf_get_current_task_btf()));
+			judge_semaphore(r, look(bpf_get_current_task_btf()));
 	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
 		add_sleep(r->call, ns);
 	}

@@ -22,6 +22,8 @@ struct task_rec {
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */
 	__u64 futex;		/* address waited for */
+	__u64 site;		/* the futex at its place, as a key of `verdicts` */
+	__u64 key;		/* by which its verdict was found, or is asked for */
 	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
 	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
 	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout */
@@ -29,10 +31,11 @@ struct task_rec {
 	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
 	__u64 semaphore;	/* the last it waited for */
 	__u64 unjudged;		/* futex of its last waits, where they ended without a verdict */
+	__u64 unjudged_site;
 	__u64 unjudged_ns;	/* of those waits, charged to SLP */
 	__u64 locked;		/* ns charged to SLP that a verdict came too late for: LCK */
 	__u32 futex_word;
-	__u32 futex_value;
+	__u32 place;		/* what user space calls such waits */
 	__u32 off_weight;
 	__s16 call;		/* system call it sleeps in */
 	__u8 known;
@@ -42,6 +45,8 @@ struct task_rec {
 	__u8 nlocks;
 	__u8 on_cpu;
 	__u8 off_wait;
+	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
+	__u8 ask;		/* nobody has said yet what its futex is */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
@@ -53,6 +58,8 @@ struct {
 	__type(key, int);
 	__type(value, struct task_rec);
 } tasks SEC(".maps");
+
+#define POSTGRES 0x7365726774736f70ull /* its name, as it lies in memory */
 
 static __always_inline struct task_rec *look(struct task_struct *p)
 {
@@ -86,6 +93,9 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 		/* Off CPU it is where it entered the kernel; on CPU it may be back from there: see `settle`. */
 		r->on_state = in_call(p) ? SYS : USR;
 		r->call = -1;
+		__u64 comm[2] = {};
+		bpf_core_read(comm, sizeof(comm), &p->comm);
+		r->latches = comm[0] == POSTGRES;
 		r->target = is_target(p) || (calibrating && p->tgid == calibrating);
 		r->minf = BPF_CORE_READ(p, min_flt);
 		r->majf = BPF_CORE_READ(p, maj_flt);
@@ -125,13 +135,14 @@ static __always_inline void not_back_yet(struct task_rec *r, struct task_struct 
  */
 static __always_inline void keep_unjudged(struct task_rec *r, __u64 ns)
 {
-	if (r->unjudged == r->futex) {
+	if (r->unjudged == r->futex && r->unjudged_site == r->site) {
 		__sync_fetch_and_add(&r->unjudged_ns, ns);
 		return;
 	}
 	/* `correct_waits` takes no time while this is 0. */
 	*(volatile __u64 *)&r->unjudged = 0;
 	__sync_lock_test_and_set(&r->unjudged_ns, ns);
+	r->unjudged_site = r->site;
 	*(volatile __u64 *)&r->unjudged = r->futex;
 }
 
@@ -171,6 +182,7 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->micro[SLP] -= locked;
 	t->micro[LCK] += locked;
 	t->unjudged = r->unjudged;
+	t->unjudged_place = r->unjudged_site;
 	t->unjudged_ns = r->unjudged_ns;
 	t->spin = r->spin;
 	t->vcx = r->vcx;

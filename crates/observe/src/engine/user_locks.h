@@ -11,7 +11,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 	if (!cfg_stacks)
 		return 0;
 	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now);
-	struct stack_event *e = weight ? scratch_of(3) : NULL;
+	struct stack_event *e = weight ? scratch_of(2) : NULL;
 	if (!e)
 		return 0;
 	__s32 n = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, BPF_F_USER_STACK);

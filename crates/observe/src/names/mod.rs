@@ -2,13 +2,16 @@
 //! costs paid once, and what stacks of names say.
 
 pub(crate) mod caller;
+pub(crate) mod waits;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Kernel, KernelError, ProcMaps, Recent, User};
+use ncpu_symbols::{Copied, Kernel, KernelError, ProcMaps, Recent, Unwinding, Unwound, User};
+
+use crate::bpf_support::Stack;
 
 /// Names for addresses, with what they cost paid once.
 pub(crate) struct Symbols {
@@ -18,9 +21,24 @@ pub(crate) struct Symbols {
     names: Recent<u64, Arc<str>>,
     maps: ProcMaps,
     user: User,
+    unwinding: Unwinding,
     images: Recent<u32, String>,
     /// When all files were forgotten last.
     forgot: Instant,
+}
+
+/// Stacks that were unwound, and those of them that reached the function their thread began with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unwinds {
+    pub stacks: u64,
+    pub whole: u64,
+}
+
+impl std::ops::AddAssign for Unwinds {
+    fn add_assign(&mut self, more: Unwinds) {
+        self.stacks += more.stacks;
+        self.whole += more.whole;
+    }
 }
 
 /// Kernel addresses of a generation whose names are remembered, and processes.
@@ -38,6 +56,7 @@ impl Symbols {
             names: Recent::new(MAX_NAMES),
             maps: ProcMaps::new(Path::new("/")),
             user: User::new(),
+            unwinding: Unwinding::default(),
             images: Recent::new(MAX_IMAGES),
             forgot: Instant::now(),
         }
@@ -89,6 +108,7 @@ impl Symbols {
             self.forgot = Instant::now();
             self.maps.forget();
             self.user.forget();
+            self.unwinding.forget();
             self.images.clear();
         }
         self.maps.note_process(tgid);
@@ -140,6 +160,22 @@ impl Symbols {
         let frames: Vec<u64> =
             frames.iter().enumerate().map(|(i, &a)| a.saturating_sub(u64::from(i > 0))).collect();
         self.user.symbolize(&mut self.maps, tgid, &frames)
+    }
+
+    /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further.
+    pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
+        let Some(copy) = copy else { return Unwinds::default() };
+        let unwound = self.unwind(stack.tgid, copy);
+        let whole = unwound.whole.into();
+        if unwound.whole || unwound.frames.len() >= stack.user.len() {
+            stack.user = unwound.frames;
+        }
+        Unwinds { stacks: 1, whole }
+    }
+
+    /// The callers of a thread by the unwind tables of its program, from a copy of the top of its stack.
+    pub fn unwind(&mut self, tgid: u32, copy: &Copied) -> Unwound {
+        self.unwinding.unwind(&mut self.maps, tgid, copy)
     }
 }
 

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ncpu_schema::{StackKind, lock_callers, locks, sleepers, stacks, user_locks};
-use ncpu_symbols::{Recent, UserWait, user_wait_class};
+use ncpu_symbols::{Copied, Patterns, Recent};
 use ncpu_table::Table;
 
 use super::bounds::{self, Names};
+use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
-use crate::engine::{LockRow, Locks, OTHERS, USER_LOCK};
+use crate::engine::{FutexClass, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
 use crate::lock_names::LockNamer;
-use crate::names::{Symbols, call_name, clean, fold, without_probe};
+use crate::names::waits::{joined, waiting_at};
+use crate::names::{Symbols, call_name, fold, without_probe};
 
 /// `LCB_F_*` of include/trace/events/lock.h.
 const SPIN: u32 = 1;
@@ -78,13 +79,6 @@ pub(super) fn caller(frames: &[Arc<str>]) -> &str {
     frames.iter().find(|f| !is_lock_function(f)).map_or("[unknown]", |f| f)
 }
 
-/// Name and kind of what a thread waits for in user space.
-const UNKNOWN: u32 = 0;
-const LOCK: u32 = 1;
-const SEMAPHORE: u32 = 2;
-const CONDITION: u32 = 3;
-const FUTEX_CLASS: [&str; 5] = ["unknown", "lock", "semaphore", "condition", "semaphore"];
-
 /// What is known of locks and waiters so far.
 pub(super) struct LockTables {
     /// Opened when the first lock is seen: it costs 25 ms.
@@ -92,19 +86,14 @@ pub(super) struct LockTables {
     /// The function that asked for a lock first.
     asked_by: Recent<u64, String>,
     stacks: Recent<u64, Stack>,
-    waiters: Recent<(u32, u64), (Stack, u32)>,
+    waiters: Waiters,
     off_stacks: Recent<u64, Stack>,
     user_stacks: Recent<u64, Stack>,
     /// What the kernel side must know since it was asked last.
     forgotten: Forgotten,
-    /// The second at hand, and the stacks searched in it.
-    second: Option<Instant>,
-    searched: u32,
 }
 
-/// Stacks whose words are searched in a second.
-const MAX_SEARCHES: u32 = 500;
-/// Stacks, waiters and callers of a generation: some 300 bytes each.
+/// Stacks and callers of a generation: some 300 bytes each.
 const MAX_STACKS: usize = 1 << 12;
 
 /// What was forgotten.
@@ -112,22 +101,20 @@ const MAX_STACKS: usize = 1 << 12;
 pub(super) struct Forgotten {
     /// Some stacks or waiters, which are to be sent again.
     pub some: bool,
-    /// Futexes that were judged, by process and address.
-    pub futexes: Vec<(u32, u64)>,
+    /// Keys of verdicts on futexes.
+    pub futexes: Vec<u64>,
 }
 
 impl LockTables {
-    pub fn new() -> LockTables {
+    pub fn new(patterns: Patterns) -> LockTables {
         LockTables {
             namer: None,
             asked_by: Recent::new(MAX_STACKS),
             stacks: Recent::new(MAX_STACKS),
-            waiters: Recent::new(MAX_STACKS),
+            waiters: Waiters::new(patterns),
             off_stacks: Recent::new(MAX_STACKS),
             user_stacks: Recent::new(MAX_STACKS),
             forgotten: Forgotten::default(),
-            second: None,
-            searched: 0,
         }
     }
 
@@ -148,63 +135,36 @@ impl LockTables {
         self.forgotten.some |= self.off_stacks.insert(id, stack).is_some();
     }
 
+    /// The stack of a thread that went off CPU.
+    pub fn off_stack_of(&self, id: u64) -> Option<Stack> {
+        self.off_stacks.peek(&id).cloned()
+    }
+
     /// What was forgotten since the last call.
     pub fn forgotten(&mut self) -> Forgotten {
-        std::mem::take(&mut self.forgotten)
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        forgotten.futexes = self.waiters.gone();
+        forgotten.some |= !forgotten.futexes.is_empty();
+        forgotten
     }
 
-    /// Whether the words of another stack may be searched: some 50 µs each, and a program may have futexes without
-    /// number.
-    fn may_search(&mut self) -> bool {
-        let now = Instant::now();
-        if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
-            (self.second, self.searched) = (Some(now), 0);
-        }
-        self.searched += 1;
-        self.searched <= MAX_SEARCHES
+    /// Whether waits for a futex, those at a place if that matters, were judged to be for a lock.
+    pub fn is_lock(&self, tgid: u32, futex: u64, place: u64) -> bool {
+        self.waiters.is_lock(tgid, futex, place)
     }
 
-    /// Whether a process's futex was judged to be a lock.
-    pub fn is_lock(&self, tgid: u32, futex: u64) -> bool {
-        self.waiters.peek(&(tgid, futex)).is_some_and(|(_, class)| *class == LOCK)
-    }
-
-    /// A waiter's stack tells what its futex is; the verdict (1 lock, 2 semaphore, 3 condition) goes back to the
-    /// kernel side. Without a stack that tells, it stays unknown, but for operations that only locks use: the value
-    /// of a barrier or a condition may be any, that of a mutex too.
-    pub fn judge(&mut self, symbols: &mut Symbols, address: u64, word: u32, stack: Stack) -> Option<u32> {
-        if self.waiters.get(&(stack.tgid, address)).is_some_and(|(_, class)| *class != UNKNOWN) {
-            return None; // the kernel side had forgotten that it asked
-        }
-        let frames = symbols.user(stack.tgid, &stack.user);
-        let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
-        let guess = word >> 16;
-        let told = match user_wait_class(&names) {
-            // The kernel side has put the words on its stack where kernel frames are: return addresses are among
-            // them, and the first of a known function is the call that waits.
-            UserWait::Unknown if self.may_search() => {
-                let words: Vec<u64> = stack.kernel.iter().map(|w| w.saturating_sub(1)).collect();
-                let words = symbols.user(stack.tgid, &words);
-                let known: Vec<&str> =
-                    words.iter().map(|f| &**f).filter(|f| !f.starts_with("[unknown")).collect();
-                user_wait_class(&known)
-            }
-            told => told,
-        };
-        let verdict = match told {
-            UserWait::Lock => Some(LOCK),
-            UserWait::Semaphore => Some(SEMAPHORE),
-            UserWait::Condition | UserWait::Join | UserWait::Barrier => Some(CONDITION),
-            UserWait::Unknown => None,
-        };
-        let class = verdict.unwrap_or(guess);
-        let stack = Stack { kernel: Vec::new(), ..stack };
-        if let Some(gone) = self.waiters.insert((stack.tgid, address), (stack, class)) {
-            self.forgotten.some = true;
-            let judged = gone.into_iter().filter(|(_, (_, class))| *class != UNKNOWN);
-            self.forgotten.futexes.extend(judged.map(|(key, _)| key));
-        }
-        verdict
+    /// A waiter's stack tells what it waits for; the verdicts go back to the kernel side. None where there was no time.
+    pub fn judge(
+        &mut self,
+        symbols: &mut Symbols,
+        futex: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+    ) -> Vec<Verdict> {
+        let verdicts = self.waiters.judge(symbols, futex, stack, copy);
+        // It is asked for again.
+        self.forgotten.some |= verdicts.is_none();
+        verdicts.unwrap_or_default()
     }
 
     /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`.
@@ -215,9 +175,7 @@ impl LockTables {
         process: &Names,
         threads: &Names,
     ) -> [Table; 5] {
-        let new = bounds::of(new, |row| {
-            self.waiters.peek(&(row.tgid, row.lock)).map_or(row.futex >> 16, |(_, class)| *class)
-        });
+        let new = bounds::of(new, |row| row.futex >> 16);
         let process = |row: &LockRow| match row.tgid {
             0 if row.lock == OTHERS => bounds::OTHERS_NAME,
             tgid => process.of(tgid).unwrap_or("[gone]"),
@@ -286,18 +244,21 @@ impl LockTables {
         // The idle threads, whose number that is too, neither sleep in calls nor wait for futexes.
         let sleeper = |row: &LockRow| if row.tgid == 0 { bounds::OTHERS_NAME } else { process(row) };
         for row in &new.user {
-            let waiter = self.waiters.get(&(row.tgid, row.lock));
-            let class = waiter.map_or(row.futex >> 16, |(_, class)| *class);
-            let frames = waiter.map(|(s, _)| symbols.user(s.tgid, &s.user)).unwrap_or_default();
-            let at = waiting_at(&frames);
+            let place = self.waiters.place(row);
+            // What is a lock by those who post it, the kernel side alone knows.
+            let class = match (FutexClass::from(row.futex >> 16), place.as_ref().map(|p| p.class)) {
+                (FutexClass::Unknown, Some(class)) => class,
+                (class, _) => class,
+            };
+            let text = |of: fn(&Place) -> Option<&Arc<str>>| place.as_deref().and_then(of).map(|s| &**s);
             let holder = holder(row, threads);
             let name = address(symbols, row);
             user.push(user_locks::Row {
                 lock: name.into(),
-                ty: FUTEX_CLASS[class.min(4) as usize].into(),
+                ty: class.name().into(),
                 process: process(row).into(),
                 pid: pid(row),
-                caller: at.into(),
+                caller: text(|p| p.caller.as_ref()).into(),
                 holder: holder.into(),
                 count: Some(row.count),
                 wakes: Some(row.wakes),
@@ -305,7 +266,9 @@ impl LockTables {
                 spin: None,
                 block: Some(row.block as f64 / 1e9),
                 max: Some(row.max as f64 / 1e3),
-                stack: joined(&frames).into(),
+                stack: place.as_ref().map_or("", |p| &p.stack).into(),
+                pattern: text(|p| p.pattern.as_ref()).into(),
+                advice: text(|p| p.advice.as_ref()).into(),
             });
         }
         // The waiter whose walked wait was longest stands for all.
@@ -322,6 +285,7 @@ impl LockTables {
             let at = waiting_at(&frames);
             let name = address(symbols, row);
             let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
+            let [pattern, advice] = self.waiters.named(kind.split(':').next().unwrap_or(kind));
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: kind.into(),
@@ -335,6 +299,8 @@ impl LockTables {
                 block: Some(row.block as f64 / 1e9),
                 max: Some(row.max as f64 / 1e3),
                 stack: joined(&frames).into(),
+                pattern: pattern.as_deref().into(),
+                advice: advice.as_deref().into(),
             });
         }
         for row in &new.off_cpu {
@@ -370,44 +336,12 @@ impl LockTables {
     }
 }
 
-/// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
-pub(crate) fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
-    let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
-    named().find(|f| !is_wait_function(f)).or_else(|| named().next())
-}
-
-/// Frames as table columns have them.
-pub(crate) fn joined(frames: &[Arc<str>]) -> String {
-    frames.iter().map(|f| clean(f)).collect::<Vec<_>>().join(";")
-}
-
 /// The thread that most of the waiting is blamed on.
 fn holder(row: &LockRow, threads: &Names) -> Option<String> {
     (row.holder != 0).then(|| match threads.of(row.holder) {
         Some(name) => format!("{name}/{}", row.holder),
         None => row.holder.to_string(),
     })
-}
-
-/// Frames of the wait itself: the caller is above them.
-fn is_wait_function(name: &str) -> bool {
-    // libncpu's own, in Rust and C.
-    if name.starts_with("libncpu::") || name.contains("<libncpu::") || name.starts_with("ncpu_") {
-        return true;
-    }
-    [
-        "futex",
-        "lll_lock",
-        "pthread_mutex",
-        "pthread_cond",
-        "pthread_rwlock",
-        "sem_wait",
-        "new_sem",
-        "lock_contended",
-        "syscall",
-    ]
-    .iter()
-    .any(|s| name.contains(s))
 }
 
 #[cfg(test)]
@@ -436,24 +370,6 @@ mod tests {
         );
         assert_eq!(caller(&frames(&["down_read", "down_write_killable"])), "[unknown]");
         assert_eq!(caller(&frames(&["download_thing"])), "download_thing");
-    }
-
-    #[test]
-    fn who_waits_is_above_the_wait() {
-        let at = |names: &[&str]| waiting_at(&frames(names)).map(|f| f.to_string());
-        let wait = [
-            "libncpu::locks::probe::mutex_slow",
-            "libncpu::locks::raw_mutex::RawMutex::lock_slow",
-            "ncpu_mutex_lock",
-        ];
-        assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
-        assert_eq!(at(&["<libncpu::locks::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
-        assert_eq!(
-            at(&["libncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
-            Some("libncpu::probe::mutex_slow".into())
-        );
-        assert_eq!(at(&["__lll_lock_wait", "pthread_mutex_lock@GLIBC", "f"]), Some("f".into()));
-        assert_eq!(at(&["[unknown]"]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod cadence;
+mod critical_path;
 mod idle;
 pub(crate) mod locks;
 mod placement;
@@ -13,6 +14,7 @@ pub(crate) mod samples;
 pub(crate) mod shortage;
 pub(crate) mod throttle;
 mod user_locks;
+mod waiters;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -28,10 +30,11 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::counters;
 use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
-use crate::names::{Symbols, call_name};
+use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::Ended;
 use bounds::Names;
 pub(crate) use cadence::Cadence;
+use critical_path::CriticalPath;
 use locks::LockTables;
 use placement::Placement;
 use room::Room;
@@ -63,6 +66,7 @@ pub struct Observation {
     engine: Engine,
     symbols: Symbols,
     samples: Samples,
+    path: CriticalPath,
     locks: LockTables,
     /// `None` where the configuration does not ask for it.
     user_locks: Option<UserLocks>,
@@ -80,6 +84,7 @@ pub struct Observation {
     shortage: Option<Shortage>,
     placement: Placement,
     counters: Option<counters::Collector>,
+    unwound: Unwinds,
     /// Where the tables that are written now began: seconds since the observation did, and what was dropped by then.
     since: f64,
     dropped: HashMap<&'static str, u64>,
@@ -128,7 +133,8 @@ impl Observation {
             engine,
             symbols,
             samples: Samples::default(),
-            locks: LockTables::new(),
+            path: CriticalPath::default(),
+            locks: LockTables::new(config.patterns.clone()),
             before: Snapshot::default(),
             sleeps: HashMap::new(),
             threads: HashMap::new(),
@@ -136,6 +142,7 @@ impl Observation {
             process_names: Names::new(),
             thread_names: Names::new(),
             notes,
+            unwound: Unwinds::default(),
             since: 0.0,
             dropped: HashMap::new(),
         })
@@ -248,14 +255,16 @@ impl Observation {
         let mut judged = false;
         for event in self.engine.drain() {
             match event {
-                Event::Sample(at, stack) => {
+                Event::Sample(at, mut stack, copy, idling) => {
                     self.symbols.note(stack.tgid, &stack.comm);
+                    self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
                     self.process_names.met(stack.tgid, &stack.comm);
+                    self.path.sample(&stack, idling);
                     self.samples.add(at, stack);
                 }
                 Event::Exit(mut thread) => {
                     // Its last waits may have been judged since.
-                    if self.locks.is_lock(thread.tgid, thread.unjudged) {
+                    if self.locks.is_lock(thread.tgid, thread.unjudged, thread.unjudged_place) {
                         thread.last_waits_were_for_a_lock();
                     }
                     self.placement.met(thread.tgid);
@@ -277,15 +286,15 @@ impl Observation {
                         locks.began(pid, Instant::now());
                     }
                 }
-                Event::OffCpu(id, stack) => {
+                Event::OffCpu(id, mut stack, copy) => {
                     self.symbols.note(stack.tgid, &stack.comm);
+                    self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
                     self.locks.off_stack(id, stack);
                 }
-                Event::Futex { address, word, stack } => {
+                Event::Futex { address, stack, copy } => {
                     self.symbols.note(stack.tgid, &stack.comm);
-                    let tgid = stack.tgid;
-                    if let Some(class) = self.locks.judge(&mut self.symbols, address, word, stack) {
-                        self.engine.judge_futex(tgid, address, class);
+                    for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref()) {
+                        self.engine.judge_futex(&verdict);
                         judged = true;
                     }
                 }
@@ -339,6 +348,7 @@ impl Observation {
         let idled = |reason: IdleReason| idled.get(reason as usize).copied();
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;
+        let unwound = std::mem::take(&mut self.unwound);
         let mut events = events::Rows::new();
         for (event, n) in [
             (Counter::ShootdownsSent, snap.tlb_sent - b.tlb_sent),
@@ -349,10 +359,11 @@ impl Observation {
             (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
             (Counter::RunQueueMicroseconds, (queued * 1e6) as u64),
             (Counter::IdleTicks, snap.ticks - b.ticks),
+            (Counter::StacksUnwound, unwound.stacks),
+            (Counter::StacksWhole, unwound.whole),
         ] {
             events.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
         }
-        self.before = snap;
         if let Some(shortage) = &mut self.shortage {
             shortage.look();
         }
@@ -362,10 +373,18 @@ impl Observation {
         {
             self.notes.push(note);
         }
+        let path = self.path.table(
+            &locks.path,
+            [&self.before, &snap],
+            &|id| self.locks.off_stack_of(id),
+            &mut self.symbols,
+            &self.process_names,
+        );
+        self.before = snap;
         let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
         let locks = self.locks.tables(locks, &mut self.symbols, &self.process_names, &self.thread_names);
         let forgotten = self.locks.forgotten();
-        forgotten.futexes.iter().for_each(|(tgid, futex)| self.engine.forget_futex(*tgid, *futex));
+        forgotten.futexes.iter().for_each(|key| self.engine.forget_futex(*key));
         if forgotten.some {
             self.engine.send_again();
         }
@@ -384,6 +403,7 @@ impl Observation {
             samples,
             stacks,
             sleeps.finish(),
+            path,
             self.throttle.table(t),
         ];
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
@@ -410,6 +430,7 @@ impl Observation {
         if let Some(room) = &mut self.room {
             room.look(&pids);
         }
+        self.engine.forget_goroutines(&pids);
         if let Some(locks) = &mut self.user_locks {
             locks.living(&pids, Instant::now());
         }
@@ -488,6 +509,10 @@ impl Observation {
     ) -> Result<Vec<String>, E> {
         self.engine.end();
         self.conclude(ended, sink)?;
+        let rest = self.path.rest(&self.before);
+        if rest.num_rows() > 0 {
+            sink(&rest)?;
+        }
         if ended.is_some() {
             self.notes.extend(self.left_behind());
         }

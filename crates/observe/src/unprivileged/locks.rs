@@ -20,7 +20,7 @@ use ncpu_schema::user_locks;
 use ncpu_table::Table;
 
 use crate::names::Symbols;
-use crate::observation::locks::{joined, waiting_at};
+use crate::names::waits::{joined, waiting_at};
 
 /// Processes whose files are read.
 const PROCESSES: usize = 4096;
@@ -243,6 +243,8 @@ impl Locks {
                 None => row.holder.to_string(),
             });
             out.push(user_locks::Row {
+                pattern: None::<&str>.into(),
+                advice: None::<&str>.into(),
                 lock: name.into(),
                 ty: row.ty.into(),
                 process: process.get(&row.pid).map_or("[gone]", String::as_str).into(),

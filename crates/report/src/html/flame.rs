@@ -18,7 +18,7 @@ const NARROW: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 const DEEPEST: usize = 200;
 const FRAME: usize = 18;
 
-const KINDS: [(&str, &str, &str); 3] = [
+const KINDS: [(&str, &str, &str); 4] = [
     ("on-cpu", "On CPU", "Where the program's threads executed, from timer samples."),
     ("spin", "Spin", "Who waited on CPU for kernel locks, from the timer samples that fell into a wait."),
     (
@@ -27,7 +27,15 @@ const KINDS: [(&str, &str, &str); 3] = [
         "Where threads slept, in thread-seconds; the first frame says what for. Most sleep is harmless: \
          look at locks, I/O and the run queue first.",
     ),
+    (
+        WAITED,
+        "Who everybody waited for",
+        "What the threads did that idle CPUs waited for, in CPU-seconds of idle time; the first frame says what.",
+    ),
 ];
+
+/// Idle time by the stacks of table `critical_path`.
+const WAITED: &str = "waited-for";
 
 pub(super) fn section(out: &mut String, recording: &Recording) {
     out.push_str(
@@ -43,7 +51,15 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
                 sane(t.number(r, "seconds"));
         }
     }
-    for (kind, title, meaning) in KINDS {
+    if let Some(t) = recording.tables.get("critical_path") {
+        for r in 0..t.num_rows() {
+            let stack = format!("{};{}", t.text(r, "doing").unwrap_or("?"), t.text(r, "stack").unwrap_or(""));
+            *stacks.entry(WAITED).or_default().entry(frames(stack.trim_end_matches(';'))).or_default() +=
+                sane(t.number(r, "idle"));
+        }
+    }
+    let told = |kind: &&(&str, &str, &str)| kind.0 != WAITED || stacks.contains_key(WAITED);
+    for (kind, title, meaning) in KINDS.iter().filter(told).copied() {
         let _ = write!(out, "<div class=flame id=flame-{kind}><h3>{title}");
         let folded = stacks.get(kind);
         let total: f64 = folded.map_or(0.0, |s| s.values().sum());

@@ -1,8 +1,8 @@
 //! The remedy of a layer, in a line.
 
-use ncpu_schema::{Layer, SampleClass};
+use ncpu_schema::{IdleReason, Layer, SampleClass};
 
-use super::evidence::{Context, throttled, top_detail, top_kind, top_lock, top_sleeper};
+use super::evidence::{Context, charged, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper};
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
@@ -185,6 +185,12 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
     Some(format!("{before} -- {typed}"))
 }
 
+/// The thread and code that most of the serial phases are, where one is.
+fn serial_code(context: &Context<'_>) -> Option<(String, String)> {
+    let top = charged(context, IdleReason::Serial).into_iter().next()?;
+    (top.runs() && top.share >= 0.4 && !top.code.is_empty()).then_some((top.thread, top.code))
+}
+
 fn in_words(layer: Layer, context: &Context<'_>) -> String {
     match layer {
         Layer::KernelSpin => lock_advice(
@@ -192,7 +198,9 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             "take it less often, or share less between threads",
         ),
         Layer::KernelBlock => lock_advice(top_lock(context, "block"), "hold it for less, or share less between threads"),
-        Layer::UserLock => "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into(),
+        Layer::UserLock => top_advice(context).unwrap_or_else(|| {
+            "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into()
+        }),
         Layer::Faults => match top_detail(context, &[SampleClass::Fault, SampleClass::Zeroing]) {
             Some(d) if d.contains("clear_huge") || d.contains("folio_zero") => {
                 "huge pages are zeroed on first touch: keep memory instead of returning it, or populate ahead with all CPUs (MAP_POPULATE, MADV_POPULATE_WRITE)".into()
@@ -227,6 +235,12 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         }
         Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
         Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
+        Layer::Serial if serial_code(context).is_some() => {
+            let (thread, code) = serial_code(context).unwrap_or_default();
+            format!(
+                "the others wait while {thread} is in {code}: split that work between threads, make it faster, or do it while they have other work"
+            )
+        }
         Layer::Serial => format!(
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",
             context.cpus

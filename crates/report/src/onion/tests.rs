@@ -487,3 +487,35 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
         assert!(message.contains(expect), "{message}");
     }
 }
+
+#[test]
+fn serial_phases_name_the_code_that_all_waited_for() {
+    let mut path = ncpu_schema::critical_path::Rows::new();
+    for (thread, doing, code, idle) in [
+        ("main", "running", "parse_input <- load_config", 3.0),
+        ("main", "asleep for a time in nanosleep", "retry", 0.9),
+        ("", "about to run: on a run queue", "", 0.1),
+    ] {
+        path.push(ncpu_schema::critical_path::Row {
+            reason: Some(IdleReason::Serial),
+            process: "app".into(),
+            thread: Some(thread).filter(|t| !t.is_empty()).into(),
+            doing: doing.into(),
+            code: Some(code).filter(|c| !c.is_empty()).into(),
+            stack: "main;load_config;parse_input".into(),
+            idle: Some(idle),
+            seconds: Some(idle),
+            count: Some(100),
+        });
+    }
+    let onion = Onion::peel(&recording().with(path.finish())).unwrap();
+    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    assert_eq!(
+        serial.evidence[..2],
+        [
+            "3.00 CPU-s (75 %) while main was in parse_input <- load_config: without it up to 3.00 s sooner, with half of it 1.50 s",
+            "0.90 CPU-s (22 %) while main was asleep for a time in nanosleep in retry",
+        ]
+    );
+    assert!(serial.advice.contains("while main is in parse_input <- load_config"), "{}", serial.advice);
+}

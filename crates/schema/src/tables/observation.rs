@@ -80,6 +80,22 @@ tables! {
         block "block": Float [Seconds Time], "time waiting off CPU; all of the wait where a preloaded library timed it";
         max "max": Float [Microseconds Peak], "longest wait";
         stack "stack": Text, "a waiter's, innermost first";
+        pattern "pattern": Text, "what the lock is to its users, by the pattern of a waiter's stack: GIL, Java monitor …" since 5;
+        advice "advice": Text, "what helps, of that pattern" since 5;
+    }
+
+    /// Whom idle CPUs waited for: idle time charged to what those threads of the program did that ran meanwhile, by timer
+    /// samples, or to the wait of the one that ran next. Its proportions count.
+    critical_path {
+        reason "reason": Word<IdleReason>, "what the CPUs idled for" since 5;
+        process "process": Text, "name of the process waited for" since 5;
+        thread "thread": Text, "name of the thread waited for" since 5;
+        doing "doing": Text, "what it did meanwhile: it ran, or what it waited for itself" since 5;
+        code "code": Text, "its innermost functions, but for those of the wait" since 5;
+        stack "stack": Text, "its stack, outermost first; `;` between frames, `_[k]` behind kernel frames" since 5;
+        idle "idle": Float [CpuSeconds Time], "idle time of CPUs" since 5;
+        seconds "seconds": Float [Seconds Time], "for how long CPUs idled so" since 5;
+        count "count": Int [None Count], "timer samples, or waits that ended" since 5;
     }
 
     /// Threads by interval. Exact. USR, SYS, TRP, TFL, DFL, SCL and SIG are measured by `ncpu threads` alone, which traces

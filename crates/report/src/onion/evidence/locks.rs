@@ -51,12 +51,14 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
 
 /// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
 pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
-    const PLACE: [&str; 3] = ["type", "process", "caller"];
-    const LOCK: [&str; 4] = ["lock", "type", "process", "caller"];
-    const HOLDER: [&str; 5] = ["lock", "type", "process", "caller", "holder"];
+    const KEYS: [&str; 7] = ["lock", "holder", "type", "process", "caller", "pattern", "advice"];
+    // A recording of an older version has no patterns.
+    let named = context.table("user_locks").is_some_and(|t| t.columns().iter().any(|c| c.name == "pattern"));
+    let keys = &KEYS[..if named { 7 } else { 5 }];
+    let (place, lock) = (&keys[2..], [&["lock"][..], &keys[2..]].concat());
     let mut out = Vec::new();
     let ranked = |keys: &[&str]| context.ranked("user_locks", keys, "block");
-    if let (Some(places), Some(single), Some(held)) = (ranked(&PLACE), ranked(&LOCK), ranked(&HOLDER)) {
+    if let (Some(places), Some(single), Some(held)) = (ranked(place), ranked(&lock), ranked(keys)) {
         // Locks with tracepoints also report how long their waiters spun.
         let wait =
             |t: &Table, r: usize| t.number(r, "block").unwrap_or(0.0) + t.number(r, "spin").unwrap_or(0.0);
@@ -79,12 +81,20 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
                 _ => String::new(),
             };
             let of: Vec<usize> =
-                (0..single.num_rows()).filter(|&q| alike(&PLACE, &single, q, &places, r)).collect();
+                (0..single.num_rows()).filter(|&q| alike(place, &single, q, &places, r)).collect();
             let top = match of[..] {
                 [one] => Some(one),
                 _ => most(&single, &of, wait(&places, r)),
             };
+            // What has an advice of its own is known to its users by name, and its address is not.
+            let pattern = if named { text("pattern").filter(|_| text("advice").is_some()) } else { None };
             let which = match top {
+                Some(q) if pattern.is_some() => match single.text(q, "lock").filter(|l| !l.starts_with("0x"))
+                {
+                    Some(lock) => format!("{} {lock}", pattern.unwrap_or_default()),
+                    None => pattern.unwrap_or_default().to_string(),
+                },
+                None if pattern.is_some() => format!("{} ({})", pattern.unwrap_or_default(), of.len()),
                 Some(q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
                 None if kind.ends_with('x') => format!("{} {kind}es", of.len()),
                 None => format!("{} {kind}s", of.len()),
@@ -92,7 +102,7 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
             // Its waits may have been ended by many.
             let holder = top.and_then(|q| {
                 let of: Vec<usize> =
-                    (0..held.num_rows()).filter(|&h| alike(&LOCK, &held, h, &single, q)).collect();
+                    (0..held.num_rows()).filter(|&h| alike(&lock, &held, h, &single, q)).collect();
                 let most = most(&held, &of, wait(&single, q))?;
                 // Whoever held it is told by a library, which does not see who wakes.
                 let how = if held.int(most, "wakes").is_some() { "woken" } else { "held" };
@@ -112,6 +122,17 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
     }
     out.extend(told("spinning in ", &of_layer(context, Layer::UserLock, By::Detail, 2)));
     out
+}
+
+/// What helps with the user lock that most of the waiting is for, where that is known.
+pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<String> {
+    context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
+    let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
+    let waited = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
+    let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type").is_some_and(is_user_lock));
+    let total: f64 = rows().map(waited).sum();
+    let top = rows().next().filter(|&r| waited(r) >= 0.5 * total && total > 0.0)?;
+    Some(format!("{}: {}", ranked.text(top, "pattern")?, ranked.text(top, "advice")?))
 }
 
 /// The kernel lock that costs most by `spin` or `block`, if that is enough to matter.

@@ -3,18 +3,21 @@
 mod limits;
 mod locks;
 mod memory;
+mod path;
 mod processor;
 mod threads;
 
 use ncpu_record::Recording;
-use ncpu_schema::{Counter, CpuState, Layer, SampleClass, chance, cpu_time, events, samples};
+use ncpu_schema::{Counter, CpuState, IdleReason, Layer, SampleClass, chance, cpu_time, events, samples};
 use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
 pub(super) use limits::{Throttled, limits_met, throttled};
-pub(super) use locks::top_lock;
 use locks::{kernel_locks, user_locks};
+pub(super) use locks::{top_advice, top_lock};
 use memory::{memory_grown, pressure, reclaim};
+pub(super) use path::charged;
+use path::waited_for;
 use processor::{hardware, shootdowns};
 pub(super) use threads::top_sleeper;
 use threads::{busiest, sleepers, sleeping};
@@ -167,8 +170,16 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             }
             out
         }
-        Layer::KernelBlock => kernel_locks(context, "block"),
-        Layer::UserLock => user_locks(context),
+        Layer::KernelBlock => {
+            let mut out = kernel_locks(context, "block");
+            out.extend(waited_for(context, IdleReason::KernelLock));
+            out
+        }
+        Layer::UserLock => {
+            let mut out = user_locks(context);
+            out.extend(waited_for(context, IdleReason::UserLock));
+            out
+        }
         Layer::Faults => {
             let mut out = told("", &of_layer(context, layer, By::Process, 3));
             let zero = of_layer(context, layer, By::Class, 2);
@@ -205,13 +216,15 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out
         }
         Layer::Serial => {
-            let mut out: Vec<String> = busiest(context).into_iter().collect();
+            let mut out = waited_for(context, IdleReason::Serial);
+            out.extend(busiest(context));
             out.extend(sleeping(context));
             out.extend(sleepers(context));
             out
         }
         Layer::Idle => {
-            let mut out = sleeping(context);
+            let mut out = waited_for(context, IdleReason::Asleep);
+            out.extend(sleeping(context));
             out.extend(sleepers(context));
             out
         }
@@ -222,19 +235,25 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out
         }
         Layer::Io | Layer::KernelLockOrIo => {
-            let mut out = sleeping(context);
+            let mut out = waited_for(context, IdleReason::Io);
+            out.extend(sleeping(context));
             out.extend(pressure(context, "io"));
             out.extend(reclaim(context));
             out
         }
         Layer::User => {
             let mut out = told("", &of_layer(context, layer, By::Process, 3));
-            let functions: Vec<_> = of_layer(context, layer, By::Detail, 4)
-                .into_iter()
-                .filter(|(f, _)| !f.starts_with('['))
-                .take(3)
-                .collect();
+            let details = of_layer(context, layer, By::Detail, 4);
+            let functions: Vec<_> =
+                details.iter().filter(|(f, _)| !f.starts_with('[')).take(3).cloned().collect();
             out.extend(told("in ", &functions));
+            let generated = details.iter().find(|(f, share)| f == "[anon]" && *share >= 0.1);
+            out.extend(generated.map(|(_, share)| {
+                format!(
+                    "{:.0} % in generated code without names: /tmp/perf-PID.map has them, by `jcmd PID Compiler.perfmap` of Java 17 and later, or `node --perf-basic-prof`",
+                    100.0 * share
+                )
+            }));
             out.extend(context.placed().map(|p| p.0));
             out.extend(hardware(context));
             out

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Whom idle CPUs waited for. While threads of the program run, that is them, and timer samples tell what they do: each
+ * is sent with how many CPUs idled for what at the leader's last look. While none runs, it is whatever ends that: the
+ * leader leaves its idle time here, and the next wake-up of a thread takes it. Included by engine.bpf.c.
+ */
+#ifndef NCPU_CRITICAL_PATH_H
+#define NCPU_CRITICAL_PATH_H
+
+/* Read at every wake-up, so it is on lines of its own, and written at the leader's looks and when it is taken. */
+struct pending {
+	__u32 any;
+	__u64 idle[IDLE_N];	/* ns of idle CPUs by reason */
+	__u64 time[IDLE_N];	/* ns for which there were any */
+};
+struct pending pending __attribute__((aligned(128))) = {};
+
+/* At the leader's last look: running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
+__u64 idle_now __attribute__((aligned(128)));
+
+/* Idle time while threads of the program ran, or were about to: ns of CPUs by reason, and for how long. */
+__u64 busy_idle[IDLE_N] __attribute__((aligned(128)));
+__u64 busy_time[IDLE_N];
+__u64 queue_idle[IDLE_N];
+
+#define AT_MOST_16(n) ((__u64)((n) > 0xffff ? 0xffff : (n)))
+
+/* What the leader saw: `n` CPUs idle for each reason, for `dt` ns. */
+static __always_inline void leave_idle(const __u32 *n, __u32 running, bool queued, __u64 dt)
+{
+	bool any = false;
+
+	idle_now = AT_MOST_16(running) | AT_MOST_16(n[IDLE_SERIAL]) << 16 | AT_MOST_16(n[IDLE_KLOCK]) << 32 |
+		   AT_MOST_16(n[IDLE_ULOCK]) << 48;
+	for (int i = IDLE_KLOCK; i < IDLE_N; i++) {
+		__u64 ns = n[i] * dt;
+
+		if (!ns)
+			continue;
+		if (i != IDLE_IO && running) {
+			busy_idle[i] += ns;
+			busy_time[i] += dt;
+		} else if (i != IDLE_IO && queued) {
+			queue_idle[i] += ns;
+		} else {
+			__sync_fetch_and_add(&pending.idle[i], ns);
+			__sync_fetch_and_add(&pending.time[i], dt);
+			any = true;
+		}
+	}
+	if (any)
+		pending.any = 1;
+}
+
+/* A thread's wait ends: by what. */
+static __always_inline __u32 cause_of(struct cpu_slot *s, __u32 *waker)
+{
+	struct task_struct *by = bpf_get_current_task_btf();
+	__u32 depth = s->depth;
+
+	*waker = 0;
+	if (depth && depth <= IRQ_NEST)
+		return s->irq[MASK(depth - 1, 3)] == AT_SOFTIRQ ? CAUSE_SOFTIRQ : CAUSE_INTERRUPT;
+	if (by->flags & (PF_IDLE | PF_KTHREAD))
+		return by->flags & PF_IDLE ? CAUSE_INTERRUPT : CAUSE_KERNEL;
+	*waker = by->tgid;
+	struct task_rec *r = look(by);
+	return r && r->target ? CAUSE_PROGRAM : CAUSE_OTHER;
+}
+
+/* Where it is begun, and not where it is done: an idle CPU puts the thread on its queue itself. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *p)
+{
+	if (!pending.any)
+		return 0;
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+	if (!r || !r->target || r->on_cpu || r->state == LAT || !observing)
+		return 0;
+	__u32 waker, cause = cause_of(s, &waker);
+	__u64 what = (__u64)cause << 48 | (__u64)(__u16)(r->call + 1) << 32 | waker;
+	bool io = r->wait == WAIT_IO;
+
+	/* Time that is left while this runs is taken by the next. */
+	pending.any = !io && pending.idle[IDLE_IO];
+	for (int i = IDLE_KLOCK; i < IDLE_N; i++) {
+		if ((i == IDLE_IO && !io) || !pending.idle[i])
+			continue;
+		__u64 idle = __sync_lock_test_and_set(&pending.idle[i], 0);
+		__u64 time = __sync_lock_test_and_set(&pending.time[i], 0);
+		struct lock_slot *l = lock_slot(s, what, r->off_stack, p->tgid, KIND_PATH | r->wait << 8 | i);
+		if (!l)
+			continue;
+		l->count++;
+		l->spin += time;
+		l->block += idle;
+		l->holder = p->pid;
+	}
+	return 0;
+}
+
+#endif

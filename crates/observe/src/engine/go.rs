@@ -1,0 +1,110 @@
+//! Where Go parks goroutines that wait for a lock: the functions that `sync.Mutex` and `sync.RWMutex` call when they must.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::read::ReadCache;
+use object::{Object, ObjectSegment, ObjectSymbol};
+
+use super::usdt::Probe;
+
+/// Functions that wait (with the lock's kind, `enum user_lock` of engine.h): of Go before 1.24 and since.
+const WAITS: [(&str, u64); 4] = [
+    ("sync.runtime_SemacquireMutex", 5),
+    ("internal/sync.runtime_SemacquireMutex", 5),
+    ("sync.runtime_SemacquireRWMutexR", 6),
+    ("sync.runtime_SemacquireRWMutex", 7),
+];
+/// What each of them calls to wait.
+const PARKS: &str = "runtime.semacquire1";
+/// No such function is longer.
+const LONGEST: u64 = 4096;
+
+/// Where waits begin and end in a Go program; nothing in what is none, or has lost its symbols.
+///
+/// # Errors
+/// The file cannot be read, or is damaged.
+pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let cache = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&cache) else { return Ok(Vec::new()) };
+    if !elf.is_64() || elf.section_by_name(".go.buildinfo").is_none() {
+        return Ok(Vec::new());
+    }
+    let mut waits = Vec::new();
+    let mut parks = None;
+    for symbol in elf.symbols() {
+        match symbol.name() {
+            Ok(PARKS) => parks = Some(symbol.address()),
+            Ok(name) => {
+                let kind = WAITS.iter().find(|(wait, _)| *wait == name);
+                waits.extend(kind.map(|(name, kind)| (*name, *kind, symbol.address(), symbol.size())));
+            }
+            Err(_) => {}
+        }
+    }
+    let Some(parks) = parks else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for (name, kind, address, size) in waits {
+        let code = elf.segments().find_map(|s| s.data_range(address, size.min(LONGEST)).ok().flatten());
+        let code = code.ok_or_else(|| format!("{name} lies outside of the file"))?;
+        let Some(after) = after_call(code, address, parks) else { continue };
+        let in_file = |address: u64| {
+            elf.segments().find_map(|s| {
+                let (offset, size) = s.file_range();
+                let within = address.checked_sub(s.address()).filter(|&o| o < size)?;
+                offset.checked_add(within)
+            })
+        };
+        let (Some(begin), Some(end)) = (in_file(address), in_file(address + after)) else {
+            return Err(format!("{name} lies outside of the file"));
+        };
+        let probe = |offset, event| Probe { name, offset, semaphore: 0, cookie: kind << 8 | event };
+        // The end first, so that none is missed.
+        found.extend([probe(end, 1), probe(begin, 0)]);
+    }
+    Ok(found)
+}
+
+/// How far behind the beginning of a function at `address` the instruction lies that follows its call of `callee`.
+fn after_call(code: &[u8], address: u64, callee: u64) -> Option<u64> {
+    let calls = |at: usize, target: u64| address.wrapping_add(at as u64).wrapping_add(target) == callee;
+    if cfg!(target_arch = "aarch64") {
+        let mut words = code.chunks_exact(4).enumerate();
+        return words.find_map(|(i, word)| {
+            let word = u32::from_le_bytes(word.try_into().ok()?);
+            // bl: 26 bits of a signed distance in words.
+            let distance = ((word << 6) as i32 >> 4) as i64 as u64;
+            (word >> 26 == 0b100101 && calls(4 * i, distance)).then_some(4 * i as u64 + 4)
+        });
+    }
+    // call rel32, from the end of the instruction
+    let call = |w: &[u8]| i32::from_le_bytes([w[1], w[2], w[3], w[4]]) as i64 as u64;
+    let at = code.windows(5).enumerate().position(|(i, w)| w[0] == 0xe8 && calls(i + 5, call(w)))?;
+    Some(at as u64 + 5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_call_is_found_by_where_it_leads() {
+        // push rbp; call another; call the one; ret
+        let mut code = vec![0x55, 0xe8, 0, 1, 0, 0, 0xe8];
+        code.extend((-0x100i32).to_le_bytes());
+        code.push(0xc3);
+        assert_eq!(after_call(&code, 0x1000, 0x1000 + 11 - 0x100), Some(11));
+        assert_eq!(after_call(&code, 0x1000, 0x1106), Some(6));
+        assert_eq!(after_call(&code, 0x1000, 0x2000), None);
+        assert_eq!(after_call(&code[..9], 0x1000, 0x1000 + 11 - 0x100), None, "cut");
+    }
+
+    #[test]
+    fn other_programs_have_none() {
+        assert_eq!(probes(&std::env::current_exe().expect("own path")), Ok(Vec::new()));
+        assert_eq!(probes(Path::new("/proc/self/status")), Ok(Vec::new()));
+        assert!(probes(Path::new("/nowhere")).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Goroutines that wait for a lock: they are parked in user space, and their thread goes on with another or sleeps for
+ * want of one. Probes on Go's slow path tell when one is parked and when it goes on. Included by engine.bpf.c.
+ */
+#ifndef NCPU_GO_LOCKS_H
+#define NCPU_GO_LOCKS_H
+
+struct go_wait {
+	__u64 lock;
+	__u64 begin;
+	__u64 stack;
+	__u32 tgid;
+	__u32 pad;
+};
+
+/* By goroutine. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct go_wait);
+} go_waits SEC(".maps");
+
+/* Go's calling convention: the goroutine, and the first argument. */
+#if defined(__TARGET_ARCH_arm64)
+#define GO_G (28 * 8)
+#define GO_ARG 0
+#else
+#define GO_G (1 * 8)	/* r14 */
+#define GO_ARG (10 * 8) /* rax */
+#endif
+
+SEC("uprobe")
+int go_lock(struct pt_regs *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+	struct cpu_slot *s = slot();
+	__u64 cookie = bpf_get_attach_cookie(ctx), g = 0, now = bpf_ktime_get_ns();
+	__u32 kind = cookie >> 8 & 0xff;
+
+	if (!s || !r || !r->target || !observing || bpf_probe_read_kernel(&g, sizeof(g), (void *)ctx + GO_G))
+		return 0;
+	__u64 key = (__u64)p->tgid << 48 ^ g;
+	struct go_wait *before = bpf_map_lookup_elem(&go_waits, &key);
+	if ((cookie & 0xff) == USER_BEGIN) {
+		struct go_wait w = { .begin = now, .tgid = p->tgid };
+
+		if (bpf_probe_read_kernel(&w.lock, sizeof(w.lock), (void *)ctx + GO_ARG) || !w.lock)
+			return 0;
+		if (before) {
+			/* With a larger stack the function begins anew; else an end was missed. */
+			if (before->lock != w.lock) {
+				before->lock = w.lock;
+				before->begin = now;
+				s->drop_nest++;
+			}
+			return 0;
+		}
+		s->lock_events++;
+		w.stack = walk_user_lock(ctx, s, p, now);
+		if (bpf_map_update_elem(&go_waits, &key, &w, BPF_NOEXIST))
+			s->drop_lock++;
+		else
+			s->waiting[WAIT_ULOCK]++;
+		return 0;
+	}
+	if (!before)
+		return 0;
+	__u64 ns = now > before->begin ? now - before->begin : 0;
+	__u64 lock = before->lock, stack = before->stack;
+
+	if (bpf_map_delete_elem(&go_waits, &key))
+		return 0;
+	s->waiting[WAIT_ULOCK]--;
+	add_lock(lock_slot(s, lock, 0, p->tgid, KIND_USER | kind), 0, ns, 1);
+	if (stack)
+		add_lock(lock_slot(s, lock, stack, p->tgid, KIND_USER | kind), 0, ns, 1);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Copies of the top of user stacks, which user space unwinds by the tables of the program: C libraries and most
+ * distributions' programs keep no frame pointers. Included by engine.bpf.c.
+ */
+#ifndef NCPU_STACK_COPIES_H
+#define NCPU_STACK_COPIES_H
+
+#define COPY_PAGES 3 /* whole ones, behind the rest of the page that the stack pointer is in */
+
+/* A stack as any, and behind the room for its frames the registers and the stack from its pointer on. */
+struct copied_stack {
+	struct stack_event e;
+	__u64 ip, sp, bp;
+	__u8 bytes[(COPY_PAGES + 1) * 4096];
+};
+
+/* Interrupts are off where stacks are copied, so one a CPU will do. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader makes it one a CPU */
+	__type(key, __u32);
+	__type(value, struct copied_stack);
+} copies SEC(".maps");
+
+static __always_inline struct copied_stack *copy_room(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&copies, &cpu);
+}
+
+/* Copies the current thread's registers and stack, page by page up to its end; how many bytes of it. */
+APART int copy_stack(void)
+{
+	struct copied_stack *c = copy_room();
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!c || p->flags & PF_KTHREAD)
+		return 0;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+#if defined(__TARGET_ARCH_arm64)
+	c->ip = regs->pc;
+	c->bp = regs->regs[29];
+#else
+	c->ip = regs->ip;
+	c->bp = regs->bp;
+#endif
+	__u64 sp = regs->sp;
+	__u64 n = MASK(-sp, 0xfff);
+
+	c->sp = sp;
+	if (bpf_probe_read_user(c->bytes, n, (void *)sp))
+		return 0;
+	for (int i = 0; i < COPY_PAGES; i++) {
+		if (bpf_probe_read_user(c->bytes + MASK(n, 0x3fff), 4096, (void *)(sp + n)))
+			break;
+		n += 4096;
+	}
+	return n;
+}
+
+/* Sends a stack and so many bytes of its copy. */
+static __always_inline void emit_copied(struct copied_stack *c, __u64 n, __u64 flags)
+{
+	__u64 size = __builtin_offsetof(struct copied_stack, bytes) + MASK(n, 0x3fff);
+
+	if (!n)
+		emit_stack(&c->e, flags);
+	else if (bpf_ringbuf_output(&ring, c, size, flags)) {
+		struct cpu_slot *s = slot();
+		if (s)
+			s->drop_ring++;
+	}
+}
+
+/* Whether the stack of a timer sample is copied: so many a second at most, on the whole machine. */
+static __always_inline bool may_copy(struct cpu_slot *s, __u64 now)
+{
+	if (!cfg_copy_every || now - s->copied < cfg_copy_every)
+		return false;
+	s->copied = now;
+	return true;
+}
+
+#endif

@@ -1,0 +1,216 @@
+//! What threads that sleep in a futex wait for: a verdict for each futex, or for each place at which one is waited for.
+//!
+//! A mutex is one whoever waits for it. But many a thread sleeps in one futex of its own for all that it ever waits for
+//! (a Java thread, a PostgreSQL backend, a parked Rust thread). There a place decides: the futex, the stack pointer, and
+//! the word of the stack that told, a return address; the kernel side looks for all three at the next wait. Where nothing
+//! tells, the wait stays one for something unknown, which is no lock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ncpu_symbols::{Copied, Patterns, Recent, UserWait};
+
+use crate::bpf_support::Stack;
+use crate::engine::{FutexClass, LockRow, Verdict, futex_key, site_key};
+use crate::names::Symbols;
+use crate::names::waits::{joined, waiting_at};
+
+/// Stacks judged in a second: some 50 µs each, and a program may have futexes without number.
+const MAX_JUDGED: u32 = 500;
+/// Keys of verdicts of a generation; the kernel side has room for two.
+const MAX_KEYS: usize = 1 << 13;
+/// Places of a generation: some 600 bytes each.
+const MAX_PLACES: usize = 1 << 12;
+/// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
+const FIRST: u32 = 2;
+
+/// What is told of waits at a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub class: FutexClass,
+    /// What the lock is to its users, and what helps.
+    pub pattern: Option<Arc<str>>,
+    pub advice: Option<Arc<str>>,
+    pub caller: Option<Arc<str>>,
+    pub stack: Arc<str>,
+}
+
+/// A verdict as the kernel side has it.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    class: FutexClass,
+    place: u32,
+    word: Option<(u32, u64)>,
+}
+
+/// The verdicts so far.
+pub(super) struct Waiters {
+    patterns: Patterns,
+    /// Name and advice of each pattern.
+    told: Vec<[Option<Arc<str>>; 2]>,
+    places: Recent<u32, Arc<Place>>,
+    numbers: Recent<Arc<Place>, u32>,
+    next: u32,
+    keys: Recent<u64, Known>,
+    /// Keys the kernel side is to forget.
+    gone: Vec<u64>,
+    /// The second at hand, and the stacks judged in it.
+    second: Option<Instant>,
+    judged: u32,
+}
+
+/// A stack with names, and where in its copy each return address was found.
+struct Named {
+    frames: Vec<Arc<str>>,
+    words: Vec<Option<usize>>,
+}
+
+impl Waiters {
+    pub fn new(patterns: Patterns) -> Waiters {
+        let some = |s: &str| (!s.is_empty()).then(|| Arc::from(s));
+        Waiters {
+            told: patterns.list().iter().map(|p| [some(&p.name), some(&p.advice)]).collect(),
+            patterns,
+            places: Recent::new(MAX_PLACES),
+            numbers: Recent::new(MAX_PLACES),
+            next: FIRST,
+            keys: Recent::new(MAX_KEYS),
+            gone: Vec::new(),
+            second: None,
+            judged: 0,
+        }
+    }
+
+    /// What was told of the waits of a row: by its place, or by its futex where these had none yet.
+    pub fn place(&mut self, row: &LockRow) -> Option<Arc<Place>> {
+        let place = match u32::try_from(row.stack).unwrap_or(0) {
+            place if place >= FIRST => place,
+            _ => self.keys.peek(&futex_key(row.tgid, row.lock)).map(|k| k.place)?,
+        };
+        self.places.get(&place).cloned()
+    }
+
+    /// Whether waits for a futex, those at a place if that matters, were judged to be for a lock.
+    pub fn is_lock(&self, tgid: u32, futex: u64, place: u64) -> bool {
+        let class = |key| self.keys.peek(&key).map(|k| k.class);
+        match class(futex_key(tgid, futex)) {
+            Some(FutexClass::ByPlace) => class(place) == Some(FutexClass::Lock),
+            class => class == Some(FutexClass::Lock),
+        }
+    }
+
+    /// Keys of verdicts that were forgotten since the last call.
+    pub fn gone(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.gone)
+    }
+
+    fn may_judge(&mut self) -> bool {
+        let now = Instant::now();
+        if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
+            (self.second, self.judged) = (Some(now), 0);
+        }
+        self.judged += 1;
+        self.judged <= MAX_JUDGED
+    }
+
+    /// What a waiter's stack tells, for the kernel side; `None` where there is no time to look.
+    pub fn judge(
+        &mut self,
+        symbols: &mut Symbols,
+        futex: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+    ) -> Option<Vec<Verdict>> {
+        if !self.may_judge() {
+            return None;
+        }
+        let named = self.frames(symbols, stack, copy);
+        let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
+        let told = self.patterns.judge(&names);
+        let class = match told.map_or(UserWait::Unknown, |t| t.wait) {
+            UserWait::Lock => FutexClass::Lock,
+            UserWait::Semaphore => FutexClass::Semaphore,
+            // It may be what a lock is made of: whether it is, who wakes whom tells.
+            UserWait::Condition if self.patterns.sounds_like_a_lock(&names) => FutexClass::Semaphore,
+            UserWait::Condition | UserWait::Join | UserWait::Barrier => FutexClass::Condition,
+            UserWait::Unknown => FutexClass::Unknown,
+        };
+        let [pattern, advice] = told.map_or([None, None], |t| self.told[t.pattern].clone());
+        let above = named.frames.get(told.map_or(0, |t| t.frame + 1)..).unwrap_or_default();
+        let asked: Vec<Arc<str>> = above.iter().skip_while(|f| self.patterns.knows(f)).cloned().collect();
+        let caller = waiting_at(&asked).or_else(|| waiting_at(&named.frames)).cloned();
+        let place =
+            self.number(Place { class, pattern, advice, caller, stack: joined(&named.frames).into() });
+        // A lock that is not made of something else is one for all, and so is a semaphore.
+        let of_itself = told.is_some_and(|t| {
+            t.wait == UserWait::Semaphore
+                || t.wait == UserWait::Lock && !names[..t.frame].iter().any(|f| self.patterns.is_layer(f))
+        });
+        let key = futex_key(stack.tgid, futex);
+        let Some(copy) = copy.filter(|_| !of_itself) else {
+            return Some(vec![self.know(key, Known { class, place, word: None })]);
+        };
+        let by_futex = self.know(key, Known { class: FutexClass::ByPlace, place, word: None });
+        let site = site_key(key, copy.regs[1], None);
+        // The word at which another decided there has another value now.
+        let other = self
+            .keys
+            .peek(&site)
+            .and_then(|k| k.word)
+            .and_then(|(word, value)| copy.words.get(word as usize).copied().filter(|&now| now != value));
+        let site = if other.is_some() { site_key(key, copy.regs[1], other) } else { site };
+        let word = told.and_then(|t| named.words.get(t.frame).copied().flatten());
+        let word = word.and_then(|w| Some((u32::try_from(w).ok()?, *copy.words.get(w)?)));
+        Some(vec![self.know(site, Known { class, place, word }), by_futex])
+    }
+
+    fn know(&mut self, key: u64, known: Known) -> Verdict {
+        self.gone.extend(self.keys.insert(key, known).into_iter().flat_map(|gone| gone.into_keys()));
+        Verdict { key, class: known.class, place: known.place, word: known.word }
+    }
+
+    /// Name and advice of a pattern with this name.
+    pub fn named(&self, name: &str) -> [Option<Arc<str>>; 2] {
+        let told = self.told.iter().find(|told| told[0].as_deref() == Some(name));
+        told.cloned().unwrap_or_default()
+    }
+
+    /// The waiter's stack: unwound, or by its frame pointers, whichever tells.
+    fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
+        let mut unwound = Named { frames: Vec::new(), words: Vec::new() };
+        if let Some(copy) = copy {
+            let by_tables = symbols.unwind(stack.tgid, copy);
+            unwound.frames = symbols.user(stack.tgid, &by_tables.frames);
+            unwound.words = std::iter::once(None).chain(by_tables.words).collect();
+            if by_tables.whole || self.tells(&unwound.frames) {
+                return unwound;
+            }
+        }
+        let frames = symbols.user(stack.tgid, &stack.user);
+        if !self.tells(&frames) && unwound.frames.len() >= frames.len() {
+            return unwound;
+        }
+        let words = copy.map_or(&[][..], |c| &c.words[..]);
+        let words = stack.user.iter().map(|address| words.iter().position(|w| w == address)).collect();
+        Named { frames, words }
+    }
+
+    fn tells(&self, frames: &[Arc<str>]) -> bool {
+        let names: Vec<&str> = frames.iter().map(|f| &**f).collect();
+        self.patterns.judge(&names).is_some()
+    }
+
+    fn number(&mut self, place: Place) -> u32 {
+        let place = Arc::new(place);
+        if let Some(&n) = self.numbers.get(&place)
+            && self.places.get(&n).is_some()
+        {
+            return n;
+        }
+        let n = self.next;
+        self.next = self.next.checked_add(1).unwrap_or(FIRST);
+        self.places.insert(n, place.clone());
+        self.numbers.insert(place, n);
+        n
+    }
+}

@@ -1,0 +1,293 @@
+/*
+ * Programs whose critical path is known; each goes round until its time is over. Work is counted in CPU time, so that
+ * the parts keep their proportions on a machine that has other things to do.
+ */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define APART __attribute__((noinline))
+static const double seconds = 1.5;
+
+static double now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static double end;
+
+static int over(void)
+{
+	return now(CLOCK_MONOTONIC) > end;
+}
+
+/* Not a tail call: the caller stays on the stack. */
+#define BURN(ms) do { burn(ms); __asm__ volatile(""); } while (0)
+
+APART static void burn(double ms)
+{
+	double until = now(CLOCK_THREAD_CPUTIME_ID) + ms / 1e3;
+
+	do {
+		for (volatile int i = 0; i < 20000; i++)
+			;
+	} while (now(CLOCK_THREAD_CPUTIME_ID) < until);
+}
+
+/* A pipeline of threads with room for one between stages: the slow one holds all others up. */
+#define MOST 8
+static int stages = 4;
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	int item; /* 0: none, -1: the end */
+} slots[MOST];
+
+static void put(int slot, int item)
+{
+	pthread_mutex_lock(&slots[slot].mutex);
+	while (slots[slot].item)
+		pthread_cond_wait(&slots[slot].changed, &slots[slot].mutex);
+	slots[slot].item = item;
+	pthread_cond_broadcast(&slots[slot].changed);
+	pthread_mutex_unlock(&slots[slot].mutex);
+}
+
+static int get(int slot)
+{
+	pthread_mutex_lock(&slots[slot].mutex);
+	while (!slots[slot].item)
+		pthread_cond_wait(&slots[slot].changed, &slots[slot].mutex);
+	int item = slots[slot].item;
+	slots[slot].item = 0;
+	pthread_cond_broadcast(&slots[slot].changed);
+	pthread_mutex_unlock(&slots[slot].mutex);
+	return item;
+}
+
+APART static void quick_stage(void)
+{
+	BURN(1);
+}
+
+APART static void slow_stage(void)
+{
+	BURN(15);
+}
+
+static void *stage(void *which)
+{
+	int n = (int)(long)which, item = 1;
+
+	while (item != -1) {
+		item = n ? get(n - 1) : over() ? -1 : 1;
+		if (item == 1)
+			n == stages / 2 ? slow_stage() : quick_stage();
+		if (n < stages - 1)
+			put(n, item);
+	}
+	return NULL;
+}
+
+static void threads(int n, void *(*function)(void *))
+{
+	pthread_t all[MOST];
+
+	for (long i = 0; i < n; i++)
+		pthread_create(&all[i], NULL, function, (void *)i);
+	for (int i = 0; i < n; i++)
+		pthread_join(all[i], NULL);
+}
+
+static void pipeline(void)
+{
+	for (int i = 0; i < MOST; i++) {
+		pthread_mutex_init(&slots[i].mutex, NULL);
+		pthread_cond_init(&slots[i].changed, NULL);
+	}
+	threads(stages, stage);
+}
+
+/* A serial part of 30 ms, then two halves of 10 and 20 ms: three quarters to one. */
+APART static void serial_part(void)
+{
+	BURN(30);
+}
+
+APART static void long_half(void)
+{
+	BURN(20);
+}
+
+static void *half(void *which)
+{
+	if (which)
+		long_half();
+	else
+		BURN(10);
+	__asm__ volatile("");
+	return NULL;
+}
+
+static void fork_join(void)
+{
+	while (!over()) {
+		serial_part();
+		threads(2, half);
+	}
+}
+
+/* Two processes map, of 20 and 60 ms; what they write into pipes is reduced in 40 ms: half to half. */
+APART static void long_map(void)
+{
+	BURN(60);
+}
+
+APART static void reduce(void)
+{
+	BURN(40);
+}
+
+static void map_reduce(void)
+{
+	while (!over()) {
+		int pipes[2][2];
+		char done;
+
+		for (int i = 0; i < 2; i++) {
+			if (pipe(pipes[i]))
+				exit(1);
+			if (fork())
+				continue;
+			if (i)
+				long_map();
+			else
+				BURN(20);
+			_exit(write(pipes[i][1], "x", 1) != 1);
+		}
+		for (int i = 0; i < 2; i++) {
+			if (read(pipes[i][0], &done, 1) != 1)
+				exit(1);
+			close(pipes[i][0]);
+			close(pipes[i][1]);
+		}
+		reduce();
+		while (wait(NULL) > 0)
+			;
+	}
+}
+
+/* A client that thinks for 10 ms and asks a server for what takes 30. */
+APART static void serve(void)
+{
+	BURN(30);
+}
+
+APART static void think(void)
+{
+	BURN(10);
+}
+
+static void loopback(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(address);
+	int door = socket(AF_INET, SOCK_STREAM, 0);
+	char word;
+
+	if (bind(door, (struct sockaddr *)&address, length) || listen(door, 1) ||
+	    getsockname(door, (struct sockaddr *)&address, &length))
+		exit(1);
+	if (!fork()) {
+		int client = accept(door, NULL, NULL);
+
+		while (recv(client, &word, 1, 0) == 1) {
+			serve();
+			send(client, &word, 1, 0);
+		}
+		_exit(0);
+	}
+	int server = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(server, (struct sockaddr *)&address, length))
+		exit(1);
+	while (!over()) {
+		think();
+		if (send(server, "x", 1, 0) != 1 || recv(server, &word, 1, 0) != 1)
+			exit(1);
+	}
+	close(server);
+	wait(NULL);
+}
+
+/* Two threads meet; one is slow. */
+static pthread_barrier_t meet;
+
+APART static void slow_thread(void)
+{
+	BURN(20);
+}
+
+static void *round_by_round(void *which)
+{
+	for (int i = 0; i < 60; i++) {
+		if (which)
+			slow_thread();
+		else
+			BURN(4);
+		pthread_barrier_wait(&meet);
+	}
+	return NULL;
+}
+
+static void barriers(void)
+{
+	pthread_barrier_init(&meet, NULL, 2);
+	threads(2, round_by_round);
+}
+
+/* Nothing but sleep, in a function of its own; and now and then work. */
+APART static void nap(void)
+{
+	struct timespec t = { 0, 40000000 };
+
+	nanosleep(&t, NULL);
+	__asm__ volatile("");
+}
+
+static void naps(void)
+{
+	while (!over()) {
+		BURN(5);
+		nap();
+	}
+}
+
+int main(int count, char **args)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} parts[] = {
+		{ "pipeline", pipeline }, { "fork_join", fork_join }, { "map_reduce", map_reduce },
+		{ "loopback", loopback }, { "barriers", barriers }, { "naps", naps },
+	};
+
+	end = now(CLOCK_MONOTONIC) + seconds;
+	if (count > 2)
+		stages = atoi(args[2]);
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (count > 1 && !strcmp(args[1], parts[i].name)) {
+			parts[i].run();
+			return 0;
+		}
+	return 2;
+}

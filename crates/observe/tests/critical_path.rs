@@ -1,0 +1,132 @@
+//! Whom idle CPUs waited for, in programs whose critical path is known. Needs root and BPF; says so and passes where there
+//! are none.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Seen, allowed, observe};
+
+/// `paths.c`, as any program is compiled: without frame pointers.
+fn compile() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("paths-{}", std::process::id()));
+    let done = Command::new("gcc")
+        // Functions that are alike stay two.
+        .args(["-O2", "-fno-ipa-icf", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&to)
+        .arg(here.join("tests/c/paths.c"))
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to
+}
+
+/// Idle CPU-seconds that a part was charged with: in all, and by code; and those there were.
+struct Charged {
+    rows: Vec<(String, String, f64)>,
+    idle: f64,
+}
+
+impl Charged {
+    fn of(seen: &Seen) -> Charged {
+        let text = |t: &ncpu_table::Table, r, c| t.text(r, c).unwrap_or("").to_string();
+        let rows = seen.rows("critical_path");
+        let rows =
+            rows.map(|(t, r)| (text(t, r, "doing"), text(t, r, "code"), t.number(r, "idle").expect("s")));
+        let reasons = ["klock", "ulock", "io", "serial", "asleep", "runq"];
+        Charged {
+            rows: rows.collect(),
+            idle: reasons.iter().map(|reason| seen.sum("idle_time", reason)).sum(),
+        }
+    }
+
+    fn all(&self) -> f64 {
+        self.rows.iter().map(|(.., idle)| idle).sum()
+    }
+
+    /// The part charged to code of a function, of what was charged to running threads.
+    fn running(&self, function: &str) -> f64 {
+        let of = |keep: &dyn Fn(&str) -> bool| -> f64 {
+            self.rows
+                .iter()
+                .filter(|(doing, code, _)| doing == "running" && keep(code))
+                .map(|(.., idle)| idle)
+                .sum()
+        };
+        of(&|code| code.split(" <- ").any(|f| f == function)) / of(&|_| true)
+    }
+}
+
+/// What was charged in a run in which CPUs idled for a while. Other programs may take them all, time and again; says so
+/// then.
+fn charged(args: &[&str]) -> Option<Charged> {
+    let program = compile();
+    let mut argv: Vec<std::ffi::OsString> = vec![program.clone().into()];
+    argv.extend(args.iter().map(Into::into));
+    let mut last = None;
+    for _ in 0..4 {
+        let seen = observe(&argv, |_| {});
+        assert_eq!(seen.ended.status, 0, "{args:?}");
+        let charged = Charged::of(&seen);
+        if charged.idle > 0.4 {
+            last = Some(charged);
+            break;
+        }
+    }
+    std::fs::remove_file(program).expect("it was compiled");
+    if last.is_none() {
+        eprintln!("skipped: no CPU idled");
+    }
+    last
+}
+
+/// Held to within so much on a machine that may have other things to do; on a quiet one it is within 0.05.
+const WITHIN: f64 = 0.15;
+
+fn check(args: &[&str], truth: &[(&str, f64)]) {
+    let Some(charged) = charged(args) else { return };
+    let part = charged.all() / charged.idle;
+    println!("{args:?}: {:.1} % of {:.2} CPU-s charged", 100.0 * part, charged.idle);
+    for (function, share) in truth {
+        let found = charged.running(function);
+        println!("  {function}: {:.1} %, in truth {:.1} %", 100.0 * found, 100.0 * share);
+        assert!((found - share).abs() < WITHIN, "{args:?}: {found} for {function}: {:#?}", charged.rows);
+    }
+    assert!((0.95..1.05).contains(&part), "{args:?}: {part} of {} s: {:#?}", charged.idle, charged.rows);
+}
+
+#[test]
+fn the_slow_stage_of_a_pipeline_is_named() {
+    let Some(_one) = allowed() else { return };
+    for stages in ["3", "5", "8"] {
+        check(&["pipeline", stages], &[("slow_stage", 1.0)]);
+    }
+}
+
+#[test]
+fn serial_parts_and_the_longer_half_are_named() {
+    let Some(_one) = allowed() else { return };
+    check(&["fork_join"], &[("serial_part", 0.75), ("long_half", 0.25)]);
+    check(&["barriers"], &[("slow_thread", 1.0)]);
+}
+
+#[test]
+fn other_processes_of_the_program_are_named() {
+    let Some(_one) = allowed() else { return };
+    check(&["map_reduce"], &[("long_map", 0.5), ("reduce", 0.5)]);
+    check(&["loopback"], &[("serve", 0.75), ("think", 0.25)]);
+}
+
+#[test]
+fn what_nobody_works_on_is_charged_to_the_wait_that_ends_it() {
+    let Some(_one) = allowed() else { return };
+    let Some(charged) = charged(&["naps"]) else { return };
+    let naps = |(doing, code, _): &&(String, String, f64)| {
+        doing.starts_with("asleep for a time") && code.starts_with("nap")
+    };
+    let napped: f64 = charged.rows.iter().filter(naps).map(|(.., idle)| idle).sum();
+    // Of each 45 ms all CPUs idle for 40, and all but one for 5.
+    assert!(napped > 0.7 * charged.idle, "{napped} of {}: {:#?}", charged.idle, charged.rows);
+}

@@ -1,0 +1,3 @@
+module mutex
+
+go 1.21

@@ -1,0 +1,51 @@
+// Goroutines and one lock; writes how long they waited for it, by Go's own account, into a file.
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+var (
+	mutex sync.Mutex
+	rw    sync.RWMutex
+)
+
+func hold(ms int) {
+	for end := time.Now().Add(time.Duration(ms) * time.Millisecond); time.Now().Before(end); {
+	}
+}
+
+func main() {
+	end := time.Now().Add(1500 * time.Millisecond)
+	var group sync.WaitGroup
+	for i := 0; i < 4; i++ {
+		group.Add(1)
+		lock, unlock := mutex.Lock, mutex.Unlock
+		if os.Args[1] == "rwmutex" {
+			// A writer among readers.
+			lock, unlock = rw.RLock, rw.RUnlock
+			if i == 0 {
+				lock, unlock = rw.Lock, rw.Unlock
+			}
+		}
+		go func() {
+			defer group.Done()
+			for time.Now().Before(end) {
+				lock()
+				hold(10)
+				unlock()
+			}
+		}()
+	}
+	group.Wait()
+	sample := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
+	metrics.Read(sample)
+	text := fmt.Sprintf("%.3f\n", sample[0].Value.Float64())
+	if err := os.WriteFile(os.Args[2], []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+}

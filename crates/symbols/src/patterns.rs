@@ -1,0 +1,309 @@
+//! The table of what threads wait for: `waits.txt`, and files of users in the same words.
+
+/// The table that ncpu brings.
+const OWN: &str = include_str!("waits.txt");
+/// Shorter parts of names would match by chance.
+const SHORTEST: usize = 4;
+/// How long a name or an advice may be.
+const LONGEST: usize = 600;
+
+/// What a futex waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UserWait {
+    /// A lock somebody holds.
+    Lock,
+    /// Something to happen: most often work to come to an idle worker.
+    Condition,
+    /// A thread to end.
+    Join,
+    /// The other threads of a team to arrive.
+    Barrier,
+    /// A semaphore, which may stand for a lock or for a condition.
+    Semaphore,
+    /// The stack does not say.
+    Unknown,
+}
+
+/// What is wrong with a file of patterns, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {what}")]
+pub struct BadPatterns {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// One section: what is waited for, and the functions that tell so.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// What kind of wait it is.
+    pub wait: UserWait,
+    /// What its users call it.
+    pub name: Box<str>,
+    /// What helps; empty where nothing in particular does.
+    pub advice: Box<str>,
+    functions: Vec<Function>,
+}
+
+#[derive(Clone, Debug)]
+struct Function {
+    text: Box<str>,
+    within: bool,
+    caller: Option<Box<str>>,
+}
+
+/// Patterns in the order in which they are asked.
+#[derive(Clone, Debug)]
+pub struct Patterns {
+    list: Vec<Pattern>,
+    layers: Vec<Function>,
+    /// How many of the list are the user's.
+    users: usize,
+}
+
+impl Default for Patterns {
+    fn default() -> Patterns {
+        // A test reads them.
+        let mut own = Patterns { list: Vec::new(), layers: Vec::new(), users: 0 };
+        let _ = own.read(OWN);
+        own
+    }
+}
+
+impl Patterns {
+    /// The table that ncpu brings, with the sections of a file of the user's asked first.
+    ///
+    /// # Errors
+    /// A line of it that cannot be understood.
+    pub fn with(text: &str) -> Result<Patterns, BadPatterns> {
+        let mut users = Patterns { list: Vec::new(), layers: Vec::new(), users: 0 };
+        users.read(text)?;
+        let own = Patterns::default();
+        users.users = users.list.len();
+        users.list.extend(own.list);
+        users.layers.extend(own.layers);
+        Ok(users)
+    }
+
+    /// The sections.
+    pub fn list(&self) -> &[Pattern] {
+        &self.list
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), BadPatterns> {
+        let mut in_layer = false;
+        let mut open = None;
+        for (at, line) in text.lines().enumerate() {
+            let body = line.trim();
+            let column = line.chars().take_while(|c| c.is_whitespace()).count() + 1;
+            let bad = |column: usize, what: String| BadPatterns { line: at + 1, column, what };
+            if body.is_empty() || body.starts_with('#') {
+                continue;
+            }
+            if let Some(c) = body.chars().position(|c| c.is_control() && c != '\t') {
+                return Err(bad(column + c, "a control character".into()));
+            }
+            if column == 1 {
+                if let Some(section) = open.replace(at + 1).filter(|_| self.empty(in_layer)) {
+                    let what = "this section names no function".to_string();
+                    return Err(BadPatterns { line: section, column: 1, what });
+                }
+                in_layer = body == "layer";
+                if !in_layer {
+                    self.list.push(header(body).map_err(|(column, what)| bad(column, what))?);
+                }
+                continue;
+            }
+            if open.is_none() {
+                let what = "a section must come first: lock \"NAME\", say, at the beginning of its line";
+                return Err(bad(column, what.into()));
+            }
+            if let Some(advice) = body.strip_prefix("advice:") {
+                let Some(pattern) = self.list.last_mut().filter(|_| !in_layer) else {
+                    return Err(bad(column, "layers have no advice".into()));
+                };
+                let advice = advice.trim();
+                if advice.is_empty() || advice.len() > LONGEST {
+                    return Err(bad(column, format!("an advice of 1 to {LONGEST} bytes is expected")));
+                }
+                if !pattern.advice.is_empty() {
+                    return Err(bad(column, "a second advice in this section".into()));
+                }
+                pattern.advice = advice.into();
+                continue;
+            }
+            let function = function(body).map_err(|(c, what)| bad(column + c, what))?;
+            match self.list.last_mut().filter(|_| !in_layer) {
+                Some(pattern) => pattern.functions.push(function),
+                None => self.layers.push(function),
+            }
+        }
+        match open.filter(|_| self.empty(in_layer)) {
+            Some(line) => Err(BadPatterns { line, column: 1, what: "this section names no function".into() }),
+            None => Ok(()),
+        }
+    }
+
+    fn empty(&self, in_layer: bool) -> bool {
+        match in_layer {
+            true => self.layers.is_empty(),
+            false => self.list.last().is_some_and(|p| p.functions.is_empty()),
+        }
+    }
+
+    /// Which pattern a frame matches, by its place in the list. The user's come first; a function by its beginning
+    /// goes before a part of a name.
+    pub(crate) fn of(&self, frame: &str, caller: Option<&str>) -> Option<usize> {
+        let plain = plain(frame);
+        // Newer Rust writes `<std::sync::Mutex>::lock` for what was `std::sync::Mutex::lock`.
+        let bare: String = frame.chars().filter(|c| !matches!(c, '<' | '>')).collect();
+        let find = |from: usize, to: usize, within: bool| {
+            let fits = |f: &Function| {
+                let named = match within {
+                    true => frame.contains(&*f.text) || bare.contains(&*f.text),
+                    false => plain.starts_with(&*f.text),
+                };
+                let by = |c: &str| caller.is_some_and(|caller| caller.starts_with(c));
+                f.within == within && named && f.caller.as_deref().is_none_or(by)
+            };
+            // The more a pattern asks for, the sooner it is asked.
+            let in_list = |with_caller: bool| {
+                let mut list = self.list[from..to].iter();
+                let fits =
+                    |p: &Pattern| p.functions.iter().any(|f| f.caller.is_some() == with_caller && fits(f));
+                list.position(fits).map(|i| from + i)
+            };
+            in_list(true).or_else(|| in_list(false))
+        };
+        let all = self.list.len();
+        let in_range = |from, to| find(from, to, false).or_else(|| find(from, to, true));
+        in_range(0, self.users).or_else(|| in_range(self.users, all))
+    }
+
+    /// Whether a function is one that locks may be made of: a condition, a semaphore.
+    pub fn is_layer(&self, frame: &str) -> bool {
+        let plain = plain(frame);
+        self.layers.iter().any(|f| match f.within {
+            true => frame.contains(&*f.text),
+            false => plain.starts_with(&*f.text),
+        })
+    }
+}
+
+/// A function's name as patterns have it.
+fn plain(frame: &str) -> &str {
+    let plain = frame.trim_start_matches('_');
+    plain.strip_prefix("GI_").unwrap_or(plain).trim_start_matches('_')
+}
+
+/// `lock "NAME"`.
+fn header(body: &str) -> Result<Pattern, (usize, String)> {
+    let (kind, rest) = body.split_once(char::is_whitespace).unwrap_or((body, ""));
+    let wait = match kind {
+        "lock" => UserWait::Lock,
+        "condition" => UserWait::Condition,
+        "join" => UserWait::Join,
+        "barrier" => UserWait::Barrier,
+        "semaphore" => UserWait::Semaphore,
+        _ => {
+            let what = format!(
+                "`{}` is no kind of wait: lock, condition, join, barrier, semaphore, or layer",
+                kind.escape_debug()
+            );
+            return Err((1, what));
+        }
+    };
+    let column = kind.chars().count() + 2;
+    let name = rest.trim().strip_prefix('"').and_then(|r| r.strip_suffix('"'));
+    let name = name.filter(|n| !n.trim().is_empty() && !n.contains('"') && n.len() <= LONGEST);
+    let Some(name) = name else {
+        return Err((column, format!("a name in quotes is expected: {kind} \"NAME\"")));
+    };
+    Ok(Pattern { wait, name: name.into(), advice: "".into(), functions: Vec::new() })
+}
+
+/// `FUNCTION`, `*PART`, either with ` < CALLER`.
+fn function(body: &str) -> Result<Function, (usize, String)> {
+    let (text, caller) = match body.split_once(" < ") {
+        Some((text, caller)) => (text.trim_end(), Some(caller.trim())),
+        None => (body, None),
+    };
+    let within = text.starts_with('*');
+    let text = text.strip_prefix('*').unwrap_or_else(|| plain(text));
+    let short =
+        |s: &str| format!("`{}` is too short to tell a function: {SHORTEST} characters", s.escape_debug());
+    if text.len() < SHORTEST {
+        return Err((0, short(text)));
+    }
+    if let Some(c) = caller.filter(|c| c.len() < SHORTEST) {
+        let at = body.find(" < ").map_or(0, |i| body[..i].chars().count() + 3);
+        return Err((at, short(c)));
+    }
+    Ok(Function { text: text.into(), within, caller: caller.map(Into::into) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_patterns_are_read_to_the_end() {
+        let mut own = Patterns { list: Vec::new(), layers: Vec::new(), users: 0 };
+        assert_eq!(own.read(OWN), Ok(()));
+        assert!(own.list.len() > 40 && own.layers.len() > 5);
+        assert!(own.list.iter().any(|p| &*p.name == ".NET event"), "the last one");
+    }
+
+    #[test]
+    fn a_bad_file_is_told_by_line_and_column() {
+        let bad = |text: &str| {
+            let e = Patterns::with(text).expect_err(text);
+            (e.line, e.column, e.what)
+        };
+        assert_eq!((bad("\n# x\nloch \"a\"\n").0, bad("loch \"a\"").1), (3, 1));
+        assert!(bad("loch \"a\"").2.contains("`loch` is no kind of wait"));
+        assert_eq!((bad("lock a\n").0, bad("lock a\n").1), (1, 6));
+        assert_eq!(bad("lock \"a\n").1, 6);
+        assert_eq!((bad("  my_lock\n").0, bad("  my_lock\n").1), (1, 3));
+        assert!(bad("  my_lock\n").2.contains("a section must come first"));
+        let short = bad("lock \"a\"\n\n   *ab\n");
+        assert_eq!((short.0, short.1), (3, 4));
+        let caller = bad("lock \"a\"\n  take_it < f\n");
+        assert_eq!((caller.0, caller.1), (2, 13));
+        assert_eq!(bad("lock \"a\"\nlock \"b\"\n  some_function\n").0, 1, "nothing in the first");
+        assert_eq!(bad("lock \"a\"\n  some_function\nlock \"b\"\n").0, 3, "nothing in the last");
+        assert_eq!(bad("lock \"a\"\n  advice:\n").0, 2);
+        assert_eq!(bad("lock \"a\"\n  advice: x\n  advice: y\n  some_function").0, 3);
+        let control = bad("lock \"a\"\n  some\u{1b}[1m\n");
+        assert_eq!((control.0, control.1), (2, 7));
+        assert!(Patterns::with("").is_ok());
+    }
+
+    #[test]
+    fn a_user_s_sections_are_asked_first() {
+        let text = "lock \"token\"\n  advice: pass it on sooner\n  take_token\ncondition \"ours\"\n  pthread_mutex_lock\n";
+        let patterns = Patterns::with(text).expect("good");
+        let of = |frame: &str| patterns.of(frame, None).map(|i| &*patterns.list()[i].name);
+        assert_eq!(of("take_token"), Some("token"));
+        assert_eq!(of("___pthread_mutex_lock"), Some("ours"));
+        assert_eq!(of("__lll_lock_wait"), Some("pthread mutex"));
+        assert_eq!(of("main"), None);
+    }
+
+    mod any {
+        use super::*;
+        use proptest::prelude::*;
+
+        proptest! {
+            #[test]
+            fn text_is_read_or_refused_in_its_lines(text in "(lock|layer|  )?[ -~\n\"*<é]{0,80}") {
+                if let Err(e) = Patterns::with(&text) {
+                    prop_assert!(e.line >= 1 && e.line <= text.lines().count(), "{e}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Callers of a thread that waits, from a copy of the top of its stack and the unwind tables of its program. C libraries
+//! and most distributions' programs keep no frame pointers; and words on a stack that look like return addresses may be
+//! left over from calls that have long returned.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use object::{Object, ObjectSection, ReadCache};
+
+use crate::elf::Segments;
+use crate::maps::ProcMaps;
+
+/// Processes whose modules are kept.
+const MAX_PROCESSES: usize = 64;
+/// Bytes of unwind tables kept, of one file and of all.
+const MAX_TABLE: u64 = 16 << 20;
+const MAX_TABLES: u64 = 32 << 20;
+/// Frames of a stack.
+const MAX_FRAMES: usize = 128;
+
+/// The top of a thread's stack, copied when it was interrupted or went to sleep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Instruction, stack and frame pointer.
+    pub regs: [u64; 3],
+    /// Words from the stack pointer on.
+    pub words: Vec<u64>,
+}
+
+/// A stack that was unwound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// Addresses, innermost first; those of callers lie behind their call.
+    pub frames: Vec<u64>,
+    /// For each but the first, the word of the copy that its address was read from, where it is known.
+    pub words: Vec<Option<usize>>,
+    /// Whether the function was reached that the thread began with.
+    pub whole: bool,
+}
+
+/// What unwinding needs of programs and libraries, kept within bounds.
+#[derive(Default)]
+pub struct Unwinding {
+    processes: HashMap<u32, Process>,
+    files: HashMap<u32, Option<Arc<Tables>>>,
+    bytes: u64,
+}
+
+struct Process {
+    mapped: Vec<(u32, u64, u64, u64)>,
+    unwinder: UnwinderX86_64<Arc<[u8]>>,
+    /// Of its own: rules are found by addresses.
+    cache: CacheX86_64,
+}
+
+/// A file's unwind tables, at the addresses it was linked for.
+struct Tables {
+    segments: Segments,
+    frame: (u64, Arc<[u8]>),
+    index: Option<(u64, Arc<[u8]>)>,
+}
+
+impl Unwinding {
+    /// Unwinds as far as tables, frame pointers and the copy go; on x86-64 alone. Code without tables (generated, Go's)
+    /// is taken to keep frame pointers, as long as what they lead to is code.
+    pub fn unwind(&mut self, maps: &mut ProcMaps, tgid: u32, copy: &Copied) -> Unwound {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
+        }
+        if !maps.knows(tgid) {
+            maps.note_process(tgid);
+        }
+        let (unwound, unknown) = self.attempt(maps, tgid, copy);
+        // As of names: a process is met in its loader already, and opens libraries later.
+        match unknown && maps.note_again(tgid) {
+            true => self.attempt(maps, tgid, copy).0,
+            false => unwound,
+        }
+    }
+
+    /// Unwinds by what is known of the process; whether it came to where no code is known.
+    fn attempt(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied) -> (Unwound, bool) {
+        let [ip, sp, bp] = copy.regs;
+        let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
+        self.prepare(maps, tgid);
+        let Some(process) = self.processes.get_mut(&tgid) else { return (out, true) };
+        let mut read = |address: u64| {
+            let at = address.checked_sub(sp).filter(|o| o % 8 == 0).ok_or(())? as usize / 8;
+            copy.words.get(at).copied().ok_or(())
+        };
+        let known = |address: framehop::FrameAddress| maps.find(tgid, address.address_for_lookup()).is_some();
+        let mut regs = UnwindRegsX86_64::new(ip, sp, bp);
+        let mut address = framehop::FrameAddress::from_instruction_pointer(ip);
+        while out.frames.len() < MAX_FRAMES {
+            // Nonsense in a frame pointer would be followed, or read as an end.
+            if !known(address) {
+                return (out, true);
+            }
+            let before = regs.sp();
+            let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut read);
+            let Ok(next) = next else { break };
+            let Some(next) = next.and_then(framehop::FrameAddress::from_return_address) else {
+                out.whole = true;
+                break;
+            };
+            if !known(next) {
+                return (out, true);
+            }
+            if regs.sp() < before {
+                break;
+            }
+            // The return address lies below the caller's frame, but for a signal's.
+            let caller = next.address();
+            let at = regs.sp().checked_sub(sp.saturating_add(8)).map(|o| o as usize / 8);
+            out.frames.push(caller);
+            out.words.push(at.filter(|&at| copy.words.get(at) == Some(&caller)));
+            address = next;
+        }
+        (out, false)
+    }
+
+    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).
+    pub fn forget(&mut self) {
+        *self = Unwinding::default();
+    }
+
+    /// Makes the process's modules known, as they are mapped now.
+    fn prepare(&mut self, maps: &ProcMaps, tgid: u32) {
+        let mapped = maps.code(tgid);
+        if self.processes.get(&tgid).is_some_and(|p| p.mapped == mapped) {
+            return;
+        }
+        if self.processes.len() >= MAX_PROCESSES {
+            self.processes.clear();
+        }
+        if self.bytes > MAX_TABLES {
+            self.files.clear();
+            self.processes.clear();
+            self.bytes = 0;
+        }
+        let mut unwinder = UnwinderX86_64::new();
+        for &(file, start, end, offset) in &mapped {
+            let Some(path) = maps.file(file).path.as_deref() else { continue };
+            let tables = self.files.entry(file).or_insert_with(|| {
+                let tables = Tables::read(path)?;
+                self.bytes += tables.frame.1.len() as u64;
+                Some(Arc::new(tables))
+            });
+            let Some(tables) = tables.clone() else { continue };
+            let Some(bias) = tables.segments.bias(start, offset) else { continue };
+            let range = |(address, data): &(u64, Arc<[u8]>)| {
+                (*address..address.saturating_add(data.len() as u64), data.clone())
+            };
+            let (frame_range, frame) = range(&tables.frame);
+            let (index_range, index) = tables.index.as_ref().map(range).unzip();
+            let sections = ExplicitModuleSectionInfo {
+                eh_frame_svma: Some(frame_range),
+                eh_frame: Some(frame),
+                eh_frame_hdr_svma: index_range,
+                eh_frame_hdr: index,
+                ..Default::default()
+            };
+            unwinder.add_module(Module::new(String::new(), start..end, bias, sections));
+        }
+        self.processes.insert(tgid, Process { mapped, unwinder, cache: CacheX86_64::new() });
+    }
+}
+
+impl Tables {
+    fn read(path: &Path) -> Option<Tables> {
+        let segments = Segments::read(path)?;
+        let file = ReadCache::new(File::open(path).ok()?);
+        let elf = object::File::parse(&file).ok()?;
+        let section = |name: &str| {
+            let section = elf.section_by_name(name).filter(|s| s.size() <= MAX_TABLE)?;
+            Some((section.address(), Arc::from(section.data().ok()?)))
+        };
+        Some(Tables { segments, frame: section(".eh_frame")?, index: section(".eh_frame_hdr") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Registers and the stack up to `end`, of a moment in the function that calls.
+    #[inline(never)]
+    fn here(end: u64) -> Copied {
+        let (ip, sp, bp): (u64, u64, u64);
+        // SAFETY: reads registers.
+        unsafe {
+            std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) ip, out(reg) sp, out(reg) bp);
+        }
+        // SAFETY: the words lie on this thread's stack.
+        let words =
+            (sp..end).step_by(8).map(|at| unsafe { std::ptr::read_volatile(at as *const u64) }).collect();
+        Copied { regs: [ip, sp, bp], words }
+    }
+
+    #[inline(never)]
+    fn outer(stale: u64, end: u64) -> Copied {
+        // Looks like a return address, and is none.
+        let kept = std::hint::black_box([stale; 4]);
+        let out = here(end);
+        std::hint::black_box(kept);
+        out
+    }
+
+    /// Where the stack of this thread ends.
+    fn end_of_stack() -> u64 {
+        let (mut base, mut size) = (std::ptr::null_mut(), 0);
+        // SAFETY: a zeroed attribute is filled in, read and freed.
+        unsafe {
+            let mut of: libc::pthread_attr_t = std::mem::zeroed();
+            assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &raw mut of), 0);
+            assert_eq!(libc::pthread_attr_getstack(&raw const of, &raw mut base, &raw mut size), 0);
+            libc::pthread_attr_destroy(&raw mut of);
+        }
+        base as u64 + size as u64
+    }
+
+    #[test]
+    fn callers_are_found_and_left_overs_are_not() {
+        let stale = Unwinding::unwind as *const () as u64 + 1;
+        let copy = outer(stale, end_of_stack());
+        assert!(copy.words.contains(&stale));
+        let mut maps = ProcMaps::new(Path::new("/"));
+        let mut unwinding = Unwinding::default();
+        let unwound = unwinding.unwind(&mut maps, std::process::id(), &copy);
+        assert!(unwound.frames.len() >= 3, "{unwound:x?}");
+        assert!(!unwound.frames.contains(&stale), "{unwound:x?}");
+        assert_eq!(unwound.words.len() + 1, unwound.frames.len());
+        let mut user = crate::User::new();
+        let at: Vec<u64> = unwound.frames.iter().enumerate().map(|(i, a)| a - u64::from(i > 0)).collect();
+        let names = user.symbolize(&mut maps, std::process::id(), &at);
+        for (name, end) in names.iter().zip([
+            "tests::here",
+            "tests::outer",
+            "tests::callers_are_found_and_left_overs_are_not",
+        ]) {
+            assert!(name.ends_with(end), "{names:?}");
+        }
+        for (frame, word) in unwound.frames[1..].iter().zip(&unwound.words) {
+            assert_eq!(word.map(|w| copy.words[w]), Some(*frame));
+        }
+        // Nothing is read beyond the copy, and nonsense ends at once.
+        let none = Copied { words: Vec::new(), ..copy.clone() };
+        assert_eq!(unwinding.unwind(&mut maps, std::process::id(), &none).frames, [copy.regs[0]]);
+        let nonsense = Copied { regs: [8, 16, 24], words: copy.words };
+        let unwound = unwinding.unwind(&mut maps, std::process::id(), &nonsense);
+        assert_eq!((unwound.frames, unwound.whole), (vec![8], false));
+    }
+
+    #[test]
+    fn a_thread_is_unwound_to_its_beginning() {
+        let copy = std::thread::spawn(|| outer(0, end_of_stack())).join().expect("a copy");
+        let mut maps = ProcMaps::new(Path::new("/"));
+        let unwound = Unwinding::default().unwind(&mut maps, std::process::id(), &copy);
+        assert!(unwound.whole && unwound.frames.len() > 5, "{unwound:x?}");
+        // The same with less of it.
+        let cut = Copied { words: copy.words[..copy.words.len() / 2].to_vec(), ..copy };
+        assert!(
+            unwound
+                .frames
+                .starts_with(&Unwinding::default().unwind(&mut maps, std::process::id(), &cut).frames)
+        );
+    }
+}

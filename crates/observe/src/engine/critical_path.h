@@ -18,7 +18,7 @@ struct pending pending __attribute__((aligned(128))) = {};
 /* At the leader's last look: running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
 __u64 idle_now __attribute__((aligned(128)));
 
-/* Idle time while threads of the program ran, or were about to: ns of CPUs by reason, and for how long. */
+/* Idle time while threads of the program ran, or stood on a run queue: ns of CPUs by reason, and for how long. */
 __u64 busy_idle[IDLE_N] __attribute__((aligned(128)));
 __u64 busy_time[IDLE_N];
 __u64 queue_idle[IDLE_N];
@@ -32,6 +32,7 @@ static __always_inline void leave_idle(const __u32 *n, __u32 running, bool queue
 
 	idle_now = AT_MOST_16(running) | AT_MOST_16(n[IDLE_SERIAL]) << 16 | AT_MOST_16(n[IDLE_KLOCK]) << 32 |
 		   AT_MOST_16(n[IDLE_ULOCK]) << 48;
+	queue_idle[IDLE_RUNQ] += n[IDLE_RUNQ] * dt;
 	for (int i = IDLE_KLOCK; i < IDLE_N; i++) {
 		__u64 ns = n[i] * dt;
 

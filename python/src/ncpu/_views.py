@@ -58,7 +58,7 @@ class Onion(Sequence[Layer]):
             for row in table.to_pylist()
         ]
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
         """A layer by its place or its name."""
         if isinstance(index, str):
             for layer in self._layers:
@@ -124,7 +124,7 @@ class Comparison(Sequence[Change]):
         """Figures that grew or shrank by more than runs vary, in the order of the report."""
         return [change for change in self if change.verdict in ("grew", "shrank")]
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
         return self._changes[index]
 
     def __len__(self) -> int:

@@ -157,6 +157,7 @@ fn a_hundred_thousand_stacks_a_side_are_compared() {
                 stack: format!("main;a{a};b{b};c{c};leaf{}", (i + odd) % 7).into(),
                 seconds: Some(0.01),
                 samples: Some(1),
+                time: None,
             });
         }
         record_of(dir.path(), name, None, &[spent(1.0), rows.finish()])

@@ -258,6 +258,7 @@ impl Plan {
                 detail: detail.into(),
                 process: process.into(),
                 samples: Some(n),
+                time: None,
             });
         }
         tables.push(rows.finish());
@@ -271,6 +272,7 @@ impl Plan {
                 spin: Some(*spin),
                 block: Some(*block),
                 max: Some(*max),
+                time: None,
             });
         }
         tables.push(rows.finish());

@@ -324,6 +324,7 @@ fn known_words(recording: &mut Recording) -> ncpu_table::Result<Strange> {
                     detail: table.text(r, "detail").into(),
                     process: table.text(r, "process").into(),
                     samples: n,
+                    time: None,
                 }),
                 (Some(Ok(CpuState::Program)), _) => unknown += n.unwrap_or(0),
                 _ => {}

@@ -44,7 +44,8 @@ pub use error::Error;
 pub use layer::Layer;
 pub use recording::{Purpose, Tables, View};
 pub use states::{
-    Counter, CpuState, Doing, IdleReason, Microstate, Place, SampleClass, StackKind, TimerKind, WaitScope,
+    AskedBy, Counter, CpuState, Doing, IdleReason, Microstate, Place, SampleClass, StackKind, TimerKind,
+    WaitScope,
 };
 pub use tables::*;
 pub use vocabulary::{Unknown, Vocabulary};

@@ -111,6 +111,15 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// Who asked for a request to a device. The order is that of `enum io_by` in the BPF programs.
+    pub enum AskedBy("way to ask for a request") {
+        Call = "call": "a thread that waits for it in the same call" since 5,
+        Ahead = "ahead": "a thread that goes on and asks later whether it is done: io_submit, io_uring" since 5,
+        Kernel = "kernel": "a kernel thread, for nobody knows whom: data written back, encrypted" since 5,
+    }
+}
+
+vocabulary! {
     /// Events of table `events`.
     pub enum Counter("counter") {
         ShootdownsSent = "TLB shootdowns sent": "calls that made other CPUs flush",

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use ncpu_schema::{
-    Counter, CpuState, Doing, Error, IdleReason, Layer, Microstate, Per, Place, Purpose, SampleClass,
-    StackKind, Tables, TimerKind, View, Vocabulary, WaitScope, cpu_time, idle_time, samples, tables,
+    AskedBy, Counter, CpuState, Doing, Error, IdleReason, Layer, Microstate, Per, Place, Purpose,
+    SampleClass, StackKind, Tables, TimerKind, View, Vocabulary, WaitScope, cpu_time, idle_time, samples,
+    tables,
 };
 use ncpu_table::{Kind, Table};
 
@@ -55,6 +56,7 @@ fn words_are_unique_and_found_again() {
     check::<Microstate>();
     check::<StackKind>();
     check::<Counter>();
+    check::<AskedBy>();
     check::<Doing>();
     check::<TimerKind>();
     check::<WaitScope>();

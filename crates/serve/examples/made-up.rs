@@ -83,6 +83,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             detail: detail.into(),
             process: "postgres".into(),
             samples: Some(part * cpus / 4),
+            time: t,
         });
     }
     let mut code = stacks::Rows::new();
@@ -100,6 +101,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             stack: stack.as_str().into(),
             seconds: Some(part * busy),
             samples: Some(99),
+            time: t,
         });
     }
     let mut waits = locks::Rows::new();
@@ -112,6 +114,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             spin: Some(busy / 20.0 / (lock + 1) as f64),
             block: Some(0.1),
             max: Some(90.0),
+            time: t,
         });
     }
     let mut all = threads::Rows::new();

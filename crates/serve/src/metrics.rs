@@ -312,6 +312,7 @@ mod tests {
                     spin: Some(0.0),
                     block: Some(1.0 + lock as f64),
                     max: None,
+                    time: None,
                 });
             }
             let table: Table = rows.finish();

@@ -126,6 +126,26 @@ impl Hierarchy {
         Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
     }
 
+    /// A group's share of CPU time beside its siblings: the file that says it, and its number; `None` for the root, which
+    /// has none.
+    pub fn weight(&self, group: &str) -> Option<(String, u64)> {
+        let name = if self.unified { "cpu.weight" } else { "cpu.shares" };
+        let weight = self.text(group, name).and_then(|text| first(&text))?;
+        (group != "/").then(|| (self.path(group, name), weight))
+    }
+
+    /// What a thread of the parent group itself counts for beside a group's weight, at nice 0.
+    pub fn thread_weight(&self) -> u64 {
+        if self.unified { 100 } else { 1024 }
+    }
+
+    /// The CPUs that a group's cpuset allows, as a list, and the file that sets them.
+    pub fn cpus(&self, group: &str) -> Option<(String, String)> {
+        let effective = if self.unified { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" };
+        let text = self.text(group, effective).or_else(|| self.text(group, "cpuset.cpus"))?;
+        Some((text.trim().to_string(), self.path(group, "cpuset.cpus")))
+    }
+
     /// The text of a group's file.
     pub(super) fn text(&self, group: &str, name: &str) -> Option<String> {
         let files = Files::new(&self.dir, false);

@@ -67,7 +67,12 @@ struct css_set {
 };
 
 
+struct thread_info {
+	unsigned int cpu;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	int pid;
 	int tgid;
 	unsigned int flags;
@@ -88,6 +93,22 @@ struct task_struct {
 	unsigned long nivcsw;
 	unsigned long min_flt;
 	unsigned long maj_flt;
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	u64 start_time_ns;
 };
 
 /* Before 5.14 the member was `state`. */
@@ -113,6 +134,7 @@ struct pt_regs {
 #pragma clang attribute pop
 
 #define PF_IDLE 0x00000002
+#define PF_IO_WORKER 0x00000010
 #define PF_KTHREAD 0x00200000
 
 #define TASK_RUNNING 0

@@ -81,7 +81,9 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 		return 0;
 	__u32 waker, cause = cause_of(s, &waker);
 	__u64 what = (__u64)cause << 48 | (__u64)(__u16)(r->call + 1) << 32 | waker;
-	bool io = r->wait == WAIT_IO;
+	/* Who sleeps until requests are done waits for I/O as well. */
+	__u32 wait = r->io_process ? WAIT_IO : r->wait;
+	bool io = wait == WAIT_IO;
 
 	/* Time that is left while this runs is taken by the next. */
 	pending.any = !io && pending.idle[IDLE_IO];
@@ -90,7 +92,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 			continue;
 		__u64 idle = __sync_lock_test_and_set(&pending.idle[i], 0);
 		__u64 time = __sync_lock_test_and_set(&pending.time[i], 0);
-		struct lock_slot *l = lock_slot(s, what, r->off_stack, p->tgid, KIND_PATH | r->wait << 8 | i);
+		struct lock_slot *l = lock_slot(s, what, r->off_stack, p->tgid, KIND_PATH | wait << 8 | i);
 		if (!l)
 			continue;
 		l->count++;

@@ -47,10 +47,13 @@ struct {
 } ring SEC(".maps");
 
 #include "cpu_states.h"
+#include "in_flight.h"
 #include "threads.h"
 #include "kernel_locks.h"
 #include "stack_copies.h"
+#include "requests.h"
 #include "futexes.h"
+#include "queues.h"
 #include "switches.h"
 #include "critical_path.h"
 #include "interrupts.h"

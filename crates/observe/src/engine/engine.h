@@ -62,6 +62,15 @@ struct walks {
 	__u32 pad;
 };
 
+#define SPANS 32 /* a power of two */
+
+/* What a CPU ran, until the span after it begins. */
+struct span {
+	__u64 since;	/* ns */
+	__u32 tgid;
+	__u32 base;	/* enum where */
+};
+
 /* One per CPU, written by that CPU alone; user space reads it by mmap. */
 struct cpu_slot {
 	__u64 last;		/* ns, when the state below began */
@@ -100,6 +109,9 @@ struct cpu_slot {
 	__u64 task;		/* the task seen to run last */
 	__u64 unseen;		/* switches that the kernel did not trace */
 	__u64 copied;		/* ns, when a sample's stack was copied last */
+	struct span spans[SPANS];
+	__u64 span;		/* number of the last */
+	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
 } __attribute__((aligned(128)));
 
 /* One per (lock, stack) and CPU; the key is the first three members. */
@@ -121,6 +133,8 @@ struct lock_slot {
 #define KIND_FUTEX 0x80000000u
 #define KIND_USER 0x10000000u /* | enum user_lock: a lock of libncpu; holder, vote and wakes as of a futex */
 #define KIND_OFF 0x40000000u /* | enum wait: time off CPU by stack */
+#define KIND_QUEUE 0x08000000u /* | enum where: time on run queues behind what ran there; lock is its process + 2, or
+				* OTHERS where that does not matter */
 #define KIND_SLEEP 0x20000000u /* sleeps with a timeout: lock is the call's number + 1, spin the time asked for,
 				* block the time slept, wakes the threads */
 
@@ -172,6 +186,48 @@ struct verdict {
 };
 
 #define NO_WORD 0xffffffffu
+
+/* Who asked for a request to a block device, and whether that thread waits for it in the same call. */
+enum io_by {
+	IO_BY_CALL,	/* it sleeps in its call until the request is done: `in_iowait` tells */
+	IO_BY_AHEAD,	/* it goes on, and asks later: io_submit, io_uring */
+	IO_BY_KERNEL,	/* a kernel thread or an interrupt asked: for whom is not known */
+	IO_BY_OTHERS,	/* another program: counted nowhere */
+};
+
+/* A request that is queued or in flight. */
+struct io_request {
+	__u64 request;	/* the kernel's `struct request`; 0: the row is free */
+	__u64 issued;	/* ns, when the device was given it; 0: not yet */
+	__u64 queued;	/* ns it stood in queues before */
+	__u32 tgid;	/* of the process; 0: not known */
+	__u16 process;	/* the process's place in io_processes + 1, where it is counted there; else 0 */
+	__u16 by;	/* enum io_by */
+};
+
+/* One per (device, process, operation) and CPU; the key is the first three members. */
+struct io_row {
+	__u64 device;	/* major << 32 | minor << 1 | 1 */
+	__u64 operation; /* REQ_OP_* << 8 | enum io_by */
+	__u64 tgid;
+	__u64 count;
+	__u64 bytes;
+	__u64 queued;	/* ns before the device was given them */
+	__u64 time;	/* ns in the device */
+	__u64 max;	/* ns, longest in the device */
+};
+
+#define IO_REQUESTS 8192 /* rows, a power of two: requests queued and in flight at a time */
+#define IO_ROWS 64	/* a CPU's; a power of two */
+#define IO_PROCESSES 64	/* that have requests in flight which they do not wait for in the call */
+
+/* What a CPU adds to each of those processes. Only the sum over CPUs means anything. */
+struct io_counts {
+	struct {
+		__s32 in_flight;	/* requests that nobody waits for in the call that asked */
+		__s32 asleep;		/* threads that sleep until requests are done */
+	} of[IO_PROCESSES];
+};
 
 struct thread_out {
 	__u32 tgid, tid, ppid;

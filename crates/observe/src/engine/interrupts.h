@@ -91,15 +91,31 @@ int softirq_in(void *ctx)
 	return 0;
 }
 
-SEC("raw_tp")
-int irq_out(void *ctx)
+static __always_inline void irq_exit(void)
 {
 	struct cpu_slot *s = slot();
 
 	if (!s || !s->depth)
-		return 0;
+		return;
 	charge(s, bpf_ktime_get_ns());
 	s->depth--;
+}
+
+/*
+ * Two programs, for the kernel does not run one inside itself: an interrupt that comes while the end of a softirq is told
+ * would have no end.
+ */
+SEC("raw_tp")
+int hardirq_out(void *ctx)
+{
+	irq_exit();
+	return 0;
+}
+
+SEC("raw_tp")
+int softirq_out(void *ctx)
+{
+	irq_exit();
 	return 0;
 }
 

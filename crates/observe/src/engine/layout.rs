@@ -25,6 +25,7 @@ pub(super) use types::go_wait as GoWait;
 pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(crate) const KIND_OFF: u32 = 0x4000_0000;
 pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
+pub(crate) const KIND_QUEUE: u32 = 0x0800_0000;
 pub(crate) const KIND_USER: u32 = 0x1000_0000;
 pub(crate) const KIND_PATH: u32 = 0x0400_0000;
 
@@ -135,6 +136,8 @@ pub const USER_LOCK: [&str; 8] =
 pub(crate) use types::calls as Calls;
 /// What each CPU writes of itself.
 pub(crate) use types::cpu_slot as CpuSlot;
+/// Requests to a device of a kind, by a process.
+pub(crate) use types::io_row as IoRow;
 /// A row of the lock table.
 pub(crate) use types::lock_slot as LockSlot;
 
@@ -195,6 +198,8 @@ unsafe impl Plain for CpuSlot {}
 unsafe impl Plain for LockSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for GoWait {}
+// SAFETY: integers only.
+unsafe impl Plain for IoRow {}
 // SAFETY: integers only.
 unsafe impl Plain for Calls {}
 // SAFETY: integers and arrays of integers only.

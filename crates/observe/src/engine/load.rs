@@ -14,6 +14,8 @@ const LOCK_TABLE_BYTES: usize = 16 << 20;
 pub(super) const HALVES: usize = 2;
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
+/// `IO_ROWS` of engine.h.
+const IO_ROWS: usize = 64;
 /// `SCRATCHES` of cpu_states.h.
 const SCRATCHES: usize = 3;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
@@ -43,6 +45,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_lock_all = config.lock_all.into();
         // Needed only to explain why nothing ran.
         ro.cfg_sleeps = config.explain.into();
+        ro.cfg_queues = config.explain.into();
         ro.cfg_micro = config.micro.into();
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
@@ -58,12 +61,24 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.io_counts.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.io_rows.set_max_entries((IO_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
     open.maps.copies.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
 
     let has = |tracepoint: &str| types.has(tracepoint);
+    let io = config.explain && REQUESTS.into_iter().all(has);
+    if config.explain && !io {
+        notes.push(
+            "no requests to devices: the kernel has no block tracepoints; who waits for io_uring or libaio counts as asleep"
+                .into(),
+        );
+    }
+    if let Some(ro) = &mut open.maps.rodata_data {
+        ro.cfg_io = io.into();
+    }
     for needed in ["sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_process_fork"] {
         if !has(needed) {
             return Err(Error::NoTracepoint(needed));
@@ -103,7 +118,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     }
     progs.hardirq_in.set_autoload(!hard.is_empty());
     progs.softirq_in.set_autoload(soft.is_some());
-    progs.irq_out.set_autoload(config.irqs);
+    progs.hardirq_out.set_autoload(!hard.is_empty());
+    progs.softirq_out.set_autoload(soft.is_some());
 
     let faults = config.micro && has("page_fault_user");
     if config.micro && !faults {
@@ -122,10 +138,18 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.leader.set_autoload(config.explain);
     progs.sched_waking.set_autoload(config.explain && has("sched_waking"));
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
+    progs.block_rq_insert.set_autoload(io);
+    progs.block_rq_issue.set_autoload(io);
+    progs.block_rq_complete.set_autoload(io);
+    progs.block_rq_merge.set_autoload(io && has("block_rq_merge"));
+    progs.block_rq_requeue.set_autoload(io && has("block_rq_requeue"));
 
     let skel = open.load().map_err(|source| load::refused(explain(source)))?;
-    Ok((skel, Interrupts { hard, soft }))
+    Ok((skel, Interrupts(hard)))
 }
+
+/// Without these a request's life is not known.
+const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_complete"];
 
 /// Where an interrupt begins, and where it ends.
 type Pair = (&'static str, &'static str);
@@ -140,11 +164,8 @@ const VECTORS: [Pair; 5] = [
 const HANDLERS: Pair = ("irq_handler_entry", "irq_handler_exit");
 const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
 
-/// The interrupts that can be told.
-pub(super) struct Interrupts {
-    hard: Vec<Pair>,
-    soft: Option<Pair>,
-}
+/// The hardware interrupts that can be told.
+pub(super) struct Interrupts(Vec<Pair>);
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
 pub(super) fn attach(
@@ -163,6 +184,12 @@ pub(super) fn attach(
         &p.sched_switch,
         &p.cpu_comes,
         &p.tlb_flush,
+        // An end before its beginning.
+        &p.block_rq_complete,
+        &p.block_rq_merge,
+        &p.block_rq_requeue,
+        &p.block_rq_issue,
+        &p.block_rq_insert,
         &p.contention_end,
         &p.contention_begin,
         &p.sys_exit,
@@ -172,11 +199,12 @@ pub(super) fn attach(
         &p.signal_deliver,
         &p.settle,
     ])?;
-    let Interrupts { hard, soft } = interrupts;
+    let Interrupts(hard) = interrupts;
     // An end before its beginning, so that none is missed.
-    let ends: Vec<&str> = hard.iter().chain(soft).map(|pair| pair.1).collect();
+    let ends: Vec<&str> = hard.iter().map(|pair| pair.1).collect();
     let begins: Vec<&str> = hard.iter().map(|pair| pair.0).collect();
-    links.extend(load::attach_to(&p.irq_out, &ends)?);
+    links.extend(load::attach_to(&p.hardirq_out, &ends)?);
+    links.extend(load::attach_to(&p.softirq_out, &[SOFTIRQS.1])?);
     links.extend(load::attach_to(&p.hardirq_in, &begins)?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
     if config.micro {

@@ -11,6 +11,7 @@ mod go;
 mod hotplug;
 mod layout;
 mod load;
+mod requests;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
 mod usdt;
@@ -32,10 +33,11 @@ pub use ncpu_symbols::Patterns;
 
 pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
 pub(crate) use layout::{futex_key, site_key};
+pub use requests::Requests;
 
 use calibrate::Gauge;
-use layout::{Calls, CpuSlot, LockSlot, WAIT_ULOCK};
-pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_SLEEP, KIND_USER, OTHERS};
+use layout::{Calls, CpuSlot, IoRow, LockSlot, WAIT_ULOCK};
+pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, OTHERS};
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
@@ -112,6 +114,7 @@ pub struct Engine {
     slots: Mapped<CpuSlot>,
     locks: Mapped<LockSlot>,
     other_locks: Mapped<LockSlot>,
+    io_rows: Mapped<IoRow>,
     calls: Mapped<Calls>,
     start: Vec<CpuSlot>,
     began: u64,
@@ -166,6 +169,9 @@ impl Engine {
         let other_count = skel.maps.other_slots.max_entries() as usize;
         let other_locks =
             Mapped::to_clear(&skel.maps.other_slots, other_count).map_err(io("mapping the lock table"))?;
+        let io_count = skel.maps.io_rows.max_entries() as usize;
+        let io_rows =
+            Mapped::to_clear(&skel.maps.io_rows, io_count).map_err(io("mapping the requests to devices"))?;
         let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
         let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
         Ok(Engine {
@@ -176,6 +182,7 @@ impl Engine {
             slots,
             locks,
             other_locks,
+            io_rows,
             calls,
             start: Vec::new(),
             began: 0,
@@ -431,7 +438,7 @@ impl Engine {
         let end = self.ended.unwrap_or_else(monotonic_ns);
         let mut snap =
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
-        let mut drops = [0u64; 5];
+        let mut drops = [0u64; 6];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -451,7 +458,8 @@ impl Engine {
             snap.softirqs += now.softirqs - start.softirqs;
             snap.switches += now.switches - start.switches;
             snap.unseen_switches += now.unseen - start.unseen;
-            let lost = [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end];
+            let lost =
+                [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end, now.drop_io];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
         if let Some(bss) = &self.skel.maps.bss_data {
@@ -462,6 +470,7 @@ impl Engine {
             snap.queued = bss.queue_idle;
             snap.pending = both(&bss.pending.idle, &bss.pending.time);
             snap.runnable = bss.runnable_ns;
+            drops[5] += bss.io_left_out;
         }
         let names = [
             "lock waits (lock table full)",
@@ -469,6 +478,7 @@ impl Engine {
             "threads (no memory for a record)",
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",
+            "requests to devices (tables full, or an end missed in an interrupt)",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap
@@ -513,7 +523,8 @@ impl Engine {
                 table.clear(i);
             }
         }
-        let mut locks = Locks::default();
+        self.forget_ended();
+        let mut locks = Locks { requests: self.requests(old), ..Locks::default() };
         for ((lock, stack, tgid, kind), (mut row, _)) in sums {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
             if kind & KIND_FUTEX != 0 {
@@ -524,6 +535,9 @@ impl Engine {
             } else if kind & KIND_SLEEP != 0 {
                 row.lock = lock.saturating_sub(1);
                 locks.sleeps.push(row);
+            } else if kind & KIND_QUEUE != 0 {
+                row.flags = kind & 0xff;
+                locks.queued.push(row);
             } else if kind & KIND_OFF != 0 {
                 row.flags = kind & 0xff;
                 locks.off_cpu.push(row);
@@ -618,4 +632,9 @@ pub struct Locks {
     /// Sleeps with a timeout; `lock` is the number of the call, `spin` the time asked for, `block` the time
     /// slept, `wakes` the threads.
     pub sleeps: Vec<LockRow>,
+    /// Time on run queues by what ran there; `flags` is the index into [`CpuState::ALL`], `lock` of other programs their
+    /// process + 2.
+    pub queued: Vec<LockRow>,
+    /// Requests to block devices.
+    pub requests: Vec<Requests>,
 }

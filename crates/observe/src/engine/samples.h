@@ -99,6 +99,8 @@ static long add_cpu(__u32 cpu, struct sum *sum)
 		sum->idle++;
 	else if (s->base == AT_TARGET)
 		sum->running++;
+	if (io_used)
+		add_io_of(cpu);
 	return 0;
 }
 
@@ -118,6 +120,8 @@ int leader(void *ctx)
 	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
 	for (int i = 0; i < WAIT_N; i++)
 		sum.waiting[i] += judged[i];
+	if (io_used)
+		sum.waiting[WAIT_IO] += waiting_for_requests();
 	__u32 idle = sum.idle;
 	__u32 active = sum.running;
 	__u32 of[IDLE_N] = {};

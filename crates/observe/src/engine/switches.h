@@ -32,6 +32,50 @@ static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
 	return s->asks < cfg_asks;
 }
 
+/*
+ * Whether `in_iowait` says nothing of this thread. io_uring sets it for whatever a ring waits for, a message of a peer too;
+ * and its own threads stand in for one that waits itself, or does not.
+ */
+static __always_inline bool says_nothing(struct task_rec *r, struct task_struct *p, __u32 state)
+{
+	return cfg_io && ((p->flags & PF_IO_WORKER) ||
+			  (r->call == NR_io_uring_enter && (state & TASK_INTERRUPTIBLE)));
+}
+
+/* In the first calls a thread waits for requests and for nothing else; in the others, where it asks for some itself. */
+static __always_inline bool may_wait_for_requests(struct task_rec *r)
+{
+	if (r->call < 0)
+		return false;
+	switch (r->call) {
+	case NR_io_getevents:
+	case NR_io_pgetevents:
+	case NR_io_uring_enter:
+		return true;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2:
+	case NR_poll:
+	case NR_ppoll:
+	case NR_select:
+	case NR_pselect6:
+		return r->asks_ahead;
+	}
+	return false;
+}
+
+/* A thread of the program falls asleep, as far as the scheduler knows for no device. */
+static __always_inline void sleep_for_requests(struct task_rec *r, struct task_struct *p)
+{
+	if (!io_used || r->wait != WAIT_SLEEP || (p->flags & PF_IO_WORKER) || !may_wait_for_requests(r))
+		return;
+	int process = io_process(p->tgid, 0);
+	if (process < 0)
+		return;
+	count_asleep(process, 1);
+	r->io_process = process + 1;
+}
+
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -42,6 +86,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	if (runnable) {
 		r->icx++;
 		micro(r, LAT, now);
+		r->queue = bpf_get_smp_processor_id();
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
@@ -63,7 +108,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
 			next = LCK;
-		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait)) {
+		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
 		} else if (cfg_sleeps && r->target && may_time_out(r->call)) {
 			r->asked = asked_ns(r->call);
@@ -73,6 +118,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	begin_wait(s, r, wait);
 	if (!r->target || !observing)
 		return;
+	sleep_for_requests(r, p);
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
 	bool fresh = r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key);
@@ -156,6 +202,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		add_sleep(r->call, now > r->since ? now - r->since : 0);
 		slept(s, next, r, now > r->since ? now - r->since : 0);
 	}
+	if (was == LAT && cfg_queues && r->target && observing && now - r->since > LEAST_QUEUED && now > r->since)
+		stood(r->queue, r->since, now);
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);
 	micro(r, r->on_state, now);
@@ -232,6 +280,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 
 	arrive(s, next, now);
+	if (cfg_queues)
+		begin_span(s, next, now);
 	if (!(s->switches & OWN_MASK))
 		own(s, now);
 	return 0;
@@ -262,6 +312,7 @@ static __always_inline int wakeup(struct task_struct *p)
 	__u32 was = micro(r, LAT, now);
 	if (was == SLP && r->target && r->futex && !r->user.lock && r->futex_word >> 16 == FUTEX_UNKNOWN)
 		keep_unjudged(r, ns);
+	r->queue = task_cpu(p);
 	begin_wait(s, r, WAIT_RUNQ);
 	if (!(++s->wakeups & OWN_MASK))
 		own(s, now);
@@ -285,6 +336,7 @@ int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 	if (!r || r->on_cpu || r->state == LAT)
 		return 0;
 	micro(r, LAT, now);
+	r->queue = task_cpu(p);
 	begin_wait(s, r, WAIT_RUNQ);
 	return 0;
 }

@@ -37,6 +37,7 @@ struct task_rec {
 	__u32 futex_word;
 	__u32 place;		/* what user space calls such waits */
 	__u32 off_weight;
+	__u32 queue;		/* the CPU on whose run queue it stands */
 	__s16 call;		/* system call it sleeps in */
 	__u8 known;
 	__u8 target;
@@ -47,6 +48,8 @@ struct task_rec {
 	__u8 off_wait;
 	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
 	__u8 ask;		/* nobody has said yet what its futex is */
+	__u8 io_process;	/* while it sleeps until requests are done: its process's row in io_processes + 1 */
+	__u8 asks_ahead;	/* it has asked for requests that it did not wait for in the call */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
@@ -157,6 +160,10 @@ static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
 	if (w)
 		s->waiting[MASK(w, 7)]--;
 	r->wait = WAIT_NONE;
+	if (r->io_process) {
+		count_asleep(r->io_process - 1, -1);
+		r->io_process = 0;
+	}
 }
 
 static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)

@@ -212,9 +212,6 @@ struct sched_entity {
 struct sched_info {
 	unsigned long long run_delay;
 };
-struct thread_info {
-	u32 cpu;
-};
 struct task_struct___sums {
 	int exit_state;
 	struct sched_entity se;

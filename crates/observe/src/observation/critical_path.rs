@@ -62,6 +62,7 @@ impl CriticalPath {
     /// The table of an interval: of the samples, and of the rows of the kernel side.
     pub fn table(
         &mut self,
+        t: f64,
         rows: &[LockRow],
         [before, now]: [&Snapshot; 2],
         stack_of: &dyn Fn(u64) -> Option<Stack>,
@@ -128,7 +129,7 @@ impl CriticalPath {
                 add(sums.entry(key).or_default(), ns as f64 / 1e9, 0.0, 1);
             }
         }
-        table(sums)
+        table(t, sums)
     }
 
     /// What nothing has ended by the end of the observation.
@@ -142,7 +143,7 @@ impl CriticalPath {
             let key = Key { reason: *reason as usize, doing: "running, unsampled".into(), ..Key::default() };
             (key, (l.0 as f64 / 1e9, l.1 as f64 / 1e9, 0))
         });
-        table(pending.chain(left).collect())
+        table(now.elapsed, pending.chain(left).collect())
     }
 }
 
@@ -153,7 +154,7 @@ fn add(sum: &mut (f64, f64, u64), idle: f64, seconds: f64, count: u64) {
 }
 
 /// The rows as a table, the smallest of many put together.
-fn table(sums: HashMap<Key, (f64, f64, u64)>) -> Table {
+fn table(t: f64, sums: HashMap<Key, (f64, f64, u64)>) -> Table {
     let mut rows: Vec<(Key, (f64, f64, u64))> = sums.into_iter().collect();
     rows.sort_by(|a, b| b.1.0.total_cmp(&a.1.0).then_with(|| a.0.stack.cmp(&b.0.stack)));
     let mut small: HashMap<(usize, String), (f64, f64, u64)> = HashMap::new();
@@ -177,6 +178,7 @@ fn table(sums: HashMap<Key, (f64, f64, u64)>) -> Table {
             idle: Some(idle),
             seconds: Some(seconds),
             count: Some(count),
+            time: Some(t),
         });
     }
     out.finish()
@@ -309,7 +311,7 @@ mod tests {
             ..LockRow::default()
         };
         let mut symbols = Symbols::new();
-        let table = path.table(&[wait], [&Snapshot::default(), &now], &|_| None, &mut symbols, &Names::new());
+        let table = path.table(1.0, &[wait], [&Snapshot::default(), &now], &|_| None, &mut symbols, &Names::new());
         let rest = path.rest(&Snapshot { pending: [(1_000_000_000, 500_000_000); 6], ..now.clone() });
         let idle = |t: &Table, keep: &dyn Fn(usize) -> bool| -> f64 {
             (0..t.num_rows()).filter(|&r| keep(r)).filter_map(|r| t.number(r, "idle")).sum()

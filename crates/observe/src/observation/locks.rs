@@ -167,9 +167,11 @@ impl LockTables {
         verdicts.unwrap_or_default()
     }
 
-    /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`.
+    /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`, of what came
+    /// up to `t`.
     pub fn tables(
         &mut self,
+        t: f64,
         new: Locks,
         symbols: &mut Symbols,
         process: &Names,
@@ -220,6 +222,7 @@ impl LockTables {
                     spin: Some(spin),
                     block: Some(block),
                     max: Some(row.max as f64 / 1e3),
+                    time: Some(t),
                 });
                 continue;
             }
@@ -234,6 +237,7 @@ impl LockTables {
                 walked: Some(row.count),
                 spin: Some(spin),
                 block: Some(block),
+                time: Some(t),
             });
         }
         let address = |symbols: &mut Symbols, row: &LockRow| match row.lock {
@@ -269,6 +273,7 @@ impl LockTables {
                 stack: place.as_ref().map_or("", |p| &p.stack).into(),
                 pattern: text(|p| p.pattern.as_ref()).into(),
                 advice: text(|p| p.advice.as_ref()).into(),
+                time: Some(t),
             });
         }
         // The waiter whose walked wait was longest stands for all.
@@ -301,6 +306,7 @@ impl LockTables {
                 stack: joined(&frames).into(),
                 pattern: pattern.as_deref().into(),
                 advice: advice.as_deref().into(),
+                time: Some(t),
             });
         }
         for row in &new.off_cpu {
@@ -318,6 +324,7 @@ impl LockTables {
                 stack: format!("{why};{folded}").into(),
                 seconds: Some(row.block as f64 / 1e9),
                 samples: Some(row.count),
+                time: Some(t),
             });
         }
         let mut sleepers = sleepers::Rows::new();
@@ -330,6 +337,7 @@ impl LockTables {
                 asked: Some(row.spin as f64 / 1e9),
                 slept: Some(row.block as f64 / 1e9),
                 threads: Some(row.wakes),
+                time: Some(t),
             });
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish()]

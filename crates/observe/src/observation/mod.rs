@@ -9,6 +9,8 @@ mod critical_path;
 mod idle;
 pub(crate) mod locks;
 mod placement;
+mod queued;
+mod requests;
 pub(crate) mod room;
 pub(crate) mod samples;
 pub(crate) mod shortage;
@@ -31,12 +33,14 @@ use crate::bpf_support;
 use crate::counters;
 use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
 use crate::names::{Symbols, Unwinds, call_name};
-use crate::program::Ended;
+use crate::program::{Ended, Target};
 use bounds::Names;
 pub(crate) use cadence::Cadence;
 use critical_path::CriticalPath;
 use locks::LockTables;
 use placement::Placement;
+use queued::Queued;
+use requests::Devices;
 use room::Room;
 use samples::Samples;
 pub use samples::ThreadStack;
@@ -79,6 +83,11 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
+    devices: Devices,
+    queued: Queued,
+    /// A process of the program, the one observed where it lives.
+    program: Option<u32>,
+    target: Option<u32>,
     /// `None` where the configuration does not ask for it.
     room: Option<Room>,
     shortage: Option<Shortage>,
@@ -121,12 +130,17 @@ impl Observation {
         notes.extend(missing);
         let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
+        let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
             user_locks,
             counters,
             stat: Stat::read(),
             // Needed only to explain idle CPUs.
             throttle: if config.explain { Throttle::begin(&config.target) } else { Throttle::default() },
+            devices: Devices::default(),
+            queued: if config.explain { Queued::begin(target) } else { Queued::default() },
+            program: None,
+            target,
             room: config.explain.then(|| Room::begin(&config.target)),
             shortage: config.explain.then(Shortage::begin),
             placement,
@@ -319,7 +333,9 @@ impl Observation {
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
         self.engine.follow_hotplug();
         // Counters before events: a stack is sent before anything is counted for it.
-        let locks = self.engine.locks();
+        let mut locks = self.engine.locks();
+        let asked = std::mem::take(&mut locks.requests);
+        let stood = std::mem::take(&mut locks.queued);
         let snap = self.engine.snapshot();
         self.receive();
         // What follows may take its time, and programs that have just begun may not.
@@ -374,6 +390,7 @@ impl Observation {
             self.notes.push(note);
         }
         let path = self.path.table(
+            t,
             &locks.path,
             [&self.before, &snap],
             &|id| self.locks.off_stack_of(id),
@@ -381,8 +398,8 @@ impl Observation {
             &self.process_names,
         );
         self.before = snap;
-        let (samples, stacks) = self.samples.tables(&mut self.symbols, self.engine.hz());
-        let locks = self.locks.tables(locks, &mut self.symbols, &self.process_names, &self.thread_names);
+        let (samples, stacks) = self.samples.tables(t, &mut self.symbols, self.engine.hz());
+        let locks = self.locks.tables(t, locks, &mut self.symbols, &self.process_names, &self.thread_names);
         let forgotten = self.locks.forgotten();
         forgotten.futexes.iter().for_each(|key| self.engine.forget_futex(*key));
         if forgotten.some {
@@ -392,7 +409,11 @@ impl Observation {
         for (nr, ns) in self.engine.sleep_calls() {
             let before = self.sleeps.insert(nr, ns).unwrap_or(0);
             if ns > before {
-                sleeps.push(sleeps::Row { call: call_name(nr).into(), seconds: since(ns, before) });
+                sleeps.push(sleeps::Row {
+                    call: call_name(nr).into(),
+                    seconds: since(ns, before),
+                    time: Some(t),
+                });
             }
         }
         let tables = [
@@ -405,6 +426,9 @@ impl Observation {
             sleeps.finish(),
             path,
             self.throttle.table(t),
+            self.devices.table(t, asked, &self.process_names),
+            self.queued.table(t, stood, self.program, &self.process_names),
+            self.queued.bound(t, self.program, &self.process_names),
         ];
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
             sink(table)?;
@@ -427,6 +451,7 @@ impl Observation {
         let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
         pids.sort_unstable();
         pids.dedup();
+        self.program = self.target.filter(|pid| pids.binary_search(pid).is_ok()).or(pids.first().copied());
         if let Some(room) = &mut self.room {
             room.look(&pids);
         }
@@ -536,6 +561,7 @@ impl Observation {
         if let Some(shortage) = &mut self.shortage {
             shortage.turn();
         }
+        self.queued.turn();
         concluded.map(|()| self.since)
     }
 

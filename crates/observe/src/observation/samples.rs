@@ -127,8 +127,8 @@ impl Samples {
         self.pending.is_empty()
     }
 
-    /// The tables `samples` and `stacks` of what came since the last call.
-    pub fn tables(&mut self, symbols: &mut Symbols, hz: u32) -> (Table, Table) {
+    /// The tables `samples` and `stacks` of what came since the last call, up to `t`.
+    pub fn tables(&mut self, t: f64, symbols: &mut Symbols, hz: u32) -> (Table, Table) {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
         let mut stacks: HashMap<(StackKind, String), u64> = HashMap::new();
         let seconds = |n: u64| n as f64 / f64::from(hz.max(1));
@@ -163,12 +163,18 @@ impl Samples {
                 detail: detail.into(),
                 process: process.into(),
                 samples: Some(n),
+                time: Some(t),
             });
         }
         let mut folded = stacks::Rows::new();
         for ((kind, stack), n) in stacks {
-            let seconds = Some(seconds(n));
-            folded.push(stacks::Row { kind: Some(kind), stack: stack.into(), seconds, samples: Some(n) });
+            folded.push(stacks::Row {
+                kind: Some(kind),
+                stack: stack.into(),
+                seconds: Some(seconds(n)),
+                samples: Some(n),
+                time: Some(t),
+            });
         }
         (samples.finish(), folded.finish())
     }

@@ -213,9 +213,10 @@ impl Locks {
         out + "; locks that are no pthread locks, as Go's and Rust's own, stand there too"
     }
 
-    /// What is new of each lock: table `user_locks`. Processes that `live` does not have are told of for the last time.
+    /// What is new of each lock up to `t`: table `user_locks`. Processes that `live` does not have are told of for the last time.
     pub fn table(
         &mut self,
+        t: f64,
         now: Moment,
         live: impl Fn(u32) -> bool,
         symbols: &mut Symbols,
@@ -257,6 +258,7 @@ impl Locks {
                 block: Some(row.ns as f64 / 1e9),
                 max: Some(row.longest as f64 / 1e3),
                 stack: joined(&frames).into(),
+                time: Some(t),
             });
         }
         let gone: Vec<String> =

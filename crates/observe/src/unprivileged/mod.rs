@@ -487,13 +487,14 @@ impl Unprivileged {
         self.throttle.met(pids.iter().copied());
         self.room.look(&pids);
         self.shortage.look();
-        let (samples, stacks) = self.samples.tables(&mut self.symbols, self.hz);
+        let (samples, stacks) = self.samples.tables(elapsed, &mut self.symbols, self.hz);
         let throttled = self.throttle.table(elapsed);
         let (names, comms, gone) = (&self.processes.names, &self.comms, &self.gone);
         let thread = |tid| comms.get(&tid).or_else(|| gone.get(&tid)).or_else(|| names.get(&tid)).cloned();
         let lives = |pid| ended.is_none() && self.processes.has(pid);
         let symbols = &mut self.symbols;
-        let locks = self.locks.as_mut().map(|l| l.table(Moment::now(), lives, symbols, names, thread));
+        let locks =
+            self.locks.as_mut().map(|l| l.table(elapsed, Moment::now(), lives, symbols, names, thread));
         if let Some(locks) = locks.filter(|t| t.num_rows() > 0) {
             sink(&locks)?;
         }

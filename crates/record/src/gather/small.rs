@@ -128,6 +128,7 @@ mod tests {
                     stack: stack.as_str().into(),
                     seconds: Some(0.01),
                     samples: Some(1),
+                    time: t,
                 });
             }
             gather.append(&rows.finish()).unwrap();

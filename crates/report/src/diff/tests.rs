@@ -62,6 +62,7 @@ impl Made {
                     detail: (*name).into(),
                     process: "db".into(),
                     samples: Some((s * 997.0) as u64),
+                    time: None,
                 });
             }
         }

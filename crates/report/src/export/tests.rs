@@ -42,7 +42,7 @@ fn recording() -> Recording {
         (StackKind::OnCpu, "[others]", 0.0625, 6),
     ] {
         let (stack, kind) = (stack.into(), Some(kind));
-        rows.push(stacks::Row { kind, stack, seconds: Some(seconds), samples: Some(samples) });
+        rows.push(stacks::Row { kind, stack, seconds: Some(seconds), samples: Some(samples), time: None });
     }
     gather.append(&rows.finish()).unwrap();
     let mut rows = summary::Rows::new();

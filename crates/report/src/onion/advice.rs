@@ -2,7 +2,9 @@
 
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
-use super::evidence::{Context, charged, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper};
+use super::evidence::{
+    Context, charged, deepest, length, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper, way_past,
+};
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
@@ -234,6 +236,10 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             format!("{} of {} keeps CPUs idle: raise or lift it ({}){as_many}", top.limit, top.cgroup, top.lift)
         }
         Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
+        Layer::Io if deepest(context).is_some() => {
+            let (device, depth, each) = deepest(context).unwrap_or_default();
+            format!("{device} has {depth:.0} requests in flight on average and takes {} for each, so more of them only queue: fewer or larger requests, more memory for what is read again, a faster device or several; or work for the threads meanwhile", length(each))
+        }
         Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
         Layer::Serial if serial_code(context).is_some() => {
             let (thread, code) = serial_code(context).unwrap_or_default();
@@ -250,6 +256,7 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         Layer::KernelLockOrIo => "more requests in flight where it is I/O, less sharing where it is a lock; to tell which takes more rights (see the note)".into(),
         Layer::OtherKernel => "see the kernel frames in the flame graph (--html)".into(),
         Layer::User => context.placed().map(|p| p.1).unwrap_or_default(),
-        Layer::Others | Layer::Ncpu | Layer::Idle | Layer::Unseen => String::new(),
+        Layer::Others => way_past(context).unwrap_or_default(),
+        Layer::Ncpu | Layer::Idle | Layer::Unseen => String::new(),
     }
 }

@@ -20,6 +20,7 @@ fn samples(of: &[Sample<'_>]) -> Table {
             detail: (*detail).into(),
             process: (*process).into(),
             samples: Some(*n),
+            time: None,
         });
     }
     rows.finish()
@@ -458,7 +459,7 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
     };
     assert_eq!(
         wrong(changed("locks", "spin", None)),
-        "this observation: table `locks` has no column `spin`; its columns are lock, type, process, count, block, max"
+        "this observation: table `locks` has no column `spin`; its columns are lock, type, process, count, block, max, t"
     );
     assert_eq!(
         wrong(changed("locks", "spin", Some(ncpu_table::Column::text("spin", "")))),
@@ -506,6 +507,7 @@ fn serial_phases_name_the_code_that_all_waited_for() {
             idle: Some(idle),
             seconds: Some(idle),
             count: Some(100),
+            time: None,
         });
     }
     let onion = Onion::peel(&recording().with(path.finish())).unwrap();
@@ -518,4 +520,63 @@ fn serial_phases_name_the_code_that_all_waited_for() {
         ]
     );
     assert!(serial.advice.contains("while main is in parse_input <- load_config"), "{}", serial.advice);
+}
+
+#[test]
+fn requests_in_flight_say_what_io_wait_is() {
+    let waits = idle_time(|reason| if reason == IdleReason::Io { 8.0 } else { 0.0 });
+    let told = |count: f64, seconds: f64| {
+        let requests = table(
+            "requests",
+            &["device", "process", "operation", "by"],
+            &["count", "bytes", "queued", "seconds", "max"],
+            &[
+                (&["vda", "fio", "read", "ahead"], &[count, count * 4096.0, 0.0, seconds / 2.0, 9000.0]),
+                (&["vda", "fio", "write", "ahead"], &[count, count * 4096.0, 0.0, seconds / 2.0, 8000.0]),
+                (&["vda", "[kernel]", "write", "kernel"], &[10.0, 1e6, 0.0, 0.001, 100.0]),
+            ],
+        );
+        let onion = Onion::peel(&recording().with(waits.clone()).with(requests)).unwrap();
+        let row = onion.rows.into_iter().find(|r| r.layer == Layer::Io).unwrap();
+        (row.evidence.join("\n"), row.advice)
+    };
+    // 320 seconds of requests in 10 s are 32 in flight.
+    let (evidence, advice) = told(10_000.0, 320.0);
+    assert!(
+        evidence.contains(
+            "vda: 32.0 requests in flight on average of fio, by io_uring or io_submit: 2000/s of 4 KiB, 16.0 ms each in \
+             the device and 0 us queued before, longest 9.0 ms"
+        ),
+        "{evidence}"
+    );
+    assert!(!evidence.contains("kernel threads"), "{evidence}");
+    assert!(advice.contains("more of them only queue") && advice.contains("faster device"), "{advice}");
+    let (evidence, advice) = told(10_000.0, 9.0);
+    assert!(evidence.contains("vda: 0.90 requests in flight"), "{evidence}");
+    assert!(advice.contains("more requests in flight"), "{advice}");
+}
+
+#[test]
+fn other_programs_are_told_with_who_stood_behind_them_and_why() {
+    let rows: &[(&[&str], &[f64])] = &[
+        (&["other", "hog", "nice -10, and the program's is 0", "renice -n 0 -p 7"], &[100.0, 3.0]),
+        (&["other", "cron", "", ""], &[10.0, 0.5]),
+        (&["target", "", "", ""], &[900.0, 90.0]),
+    ];
+    let queued = table("queued", &["at", "process", "cause", "remedy"], &["waits", "seconds"], rows);
+    let onion = Onion::peel(&recording().with(queued)).unwrap();
+    let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
+    let evidence = row.evidence.join("\n");
+    assert!(
+        evidence.contains(
+            "the program's threads stood 3.5 s on run queues behind them: hog 3.0 s, cron 500.0 ms"
+        ),
+        "{evidence}"
+    );
+    assert!(evidence.contains("hog goes first: nice -10"), "{evidence}");
+    assert!(row.advice.contains("renice -n 0 -p 7"), "{}", row.advice);
+    // Without anything queued nothing is said.
+    let onion = Onion::peel(&recording()).unwrap();
+    let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
+    assert!(row.advice.is_empty() && !row.evidence.join("").contains("run queues"), "{row:?}");
 }

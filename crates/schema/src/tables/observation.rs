@@ -33,6 +33,7 @@ tables! {
         detail "detail": Text, "which system call, or which function";
         process "process": Text, "name of the thread";
         samples "samples": Int [None Count], "timer samples";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Stacks, outermost frame first, `;` between frames, `_[k]` behind kernel frames. Sampled.
@@ -41,6 +42,7 @@ tables! {
         stack "stack": Text, "frames, outermost first";
         seconds "seconds": Float [Seconds Time], "time with this stack (sampled)";
         samples "samples": Int [None Count], "samples behind it";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Kernel locks by process. Exact.
@@ -52,6 +54,7 @@ tables! {
         spin "spin": Float [Seconds Time], "time waiting on CPU";
         block "block": Float [Seconds Time], "time waiting off CPU";
         max "max": Float [Microseconds Peak], "longest wait";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Kernel locks by caller; from the contentions whose stack was walked.
@@ -64,6 +67,7 @@ tables! {
         walked "walked": Int [None Count], "contentions walked";
         spin "spin": Float [Seconds Time], "time waiting on CPU in those";
         block "block": Float [Seconds Time], "time waiting off CPU in those";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// User locks, and other futexes. Exact.
@@ -82,6 +86,7 @@ tables! {
         stack "stack": Text, "a waiter's, innermost first";
         pattern "pattern": Text, "what the lock is to its users, by the pattern of a waiter's stack: GIL, Java monitor …" since 5;
         advice "advice": Text, "what helps, of that pattern" since 5;
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Whom idle CPUs waited for: idle time charged to what those threads of the program did that ran meanwhile, by timer
@@ -96,6 +101,7 @@ tables! {
         idle "idle": Float [CpuSeconds Time], "idle time of CPUs" since 5;
         seconds "seconds": Float [Seconds Time], "for how long CPUs idled so" since 5;
         count "count": Int [None Count], "timer samples, or waits that ended" since 5;
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Threads by interval. Exact. USR, SYS, TRP, TFL, DFL, SCL and SIG are measured by `ncpu threads` alone, which traces
@@ -124,6 +130,7 @@ tables! {
     sleeps {
         call "call": Text, "system call";
         seconds "seconds": Float [Seconds Time], "time asleep in it, all threads";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
     /// Sleeps with a timeout, by system call and process. Exact.
@@ -135,6 +142,46 @@ tables! {
         asked "asked": Float [Seconds Time], "timeouts of all sleeps together";
         slept "slept": Float [Seconds Time], "time they took";
         threads "threads": Int [None Count], "threads that slept so, each counted once";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
+    }
+
+    /// Time that the program's threads stood on run queues of CPUs on which something else ran, by what ran there, by
+    /// interval. Exact, of waits of 20 us and more.
+    queued {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        at "at": Word<CpuState>, "where that CPU was, as the columns of cpu_time: target is the program itself, idle a CPU that was waking up; null where it is not known any more";
+        process "process": Text, "name of the process that ran, of other programs";
+        pid "pid": Int, "that process";
+        waits "waits": Int [None Count], "waits behind it";
+        seconds "seconds": Float [Seconds Time], "time in them, all threads";
+        max "max": Float [Microseconds Peak], "longest behind it";
+        cause "cause": Text, "what gave it more right to the CPU than the program had; null where nothing is known to";
+        remedy "remedy": Text, "the command that changes that";
+    }
+
+    /// CPUs that the program may use, where that is not all.
+    bound {
+        time "t": Float [Seconds Key], "end of the interval in which it was seen, since the observation began";
+        process "process": Text, "name of the process";
+        pid "pid": Int, "the process";
+        cpus "cpus": Text, "the CPUs, as a list";
+        by "by": Text, "the file of the control group that allows no others; affinity where the group allows more";
+    }
+
+    /// Requests to block devices that the program had done, and those of kernel threads for nobody knows whom, by interval.
+    /// Exact. Its seconds divided by those of the observation are the requests in flight on average.
+    requests {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
+        device "device": Text, "name of the device, as in /sys/block";
+        process "process": Text, "name of the process";
+        pid "pid": Int, "the process; null where it is not known";
+        operation "operation": Text, "read, write, flush, discard or other";
+        by "by": Word<AskedBy>, "who asked, and whether that thread waits for it";
+        count "count": Int [None Count], "requests";
+        bytes "bytes": Int [Bytes Count], "bytes of them";
+        queued "queued": Float [Seconds Time], "time in queues before the device was given them; 0 where the kernel keeps no statistics of it";
+        seconds "seconds": Float [Seconds Time], "time from there until they were done";
+        max "max": Float [Microseconds Peak], "longest in the device";
     }
 
     /// What limits of CPU bandwidth did to the program's control groups, by interval. Exact.

@@ -36,6 +36,7 @@ pub fn interval(number: u64) -> Packed {
         spin: Some(0.25),
         block: Some(0.5),
         max: Some(number as f64),
+        time: None,
     });
     let mut code = stacks::Rows::new();
     code.push(stacks::Row {
@@ -43,6 +44,7 @@ pub fn interval(number: u64) -> Packed {
         stack: "make;main;work".into(),
         seconds: Some(1.0),
         samples: Some(99),
+        time: None,
     });
     let mut whole = summary::Rows::new();
     whole.push(summary::Row {

@@ -5,6 +5,8 @@ mod locks;
 mod memory;
 mod path;
 mod processor;
+mod queues;
+mod requests;
 mod threads;
 
 use ncpu_record::Recording;
@@ -19,8 +21,12 @@ use memory::{memory_grown, pressure, reclaim};
 pub(super) use path::charged;
 use path::waited_for;
 use processor::{hardware, shootdowns};
-pub(super) use threads::top_sleeper;
+use queues::behind;
+pub(super) use queues::{bound, way_past};
+pub(super) use requests::deepest;
+use requests::requests;
 use threads::{busiest, sleepers, sleeping};
+pub(super) use threads::{length, top_sleeper};
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,
@@ -212,6 +218,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                 "{:.2} threads queued on average",
                 waiting / context.elapsed.max(f64::MIN_POSITIVE)
             ));
+            out.extend(bound(context).map(|b| b.told()));
             out.extend(pressure(context, "cpu"));
             out
         }
@@ -236,6 +243,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Io | Layer::KernelLockOrIo => {
             let mut out = waited_for(context, IdleReason::Io);
+            out.extend(requests(context));
             out.extend(sleeping(context));
             out.extend(pressure(context, "io"));
             out.extend(reclaim(context));
@@ -259,7 +267,16 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out
         }
         Layer::OtherKernel => told("", &of_layer(context, layer, By::Detail, 3)),
-        Layer::Others => told("", &shares(context, |at, _| at == CpuState::Others, By::Process, 3)),
+        Layer::Others => {
+            let mut out = told("", &shares(context, |at, _| at == CpuState::Others, By::Process, 3));
+            let behind = behind(context);
+            if !behind.is_empty() {
+                out.extend(behind);
+                out.extend(throttled(context).iter().take(1).map(Throttled::told));
+                out.extend(bound(context).map(|b| b.told()));
+            }
+            out
+        }
         Layer::Ncpu => vec![format!(
             "{:.2} % of capacity",
             100.0 * spent(context, CpuState::Ncpu) / context.capacity.max(f64::MIN_POSITIVE)

@@ -50,7 +50,7 @@ pub(super) fn sleepers(context: &Context<'_>) -> Vec<String> {
 }
 
 /// A time with the unit that suits it.
-fn length(seconds: f64) -> String {
+pub(in crate::onion) fn length(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} us", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),

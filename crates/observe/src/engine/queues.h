@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Behind whom threads of the program stand on run queues. Included by engine.bpf.c.
+ *
+ * Each CPU keeps what it ran last. When a thread comes on CPU, its wait is divided among what ran meanwhile where it stood.
+ * A thread that was moved to another queue while it stood is charged to the first: that one held it up, until the
+ * scheduler took it away.
+ */
+#ifndef NCPU_QUEUES_H
+#define NCPU_QUEUES_H
+
+const volatile __u32 cfg_queues;
+
+/* Waits below this are what waking up and switching take: too many, and too short, to ask behind whom. */
+#define LEAST_QUEUED 20000 /* ns */
+
+#define QUEUE_UNKNOWN 0xff /* in place of enum where */
+
+static __always_inline __u32 task_cpu(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : bpf_get_smp_processor_id();
+}
+
+/* A thread came on this CPU, which is in the state `s->base` from now on. */
+static __always_inline void begin_span(struct cpu_slot *s, struct task_struct *next, __u64 now)
+{
+	__u64 i = s->span + 1;
+	struct span *span = &s->spans[MASK(i, 31)];
+
+	span->tgid = next->tgid;
+	span->base = s->base;
+	span->since = now;
+	s->span = i;
+}
+
+/* A wait on the queue of a CPU, of which the part from `from` to `end` is still to be divided. */
+struct stand {
+	__u64 from, end;	/* ns */
+	__u64 last;		/* number of that CPU's last span */
+	__u32 cpu;
+};
+
+static long behind_one(__u32 n, struct stand *w)
+{
+	struct cpu_slot *s = slot(), *q = bpf_map_lookup_elem(&cpu_slots, &w->cpu);
+
+	if (!s || !q || w->end <= w->from)
+		return 1;
+	struct span *span = &q->spans[MASK(w->last - n, 31)];
+	__u64 since = span->since, begin = since > w->from ? since : w->from;
+	__u32 base = span->base, tgid = span->tgid;
+	if (!since || begin >= w->end)
+		return 0;
+	add_lock(lock_slot(s, base == AT_OTHER ? (__u64)tgid + 2 : OTHERS, 0, 0, KIND_QUEUE | base), 0,
+		 w->end - begin, 1);
+	w->end = begin;
+	return 0;
+}
+
+/*
+ * Divides the wait of the current CPU's next thread, on the queue of `cpu` from one moment to another. That CPU may go on
+ * meanwhile: what it then writes over is behind the others and looks too young.
+ */
+APART int stood(__u32 cpu, __u64 from, __u64 to)
+{
+	struct cpu_slot *s = slot(), *q = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s || !q)
+		return 0;
+	struct stand w = { .from = from, .end = to, .last = q->span, .cpu = cpu };
+	bpf_loop(SPANS, behind_one, &w, 0);
+	/* So long ago that it is not known any more. */
+	if (w.end > from)
+		add_lock(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), 0, w.end - from, 1);
+	return 0;
+}
+
+#endif

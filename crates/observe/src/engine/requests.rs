@@ -1,0 +1,78 @@
+//! Requests to block devices, as the BPF programs counted them.
+
+use std::collections::HashMap;
+
+use super::layout::IoRow;
+use super::{Engine, load};
+
+/// Requests of one kind to one device, for one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Requests {
+    /// Major and minor number of the device; 0 and 0 where it has none.
+    pub device: (u32, u32),
+    /// The process; 0 where it is not known.
+    pub tgid: u32,
+    /// `REQ_OP_*` of include/linux/blk_types.h.
+    pub operation: u8,
+    /// Who asked: `enum io_by` of engine.h.
+    pub by: u8,
+    /// Requests that were done.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// ns in queues before the device was given them.
+    pub queued: u64,
+    /// ns in the device.
+    pub time: u64,
+    /// ns of the longest.
+    pub max: u64,
+}
+
+impl Requests {
+    fn of(row: &IoRow) -> Requests {
+        Requests {
+            device: ((row.device >> 32) as u32, (row.device as u32) >> 1),
+            tgid: row.tgid as u32,
+            operation: (row.operation >> 8) as u8,
+            by: row.operation as u8,
+            count: row.count,
+            bytes: row.bytes,
+            queued: row.queued,
+            time: row.time,
+            max: row.max,
+        }
+    }
+}
+
+impl Engine {
+    /// Takes the requests of one half of the table out of it.
+    pub(super) fn requests(&mut self, half: usize) -> Vec<Requests> {
+        let mut sums: HashMap<(u64, u64, u64), IoRow> = HashMap::new();
+        let rows = self.io_rows.len() / load::HALVES;
+        for i in half * rows..(half + 1) * rows {
+            if self.io_rows.first_word(i) == 0 {
+                continue;
+            }
+            let row = self.io_rows.get(i);
+            self.io_rows.clear(i);
+            let sum = sums.entry((row.device, row.operation, row.tgid)).or_default();
+            (sum.device, sum.operation, sum.tgid) = (row.device, row.operation, row.tgid);
+            sum.count += row.count;
+            sum.bytes += row.bytes;
+            sum.queued += row.queued;
+            sum.time += row.time;
+            sum.max = sum.max.max(row.max);
+        }
+        sums.values().map(Requests::of).collect()
+    }
+
+    /// Makes room for other processes with requests in flight: those that have ended have none.
+    pub(super) fn forget_ended(&mut self) {
+        let Some(bss) = &mut self.skel.maps.bss_data else { return };
+        for process in bss.io_processes.iter_mut().take(bss.io_used as usize) {
+            if *process != 0 && !std::path::Path::new(&format!("/proc/{process}")).exists() {
+                *process = 0;
+            }
+        }
+    }
+}

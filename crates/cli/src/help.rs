@@ -30,6 +30,7 @@ const MORE: &[More] = &[
         examples: &[
             ("ncpu run -- make -j8", "where the CPUs' time went while a build ran"),
             ("ncpu run --html build.html -- make -j8", "the same as a page too"),
+            ("ncpu run --timeline -- make -j8", "over time too, and the onion of each phase"),
             ("ncpu run --user postgres --record pg.ncpu -- pgbench -T 10", "as another user, recorded"),
             ("ncpu run --table locks -o csv --output locks.csv -- make", "the locks it waited for, as CSV"),
         ],

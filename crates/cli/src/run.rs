@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use ncpu_observe::engine::Config;
@@ -11,6 +12,7 @@ use ncpu_observe::program::Target;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, render};
 use ncpu_report::scale::Scale;
+use ncpu_report::timeline::{self, Timeline};
 use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
@@ -24,8 +26,10 @@ use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
 /// Tables of an observation, for help and completion.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 24] = [
     "layers",
+    "timeline",
+    "phases",
     "locks",
     "lock_callers",
     "user_locks",
@@ -39,6 +43,9 @@ const TABLES: [&str; 19] = [
     "idle_time",
     "events",
     "counters",
+    "requests",
+    "queued",
+    "bound",
     "throttling",
     "limits_met",
     "memory_change",
@@ -78,6 +85,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "TABLE", value_parser = TableName)]
     table: Option<String>,
 
+    /// Print the layers over time too, with the moments at which they change, and the onion of each phase between them
+    #[arg(long)]
+    timeline: bool,
+
     #[command(flatten)]
     select: TableArgs,
 }
@@ -87,6 +98,7 @@ impl ReportArgs {
     fn is_default(&self) -> bool {
         self.html.is_none()
             && self.table.is_none()
+            && !self.timeline
             && self.select.format() == Format::Text
             && self.select.select() == ncpu_table::Select::default()
     }
@@ -96,6 +108,9 @@ impl ReportArgs {
         let rows = self.select.select() != ncpu_table::Select::default();
         if self.table.is_none() && self.select.format() == Format::Text && rows {
             anyhow::bail!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
+        }
+        if self.timeline && (self.table.is_some() || self.select.format() != Format::Text) {
+            anyhow::bail!("--timeline prints text: for a table give --table timeline, or --table phases");
         }
         Ok(())
     }
@@ -112,9 +127,9 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Seconds between rows of the tables over time
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    interval: f64,
+    /// Seconds between rows of the tables over time [default: 1; with --timeline 0.1]
+    #[arg(long, value_name = "SECONDS")]
+    interval: Option<f64>,
 
     #[command(flatten)]
     patterns: PatternArgs,
@@ -122,6 +137,9 @@ pub struct ObserveArgs {
     #[command(flatten)]
     report: ReportArgs,
 }
+
+/// Seconds between rows where nothing else is asked for, and where phases are looked for: these may be short.
+const INTERVALS: [f64; 2] = [1.0, 0.1];
 
 impl ObserveArgs {
     /// What to observe.
@@ -132,6 +150,12 @@ impl ObserveArgs {
             patterns: patterns.clone(),
             ..Config::onion(target, hz)
         })
+    }
+
+    fn interval(&self) -> anyhow::Result<std::time::Duration> {
+        let over_time = matches!(self.report.table.as_deref(), Some("timeline" | "phases"));
+        let short = self.report.timeline || over_time;
+        interval(self.interval.unwrap_or(INTERVALS[usize::from(short)]))
     }
 }
 
@@ -225,7 +249,7 @@ pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
             &args.series,
             subject,
             config,
-            interval(args.observe.interval)?,
+            args.observe.interval()?,
             args.observe.record.as_deref(),
         );
     }
@@ -242,7 +266,7 @@ fn peel(
     args: &ObserveArgs,
     own_stdout: bool,
 ) -> anyhow::Result<ExitCode> {
-    let interval = interval(args.interval)?;
+    let interval = args.interval()?;
     let observed = observe(kind, subject, config, interval, args.record.as_deref(), |_| ())?;
     report(&observed.recording, &args.report, own_stdout)?;
     observed.exit()
@@ -296,17 +320,24 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.select.format() == Format::Text => {
-            let text = render(&Onion::peel(recording)?, text_width());
+            let mut text = render(&Onion::peel(recording)?, text_width());
+            if args.timeline {
+                let timeline = over_time(recording)?;
+                text.push('\n');
+                text += &timeline::render(&timeline, &timeline.onions(recording)?, text_width());
+            }
             // A blank line between what the command said and the report.
             return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
         None | Some("layers") => vec![Onion::peel(recording)?.table()],
+        Some(name @ ("timeline" | "phases")) if observed => {
+            over_time(recording)?.tables().into_iter().filter(|table| table.name() == name).collect()
+        }
         Some(name) => match recording.tables.get(name) {
             Some(table) => vec![grouped(table)?],
             None => {
-                let layers = observed.then_some("layers");
-                let names: Vec<&str> =
-                    layers.into_iter().chain(recording.tables.keys().map(String::as_str)).collect();
+                let layers = observed.then_some(["layers", "timeline", "phases"]).into_iter().flatten();
+                let names: Vec<&str> = layers.chain(recording.tables.keys().map(String::as_str)).collect();
                 anyhow::bail!("there is no table `{name}`; there are {}", names.join(", "))
             }
         },
@@ -323,6 +354,12 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
         printer.table(&table)?;
     }
     Ok(printer.finish()?)
+}
+
+fn over_time(recording: &Recording) -> anyhow::Result<Timeline> {
+    Timeline::of(recording)?.context(
+        "the recording has no layers over time: it holds no interval, or was made by an ncpu that kept no times of samples",
+    )
 }
 
 /// Rows of one key put together over the intervals, but for tables over time.

@@ -53,8 +53,9 @@ fn observe_busy(hog: &Hog) -> (Seen, Truth) {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stood-{}", std::process::id()));
     let script = format!(
         "now() {{ read t rest < /proc/uptime; t=${{t%.*}}${{t#*.}}; }}; hog=/proc/{}/schedstat; read ran rest < $hog; \
+         read on before rest < /proc/$$/schedstat; \
          now; end=$((t + 80)); while [ $t -lt $end ]; do now; done; \
-         read on stood rest < /proc/$$/schedstat; read after rest < $hog; echo $stood $((after - ran)) > {}",
+         read on stood rest < /proc/$$/schedstat; read after rest < $hog; echo $((stood - before)) $((after - ran)) > {}",
         hog.child.id(),
         out.display()
     );

@@ -1,5 +1,6 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+mod changes;
 pub mod compare;
 pub mod counters;
 pub mod crosscalls;
@@ -18,6 +19,7 @@ pub mod numa;
 pub mod onion;
 pub mod scale;
 pub mod threads;
+pub mod timeline;
 pub mod timers;
 pub mod top;
 pub mod topology;

@@ -38,31 +38,42 @@ pub struct Division {
     pub layers: Vec<(Layer, f64, f64)>,
 }
 
-impl Division {
-    /// Divides an observation, whose words must all be known.
-    ///
-    /// # Errors
-    /// There is no table `cpu_time`, or a table that is needed here is not what the schema says.
-    pub fn of(tables: &impl Tables) -> Result<Division, Error> {
-        Division::beside(tables, Strange::default())
+/// What an observation, or a part of it, counted: what [`Counts::divide`] needs.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Seconds.
+    pub elapsed: f64,
+    /// CPUs seen.
+    pub cpus: u64,
+    /// CPU-seconds by state.
+    pub at: [f64; CpuState::ALL.len()],
+    /// CPU-seconds of the program in the kernel, where samples cannot say what it did there.
+    pub kernel: Option<f64>,
+    /// CPU-seconds that the hypervisor took.
+    pub steal: f64,
+    /// The program's samples outside traced lock waits, by layer.
+    pub samples: Vec<(Layer, u64)>,
+    /// Idle seconds by reason.
+    pub idle: [f64; IdleReason::ALL.len()],
+    /// Times that the reasons were looked at.
+    pub looks: u64,
+    /// What belongs to no layer known here.
+    pub strange: Strange,
+}
+
+impl Counts {
+    /// Counts samples of a layer.
+    pub fn add_samples(&mut self, layer: Layer, n: u64) {
+        match self.samples.iter_mut().find(|(l, _)| *l == layer) {
+            Some((_, sum)) => *sum += n,
+            None => self.samples.push((layer, n)),
+        }
     }
 
-    /// [`Division::of`] where a part of samples and idle time was taken out of the tables because no layer is known
-    /// for it. That part is not spread over the others but lies in [`Layer::Unseen`].
-    ///
-    /// # Errors
-    /// As [`Division::of`].
-    pub fn beside(tables: &impl Tables, strange: Strange) -> Result<Division, Error> {
-        let cpu_time = cpu_time::Reader::need(tables)?;
-        let summary = summary::Reader::open(tables)?;
-        let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
-        let elapsed = summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0);
-        let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        let cpus = seen.len().max(1) as u64;
+    /// Every CPU-second in exactly one layer.
+    pub fn divide(self) -> Division {
+        let Counts { elapsed, cpus, looks, .. } = self;
         let capacity = cpus as f64 * elapsed;
-
         let mut layers: Vec<(Layer, f64, f64)> = Vec::new();
         let mut add = |layer: Layer, s: f64, error: f64| match layers.iter_mut().find(|(l, ..)| *l == layer) {
             Some((_, sum, e)) => {
@@ -73,9 +84,9 @@ impl Division {
         };
 
         // Stolen time hides in whatever ran.
-        let at = |state| cpu_time.spent.sum(state);
+        let at = |state: CpuState| self.at[state as usize];
         let on_cpu = at(CpuState::Program) + at(CpuState::Others);
-        let steal = summed(|s| s.steal.get(0)).unwrap_or(0.0).min(on_cpu);
+        let steal = self.steal.min(on_cpu);
         let kept = if on_cpu > 0.0 { 1.0 - steal / on_cpu } else { 1.0 };
         add(Layer::Steal, steal, 0.0);
         let (mut running, mut idle) = (0.0, 0.0);
@@ -93,17 +104,17 @@ impl Division {
         }
 
         // Where samples see user code only, the kernel's own accounts say how much is left for them to divide.
-        if cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()) {
+        if let Some(kernel) = self.kernel {
             let whole = running;
-            let kernel = (cpu_time.kernel.sum() * kept).clamp(0.0, whole);
+            let kernel = (kernel * kept).clamp(0.0, whole);
             let [ticks, all] = [kernel, whole].map(|s| (s * TICKS).round() as u64);
             add(Layer::Kernel, kernel, whole * chance::half_width(ticks.min(all), all));
             running = whole - kernel;
         }
 
-        let mut split = of_samples(samples::Reader::open(tables)?.as_ref());
-        if strange.samples > 0 {
-            split.push((Layer::Unseen, strange.samples));
+        let mut split = self.samples;
+        if self.strange.samples > 0 {
+            split.push((Layer::Unseen, self.strange.samples));
         }
         let total: u64 = split.iter().map(|(_, n)| n).sum();
         if total == 0 {
@@ -114,20 +125,11 @@ impl Division {
             add(layer, running * n as f64 / total as f64, running * chance::half_width(n, total));
         }
 
-        let why = idle_time::Reader::open(tables)?;
-        let reason = |r: IdleReason| why.as_ref().map_or(0.0, |t| t.spent.sum(r));
-        let reasons = IdleReason::ALL.into_iter().map(|r| (Layer::from(r), reason(r)));
-        let reasons: Vec<_> = reasons.chain([(Layer::Unseen, strange.idle)]).collect();
+        let reasons = IdleReason::ALL.into_iter().map(|r| (Layer::from(r), self.idle[r as usize]));
+        let reasons: Vec<_> = reasons.chain([(Layer::Unseen, self.strange.idle)]).collect();
         let explained: f64 = reasons.iter().map(|(_, s)| s).sum();
         if explained > 0.0 {
             // The timer looked so often; CPUs that idle together are looked at together.
-            let looks = match events::Reader::open(tables)? {
-                Some(t) => {
-                    let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
-                    ticks.filter_map(|r| t.count.get(r)).sum::<u64>()
-                }
-                None => 0,
-            };
             for (layer, s) in reasons {
                 let part = s / explained;
                 let error = match looks > 0 && part > 0.0 {
@@ -148,24 +150,62 @@ impl Division {
             }
         }
         layers.retain(|(_, s, _)| *s > 0.0);
-        Ok(Division { elapsed, cpus, capacity, running, samples: total, layers })
+        Division { elapsed, cpus, capacity, running, samples: total, layers }
     }
 }
 
-/// The program's samples outside traced lock waits, by layer.
-fn of_samples(samples: Option<&samples::Reader<'_>>) -> Vec<(Layer, u64)> {
-    let mut out: Vec<(Layer, u64)> = Vec::new();
-    let Some(samples) = samples else { return out };
-    for row in samples.rows() {
-        let (Some(CpuState::Program), Some(class)) = (samples.at.get(row), samples.class.get(row)) else {
-            continue;
-        };
-        let n = samples.samples.get(row).unwrap_or(0);
-        let layer = Layer::from(class);
-        match out.iter_mut().find(|(l, _)| *l == layer) {
-            Some((_, sum)) => *sum += n,
-            None => out.push((layer, n)),
-        }
+impl Division {
+    /// Divides an observation, whose words must all be known.
+    ///
+    /// # Errors
+    /// There is no table `cpu_time`, or a table that is needed here is not what the schema says.
+    pub fn of(tables: &impl Tables) -> Result<Division, Error> {
+        Division::beside(tables, Strange::default())
     }
-    out
+
+    /// [`Division::of`] where a part of samples and idle time was taken out of the tables because no layer is known
+    /// for it. That part is not spread over the others but lies in [`Layer::Unseen`].
+    ///
+    /// # Errors
+    /// As [`Division::of`].
+    pub fn beside(tables: &impl Tables, strange: Strange) -> Result<Division, Error> {
+        let cpu_time = cpu_time::Reader::need(tables)?;
+        let summary = summary::Reader::open(tables)?;
+        let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
+        let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let mut counts = Counts {
+            elapsed: summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0),
+            cpus: seen.len().max(1) as u64,
+            at: CpuState::ALL.map(|state| cpu_time.spent.sum(state)),
+            kernel: cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()).then(|| cpu_time.kernel.sum()),
+            steal: summed(|s| s.steal.get(0)).unwrap_or(0.0),
+            strange,
+            ..Counts::default()
+        };
+        if let Some(samples) = samples::Reader::open(tables)? {
+            for row in samples.rows() {
+                if let Some(layer) = layer_of(&samples, row) {
+                    counts.add_samples(layer, samples.samples.get(row).unwrap_or(0));
+                }
+            }
+        }
+        if let Some(why) = idle_time::Reader::open(tables)? {
+            counts.idle = IdleReason::ALL.map(|reason| why.spent.sum(reason));
+        }
+        if let Some(t) = events::Reader::open(tables)? {
+            let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
+            counts.looks = ticks.filter_map(|r| t.count.get(r)).sum();
+        }
+        Ok(counts.divide())
+    }
+}
+
+/// The layer of a row of samples: of the program's outside of traced lock waits.
+pub fn layer_of(samples: &samples::Reader<'_>, row: usize) -> Option<Layer> {
+    let (Some(CpuState::Program), Some(class)) = (samples.at.get(row), samples.class.get(row)) else {
+        return None;
+    };
+    Some(class.into())
 }

@@ -38,7 +38,7 @@ mod vocabulary;
 pub use cell::{
     Column, Each, Float, Floats, Int, Ints, Label, Per, PerColumns, Spec, Text, Texts, Word, Words,
 };
-pub use division::{Division, Strange};
+pub use division::{Counts, Division, Strange, layer_of};
 pub use document::document;
 pub use error::Error;
 pub use layer::Layer;

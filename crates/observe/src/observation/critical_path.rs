@@ -311,7 +311,8 @@ mod tests {
             ..LockRow::default()
         };
         let mut symbols = Symbols::new();
-        let table = path.table(1.0, &[wait], [&Snapshot::default(), &now], &|_| None, &mut symbols, &Names::new());
+        let table =
+            path.table(1.0, &[wait], [&Snapshot::default(), &now], &|_| None, &mut symbols, &Names::new());
         let rest = path.rest(&Snapshot { pending: [(1_000_000_000, 500_000_000); 6], ..now.clone() });
         let idle = |t: &Table, keep: &dyn Fn(usize) -> bool| -> f64 {
             (0..t.num_rows()).filter(|&r| keep(r)).filter_map(|r| t.number(r, "idle")).sum()

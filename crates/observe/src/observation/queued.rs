@@ -27,6 +27,8 @@ pub(super) struct Queued {
     cpuset: Option<Hierarchy>,
     /// What right the program had when it was seen last: it may have ended since.
     ours: Option<(Class, Option<String>)>,
+    /// The CPUs of the process that is observed, when that began.
+    first: Option<(u32, (String, String))>,
     /// What was told of the program's CPUs last, by process.
     told: Vec<(u32, String)>,
 }
@@ -74,6 +76,7 @@ impl Queued {
         let find = |controller| Hierarchy::find(Path::new("/"), controller).unwrap_or_default();
         let mut out = Queued { cpu: find("cpu"), cpuset: find("cpuset"), ..Queued::default() };
         out.met(program);
+        out.first = program.and_then(|pid| Some((pid, out.allowed(pid)?)));
         out
     }
 
@@ -147,8 +150,10 @@ impl Queued {
     /// Table `bound`, of what is new of a process.
     pub fn bound(&mut self, t: f64, program: Option<u32>, processes: &Names) -> Table {
         let mut rows = bound::Rows::new();
-        if let Some(pid) = program
-            && let Some((cpus, by)) = self.allowed(pid)
+        // One that has ended meanwhile is known from the beginning.
+        let now = program.and_then(|pid| Some((pid, self.allowed(pid)?)));
+        let first = self.first.take();
+        if let Some((pid, (cpus, by))) = now.or(first)
             && !self.told.iter().any(|(p, told)| *p == pid && *told == cpus)
         {
             rows.push(bound::Row {

@@ -214,20 +214,20 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(CpuState::Program, stack(8));
         samples.add(CpuState::Program, stack(9));
-        assert_eq!(samples.tables(&mut symbols, 10).1.num_rows(), 1);
+        assert_eq!(samples.tables(1.0, &mut symbols, 10).1.num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {
             samples.add(CpuState::Program, stack(tid));
         }
-        let (_, table) = samples.tables(&mut symbols, 10);
+        let (_, table) = samples.tables(1.0, &mut symbols, 10);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");
         let mut threads = samples.take_threads();
         threads.sort_by_key(|thread| thread.tid);
         let told: Vec<_> = threads.iter().map(|t| (t.pid, t.tid, t.seconds)).collect();
         assert_eq!(told, [(7, 8, 0.1), (7, 9, 0.2)]);
         assert!(threads[0].stack.starts_with("worker;"), "{}", threads[0].stack);
-        samples.tables(&mut symbols, 10);
+        samples.tables(1.0, &mut symbols, 10);
         assert!(samples.take_threads().is_empty(), "each is told once");
     }
 }

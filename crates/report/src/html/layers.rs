@@ -50,6 +50,12 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
         "<div class=scale aria-hidden=true><span>0</span><span>25</span><span>50</span><span>75</span>\
          <span>100 %</span></div>",
     );
+    waterfall(out, onion, true);
+    out.push_str("</section>");
+}
+
+/// The layers of an onion; with `open`, the largest are open.
+pub(super) fn waterfall(out: &mut String, onion: &Onion, open: bool) {
     let mut from = 0.0;
     for (recoverable, title) in [(true, "Could come back"), (false, "The rest")] {
         let rows: Vec<&Row> = onion.rows.iter().filter(|r| r.layer.recoverable() == recoverable).collect();
@@ -64,12 +70,12 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
             seconds(cpu)
         );
         for (i, row) in rows.into_iter().enumerate() {
-            layer(out, row, from, onion.capacity, recoverable && (i == 0 || row.share >= OPEN));
+            let opened = open && recoverable && (i == 0 || row.share >= OPEN);
+            layer(out, row, from, onion.capacity, opened);
             from += row.share;
         }
         out.push_str("</div>");
     }
-    out.push_str("</section>");
 }
 
 fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {

@@ -6,8 +6,9 @@ use ncpu_record::Recording;
 use ncpu_schema::{CpuState, Error, IdleReason, Layer, cpu_time, idle_time};
 use serde_json::{Value, json};
 
-use super::layers::class;
-use super::markup::{esc, sane, seconds};
+use super::layers::{class, waterfall};
+use super::markup::{esc, percent, sane, seconds};
+use crate::timeline::Timeline;
 
 /// More rows or columns than these are put together: a screen shows no more, and a page stays small.
 const ROWS: usize = 256;
@@ -178,6 +179,50 @@ fn series(bins: &Bins, idle_time: Option<&idle_time::Reader<'_>>) -> Vec<Series>
     out
 }
 
+/// Layers over time, as series.
+fn layers(timeline: &Timeline) -> Vec<Series> {
+    let shares: Vec<Vec<f64>> = (0..timeline.columns.len()).map(|c| timeline.shares(c, c + 1)).collect();
+    let series = |(i, layer): (usize, &Layer)| {
+        (layer.name().into(), *layer, shares.iter().map(|column| column[i]).collect())
+    };
+    timeline.layers.iter().enumerate().map(series).collect()
+}
+
+/// The onion of each phase, where there are several.
+fn phases(out: &mut String, timeline: &Timeline, recording: &Recording) -> Result<(), Error> {
+    let onions = timeline.onions(recording)?;
+    if onions.is_empty() {
+        return Ok(());
+    }
+    let _ = write!(
+        out,
+        "<h3 id=phases>Phases</h3><p class=lead>The layers change where the chart has a line: {} phases, each an onion of \
+         its own.</p>",
+        onions.len()
+    );
+    for (i, ((from, to, onion), (begin, end))) in onions.iter().zip(timeline.phases()).enumerate() {
+        let mut most: Vec<(Layer, f64)> =
+            timeline.layers.iter().copied().zip(timeline.shares(begin, end)).collect();
+        most.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let most: Vec<String> = most
+            .iter()
+            .take(3)
+            .map(|(layer, share)| format!("{} {}", layer.name(), percent(*share)))
+            .collect();
+        let _ = write!(
+            out,
+            "<details class=phase><summary><b>Phase {}</b>, {} – {} s: {}</summary>",
+            i + 1,
+            seconds(*from),
+            seconds(*to),
+            esc(&most.join(", "))
+        );
+        waterfall(out, onion, false);
+        out.push_str("</details>");
+    }
+    Ok(())
+}
+
 /// Stepped areas on top of one another, in a box of 1000 × 100.
 fn chart(out: &mut String, bins: &Bins, series: &[Series]) {
     let end = bins.ends.last().copied().unwrap_or(1.0);
@@ -249,7 +294,11 @@ pub(super) fn section(out: &mut String, recording: &Recording) -> Result<Value, 
         out.push_str("<p class=none>No interval was recorded.</p></section>");
         return Ok(Value::Null);
     };
-    let series = series(&bins, idle_time::Reader::open(recording)?.as_ref());
+    let timeline = Timeline::of(recording)?.filter(|t| t.columns.len() == bins.columns());
+    let series = match &timeline {
+        Some(timeline) => layers(timeline),
+        None => series(&bins, idle_time::Reader::open(recording)?.as_ref()),
+    };
     let single = if bins.intervals == 1 {
         " There is one interval only: give --interval a shorter one to see changes."
     } else {
@@ -261,10 +310,17 @@ pub(super) fn section(out: &mut String, recording: &Recording) -> Result<Value, 
          aria-hidden=true><span>100 %</span><span>50</span><span>0</span></div><div class=box>"
     );
     chart(out, &bins, &series);
+    let end = bins.ends.last().copied().unwrap_or(1.0);
+    for change in timeline.iter().flat_map(|t| t.changes.iter().map(|at| t.columns[*at].from)) {
+        let _ = write!(out, "<div class=change style=\"left:{:.2}%\"></div>", 100.0 * change / end);
+    }
     out.push_str("<div class=cursor hidden></div></div></div>");
     axis(out, &bins);
     out.push_str("<output class=read id=area-read aria-live=polite></output>");
     legend(out, &series);
+    if let Some(timeline) = &timeline {
+        phases(out, timeline, recording)?;
+    }
 
     let _ = write!(
         out,

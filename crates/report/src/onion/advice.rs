@@ -3,7 +3,8 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, charged, deepest, length, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper, way_past,
+    Context, charged, deepest, length, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper,
+    way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";

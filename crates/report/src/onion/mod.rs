@@ -18,8 +18,8 @@ use ncpu_schema::{Division, Error, cpu_time, drops, samples, summary};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 pub use ncpu_schema::Layer;
-pub use text::render;
-pub use within::within;
+pub use text::{render, render_part};
+pub use within::{during, within};
 
 /// Layers below this share of capacity are printed together in one line. No advice is given for what chance could explain.
 const SMALL: f64 = 0.005;

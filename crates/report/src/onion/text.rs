@@ -12,8 +12,18 @@ const BAR: usize = 20;
 /// Renders the onion at most `width` columns wide (evidence and advice are wrapped, never cut).
 pub fn render(onion: &Onion, width: usize) -> String {
     let width = width.clamp(60, 140);
+    let mut out = render_part(onion, width, &headline(onion));
+    for note in &onion.notes {
+        out.push_str(&wrap(&format!("note: {note}"), width, "", "      "));
+    }
+    out
+}
+
+/// [`render`] of a part of an observation, under this title and without notes.
+pub fn render_part(onion: &Onion, width: usize, title: &str) -> String {
+    let width = width.clamp(60, 140);
     let mut out = String::new();
-    out.push_str(&wrap(&headline(onion), width, "", "  "));
+    out.push_str(&wrap(title, width, "", "  "));
     let _ = writeln!(
         out,
         "Capacity: {} CPUs x {:.2} s = {:.2} CPU-seconds\n",
@@ -41,9 +51,6 @@ pub fn render(onion: &Onion, width: usize) -> String {
             let line = format!("small, {:.2} % together: {}", total * 100.0, names.join(", "));
             out.push_str(&wrap(&line, width, "                           ", "                             "));
         }
-    }
-    for note in &onion.notes {
-        out.push_str(&wrap(&format!("note: {note}"), width, "", "      "));
     }
     out
 }

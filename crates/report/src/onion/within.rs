@@ -46,6 +46,58 @@ pub fn within(recording: &Recording, cpus: &CpuSet) -> Result<Recording, Error> 
     Ok(out.with(kept))
 }
 
+/// What was observed from one moment to another: the rows of tables over time that lie in it, with times from its
+/// beginning on. Tables of the whole observation are left out, but for its summary. Rows of the `last` part may lie past
+/// its end: tables that were too large have coarser times.
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn during(recording: &Recording, from: f64, to: f64, last: bool) -> Result<Recording, Error> {
+    let mut out = Recording { tables: Default::default(), ..recording.clone() };
+    out.manifest.notes.clear();
+    out.notes.clear();
+    let is_in = |t: f64| t > from + 1e-9 && (last || t <= to + 1e-9);
+    for table in recording.tables.values() {
+        if table.index(TIME).is_ok() {
+            let part = rows(
+                table,
+                |r| table.number(r, TIME).is_some_and(is_in),
+                |column, x| if column == TIME { x - from } else { x },
+            );
+            out = out.with(part);
+        }
+    }
+    if let Some(whole) = recording.tables.get(summary::NAME) {
+        let elapsed = summary::Reader::need(recording)?.elapsed.get(0).unwrap_or(to);
+        let part = (to - from) / elapsed.max(f64::MIN_POSITIVE);
+        let of = |column: &str, x: f64| match column {
+            summary::col::elapsed => to - from,
+            summary::col::steal | summary::col::iowait => x * part,
+            _ => x,
+        };
+        // The command's own accounts are of the whole.
+        let mut table = Table::builder(whole.name(), whole.columns());
+        let gone = [summary::col::user, summary::col::system, summary::col::status];
+        let mut row = table.row();
+        for c in whole.columns() {
+            let gone = gone.contains(&c.name.as_str());
+            row = match c.ty {
+                Type::Text => row.text_opt(whole.text(0, &c.name)),
+                Type::Int => row.int_opt(whole.int(0, &c.name).filter(|_| !gone)),
+                Type::Float => {
+                    row.float_opt(whole.number(0, &c.name).filter(|_| !gone).map(|x| of(&c.name, x)))
+                }
+            };
+        }
+        let _ = row;
+        out = out.with(table.finish());
+    }
+    Ok(out)
+}
+
+/// The column of times.
+const TIME: &str = "t";
+
 /// The rows that `keep` chooses, with numbers changed by `of`.
 fn rows(table: &Table, keep: impl Fn(usize) -> bool, of: impl Fn(&str, f64) -> f64) -> Table {
     let mut out = Table::builder(table.name(), table.columns());

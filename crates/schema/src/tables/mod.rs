@@ -1,6 +1,7 @@
 //! The tables, as declared.
 
 mod declare;
+mod derived;
 mod interrupts;
 mod lines;
 mod numa;
@@ -8,6 +9,7 @@ mod observation;
 mod physical;
 mod timers;
 
+pub use derived::*;
 pub use interrupts::*;
 pub use lines::*;
 pub use numa::*;
@@ -19,6 +21,7 @@ pub use timers::*;
 pub fn tables() -> impl Iterator<Item = &'static crate::Definition> {
     [
         &observation::DEFINITIONS[..],
+        &derived::DEFINITIONS,
         &numa::DEFINITIONS,
         &interrupts::DEFINITIONS,
         &timers::DEFINITIONS,

@@ -263,7 +263,9 @@ impl Log {
     /// A table is not as the schema has it.
     pub fn interval(&mut self, tables: &[Table], since: f64, notes: &[String]) -> anyhow::Result<()> {
         let full = self.series.is_full();
-        if full || Instant::now() >= self.next || !self.series.is_writing() {
+        // Each has an interval at least.
+        let over = (full || Instant::now() >= self.next) && !self.whole.is_empty();
+        if over || !self.series.is_writing() {
             self.put_whole()?;
             self.since = since;
             self.begin_next(notes, full)?;

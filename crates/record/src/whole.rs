@@ -75,6 +75,11 @@ impl Whole {
         Ok(())
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     /// All of them.
     pub fn into_tables(self) -> impl Iterator<Item = Table> {
         self.tables.into_values()

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod cadence;
+mod corrections;
 mod critical_path;
 mod idle;
 pub(crate) mod locks;
@@ -36,6 +37,7 @@ use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
 pub(crate) use cadence::Cadence;
+use corrections::Corrections;
 use critical_path::CriticalPath;
 use locks::LockTables;
 use placement::Placement;
@@ -74,6 +76,7 @@ pub struct Observation {
     locks: LockTables,
     /// `None` where the configuration does not ask for it.
     user_locks: Option<UserLocks>,
+    corrections: Corrections,
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
     threads: HashMap<ThreadKey, Known>,
@@ -149,6 +152,7 @@ impl Observation {
             samples: Samples::default(),
             path: CriticalPath::default(),
             locks: LockTables::new(config.patterns.clone()),
+            corrections: Corrections::default(),
             before: Snapshot::default(),
             sleeps: HashMap::new(),
             threads: HashMap::new(),
@@ -266,7 +270,6 @@ impl Observation {
     }
 
     fn receive(&mut self) {
-        let mut judged = false;
         for event in self.engine.drain() {
             match event {
                 Event::Sample(at, mut stack, copy, idling) => {
@@ -309,15 +312,24 @@ impl Observation {
                     self.symbols.note(stack.tgid, &stack.comm);
                     for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref()) {
                         self.engine.judge_futex(&verdict);
-                        judged = true;
+                        self.corrections.judged();
                     }
                 }
             }
         }
-        // Whoever was judged waits still, or has just waited.
-        if judged && let Err(e) = self.engine.correct_waits() {
+        self.correct(false);
+    }
+
+    /// Charges waits in progress for what has been judged: whoever it was waits still, or has just waited.
+    fn correct(&mut self, last: bool) {
+        let began = Instant::now();
+        if !self.corrections.begin(began, last) {
+            return;
+        }
+        if let Err(e) = self.engine.correct_waits() {
             self.note(format!("a thread's first wait for a user lock is missing from the table: {e}"));
         }
+        self.corrections.done(began, Instant::now());
     }
 
     /// The kernel's symbols take 30 ms to read, which is waited for when there is something to name.
@@ -338,6 +350,7 @@ impl Observation {
         let stood = std::mem::take(&mut locks.queued);
         let snap = self.engine.snapshot();
         self.receive();
+        self.correct(true);
         // What follows may take its time, and programs that have just begun may not.
         if let Some(locks) = &mut self.user_locks {
             locks.look(&mut self.engine, Instant::now());

@@ -96,6 +96,12 @@ impl Server {
         }
     }
 
+    /// How many files it has open.
+    pub fn files(&self) -> usize {
+        let dir = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(dir).map_or(0, Iterator::count)
+    }
+
     /// Hands it the interval of this number.
     pub fn send(&mut self, number: u64) {
         let mut interval = made_up::interval(number);

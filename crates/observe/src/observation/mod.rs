@@ -359,8 +359,9 @@ impl Observation {
 
         let mut cpu_time = cpu_time::Rows::new();
         for (cpu, at) in &snap.cpus {
-            let before =
-                self.before.cpus.iter().find(|(c, _)| c == cpu).map(|(_, at)| *at).unwrap_or_default();
+            // In the order of their numbers.
+            let before = self.before.cpus.binary_search_by_key(cpu, |(c, _)| *c);
+            let before = before.map_or_else(|_| Default::default(), |at| self.before.cpus[at].1);
             cpu_time.push(cpu_time::Row {
                 time: Some(t),
                 cpu: Some(*cpu as u64),

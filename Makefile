@@ -72,7 +72,7 @@ test-python:
 	python/test
 
 # target/wheels/ncpu-*.whl: the command, the libraries of `ncpu preload`, and the module.
-wheel: build
+wheel: static
 	python/wheel
 
 # target/debian/*.deb, by cargo-deb. Packages have the page of ncpu serve.

@@ -53,37 +53,32 @@ static __always_inline void leave_idle(const __u32 *n, __u32 running, bool queue
 		pending.any = 1;
 }
 
-/* A thread's wait ends: by what. */
+/*
+ * A thread's wait ends: by what. An idle CPU puts a thread that another has woken on its queue itself, so there, as in an
+ * interrupt, it is not known who did.
+ */
 static __always_inline __u32 cause_of(struct cpu_slot *s, __u32 *waker)
 {
 	struct task_struct *by = bpf_get_current_task_btf();
-	__u32 depth = s->depth;
 
 	*waker = 0;
-	if (depth && depth <= IRQ_NEST)
-		return s->irq[MASK(depth - 1, 3)] == AT_SOFTIRQ ? CAUSE_SOFTIRQ : CAUSE_INTERRUPT;
-	if (by->flags & (PF_IDLE | PF_KTHREAD))
-		return by->flags & PF_IDLE ? CAUSE_INTERRUPT : CAUSE_KERNEL;
+	if (s->depth || by->flags & PF_IDLE)
+		return CAUSE_UNKNOWN;
+	if (by->flags & PF_KTHREAD)
+		return CAUSE_KERNEL;
 	*waker = by->tgid;
 	struct task_rec *r = look(by);
 	return r && r->target ? CAUSE_PROGRAM : CAUSE_OTHER;
 }
 
-/* Where it is begun, and not where it is done: an idle CPU puts the thread on its queue itself. */
-SEC("tp_btf/sched_waking")
-int BPF_PROG(sched_waking, struct task_struct *p)
+/* A thread wakes up: idle time that waits for one is charged to its wait. */
+APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u32 tgid, __u32 tid)
 {
-	if (!pending.any)
-		return 0;
-	struct cpu_slot *s = slot();
-	struct task_rec *r = s ? look(p) : NULL;
-	if (!r || !r->target || r->on_cpu || r->state == LAT || !observing)
+	if (!s || !r)
 		return 0;
 	__u32 waker, cause = cause_of(s, &waker);
 	__u64 what = (__u64)cause << 48 | (__u64)(__u16)(r->call + 1) << 32 | waker;
-	/* Who sleeps until requests are done waits for I/O as well. */
-	__u32 wait = r->io_process ? WAIT_IO : r->wait;
-	bool io = wait == WAIT_IO;
+	bool io = r->wait == WAIT_IO;
 
 	/* Time that is left while this runs is taken by the next. */
 	pending.any = !io && pending.idle[IDLE_IO];
@@ -92,13 +87,13 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 			continue;
 		__u64 idle = __sync_lock_test_and_set(&pending.idle[i], 0);
 		__u64 time = __sync_lock_test_and_set(&pending.time[i], 0);
-		struct lock_slot *l = lock_slot(s, what, r->off_stack, p->tgid, KIND_PATH | wait << 8 | i);
+		struct lock_slot *l = lock_slot(s, what, r->off_stack, tgid, KIND_PATH | r->wait << 8 | i);
 		if (!l)
 			continue;
 		l->count++;
 		l->spin += time;
 		l->block += idle;
-		l->holder = p->pid;
+		l->holder = tid;
 	}
 	return 0;
 }

@@ -144,11 +144,10 @@ struct lock_slot {
 
 /* What woke it. */
 enum cause {
-	CAUSE_PROGRAM = 1,	/* a thread of the program */
+	CAUSE_UNKNOWN = 1,	/* an interrupt, or a thread on another CPU */
+	CAUSE_PROGRAM,		/* a thread of the program */
 	CAUSE_OTHER,		/* of another program */
 	CAUSE_KERNEL,		/* a thread of the kernel */
-	CAUSE_INTERRUPT,
-	CAUSE_SOFTIRQ,
 };
 
 /* Lock, or stack, of the rows that stand for many: those for which the table had no room. */

@@ -34,24 +34,24 @@ pub(crate) const OTHERS: u64 = 1;
 /// What ended the wait of a thread that idle CPUs are charged to (`enum cause`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// An interrupt, or a thread on another CPU.
+    Unknown,
     /// A thread of the program.
     Program,
     /// A thread of another program.
     Other,
     /// A thread of the kernel.
     Kernel,
-    /// An interrupt.
-    Interrupt,
-    /// A softirq: timers, the network, storage.
-    Softirq,
-    /// Nothing that is known.
-    Unknown,
 }
 
 impl From<u64> for Cause {
     fn from(raw: u64) -> Cause {
-        use Cause::{Interrupt, Kernel, Other, Program, Softirq, Unknown};
-        [Unknown, Program, Other, Kernel, Interrupt, Softirq].get(raw as usize).copied().unwrap_or(Unknown)
+        match raw {
+            2 => Cause::Program,
+            3 => Cause::Other,
+            4 => Cause::Kernel,
+            _ => Cause::Unknown,
+        }
     }
 }
 

@@ -136,7 +136,6 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.tell_mode.set_autoload(config.micro);
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.explain);
-    progs.sched_waking.set_autoload(config.explain && has("sched_waking"));
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
     progs.block_rq_insert.set_autoload(io);
     progs.block_rq_issue.set_autoload(io);
@@ -180,7 +179,6 @@ pub(super) fn attach(
         &p.sched_process_exec,
         &p.sched_wakeup,
         &p.sched_wakeup_new,
-        &p.sched_waking,
         &p.sched_switch,
         &p.cpu_comes,
         &p.tlb_flush,

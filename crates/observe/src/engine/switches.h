@@ -296,6 +296,8 @@ static __always_inline int wakeup(struct task_struct *p)
 	if (!r || r->on_cpu || r->state == LAT)
 		return 0;
 	__u64 ns = now > r->since ? now - r->since : 0;
+	if (pending.any && r->target && observing)
+		take_idle(s, r, p->tgid, p->pid);
 	if (r->futex && (r->target || cfg_lock_all)) {
 		/* A timer or signal wakes from interrupt context: nobody held it up. */
 		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();

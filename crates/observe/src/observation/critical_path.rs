@@ -200,8 +200,6 @@ fn doing(row: &LockRow, wait: usize, name: &dyn Fn(u32, &str) -> String) -> Stri
             format!("waiting for {by}{in_call}")
         }
         Cause::Kernel => format!("waiting for the kernel{in_call}"),
-        Cause::Interrupt => format!("waiting for a timer or device{in_call}"),
-        Cause::Softirq => format!("waiting for a timer or the network{in_call}"),
         Cause::Unknown => format!("waiting{in_call}"),
     }
 }
@@ -302,7 +300,7 @@ mod tests {
         now.busy[IdleReason::UserLock as usize] = (500_000_000, 500_000_000);
         now.queued[IdleReason::RunQueue as usize] = 250_000_000;
         let wait = LockRow {
-            lock: 1 << 48,
+            lock: 2 << 48,
             tgid: 1,
             flags: 5 << 8 | IdleReason::Asleep as u32,
             block: 2_000_000_000,

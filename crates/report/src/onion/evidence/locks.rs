@@ -49,6 +49,11 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
         .collect()
 }
 
+/// Whether a row of table `user_locks` is of a lock: a semaphore that is one has that type.
+fn is_held(kind: &str) -> bool {
+    is_user_lock(kind) && kind != "semaphore"
+}
+
 /// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
 pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
     const KEYS: [&str; 7] = ["lock", "holder", "type", "process", "caller", "pattern", "advice"];
@@ -74,7 +79,7 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
         rows.sort_by(|&a, &b| wait(&places, b).total_cmp(&wait(&places, a)));
         for r in rows {
             let text = |c: &str| places.text(r, c);
-            let Some(kind) = text("type").filter(|k| is_user_lock(k)) else { continue };
+            let Some(kind) = text("type").filter(|k| is_held(k)) else { continue };
             let (n, s) = (places.int(r, "count").unwrap_or(0), places.number(r, "block").unwrap_or(0.0));
             let spun = match places.number(r, "spin").unwrap_or(0.0) {
                 spin if spin > 0.0 => format!(" asleep, {spin:.3} spinning"),
@@ -129,7 +134,7 @@ pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<String> {
     context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
     let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
     let waited = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
-    let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type").is_some_and(is_user_lock));
+    let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type").is_some_and(is_held));
     let total: f64 = rows().map(waited).sum();
     let top = rows().next().filter(|&r| waited(r) >= 0.5 * total && total > 0.0)?;
     Some(format!("{}: {}", ranked.text(top, "pattern")?, ranked.text(top, "advice")?))

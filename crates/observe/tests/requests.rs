@@ -88,7 +88,8 @@ fn idle(seen: &Seen) -> (f64, f64) {
 fn requests(seen: &Seen, disk: &str, by: &str) -> (u64, u64, f64) {
     let mut sums = (0, 0, 0.0);
     for (t, r) in seen.rows("requests") {
-        let whose = t.text(r, "process").is_some_and(|p| p.starts_with("requests-"));
+        // A process that has just begun another program may still have the name of the one before.
+        let whose = t.int(r, "pid").is_some();
         if whose && t.text(r, "device") == Some(disk) && t.text(r, "by") == Some(by) {
             assert_eq!(t.text(r, "operation"), Some("read"));
             sums.0 += t.int(r, "count").unwrap();
@@ -97,6 +98,16 @@ fn requests(seen: &Seen, disk: &str, by: &str) -> (u64, u64, f64) {
         }
     }
     sums
+}
+
+/// All rows, for who must find out.
+fn told(seen: &Seen) -> String {
+    let row = |(t, r): (&ncpu_table::Table, usize)| {
+        let text = |column| t.text(r, column).unwrap_or("-").to_string();
+        let words = ["device", "process", "operation", "by"].map(text).join(" ");
+        format!("{:?} s: {words} {:?}\n", t.number(r, "t"), t.int(r, "count"))
+    };
+    seen.rows("requests").map(row).collect()
 }
 
 #[test]
@@ -112,7 +123,8 @@ fn who_sleeps_until_requests_are_done_waits_for_a_disk() {
         let lost: u64 = lost.filter_map(|(t, r)| t.int(r, "count")).sum();
         assert!(
             count <= done && count + lost >= done && lost <= done / 50,
-            "{how}: {count} of {done}, {lost} lost"
+            "{how}: {count} of {done}, {lost} lost\n{}",
+            told(&seen)
         );
         assert_eq!(bytes, count * 4096, "{how}");
         // The program knows of an answer only when it has run, and asks a little before.
@@ -121,7 +133,8 @@ fn who_sleeps_until_requests_are_done_waits_for_a_disk() {
         // One thread waits, so a second idle CPU is idle for want of work.
         let cpus = seen.rows("summary").find_map(|(t, r)| t.int(r, "cpus")).expect("CPUs") as f64;
         assert!(io >= 0.7 * others / (cpus - 1.0).max(1.0) - 0.02, "{how}: {io} beside {others}");
-        assert_eq!(requests(&seen, &reads.disk, "call").0, 0, "{how}");
+        // The pages of its own file.
+        assert!(requests(&seen, &reads.disk, "call").0 < 50, "{how}\n{}", told(&seen));
     }
 }
 

@@ -102,8 +102,9 @@ impl Timeline {
         let told: Vec<usize> =
             (0..layers.len()).filter(|i| !NOT_THE_PROGRAMS.contains(&layers[*i])).collect();
         let shares = |c: &Column| {
-            let capacity = (cpus as f64 * (c.to - c.from)).max(f64::MIN_POSITIVE);
-            told.iter().map(|i| c.seconds[*i] / capacity).collect::<Vec<f64>>()
+            // Of what others left: how much they took says nothing of the program.
+            let left = told.iter().map(|i| c.seconds[*i]).sum::<f64>().max(f64::MIN_POSITIVE);
+            told.iter().map(|i| c.seconds[*i] / left).collect::<Vec<f64>>()
         };
         let changes = changes(&columns.iter().map(shares).collect::<Vec<_>>());
         Ok(Some(Timeline { layers, columns, changes, cpus }))

@@ -466,7 +466,7 @@ mod tests {
         for section in ["NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "\"SEE ALSO\""] {
             assert!(run.contains(&format!(".SH {section}")), "{section}: {run}");
         }
-        assert_eq!(run.matches("make \\-j8").count(), 2, "{run}");
+        assert_eq!(run.matches("make \\-j8").count(), 3, "{run}");
         let own = page(None);
         assert!(own.contains(".SH EXAMPLES") && own.contains("ncpu\\-locks(1)"), "{own}");
         assert!(page(Some("scale")).contains("{n}"), "a placeholder is no end of line");

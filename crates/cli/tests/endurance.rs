@@ -90,7 +90,8 @@ fn a_watch_beside_ever_new_things_does_not_grow() {
     assert!(after[1] < before[1] + before[1] / 20 + 1024, "resident: {before:?} kB, then {after:?}");
     // Files with symbols are kept open, some at a time.
     assert!(after[2] < 300, "open files: {before:?}, then {after:?}");
-    assert!(after[1] < 100 << 10, "{after:?} kB");
+    // Without its own code, of which a build without optimization has several times as much.
+    assert!(after[0] < 64 << 10, "{after:?} kB");
 
     let pid = rustix::process::Pid::from_child(&watch.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -16,9 +16,9 @@ use crate::maps::ProcMaps;
 
 /// Processes whose modules are kept.
 const MAX_PROCESSES: usize = 64;
-/// Bytes of unwind tables kept, of one file and of all.
+/// Bytes of unwind tables kept, of one file and of all. The largest programs there are (compilers, browsers) have some 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
-const MAX_TABLES: u64 = 32 << 20;
+const MAX_TABLES: u64 = 16 << 20;
 /// Frames of a stack.
 const MAX_FRAMES: usize = 128;
 
@@ -147,7 +147,7 @@ impl Unwinding {
             let Some(path) = maps.file(file).path.as_deref() else { continue };
             let tables = self.files.entry(file).or_insert_with(|| {
                 let tables = Tables::read(path)?;
-                self.bytes += tables.frame.1.len() as u64;
+                self.bytes += (tables.frame.1.len() + tables.index.as_ref().map_or(0, |i| i.1.len())) as u64;
                 Some(Arc::new(tables))
             });
             let Some(tables) = tables.clone() else { continue };

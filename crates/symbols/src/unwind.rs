@@ -15,7 +15,7 @@ use crate::elf::Segments;
 use crate::maps::ProcMaps;
 
 /// Processes whose modules are kept.
-const MAX_PROCESSES: usize = 64;
+const MAX_PROCESSES: usize = 16;
 /// Bytes of unwind tables kept, of one file and of all. The largest programs there are (compilers, browsers) have some 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
 const MAX_TABLES: u64 = 16 << 20;

@@ -29,7 +29,7 @@ def main():
     profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     try:
         site = re.search(r"http://[0-9.:]+", machine.stdout.readline()).group(0)
-        port = next(m.group(1) for m in (re.search(r"on port (\d+)", l) for l in driver.stdout) if m)
+        port = next(m.group(1) for m in (re.search(r"successfully on port (\d+)", l) for l in driver.stdout) if m)
         while True:
             held = json.loads(ask(f"{site}/api/v1/status"))["held"]
             if held and held["intervals"] >= SECONDS:

@@ -7,7 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 ncpu=${NCPU:-target/release/ncpu}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"; [ -z "${server:-}" ] || su postgres -c "$pg/pg_ctl -D $dir/db -m immediate stop" >/dev/null' EXIT
+trap '[ -z "${server:-}" ] || su postgres -c "$pg/pg_ctl -D $dir/db -m immediate stop" >/dev/null; rm -rf "$dir"' EXIT
 
 cat >"$dir/deep.py" <<'X'
 import json, re, time

@@ -107,12 +107,6 @@ impl Loads for ByBpf {
     }
 }
 
-/// CPU-seconds of this process.
-fn cpu_time() -> f64 {
-    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    own.tv_sec as f64 + own.tv_nsec as f64 / 1e9
-}
-
 fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let interval =
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
@@ -150,7 +144,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if let Some(child) = &mut child {
         child.release()?;
     }
-    let (begin, started) = (Instant::now(), cpu_time());
+    let (begin, (started, _)) = (Instant::now(), ncpu_feed::own());
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && length.is_none_or(|l| begin.elapsed() < l) {
         let there = balancer.look()?;
@@ -173,7 +167,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if args.rows.format() == Format::Text {
         tell("at first", first.as_ref());
         tell("at last", Some(&last));
-        let own = cpu_time() - started;
+        let own = ncpu_feed::own().0 - started;
         let capacity = begin.elapsed().as_secs_f64() * machine.ncpu() as f64;
         let share = 100.0 * own / capacity;
         say!(

@@ -26,13 +26,14 @@ use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
 /// Tables of an observation, for help and completion.
-const TABLES: [&str; 24] = [
+const TABLES: [&str; 25] = [
     "layers",
     "timeline",
     "phases",
     "locks",
     "lock_callers",
     "user_locks",
+    "first_waits",
     "critical_path",
     "threads",
     "samples",

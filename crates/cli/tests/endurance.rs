@@ -5,26 +5,16 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::root;
+use common::{Ends, root};
 use ncpu_record::Recording;
 use ncpu_schema::{drops, events};
 
 /// Recordings of the warm-up, and of each half of what is compared.
 const WARM_UP: usize = 10;
 const HALF: usize = 12;
-
-/// Ends with the test.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Own and resident memory in kB, and open files.
 fn size(pid: u32) -> [usize; 3] {

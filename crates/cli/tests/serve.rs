@@ -4,10 +4,10 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Nobody, busy, err, ncpu, out, root};
+use common::{Ends, Nobody, busy, err, ncpu, out, root};
 use ncpu_record::Recording;
 use ncpu_schema::{CpuState, cpu_time, summary};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,16 +20,6 @@ fn built() {
     }
     let args = ["build", "--quiet", "--locked", "-p", "ncpu-serve", "--bin", "ncpu-serve"];
     assert!(Command::new(env!("CARGO")).args(args).status().unwrap().success());
-}
-
-/// What a test leaves behind ends with it.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn get(port: &str, path: &str) -> (String, Vec<u8>) {
@@ -101,6 +91,20 @@ fn who_asks_is_told_what_runs_here() {
     let threads: serde_json::Value = serde_json::from_str(&text(&port, path)).unwrap();
     let busy = threads["rows"].as_array().unwrap().iter().find(|row| row["process"] == "busy");
     assert!(busy.unwrap_or_else(|| panic!("{threads}"))["cpu"].as_f64().unwrap() > 0.0);
+
+    // Each CPU with its place, and what `ncpu cpus` tells of it, in counts and seconds.
+    let cpus: serde_json::Value =
+        serde_json::from_str(&text(&port, "/api/v1/tables/cpus?from=-10&each=0")).unwrap();
+    let length = cpus["to"].as_f64().unwrap() - cpus["from"].as_f64().unwrap();
+    assert_eq!(cpus["rows"].as_array().unwrap().len(), std::thread::available_parallelism().unwrap().get());
+    for row in cpus["rows"].as_array().unwrap() {
+        let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
+        let times: f64 = ["usr", "sys", "wt", "st", "idl"].into_iter().map(number).sum();
+        // The kernel counts a CPU's time by ticks, and the counting begins and ends a little beside the observation.
+        assert!(times > 0.5 * length && times < 1.2 * length + 1.0, "{times} of {length} s: {row}");
+        assert!(number("intr") > 0.0 && number("csw") > 0.0 && row["syscl"].is_null(), "{row}");
+        assert!(number("core") <= number("cpu") && number("package") >= 0.0, "{row}");
+    }
 
     let metrics = text(&port, "/metrics");
     let sum = |name: &str| -> f64 {

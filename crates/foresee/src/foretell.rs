@@ -1,7 +1,7 @@
 //! Points: a model on a machine, simulated, and handed on as the tables of an observation.
 
 use ncpu_record::{Manifest, Recording};
-use ncpu_schema::Purpose;
+use ncpu_schema::{Purpose, first_waits};
 use ncpu_table::{Column, Kind, Table, Type, Unit};
 
 use crate::hardware::{Hardware, Order};
@@ -93,7 +93,8 @@ pub fn point(
     let threads = workers(model, cpus);
     let (program, cycles) = model.program(threads, cpus as u32)?;
     let mut sim = Sim::new(&program, hardware, cpus, order, effort.seed);
-    let outcome = sim.steady(effort.within, effort.events, stop);
+    let mut outcome = sim.steady(effort.within, effort.events, stop);
+    outcome.stand_still(stood_still(model, &outcome, cycles));
     let throughput = outcome.throughput() / cycles;
     let own = outcome.uncertainty().min(1.0);
     // By how much models of this kind go astray for each doubling of CPUs beyond those recorded: the spread that the
@@ -115,6 +116,11 @@ pub fn point(
     };
     point.widen(own.hypot(ASTRAY * beyond));
     Ok(point)
+}
+
+/// For how long, ps, nobody has anything to do while so much is done.
+pub(crate) fn stood_still(model: &Model, outcome: &Outcome, cycles: f64) -> u64 {
+    (model.apart_ns * 1e3 * outcome.done as f64 / cycles) as u64
 }
 
 impl Point {
@@ -236,7 +242,12 @@ impl Input {
                 model.work_ns = (model.work_ns - more).max(0.0);
             }
             Work => model.work_ns *= factor,
-            Serial => model.serial_ns *= factor,
+            Serial => {
+                // The CPU time of both is known well.
+                let more = model.serial_ns * (factor - 1.0);
+                model.serial_ns += more;
+                model.work_ns = (model.work_ns - more).max(0.0);
+            }
             Wait => {
                 model.wait_ns *= factor;
                 model.io_ns *= factor;
@@ -336,6 +347,7 @@ pub fn recording(model: &Model, hardware: &Hardware, point: &Point, notes: Vec<S
         samples(model, point),
         locks(model, point, true),
         locks(model, point, false),
+        first_waits(point),
         threads(model, point),
         events(point),
         summary(point),
@@ -478,6 +490,29 @@ fn locks(model: &Model, point: &Point, kernel: bool) -> Table {
             row = row.int(stats.contended);
         }
         row.float(stats.spin as f64 * PS).float(stats.block as f64 * PS).float(stats.longest as f64 * 1e-6);
+    }
+    out.finish()
+}
+
+fn first_waits(point: &Point) -> Table {
+    use crate::program::Owner;
+    let mut out = first_waits::Rows::new();
+    for ((name, kind, owner), waits) in point.locks.iter().zip(&point.outcome.first) {
+        if *owner == Owner::Serial {
+            continue;
+        }
+        for bin in waits.bins() {
+            out.push(first_waits::Row {
+                lock: name.into(),
+                ty: kind.split([' ', '{']).next().unwrap_or_default().into(),
+                pid: (*owner == Owner::User).then_some(1),
+                ahead: Some(0),
+                from: Some(bin.from * 1e-3),
+                to: Some(bin.to * 1e-3),
+                count: Some(bin.count as u64),
+                time: Some(seconds(point)),
+            });
+        }
     }
     out.finish()
 }

@@ -3,6 +3,7 @@
 
 pub mod curve;
 pub mod documents;
+pub mod first;
 pub mod fix;
 pub mod foretell;
 pub mod from;

@@ -48,6 +48,10 @@ pub struct Model {
     /// CPU time for each unit that only one thread at a time can spend while the others have nothing to do, ns.
     #[serde(default)]
     pub serial_ns: f64,
+    /// Time for each unit in which no thread has anything to do, ns: a program's beginning and end, pauses that all of it
+    /// makes. More CPUs or threads do not shorten it.
+    #[serde(default)]
+    pub apart_ns: f64,
     /// TLB shootdowns for each unit.
     #[serde(default)]
     pub shootdowns: f64,
@@ -136,6 +140,9 @@ pub struct LockPart {
     /// Nanoseconds a hand-over takes longer for each waiter (ticket, tas).
     #[serde(default = "waiter")]
     pub waiter_ns: f64,
+    /// CPU time that a waiter's sleep takes, ns: to fall asleep, and to be woken (block, mutex).
+    #[serde(default)]
+    pub wake_ns: f64,
 }
 
 /// What was recorded, to be reproduced first.
@@ -266,6 +273,7 @@ impl Model {
             ("io_ns", self.io_ns),
             ("handovers", self.handovers),
             ("serial_ns", self.serial_ns),
+            ("apart_ns", self.apart_ns),
             ("shootdowns", self.shootdowns),
             ("memory_bytes", self.memory_bytes),
             ("tick_ns", self.tick_ns),
@@ -287,12 +295,12 @@ impl Model {
         }
         for lock in &self.lock {
             lock.kind()?;
-            let sound = [lock.takes, lock.hold_ns, lock.cv, lock.waiter_ns]
+            let sound = [lock.takes, lock.hold_ns, lock.cv, lock.waiter_ns, lock.wake_ns]
                 .iter()
                 .all(|x| *x >= 0.0 && x.is_finite());
             if !sound || !(0.0..=1.0).contains(&lock.reads) || lock.copies == 0 {
                 return wrong(format!(
-                    "lock `{}`: takes, hold_ns, cv and waiter_ns are 0 or more, reads 0 to 1, copies 1 or more",
+                    "lock `{}`: takes, hold_ns, cv, waiter_ns and wake_ns are 0 or more, reads 0 to 1, copies 1 or more",
                     lock.name
                 ));
             }
@@ -347,6 +355,7 @@ impl Model {
                 let name = if copy == 0 { lock.name.clone() } else { format!("{} {copy}", lock.name) };
                 let mut model = LockModel::new(&name, lock.kind()?);
                 model.owner = if lock.kernel { Owner::Kernel } else { Owner::User };
+                model.wake_ns = lock.wake_ns;
                 program.locks.push(model);
             }
             let pick = if lock.copies > 1 { Pick::Random(lock.copies) } else { Pick::One };

@@ -71,12 +71,21 @@ pub struct LockModel {
     pub lines: f64,
     /// Hand-overs are exponentially distributed instead of fixed; for checks against chains.
     pub exponential: bool,
+    /// CPU time that it takes to wake a waiter that sleeps, ns, and that the waiter took to fall asleep.
+    pub wake_ns: f64,
 }
 
 impl LockModel {
     /// A lock of a kind.
     pub fn new(name: &str, kind: LockKind) -> LockModel {
-        LockModel { name: name.into(), kind, owner: Owner::Kernel, lines: 1.0, exponential: false }
+        LockModel {
+            name: name.into(),
+            kind,
+            owner: Owner::Kernel,
+            lines: 1.0,
+            exponential: false,
+            wake_ns: 0.0,
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ncpu_feed::{Head, PROGRAM, Packed, Ready, Settings};
 use ncpu_record::Manifest;
 use ncpu_schema::{
-    CpuState, IdleReason, Microstate, Per, Purpose, SampleClass, StackKind, cpu_time, idle_time, locks,
-    samples, stacks, summary, threads,
+    CpuState, IdleReason, Microstate, Per, Purpose, SampleClass, StackKind, cpu_time, cpus as each_cpu,
+    idle_time, locks, samples, stacks, summary, threads,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,6 +43,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
     let t = Some(n as f64 + 1.0);
     let wave = |x: f64| 0.5 + 0.5 * x.sin();
     let mut rows = cpu_time::Rows::new();
+    let mut places = each_cpu::Rows::new();
     let (mut busy, mut idle) = (0.0, 0.0);
     for cpu in 0..cpus {
         let load = wave(n as f64 / 9.0 + cpu as f64 / 60.0) * 0.9;
@@ -61,6 +62,27 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
         busy += load - spin;
         idle += 1.0 - load - 1.5 * irq;
         rows.push(cpu_time::Row { time: t, cpu: Some(cpu), spent, kernel: None });
+        // Packages of 64 cores in two nodes each; the second CPUs of all cores come last, as they often do.
+        let core = cpu % cpus.div_ceil(2);
+        let per_second = |most: f64| Some((most * wave(n as f64 / 7.0 + core as f64 / 40.0)) as u64);
+        places.push(each_cpu::Row {
+            time: t,
+            cpu: Some(cpu),
+            node: Some(core / 32),
+            package: Some(core / 64),
+            core: Some(core),
+            intr: per_second(2000.0).map(|n| if cpu % 64 == 0 { 20 * n } else { n }),
+            csw: per_second(9000.0),
+            icsw: per_second(800.0),
+            migr: per_second(300.0),
+            smtx: per_second(5000.0 * spin),
+            usr: Some(0.8 * (load - spin)),
+            sys: Some(0.2 * (load - spin) + spin + 1.5 * irq),
+            wt: Some(0.0),
+            st: Some(0.0),
+            idl: Some(1.0 - load - 1.5 * irq),
+            ..each_cpu::Row::default()
+        });
     }
     let mut reasons = idle_time::Rows::new();
     let spent = Per::new(|reason| {
@@ -157,6 +179,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
     });
     vec![
         rows.finish(),
+        places.finish(),
         reasons.finish(),
         seen.finish(),
         code.finish(),

@@ -38,6 +38,34 @@ fn the_page_shows_what_was_observed() {
     assert_eq!(text("#error"), "");
     browser.picture("page.png");
 
+    // CPUs in the order of nodes, of which the second's comes first, and of their numbers; coloured by any column.
+    let choose = |of: &str, value: &str| {
+        let change =
+            "const s = document.querySelector(OF); s.value = VALUE; s.dispatchEvent(new Event('change'))";
+        browser.run(&change.replace("OF", &format!("{of:?}")).replace("VALUE", &format!("{value:?}")))
+    };
+    browser.run("document.querySelector('#grid').focus()");
+    let first = |what: &str| {
+        // Home.
+        browser.keys("\u{e011}");
+        let told = text("#cpu");
+        assert!(told.starts_with(what), "{told}");
+    };
+    first("CPU 1 (node 0, package 0, core 1): idle 100 %");
+    browser.keys("\u{e014}");
+    assert!(text("#cpu").starts_with("CPU 0 (node 1"), "{}", text("#cpu"));
+    choose("#order", "number");
+    first("CPU 0 (node 1, package 0, core 0): programs 100 %");
+    choose("#state", "cpus.intr");
+    assert_eq!(text("#most"), "100 a second");
+    browser.keys("\u{e010}");
+    assert!(text("#cpu").contains("intr 100 a second, idle 100 %"), "{}", text("#cpu"));
+    let hash = browser.run("return location.hash").as_str().unwrap().to_owned();
+    assert!(hash.contains("colour=cpus.intr") && hash.contains("order=number"), "{hash}");
+    browser.picture("cpus.png");
+    browser.run("document.activeElement.blur(); scrollTo(0, 0)");
+    browser.until("the top", "return scrollY === 0");
+
     // A time that is brushed is in the link, and its onion is compared with the one before.
     browser.drag("#bands .u-over", 0.5, 0.7);
     browser.until(
@@ -46,6 +74,8 @@ fn the_page_shows_what_was_observed() {
     );
     browser
         .until("the comparison", "return /\\d/.test(document.querySelector('#layers .change').textContent)");
+    let place = browser.run("return getComputedStyle(document.querySelector('#layers .change')).position");
+    assert_eq!(place, "static", "in its column");
     let link = browser.run("return location.href").as_str().unwrap().to_owned();
     assert!(text("#brushed").contains('–'), "{}", text("#brushed"));
 

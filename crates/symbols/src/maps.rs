@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,6 +41,7 @@ pub struct ProcMaps {
     held: usize,
     /// When the mappings of a process may be read again for an unknown address, and how long not after that.
     again: HashMap<u32, (Instant, Duration)>,
+    read_again: u64,
 }
 
 /// The mappings of one program image, sorted by address.
@@ -81,6 +83,7 @@ impl ProcMaps {
             by_identity: HashMap::new(),
             held: 0,
             again: HashMap::new(),
+            read_again: 0,
         }
     }
 
@@ -141,7 +144,13 @@ impl ProcMaps {
         }
         *next = now + *wait;
         *wait = (*wait * 2).min(LAST_AGAIN);
+        self.read_again += 1;
         self.note_process(tgid)
+    }
+
+    /// How often the mappings of a process were read again for such an address.
+    pub fn times_read_again(&self) -> u64 {
+        self.read_again
     }
 
     /// A new process begins as a copy of its parent, until it execs and is noted.
@@ -214,6 +223,23 @@ impl ProcMaps {
         let inner = inner.map_or_else(|| tgid.to_string(), str::to_owned);
         let outside = self.proc.parent().unwrap_or(Path::new("/")).join(format!("tmp/perf-{tgid}.map"));
         [dir.join(format!("root/tmp/perf-{inner}.map")), outside]
+    }
+
+    /// The jitdumps that it has mapped, so that others find them.
+    pub(crate) fn jitdumps(&self, tgid: u32) -> Vec<PathBuf> {
+        let is_one = |label: &str| label.starts_with("jit-") && label.ends_with(".dump");
+        let files = self.mapped(tgid).into_iter().map(|(file, ..)| self.file(file));
+        files.filter(|file| is_one(&file.label)).filter_map(|file| file.path.clone()).collect()
+    }
+
+    /// Whose the process is, while it lives.
+    pub(crate) fn user(&self, tgid: u32) -> Option<u32> {
+        fs::metadata(self.proc.join(tgid.to_string())).ok().map(|meta| meta.uid())
+    }
+
+    /// Where the process's memory can be read.
+    pub(crate) fn memory(&self, tgid: u32) -> PathBuf {
+        self.proc.join(tgid.to_string()).join("mem")
     }
 
     fn images(&mut self, tgid: u32) -> &mut Vec<Arc<Image>> {

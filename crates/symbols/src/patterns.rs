@@ -183,6 +183,16 @@ impl Patterns {
         in_range(0, self.users).or_else(|| in_range(self.users, all))
     }
 
+    /// Which pattern asks for a frame and for its caller.
+    pub(crate) fn of_caller(&self, frame: &str, caller: &str) -> Option<usize> {
+        let plain = plain(frame);
+        let fits = |f: &Function| {
+            let named = if f.within { frame.contains(&*f.text) } else { plain.starts_with(&*f.text) };
+            named && f.caller.as_deref().is_some_and(|c| caller.starts_with(c))
+        };
+        self.list.iter().position(|p| p.functions.iter().any(fits))
+    }
+
     /// Whether a function is one that locks may be made of: a condition, a semaphore.
     pub fn is_layer(&self, frame: &str) -> bool {
         let plain = plain(frame);

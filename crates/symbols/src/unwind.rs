@@ -29,6 +29,8 @@ pub struct Copied {
     pub regs: [u64; 3],
     /// Words from the stack pointer on.
     pub words: Vec<u64>,
+    /// Code objects of its frames of Python, innermost first; the lowest bit is set where the interpreter was called for one.
+    pub python: Vec<u64>,
 }
 
 /// A stack that was unwound.
@@ -198,7 +200,7 @@ mod tests {
         // SAFETY: the words lie on this thread's stack.
         let words =
             (sp..end).step_by(8).map(|at| unsafe { std::ptr::read_volatile(at as *const u64) }).collect();
-        Copied { regs: [ip, sp, bp], words }
+        Copied { regs: [ip, sp, bp], words, ..Copied::default() }
     }
 
     #[inline(never)]
@@ -250,7 +252,7 @@ mod tests {
         // Nothing is read beyond the copy, and nonsense ends at once.
         let none = Copied { words: Vec::new(), ..copy.clone() };
         assert_eq!(unwinding.unwind(&mut maps, std::process::id(), &none).frames, [copy.regs[0]]);
-        let nonsense = Copied { regs: [8, 16, 24], words: copy.words };
+        let nonsense = Copied { regs: [8, 16, 24], ..copy };
         let unwound = unwinding.unwind(&mut maps, std::process::id(), &nonsense);
         assert_eq!((unwound.frames, unwound.whole), (vec![8], false));
     }

@@ -1,14 +1,14 @@
 //! Names of user code, by file and offset, so that the process need not live.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
 use crate::elf::{Segments, debug_file};
+use crate::jit::Generated;
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::table::{MAX_BYTES, Table, TooMany, What};
@@ -21,10 +21,9 @@ const MAX_KNOWN: usize = 1 << 12;
 const MAX_NAMES: usize = 1 << 14;
 /// Files told that have too many symbols.
 const MAX_TOLD: usize = 16;
-/// Perf maps kept, functions in all of them, and how much of one is read.
-const MAX_PERF_MAPS: usize = 64;
+/// Processes of which functions made at run time are kept, and these.
+const MAX_GENERATED: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
-const MAX_PERF_MAP: u64 = 64 << 20;
 
 /// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
 ///
@@ -40,7 +39,7 @@ pub struct User {
     bytes: usize,
     /// Counts what was resolved, to know which file was not for longest.
     resolved: u64,
-    perf_maps: HashMap<u32, PerfMap>,
+    generated: HashMap<u32, Generated>,
     /// Made when the first line is asked for: it reads DWARF.
     lines: Option<Symbolizer>,
     unknown: Arc<str>,
@@ -83,7 +82,7 @@ impl User {
             kept: 0,
             bytes: 0,
             resolved: 0,
-            perf_maps: HashMap::new(),
+            generated: HashMap::new(),
             lines: None,
             unknown: "[unknown]".into(),
             too_large: BTreeMap::new(),
@@ -120,15 +119,15 @@ impl User {
             offsets.dedup();
             self.resolve(maps, file, &offsets);
         }
-        let (names, perf_maps) = (&self.names, &mut self.perf_maps);
+        let (names, generated) = (&self.names, &mut self.generated);
         let name = |(place, &addr): (&Option<(u32, u64)>, &u64)| {
             let Some((file, offset)) = *place else { return self.unknown.clone() };
             let known = names.peek(&(file, offset)).cloned();
-            if maps.file(file).jit && known.as_deref().is_none_or(|n| n.starts_with("[unknown")) {
-                let map = perf_maps.entry(tgid).or_insert_with(|| PerfMap::read(&maps.perf_maps(tgid)));
-                if let Some(name) = map.lookup(addr) {
-                    return name;
-                }
+            if maps.file(file).jit
+                && known.as_deref().is_none_or(|n| n.starts_with("[unknown"))
+                && let Some(name) = generated.entry(tgid).or_default().lookup(maps, tgid, addr)
+            {
+                return name;
             }
             known.unwrap_or_else(|| match &*maps.file(file).label {
                 label if label.starts_with('[') => label.into(),
@@ -260,7 +259,7 @@ impl User {
         self.files.clear();
         (self.kept, self.bytes) = (0, 0);
         self.names.clear();
-        self.perf_maps.clear();
+        self.generated.clear();
         self.lines = None;
     }
 
@@ -273,12 +272,9 @@ impl User {
         } else if self.kept > MAX_FILES || self.bytes > MAX_BYTES {
             self.drop_oldest();
         }
-        let functions: usize = self.perf_maps.values().map(|map| map.0.len()).sum();
-        if functions > MAX_FUNCTIONS && self.perf_maps.len() > 1 {
-            self.perf_maps.clear();
-        }
-        if self.perf_maps.len() > MAX_PERF_MAPS {
-            self.perf_maps.clear();
+        let functions: usize = self.generated.values().map(Generated::len).sum();
+        if functions > MAX_FUNCTIONS && self.generated.len() > 1 || self.generated.len() > MAX_GENERATED {
+            self.generated.clear();
         }
     }
 
@@ -303,43 +299,10 @@ impl User {
     }
 }
 
-/// The functions a run-time compiler says it made: `start size name` a line, numbers in hex.
-#[derive(Default)]
-struct PerfMap(Vec<(u64, u64, Arc<str>)>);
-
-impl PerfMap {
-    fn read(candidates: &[impl AsRef<Path>]) -> PerfMap {
-        let Some(file) = candidates.iter().find_map(|p| std::fs::File::open(p).ok()) else {
-            return PerfMap::default();
-        };
-        let mut text = Vec::new();
-        // A map cut short by an error still names what it has.
-        let _ = file.take(MAX_PERF_MAP).read_to_end(&mut text);
-        PerfMap::parse(&String::from_utf8_lossy(&text))
-    }
-
-    fn parse(text: &str) -> PerfMap {
-        let line = |line: &str| {
-            let (start, rest) = line.trim().split_once(' ')?;
-            let (size, name) = rest.split_once(' ')?;
-            let hex = |s: &str| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok();
-            Some((hex(start)?, hex(size)?, Arc::from(name)))
-        };
-        let mut functions: Vec<_> = text.lines().filter_map(line).collect();
-        // A later line at the same place replaces an earlier one.
-        functions.sort_by_key(|f: &(u64, u64, Arc<str>)| f.0);
-        PerfMap(functions)
-    }
-
-    fn lookup(&self, addr: u64) -> Option<Arc<str>> {
-        let i = self.0.partition_point(|f| f.0 <= addr).checked_sub(1)?;
-        let (start, size, name) = &self.0[i];
-        (addr - start < *size).then(|| name.clone())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[inline(never)]
@@ -412,13 +375,6 @@ mod tests {
 
     #[test]
     fn perf_maps_name_generated_code() {
-        let map = PerfMap::parse(
-            "7f00 20 Lfoo;::bar\nbad\n7f00 10 LazyCompile:*x a.js\n\u{fffd} 1 2\n0x9000 8 y z\n",
-        );
-        assert_eq!(map.lookup(0x7f05).as_deref(), Some("LazyCompile:*x a.js"));
-        assert_eq!(map.lookup(0x7f10), None);
-        assert_eq!(map.lookup(0x9007).as_deref(), Some("y z"));
-        assert_eq!(map.lookup(0x10), None);
         let dir = tempfile::tempdir().unwrap();
         let proc = dir.path().join("proc/5");
         std::fs::create_dir_all(proc.join("root/tmp")).unwrap();

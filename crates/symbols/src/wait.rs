@@ -31,8 +31,17 @@ impl Patterns {
                 Some(Told { wait: self.list()[pattern].wait, pattern, frame })
             })
         };
-        let first = known().next()?;
-        if matches!(first.wait, Lock | Join | Barrier) {
+        // What is far above is what the thread is for, and not what it waits for.
+        let first = known().next().filter(|t| t.frame <= CONSTRUCT_DEPTH)?;
+        if first.wait == Lock {
+            // What locks are made of may be known by who asked for it.
+            let frame = first.frame + 1;
+            let asked = frames.get(frame).zip(frames.get(frame + 1));
+            let named = asked.and_then(|(name, caller)| self.of_caller(name, caller));
+            let named = named.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame });
+            return Some(named.filter(|t| t.wait == Lock).unwrap_or(first));
+        }
+        if matches!(first.wait, Join | Barrier) {
             return Some(first);
         }
         let construct = known()

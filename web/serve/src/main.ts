@@ -34,11 +34,14 @@ interface View {
   stacks: string;
   /** Whether they are compared with those of the time before. */
   compare: boolean;
+  /** What the colours of CPUs mean, and whether they stand where they are in the machine. */
+  colour: string;
+  byPlace: boolean;
 }
 
 const first: View = {
   span: 300, brush: null, to: null, table: "threads", sort: "cpu", ascending: false, filter: "", bands: 0, means: false,
-  stacks: "cpu", compare: false,
+  stacks: "cpu", compare: false, colour: "busy", byPlace: true,
 };
 
 function read(): View {
@@ -57,6 +60,8 @@ function read(): View {
     means: words.has("means"),
     stacks: ["cpu", "spin", "offcpu"].find((kind) => kind === words.get("stacks")) ?? first.stacks,
     compare: words.has("compare"),
+    colour: words.get("colour") ?? first.colour,
+    byPlace: words.get("order") !== "number",
   };
 }
 
@@ -82,12 +87,18 @@ function write() {
   if (view.means) words.set("means", "");
   if (view.stacks !== first.stacks) words.set("stacks", view.stacks);
   if (view.compare) words.set("compare", "");
+  if (view.colour !== first.colour) words.set("colour", view.colour);
+  if (!view.byPlace) words.set("order", "number");
   history.replaceState(null, "", `#${words}`);
 }
 
 const names = new Map<string, string>();
 const bands = new Bands(byId("bands"), names, (time) => choose(time));
-const grid = new Grid(byId<HTMLCanvasElement>("grid"), byId<HTMLSelectElement>("state"), byId("cpu"));
+const [state, order] = [byId<HTMLSelectElement>("state"), byId<HTMLSelectElement>("order")];
+const grid = new Grid(byId<HTMLCanvasElement>("grid"), state, order, byId("cpu"), () => {
+  [view.colour, view.byPlace] = [grid.colour, grid.byPlace];
+  write();
+});
 const flame = new Flame(byId<HTMLCanvasElement>("flame"), byId("frame"), byId("unzoom"));
 const listing = new Listing(byId("rows"), () => {
   [view.sort, view.ascending] = [listing.sort, listing.ascending];
@@ -157,10 +168,12 @@ async function show(now: Status, mine: number) {
   const before = { from: time.from - length, to: time.from };
   // Before what is held there is nothing to compare with.
   const known = before.from >= held.from;
-  const [onion, past, cpus, rows, stacks, earlier] = await Promise.all([
+  const places = described.find((d) => d.name === "cpus");
+  const [onion, past, cpus, did, rows, stacks, earlier] = await Promise.all([
     api.table("layers", within),
     known ? api.table("layers", before).catch(() => null) : null,
     api.table("cpu_time", within, { each: 0 }),
+    places ? api.table("cpus", within, { each: 0 }) : null,
     api.table(view.table, within, folding()),
     api.folded(view.stacks, within),
     known && view.compare ? api.folded(view.stacks, before).catch(() => null) : null,
@@ -173,7 +186,7 @@ async function show(now: Status, mine: number) {
   tell(errors.join(" "));
   showOnion(byId("layers"), onion, past);
   flame.show(stacks, earlier);
-  grid.show(cpus);
+  grid.show(cpus, did, places?.columns ?? []);
   [listing.sort, listing.ascending] = [view.sort, view.ascending];
   const about = described.find((d) => d.name === view.table);
   listing.show(rows.rows, about?.columns ?? []);
@@ -238,6 +251,7 @@ function dark(wanted: boolean) {
   byId("theme").textContent = wanted ? "Light" : "Dark";
   bands.repaint();
   flame.draw();
+  grid.draw();
   void look();
 }
 let isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -338,6 +352,8 @@ function fill() {
   kind.value = view.stacks;
   compare.checked = view.compare;
   listing.filter(view.filter);
+  grid.set(view.colour, view.byPlace);
+  grid.draw();
 }
 
 async function begin() {

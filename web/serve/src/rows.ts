@@ -4,15 +4,19 @@ import type { Cell, Column, Row } from "./api";
 import { clock, element } from "./layers";
 
 const HEIGHT = 26;
+/** Pixels between columns. */
+const GAP = 12;
+/** Lines in the page: more than are seen at once. */
+const LINES = 64;
 
 export class Listing {
   private rows: Row[] = [];
   private shown: Row[] = [];
   private columns: Column[] = [];
   private words = "";
-  private drawn = "";
+  /** Lines in the page, and the row that each shows: the row of a number is always in the same. */
+  private lines: { line: HTMLElement; cells: HTMLElement[]; row: number }[] = [];
   private readonly head = element("div", "", "head");
-  private readonly body = element("div", "", "body");
   private readonly space = element("div", "", "space");
   sort = "";
   ascending = false;
@@ -21,7 +25,6 @@ export class Listing {
     private readonly place: HTMLElement,
     private readonly sorted: () => void,
   ) {
-    this.space.append(this.body);
     place.append(this.head, this.space);
     place.addEventListener("scroll", () => this.draw(), { passive: true });
     new ResizeObserver(() => this.draw()).observe(place);
@@ -61,6 +64,7 @@ export class Listing {
       const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, c).length), 0);
       return Math.round(8.5 * Math.max(c.name.length + 3, Math.min(longest + 1, 48)));
     });
+    this.place.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width + GAP, GAP)}px`);
     this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
     const heads = this.columns.map((c) => {
       const head = element("button", c.name, this.numeric(c.key) ? "n" : "");
@@ -79,7 +83,8 @@ export class Listing {
     });
     this.head.replaceChildren(...heads);
     this.space.style.height = `${this.shown.length * HEIGHT}px`;
-    this.drawn = "";
+    this.lines = [];
+    this.space.replaceChildren(...(this.shown.length === 0 ? [element("div", "No rows.", "none")] : []));
     this.draw();
   }
 
@@ -89,22 +94,31 @@ export class Listing {
 
   private draw() {
     const first = Math.max(0, Math.floor(this.place.scrollTop / HEIGHT) - 5);
-    const last = Math.min(this.shown.length, first + Math.ceil(this.place.clientHeight / HEIGHT) + 12);
-    if (this.drawn === `${first} ${last}`) return;
-    this.drawn = `${first} ${last}`;
-    this.body.style.transform = `translateY(${first * HEIGHT}px)`;
-    const lines = this.shown.slice(first, last).map((row) => {
+    const seen = Math.min(LINES, Math.ceil(this.place.clientHeight / HEIGHT) + 12);
+    const last = Math.min(this.shown.length, first + seen);
+    // Only lines that come into sight are written: all of them at each step of a scroll are too many for 60 a second.
+    while (this.lines.length < Math.min(this.shown.length, LINES)) {
+      const cells = this.columns.map(() => element("span"));
       const line = element("div", "", "row");
-      for (const column of this.columns) {
-        const value = row[column.key] ?? null;
-        const cell = element("span", written(value, column), typeof value === "number" ? "n" : "");
-        if (typeof value === "string" && value.length > 12) cell.title = value;
-        line.append(cell);
-      }
-      return line;
-    });
-    if (this.shown.length === 0) lines.push(element("div", "No rows.", "none"));
-    this.body.replaceChildren(...lines);
+      line.append(...cells);
+      this.space.append(line);
+      this.lines.push({ line, cells, row: -1 });
+    }
+    for (let row = first; row < last; row++) {
+      const slot = this.lines[row % this.lines.length];
+      const values = this.shown[row];
+      if (!slot || !values || slot.row === row) continue;
+      slot.row = row;
+      slot.line.style.transform = `translateY(${row * HEIGHT}px)`;
+      this.columns.forEach((column, i) => {
+        const cell = slot.cells[i];
+        const value = values[column.key] ?? null;
+        if (!cell) return;
+        cell.textContent = written(value, column);
+        cell.className = typeof value === "number" ? "n" : "";
+        cell.title = typeof value === "string" && value.length > 12 ? value : "";
+      });
+    }
   }
 }
 

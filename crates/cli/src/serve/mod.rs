@@ -15,6 +15,7 @@ use clap::Args;
 use ncpu_feed::privileges::{OBSERVER, become_user};
 use ncpu_feed::{Head, Settings};
 use ncpu_files::Dir;
+use ncpu_observe::cpus::{Intervals, Metric};
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::User;
@@ -83,8 +84,18 @@ pub struct ServeArgs {
     #[command(flatten)]
     series: SeriesArgs,
 
+    /// Count system calls of each CPU too, for the page and table `cpus`: each call of every program then takes the kernel's longer
+    /// way in
+    #[arg(long)]
+    system_calls: bool,
+
     /// How long; until Ctrl-C without
     seconds: Option<f64>,
+}
+
+/// What of each CPU is counted.
+fn columns(args: &ServeArgs) -> Vec<Metric> {
+    if args.system_calls { Metric::ALL.to_vec() } else { Intervals::METRICS.to_vec() }
 }
 
 fn history(text: &str) -> Result<u64, String> {
@@ -119,7 +130,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     if let Some(((_, dir), user)) = rotate.zip(user) {
         make_for(dir, user).context("--record")?;
     }
-    let cpus = ncpu_machine::online_cpus(std::path::Path::new("/")).map_or(1, |c| c.len()) as u64;
+    let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
     let mut manifest = Manifest::new(Purpose::Watch, cpus, subject.words.clone(), interval.as_secs_f64());
     manifest.cpu_model = cpu_model();
     // Before anything is attached: a port that is taken is told at once.
@@ -135,6 +146,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config =
         Config { user_locks_of_all: args.user_locks, ..Config::onion(subject.target.clone(), args.hz) };
     let mut observation = Observation::begin(&config)?;
+    let mut cpus = Intervals::begin(&columns(args))?;
     if let Some(user) = user {
         become_user(user, OBSERVER).context("giving up root")?;
     }
@@ -145,7 +157,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         Some((uid, _)) => format!("as user {uid}, who must own the directory (--user)"),
         None => String::new(),
     })?;
-    log.as_mut().map(Log::begin).transpose()?;
+    log.as_mut().map(|log| log.begin(observation.ago(0.0))).transpose()?;
     server.begin()?;
     say!("ncpu: watching {}, and serving {}, until Ctrl-C", subject.words.join(" "), server.address());
     let deadline = subject.deadline();
@@ -161,9 +173,12 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         // What is left of an interval comes with its turn: nothing is due before.
         let why = observation.watch(subject.end(), Some(until), 2 * interval, &ended, &mut take)?;
+        // First: finding names for what the observation saw takes time.
+        cpus.turn()?;
         let at = observation.turn(&mut take)?;
-        let notes = observation.notes();
-        log.as_mut().map(|log| log.interval(&tables, since, &notes)).transpose()?;
+        tables.push(cpus.table(at));
+        let notes = [&observation.notes(), cpus.notes()].concat();
+        log.as_mut().map(|log| log.interval(&tables, since, observation.ago(since), &notes)).transpose()?;
         server.send(head(since, at, notes), tables)?;
         since = at;
         if why != Until::Time || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -3,7 +3,7 @@
 // Each of them is a crate of its own, and none needs all.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 /// Runs `ncpu`, 100 columns wide.
 pub fn ncpu(args: &[&str]) -> Output {
@@ -78,6 +78,16 @@ impl Nobody {
             command.uid(65534).gid(65534);
         }
         command
+    }
+}
+
+/// A process that ends with the test, also with one that fails.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -46,13 +46,13 @@ impl Belief {
         }
     }
 
-    fn log(&self, p: &Parameters, work: f64) -> f64 {
+    fn log(&self, p: &Parameters, first: &First) -> f64 {
         let n = self.mean.len();
         let mut off = [0.0; MOST];
         for i in 0..n {
             off[i] = p[i] - self.mean[i];
         }
-        off[0] -= work;
+        off[0] = (off[0] - first.work) / first.doubt;
         let mut sum = 0.0;
         for (x, row) in off.iter().zip(&self.precision) {
             sum -= 0.5 * x * row.iter().zip(&off).map(|(a, b)| a * b).sum::<f64>();
@@ -61,15 +61,29 @@ impl Belief {
     }
 
     /// Parameters drawn from it, less far from the mean than they might be: where walkers begin.
-    fn draw(&self, work: f64, random: &mut Random) -> Parameters {
+    fn draw(&self, first: &First, random: &mut Random) -> Parameters {
         let n = self.mean.len();
         let normal: Vec<f64> = (0..n).map(|_| 0.7 * random.normal()).collect();
         let mut p = [0.0; MOST];
         for (x, (mean, root)) in p.iter_mut().zip(self.mean.iter().zip(&self.root)) {
             *x = mean + root.iter().zip(&normal).map(|(a, b)| a * b).sum::<f64>();
         }
-        p[0] += work;
+        p[0] = self.mean[0] + first.doubt * (p[0] - self.mean[0]) + first.work;
         p
+    }
+}
+
+/// What the first point says of the work of a unit.
+struct First {
+    /// What one thread would take if all had its speed, as a logarithm.
+    work: f64,
+    /// How many times less sure that is than at N = 1: N threads may have lost up to N times already.
+    doubt: f64,
+}
+
+impl First {
+    fn of(point: &Point) -> First {
+        First { work: (point.0.threads() / point.1).ln(), doubt: 1.0 + point.0.n.max(1.0).ln() }
     }
 }
 
@@ -111,11 +125,10 @@ fn walk(points: &[Point], belief: &Belief, seed: u64, steps: usize, burn: usize)
     let first = points.iter().min_by(|a, b| a.0.n.total_cmp(&b.0.n))?;
     let last = *points.iter().max_by(|a, b| a.0.n.total_cmp(&b.0.n))?;
     let law = belief.law;
-    // What one thread would take if all had its speed.
-    let work = (first.0.threads() / first.1).ln();
+    let first = First::of(first);
     let log = |p: &Parameters| {
         let noise = law.noise(p);
-        let mut sum = belief.log(p, work);
+        let mut sum = belief.log(p, &first);
         for (at, x) in points {
             let e = (x / law.throughput(p, at)).ln() / noise;
             sum -= 0.5 * (DEGREES + 1.0) * (1.0 + e * e / DEGREES).ln() + noise.ln();
@@ -125,7 +138,7 @@ fn walk(points: &[Point], belief: &Belief, seed: u64, steps: usize, burn: usize)
     let mut random = Random::new(seed);
     let mut walkers: Vec<(Parameters, f64)> = (0..WALKERS)
         .map(|_| {
-            let p = belief.draw(work, &mut random);
+            let p = belief.draw(&first, &mut random);
             (p, log(&p))
         })
         .collect();
@@ -150,7 +163,7 @@ fn walk(points: &[Point], belief: &Belief, seed: u64, steps: usize, burn: usize)
             draws.extend(walkers.iter().map(|w| w.0));
         }
     }
-    Some(Posterior { law, draws, work, last })
+    Some(Posterior { law, draws, work: first.work, last })
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! Laws of a curve: what a program's throughput is at N, given the machine.
 //!
-//! Both know how many cores' worth of work N threads get, C, with second strands, turbo and the number of CPUs. The **knee**
+//! All know how many cores' worth of work N threads get, C, with second strands, turbo and the number of CPUs. The **knee**
 //! is 1/X = Z/C + S: Z is the work of a unit and S what passes through one place after another, a serial part and line
 //! transfers, whose mean distance grows with the machine in use and which each further waiter makes longer. The **USL** is
-//! Gunther's, over C instead of N: 1/X = Z (1 + a (C - 1) + b C (C - 1)) / C. Each goes astray where the other does not: the first
-//! where a collapse outgrows distances and waiters, the second where a machine's packages part.
+//! Gunther's, over C instead of N: 1/X = Z (1 + a (C - 1) + b C (C - 1)) / C. The **power** law leaves open how S grows and how
+//! sharply it takes over: (1/X)^s = (Z/C)^s + (S C^b D^d)^s, with D the mean distance of a transfer. Each goes astray where the
+//! others do not: the first where a collapse outgrows distances and waiters, the second where a machine's packages part, the
+//! third where few points are fitted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::{Hardware, Order};
 
 /// The most parameters a law has.
-pub const MOST: usize = 7;
+pub const MOST: usize = 8;
 
 /// Parameters: logarithms, so that each may be any number. A law with fewer uses the first.
 pub type Parameters = [f64; MOST];
@@ -24,11 +26,13 @@ pub enum Law {
     Knee,
     /// The Universal Scalability Law over the cores that are had.
     Usl,
+    /// Work, and what passes through one place after another and grows as a power of the cores.
+    Power,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Law; 2] = [Law::Knee, Law::Usl];
+    pub const ALL: [Law; 3] = [Law::Knee, Law::Usl, Law::Power];
 
     /// What its parameters are, and what one may believe of any program before a curve is seen: mean and standard deviation.
     /// The first is the work of a unit; the last is by how much measured ln X strays about the law.
@@ -51,6 +55,16 @@ impl Law {
                 ("turbo", 0.5, 1.5),
                 ("noise", -3.2, 0.6),
             ],
+            Law::Power => &[
+                ("work", 0.0, 0.5),
+                ("through", -3.0, 1.5),
+                ("growth", 0.2, 0.5),
+                ("distance", 0.0, 1.5),
+                ("strands", -1.0, 1.0),
+                ("turbo", 0.5, 1.5),
+                ("sharpness", 0.0, 0.5),
+                ("noise", -3.2, 0.6),
+            ],
         }
     }
 
@@ -71,6 +85,15 @@ impl Law {
                 let c = capacity(p[3], p[4], at);
                 let others = (c - 1.0).max(0.0);
                 c / (z * (1.0 + p[1].exp() * others + p[2].exp() * others * c))
+            }
+            Law::Power => {
+                let c = capacity(p[4], p[5], at);
+                let sharp = p[6].exp();
+                let (apart, through) =
+                    (-c.ln(), p[1] + p[2] * c.ln() + logistic(p[3]) * at.distance.max(1.0).ln());
+                // The longer of both, and a little more where they are near each other.
+                let (more, less) = (apart.max(through), apart.min(through));
+                (-p[0] - more - (sharp * (less - more)).exp().ln_1p() / sharp).exp()
             }
         }
     }
@@ -109,6 +132,8 @@ pub struct At {
     pub strands: f64,
     /// Share of the packages' cores at work, of those packages in use.
     pub filled: f64,
+    /// Packages with a thread.
+    pub packages: f64,
     /// Mean cost of a line's transfer between two of the CPUs, over that within a cluster.
     pub distance: f64,
 }
@@ -131,6 +156,7 @@ impl At {
             strands: (used - cores.len()) as f64 * part,
             filled: cores.len() as f64
                 / (packages.len() as f64 * f64::from(hardware.shape.cores_a_package())),
+            packages: packages.len() as f64,
             distance: hardware.mean_move_ns(&places) / hardware.transfer.cluster.max(1e-9),
         }
     }
@@ -153,7 +179,8 @@ pub enum Change {
     Removed,
     /// Each waiter spins on a line of its own: a waiter more costs the others nothing.
     Queue,
-    /// The same, and it stays in a package for long: a transfer is nearly always one within the package.
+    /// The same, and it stays in a package while somebody there waits: of k threads in each package, one transfer of k
+    /// leaves it.
     Numa,
     /// So many locks instead of one: each has its part of the traffic.
     Split(f64),
@@ -179,22 +206,45 @@ impl std::str::FromStr for Change {
     }
 }
 
-/// Throughput with a change over that without, by [`Law::Knee`]; `rest` is what else all pass through that the change does
-/// not touch, as a share of what they pass through before it.
-pub fn ratio(p: &Parameters, at: &At, change: Change, rest: f64) -> f64 {
+/// What else all pass through that a change does not touch: a curve tells what is passed through, not whose it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rest {
+    /// Share of the serial part and of the transfers that stays.
+    pub through: f64,
+    /// Share of what waiters add that stays. Of a lock that is gone nobody waits.
+    pub waiters: f64,
+}
+
+impl Rest {
+    /// Nothing else: one lock is all there is.
+    pub const NONE: Rest = Rest { through: 0.0, waiters: 0.0 };
+}
+
+/// Throughput with a change over that without, by [`Law::Knee`].
+pub fn ratio(p: &Parameters, at: &At, change: Change, rest: Rest) -> f64 {
     let c = capacity(p[4], p[5], at);
     let serial = p[1].exp() * at.threads() / c;
-    let through = serial + transfers(p[2], p[3], at);
-    let none = f64::NEG_INFINITY;
-    let after = match change {
+    let moves = transfers(p[2], f64::NEG_INFINITY, at);
+    let waiters = transfers(p[2], p[3], at) - moves;
+    let (mut waiters_rest, each) = (rest.waiters, (at.threads() / at.packages).max(1.0));
+    let (serial_after, moves_after, waiters_after) = match change {
         Change::Nothing => return 1.0,
-        Change::Removed => 0.1 * serial + 0.5 * transfers(p[2], none, at),
-        Change::Queue => serial + transfers(p[2], none, at),
-        Change::Numa => serial + transfers(p[2], none, &At { distance: at.distance.min(1.0), ..*at }),
-        Change::Split(k) => through / k,
+        Change::Removed => {
+            waiters_rest = 0.0;
+            (0.1 * serial, 0.5 * moves, 0.0)
+        }
+        Change::Queue => (serial, moves, 0.0),
+        Change::Numa => {
+            let near = (1.0 / at.distance.max(1.0)) * (1.0 - 1.0 / each) + 1.0 / each;
+            (serial, moves * near, 0.0)
+        }
+        Change::Split(k) => (serial / k, moves / k, waiters / (k * k)),
     };
-    let after = after + rest * (through - after).max(0.0);
-    (1.0 / c + through) / (1.0 / c + after)
+    let left = |before: f64, after: f64, rest: f64| after + rest * (before - after);
+    let after = left(serial, serial_after, rest.through)
+        + left(moves, moves_after, rest.through)
+        + left(waiters, waiters_after, waiters_rest);
+    (1.0 / c + serial + moves + waiters) / (1.0 / c + after)
 }
 
 #[cfg(test)]
@@ -210,8 +260,9 @@ mod tests {
         // No serial part, transfers or waiters; strands add nothing and turbo takes nothing.
         let none = f64::NEG_INFINITY;
         for (law, p) in [
-            (Law::Knee, [0.0, none, none, none, none, f64::INFINITY, 0.0]),
-            (Law::Usl, [0.0, none, none, none, f64::INFINITY, 0.0, 0.0]),
+            (Law::Knee, [0.0, none, none, none, none, f64::INFINITY, 0.0, 0.0]),
+            (Law::Usl, [0.0, none, none, none, f64::INFINITY, 0.0, 0.0, 0.0]),
+            (Law::Power, [0.0, none, 0.2, 0.0, none, f64::INFINITY, 0.0, 0.0]),
         ] {
             for (n, x) in [(1, 1.0), (2, 2.0), (32, 32.0), (64, 32.0)] {
                 assert!((law.throughput(&p, &at(n)) / x - 1.0).abs() < 1e-9, "{law:?} {n}");
@@ -220,16 +271,32 @@ mod tests {
     }
 
     #[test]
+    fn the_power_law_is_sharp_or_soft() {
+        // Where both are the same, a soft knee has half of what a sharp one has.
+        let p = |sharp: f64| [0.0, -(16f64.ln()), 0.0, 0.0, -1.0, f64::INFINITY, sharp, 0.0];
+        let there = At::of(&Hardware::of_shape("1x64".parse().unwrap()), Order::Spread, 16.0, 1.0);
+        assert!((Law::Power.throughput(&p(0.0), &there) / 8.0 - 1.0).abs() < 1e-9);
+        assert!((Law::Power.throughput(&p(9.0), &there) / 16.0 - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
     fn changes_help_no_more_than_what_they_leave() {
-        let p: Parameters = [0.0, -2.0, -3.0, -2.0, -1.0, 0.5, -3.0];
+        let p: Parameters = [0.0, -2.0, -3.0, -2.0, -1.0, 0.5, -3.0, 0.0];
         let there = at(64);
-        let split = ratio(&p, &there, Change::Split(64.0), 0.0);
+        let with = |change, through, waiters| ratio(&p, &there, change, Rest { through, waiters });
+        let split = with(Change::Split(64.0), 0.0, 0.0);
         assert!(split > 2.0, "{split}");
-        assert!((ratio(&p, &there, Change::Split(64.0), 1.0) - 1.0).abs() < 1e-9);
-        let half = ratio(&p, &there, Change::Split(64.0), 0.5);
-        assert!(half > 1.0 && half < 2.0, "{half}");
-        assert_eq!(ratio(&p, &there, Change::Nothing, 0.0), 1.0);
-        let (queue, numa) = (ratio(&p, &there, Change::Queue, 0.0), ratio(&p, &there, Change::Numa, 0.0));
-        assert!(numa >= queue && queue >= 1.0);
+        assert!((with(Change::Split(64.0), 1.0, 1.0) - 1.0).abs() < 1e-9);
+        let half = with(Change::Split(64.0), 0.5, 0.5);
+        assert!(half > 1.0 && half < split, "{half}");
+        assert_eq!(with(Change::Nothing, 0.0, 0.0), 1.0);
+        // Waiters of a lock that is gone do not stay.
+        assert!(with(Change::Removed, 1.0, 1.0) > 1.1);
+        let (queue, numa) = (with(Change::Queue, 0.0, 0.0), with(Change::Numa, 0.0, 0.0));
+        assert!(numa > queue && queue >= 1.0);
+        // With a thread in each package there is nobody near to hand the lock to.
+        let apart = at(2);
+        let same = |change| ratio(&p, &apart, change, Rest::NONE);
+        assert!((same(Change::Numa) - same(Change::Queue)).abs() < 1e-9);
     }
 }

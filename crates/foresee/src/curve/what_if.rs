@@ -7,34 +7,54 @@ use ncpu_table::{Column, Kind, Table, Unit};
 use super::belief::Beliefs;
 use super::fit::{Posterior, fit};
 use super::forecast::quantile;
-use super::law::{self, At, Law};
-use super::set::{Sets, WhatIf};
+use super::law::{self, At, Change, Law, Rest};
+use super::set::{Curve, Sets, WhatIf};
 use crate::parallel::each as parallel;
 use crate::sim::Random;
 
 /// Differences larger than this count as such.
 const LOUD: f64 = 1.3;
 
-/// What else all pass through, as a share of what they do before the change: between these, any power of ten being as
-/// likely. A curve says nothing of the next bottleneck; that a program has one is certain.
-const REST: (f64, f64) = (0.1, 1.0);
+/// What else all pass through, as a share of what they do before the change: between these, any power being as likely. A
+/// curve says nothing of the next bottleneck; that a program has one, and not a small one, is certain.
+const THROUGH: (f64, f64) = (0.3, 1.0);
+/// What waiters add that stays. Some of a collapse is another's: of threads that lost their CPU, or of memory.
+const WAITERS: (f64, f64) = (0.1, 1.0);
 
 /// The ratio foretold at a place, over draws of what the curve leaves open.
 fn ratio(posterior: &Posterior, at: &At, what: &WhatIf) -> f64 {
     let mut random = Random::new(1 ^ at.n.to_bits());
+    let mut between = |(low, high): (f64, f64)| low * f64::powf(high / low, random.unit());
     let mut logs: Vec<f64> = posterior
         .draws
         .iter()
         .map(|p| {
             let rest = match what.alone {
-                true => 0.0,
-                false => REST.0 * (REST.1 / REST.0).powf(random.unit()),
+                true => Rest::NONE,
+                false => Rest { through: between(THROUGH), waiters: between(WAITERS) },
             };
             law::ratio(p, at, what.fix, rest).ln()
         })
         .collect();
     logs.sort_by(f64::total_cmp);
     quantile(&logs, 0.5).exp()
+}
+
+/// How many times more a curve has had with fewer threads than it has there. Locks collapse faster than any law here; what a
+/// curve has lost since its peak is what their waiters took.
+fn lost(before: &Curve, at: &At, x: f64) -> f64 {
+    let fewer = before.points.iter().filter(|p| p.0.n <= at.n).map(|p| p.1);
+    fewer.fold(x, f64::max) / x
+}
+
+/// What a change gives: of a lock that stays, but costs its waiters nothing or less, halfway between what the law says and
+/// what the curve has lost.
+fn gain(posterior: &Posterior, before: &Curve, at: &At, x: f64, what: &WhatIf) -> f64 {
+    let by_law = ratio(posterior, at, what);
+    match what.fix {
+        Change::Queue | Change::Numa | Change::Split(_) => (by_law * lost(before, at, x)).sqrt(),
+        Change::Nothing | Change::Removed => by_law,
+    }
 }
 
 /// Ratios measured and foretold of pairs of curves.
@@ -106,7 +126,7 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
             .points
             .iter()
             .filter(|(at, _)| at.n > 1.0)
-            .filter_map(|(at, x)| Some((measured(at.n)? / x, ratio(&posterior, at, w))))
+            .filter_map(|(at, x)| Some((measured(at.n)? / x, gain(&posterior, before, at, *x, w))))
             .collect();
         Some((before, w.fix, points))
     });
@@ -114,9 +134,9 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
     let mut families = BTreeMap::<&str, Group>::new();
     for (before, fix, points) in all.into_iter().flatten() {
         let set = groups.entry((before.set.clone(), format!("{fix:?}").to_lowercase())).or_default();
-        set.null = fix == law::Change::Nothing;
+        set.null = fix == Change::Nothing;
         let mut into = vec![set];
-        if fix != law::Change::Nothing {
+        if fix != Change::Nothing {
             into.push(families.entry(&before.family).or_default());
         }
         for group in into {
@@ -153,4 +173,27 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
             .float_opt(quiet.map(|v| v.error));
     }
     out.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::{Hardware, Order};
+
+    #[test]
+    fn what_was_lost_is_what_lies_below_the_peak() {
+        let hardware = Hardware::of_shape("1x8x1".parse().unwrap());
+        let point = |(n, x): (f64, f64)| (At::of(&hardware, Order::Fill, n, 1.0), x);
+        let points: Vec<_> = [(1.0, 10.0), (2.0, 20.0), (4.0, 10.0), (8.0, 5.0)].map(point).to_vec();
+        let name = |s: &str| s.to_string();
+        let curve = Curve {
+            set: name("s"),
+            family: name("f"),
+            group: name(""),
+            name: name("c"),
+            points: points.clone(),
+        };
+        let lost: Vec<f64> = points.iter().map(|(at, x)| lost(&curve, at, *x)).collect();
+        assert_eq!(lost, [1.0, 1.0, 2.0, 4.0]);
+    }
 }

@@ -49,6 +49,7 @@ fn lock(name: &str, takes: f64, hold_ns: f64) -> LockPart {
         reads: 0.0,
         copies: 1,
         waiter_ns: 20.0,
+        wake_ns: 0.0,
     }
 }
 

@@ -1,13 +1,21 @@
 //! Simulates the recorded machine and adjusts the model until it does there what was recorded.
 
 use super::Error;
+use super::locks::Seen;
+use crate::first::{self, Waits};
 use crate::foretell;
 use crate::hardware::{Hardware, Order};
 use crate::model::{Model, Recorded};
 use crate::sim::{Mode, Outcome, Sim};
 
 /// Rounds; each comes nearer by half or more.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 26;
+/// After so many, spinning that is not reproduced by what the waits of the first say is reproduced without them.
+const DOUBT: usize = 9;
+/// In the last of them locks stay as they are, so that work and waits settle.
+const SETTLE: usize = 8;
+/// Of what is missing so much is added a round: work and waits make one another longer, by the switches between them.
+const DAMPED: f64 = 0.6;
 /// Events of a round; the last few are longer.
 const EVENTS: u64 = 200_000;
 /// Events of the last rounds.
@@ -37,20 +45,29 @@ fn held(model: &Model) -> f64 {
     model.lock.iter().map(|l| l.takes * l.hold_ns).sum()
 }
 
-/// Adjusts hold times and acquisitions until as many wait for each lock, and as long, as did (`waits`); the work of a unit
+/// Adjusts hold times and acquisitions until as many wait for each lock, and as long, as did (`seen`); the work of a unit
 /// until it takes `wanted` ns of CPU time, switching included; and waits until its throughput is that of the recording.
-pub(super) fn calibrate(model: &mut Model, waits: &[(f64, f64)], wanted: f64) -> Result<(), Error> {
-    let Some(recorded) = model.recorded.clone() else { return Ok(()) };
-    let hardware = recorded_machine(&recorded)?;
+pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: f64) -> Result<(), Error> {
+    let mut seen = seen.to_vec();
     for round in 0..ROUNDS {
+        let Some(recorded) = model.recorded.clone() else { return Ok(()) };
+        let hardware = recorded_machine(&recorded)?;
         let (program, cycles) = model.program(recorded.threads, recorded.cpus)?;
-        let out = Sim::new(&program, &hardware, recorded.cpus as usize, Order::Spread, 11 + round as u64)
+        let mut out = Sim::new(&program, &hardware, recorded.cpus as usize, Order::Spread, 11 + round as u64)
             .steady(0.005, if round + 3 < ROUNDS { EVENTS } else { LAST }, &|| false);
         if out.done == 0 {
             return Ok(());
         }
+        out.stand_still(foretell::stood_still(model, &out, cycles));
+        apart(model, slack, &recorded, out.active());
+        if round == DOUBT {
+            doubt(model, &mut seen, &out);
+        }
         let before = held(model);
-        locks(model, waits, &out);
+        if round + SETTLE < ROUNDS {
+            locks(model, &seen, &out);
+            halt(model, &seen, &out);
+        }
         // Holding is a part of the same CPU time.
         if held(model) > 0.95 * wanted {
             let part = 0.95 * wanted / held(model);
@@ -58,20 +75,98 @@ pub(super) fn calibrate(model: &mut Model, waits: &[(f64, f64)], wanted: f64) ->
                 lock.takes *= part;
             }
         }
-        let work = model.work_ns + wanted - demand(&out, cycles) - (held(model) - before);
+        let work = model.work_ns + DAMPED * (wanted - demand(&out, cycles)) - (held(model) - before);
         model.work_ns = work.max(0.02 * wanted);
         let thread_ns = |x: f64| f64::from(recorded.threads) * 1e9 / x;
         // Positive where the simulation is too fast.
-        pause(model, thread_ns(recorded.throughput) - thread_ns(out.throughput() / cycles), recorded.threads);
+        let more = thread_ns(recorded.throughput) - thread_ns(out.throughput() / cycles);
+        pause(model, DAMPED * more, recorded.threads);
+        if round + SETTLE < ROUNDS {
+            // Until locks are as they are to be, nobody sleeps more than was seen: what spins for a lock would sleep instead.
+            let awake = slack.active.min(f64::from(recorded.threads));
+            let asleep = (1.0 + ROOM) * f64::from(recorded.threads) - awake;
+            model.wait_ns = model.wait_ns.min(asleep.max(0.0) * 1e9 / recorded.throughput);
+        }
     }
     Ok(())
 }
 
-fn locks(model: &mut Model, waits: &[(f64, f64)], out: &Outcome) {
+/// Share of the threads' time that they may sleep beyond what was seen.
+const ROOM: f64 = 0.01;
+
+/// What a recording says of how its threads waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slack {
+    /// Threads that had work, on average.
+    pub(super) active: f64,
+    /// Share of the time in which none of them had any, 0 to 1, at most.
+    pub(super) asleep: f64,
+}
+
+/// Threads that each wait at times of their own seldom stand behind one another; those of which none has work at times, and
+/// all at others, do. Waits go from the first to the second until as many threads have work on average as had.
+fn apart(model: &mut Model, slack: Slack, recorded: &Recorded, active: f64) {
+    let unit = 1e9 / recorded.throughput;
+    let step = 0.5 * (slack.active - active) / f64::from(recorded.threads.max(1));
+    model.apart_ns = (model.apart_ns + step * unit).clamp(0.0, slack.asleep * unit);
+}
+
+/// The least and the largest spread of the times a lock is held.
+const SPREAD: (f64, f64) = (0.05, 2.0);
+
+/// Waits of the first end when they are woken, and all waits once they run: what lies between is how long a CPU takes until
+/// it runs whom another one woke. That of the lock that most sleep for tells it.
+fn halt(model: &mut Model, seen: &[Seen], out: &Outcome) {
+    let mut at = 0;
+    let mut most: Option<(f64, f64)> = None;
+    for (lock, seen) in model.lock.iter().zip(seen) {
+        let stats = &out.locks[at];
+        at += lock.copies as usize;
+        let told = lock.kind == "block" && lock.copies == 1 && seen.first.is_some() && stats.contended >= 20;
+        if told && most.is_none_or(|(rate, _)| rate < seen.rate) {
+            let waited = (stats.spin + stats.block) as f64 / stats.contended as f64 * 1e-3;
+            most = Some((seen.rate, seen.wait - waited));
+        }
+    }
+    if let (Some((_, missing)), Some(recorded)) = (most, &mut model.recorded) {
+        recorded.halt_ns = (recorded.halt_ns + 0.5 * missing).clamp(0.0, MOST_HALT);
+    }
+}
+
+/// A CPU does not take longer than that, ns.
+const MOST_HALT: f64 = 100_000.0;
+
+/// How far off the mean of a spinlock's waits may be where the waits of the first are believed.
+const BELIEVED: f64 = 0.1;
+
+/// The spread of a lock's hold time of which nothing is known.
+const USUAL: f64 = 0.5;
+
+/// A spinlock is handed over in no time in the waits of the first that come near zero, and takes its time where it bounces
+/// between CPUs. Where mean waits are not reproduced by them, these alone must do: what spins is a layer.
+fn doubt(model: &mut Model, seen: &mut [Seen], out: &Outcome) {
+    let mut at = 0;
+    for (lock, seen) in model.lock.iter_mut().zip(seen) {
+        let stats = &out.locks[at..at + lock.copies as usize];
+        at += lock.copies as usize;
+        let count: u64 = stats.iter().map(|s| s.contended).sum();
+        let waited: u64 = stats.iter().map(|s| s.spin + s.block).sum();
+        let mean = waited as f64 / count.max(1) as f64 * 1e-3;
+        let told = seen.first.is_some() || seen.behind.is_some();
+        if told && lock.kind == "qspin" && count > 0 && (mean / seen.wait).ln().abs() > BELIEVED {
+            (seen.first, seen.behind) = (None, None);
+            (lock.cv, lock.hold_ns) = (USUAL, seen.wait);
+        }
+    }
+}
+
+fn locks(model: &mut Model, seen: &[Seen], out: &Outcome) {
     let seconds = out.elapsed as f64 * 1e-12;
     let mut at = 0;
-    for (lock, (rate, wait)) in model.lock.iter_mut().zip(waits) {
+    for (lock, seen) in model.lock.iter_mut().zip(seen) {
         let stats = &out.locks[at..at + lock.copies as usize];
+        let mut first = Waits::default();
+        out.first[at..at + lock.copies as usize].iter().for_each(|w| first.merge(w));
         at += lock.copies as usize;
         let count: u64 = stats.iter().map(|s| s.contended).sum();
         let waited: u64 = stats.iter().map(|s| s.spin + s.block).sum();
@@ -82,9 +177,18 @@ fn locks(model: &mut Model, waits: &[(f64, f64)], out: &Outcome) {
         let got_rate = count as f64 / seconds;
         let got_wait = waited as f64 / count as f64 * 1e-3;
         let step = |want: f64, got: f64, power: f64| (want / got).clamp(0.2, 5.0).powf(power);
-        lock.hold_ns *= step(*wait, got_wait, 0.7);
+        match (seen.first, first::hold(&first.bins())) {
+            // The simulated waits are looked at in the same way, so that what that is off by cancels out.
+            (Some(want), Some(got)) => {
+                lock.hold_ns *= step(want.ns, got.ns, 0.7);
+                let spread = lock.cv.powi(2) + want.wait / want.ns - got.wait / got.ns;
+                lock.cv = spread.max(0.0).sqrt().clamp(SPREAD.0, SPREAD.1);
+            }
+            _ if seen.behind.is_some() => {}
+            _ => lock.hold_ns *= step(seen.wait, got_wait, 0.7),
+        }
         // The rate goes with takes squared.
-        lock.takes *= step(*rate, got_rate, 0.5);
+        lock.takes *= step(seen.rate, got_rate, 0.5);
     }
 }
 

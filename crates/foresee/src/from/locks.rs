@@ -2,6 +2,7 @@
 
 use ncpu_record::Recording;
 
+use crate::first::{self, Bin, Hold};
 use crate::model::LockPart;
 
 /// Locks whose waits are less than this share of the program's time tell nothing.
@@ -9,16 +10,88 @@ const LEAST: f64 = 0.001;
 /// The most locks that are modelled.
 const MOST: usize = 8;
 
+/// The first waiter of a spinlock that a tracepoint tells of is the second where there is no hypervisor: it waits for what is
+/// left of one time that the lock is held, and for all of another: on average so many of them, at the usual spread.
+const BEHIND_ONE: f64 = 1.625;
+
+/// What a recording says of how a lock was waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// Waits a second.
+    pub(super) rate: f64,
+    /// How long they took on average, ns.
+    pub(super) wait: f64,
+    /// By the waits of who was first, where there are enough: they tell how long it is held.
+    pub(super) first: Option<Hold>,
+    /// How long it is held, ns, by waits behind one that is not seen.
+    pub(super) behind: Option<f64>,
+}
+
+/// The waits of who was first in a lock's queue with so many unseen waiters before, shortest first.
+fn first_waits(recording: &Recording, name: &str, kernel: bool, ahead: u64) -> Vec<Bin> {
+    let Some(t) = recording.tables.get("first_waits") else { return Vec::new() };
+    let mut bins = std::collections::BTreeMap::<u64, Bin>::new();
+    for row in 0..t.num_rows() {
+        let mine = t.text(row, "lock") == Some(name)
+            && t.int(row, "pid").is_none() == kernel
+            && t.int(row, "ahead").unwrap_or(0) == ahead;
+        let number = |c: &str| t.number(row, c);
+        let (Some(from), Some(to), Some(count), true) = (number("from"), number("to"), number("count"), mine)
+        else {
+            continue;
+        };
+        let bin = bins.entry((to * 1e3) as u64).or_insert(Bin { from: from * 1e3, to: to * 1e3, count: 0.0 });
+        bin.count += count;
+    }
+    bins.into_values().collect()
+}
+
 /// How a kind of lock of a recording is simulated.
 fn kind(of: &str, kernel: bool) -> &'static str {
     match of {
-        "mutex" | "rwsem" | "rwlock" | "percpu-rwsem" | "rt_mutex" => "mutex",
-        // Its waiters sleep at once.
-        "lock" if !kernel => "block",
+        "rwlock" if kernel => "qspin",
+        "mutex" | "rwsem" | "rwlock" | "percpu-rwsem" | "rt-mutex" => "mutex",
+        // Their waiters sleep at once; the second is a simulated one.
+        "lock" | "block" if !kernel => "block",
         _ if kernel => "qspin",
         _ => "mutex",
     }
 }
+
+/// A lock that was waited for.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Found {
+    name: String,
+    /// Its type.
+    of: String,
+    kernel: bool,
+    /// Waits, of those to read, and seconds of all.
+    count: f64,
+    reads: f64,
+    wait: f64,
+}
+
+/// CPU time in the calls of futexes for each sleep in one, ns, up to a bound: where they are seldom, samples say little.
+pub(super) fn in_futex(recording: &Recording) -> f64 {
+    let table = |name: &str| recording.tables.get(name);
+    let (Some(samples), Some(cpus), Some(locks)) = (table("samples"), table("cpu_time"), table("user_locks"))
+    else {
+        return 0.0;
+    };
+    let weight = |futex: bool| -> f64 {
+        let of = |r: &usize| {
+            let call =
+                samples.text(*r, "class") == Some("syscall") && samples.text(*r, "detail") == Some("futex");
+            samples.text(*r, "at") == Some("target") && (call || !futex)
+        };
+        (0..samples.num_rows()).filter(of).filter_map(|r| samples.number(r, "samples")).sum()
+    };
+    let seconds = weight(true) / weight(false).max(1.0) * super::sum(cpus, "target");
+    (seconds / super::sum(locks, "count").max(1.0) * 1e9).min(MOST_IN_FUTEX)
+}
+
+/// See [`in_futex`].
+const MOST_IN_FUTEX: f64 = 20_000.0;
 
 /// How often each was taken is not recorded, only how often somebody had to wait: with R threads running, a share rho of
 /// the time held and A acquisitions, A rho (R-1)/R wait, and rho = A S / elapsed.
@@ -38,7 +111,7 @@ pub(super) fn locks(
         for row in 0..table.num_rows() {
             let number = |c: &str| table.number(row, c).unwrap_or(0.0);
             let kind = table.text(row, "type").unwrap_or_default();
-            if !kernel && !["lock", "mutex", "queue lock", "rwlock"].contains(&kind) {
+            if !kernel && !["lock", "block", "mutex", "queue lock", "rwlock"].contains(&kind) {
                 continue;
             }
             let lock = table.text(row, "lock").unwrap_or_default().to_string();
@@ -46,12 +119,30 @@ pub(super) fn locks(
             if kernel && lock.starts_with("rq(") {
                 continue;
             }
-            found.push((lock, kind.to_string(), kernel, number("count"), number("spin") + number("block")));
+            // Those that wait to read, and to write, wait for one lock.
+            let (kind, reads) = match kind.split_once(':') {
+                Some((kind, how)) => (kind, how == "R"),
+                None => (kind, false),
+            };
+            let (count, wait) = (number("count"), number("spin") + number("block"));
+            let same =
+                found.iter_mut().find(|f: &&mut Found| f.name == lock && f.of == kind && f.kernel == kernel);
+            let one = match same {
+                Some(one) => one,
+                None => {
+                    found.push(Found { name: lock, of: kind.to_string(), kernel, ..Found::default() });
+                    let last = found.len() - 1;
+                    &mut found[last]
+                }
+            };
+            one.count += count;
+            one.wait += wait;
+            one.reads += if reads { count } else { 0.0 };
         }
     }
-    found.sort_by(|a, b| b.4.total_cmp(&a.4));
+    found.sort_by(|a, b| b.wait.total_cmp(&a.wait));
     let total = found.len();
-    found.retain(|f| f.3 >= 20.0 && f.4 > LEAST * elapsed);
+    found.retain(|f| f.count >= 20.0 && f.wait > LEAST * elapsed);
     found.truncate(MOST);
     if found.is_empty() {
         notes.push(
@@ -64,9 +155,10 @@ pub(super) fn locks(
         );
     }
     let running = running.min(f64::from(threads)).max(1.05);
+    let in_futex = in_futex(recording);
     found
         .into_iter()
-        .map(|(name, of, kernel, count, wait)| {
+        .map(|Found { name, of, kernel, count, wait, reads }| {
             let hold = wait / count;
             let takes = (count * elapsed * running / (hold * (running - 1.0))).sqrt();
             // It cannot be held for longer than there was.
@@ -78,16 +170,18 @@ pub(super) fn locks(
                 takes: takes / units,
                 hold_ns: hold * 1e9,
                 cv: 0.5,
-                reads: 0.0,
+                // Who only reads waits less often; by how much is not known.
+                reads: reads / count,
                 copies: 1,
                 waiter_ns: 20.0,
+                wake_ns: if kernel { 0.0 } else { in_futex },
             }
         })
         .collect()
 }
 
-/// How often somebody waited for each lock of a model a second, and for how long, ns.
-pub(super) fn waits(recording: &Recording, locks: &[LockPart], elapsed: f64) -> Vec<(f64, f64)> {
+/// How each lock of a model was waited for.
+pub(super) fn seen(recording: &Recording, locks: &[LockPart], elapsed: f64) -> Vec<Seen> {
     let of = |lock: &LockPart| {
         let (mut count, mut wait) = (0.0, 0.0);
         if let Some(t) = recording.tables.get(if lock.kernel { "locks" } else { "user_locks" }) {
@@ -96,7 +190,10 @@ pub(super) fn waits(recording: &Recording, locks: &[LockPart], elapsed: f64) -> 
                 wait += t.number(r, "spin").unwrap_or(0.0) + t.number(r, "block").unwrap_or(0.0);
             }
         }
-        (count / elapsed, wait / count.max(1.0) * 1e9)
+        let waits = |ahead| first::hold(&first_waits(recording, &lock.name, lock.kernel, ahead));
+        let first = waits(0);
+        let behind = if first.is_none() { waits(1).map(|w| w.wait / BEHIND_ONE) } else { None };
+        Seen { rate: count / elapsed, wait: wait / count.max(1.0) * 1e9, first, behind }
     };
     locks.iter().map(of).collect()
 }

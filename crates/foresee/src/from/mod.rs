@@ -213,9 +213,24 @@ pub fn recording(
         throughput: units / own,
         layers: used.layers(),
     });
-    let waits = locks::waits(recording, &model.lock, own);
-    calibrate::calibrate(&mut model, &waits, per_unit)?;
+    let seen = locks::seen(recording, &model.lock, own);
+    for (lock, seen) in model.lock.iter_mut().zip(&seen) {
+        lock.hold_ns = seen.first.map(|f| f.ns).or(seen.behind).unwrap_or(lock.hold_ns);
+    }
+    calibrate::calibrate(&mut model, &seen, slack(recording, &used, &workers, threads), per_unit)?;
     Ok(Learnt { model, notes })
+}
+
+/// What is known of how the threads that are simulated waited.
+fn slack(recording: &Recording, used: &Used, workers: &Workers, threads: u32) -> calibrate::Slack {
+    // Threads that hand work over are simulated as fewer: how they stood behind one another is not known then.
+    if threads < workers.threads {
+        return calibrate::Slack::default();
+    }
+    // Idle CPUs are charged to this while nobody has work: all of them are.
+    let asleep = recording.tables.get("idle_time").map_or(0.0, |t| sum(t, "asleep"));
+    let asleep = asleep / f64::from(used.all) / used.elapsed;
+    calibrate::Slack { active: workers.active(used.elapsed), asleep: asleep.min(0.95) }
 }
 
 /// How long an idle CPU took until it ran what another woke, ns. Only where CPUs idle most of the time do threads that are

@@ -1,6 +1,7 @@
 //! Models read out of recordings whose program is known, since they were simulated.
 
 use ncpu_record::Recording;
+use ncpu_schema::{CpuState, SampleClass};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::*;
@@ -26,7 +27,12 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
 
 /// The model on so many CPUs, as if it had been observed there.
 fn observed(model: &Model, cpus: u32) -> (Recording, f64) {
-    let hardware = machine(cpus);
+    observed_on(model, cpus, 0.0)
+}
+
+/// Where a CPU takes so long, ns, until it runs whom another one woke.
+fn observed_on(model: &Model, cpus: u32, halt_ns: f64) -> (Recording, f64) {
+    let hardware = crate::hardware::Hardware { halt_ns, ..machine(cpus) };
     let point = foretell::point(model, &hardware, cpus as usize, Order::Spread, &EFFORT, &|| false).unwrap();
     let threads = foretell::workers(model, cpus as usize);
     let mut recording = foretell::recording(model, &hardware, &point, Vec::new());
@@ -86,6 +92,7 @@ fn the_recorded_machine_is_reproduced() {
         reads: 0.0,
         copies: 1,
         waiter_ns: 0.0,
+        wake_ns: 0.0,
     };
     for (what, model) in [
         ("work", plain(4)),
@@ -104,24 +111,112 @@ fn the_recorded_machine_is_reproduced() {
 }
 
 #[test]
+fn waits_of_the_first_tell_how_long_a_lock_is_held() {
+    // Locks with one of two times: most often short, seldom long; or always as long, or exponential.
+    for (kernel, kind, hold, cv) in [
+        (true, "qspin", 3000.0, 0.0),
+        (true, "qspin", 3000.0, 1.0),
+        (true, "mutex", 8000.0, 1.5),
+        (false, "mutex", 30_000.0, 1.0),
+    ] {
+        let lock = LockPart {
+            name: "l".into(),
+            kind: kind.into(),
+            kernel,
+            takes: 1.0,
+            hold_ns: hold,
+            cv,
+            reads: 0.0,
+            copies: 1,
+            waiter_ns: 0.0,
+            wake_ns: 0.0,
+        };
+        let truth = Model { work_ns: 6.0 * hold, lock: vec![lock], ..plain(2) };
+        let (with, x) = observed(&truth, 2);
+        let mut without = with.clone();
+        without.tables.remove("first_waits");
+        let off = |recording: &Recording| {
+            let lock = super::recording(recording, Some(x), None).unwrap().model.lock.remove(0);
+            lock.hold_ns / hold - 1.0
+        };
+        let (with, without) = (off(&with), off(&without));
+        println!("{kind}, cv {cv}: hold time {:+.0} % off, {:+.0} % without", 100.0 * with, 100.0 * without);
+        assert!(with.abs() < 0.24, "{kind}, cv {cv}: {with} with, {without} without");
+    }
+}
+
+#[test]
+fn waits_tell_how_long_a_cpu_takes_to_wake_up() {
+    let lock = LockPart {
+        name: "l".into(),
+        kind: "block".into(),
+        kernel: false,
+        takes: 1.0,
+        hold_ns: 20_000.0,
+        cv: 0.5,
+        reads: 0.0,
+        copies: 1,
+        waiter_ns: 0.0,
+        wake_ns: 3000.0,
+    };
+    let truth = Model { work_ns: 60_000.0, lock: vec![lock], ..plain(2) };
+    let told = |halt_ns: f64| {
+        let (recording, x) = observed_on(&truth, 2, halt_ns);
+        super::recording(&recording, Some(x), None).unwrap().model.recorded.unwrap().halt_ns
+    };
+    let (none, some) = (told(0.0), told(30_000.0));
+    assert!(none < 5_000.0 && (some / 30_000.0 - 1.0).abs() < 0.25, "{none} {some}");
+}
+
+#[test]
+fn sleeps_in_futexes_have_their_cost() {
+    let (mut recording, _) = observed(&plain(2), 2);
+    let seconds = sum(&recording.tables["cpu_time"], "target");
+    let mut samples = ncpu_schema::samples::Rows::new();
+    for (class, detail, n) in [(SampleClass::User, "", 90), (SampleClass::Syscall, "futex", 10)] {
+        samples.push(ncpu_schema::samples::Row {
+            at: Some(CpuState::Program),
+            class: Some(class),
+            detail: detail.into(),
+            samples: Some(n),
+            ..Default::default()
+        });
+    }
+    recording.tables.insert("samples".into(), samples.finish());
+    let columns = [Column::count("count", "")];
+    let mut locks = Table::builder("user_locks", &columns);
+    locks.row().int((seconds * 1e5) as u64);
+    recording.tables.insert("user_locks".into(), locks.finish());
+    // A tenth of a second in 100,000 sleeps a second.
+    let ns = locks::in_futex(&recording);
+    assert!((ns / 1000.0 - 1.0).abs() < 0.01, "{ns}");
+    recording.tables.remove("samples");
+    assert_eq!(locks::in_futex(&recording), 0.0);
+}
+
+/// Threads of a process: number, seconds on CPU, ready and asleep, and how often it went to sleep.
+fn threads_of(pid: u64, all: &[(u64, f64, f64, f64, u64)]) -> Table {
+    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+    let columns = [
+        Column::id("pid", ""),
+        Column::id("tid", ""),
+        seconds("CPU"),
+        seconds("LAT"),
+        seconds("SLP"),
+        Column::count("VCX", ""),
+    ];
+    let mut table = Table::builder("threads", &columns);
+    for &(tid, cpu, ready, sleep, slept) in all {
+        table.row().int(pid).int(tid).float(cpu).float(ready).float(sleep).int(slept);
+    }
+    table.finish()
+}
+
+#[test]
 fn who_has_a_tenth_of_the_work_is_a_worker() {
     let (mut recording, _) = observed(&plain(2), 2);
-    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-    let mut table = Table::builder(
-        "threads",
-        &[
-            Column::id("pid", ""),
-            Column::id("tid", ""),
-            seconds("CPU"),
-            seconds("LAT"),
-            seconds("SLP"),
-            Column::count("VCX", ""),
-        ],
-    );
-    for (tid, cpu, ready, sleep) in [(1u64, 0.4, 0.1, 0.5), (2, 0.5, 0.0, 0.5), (3, 0.01, 0.0, 0.99)] {
-        table.row().int(7).int(tid).float(cpu).float(ready).float(sleep).int(10u64);
-    }
-    recording.tables.insert("threads".into(), table.finish());
+    let all = [(1, 0.4, 0.1, 0.5, 10), (2, 0.5, 0.0, 0.5, 10), (3, 0.01, 0.0, 0.99, 10)];
+    recording.tables.insert("threads".into(), threads_of(7, &all));
     let (found, others) = threads::workers(&recording, 1.0).unwrap();
     assert_eq!(found.threads, 2);
     assert!((found.active(1.0) - 1.0).abs() < 1e-9 && (found.each_sleep() - 0.05).abs() < 1e-9, "{found:?}");
@@ -161,8 +256,10 @@ fn a_second_recording_decides_what_the_first_leaves_open() {
     };
     let wrong = {
         let mut learnt = learn(2);
+        // Twice too much of it, instead of the waits that stand for it.
         learnt.model.serial_ns = 8000.0;
         learnt.model.work_ns = 12_000.0;
+        learnt.model.wait_ns = 0.0;
         learnt
     };
     let off = |model: &Model| {
@@ -181,24 +278,10 @@ fn hand_overs_are_learnt_and_cost_more_where_a_cpu_idles() {
     // A client and its server, recorded on one CPU.
     let model = Model { threads: 1, handovers: 2.0, ..plain(1) };
     let (mut recording, x) = observed(&model, 1);
-    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
-    let mut table = Table::builder(
-        "threads",
-        &[
-            Column::id("pid", ""),
-            Column::id("tid", ""),
-            seconds("CPU"),
-            seconds("LAT"),
-            seconds("SLP"),
-            Column::count("VCX", ""),
-        ],
-    );
     let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
     let each = (x * elapsed) as u64;
-    for tid in [1u64, 2] {
-        table.row().int(7).int(tid).float(0.5 * elapsed).float(0.0).float(0.5 * elapsed).int(each);
-    }
-    recording.tables.insert("threads".into(), table.finish());
+    let all = [1, 2].map(|tid| (tid, 0.5 * elapsed, 0.0, 0.5 * elapsed, each));
+    recording.tables.insert("threads".into(), threads_of(7, &all));
     let learnt = super::recording(&recording, Some(x), None).unwrap().model;
     assert!((learnt.handovers - 2.0).abs() < 0.05, "{learnt:?}");
     let on = |cpus: u32| {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Job, LockStats, Mode, NONE, SPUN, Sim, State, Time, event, ps};
+use crate::first::Waits;
 use crate::hardware::Place;
 use crate::program::{LockKind, LockModel, Owner};
 
@@ -12,6 +13,7 @@ pub(super) struct Lock {
     owner: Owner,
     lines: f64,
     exponential: bool,
+    wake_ns: f64,
     holder: u32,
     readers: u32,
     /// Where its line is.
@@ -25,6 +27,7 @@ pub(super) struct Lock {
     handing_ns: f64,
     since: u64,
     pub(super) stats: LockStats,
+    pub(super) first: Waits,
 }
 
 impl Lock {
@@ -34,6 +37,7 @@ impl Lock {
             owner: model.owner,
             lines: model.lines,
             exponential: model.exponential,
+            wake_ns: model.wake_ns,
             holder: NONE,
             readers: 0,
             place: None,
@@ -43,6 +47,7 @@ impl Lock {
             handing_ns: 0.0,
             since: 0,
             stats: LockStats::default(),
+            first: Waits::default(),
         }
     }
 
@@ -77,10 +82,12 @@ impl Sim<'_> {
     /// Takes a lock, or begins to wait for it; whether the thread goes on at once. `pc` has been advanced.
     pub(super) fn acquire(&mut self, thread: u32, id: u32, shared: bool) -> bool {
         let place = self.place_of(thread);
+        // It has slept for it, and nobody else was woken.
+        let woken = self.threads[thread as usize].wait == id;
         let lock = &mut self.locks[id as usize];
         let free = match shared {
             // Writers that wait come first.
-            true => lock.holder == NONE && lock.waiters.iter().all(|w| w.1),
+            true => lock.holder == NONE && (woken || lock.waiters.iter().all(|w| w.1)),
             false => lock.holder == NONE && lock.readers == 0,
         };
         // Fair locks have a queue to join; sleepers' locks may be taken past it.
@@ -104,6 +111,7 @@ impl Sim<'_> {
         }
         let waiting = lock.waiting();
         let kind = lock.kind;
+        let first = lock.waiters.is_empty();
         lock.waiters.push_back((thread, shared));
         if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
             self.slow_hand_over(id, waiter_ns);
@@ -115,6 +123,10 @@ impl Sim<'_> {
             t.wait = id;
             t.wait_since = self.now;
             t.spun = 0;
+            t.first = first;
+            self.locks[id as usize].stats.contended += 1;
+        } else if kind == LockKind::Block {
+            // Each sleep in a futex is a wait, whoever was faster when it was woken.
             self.locks[id as usize].stats.contended += 1;
         }
         let spin = match kind {
@@ -182,9 +194,9 @@ impl Sim<'_> {
         }
     }
 
-    /// Gives back the lock taken last, to whom it belongs next.
-    pub(super) fn release(&mut self, thread: u32) {
-        let Some((id, shared)) = self.threads[thread as usize].held.pop() else { return };
+    /// Gives back the lock taken last, to whom it belongs next; the time, ps, that waking a sleeper takes.
+    pub(super) fn release(&mut self, thread: u32) -> u64 {
+        let Some((id, shared)) = self.threads[thread as usize].held.pop() else { return 0 };
         let place = self.place_of(thread);
         let lock = &mut self.locks[id as usize];
         self.threads[thread as usize].unpreemptible -= u32::from(lock.pins());
@@ -196,27 +208,36 @@ impl Sim<'_> {
         } else {
             lock.holder = NONE;
         }
-        if lock.readers == 0 && lock.holder == NONE {
-            self.pass_on(id, place);
+        if lock.readers == 0 && lock.holder == NONE && self.pass_on(id, place) {
+            return ps(self.locks[id as usize].wake_ns);
         }
+        0
     }
 
-    fn pass_on(&mut self, id: u32, from: Place) {
+    /// Hands a lock on; whether a sleeper was woken.
+    fn pass_on(&mut self, id: u32, from: Place) -> bool {
+        let mut woken = false;
         loop {
-            let Some(at) = self.next(id, from) else { return };
+            let Some(at) = self.next(id, from) else { return woken };
             let lock = &mut self.locks[id as usize];
-            let Some(&(thread, shared)) = lock.waiters.get(at) else { return };
-            if shared && lock.holder != NONE {
-                return;
+            let Some(&(thread, shared)) = lock.waiters.get(at) else { return woken };
+            if woken && !shared || shared && lock.holder != NONE {
+                return woken;
             }
             lock.waiters.remove(at);
             let waiters = lock.waiters.len() as f64;
             let (kind, lines, exponential) = (lock.kind, lock.lines, lock.exponential);
             if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
                 // It tries again once it runs; another may be faster.
+                self.first_waited(thread, id, 0);
                 self.threads[thread as usize].pc = self.back(thread);
                 self.wake_by(thread);
-                return;
+                // Readers go together.
+                if !shared {
+                    return true;
+                }
+                woken = true;
+                continue;
             }
             let place = self.place_of(thread);
             let mut ns = lines * self.hardware.move_ns(from, place);
@@ -228,12 +249,21 @@ impl Sim<'_> {
             }
             self.locks[id as usize].handing_ns = ns;
             let cost = if exponential { Time::exponential(ns).draw(&mut self.random) } else { ps(ns) };
+            self.first_waited(thread, id, cost);
             self.grant(thread, id, shared, cost);
             // Readers that wait go together.
             let lock = &self.locks[id as usize];
             if !shared || !lock.waiters.front().is_some_and(|w| w.1) {
-                return;
+                return woken;
             }
+        }
+    }
+
+    /// The lock is given to a thread, or is free and it is woken: how long it waited, where nobody waited before it.
+    fn first_waited(&mut self, thread: u32, id: u32, more: u64) {
+        let t = &mut self.threads[thread as usize];
+        if std::mem::take(&mut t.first) && t.wait == id {
+            self.locks[id as usize].first.add(self.now - t.wait_since + more);
         }
     }
 

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 pub use crate::random::{Random, Time};
 pub use queue::{Event, Queue};
 
+use crate::first::Waits;
 use crate::hardware::{Hardware, Order, Place};
 use crate::program::{Activity, Op, Program};
 use locks::Lock;
@@ -86,6 +87,8 @@ struct Thread {
     /// Lock it waits for, since when, spun meanwhile, and since when it spins.
     wait: u32,
     wait_since: u64,
+    /// Nobody else waited for it.
+    first: bool,
     spun: u64,
     spin_since: u64,
     epoch: u32,
@@ -110,6 +113,8 @@ struct Cpu {
     /// Time that interrupts took from the segment and that is still to be paid, by kind.
     stolen_tlb: u64,
     stolen_irq: u64,
+    /// The segment is such time: the thread's own goes on behind it.
+    paying: bool,
     run: VecDeque<u32>,
     sliced: bool,
     slice_epoch: u32,
@@ -164,6 +169,8 @@ pub struct Outcome {
     pub idle: [f64; 6],
     /// Locks.
     pub locks: Vec<LockStats>,
+    /// For each lock, how long those waited that were first in its queue.
+    pub first: Vec<Waits>,
     /// Interrupts sent to other CPUs.
     pub interrupts: u64,
     /// TLB shootdowns.
@@ -194,6 +201,26 @@ impl Outcome {
         let mean = self.batches.iter().sum::<f64>() / n;
         let var = self.batches.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
         if mean > 0.0 { 2.1 * (var / n).sqrt() / mean } else { f64::INFINITY }
+    }
+
+    /// Adds time in which all threads sleep, ps.
+    pub fn stand_still(&mut self, time: u64) {
+        let factor = (self.elapsed + time) as f64 / (self.elapsed as f64).max(1.0);
+        self.elapsed += time;
+        for cpu in &mut self.cpus {
+            cpu[Mode::Idle as usize] += time;
+        }
+        self.idle[5] += time as f64 * self.cpus.len() as f64;
+        for thread in &mut self.threads {
+            thread.1[4] += time;
+        }
+        self.batches.iter_mut().for_each(|n| *n /= factor);
+    }
+
+    /// Threads that have a CPU or wait for one or for a lock, on average.
+    pub fn active(&self) -> f64 {
+        let active = |t: &(u16, [u64; 6], u64, u64)| (t.1.iter().sum::<u64>() - t.1[4]) as f64;
+        self.threads.iter().map(active).sum::<f64>() / (self.elapsed as f64).max(1.0)
     }
 
     /// CPU time in a mode, ps.
@@ -316,6 +343,7 @@ impl<'a> Sim<'a> {
                 epoch: 0,
                 stolen_tlb: 0,
                 stolen_irq: 0,
+                paying: false,
                 run: VecDeque::new(),
                 sliced: false,
                 slice_epoch: 0,
@@ -463,6 +491,7 @@ impl<'a> Sim<'a> {
         }
         for lock in &mut self.locks {
             lock.stats = LockStats::default();
+            lock.first = Waits::default();
         }
         for thread in &mut self.threads {
             thread.micro = [0; 6];
@@ -493,6 +522,7 @@ impl<'a> Sim<'a> {
             activities: self.activities.clone(),
             idle: self.flow,
             locks: self.locks.iter().map(|l| l.stats).collect(),
+            first: self.locks.iter().map(|l| l.first.clone()).collect(),
             interrupts: self.interrupts,
             shootdowns: self.shootdowns,
             switches: self.switches,

@@ -53,7 +53,12 @@ impl Sim<'_> {
                         return;
                     }
                 }
-                Op::Release => self.release(thread),
+                Op::Release => {
+                    let time = self.release(thread);
+                    if time > 0 {
+                        return self.stall(thread, Mode::Work, 0, time);
+                    }
+                }
                 Op::Line { line, pick, activity } => {
                     let id = line + self.pick(thread, *pick);
                     let place = self.place_of(thread);

@@ -18,6 +18,7 @@ impl Sim<'_> {
             unpreemptible: 0,
             wait: NONE,
             wait_since: 0,
+            first: false,
             spun: 0,
             spin_since: 0,
             epoch: 0,
@@ -109,6 +110,7 @@ impl Sim<'_> {
         }
         let c = &mut self.cpus[cpu as usize];
         c.mode = mode;
+        c.paying = false;
         c.activity = activity;
         c.epoch = c.epoch.wrapping_add(1);
         c.left = work.map_or(f64::INFINITY, |w| w as f64);
@@ -192,7 +194,7 @@ impl Sim<'_> {
         }
         // Interrupts came meanwhile: their time is added.
         let (tlb, irq) = (std::mem::take(&mut c.stolen_tlb), std::mem::take(&mut c.stolen_irq));
-        let ended = !matches!(c.mode, Mode::Switch);
+        let ended = !c.paying && c.mode != Mode::Switch;
         if ended {
             self.threads[thread as usize].left = 0;
         }
@@ -204,6 +206,7 @@ impl Sim<'_> {
             let time = if tlb > 0 { tlb } else { irq };
             let work = time as f64 * self.cpus[cpu as usize].rate;
             self.begin_segment(cpu, mode, 0, Some(work as u64));
+            self.cpus[cpu as usize].paying = true;
             return;
         }
         let t = &self.threads[thread as usize];
@@ -248,7 +251,7 @@ impl Sim<'_> {
         let left = if c.left.is_finite() { c.left.max(1.0) as u64 } else { 0 };
         let t = &mut self.threads[thread as usize];
         // An interrupt's time is not the thread's own.
-        if !matches!(c.mode, Mode::Tlb | Mode::Interrupt) {
+        if !c.paying {
             t.left = left;
         }
         t.involuntary += 1;

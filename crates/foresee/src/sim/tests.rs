@@ -182,6 +182,41 @@ fn more_threads_than_cpus_share_them_by_slices() {
 }
 
 #[test]
+fn interrupts_between_slices_take_no_work_away() {
+    let mut p = program(6, vec![compute(Time::exponential(20e6)), Op::Done], vec![]);
+    p.slice_ns = 3e6;
+    p.tick = Some((10_000.0, 1000.0));
+    let hardware = Hardware { switch_ns: 1000.0, ..Hardware::ideal(2) };
+    let out = steady(&p, &hardware, 2, 0.01);
+    // A hundredth goes to interrupts; what is done is what was worked.
+    let work = out.mode(Mode::Work) * 1e-12 / out.throughput() / (out.elapsed as f64 * 1e-12);
+    assert!((work / 0.02 - 1.0).abs() < 0.02, "{work}");
+    assert!((out.throughput() / 99.0 - 1.0).abs() < 0.02, "{}", out.throughput());
+    sums(&out);
+}
+
+#[test]
+fn readers_and_writers_that_sleep_are_all_woken() {
+    // Six threads of which each reads three times and writes once, on two CPUs.
+    let (work, held) = (Time::exponential(5_000.0), Time::exponential(2_000.0));
+    let mut ops = Vec::new();
+    for _ in 0..3 {
+        ops.extend([compute(work), Op::AcquireShared { lock: 0 }, compute(held), Op::Release]);
+    }
+    ops.extend(cycle(work, held));
+    for kind in [LockKind::Block, LockKind::Mutex { spin_ns: 1000.0 }] {
+        let p = program(6, ops.clone(), vec![LockModel::new("l", kind)]);
+        let hardware = Hardware { switch_ns: 1000.0, wake_ns: 500.0, halt_ns: 2000.0, ..Hardware::ideal(2) };
+        let out = steady(&p, &hardware, 2, 0.02);
+        // Without any waiting two CPUs do 2 units in 28 us; a queue that is forgotten does none.
+        let x = out.throughput() * 28e-6;
+        assert!(x > 0.3 && x < 2.0, "{kind:?}: {x}");
+        assert!(out.locks[0].contended > 100);
+        sums(&out);
+    }
+}
+
+#[test]
 fn idle_cpus_know_why() {
     // One thread holds a sleeping lock for long, so the others' CPUs idle for it.
     let p = program(

@@ -71,7 +71,16 @@ struct thread_info {
 	unsigned int cpu;
 };
 
+struct mm_struct {
+	unsigned long start_stack;
+};
+
+struct thread_struct {
+	unsigned long fsbase; /* of x86 */
+};
+
 struct task_struct {
+	struct thread_struct thread;
 	struct thread_info thread_info;
 	int pid;
 	int tgid;
@@ -85,7 +94,7 @@ struct task_struct {
 	char comm[16];
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
-	void *mm;
+	struct mm_struct *mm;
 	void *stack;
 	struct css_set *cgroups;
 	u64 start_time;
@@ -93,6 +102,31 @@ struct task_struct {
 	unsigned long nivcsw;
 	unsigned long min_flt;
 	unsigned long maj_flt;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct list_head {
+	struct list_head *next, *prev;
+};
+
+struct optimistic_spin_queue {
+	atomic_t tail;
+};
+
+struct mutex {
+	atomic_long_t owner;
+	struct optimistic_spin_queue osq;
+};
+
+struct rw_semaphore {
+	struct list_head wait_list;
 };
 
 struct gendisk {

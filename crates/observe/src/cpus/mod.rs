@@ -16,6 +16,7 @@
 //! ```
 
 mod counters;
+mod intervals;
 mod layout;
 mod load;
 pub mod parse;
@@ -30,6 +31,7 @@ use std::time::{Instant, SystemTime};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use self::counters::Counters;
+pub use self::intervals::Intervals;
 use self::parse::{Sums, TIMES};
 use self::source::Source;
 
@@ -334,9 +336,21 @@ impl Sampler {
     /// `/proc/stat` cannot be read or is not as it should be.
     pub fn sample(&mut self) -> Result<Table> {
         let started = self.taken;
+        self.step()?;
+        Ok(self.table((self.taken - started).as_secs_f64()))
+    }
+
+    /// Takes the next reading, which the one before is compared with.
+    fn step(&mut self) -> Result<()> {
         self.read()?;
         self.follow_hotplug();
-        Ok(self.table((self.taken - started).as_secs_f64()))
+        Ok(())
+    }
+
+    /// The CPUs online at both readings, with those.
+    fn both(&self) -> impl Iterator<Item = (usize, &Reading, &Reading)> {
+        let both = self.before.iter().zip(&self.last).enumerate();
+        both.filter(|(_, (old, new))| old.online && new.online).map(|(cpu, (old, new))| (cpu, old, new))
     }
 
     /// Takes a reading.
@@ -422,10 +436,7 @@ impl Sampler {
     fn table(&self, elapsed: f64) -> Table {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let mut table = Table::builder("cpus", &self.columns);
-        for (cpu, (old, new)) in self.before.iter().zip(&self.last).enumerate() {
-            if !(old.online && new.online) {
-                continue;
-            }
+        for (cpu, old, new) in self.both() {
             let shares = Shares::of(old, new);
             let mut row = table.row();
             if self.time {
@@ -447,15 +458,17 @@ impl Sampler {
     }
 }
 
-/// Events per second; `None` where a count is not known or went backwards.
-fn rate(old: u64, new: u64, elapsed: f64) -> Option<f64> {
-    if old == UNKNOWN || new == UNKNOWN || elapsed <= 0.0 {
-        return None;
-    }
-    Some(new.checked_sub(old)? as f64 / elapsed)
+/// Events between two readings; `None` where a count is not known or went backwards.
+fn count(old: u64, new: u64) -> Option<u64> {
+    if old == UNKNOWN || new == UNKNOWN { None } else { new.checked_sub(old) }
 }
 
-/// Where a CPU's time went, in per cent; sums to 100.
+/// Events per second; `None` where [`count`] is.
+fn rate(old: u64, new: u64, elapsed: f64) -> Option<f64> {
+    count(old, new).filter(|_| elapsed > 0.0).map(|n| n as f64 / elapsed)
+}
+
+/// Where a CPU's time went: in per cent, which sum to 100, or in seconds.
 #[derive(Clone, Copy)]
 struct Shares {
     usr: f64,
@@ -468,14 +481,17 @@ struct Shares {
 impl Shares {
     /// `None` if no tick was counted: the interval was shorter than one.
     fn of(old: &Reading, new: &Reading) -> Option<Shares> {
+        let all = Shares::ticks(old, new, 1.0);
+        let total = all.usr + all.sys + all.wt + all.st + all.idl;
+        (total > 0.0).then(|| Shares::ticks(old, new, 100.0 / total))
+    }
+
+    /// Ticks between two readings, each worth so much.
+    fn ticks(old: &Reading, new: &Reading, worth: f64) -> Shares {
         // iowait and idle do step back at times, by little; a CPU's times may start afresh.
         let ticks: [u64; TIMES] = std::array::from_fn(|i| new.times[i].saturating_sub(old.times[i]));
-        let total: f64 = ticks.iter().map(|&t| t as f64).sum();
-        if total == 0.0 {
-            return None;
-        }
-        let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(|t| 100.0 * t as f64 / total);
-        Some(Shares { usr: user + nice, sys: system + irq + softirq, wt: iowait, st: steal, idl: idle })
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(|t| t as f64 * worth);
+        Shares { usr: user + nice, sys: system + irq + softirq, wt: iowait, st: steal, idl: idle }
     }
 }
 

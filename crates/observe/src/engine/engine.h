@@ -50,7 +50,15 @@ struct spin_wait {
 	__u64 begin;		/* ns */
 	__u64 stack;		/* hash of the caller's stack, when walked */
 	__u32 kind;		/* LCB_F_* */
-	__u32 timed;		/* waits this one stands for; those others are only counted */
+	__u16 timed;		/* waits this one stands for; those others are only counted */
+	__u16 first;		/* enum first: of those that waited when it began */
+};
+
+/* Where in a lock's queue a wait began. */
+enum first {
+	NOT_FIRST,
+	FIRST,		/* nobody else waited: it lasts for what is left of the time that the lock is held */
+	SECOND,		/* one waited, whom no tracepoint tells of: the first waiter of a spinlock where no hypervisor is */
 };
 
 /* Which events have their stacks walked: one in mask + 1, by how many there were lately. */
@@ -85,7 +93,7 @@ struct cpu_slot {
 	__u64 tlb_received;
 	__u64 lock_events;
 	__u64 wakeups;
-	struct walks lock_walks, off_walks;
+	struct walks lock_walks, off_walks, long_walks;
 	__u64 asked;		/* ns, when the futexes below began to be counted */
 	__u64 asks;		/* futexes handed over to be judged */
 	__u64 woke;		/* ns, when user space was woken last for one */
@@ -111,7 +119,9 @@ struct cpu_slot {
 	__u64 copied;		/* ns, when a sample's stack was copied last */
 	struct span spans[SPANS];
 	__u64 span;		/* number of the last */
+	__u64 drop_first;	/* waits of who was first in a queue: the table of their lengths was full */
 	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
+	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));
 
 /* One per (lock, stack) and CPU; the key is the first three members. */
@@ -130,7 +140,27 @@ struct lock_slot {
 	__u64 wakes;
 };
 
-#define KIND_FUTEX 0x80000000u
+/*
+ * How long those waited that were first in a lock's queue: a row for each octave of ns and CPU; the key is the first three
+ * members.
+ */
+struct first_slot {
+	__u64 lock;
+	__u64 octave;		/* the highest bit of the wait's ns, | enum first << 8 */
+	__u32 tgid;		/* of user locks; 0: the kernel's, whoever waits */
+	__u32 kind;		/* as of a lock_slot */
+	__u32 count[4];		/* by the next two bits */
+};
+
+#define KIND_FUTEX 0x80000000u /* | what PostgreSQL says that it waits for: EVENT */
+
+/* PostgreSQL's own numbers of waits: a class in the highest byte, and the lock in the lower two. */
+#define PG_CLASS(info) ((info) >> 24)
+#define PG_LWLOCK 1
+#define PG_LOCK 3
+/* Those of locks as they are kept in a row's kind. */
+#define EVENT(info) (PG_CLASS(info) << 16 | ((info) & 0xffff))
+
 #define KIND_USER 0x10000000u /* | enum user_lock: a lock of libncpu; holder, vote and wakes as of a futex */
 #define KIND_OFF 0x40000000u /* | enum wait: time off CPU by stack */
 #define KIND_QUEUE 0x08000000u /* | enum where: time on run queues behind what ran there; lock is its process + 2, or

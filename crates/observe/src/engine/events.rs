@@ -4,6 +4,7 @@ use ncpu_schema::{CpuState, IdleReason};
 use ncpu_symbols::Copied;
 
 use super::layout::{COPY_AT, ThreadOut, state};
+use crate::bpf_support::comm;
 use crate::bpf_support::ring::{
     EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, copied,
     walked,
@@ -21,8 +22,8 @@ pub enum Event {
     LockStack(u64, Stack),
     /// The stack of a waiter for a user lock with static tracepoints, by its identity.
     UserLockStack(u64, Stack),
-    /// A process has begun another program.
-    Exec(u32),
+    /// A process has begun another program, and has its name.
+    Exec(u32, String),
     /// The stack of a thread going off CPU, by its identity.
     OffCpu(u64, Stack, Option<Copied>),
     /// A thread waits for a futex not seen lately.
@@ -63,7 +64,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         return Some(Event::Exit(Box::new(thread)));
     }
     if head.kind == EV_EXEC {
-        return Some(Event::Exec(head.tgid));
+        return Some(Event::Exec(head.tgid, comm(&head.comm)));
     }
     let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
@@ -71,7 +72,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
         EV_OFF_CPU => Event::OffCpu(stack.id, walked, copied(bytes, COPY_AT)),
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),
-        EV_FUTEX => Event::Futex { address: stack.id, stack: walked, copy: copied(bytes, COPY_AT) },
+        EV_FUTEX => {
+            let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());
+            Event::Futex { address: stack.id, stack: walked, copy }
+        }
         _ => return None,
     })
 }

@@ -105,6 +105,42 @@ APART int find_verdict(struct task_rec *r)
 	return v->class;
 }
 
+/* Where backends of PostgreSQL point to the number of what they wait for, by process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} wait_events SEC(".maps");
+
+/*
+ * What the current thread, a backend of PostgreSQL, says that it waits for; 0 where it does not, or where nobody has told
+ * yet where it does. A new backend is a copy of its parent. Not static, so that the verifier looks at it once.
+ */
+APART __u32 wait_event(struct task_rec *r)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	__u64 pointer = 0;
+	__u32 info = 0, key = p->tgid;
+
+	if (!r)
+		return 0;
+	if (!r->event_at) {
+		__u64 *at = bpf_map_lookup_elem(&wait_events, &key);
+		if (!at) {
+			key = BPF_CORE_READ(p, real_parent, tgid);
+			at = bpf_map_lookup_elem(&wait_events, &key);
+		}
+		if (!at)
+			return 0;
+		r->event_at = *at;
+	}
+	if (bpf_probe_read_user(&pointer, sizeof(pointer), (void *)r->event_at) ||
+	    bpf_probe_read_user(&info, sizeof(info), (void *)pointer))
+		return 0;
+	return info;
+}
+
 static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
@@ -112,18 +148,28 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 
 	r->futex = 0;
 	r->key = 0;
+	r->event = 0;
 	r->call = -1;
 	if (nr == NO_CALL)
 		return;
 	r->call = nr;
+	__u32 info = r->latches ? wait_event(r) : 0, told = FUTEX_UNKNOWN;
+	if (info) {
+		told = PG_CLASS(info) == PG_LWLOCK || PG_CLASS(info) == PG_LOCK ? FUTEX_LOCK : FUTEX_COND;
+		r->event = told == FUTEX_LOCK ? EVENT(info) : 0;
+	}
 	if (r->latches && (nr == NR_epoll_wait || nr == NR_epoll_pwait || nr == NR_poll)) {
+		if (told == FUTEX_COND)
+			return;
 		/* The call stands for a futex: it is a lock at some places. */
 		r->futex = nr + 1;
 		__s32 found = find_verdict(r);
 
 		r->ask = found < 0;
-		r->futex_word = r->ask ? 0 : FUTEX_LOCK << 16;
-		if (!r->ask && !is_lock(found))
+		if (told == FUTEX_LOCK)
+			found = FUTEX_LOCK;
+		r->futex_word = found < 0 ? 0 : FUTEX_LOCK << 16;
+		if (found >= 0 && !is_lock(found))
 			r->futex = 0;
 		return;
 	}
@@ -143,6 +189,8 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 		r->ask = found < 0;
 		if (found > 0)
 			class = found;
+		if (told)
+			class = told;
 	}
 	if (class == FUTEX_SEM || class == FUTEX_SEM_LOCK)
 		r->semaphore = addr;
@@ -263,7 +311,7 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 {
 	__u64 lock = r->user.lock;
 	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, p->tgid,
-					lock ? KIND_USER | r->user.kind : KIND_FUTEX);
+					lock ? KIND_USER | r->user.kind : KIND_FUTEX | r->event);
 
 	if (!l)
 		return;

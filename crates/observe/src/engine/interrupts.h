@@ -38,6 +38,8 @@ int mark(void *ctx)
  * Another CPU is about to come online: since it went offline it was nowhere. An offline CPU runs no
  * tracepoint, so this is told by the CPU that brings it up, and the first event there finds no beginning.
  */
+__u64 comings; /* of all CPUs, so that user space need not look at each */
+
 SEC("tp_btf/cpuhp_enter")
 int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
 {
@@ -51,6 +53,8 @@ int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
 	s->waits = 0;
 	s->ended = 0;
 	s->task = 0;
+	s->comings++;
+	__sync_fetch_and_add(&comings, 1);
 	return 0;
 }
 

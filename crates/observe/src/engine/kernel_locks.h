@@ -87,6 +87,8 @@ APART int put_done(struct cpu_slot *s)
 	add_lock(lock_slot(s, w->lock, 0, s->done_tgid, w->kind), spin, 0, w->timed);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, s->done_tgid, w->kind), spin, 0, w->timed);
+	if (w->first)
+		add_first(w->lock, spin, HALVES(0, w->kind), w->first);
 	w->lock = 0;
 	return 0;
 }
@@ -175,6 +177,8 @@ static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 
 	w->begin = now;
 	w->off = r->off;
 	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
+	w->woken = 0;
+	w->first = first_of_sleeping(lock, flags);
 	r->nlocks = n + 1;
 	s->waits = n + 1;
 	s->lock_events++;
@@ -214,6 +218,10 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block, 1);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block, 1);
+	/* Whoever holds the lock wakes who sleeps for it when it is free; a CPU comes later. */
+	__u64 until = w->woken ?: now;
+	if (w->first && until > w->begin)
+		add_first(w->lock, until - w->begin, HALVES(0, w->kind), w->first);
 }
 
 SEC("tp_btf/contention_begin")
@@ -243,6 +251,7 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 	w->begin = now;
 	w->kind = flags;
 	w->timed = s->time_mask + 1;
+	w->first = first_of_spinlock((__u64)lock, flags);
 	s->spinning[MASK(level, 3)] = 1;
 	count_waits(s, now);
 	w->stack = walk_lock(ctx, s, flags, now);

@@ -3,9 +3,10 @@
 use std::ffi::c_char;
 
 use ncpu_schema::{CpuState, Microstate};
+use ncpu_symbols::PythonAt;
 
 use super::skel::types;
-use crate::bpf_support::ring::{EventHead, same_records};
+use crate::bpf_support::ring::{EventHead, PYTHON_FRAMES, same_records};
 use crate::bpf_support::{Plain, same_layout};
 
 /// Where a CPU is, by its number in the BPF programs (`enum at`).
@@ -119,6 +120,11 @@ pub(crate) fn site_key(futex: u64, sp: u64, word: Option<u64>) -> u64 {
     futex ^ sp.wrapping_mul(SPREAD) ^ word.map_or(0, |word| word.wrapping_mul(SPREAD))
 }
 
+/// PostgreSQL's number of a wait for a lock, of what rows of futexes keep of it (`EVENT` of engine.h); 0: none.
+pub(crate) fn wait_event(flags: u32) -> u32 {
+    flags >> 16 << 24 | flags & 0xffff
+}
+
 /// `NO_WORD` of engine.h.
 pub(super) const NO_WORD: u32 = u32::MAX;
 pub(super) use types::verdict as KernelVerdict;
@@ -126,7 +132,9 @@ pub(super) use types::verdict as KernelVerdict;
 /// Where a record's copy of the stack begins: behind the room for its frames.
 pub(super) const COPY_AT: usize = size_of::<types::stack_event>();
 const _: () = assert!(COPY_AT == std::mem::offset_of!(types::copied_stack, ip));
-const _: () = assert!(COPY_AT + 24 == std::mem::offset_of!(types::copied_stack, bytes));
+const _: () = assert!(COPY_AT + 32 + 8 * PYTHON_FRAMES == std::mem::offset_of!(types::copied_stack, bytes));
+/// Where the frames of a process of Python are, for the kernel side.
+pub(super) use types::python as KernelPython;
 
 /// Locks that tell of their waits by static tracepoints (`enum user_lock`).
 pub const USER_LOCK: [&str; 8] =
@@ -136,6 +144,8 @@ pub const USER_LOCK: [&str; 8] =
 pub(crate) use types::calls as Calls;
 /// What each CPU writes of itself.
 pub(crate) use types::cpu_slot as CpuSlot;
+/// An octave of waits of who was first in a lock's queue.
+pub(crate) use types::first_slot as FirstSlot;
 /// Requests to a device of a kind, by a process.
 pub(crate) use types::io_row as IoRow;
 /// A row of the lock table.
@@ -196,6 +206,8 @@ impl ThreadOut {
 unsafe impl Plain for CpuSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for LockSlot {}
+// SAFETY: integers and an array of integers only.
+unsafe impl Plain for FirstSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for GoWait {}
 // SAFETY: integers only.
@@ -204,6 +216,35 @@ unsafe impl Plain for IoRow {}
 unsafe impl Plain for Calls {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for ThreadOut {}
+
+/// As the kernel side has it, in bytes.
+pub(super) fn python(at: &PythonAt) -> [u8; size_of::<KernelPython>()] {
+    let small = [
+        at.threads,
+        at.next,
+        at.thread_id,
+        at.frame,
+        at.cframe,
+        at.previous,
+        at.code,
+        at.entry,
+        at.is_entry,
+        at.name,
+        at.line,
+        0,
+    ];
+    let mut bytes = [0; size_of::<KernelPython>()];
+    bytes[..8].copy_from_slice(&at.main.to_ne_bytes());
+    for (into, n) in bytes[8..].chunks_exact_mut(4).zip(small) {
+        into.copy_from_slice(&n.to_ne_bytes());
+    }
+    bytes
+}
+const _: () = assert!(size_of::<KernelPython>() == 8 + 12 * 4);
+const _: () = assert!(std::mem::offset_of!(KernelPython, threads) == 8);
+const _: () = assert!(std::mem::offset_of!(KernelPython, cframe) == 24);
+const _: () = assert!(std::mem::offset_of!(KernelPython, is_entry) == 40);
+const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:

@@ -2,6 +2,7 @@
 
 use libbpf_rs::Link;
 
+use super::layout::FirstSlot;
 use super::skel::{EngineSkel, EngineSkelBuilder};
 use super::{Config, LockSlot};
 use crate::bpf_support::load;
@@ -12,6 +13,9 @@ use crate::bpf_support::{Error, Result, perf};
 const LOCK_TABLE_BYTES: usize = 16 << 20;
 /// One is written while the other is read.
 pub(super) const HALVES: usize = 2;
+/// The lengths of waits of who was first in a queue take this much, unless that were fewer rows on each CPU.
+const FIRST_TABLE_BYTES: usize = 1 << 20;
+const LEAST_FIRST_ROWS: usize = 64;
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
 /// `IO_ROWS` of engine.h.
@@ -36,12 +40,15 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let cpus = load::cpu_parts()?;
     let slots = (LOCK_TABLE_BYTES / size_of::<LockSlot>() / HALVES / cpus).clamp(256, 16_384);
     let slots = 1 << slots.ilog2();
+    let first = (FIRST_TABLE_BYTES / size_of::<FirstSlot>() / HALVES / cpus).clamp(LEAST_FIRST_ROWS, 4096);
+    let first = 1 << first.ilog2();
 
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings();
         ro.cfg_self = std::process::id();
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
+        ro.cfg_first_slots = first as u32;
         ro.cfg_lock_all = config.lock_all.into();
         // Needed only to explain why nothing ran.
         ro.cfg_sleeps = config.explain.into();
@@ -60,6 +67,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let sized = bpf("sizing the tables");
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.first_slots.set_max_entries((first * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.io_counts.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.io_rows.set_max_entries((IO_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
@@ -95,6 +103,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.contention_begin.set_autoload(locks);
     progs.contention_end.set_autoload(locks);
 
+    progs.sched_waking.set_autoload(has("sched_waking"));
     progs.user_lock.set_autoload(config.traces_user_locks());
     progs.go_lock.set_autoload(config.traces_user_locks());
     progs.sched_process_exec.set_autoload(config.traces_user_locks() && has("sched_process_exec"));
@@ -177,6 +186,7 @@ pub(super) fn attach(
     let mut links = load::attach([
         &p.sched_process_fork,
         &p.sched_process_exec,
+        &p.sched_waking,
         &p.sched_wakeup,
         &p.sched_wakeup_new,
         &p.sched_switch,

@@ -7,6 +7,7 @@
 mod calibrate;
 mod config;
 mod events;
+mod first_waits;
 mod go;
 mod hotplug;
 mod layout;
@@ -19,9 +20,11 @@ mod usdt;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 use libbpf_rs::{Iter, Link, MapCore, RingBuffer, UprobeOpts};
 use ncpu_schema::{CpuState, IdleReason, Microstate};
+use ncpu_symbols::PythonAt;
 
 use crate::bpf_support::ring::{self, Inbox};
 use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
@@ -29,14 +32,15 @@ use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
+pub use first_waits::FirstWaits;
 pub use ncpu_symbols::Patterns;
 
 pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
-pub(crate) use layout::{futex_key, site_key};
+pub(crate) use layout::{futex_key, site_key, wait_event};
 pub use requests::Requests;
 
 use calibrate::Gauge;
-use layout::{Calls, CpuSlot, IoRow, LockSlot, WAIT_ULOCK};
+use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, WAIT_ULOCK};
 pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, OTHERS};
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
@@ -114,6 +118,7 @@ pub struct Engine {
     slots: Mapped<CpuSlot>,
     locks: Mapped<LockSlot>,
     other_locks: Mapped<LockSlot>,
+    first_waits: Mapped<FirstSlot>,
     io_rows: Mapped<IoRow>,
     calls: Mapped<Calls>,
     start: Vec<CpuSlot>,
@@ -125,14 +130,12 @@ pub struct Engine {
     micro: bool,
     /// Whether goroutines are traced.
     go: bool,
-    /// The CPUs online at the last look.
-    online: Vec<usize>,
+    online: hotplug::Online,
     /// CPUs that came or went since the observation began.
     changed: BTreeSet<u32>,
     /// The timers of each CPU.
     timers: HashMap<usize, Vec<Link>>,
     lead: Option<Link>,
-    leader: Option<usize>,
     /// Until it has been asked.
     gauge: Option<Gauge>,
     costs: Option<Costs>,
@@ -158,6 +161,7 @@ impl Engine {
                 None
             }
         };
+        hotplug::room_for_events(config.micro, &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
         let links = load::attach(&mut skel, &interrupts, config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
@@ -169,6 +173,9 @@ impl Engine {
         let other_count = skel.maps.other_slots.max_entries() as usize;
         let other_locks =
             Mapped::to_clear(&skel.maps.other_slots, other_count).map_err(io("mapping the lock table"))?;
+        let first_count = skel.maps.first_slots.max_entries() as usize;
+        let first_waits = Mapped::to_clear(&skel.maps.first_slots, first_count)
+            .map_err(io("mapping the waits of who was first"))?;
         let io_count = skel.maps.io_rows.max_entries() as usize;
         let io_rows =
             Mapped::to_clear(&skel.maps.io_rows, io_count).map_err(io("mapping the requests to devices"))?;
@@ -182,6 +189,7 @@ impl Engine {
             slots,
             locks,
             other_locks,
+            first_waits,
             io_rows,
             calls,
             start: Vec::new(),
@@ -191,11 +199,10 @@ impl Engine {
             hz: 0,
             micro: false,
             go: false,
-            online: Vec::new(),
+            online: hotplug::Online::default(),
             changed: BTreeSet::new(),
             timers: HashMap::new(),
             lead: None,
-            leader: None,
             gauge,
             costs: None,
             gauged: None,
@@ -207,7 +214,8 @@ impl Engine {
     /// # Errors
     /// The sampling timers cannot be opened.
     pub fn begin(&mut self, config: &Config) -> Result<()> {
-        let online = perf::online_cpus();
+        self.meet_cpus();
+        let online = self.online.cpus.clone();
         if let Some(hz) = config.sample_hz {
             self.hz = config.rate_for(online.len(), hz);
             if self.hz < hz {
@@ -230,13 +238,10 @@ impl Engine {
                 }
             }
         }
-        self.online = online;
         // From now on; the events that end faults have been attached with the tracepoints.
         self.micro = config.micro;
-        if let (true, Some(&first)) = (config.explain, self.online.first())
-            && let Err(e) = self.lead(first)
-        {
-            self.notes.push(format!("idle CPUs are not explained: {e}"));
+        if config.explain {
+            self.pass_lead();
         }
         if let Some(gauge) = self.gauge.take() {
             self.gauged = Some(gauge.pid());
@@ -254,7 +259,7 @@ impl Engine {
             // Threads that sleep through the first interval must be known to have slept.
             self.iterate(&self.skel.progs.seed_threads)?;
         }
-        self.mark(&self.online);
+        self.mark(&self.online.cpus);
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
@@ -345,6 +350,36 @@ impl Engine {
         let _ = self.skel.maps.verdicts.update(&verdict.key.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
     }
 
+    /// Tells the kernel side where a backend of PostgreSQL, and those that are forked from it, points to the number of what
+    /// it waits for.
+    pub fn tell_wait_events(&self, tgid: u32, at: u64) {
+        let events = &self.skel.maps.wait_events;
+        // A full table leaves its locks without names.
+        let _ = events.update(&tgid.to_ne_bytes(), &at.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
+    }
+
+    /// Tells the kernel side where the frames of a process of Python are.
+    pub fn tell_python(&self, tgid: u32, at: &PythonAt) {
+        // A full table leaves its functions without names; those that have ended make room.
+        let told = layout::python(at);
+        let pythons = &self.skel.maps.pythons;
+        if pythons.update(&tgid.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY).is_err() {
+            for key in pythons.keys() {
+                let pid = key.first_chunk().map_or(0, |k| u32::from_ne_bytes(*k));
+                if !Path::new(&format!("/proc/{pid}")).exists() {
+                    let _ = pythons.delete(&key);
+                }
+            }
+            let _ = pythons.update(&tgid.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
+        }
+    }
+
+    /// Forgets where that lies.
+    pub fn forget_wait_events(&self, tgid: u32) {
+        // It may have been one too many before.
+        let _ = self.skel.maps.wait_events.delete(&tgid.to_ne_bytes());
+    }
+
     /// Traces the user locks of a program or library whose static tracepoints tell of their waits, in all
     /// processes that run it or will. The number of tracepoints; most files have none.
     ///
@@ -420,6 +455,11 @@ impl Engine {
         (0..self.slots.len()).map(|i| one_in(self.slots.get(i))).max().unwrap_or(1)
     }
 
+    /// How long it observes now; nothing before it begins.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.began))
+    }
+
     /// Charges the waits in progress for futexes that have been judged since they began.
     ///
     /// # Errors
@@ -438,7 +478,7 @@ impl Engine {
         let end = self.ended.unwrap_or_else(monotonic_ns);
         let mut snap =
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
-        let mut drops = [0u64; 6];
+        let mut drops = [0u64; 7];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -448,7 +488,7 @@ impl Engine {
             let start = self.start.get(cpu).copied().unwrap_or_default();
             let mut at: [u64; CpuState::ALL.len()] = std::array::from_fn(|i| now.at[i]);
             // The state it is in has not been charged yet.
-            if now.last != 0 && self.online.binary_search(&cpu).is_ok() {
+            if now.last != 0 && self.online.cpus.binary_search(&cpu).is_ok() {
                 at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
             }
             snap.cpus.push((cpu, at));
@@ -458,8 +498,15 @@ impl Engine {
             snap.softirqs += now.softirqs - start.softirqs;
             snap.switches += now.switches - start.switches;
             snap.unseen_switches += now.unseen - start.unseen;
-            let lost =
-                [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end, now.drop_io];
+            let lost = [
+                now.drop_lock,
+                now.drop_nest,
+                now.drop_task,
+                now.drop_ring,
+                now.lost_fault_end,
+                now.drop_io,
+                now.drop_first,
+            ];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
         if let Some(bss) = &self.skel.maps.bss_data {
@@ -479,6 +526,7 @@ impl Engine {
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",
             "requests to devices (tables full, or an end missed in an interrupt)",
+            "lengths of waits of who was first in a lock's queue (table full)",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap
@@ -524,10 +572,12 @@ impl Engine {
             }
         }
         self.forget_ended();
-        let mut locks = Locks { requests: self.requests(old), ..Locks::default() };
+        let mut locks =
+            Locks { requests: self.requests(old), first: self.first_waits(old), ..Locks::default() };
         for ((lock, stack, tgid, kind), (mut row, _)) in sums {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
             if kind & KIND_FUTEX != 0 {
+                row.flags = kind & !KIND_FUTEX;
                 locks.user.push(row);
             } else if kind & KIND_USER != 0 {
                 row.flags = kind & 0xff;
@@ -621,7 +671,7 @@ impl ThreadOut {
 pub struct Locks {
     /// Kernel locks.
     pub kernel: Vec<LockRow>,
-    /// Futexes.
+    /// Futexes; `flags` is what PostgreSQL says that it waits for ([`wait_event`]).
     pub user: Vec<LockRow>,
     /// User locks with static tracepoints; `flags` is the index into [`USER_LOCK`].
     pub traced: Vec<LockRow>,
@@ -637,4 +687,6 @@ pub struct Locks {
     pub queued: Vec<LockRow>,
     /// Requests to block devices.
     pub requests: Vec<Requests>,
+    /// How long those waited that were first in a lock's queue.
+    pub first: Vec<FirstWaits>,
 }

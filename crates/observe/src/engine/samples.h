@@ -49,8 +49,12 @@ int sample(void *ctx)
 		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
-		if (e->user_bytes && may_copy(s, now))
-			copied = (__u32)copy_stack();
+		c->codes = 0;
+		if (e->user_bytes) {
+			python_frames(look(p));
+			if (may_copy(s, now))
+				copied = (__u32)copy_stack();
+		}
 		emit_copied(c, copied, first_meeting(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	}
 	/* Walking was our doing, not the interrupt's. */

@@ -8,10 +8,16 @@
 
 #define COPY_PAGES 3 /* whole ones, behind the rest of the page that the stack pointer is in */
 
-/* A stack as any, and behind the room for its frames the registers and the stack from its pointer on. */
+#define PYTHON_FRAMES 128
+
+/*
+ * A stack as any, and behind the room for its frames the registers, the frames of Python and the stack from its pointer on.
+ */
 struct copied_stack {
 	struct stack_event e;
 	__u64 ip, sp, bp;
+	__u64 codes;			/* how many of the following */
+	__u64 code[PYTHON_FRAMES];	/* | 1 where the interpreter's loop was called for it; see python.h */
 	__u8 bytes[(COPY_PAGES + 1) * 4096];
 };
 
@@ -60,12 +66,12 @@ APART int copy_stack(void)
 	return n;
 }
 
-/* Sends a stack and so many bytes of its copy. */
+/* Sends a stack with its frames of Python and so many bytes of its copy. */
 static __always_inline void emit_copied(struct copied_stack *c, __u64 n, __u64 flags)
 {
 	__u64 size = __builtin_offsetof(struct copied_stack, bytes) + MASK(n, 0x3fff);
 
-	if (!n)
+	if (!n && !c->codes)
 		emit_stack(&c->e, flags);
 	else if (bpf_ringbuf_output(&ring, c, size, flags)) {
 		struct cpu_slot *s = slot();

@@ -76,6 +76,49 @@ static __always_inline void sleep_for_requests(struct task_rec *r, struct task_s
 	r->io_process = process + 1;
 }
 
+#define TRIED_AGAIN 10000 /* ns */
+
+/*
+ * A thread falls asleep in a futex that is a lock. Who was woken and did not get the lock has waited before. Some locks
+ * keep queues of their own, in which each thread sleeps in a futex of its own: it is alone there, and whether it is first is
+ * not known. So a wait counts only where another thread slept in the same futex before.
+ */
+static __always_inline void sleep_in_lock(struct task_rec *r, struct task_struct *p, __u64 woken_in, __u64 now)
+{
+	bool first, alone;
+
+	r->asleep_in = join_queue(p, r->futex, &first, &alone);
+	r->first = first && !alone && !(woken_in == r->futex && now - r->since < TRIED_AGAIN);
+}
+
+/* Whether it sleeps as the first in a lock's queue. */
+static __always_inline bool sleeps_first(struct task_rec *r)
+{
+	struct lock_wait *w = &r->locks[MASK(r->nlocks - 1, 3)];
+
+	if (r->nlocks)
+		return w->first && !w->woken;
+	return r->asleep_in ? r->first : r->user.lock && r->user.first && !r->user.woken;
+}
+
+/* It was woken, by a thread or by a timer or signal. */
+static __always_inline void woken(struct task_rec *r, struct task_struct *p, __u64 now, bool by_thread)
+{
+	if (r->nlocks && !r->locks[MASK(r->nlocks - 1, 3)].woken)
+		r->locks[MASK(r->nlocks - 1, 3)].woken = now;
+	if (r->user.lock && !r->user.woken)
+		r->user.woken = now;
+	if (!r->asleep_in)
+		return;
+	leave_queue(r->asleep_in);
+	r->asleep_in = 0;
+	r->woken_in = r->futex;
+	if (r->first && by_thread && now > r->since)
+		add_first(r->futex, now - r->since, HALVES(p->tgid, KIND_FUTEX), FIRST);
+}
+
+#define LONG_SLEEP 10000000 /* ns that a thread asks to sleep, of which the stacks are chosen among their like */
+
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -90,6 +133,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
+	__u64 woken_in = r->woken_in; /* in the sleep before this one */
+	r->woken_in = 0;
 	r->vcx++;
 	r->futex = 0;
 	r->off_stack = 0;
@@ -108,6 +153,9 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
 			next = LCK;
+			/* Calls that stand for futexes, and the semaphores of PostgreSQL's backends, serve many locks. */
+			if (r->target && !r->user.lock && !r->event && r->futex > SYSCALLS)
+				sleep_in_lock(r, p, woken_in, now);
 		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
 		} else if (cfg_sleeps && r->target && may_time_out(r->call)) {
@@ -116,13 +164,17 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	micro(r, next, now);
 	begin_wait(s, r, wait);
+	if (sleeps_first(r))
+		first_sleepers[MASK(p->pid, 4095)] = 1;
 	if (!r->target || !observing)
 		return;
 	sleep_for_requests(r, p);
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
 	bool fresh = r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key);
-	__u32 walked = cfg_stacks ? walk_now(&s->off_walks, now) : 0;
+	/* A long sleep may be the only one, and is not to be passed over because many short ones came before. */
+	struct walks *walks = r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
+	__u32 walked = cfg_stacks ? walk_now(walks, now) : 0;
 	if (!fresh && !walked)
 		return;
 	struct copied_stack *c = copy_room();
@@ -131,6 +183,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	struct stack_event *e = &c->e;
 	__u64 copied = 0;
 	head(&e->head, EV_FUTEX, p, now);
+	/* Its stack of C is the same wherever in Python it waits. */
+	__u64 python = walked ? python_frames(r) : (c->codes = 0);
 	if (fresh) {
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		copied = (__u32)copy_stack();
@@ -155,7 +209,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		 * apart, and is the same for threads whose stacks begin on a page.
 		 */
 		if (e->user_bytes)
-			r->off_stack = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD) | 2;
+			r->off_stack = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ python) | 2;
 		e->head.kind = EV_OFF_CPU;
 		e->id = r->off_stack;
 		e->where = wait;
@@ -196,6 +250,10 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	}
 	if (r->on_cpu)
 		r->state = SLP; /* its leaving was not traced */
+	if (r->asleep_in) {
+		leave_queue(r->asleep_in); /* nor its waking */
+		r->asleep_in = 0;
+	}
 	__u32 was = r->state;
 	if (was >= TFL && was != LAT && r->wait == WAIT_SLEEP && r->call >= 0) {
 		/* Woken without sched_wakeup seen; the sleep ends here. */
@@ -262,6 +320,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 				not_back_yet(r, prev);
 			if (!preempt && (prev_state & TASK_DEAD)) {
 				micro(r, SLP, now);
+				leave_queue(r->user.queue);
+				r->user.queue = 0;
 				if (r->target || cfg_all) {
 					struct exit_event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 					if (e) {
@@ -298,6 +358,7 @@ static __always_inline int wakeup(struct task_struct *p)
 	__u64 ns = now > r->since ? now - r->since : 0;
 	if (pending.any && r->target && observing)
 		take_idle(s, r, p->tgid, p->pid);
+	woken(r, p, now, !s->depth && (__u32)bpf_get_current_pid_tgid());
 	if (r->futex && (r->target || cfg_lock_all)) {
 		/* A timer or signal wakes from interrupt context: nobody held it up. */
 		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
@@ -318,6 +379,23 @@ static __always_inline int wakeup(struct task_struct *p)
 	begin_wait(s, r, WAIT_RUNQ);
 	if (!(++s->wakeups & OWN_MASK))
 		own(s, now);
+	return 0;
+}
+
+/* Where the waker is: the wake-up itself may be done by the CPU that the thread is to run on, when that has woken. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *p)
+{
+	__u8 *sleeps = &first_sleepers[MASK(p->pid, 4095)];
+
+	if (!*sleeps)
+		return 0;
+	struct cpu_slot *s = slot();
+	struct task_rec *r = s ? look(p) : NULL;
+	if (!r || r->on_cpu || !sleeps_first(r))
+		return 0;
+	*sleeps = 0;
+	woken(r, p, bpf_ktime_get_ns(), !s->depth);
 	return 0;
 }
 

@@ -10,7 +10,10 @@ struct lock_wait {
 	__u64 stack;
 	__u64 begin;
 	__u64 off;	/* the thread's off-CPU total when the wait began */
+	__u64 woken;	/* ns, when it was woken first in this wait; 0: it was not */
 	__u32 kind;
+	__u16 first;	/* enum first */
+	__u16 queue;	/* of a user lock: its place in user_queues + 1 */
 };
 
 struct task_rec {
@@ -25,6 +28,8 @@ struct task_rec {
 	__u64 site;		/* the futex at its place, as a key of `verdicts` */
 	__u64 key;		/* by which its verdict was found, or is asked for */
 	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
+	__u64 event_at;		/* where PostgreSQL points to the number of what it waits for; 0: not known */
+	__u64 python;		/* its state in Python's interpreter; 0: not known */
 	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
 	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout */
 	__u32 state;		/* enum micro now */
@@ -36,6 +41,7 @@ struct task_rec {
 	__u64 locked;		/* ns charged to SLP that a verdict came too late for: LCK */
 	__u32 futex_word;
 	__u32 place;		/* what user space calls such waits */
+	__u32 event;		/* the lock that PostgreSQL says it waits for, as EVENT of engine.h; 0: none */
 	__u32 off_weight;
 	__u32 queue;		/* the CPU on whose run queue it stands */
 	__s16 call;		/* system call it sleeps in */
@@ -50,6 +56,9 @@ struct task_rec {
 	__u8 ask;		/* nobody has said yet what its futex is */
 	__u8 io_process;	/* while it sleeps until requests are done: its process's row in io_processes + 1 */
 	__u8 asks_ahead;	/* it has asked for requests that it did not wait for in the call */
+	__u8 first;		/* nobody else slept in its futex, a lock, when it fell asleep */
+	__u16 asleep_in;	/* place of that futex in user_queues + 1; 0: it sleeps in none */
+	__u64 woken_in;		/* the futex, a lock, that it was woken in last */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */

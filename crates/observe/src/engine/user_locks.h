@@ -54,6 +54,11 @@ int user_lock(struct pt_regs *ctx)
 		if (w->lock)
 			s->drop_nest++; /* its end was missed */
 		s->lock_events++;
+		bool first, alone;
+		leave_queue(w->queue);
+		w->queue = join_queue(p, lock, &first, &alone);
+		w->first = first;
+		w->woken = 0;
 		w->begin = now;
 		w->off = r->off;
 		w->kind = kind;
@@ -69,6 +74,11 @@ int user_lock(struct pt_regs *ctx)
 	__u64 block = off < all ? off : all;
 
 	w->lock = 0;
+	leave_queue(w->queue);
+	w->queue = 0;
+	__u64 until = w->woken ?: now;
+	if (w->first && until > w->begin)
+		add_first(lock, until - w->begin, HALVES(p->tgid, KIND_USER | kind), FIRST);
 	add_lock(lock_slot(s, lock, 0, p->tgid, KIND_USER | kind), all - block, block, 1);
 	if (w->stack)
 		add_lock(lock_slot(s, lock, w->stack, p->tgid, KIND_USER | kind), all - block, block, 1);
@@ -104,6 +114,8 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_
 		return 0;
 	/* A wait of the old program never ends. */
 	r->user.lock = 0;
+	leave_queue(r->user.queue);
+	r->user.queue = 0;
 	if (!r->target && !cfg_all)
 		return 0;
 	struct inode *inode = BPF_CORE_READ(bprm, file, f_inode);

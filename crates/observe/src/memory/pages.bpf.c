@@ -53,10 +53,6 @@ enum {
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 typedef struct {
-	int counter;
-} atomic_t;
-
-typedef struct {
 	unsigned long f;
 } memdesc_flags_t;	/* since 6.18 */
 

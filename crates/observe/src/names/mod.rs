@@ -2,16 +2,22 @@
 //! costs paid once, and what stacks of names say.
 
 pub(crate) mod caller;
+mod python;
 pub(crate) mod waits;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Copied, Kernel, KernelError, ProcMaps, Recent, Unwinding, Unwound, User};
+use ncpu_symbols::{
+    Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User,
+};
 
 use crate::bpf_support::Stack;
+use crate::bpf_support::ring::PYTHON_FRAMES;
+use python::Python;
 
 /// Names for addresses, with what they cost paid once.
 pub(crate) struct Symbols {
@@ -22,10 +28,26 @@ pub(crate) struct Symbols {
     maps: ProcMaps,
     user: User,
     unwinding: Unwinding,
+    python: Python,
     images: Recent<u32, String>,
     /// When all files were forgotten last.
     forgot: Instant,
 }
+
+/// Functions that threads begin with, or that begin on a stack of their own (Go's `mcall` and `systemstack`).
+const BEGINS: [&str; 11] = [
+    "_start",
+    "__libc_start",
+    "start_thread",
+    "clone",
+    "__clone",
+    "thread_start",
+    "runtime.goexit",
+    "runtime.mstart",
+    "runtime.rt0_go",
+    "runtime.mcall",
+    "runtime.systemstack",
+];
 
 /// Stacks that were unwound, and those of them that reached the function their thread began with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +79,7 @@ impl Symbols {
             maps: ProcMaps::new(Path::new("/")),
             user: User::new(),
             unwinding: Unwinding::default(),
+            python: Python::default(),
             images: Recent::new(MAX_IMAGES),
             forgot: Instant::now(),
         }
@@ -109,10 +132,27 @@ impl Symbols {
             self.maps.forget();
             self.user.forget();
             self.unwinding.forget();
+            self.python.forget();
             self.images.clear();
         }
         self.maps.note_process(tgid);
+        self.python.meet(&self.maps, tgid);
         self.images.insert(tgid, comm.to_string());
+    }
+
+    /// Looks again at processes that have begun lately, which may have loaded Python since.
+    pub fn look(&mut self, now: Instant) {
+        self.python.look(&mut self.maps, now);
+    }
+
+    /// When that is to be done next.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.python.next()
+    }
+
+    /// Processes of Python met since the last call, and where their frames are.
+    pub fn new_pythons(&mut self) -> Vec<(u32, PythonAt)> {
+        self.python.take_new()
     }
 
     /// As [`Symbols::note`], of a process that may have ended already: by the text that its `maps` was.
@@ -150,27 +190,66 @@ impl Symbols {
 
     /// What keeps functions of programs from having names, a line each.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.user.notes()
+        self.user.notes().chain(self.python.notes())
     }
 
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
         if frames.is_empty() {
             return Vec::new();
         }
-        let frames: Vec<u64> =
-            frames.iter().enumerate().map(|(i, &a)| a.saturating_sub(u64::from(i > 0))).collect();
-        self.user.symbolize(&mut self.maps, tgid, &frames)
+        let code: Vec<u64> = frames
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| !Python::is_one(**a))
+            .map(|(i, &a)| a.saturating_sub(u64::from(i > 0)))
+            .collect();
+        let names = self.user.symbolize(&mut self.maps, tgid, &code);
+        match code.len() == frames.len() {
+            true => names,
+            false => self.python.among(frames, names),
+        }
     }
 
     /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further.
     pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
         let Some(copy) = copy else { return Unwinds::default() };
-        let unwound = self.unwind(stack.tgid, copy);
-        let whole = unwound.whole.into();
-        if unwound.whole || unwound.frames.len() >= stack.user.len() {
-            stack.user = unwound.frames;
+        let read = self.maps.times_read_again();
+        // Frames of Python come without a copy, too.
+        let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
+        let (stacks, mut whole) = (unwound.is_some().into(), false);
+        if let Some(unwound) = unwound {
+            whole = unwound.whole;
+            if whole || unwound.frames.len() >= stack.user.len() {
+                stack.user = unwound.frames;
+            }
+            whole = whole || self.begins(stack);
         }
-        Unwinds { stacks: 1, whole }
+        if !copy.python.is_empty() {
+            let names = self.user(stack.tgid, &stack.user);
+            self.python.splice(&self.maps, stack, (&names, whole), (&copy.python, PYTHON_FRAMES));
+        } else if self.maps.times_read_again() != read {
+            // It may have loaded Python since.
+            self.python.meet(&self.maps, stack.tgid);
+        }
+        Unwinds { stacks, whole: whole.into() }
+    }
+
+    /// Whether the outermost frame is a function that threads begin with: frame pointers lead there, too, and across
+    /// stacks, of which the copy is of one.
+    fn begins(&mut self, stack: &Stack) -> bool {
+        let Some(outermost) = stack.user.last().map(|address| address.saturating_sub(1)) else {
+            return false;
+        };
+        let name = self.user.symbolize(&mut self.maps, stack.tgid, &[outermost]);
+        name.first().is_some_and(|name| BEGINS.iter().any(|begin| name.starts_with(begin)))
+    }
+
+    /// Of frames that [`Symbols::complete`] found, those which are Python's own for the function of Python that comes next:
+    /// where they begin and end.
+    pub fn of_interpreter(&self, tgid: u32, frames: &[u64]) -> Range<usize> {
+        let Some(end) = frames.iter().position(|&f| Python::is_one(f)) else { return 0..0 };
+        let own = |f: &&u64| Pythons::owns(&self.maps, tgid, f.saturating_sub(1));
+        end - frames[..end].iter().rev().take_while(own).count()..end
     }
 
     /// The callers of a thread by the unwind tables of its program, from a copy of the top of its stack.

@@ -5,9 +5,11 @@
 //! another is not in the table: the other is.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ncpu_schema::{IdleReason, critical_path};
+use ncpu_symbols::Pythons;
 use ncpu_table::Table;
 
 use super::bounds::Names;
@@ -91,7 +93,7 @@ impl CriticalPath {
             let key = Key {
                 process: name(stack.tgid, &stack.comm),
                 doing: "running".into(),
-                code: code(&user, &kernel),
+                code: code(&without(&user, symbols.of_interpreter(stack.tgid, &stack.user)), &kernel),
                 stack: fold(&stack.comm, &user, &kernel),
                 thread: stack.comm,
                 reason: 0,
@@ -109,13 +111,14 @@ impl CriticalPath {
             let (user, kernel) = stack.as_ref().map_or_else(Default::default, |s| {
                 (symbols.user(s.tgid, &s.user), symbols.kernel(&s.kernel))
             });
+            let interpreter = stack.as_ref().map_or(0..0, |s| symbols.of_interpreter(s.tgid, &s.user));
             let kernel = without_probe(&kernel);
             let process = name(row.tgid, "[gone]");
             let thread = stack.as_ref().map_or_else(|| process.clone(), |s| s.comm.clone());
             let key = Key {
                 reason,
                 doing: doing(row, wait, &name),
-                code: code(&user, &[]),
+                code: code(&without(&user, interpreter), &[]),
                 stack: fold(&thread, &user, kernel),
                 process,
                 thread,
@@ -214,11 +217,21 @@ fn comm(pid: u32) -> Option<String> {
 fn code(user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
     let own =
         |f: &&Arc<str>| !f.starts_with('[') && !f.starts_with("__") && !is_wait_function(f) && !is_call(f);
-    let told: Vec<&str> = user.iter().filter(own).take(FUNCTIONS).map(|f| &**f).collect();
+    // What of C lies between functions of Python is the interpreter.
+    let python = user.iter().position(|f| Pythons::is_function(f));
+    let own = |(at, f): &(usize, &Arc<str>)| {
+        own(f) && python.is_none_or(|first| Pythons::is_function(f) || *at < first)
+    };
+    let told: Vec<&str> = user.iter().enumerate().filter(own).take(FUNCTIONS).map(|(_, f)| &**f).collect();
     match (told.is_empty(), user.first().or(kernel.first())) {
         (true, Some(first)) => first.to_string(),
         _ => told.join(" <- "),
     }
+}
+
+/// All frames but those of a range.
+fn without(frames: &[Arc<str>], range: Range<usize>) -> Vec<Arc<str>> {
+    [&frames[..range.start], &frames[range.end..]].concat()
 }
 
 /// Whether a function is the C library's for a call that sleeps: its caller says more.

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ncpu_schema::{StackKind, lock_callers, locks, sleepers, stacks, user_locks};
+use ncpu_schema::{StackKind, first_waits, lock_callers, locks, sleepers, stacks, user_locks};
 use ncpu_symbols::{Copied, Patterns, Recent};
 use ncpu_table::Table;
 
+use super::backends::Backends;
 use super::bounds::{self, Names};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
-use crate::engine::{FutexClass, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
+use crate::engine::{Engine, FutexClass, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
 use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
 use crate::names::{Symbols, call_name, fold, without_probe};
@@ -41,6 +42,12 @@ fn type_of(flags: u32) -> &'static str {
         _ => "spinlock",
     }
 }
+
+/// No futex lies as low as this, and no call has a higher number.
+const MAX_CALL: u64 = 1024;
+
+/// What backends of PostgreSQL are called.
+const POSTGRES: &str = "postgres";
 
 /// Functions of the locks themselves: the caller is the first frame outside this list.
 pub(super) fn is_lock_function(name: &str) -> bool {
@@ -87,6 +94,7 @@ pub(super) struct LockTables {
     asked_by: Recent<u64, String>,
     stacks: Recent<u64, Stack>,
     waiters: Waiters,
+    backends: Backends,
     off_stacks: Recent<u64, Stack>,
     user_stacks: Recent<u64, Stack>,
     /// What the kernel side must know since it was asked last.
@@ -112,6 +120,7 @@ impl LockTables {
             asked_by: Recent::new(MAX_STACKS),
             stacks: Recent::new(MAX_STACKS),
             waiters: Waiters::new(patterns),
+            backends: Backends::default(),
             off_stacks: Recent::new(MAX_STACKS),
             user_stacks: Recent::new(MAX_STACKS),
             forgotten: Forgotten::default(),
@@ -153,6 +162,13 @@ impl LockTables {
         self.waiters.is_lock(tgid, futex, place)
     }
 
+    /// A thread waits whose process may tell itself what for.
+    pub fn met(&mut self, stack: &Stack, engine: &Engine) {
+        if stack.comm == POSTGRES {
+            self.backends.met(stack.tgid, engine);
+        }
+    }
+
     /// A waiter's stack tells what it waits for; the verdicts go back to the kernel side. None where there was no time.
     pub fn judge(
         &mut self,
@@ -167,8 +183,8 @@ impl LockTables {
         verdicts.unwrap_or_default()
     }
 
-    /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, and `sleepers`, of what came
-    /// up to `t`.
+    /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, `sleepers` and `first_waits`, of
+    /// what came up to `t`.
     pub fn tables(
         &mut self,
         t: f64,
@@ -176,7 +192,7 @@ impl LockTables {
         symbols: &mut Symbols,
         process: &Names,
         threads: &Names,
-    ) -> [Table; 5] {
+    ) -> [Table; 6] {
         let new = bounds::of(new, |row| row.futex >> 16);
         let process = |row: &LockRow| match row.tgid {
             0 if row.lock == OTHERS => bounds::OTHERS_NAME,
@@ -193,6 +209,8 @@ impl LockTables {
         let mut callers = lock_callers::Rows::new();
         let mut user = user_locks::Rows::new();
         let mut stacks = stacks::Rows::new();
+        // Names by process (0 is the kernel) and address.
+        let mut named: HashMap<(u32, u64), String> = HashMap::new();
         // An unnamed lock is known by who asks for it.
         for row in new.kernel.iter().filter(|r| r.stack != 0) {
             if let Some(stack) = self.stacks.get(&row.stack)
@@ -204,16 +222,17 @@ impl LockTables {
         }
         for row in &new.kernel {
             let by = self.asked_by.get(&row.lock).map_or("", String::as_str);
-            let named = match row.lock {
+            let known = match row.lock {
                 OTHERS => Some(bounds::OTHERS_NAME.into()),
                 lock => self.namer.as_ref().and_then(|n| n.name_for(lock, by)),
             };
-            let name = named.unwrap_or_else(|| match by {
+            let name = known.unwrap_or_else(|| match by {
                 "" => format!("{:#x}", row.lock),
                 _ => format!("lock in {by}"),
             });
             let (spin, block) = (row.spin as f64 / 1e9, row.block as f64 / 1e9);
             if row.stack == 0 {
+                named.entry((0, row.lock)).or_insert_with(|| name.clone());
                 locks.push(locks::Row {
                     lock: name.into(),
                     ty: type_of(row.flags).into(),
@@ -242,6 +261,8 @@ impl LockTables {
         }
         let address = |symbols: &mut Symbols, row: &LockRow| match row.lock {
             OTHERS => bounds::OTHERS_NAME.into(),
+            // A call that stands for a futex.
+            lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
             lock => symbols.data(row.tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
         };
         let pid = |row: &LockRow| (row.tgid != 0).then(|| row.tgid.into());
@@ -256,7 +277,14 @@ impl LockTables {
             };
             let text = |of: fn(&Place) -> Option<&Arc<str>>| place.as_deref().and_then(of).map(|s| &**s);
             let holder = holder(row, threads);
-            let name = address(symbols, row);
+            // What the waiter says itself is exact, and names the lock.
+            let said = self.backends.lock(row);
+            let of_said = said.as_ref().map(|(class, name)| self.waiters.of(&format!("{class}:{name}")));
+            let [pattern, advice] = of_said.unwrap_or_else(|| {
+                [text(|p| p.pattern.as_ref()), text(|p| p.advice.as_ref())].map(|t| t.map(Arc::from))
+            });
+            let name = said.map_or_else(|| address(symbols, row), |(_, name)| name);
+            named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: class.name().into(),
@@ -271,8 +299,8 @@ impl LockTables {
                 block: Some(row.block as f64 / 1e9),
                 max: Some(row.max as f64 / 1e3),
                 stack: place.as_ref().map_or("", |p| &p.stack).into(),
-                pattern: text(|p| p.pattern.as_ref()).into(),
-                advice: text(|p| p.advice.as_ref()).into(),
+                pattern: pattern.as_deref().into(),
+                advice: advice.as_deref().into(),
                 time: Some(t),
             });
         }
@@ -289,6 +317,7 @@ impl LockTables {
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
             let name = address(symbols, row);
+            named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
             let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
             let [pattern, advice] = self.waiters.named(kind.split(':').next().unwrap_or(kind));
             user.push(user_locks::Row {
@@ -340,7 +369,27 @@ impl LockTables {
                 time: Some(t),
             });
         }
-        [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish()]
+        let mut first = first_waits::Rows::new();
+        for waits in &new.first {
+            // Locks that were summed up with others are not told apart here either.
+            let Some(name) = named.get(&(waits.tgid, waits.lock)) else { continue };
+            let ty = match (waits.tgid, waits.futex) {
+                (0, _) => type_of(waits.flags),
+                (_, true) => FutexClass::Lock.name(),
+                (_, false) => USER_LOCK.get(waits.flags as usize).copied().unwrap_or(""),
+            };
+            first.push(first_waits::Row {
+                lock: name.into(),
+                ty: ty.into(),
+                pid: (waits.tgid != 0).then(|| waits.tgid.into()),
+                ahead: Some(waits.ahead.into()),
+                from: Some(waits.from as f64 / 1e3),
+                to: Some(waits.to as f64 / 1e3),
+                count: Some(waits.count),
+                time: Some(t),
+            });
+        }
+        [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish(), first.finish()]
     }
 }
 

@@ -3,6 +3,7 @@
 //! The tables (`tables.rs` lists them) are handed to a sink as they grow, a delta each interval, so
 //! that the same code serves a live view, a recording and the report at the end.
 
+mod backends;
 mod bounds;
 mod cadence;
 mod corrections;
@@ -232,6 +233,7 @@ impl Observation {
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
+            let until = self.symbols.next_look().map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
             if ended {
@@ -271,9 +273,10 @@ impl Observation {
 
     fn receive(&mut self) {
         for event in self.engine.drain() {
+            self.tell_pythons();
             match event {
                 Event::Sample(at, mut stack, copy, idling) => {
-                    self.symbols.note(stack.tgid, &stack.comm);
+                    self.note_process(stack.tgid, &stack.comm);
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.path.sample(&stack, idling);
@@ -294,22 +297,24 @@ impl Observation {
                     self.locks.lock_stack(id, stack);
                 }
                 Event::UserLockStack(id, stack) => {
-                    self.symbols.note(stack.tgid, &stack.comm);
+                    self.note_process(stack.tgid, &stack.comm);
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.locks.user_lock_stack(id, stack);
                 }
-                Event::Exec(pid) => {
+                Event::Exec(pid, comm) => {
+                    self.note_process(pid, &comm);
                     if let Some(locks) = &mut self.user_locks {
                         locks.began(pid, Instant::now());
                     }
                 }
                 Event::OffCpu(id, mut stack, copy) => {
-                    self.symbols.note(stack.tgid, &stack.comm);
+                    self.note_process(stack.tgid, &stack.comm);
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
                     self.locks.off_stack(id, stack);
                 }
                 Event::Futex { address, stack, copy } => {
-                    self.symbols.note(stack.tgid, &stack.comm);
+                    self.note_process(stack.tgid, &stack.comm);
+                    self.locks.met(&stack, &self.engine);
                     for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref()) {
                         self.engine.judge_futex(&verdict);
                         self.corrections.judged();
@@ -317,7 +322,23 @@ impl Observation {
                 }
             }
         }
+        self.tell_pythons();
         self.correct(false);
+    }
+
+    fn note_process(&mut self, tgid: u32, comm: &str) {
+        self.symbols.note(tgid, comm);
+        self.tell_pythons();
+    }
+
+    /// Tells the kernel side of processes of Python as soon as they are known: what it sends until then has no functions.
+    fn tell_pythons(&mut self) {
+        if self.symbols.next_look().is_some_and(|at| at <= Instant::now()) {
+            self.symbols.look(Instant::now());
+        }
+        for (tgid, at) in self.symbols.new_pythons() {
+            self.engine.tell_python(tgid, &at);
+        }
     }
 
     /// Charges waits in progress for what has been judged: whoever it was waits still, or has just waited.
@@ -577,6 +598,11 @@ impl Observation {
         }
         self.queued.turn();
         concluded.map(|()| self.since)
+    }
+
+    /// How long ago the observation was so many seconds old.
+    pub fn ago(&self, elapsed: f64) -> Duration {
+        self.engine.age().saturating_sub(Duration::from_secs_f64(elapsed.max(0.0)))
     }
 
     /// The rows of the last interval, and the tables of one row for all.

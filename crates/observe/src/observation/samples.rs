@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ncpu_schema::{CpuState, SampleClass, StackKind, samples, stacks};
-use ncpu_symbols::{KernelClass, is_tlb, kernel_class};
+use ncpu_symbols::{KernelClass, Pythons, is_tlb, kernel_class};
 use ncpu_table::Table;
 
 use super::locks::is_lock_function;
@@ -21,6 +21,9 @@ const NCPU_WAITS: [&str; 6] = ["raw_mutex::", "raw_rwlock::", "turn::", "backoff
 
 /// User functions that burn CPU waiting for a lock.
 fn is_user_spin(leaf: &str) -> bool {
+    if Pythons::is_function(leaf) {
+        return false;
+    }
     if let Some(at) = leaf.find(NCPU_LOCKS) {
         let name = &leaf[at + NCPU_LOCKS.len()..];
         return NCPU_WAITS.iter().any(|w| name.starts_with(w)) && !name.contains("unlock");
@@ -139,8 +142,11 @@ impl Samples {
             let kernel = symbols.kernel(&stack.kernel);
             let user = symbols.user(stack.tgid, &stack.user);
             let names: Vec<&str> = kernel.iter().map(|f| &**f).collect();
+            // A function of Python says more than that of the interpreter which works for it.
+            let interpreter = symbols.of_interpreter(stack.tgid, &stack.user);
+            let own = &user[if interpreter.start == 0 { interpreter.end } else { 0 }..];
             let (class, detail) = match names.is_empty() || symbols.kernel_symbols().is_some() {
-                true => classify(&names, &user),
+                true => classify(&names, own),
                 false => (SampleClass::Kernel, "".into()),
             };
             *classes.entry((at, class, detail.to_string(), stack.comm.clone())).or_default() += n;

@@ -175,6 +175,12 @@ impl Waiters {
         told.cloned().unwrap_or_default()
     }
 
+    /// Name and advice of the pattern that a lock has whose waiters name it themselves.
+    pub fn of(&self, lock: &str) -> [Option<Arc<str>>; 2] {
+        let told = self.patterns.judge(&[lock]).map(|t| self.told[t.pattern].clone());
+        told.unwrap_or_default()
+    }
+
     /// The waiter's stack: unwound, or by its frame pointers, whichever tells.
     fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
         let mut unwound = Named { frames: Vec::new(), words: Vec::new() };

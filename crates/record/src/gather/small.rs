@@ -10,13 +10,14 @@ const TIMES: usize = 8;
 const TIME: &str = "t";
 
 /// Columns by which rows need not be told apart, the first of which go first.
-const LOST: [(&str, &[&[&str]]); 7] = [
+const LOST: [(&str, &[&[&str]]); 8] = [
     ("threads", &[&["pid", "tid", "thread"], &["process"]]),
     ("samples", &[&["detail"], &["process"]]),
     ("stacks", &[&["stack"]]),
     ("locks", &[&["lock"], &["process"]]),
     ("lock_callers", &[&["stack"], &["lock", "caller"], &["process"]]),
     ("user_locks", &[&["lock", "caller", "holder", "stack"], &["process", "pid"]]),
+    ("first_waits", &[&["lock"], &["pid"]]),
     ("sleepers", &[&["process", "pid"]]),
 ];
 

@@ -130,16 +130,18 @@ impl Series {
         })
     }
 
-    /// Begins the next recording. One that was not ended is left as it is, to be recovered by its readers.
+    /// Begins the next recording, of what is observed since so long `ago`. One that was not ended is left as it is, to be
+    /// recovered by its readers.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(&mut self, mut manifest: Manifest) -> Result<()> {
+    pub fn begin(&mut self, mut manifest: Manifest, ago: Duration) -> Result<()> {
         self.writer = None;
         let number = self.next;
+        manifest.created_unix -= ago.as_secs_f64();
         let start = manifest.created_unix;
         let now = Now::read();
-        manifest.series = Some(Place { number, boot: now.boot, booted_s: now.booted });
+        manifest.series = Some(Place { number, boot: now.boot, booted_s: now.booted - ago.as_secs_f64() });
         let part = name(number, start, PART);
         match Writer::create_in(&self.dir, &part, manifest, self.mode) {
             Ok(writer) => self.writer = Some(writer),

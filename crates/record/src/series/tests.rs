@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use ncpu_schema::Purpose;
 use ncpu_table::Column;
@@ -32,7 +33,7 @@ fn recordings(dir: &Path) -> Vec<Recording> {
 fn whole(dir: &Path, count: u64, keep: Keep) -> Vec<String> {
     let mut series = Series::open(dir, keep, 0o600).unwrap();
     for i in 0..count {
-        series.begin(manifest(1_709_208_000.0 + 60.0 * i as f64)).unwrap();
+        series.begin(manifest(1_709_208_000.0 + 60.0 * i as f64), Duration::ZERO).unwrap();
         series.append(&[rows(i * 10..i * 10 + 10)]).unwrap();
         series.end(|_| {});
     }
@@ -62,7 +63,7 @@ fn a_killed_series_is_taken_up_and_has_lost_nothing_that_was_flushed() {
     let dir = place.path().join("always");
     {
         let mut series = Series::open(&dir, Keep::default(), 0o600).unwrap();
-        series.begin(manifest(1e9)).unwrap();
+        series.begin(manifest(1e9), Duration::ZERO).unwrap();
         series.append(&[rows(0..7)]).unwrap();
         // Neither ended nor finished, as after kill -9.
     }
@@ -183,7 +184,7 @@ fn together_they_take_no_more_than_is_allowed() {
 fn one_that_grows_past_its_part_says_so() {
     let place = tempfile::tempdir().unwrap();
     let mut series = Series::open(place.path(), Keep { age: None, bytes: Some(64_000) }, 0o600).unwrap();
-    series.begin(manifest(1e9)).unwrap();
+    series.begin(manifest(1e9), Duration::ZERO).unwrap();
     series.append(&[rows(0..900)]).unwrap();
     assert!(!series.is_full());
     series.append(&[rows(0..200)]).unwrap();

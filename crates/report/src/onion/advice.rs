@@ -3,8 +3,8 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, charged, deepest, length, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper,
-    way_past,
+    Context, charged, deepest, length, parked, throttled, top_advice, top_detail, top_kind, top_lock,
+    top_sleeper, way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
@@ -188,10 +188,14 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
     Some(format!("{before} -- {typed}"))
 }
 
-/// The thread and code that most of the serial phases are, where one is.
-fn serial_code(context: &Context<'_>) -> Option<(String, String)> {
+/// What most of the serial phases were spent in, where one thread is: itself, or its code.
+fn serial_code(context: &Context<'_>) -> Option<String> {
     let top = charged(context, IdleReason::Serial).into_iter().next()?;
-    (top.runs() && top.share >= 0.4 && !top.code.is_empty()).then_some((top.thread, top.code))
+    let told = match top.wanders() || top.code.is_empty() {
+        true => format!("{} runs alone", top.thread),
+        false => format!("{} is in {}", top.thread, top.code),
+    };
+    (top.runs() && top.share >= 0.4 && !top.thread.is_empty()).then_some(told)
 }
 
 fn in_words(layer: Layer, context: &Context<'_>) -> String {
@@ -243,11 +247,12 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         }
         Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
         Layer::Serial if serial_code(context).is_some() => {
-            let (thread, code) = serial_code(context).unwrap_or_default();
+            let alone = serial_code(context).unwrap_or_default();
             format!(
-                "the others wait while {thread} is in {code}: split that work between threads, make it faster, or do it while they have other work"
+                "the others wait while {alone}: split that work between threads, make it faster, or do it while they have other work"
             )
         }
+        Layer::Serial if parked(context).is_some() => parked(context).unwrap_or_default(),
         Layer::Serial => format!(
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",
             context.cpus

@@ -523,6 +523,60 @@ fn serial_phases_name_the_code_that_all_waited_for() {
 }
 
 #[test]
+fn parked_threads_are_not_told_to_be_too_few() {
+    let advice = |block: f64| {
+        let mut locks = ncpu_schema::user_locks::Rows::new();
+        for (pattern, how, block) in [("Java park", "`jstack` tells", block), ("Java wait", "", 30.0)] {
+            locks.push(ncpu_schema::user_locks::Row {
+                lock: "0x7f".into(),
+                ty: "condition".into(),
+                process: "java".into(),
+                pattern: Some(pattern).into(),
+                advice: Some(how).filter(|how| !how.is_empty()).into(),
+                count: Some(100),
+                block: Some(block),
+                ..Default::default()
+            });
+        }
+        let onion = Onion::peel(&recording().with(locks.finish())).unwrap();
+        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().advice
+    };
+    assert_eq!(advice(25.0), "Java park: `jstack` tells");
+    // A pool that hardly waited.
+    assert!(advice(4.0).starts_with("too few runnable threads"), "{}", advice(4.0));
+}
+
+#[test]
+fn who_ran_alone_through_many_places_is_named_itself() {
+    let mut path = ncpu_schema::critical_path::Rows::new();
+    let places = (0..20).map(|n| ("lto1-ltrans", format!("pass_{n}"), 0.1 + if n == 7 { 0.06 } else { 0.0 }));
+    for (thread, code, idle) in places.chain([("make", "read_makefile".into(), 0.4)]) {
+        path.push(ncpu_schema::critical_path::Row {
+            reason: Some(IdleReason::Serial),
+            process: thread.into(),
+            thread: Some(thread).into(),
+            doing: "running".into(),
+            code: Some(code.as_str()).into(),
+            stack: code.as_str().into(),
+            idle: Some(idle),
+            seconds: Some(idle),
+            count: Some(10),
+            time: None,
+        });
+    }
+    let onion = Onion::peel(&recording().with(path.finish())).unwrap();
+    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    assert_eq!(
+        serial.evidence[..2],
+        [
+            "2.06 CPU-s (84 %) while lto1-ltrans ran, 8 % of it in pass_7: without it up to 2.06 s sooner, with half of it 1.03 s",
+            "0.40 CPU-s (16 %) while make was in read_makefile: without it up to 0.40 s sooner, with half of it 0.20 s",
+        ]
+    );
+    assert!(serial.advice.starts_with("the others wait while lto1-ltrans runs alone: "), "{}", serial.advice);
+}
+
+#[test]
 fn requests_in_flight_say_what_io_wait_is() {
     let waits = idle_time(|reason| if reason == IdleReason::Io { 8.0 } else { 0.0 });
     let told = |count: f64, seconds: f64| {

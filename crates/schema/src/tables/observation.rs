@@ -12,6 +12,32 @@ tables! {
         kernel "kernel": Float [CpuSeconds Time], "the part of target in the kernel, where samples cannot say what it was (without root)" since 4;
     }
 
+    /// What each CPU did, as `ncpu cpus` has it, and where it is: of `ncpu serve`, by interval. Columns that this machine
+    /// does not tell are null.
+    cpus {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
+        cpu "CPU": Int, "CPU number" since 5;
+        node "node": Int, "its NUMA node" since 5;
+        package "package": Int, "its package" since 5;
+        core "core": Int, "its core, by the lowest number of its CPUs" since 5;
+        minf "minf": Int [None Count], "minor page faults" since 5;
+        mjf "mjf": Int [None Count], "major page faults: those that waited for I/O" since 5;
+        xcal "xcal": Int [None Count], "cross-calls sent to other CPUs" since 5;
+        intr "intr": Int [None Count], "interrupts" since 5;
+        ithr "ithr": Int [None Count], "softirqs: interrupt work done behind the interrupt" since 5;
+        csw "csw": Int [None Count], "context switches" since 5;
+        icsw "icsw": Int [None Count], "involuntary context switches" since 5;
+        migr "migr": Int [None Count], "threads that arrived from another CPU" since 5;
+        smtx "smtx": Int [None Count], "contended acquisitions of kernel mutexes and spinlocks" since 5;
+        srw "srw": Int [None Count], "contended acquisitions of kernel readers-writer locks" since 5;
+        syscl "syscl": Int [None Count], "system calls" since 5;
+        usr "usr": Float [CpuSeconds Time], "time in user mode, guests and niced programs included" since 5;
+        sys "sys": Float [CpuSeconds Time], "time in the kernel, interrupts and softirqs included" since 5;
+        wt "wt": Float [CpuSeconds Time], "idle with I/O of this CPU outstanding" since 5;
+        st "st": Float [CpuSeconds Time], "time the hypervisor ran something else" since 5;
+        idl "idl": Float [CpuSeconds Time], "idle" since 5;
+    }
+
     /// What idle CPUs were idle for, by interval. From the leader's timer, or without root from looks at the program's
     /// threads; its proportions count.
     idle_time {
@@ -68,6 +94,21 @@ tables! {
         spin "spin": Float [Seconds Time], "time waiting on CPU in those";
         block "block": Float [Seconds Time], "time waiting off CPU in those";
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
+    }
+
+    /// How long those waited that were first in a lock's queue, with nobody before them but the holder: for what was left of
+    /// the time it held the lock, so their density near zero is one over the mean time the lock is held. Up to the moment it
+    /// was free, where the waiter slept. Bins of a fifth of their length or less; those without waits are left out. Spinlocks,
+    /// mutexes, semaphores of readers and writers, futexes that are locks, locks of libncpu; a sample where many wait.
+    first_waits {
+        lock "lock": Text, "name of the lock, as in locks or user_locks";
+        ty "type": Text, "spinlock, mutex, rwsem …";
+        pid "pid": Int, "the waiting process, of user locks";
+        ahead "ahead": Int, "waiters before it that no tracepoint tells of: 1 of spinlocks where there is no hypervisor";
+        from "from": Float [Microseconds Key], "waits of this length or longer";
+        to "to": Float [Microseconds Key], "and shorter than this";
+        count "count": Int [None Count], "waits";
+        time "t": Float [Seconds Key], "end of the interval, since the observation began";
     }
 
     /// User locks, and other futexes. Exact.

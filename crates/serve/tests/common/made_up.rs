@@ -3,7 +3,8 @@
 use ncpu_feed::{Head, Packed};
 use ncpu_record::Manifest;
 use ncpu_schema::{
-    CpuState, Per, Purpose, StackKind, cpu_time, drops, locks, memory_change, pressure, stacks, summary,
+    CpuState, Per, Purpose, StackKind, cpu_time, cpus as each_cpu, drops, locks, memory_change, pressure,
+    stacks, summary,
 };
 
 /// When the first interval begins, in seconds since 1970.
@@ -20,12 +21,19 @@ pub fn about() -> Manifest {
 pub fn interval(number: u64) -> Packed {
     let t = number as f64 + 1.0;
     let mut cpus = cpu_time::Rows::new();
+    let mut places = each_cpu::Rows::new();
     for cpu in 0..2 {
         let spent = Per::new(|state| match (state, cpu) {
             (CpuState::Program, 0) | (CpuState::Idle, 1) => Some(1.0),
             _ => Some(0.0),
         });
         cpus.push(cpu_time::Row { time: Some(t), cpu: Some(cpu), spent, kernel: None });
+        // The second lies before the first.
+        let (node, package, core) = (Some(1 - cpu), Some(0), Some(cpu));
+        let (intr, usr, idl) = (Some(100 * cpu), Some(1.0 - cpu as f64), Some(cpu as f64));
+        let row =
+            each_cpu::Row { cpu: Some(cpu), node, package, core, intr, usr, idl, ..each_cpu::Row::default() };
+        places.push(each_cpu::Row { time: Some(t), ..row });
     }
     let mut waits = locks::Rows::new();
     waits.push(locks::Row {
@@ -77,6 +85,7 @@ pub fn interval(number: u64) -> Packed {
     };
     let tables = [
         cpus.finish(),
+        places.finish(),
         waits.finish(),
         code.finish(),
         whole.finish(),

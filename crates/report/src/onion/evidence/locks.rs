@@ -140,6 +140,18 @@ pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<String> {
     Some(format!("{}: {}", ranked.text(top, "pattern")?, ranked.text(top, "advice")?))
 }
 
+/// What to do about threads that waited for what may be a lock or work to come, where the pattern says how to tell: parked
+/// threads of Java. They wait for half of the time or more.
+pub(in crate::onion) fn parked(context: &Context<'_>) -> Option<String> {
+    context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
+    let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
+    let advised =
+        |r: &usize| ranked.text(*r, "type") == Some("condition") && ranked.text(*r, "advice").is_some();
+    let row = (0..ranked.num_rows()).find(advised)?;
+    let long = ranked.number(row, "block").unwrap_or(0.0) > 0.5 * context.elapsed;
+    long.then(|| Some(format!("{}: {}", ranked.text(row, "pattern")?, ranked.text(row, "advice")?))).flatten()
+}
+
 /// The kernel lock that costs most by `spin` or `block`, if that is enough to matter.
 pub(in crate::onion) fn top_lock(context: &Context<'_>, by: &str) -> Option<String> {
     let ranked = context.ranked(locks::NAME, &[locks::col::lock], by)?;

@@ -16,7 +16,7 @@ use ncpu_table::{Select, SortKey, Table};
 use super::SMALL;
 pub(super) use limits::{Throttled, limits_met, throttled};
 use locks::{kernel_locks, user_locks};
-pub(super) use locks::{top_advice, top_lock};
+pub(super) use locks::{parked, top_advice, top_lock};
 use memory::{memory_grown, pressure, reclaim};
 pub(super) use path::charged;
 use path::waited_for;

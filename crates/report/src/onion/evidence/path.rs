@@ -1,5 +1,7 @@
 //! Whom idle CPUs waited for.
 
+use std::collections::HashMap;
+
 use ncpu_schema::IdleReason;
 use ncpu_schema::critical_path::{NAME, col};
 
@@ -8,11 +10,17 @@ use super::Context;
 /// What threads do that samples are charged to; all else they do is wait.
 const RUNNING: &str = "running";
 
+/// A thread that runs is told by the place in its code where most of it was, if that is as much of it as this; else by itself,
+/// with that place.
+const PLACE: f64 = 0.5;
+
 /// Code, or a wait, that CPUs idled for.
 pub(in crate::onion) struct Charged {
     pub thread: String,
     pub doing: String,
     pub code: String,
+    /// The part of it that was in `code`: less than one where the thread went through many places.
+    pub part: f64,
     /// CPU-seconds, and their part of all that idled for this reason.
     pub idle: f64,
     pub share: f64,
@@ -25,8 +33,13 @@ impl Charged {
         self.doing == RUNNING
     }
 
+    /// Whether no place of its code stands for what it did.
+    pub fn wanders(&self) -> bool {
+        self.part < PLACE
+    }
+
     fn told(&self) -> String {
-        let Charged { thread, doing, code, idle, share, seconds } = self;
+        let Charged { thread, doing, code, idle, share, seconds, .. } = self;
         let part = format!("{idle:.2} CPU-s ({:.0} %)", 100.0 * share);
         let (who, at) = match (thread.is_empty(), code.is_empty()) {
             (true, _) => return format!("{part} while threads were {doing}"),
@@ -34,6 +47,11 @@ impl Charged {
             (false, false) => (thread, format!(" in {code}")),
         };
         match self.runs() {
+            true if self.wanders() => format!(
+                "{part} while {who} ran, {:.0} % of it{at}: without it up to {seconds:.2} s sooner, with half of it {:.2} s",
+                100.0 * self.part,
+                seconds / 2.0
+            ),
             true => format!(
                 "{part} while {who} was{at}: without it up to {seconds:.2} s sooner, with half of it {:.2} s",
                 seconds / 2.0
@@ -55,11 +73,41 @@ pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Ve
         thread: text(r, col::thread),
         doing: text(r, col::doing),
         code: text(r, col::code),
+        part: 1.0,
         idle: idle(r),
         share: idle(r) / total.max(f64::MIN_POSITIVE),
         seconds: ranked.number(r, col::seconds).unwrap_or(0.0),
     };
-    rows().map(charged).collect()
+    gathered(rows().map(charged).collect())
+}
+
+/// Puts the places of a thread together where none of them is most of what it did: of a compiler no place says what it is
+/// that all wait for.
+fn gathered(rows: Vec<Charged>) -> Vec<Charged> {
+    // Its first row is its largest.
+    let mut threads: HashMap<String, (f64, f64)> = HashMap::new();
+    for row in rows.iter().filter(|row| row.runs()) {
+        threads.entry(row.thread.clone()).or_insert((row.idle, 0.0)).1 += row.idle;
+    }
+    let part =
+        |row: &Charged| threads.get(&row.thread).map_or(1.0, |(most, all)| most / all.max(f64::MIN_POSITIVE));
+    let mut all: Vec<Charged> = Vec::new();
+    for mut row in rows {
+        let wanders = row.runs() && part(&row) < PLACE;
+        match all.iter_mut().find(|sum| wanders && sum.runs() && sum.thread == row.thread) {
+            Some(sum) => {
+                sum.idle += row.idle;
+                sum.share += row.share;
+                sum.seconds += row.seconds;
+            }
+            None => {
+                row.part = if wanders { part(&row) } else { 1.0 };
+                all.push(row);
+            }
+        }
+    }
+    all.sort_by(|a, b| b.idle.total_cmp(&a.idle));
+    all
 }
 
 /// The three largest, a line each.

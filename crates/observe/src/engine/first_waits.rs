@@ -1,0 +1,92 @@
+//! How long those waited that were first in a lock's queue, as the BPF programs counted them.
+
+use std::collections::HashMap;
+
+use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER};
+use super::{Engine, load};
+
+/// Such waits for a lock, of lengths in one bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstWaits {
+    /// Address of the lock.
+    pub lock: u64,
+    /// The process whose lock it is; 0 for the kernel's.
+    pub tgid: u32,
+    /// As of the lock's row: `LCB_F_*`, or an index into [`super::USER_LOCK`].
+    pub flags: u32,
+    /// Whether it is a futex.
+    pub futex: bool,
+    /// Waiters before it that no tracepoint tells of.
+    pub ahead: u32,
+    /// ns from which on waits are in this bin, and up to which.
+    pub from: u64,
+    /// Waits of `to` ns are in the next.
+    pub to: u64,
+    /// Waits.
+    pub count: u64,
+}
+
+impl FirstWaits {
+    /// The bin `part` (0 to 3) of a row, without what was counted.
+    fn of(row: &FirstSlot, part: u64) -> FirstWaits {
+        let octave = (row.octave & 0xff) as u32;
+        let step = 1u64 << octave.clamp(2, 62) >> 2;
+        let from = (4 + part) * step;
+        let futex = row.kind & KIND_FUTEX != 0;
+        FirstWaits {
+            lock: row.lock,
+            tgid: row.tgid,
+            flags: match futex {
+                true => 0,
+                false => row.kind & !KIND_USER,
+            },
+            futex,
+            ahead: (row.octave >> 8).saturating_sub(1) as u32,
+            // Those below 4 ns count as 4.
+            from: if from == 4 { 0 } else { from },
+            to: from + step,
+            count: 0,
+        }
+    }
+}
+
+impl Engine {
+    /// Takes those of one half of the table out of it.
+    pub(super) fn first_waits(&mut self, half: usize) -> Vec<FirstWaits> {
+        let mut sums: HashMap<(u64, u64, u32, u32, u64), FirstWaits> = HashMap::new();
+        let rows = self.first_waits.len() / load::HALVES;
+        for i in half * rows..(half + 1) * rows {
+            if self.first_waits.first_word(i) == 0 {
+                continue;
+            }
+            let row = self.first_waits.get(i);
+            self.first_waits.clear(i);
+            for (part, count) in (0u64..).zip(row.count).filter(|(_, count)| *count > 0) {
+                let key = (row.lock, row.octave, row.tgid, row.kind, part);
+                sums.entry(key).or_insert_with(|| FirstWaits::of(&row, part)).count += u64::from(count);
+            }
+        }
+        let mut all: Vec<FirstWaits> = sums.into_values().collect();
+        all.sort_by_key(|w| (w.lock, w.tgid, w.flags, w.ahead, w.from));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_follow_one_another() {
+        let mut end = 0;
+        for octave in 2..40 {
+            for part in 0..4 {
+                let row = FirstSlot { octave: octave | 2 << 8, ..FirstSlot::default() };
+                let bin = FirstWaits::of(&row, part);
+                assert_eq!((bin.from, bin.ahead), (end, 1));
+                end = bin.to;
+            }
+        }
+        assert_eq!(end, 1 << 40);
+    }
+}

@@ -1,0 +1,343 @@
+//! Functions that were made at run time, by what the program writes of them: perf maps, and jitdumps, which it maps.
+//!
+//! Both grow as the program goes on. So what was added is read when an address has no name, ever more seldom. They are files
+//! of others: read within bounds, whatever they say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::maps::ProcMaps;
+
+/// Functions remembered of one process; of more the names are those of the first.
+const MAX_FUNCTIONS: usize = 1 << 18;
+/// Bytes read of a file, and at once; a record or line that is longer ends it.
+const MAX_READ: u64 = 256 << 20;
+const AT_ONCE: u64 = 4 << 20;
+/// Bytes of a name.
+const MAX_NAME: usize = 1 << 10;
+/// Jitdumps of one process.
+const MAX_DUMPS: usize = 8;
+/// How long nothing is read again for an address without a name: at first, and at last.
+const FIRST_AGAIN: Duration = Duration::from_millis(10);
+const LAST_AGAIN: Duration = Duration::from_secs(5);
+
+/// A jitdump's first word, its header, that of a record, and the records that are of interest.
+const MAGIC: u32 = 0x4A69_5444;
+const HEADER: u64 = 40;
+const RECORD: usize = 16;
+const LOAD: u32 = 0;
+const MOVE: u32 = 1;
+
+/// The functions that a process has made.
+#[derive(Debug, Default)]
+pub(crate) struct Generated {
+    functions: Functions,
+    /// How far each file was read, and which it was.
+    read: HashMap<PathBuf, Source>,
+    /// When there may be something new, and how long not after that.
+    next: Option<(Instant, Duration)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Source {
+    identity: (u64, u64),
+    to: u64,
+    total: u64,
+}
+
+impl Generated {
+    pub fn len(&self) -> usize {
+        self.functions.0.len()
+    }
+
+    /// What lies at an address.
+    pub fn lookup(&mut self, maps: &ProcMaps, tgid: u32, address: u64) -> Option<Arc<str>> {
+        if let Some(name) = self.functions.lookup(address) {
+            return Some(name);
+        }
+        let now = Instant::now();
+        let (next, wait) = self.next.get_or_insert((now, FIRST_AGAIN));
+        if now < *next {
+            return None;
+        }
+        *next = now + *wait;
+        *wait = (*wait * 2).min(LAST_AGAIN);
+        if self.read(maps, tgid) {
+            self.next = Some((now + FIRST_AGAIN, FIRST_AGAIN));
+        }
+        self.functions.lookup(address)
+    }
+
+    /// Reads what was added; says whether there was anything.
+    fn read(&mut self, maps: &ProcMaps, tgid: u32) -> bool {
+        let mut added = false;
+        let user = maps.user(tgid);
+        let map =
+            maps.perf_maps(tgid).into_iter().find_map(|path| Some((open(&path, libc::O_NOFOLLOW)?, path)));
+        // A planted one would name what it likes.
+        let own = |file: &File| {
+            let owner = file.metadata().map(|m| m.uid()).ok();
+            user.is_none() || owner == Some(0) || owner == user
+        };
+        if let Some((file, path)) = map.filter(|(file, _)| own(file)) {
+            added |= self.more(file, path, text);
+        }
+        for path in maps.jitdumps(tgid).into_iter().take(MAX_DUMPS) {
+            if let Some(file) = open(&path, 0) {
+                added |= self.more(file, path, dump);
+            }
+        }
+        added
+    }
+
+    /// Has the part of a file read that was not yet.
+    fn more(
+        &mut self,
+        mut file: File,
+        path: PathBuf,
+        parse: fn(&[u8], bool, &mut Functions) -> usize,
+    ) -> bool {
+        let Ok(meta) = file.metadata() else { return false };
+        let identity = (meta.dev(), meta.ino());
+        let source = self.read.entry(path).or_default();
+        if source.identity != identity || meta.len() < source.to {
+            *source = Source { identity, to: 0, total: source.total };
+        }
+        let mut added = false;
+        let mut bytes = Vec::new();
+        while source.to < meta.len()
+            && source.total < MAX_READ
+            && file.seek(SeekFrom::Start(source.to)).is_ok()
+        {
+            bytes.clear();
+            let _ = (&file).take(AT_ONCE).read_to_end(&mut bytes);
+            let used = parse(&bytes, source.to == 0, &mut self.functions) as u64;
+            source.to += used;
+            // What is read in vain counts, too.
+            source.total += bytes.len().max(1) as u64;
+            added |= used > 0;
+            if used == 0 {
+                break;
+            }
+        }
+        added
+    }
+}
+
+fn open(path: &Path, flags: i32) -> Option<File> {
+    // A pipe without a writer would hold us up.
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// Functions by where they begin: their size and name. They do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Functions(BTreeMap<u64, (u64, Arc<str>)>);
+
+impl Functions {
+    fn lookup(&self, address: u64) -> Option<Arc<str>> {
+        let (start, (size, name)) = self.0.range(..=address).next_back()?;
+        (address - start < *size).then(|| name.clone())
+    }
+
+    /// A function, in place of those that lay there.
+    fn add(&mut self, start: u64, size: u64, name: &str) {
+        let Some(end) = start.checked_add(size).filter(|end| *end > start) else { return };
+        let before = self.0.range(..start).next_back().map(|(at, (size, _))| (*at, at + size));
+        let over: Vec<u64> = self.0.range(start..end).map(|(at, _)| *at).collect();
+        for at in over.into_iter().chain(before.filter(|(_, to)| *to > start).map(|(at, _)| at)) {
+            self.0.remove(&at);
+        }
+        if self.0.len() < MAX_FUNCTIONS {
+            let end = (0..=name.len().min(MAX_NAME)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+            self.0.insert(start, (size, name[..end].into()));
+        }
+    }
+
+    fn remove(&mut self, start: u64) -> Option<(u64, Arc<str>)> {
+        self.0.remove(&start)
+    }
+}
+
+/// Reads the whole lines of a perf map: `start size name`, numbers in hex; how many bytes they take.
+pub(crate) fn text(bytes: &[u8], _: bool, into: &mut Functions) -> usize {
+    let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    for line in bytes[..end].split(|b| *b == b'\n') {
+        let line = String::from_utf8_lossy(line);
+        let parts =
+            line.trim().split_once(' ').and_then(|(start, rest)| Some((start, rest.split_once(' ')?)));
+        let hex = |s: &str| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok();
+        if let Some((start, (size, name))) = parts
+            && let Some((start, size)) = hex(start).zip(hex(size))
+        {
+            into.add(start, size, name);
+        }
+    }
+    end
+}
+
+/// Reads the whole records of a jitdump, `first` its header before them; how many bytes they take. One that is none, or a
+/// record that cannot be one, ends it.
+pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
+    let small = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let large = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let mut at = 0;
+    if first {
+        // Written on a machine of this byte order.
+        let header = small(bytes, 8).map_or(0, u64::from);
+        if small(bytes, 0) != Some(MAGIC) || header < HEADER || header > bytes.len() as u64 {
+            return 0;
+        }
+        at = header as usize;
+    }
+    while let Some((kind, size)) = small(bytes, at).zip(small(bytes, at + 4)) {
+        let Some(record) = bytes.get(at..at.saturating_add(size as usize)).filter(|r| r.len() >= RECORD)
+        else {
+            break;
+        };
+        let body = &record[RECORD..];
+        match kind {
+            // pid, tid, virtual address; where the code is, its size, its number; the name.
+            LOAD => {
+                let code = large(body, 16).zip(large(body, 24));
+                if let Some(((start, size), name)) = code.zip(body.get(40..)) {
+                    let end = name.iter().position(|b| *b == 0).unwrap_or(0).min(4 * MAX_NAME);
+                    into.add(start, size, &String::from_utf8_lossy(&name[..end]));
+                }
+            }
+            // pid, tid, virtual address; where the code was, where it is, its size.
+            MOVE => {
+                let moved = large(body, 16).zip(large(body, 24)).zip(large(body, 32));
+                if let Some(((from, to), size)) = moved
+                    && let Some((_, name)) = into.remove(from)
+                {
+                    into.add(to, size, &name);
+                }
+            }
+            _ => {}
+        }
+        at += size as usize;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(all: &str) -> Functions {
+        let mut functions = Functions::default();
+        text(all.as_bytes(), true, &mut functions);
+        functions
+    }
+
+    /// A record of a jitdump.
+    fn record(kind: u32, words: &[u64], name: &[u8]) -> Vec<u8> {
+        let size = (RECORD + 8 * words.len() + name.len()) as u32;
+        let head = [kind.to_ne_bytes(), size.to_ne_bytes()].concat();
+        let words: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        [&head[..], &7u64.to_ne_bytes(), &words, name].concat()
+    }
+
+    fn header() -> Vec<u8> {
+        let mut header = [MAGIC, 1, HEADER as u32].map(u32::to_ne_bytes).concat();
+        header.resize(HEADER as usize, 0);
+        header
+    }
+
+    #[test]
+    fn perf_maps_name_generated_code() {
+        let map =
+            parsed("7f00 20 Lfoo;::bar\nbad\n7f00 10 LazyCompile:*x a.js\n\u{fffd} 1 2\n0x9000 8 y z\n");
+        assert_eq!(map.lookup(0x7f05).as_deref(), Some("LazyCompile:*x a.js"));
+        assert_eq!(map.lookup(0x7f10), None);
+        assert_eq!(map.lookup(0x9007).as_deref(), Some("y z"));
+        assert_eq!(map.lookup(0x10), None);
+        // What is not yet a line is read when it is.
+        assert_eq!(text(b"1 2 a\n3 4", true, &mut Functions::default()), 6);
+        // Later code lies in the place of what was there.
+        let map = parsed("100 100 old\n180 10 new\nffffffffffffffff 10 none\n300 0 none\n");
+        assert_eq!((map.lookup(0x110), map.0.len()), (None, 1));
+    }
+
+    #[test]
+    fn jitdumps_name_generated_code() {
+        let load = record(LOAD, &[1, 0, 0x5000, 0x20, 1], b"add\0\x90\x90");
+        let moved = record(MOVE, &[1, 0, 0x5000, 0x6000, 0x20, 1], b"");
+        let other = record(2, &[3], b"debug");
+        let all = [header(), load, other, moved].concat();
+        let mut functions = Functions::default();
+        assert_eq!(dump(&all, true, &mut functions), all.len());
+        assert_eq!(functions.lookup(0x601f).as_deref(), Some("add"));
+        assert_eq!(functions.lookup(0x5000), None);
+        // Cut anywhere, it goes on where it was cut.
+        for cut in 0..all.len() {
+            let mut functions = Functions::default();
+            let used = dump(&all[..cut], true, &mut functions);
+            assert!(used <= cut);
+            let used = used + dump(&all[used..], used == 0, &mut functions);
+            assert_eq!(used, all.len());
+            assert_eq!(functions.lookup(0x6000).as_deref(), Some("add"), "{cut}");
+        }
+        assert_eq!(dump(b"ELF and more than forty bytes of what is none", true, &mut functions), 0);
+    }
+
+    #[test]
+    fn what_grows_is_read_again_and_what_is_planted_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc/5");
+        fs::create_dir_all(proc.join("root/tmp")).unwrap();
+        fs::write(proc.join("maps"), "7f00-8f00 rwxp 0 00:00 0 \n").unwrap();
+        fs::write(proc.join("status"), "Name:\tjava\nNStgid:\t5\t1\n").unwrap();
+        let map = proc.join("root/tmp/perf-1.map");
+        fs::write(&map, "7f00 20 Interpreter\n").unwrap();
+        let maps = ProcMaps::new(dir.path());
+        let mut made = Generated::default();
+        assert_eq!(made.lookup(&maps, 5, 0x7f04).as_deref(), Some("Interpreter"));
+        assert_eq!(made.lookup(&maps, 5, 0x7f44), None);
+        fs::write(&map, "7f00 20 Interpreter\n7f40 20 late\n").unwrap();
+        std::thread::sleep(2 * FIRST_AGAIN);
+        assert_eq!(made.lookup(&maps, 5, 0x7f44).as_deref(), Some("late"));
+        // A link or a pipe is not opened, or not waited for.
+        fs::remove_file(&map).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &map).unwrap();
+        assert_eq!(Generated::default().lookup(&maps, 5, 0x7f04), None);
+        fs::remove_file(&map).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&map).status().unwrap().success());
+        assert_eq!(Generated::default().lookup(&maps, 5, 0x7f04), None);
+    }
+
+    mod any {
+        use super::*;
+        use proptest::prelude::*;
+
+        fn words() -> impl Strategy<Value = u32> {
+            prop_oneof![Just(MAGIC), 0..80u32, any::<u32>()]
+        }
+
+        proptest! {
+            #[test]
+            fn nonsense_is_read_within_its_bounds(
+                words in proptest::collection::vec(words(), 0..60), first: bool, tail in any::<Vec<u8>>()
+            ) {
+                let words: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+                let mut functions = Functions::default();
+                let good = if first { header() } else { Vec::new() };
+                for bytes in [[&words[..], &tail].concat(), [&good[..], &words, &tail].concat()] {
+                    prop_assert!(dump(&bytes, first, &mut functions) <= bytes.len());
+                    prop_assert!(text(&bytes, first, &mut functions) <= bytes.len());
+                }
+                let mut last = 0;
+                for (start, (size, name)) in &functions.0 {
+                    prop_assert!(*start >= last && *size > 0 && name.len() <= MAX_NAME);
+                    last = start + size;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a PostgreSQL backend says itself that it waits for: `pg_stat_activity`'s wait event, a number of which the server
+//! tells where it lies (`my_wait_event_info`, PostgreSQL 14 and later), and what the numbers are called in this server.
+//!
+//! Names come from the server's own arrays, so no version needs a table here. Where one is not found, or a lock is an
+//! extension's, the number is told.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
+
+use crate::elf::Segments;
+use crate::maps::ProcMaps;
+
+/// A server's own sections: some 2 MiB of strings and 128 KiB of arrays.
+const MAX_STRINGS: u64 = 16 << 20;
+const MAX_ARRAYS: u64 = 4 << 20;
+/// Names of an array; there are some 100.
+const MAX_NAMES: usize = 1024;
+/// Classes of wait events (`PG_WAIT_LWLOCK`, `PG_WAIT_LOCK`).
+const LWLOCK: u32 = 1;
+const LOCK: u32 = 3;
+/// The first lock of its own, and the first of a group of locks, in all versions since 13.
+const FIRST: (&str, usize) = ("ShmemIndex", 1);
+const FIRST_OF_GROUPS: &str = "XactBuffer";
+
+/// Names of a server's wait events, by number; empty ones are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitEvents {
+    lwlocks: Vec<Box<str>>,
+    locks: Vec<Box<str>>,
+}
+
+impl WaitEvents {
+    /// Class and name of a wait event for a lock, as in `pg_stat_activity`; `None` for all others.
+    pub fn lock(&self, event: u32) -> Option<(&'static str, String)> {
+        let (class, number) = (event >> 24, (event & 0xffff) as usize);
+        let (class, names) = match class {
+            LWLOCK => ("LWLock", &self.lwlocks),
+            LOCK => ("Lock", &self.locks),
+            _ => return None,
+        };
+        let name = names.get(number).filter(|n| !n.is_empty());
+        Some((class, name.map_or_else(|| format!("number {number}"), ToString::to_string)))
+    }
+}
+
+/// The servers seen so far.
+#[derive(Debug, Default)]
+pub struct Postgres {
+    /// By number of the file; `None` for those that do not tell.
+    files: HashMap<u32, Option<Server>>,
+}
+
+/// A server's program.
+#[derive(Debug)]
+struct Server {
+    path: PathBuf,
+    /// Variables that it lets others see: address and size, as the file counts.
+    variables: HashMap<&'static str, (u64, u64)>,
+    /// Read when they are asked for.
+    events: Option<Arc<WaitEvents>>,
+}
+
+/// The variable that points to the number, and the arrays of names.
+const VARIABLES: [&str; 3] = ["my_wait_event_info", "IndividualLWLockNames", "LockTagTypeNames"];
+
+impl Postgres {
+    /// Where a living backend's memory points to the number of its wait event; `None` where the server does not tell.
+    pub fn wait_event_at(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<u64> {
+        let (bias, server) = self.server(maps, tgid)?;
+        Some(bias.wrapping_add(server.variables.get(VARIABLES[0])?.0))
+    }
+
+    /// What the numbers mean; `None` where [`Postgres::wait_event_at`] is.
+    pub fn wait_events(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<Arc<WaitEvents>> {
+        let memory = maps.memory(tgid);
+        let (bias, server) = self.server(maps, tgid)?;
+        if server.events.is_none() {
+            // A backend that has just ended cannot be asked, the next can.
+            let memory = File::open(memory).ok()?;
+            server.events = Some(Arc::new(server.names(bias, &memory).unwrap_or_default()));
+        }
+        server.events.clone()
+    }
+
+    /// The program that a backend runs, and how far from its own addresses it was loaded.
+    fn server(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<(u64, &mut Server)> {
+        if !maps.knows(tgid) {
+            maps.note_process(tgid);
+        }
+        let all = maps.mapped(tgid);
+        let &(file, start, offset) = all.iter().find(|(file, ..)| &*maps.file(*file).label == "postgres")?;
+        let path = maps.file(file).path.as_deref()?;
+        let bias = Segments::read(path)?.bias(start, offset)?;
+        let server = self.files.entry(file).or_insert_with(|| Server::read(path)).as_mut()?;
+        Some((bias, server))
+    }
+
+    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).
+    pub fn forget(&mut self) {
+        self.files.clear();
+    }
+}
+
+impl Server {
+    fn read(path: &Path) -> Option<Server> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
+        let mut variables = HashMap::new();
+        for symbol in elf.dynamic_symbols().filter(|s| s.address() != 0) {
+            let known = VARIABLES.iter().find(|v| symbol.name_bytes() == Ok(v.as_bytes()));
+            variables.extend(known.map(|name| (*name, (symbol.address(), symbol.size()))));
+        }
+        variables.contains_key(VARIABLES[0]).then(|| Server { path: path.into(), variables, events: None })
+    }
+
+    /// Names from the memory of a process that was loaded so far from the file's own addresses.
+    fn names(&self, bias: u64, memory: &File) -> Option<WaitEvents> {
+        let cache = ReadCache::new(File::open(&self.path).ok()?);
+        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
+        let section = |name: &str, most: u64| {
+            let section = elf.section_by_name(name).filter(|s| s.size() <= most)?;
+            let data = section.data().ok()?.to_vec();
+            Some((section.address()..section.address().checked_add(data.len() as u64)?, data))
+        };
+        let strings = section(".rodata", MAX_STRINGS)?;
+        let (range, mut bytes) = section(".data.rel.ro", MAX_ARRAYS)?;
+        memory.read_exact_at(&mut bytes, bias.wrapping_add(range.start)).ok()?;
+        let words = bytes.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap_or_default()));
+        let names: Vec<Option<&str>> = words.map(|at| name(&strings, at.wrapping_sub(bias))).collect();
+        let array = |symbol: &str| {
+            let &(address, size) = self.variables.get(symbol)?;
+            let first = usize::try_from(address.checked_sub(range.start)? / 8).ok()?;
+            let count = usize::try_from(size / 8).ok()?.min(MAX_NAMES);
+            names.get(first..first.checked_add(count)?)
+        };
+        let owned =
+            |names: &[Option<&str>]| names.iter().map(|n| n.unwrap_or_default().into()).collect::<Vec<_>>();
+        let locks = array(VARIABLES[2]).map(owned).unwrap_or_default();
+        let at = |name: &str| names.iter().position(|n| *n == Some(name));
+        // So many names from there on.
+        let groups = at(FIRST_OF_GROUPS)
+            .map(|first| (first, names[first..].iter().take(MAX_NAMES).take_while(|n| n.is_some()).count()));
+        let lwlocks = match (array(VARIABLES[1]), groups, at(FIRST.0)) {
+            // Up to version 16 the locks that are one of their kind have an array of their own, and groups come after them.
+            (Some(own), Some((first, n)), _) => owned(&[own, &names[first..first + n]].concat()),
+            (Some(own), None, _) => owned(own),
+            // Since then all are in one.
+            (None, Some((groups, n)), Some(first)) if first < groups && groups - first < MAX_NAMES => {
+                owned(&[&[None; FIRST.1], &names[first..groups + n]].concat())
+            }
+            _ => Vec::new(),
+        };
+        Some(WaitEvents { lwlocks, locks })
+    }
+}
+
+/// The string at an address, if it is one that names a lock.
+fn name((range, data): &(Range<u64>, Vec<u8>), address: u64) -> Option<&str> {
+    let from = usize::try_from(address.checked_sub(range.start)?).ok()?;
+    let rest = data.get(from..)?;
+    let length = rest.iter().take(64).position(|&b| b == 0).filter(|&n| n > 0)?;
+    let text = std::str::from_utf8(&rest[..length]).ok()?;
+    text.bytes().all(|b| b.is_ascii_graphic() || b == b' ').then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_names_of_their_array_or_their_number() {
+        let names = |all: &[&str]| all.iter().map(|n| Box::from(*n)).collect::<Vec<Box<str>>>();
+        let events = WaitEvents { lwlocks: names(&["", "ShmemIndex"]), locks: names(&["relation"]) };
+        let lock = |event| events.lock(event).map(|(class, name)| format!("{class}:{name}"));
+        assert_eq!(lock(1 << 24 | 1).as_deref(), Some("LWLock:ShmemIndex"));
+        assert_eq!(lock(1 << 24).as_deref(), Some("LWLock:number 0"));
+        assert_eq!(lock(1 << 24 | 99).as_deref(), Some("LWLock:number 99"));
+        assert_eq!(lock(3 << 24).as_deref(), Some("Lock:relation"));
+        assert_eq!((lock(6 << 24), lock(0)), (None, None));
+    }
+
+    #[test]
+    fn other_programs_have_none() {
+        let mut maps = ProcMaps::new(Path::new("/"));
+        let mut postgres = Postgres::default();
+        assert!(postgres.wait_event_at(&mut maps, std::process::id()).is_none());
+        assert!(postgres.wait_events(&mut maps, std::process::id()).is_none());
+        assert!(Server::read(&std::env::current_exe().expect("own path")).is_none());
+        assert!(Server::read(Path::new("/proc/self/status")).is_none());
+    }
+
+    #[test]
+    fn names_are_whole_and_can_be_printed() {
+        let strings = (100..112, b"one\0\x1b[1m\0two".to_vec());
+        assert_eq!(name(&strings, 100), Some("one"));
+        assert_eq!(name(&strings, 102), Some("e"));
+        assert_eq!(name(&strings, 103), None, "empty");
+        assert_eq!(name(&strings, 104), None, "a control character");
+        assert_eq!(name(&strings, 109), None, "cut");
+        assert_eq!((name(&strings, 99), name(&strings, 200)), (None, None));
+    }
+}

@@ -12,9 +12,10 @@ use common::{Ends, root};
 use ncpu_record::Recording;
 use ncpu_schema::{drops, events};
 
-/// Recordings of the warm-up, and of each half of what is compared.
+/// Recordings of the warm-up, and of each part of what is compared.
 const WARM_UP: usize = 10;
-const HALF: usize = 12;
+const PART: usize = 8;
+const PARTS: usize = 3;
 
 /// Own and resident memory in kB, and open files.
 fn size(pid: u32) -> [usize; 3] {
@@ -62,7 +63,7 @@ fn a_watch_beside_ever_new_things_does_not_grow() {
     assert!(said.any(|line| line.contains("until Ctrl-C")));
 
     let begun = Instant::now();
-    // The least of each half: while a recording is finished some megabytes come and go.
+    // The least of each part: while a recording is finished some megabytes come and go.
     let least = |until: usize| {
         let mut least = size(pid);
         while recordings(&dir).len() < until {
@@ -73,13 +74,17 @@ fn a_watch_beside_ever_new_things_does_not_grow() {
         least
     };
     least(WARM_UP);
-    let before = least(WARM_UP + HALF);
-    let after = least(WARM_UP + 2 * HALF);
-    eprintln!("own memory {} then {} kB, resident {} then {} kB", before[0], after[0], before[1], after[1]);
-    assert!(after[0] < before[0] + before[0] / 20 + 1024, "own memory: {before:?} kB, then {after:?}");
-    assert!(after[1] < before[1] + before[1] / 20 + 1024, "resident: {before:?} kB, then {after:?}");
+    let parts: Vec<[usize; 3]> = (1..=PARTS).map(|part| least(WARM_UP + part * PART)).collect();
+    let after = parts[PARTS - 1];
+    eprintln!("own and resident memory (kB), open files: {parts:?}");
+    // What leaks grows in each part. A bounded cache takes a step when another large program is first seen at work, which may be
+    // late: the tables of a program that was built for debugging are megabytes.
+    for what in 0..2 {
+        let grows = |two: &[[usize; 3]]| two[1][what] > two[0][what] + two[0][what] / 50 + 512;
+        assert!(!parts.windows(2).all(grows), "{parts:?}");
+    }
     // Files with symbols are kept open, some at a time.
-    assert!(after[2] < 300, "open files: {before:?}, then {after:?}");
+    assert!(after[2] < 300, "{parts:?}");
     // Without its own code, of which a build without optimization has several times as much.
     assert!(after[0] < 64 << 10, "{after:?} kB");
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use object::{Object, ObjectSection, ReadCache};
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endianness, ReadCache, elf};
 
 use crate::elf::Segments;
 use crate::maps::ProcMaps;
@@ -175,13 +176,17 @@ impl Unwinding {
 impl Tables {
     fn read(path: &Path) -> Option<Tables> {
         let segments = Segments::read(path)?;
+        // Section by section: the whole file would be read with its symbols, of which some have hundreds of megabytes.
         let file = ReadCache::new(File::open(path).ok()?);
-        let elf = object::File::parse(&file).ok()?;
-        let section = |name: &str| {
-            let section = elf.section_by_name(name).filter(|s| s.size() <= MAX_TABLE)?;
-            Some((section.address(), Arc::from(section.data().ok()?)))
+        let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, &file).ok()?;
+        let section = |name: &[u8]| {
+            let (_, section) = sections.section_by_name(endian, name)?;
+            let bytes = (section.sh_size(endian) <= MAX_TABLE).then(|| section.data(endian, &file))?;
+            Some((section.sh_addr(endian), Arc::from(bytes.ok()?)))
         };
-        Some(Tables { segments, frame: section(".eh_frame")?, index: section(".eh_frame_hdr") })
+        Some(Tables { segments, frame: section(b".eh_frame")?, index: section(b".eh_frame_hdr") })
     }
 }
 

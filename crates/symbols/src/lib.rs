@@ -15,6 +15,7 @@ mod python;
 mod recent;
 pub mod slabs;
 mod table;
+mod tables;
 mod unwind;
 mod user;
 mod wait;

@@ -3,23 +3,18 @@
 //! left over from calls that have long returned.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endianness, ReadCache, elf};
 
-use crate::elf::Segments;
 use crate::maps::ProcMaps;
+use crate::tables::{Bytes, Tables};
 
 /// Processes whose modules are kept.
 const MAX_PROCESSES: usize = 16;
-/// Bytes of unwind tables kept, of one file and of all. The largest programs there are (compilers, browsers) have some 10 MiB.
-const MAX_TABLE: u64 = 16 << 20;
-const MAX_TABLES: u64 = 16 << 20;
+/// Bytes of unwind tables kept, of all files.
+const MAX_TABLES: u64 = 8 << 20;
 /// Frames of a stack.
 const MAX_FRAMES: usize = 128;
 
@@ -55,16 +50,11 @@ pub struct Unwinding {
 
 struct Process {
     mapped: Vec<(u32, u64, u64, u64)>,
-    unwinder: UnwinderX86_64<Arc<[u8]>>,
+    unwinder: UnwinderX86_64<Bytes>,
+    /// Where tables are loaded: start and end of the code, and how far from where it was linked.
+    tables: Vec<(u64, u64, u64, Arc<Tables>)>,
     /// Of its own: rules are found by addresses.
     cache: CacheX86_64,
-}
-
-/// A file's unwind tables, at the addresses it was linked for.
-struct Tables {
-    segments: Segments,
-    frame: (u64, Arc<[u8]>),
-    index: Option<(u64, Arc<[u8]>)>,
 }
 
 impl Unwinding {
@@ -103,6 +93,7 @@ impl Unwinding {
             if !known(address) {
                 return (out, true);
             }
+            self.bytes += process.need(address.address_for_lookup());
             let before = regs.sp();
             let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut read);
             let Ok(next) = next else { break };
@@ -146,16 +137,17 @@ impl Unwinding {
             self.bytes = 0;
         }
         let mut unwinder = UnwinderX86_64::new();
+        let mut known = Vec::new();
         for &(file, start, end, offset) in &mapped {
             let Some(path) = maps.file(file).path.as_deref() else { continue };
             let tables = self.files.entry(file).or_insert_with(|| {
-                let tables = Tables::read(path)?;
-                self.bytes += (tables.frame.1.len() + tables.index.as_ref().map_or(0, |i| i.1.len())) as u64;
+                let (tables, read) = Tables::read(path)?;
+                self.bytes += read;
                 Some(Arc::new(tables))
             });
             let Some(tables) = tables.clone() else { continue };
             let Some(bias) = tables.segments.bias(start, offset) else { continue };
-            let range = |(address, data): &(u64, Arc<[u8]>)| {
+            let range = |(address, data): &(u64, Bytes)| {
                 (*address..address.saturating_add(data.len() as u64), data.clone())
             };
             let (frame_range, frame) = range(&tables.frame);
@@ -168,30 +160,25 @@ impl Unwinding {
                 ..Default::default()
             };
             unwinder.add_module(Module::new(String::new(), start..end, bias, sections));
+            known.push((start, end, bias, tables));
         }
-        self.processes.insert(tgid, Process { mapped, unwinder, cache: CacheX86_64::new() });
+        let cache = CacheX86_64::new();
+        self.processes.insert(tgid, Process { mapped, unwinder, tables: known, cache });
     }
 }
 
-impl Tables {
-    fn read(path: &Path) -> Option<Tables> {
-        let segments = Segments::read(path)?;
-        // Section by section: the whole file would be read with its symbols, of which some have hundreds of megabytes.
-        let file = ReadCache::new(File::open(path).ok()?);
-        let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
-        let endian = header.endian().ok()?;
-        let sections = header.sections(endian, &file).ok()?;
-        let section = |name: &[u8]| {
-            let (_, section) = sections.section_by_name(endian, name)?;
-            let bytes = (section.sh_size(endian) <= MAX_TABLE).then(|| section.data(endian, &file))?;
-            Some((section.sh_addr(endian), Arc::from(bytes.ok()?)))
-        };
-        Some(Tables { segments, frame: section(b".eh_frame")?, index: section(b".eh_frame_hdr") })
+impl Process {
+    /// Reads what unwinding the function at an address needs; returns the bytes read.
+    fn need(&self, address: u64) -> u64 {
+        let at = self.tables.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
+        at.map_or(0, |(_, _, bias, tables)| tables.need(address.wrapping_sub(*bias)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// Registers and the stack up to `end`, of a moment in the function that calls.

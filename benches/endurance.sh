@@ -24,7 +24,7 @@ mkdir "$dir/files"
 seconds=$((minutes * 60))
 "$ncpu" watch --record "$dir/always" --rotate "$rotate" --max 2G 2> "$dir/said" &
 watch=$!
-until grep -q 'until Ctrl-C' "$dir/said"; do
+until grep -qs 'until Ctrl-C' "$dir/said"; do
   kill -0 "$watch" 2> /dev/null || { cat "$dir/said" >&2; exit 1; }
   sleep 0.1
 done

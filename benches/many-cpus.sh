@@ -30,12 +30,14 @@ measure() {
 	sleep 2
 	from=$(now) used=$(cpu $process)
 	sleep "$seconds"
-	used=$(less "$(cpu $process)" "$used") from=$(less "$(now)" "$from")
+	used=$(less "$(cpu $process)" "$used")
+	from=$(less "$(now)" "$from")
 	printf '%-12s %9s %9s %9s %12s\n' "$name" "$(maps $process)" "$(resident $process)" "$begin" "$(awk "BEGIN { printf \"%.4f\", $used / $from }")"
 	kill -INT $process
 	wait $process
 }
 measure watch 'until Ctrl-C' "$ncpu" watch --record "$dir/watch" --rotate 1m
-for view in cpus threads crosscalls locks timers memory numa; do
+for view in cpus threads crosscalls locks memory numa; do
 	measure $view . "$ncpu" $view 1 1000
 done
+measure timers . "$ncpu" timers --cpus 1 1000

@@ -15,6 +15,8 @@ use crate::elf::Segments;
 
 /// Bytes of a table of one file. The largest programs there are (compilers, browsers) have some 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
+/// A table that is read whole, and what one that is not counts beside its pages, for the descriptor it keeps.
+const SMALL: usize = 256 << 10;
 /// What is read at once.
 const PAGE: usize = 4096;
 /// Bytes of the entries that tell how a function is unwound; no real one is longer.
@@ -62,7 +64,7 @@ impl Deref for Bytes {
 }
 
 impl Tables {
-    /// The tables of a 64-bit ELF file, and how many bytes of them are in memory; `None` where it has none, or is none.
+    /// The tables of a 64-bit ELF file, and how many bytes they count as kept; `None` where it has none, or is none.
     pub fn read(path: &Path) -> Option<(Tables, u64)> {
         let segments = Segments::read(path)?;
         // Section by section: the whole file would be read with its symbols, of which some have hundreds of megabytes.
@@ -82,15 +84,15 @@ impl Tables {
         let rows = index.as_ref().and_then(|(_, bytes)| Rows::of(bytes));
         let lies = (frame.sh_offset(endian), frame.sh_size(endian) as usize);
         let bytes = match rows {
-            Some(_) => Bytes::Pages(Arc::new(Pages::new(File::open(path).ok()?, lies.0, lies.1)?)),
-            None => whole(frame)?,
+            Some(_) if lies.1 > SMALL => {
+                Bytes::Pages(Arc::new(Pages::new(File::open(path).ok()?, lies.0, lies.1)?))
+            }
+            _ => whole(frame)?,
         };
         let frame = (frame.sh_addr(endian), bytes);
-        let mut read = index.as_ref().map_or(0, |(_, index)| index.len());
-        if let Bytes::Whole(frame) = &frame.1 {
-            read += frame.len();
-        }
-        Some((Tables { segments, frame, index, rows }, read as u64))
+        let index_bytes = index.as_ref().map_or(0, |(_, index)| index.len());
+        let kept = index_bytes + if let Bytes::Whole(frame) = &frame.1 { frame.len() } else { SMALL };
+        Some((Tables { segments, frame, index, rows }, kept as u64))
     }
 
     /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read.
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_needed_is_read_and_the_rest_is_not() {
         let path = std::env::current_exe().unwrap();
-        let (tables, index) = Tables::read(&path).expect("a test has unwind tables");
+        let (tables, kept) = Tables::read(&path).expect("a test has unwind tables");
         let (lazy, whole) = {
             let file = std::fs::read(&path).unwrap();
             let (_, Bytes::Pages(pages)) = &tables.frame else { panic!("linkers write an index") };
@@ -263,7 +265,7 @@ mod tests {
             assert_eq!(tables.need(function + 1), 0, "it is there");
         }
         assert!(read > 0 && read < whole.len() as u64 / 2, "{read} of {} bytes", whole.len());
-        assert!(index < whole.len() as u64, "{index}");
+        assert!(kept < whole.len() as u64 && whole.len() > SMALL, "{kept} of {} bytes", whole.len());
         // Before the first function, and beyond the section.
         assert_eq!(tables.need(0), 0);
         assert_eq!(lazy.need(lazy.length, 1), None);

@@ -15,6 +15,8 @@ use crate::tables::{Bytes, Tables};
 const MAX_PROCESSES: usize = 16;
 /// Bytes of unwind tables kept, of all files.
 const MAX_TABLES: u64 = 8 << 20;
+/// What a file counts beside them.
+const ENTRY: u64 = 1 << 10;
 /// Frames of a stack.
 const MAX_FRAMES: usize = 128;
 
@@ -141,8 +143,10 @@ impl Unwinding {
         for &(file, start, end, offset) in &mapped {
             let Some(path) = maps.file(file).path.as_deref() else { continue };
             let tables = self.files.entry(file).or_insert_with(|| {
-                let (tables, read) = Tables::read(path)?;
-                self.bytes += read;
+                // What has none is remembered, too.
+                self.bytes += ENTRY;
+                let (tables, kept) = Tables::read(path)?;
+                self.bytes += kept;
                 Some(Arc::new(tables))
             });
             let Some(tables) = tables.clone() else { continue };

@@ -3,15 +3,19 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Seen, allowed, observe};
 
 /// `paths.c`, as any program is compiled: without frame pointers.
 fn compile() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("paths-{}", std::process::id()));
+    static COMPILED: AtomicU32 = AtomicU32::new(0);
+    let nth = COMPILED.fetch_add(1, Ordering::Relaxed);
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("paths-{}-{nth}", std::process::id()));
     let done = Command::new("gcc")
         // Functions that are alike stay two.
         .args(["-O2", "-fno-ipa-icf", "-Wall", "-Werror", "-pthread", "-o"])
@@ -44,6 +48,11 @@ impl Charged {
 
     fn all(&self) -> f64 {
         self.rows.iter().map(|(.., idle)| idle).sum()
+    }
+
+    /// What was charged to rows like these, by what threads did and where.
+    fn waits(&self, like: impl Fn(&str, &str) -> bool) -> f64 {
+        self.rows.iter().filter(|(doing, code, _)| like(doing, code)).map(|(.., idle)| idle).sum()
     }
 
     /// The part charged to code of a function, of what was charged to running threads.
@@ -120,13 +129,48 @@ fn other_processes_of_the_program_are_named() {
 }
 
 #[test]
+fn peers_are_found_by_any_call_and_by_local_sockets() {
+    let Some(_one) = allowed() else { return };
+    check(&["polled"], &[("serve", 0.75), ("think", 0.25)]);
+    check(&["local"], &[("serve", 0.75), ("think", 0.25)]);
+}
+
+#[test]
+fn a_server_that_sleeps_is_charged_and_not_its_client() {
+    let Some(_one) = allowed() else { return };
+    let Some(charged) = charged(&["chain"]) else { return };
+    let asleep =
+        charged.waits(|doing, code| doing.starts_with("asleep for a time") && code.starts_with("look_up"));
+    // Of 70 ms of idle time a round 60 are the server's, on two CPUs.
+    assert!(asleep > 0.7 * charged.idle, "{asleep} of {}: {:#?}", charged.idle, charged.rows);
+}
+
+/// The server is another program, and not observed.
+#[test]
+fn a_peer_that_is_not_observed_is_named() {
+    let Some(_one) = allowed() else { return };
+    let program = compile();
+    let mut server = Command::new(&program).arg("server").stdout(Stdio::piped()).spawn().expect("a server");
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
+    for (client, call) in [("client_in_recv", "recvfrom"), ("client_in_poll", "poll")] {
+        let Some(charged) = charged(&[client, port.trim()]) else { continue };
+        let all = charged.waits(|doing, _| doing != "running");
+        let peer = charged.waits(|doing, _| doing == format!("waiting for server in {call}"));
+        println!("{client}: {:.1} % of {all:.2} CPU-s wait for the server", 100.0 * peer / all);
+        assert!(peer > 0.85 * all, "{peer} of {all}: {:#?}", charged.rows);
+    }
+    server.kill().expect("it runs for ever");
+    server.wait().expect("it has been killed");
+    std::fs::remove_file(program).expect("it was compiled");
+}
+
+#[test]
 fn what_nobody_works_on_is_charged_to_the_wait_that_ends_it() {
     let Some(_one) = allowed() else { return };
     let Some(charged) = charged(&["naps"]) else { return };
-    let naps = |(doing, code, _): &&(String, String, f64)| {
-        doing.starts_with("asleep for a time") && code.starts_with("nap")
-    };
-    let napped: f64 = charged.rows.iter().filter(naps).map(|(.., idle)| idle).sum();
+    let napped =
+        charged.waits(|doing, code| doing.starts_with("asleep for a time") && code.starts_with("nap"));
     // Of each 45 ms all CPUs idle for 40, and all but one for 5.
     assert!(napped > 0.7 * charged.idle, "{napped} of {}: {:#?}", charged.idle, charged.rows);
 }

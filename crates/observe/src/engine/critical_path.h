@@ -54,29 +54,45 @@ static __always_inline void leave_idle(const __u32 *n, __u32 running, bool queue
 }
 
 /*
- * A thread's wait ends: by what. An idle CPU puts a thread that another has woken on its queue itself, so there, as in an
- * interrupt, it is not known who did.
+ * A thread's wait ends: by what. An idle CPU puts a thread that another has woken on its queue itself, so this is asked
+ * where the waker is. In an interrupt it is not known who did, unless it is a softirq in which a message arrives; if the
+ * sender of that is not seen, it is who sent to this socket before.
  */
-static __always_inline __u32 cause_of(struct cpu_slot *s, __u32 *waker)
+static __always_inline __u32 cause_of(struct cpu_slot *s, struct task_rec *r, __u64 task, __u32 fd, __u32 *waker)
 {
 	struct task_struct *by = bpf_get_current_task_btf();
+	bool softirq = s->depth == 1 && s->irq[0] == AT_SOFTIRQ && s->vector == NET_RX_SOFTIRQ;
+	__u64 sock = 0;
 
 	*waker = 0;
-	if (s->depth || by->flags & PF_IDLE)
+	if (softirq && !sent_by_current(task, r->call, fd, &sock)) {
+		if (!sock || r->peer_sock != sock)
+			return CAUSE_UNKNOWN;
+		*waker = r->peer;
+		return r->peer_cause;
+	}
+	if ((s->depth && !softirq) || by->flags & PF_IDLE)
 		return CAUSE_UNKNOWN;
 	if (by->flags & PF_KTHREAD)
 		return CAUSE_KERNEL;
 	*waker = by->tgid;
-	struct task_rec *r = look(by);
-	return r && r->target ? CAUSE_PROGRAM : CAUSE_OTHER;
+	struct task_rec *sender = look(by);
+	__u32 cause = sender && sender->target ? CAUSE_PROGRAM : CAUSE_OTHER;
+	if (sock) {
+		r->peer_sock = sock;
+		r->peer = by->tgid;
+		r->peer_cause = cause;
+	}
+	return cause;
 }
 
-/* A thread wakes up: idle time that waits for one is charged to its wait. */
-APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u32 tgid, __u32 tid)
+/* A thread, `who` by its numbers, wakes up: idle time that waits for one is charged to its wait. */
+APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 who, __u32 fd)
 {
 	if (!s || !r)
 		return 0;
-	__u32 waker, cause = cause_of(s, &waker);
+	__u32 tgid = who >> 32, tid = who;
+	__u32 waker, cause = cause_of(s, r, task, fd, &waker);
 	__u64 what = (__u64)cause << 48 | (__u64)(__u16)(r->call + 1) << 32 | waker;
 	bool io = r->wait == WAIT_IO;
 

@@ -56,6 +56,7 @@ struct {
 #include "requests.h"
 #include "futexes.h"
 #include "queues.h"
+#include "peers.h"
 #include "critical_path.h"
 #include "switches.h"
 #include "interrupts.h"

@@ -150,7 +150,8 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	r->key = 0;
 	r->event = 0;
 	r->call = -1;
-	if (nr == NO_CALL)
+	/* The registers of a kernel thread are no call's. */
+	if (nr == NO_CALL || p->flags & PF_KTHREAD)
 		return;
 	r->call = nr;
 	__u32 info = r->latches ? wait_event(r) : 0, told = FUTEX_UNKNOWN;

@@ -26,6 +26,7 @@ int mark(void *ctx)
 			r->on_cpu = 1;
 			r->state = r->on_state;
 		}
+		s->kernel_thread = (p->flags & PF_KTHREAD) != 0;
 		s->base = p->flags & PF_IDLE ? AT_IDLE : r && r->target ? AT_TARGET :
 			  p->tgid == cfg_self ? AT_NCPU : AT_OTHER;
 	}
@@ -91,6 +92,10 @@ int hardirq_in(void *ctx)
 SEC("raw_tp")
 int softirq_in(void *ctx)
 {
+	struct cpu_slot *s = slot();
+
+	if (s)
+		s->vector = *(__u32 *)ctx;
 	irq_enter(AT_SOFTIRQ);
 	return 0;
 }

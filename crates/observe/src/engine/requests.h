@@ -78,15 +78,6 @@ static __always_inline void io_forget(struct io_request *r)
 	r->request = 0;
 }
 
-/* The first argument of a tracepoint as a number: the verifier lets nobody reckon with a pointer. */
-static __always_inline __u64 first_word(void *ctx)
-{
-	__u64 word = 0;
-
-	bpf_probe_read_kernel(&word, sizeof(word), ctx);
-	return word;
-}
-
 /* A request is queued, or given to the device; maybe again. */
 static __always_inline void io_begin(void *ctx, struct request *rq, bool issued)
 {

@@ -44,7 +44,7 @@ int sample(void *ctx)
 		head(&e->head, EV_SAMPLE, p, now);
 		e->where = state;
 		/* Only who ran at the leader's look already was counted there. */
-		struct task_rec *r = s->base == AT_TARGET ? look(p) : NULL;
+		struct task_rec *r = s->base == AT_TARGET && !s->kernel_thread ? look(p) : NULL;
 		e->id = r && r->since <= leader_last ? idle_now : 0;
 		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
@@ -101,7 +101,7 @@ static long add_cpu(__u32 cpu, struct sum *sum)
 		sum->waiting[i] += s->waiting[i];
 	if (s->base == AT_IDLE)
 		sum->idle++;
-	else if (s->base == AT_TARGET)
+	else if (s->base == AT_TARGET && !s->kernel_thread)
 		sum->running++;
 	if (io_used)
 		add_io_of(cpu);

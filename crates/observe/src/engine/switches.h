@@ -237,6 +237,7 @@ static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, 
 static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
 	s->task = (__u64)next;
+	s->kernel_thread = (next->flags & PF_KTHREAD) != 0;
 	s->waits = 0;
 	s->spinning[0] = 0;
 	if (next->flags & PF_IDLE) {
@@ -347,7 +348,19 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-static __always_inline int wakeup(struct task_struct *p)
+/*
+ * A thread is woken, by the current one where `ctx` is of sched_waking: whatever idled until then waited for that. Where all
+ * of the machine is observed, threads of the kernel are part of it. But what they do by themselves, programs do not wait for.
+ */
+static __always_inline void ends_idling(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+
+	if (pending.any && r->target && observing && !(p->flags & PF_KTHREAD))
+		take_idle(s, r, first_word(ctx), (__u64)p->tgid << 32 | p->pid, ARG0(regs));
+}
+
+static __always_inline int wakeup(void *ctx, struct task_struct *p)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct cpu_slot *s = slot();
@@ -356,8 +369,7 @@ static __always_inline int wakeup(struct task_struct *p)
 	if (!r || r->on_cpu || r->state == LAT)
 		return 0;
 	__u64 ns = now > r->since ? now - r->since : 0;
-	if (pending.any && r->target && observing)
-		take_idle(s, r, p->tgid, p->pid);
+	ends_idling(ctx, s, p, r);
 	woken(r, p, now, !s->depth && (__u32)bpf_get_current_pid_tgid());
 	if (r->futex && (r->target || cfg_lock_all)) {
 		/* A timer or signal wakes from interrupt context: nobody held it up. */
@@ -388,11 +400,14 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 {
 	__u8 *sleeps = &first_sleepers[MASK(p->pid, 4095)];
 
-	if (!*sleeps)
+	if (!*sleeps && !pending.any)
 		return 0;
 	struct cpu_slot *s = slot();
 	struct task_rec *r = s ? look(p) : NULL;
-	if (!r || r->on_cpu || !sleeps_first(r))
+	if (!r || r->on_cpu || r->state == LAT)
+		return 0;
+	ends_idling(ctx, s, p, r);
+	if (!*sleeps || !sleeps_first(r))
 		return 0;
 	*sleeps = 0;
 	woken(r, p, bpf_ktime_get_ns(), !s->depth);
@@ -402,7 +417,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(sched_wakeup, struct task_struct *p)
 {
-	return wakeup(p);
+	return wakeup(ctx, p);
 }
 
 /* A thread that has never run waits for nothing but a CPU. */

@@ -58,6 +58,9 @@ struct task_rec {
 	__u8 asks_ahead;	/* it has asked for requests that it did not wait for in the call */
 	__u8 first;		/* nobody else slept in its futex, a lock, when it fell asleep */
 	__u16 asleep_in;	/* place of that futex in user_queues + 1; 0: it sleeps in none */
+	__u64 peer_sock;	/* the socket in which a thread woke it last that was known to be the other end */
+	__u32 peer;		/* that thread's process */
+	__u32 peer_cause;	/* enum cause */
 	__u64 woken_in;		/* the futex, a lock, that it was woken in last */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
@@ -76,6 +79,15 @@ struct {
 static __always_inline struct task_rec *look(struct task_struct *p)
 {
 	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+/* The first argument of a tracepoint as a number: the verifier lets nobody reckon with a pointer. */
+static __always_inline __u64 first_word(void *ctx)
+{
+	__u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), ctx);
+	return word;
 }
 
 /* Whether a thread entered the kernel last by a system call; by a fault or an interrupt otherwise. */

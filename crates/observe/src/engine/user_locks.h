@@ -85,17 +85,6 @@ int user_lock(struct pt_regs *ctx)
 	return 0;
 }
 
-struct super_block {
-	u32 s_dev;
-} __attribute__((preserve_access_index));
-struct inode {
-	unsigned long i_ino;
-	u32 i_generation;
-	struct super_block *i_sb;
-} __attribute__((preserve_access_index));
-struct file {
-	struct inode *f_inode;
-} __attribute__((preserve_access_index));
 struct linux_binprm {
 	struct file *file;
 } __attribute__((preserve_access_index));

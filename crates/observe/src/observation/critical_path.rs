@@ -196,10 +196,14 @@ fn doing(row: &LockRow, wait: usize, name: &dyn Fn(u32, &str) -> String) -> Stri
     match cause {
         _ if WAIT.get(wait) == Some(&"I/O") => format!("waiting for I/O{in_call}"),
         _ if sleeps => format!("asleep for a time{in_call}"),
-        Cause::Program => format!("waiting for another thread of the program{in_call}"),
-        Cause::Other => {
+        Cause::Program if waker == row.tgid => format!("waiting for another thread of the program{in_call}"),
+        Cause::Program | Cause::Other => {
             let by = name(waker, "");
-            let by = if by.is_empty() { comm(waker).unwrap_or("another program".into()) } else { by };
+            let otherwise = match cause {
+                Cause::Program => "another process of the program",
+                _ => "another program",
+            };
+            let by = if by.is_empty() { comm(waker).unwrap_or(otherwise.into()) } else { by };
             format!("waiting for {by}{in_call}")
         }
         Cause::Kernel => format!("waiting for the kernel{in_call}"),

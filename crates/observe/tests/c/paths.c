@@ -3,10 +3,12 @@
  * the parts keep their proportions on a machine that has other things to do.
  */
 #include <arpa/inet.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -45,7 +47,7 @@ APART static void burn(double ms)
 
 /* A pipeline of threads with room for one between stages: the slow one holds all others up. */
 #define MOST 8
-static int stages = 4;
+static int stages = 4; /* or the port to connect to */
 static struct {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;
@@ -197,35 +199,139 @@ APART static void think(void)
 	BURN(10);
 }
 
-static void loopback(void)
+static struct sockaddr_in address = { .sin_family = AF_INET };
+static const socklen_t length = sizeof(address);
+
+/* A socket that clients connect to, at a free port. */
+static int listening(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t length = sizeof(address);
 	int door = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t size = length;
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(door, (struct sockaddr *)&address, length) || listen(door, 1) ||
+	    getsockname(door, (struct sockaddr *)&address, &size))
+		exit(1);
+	return door;
+}
+
+static void answer(int client, void (*work)(void))
+{
 	char word;
 
-	if (bind(door, (struct sockaddr *)&address, length) || listen(door, 1) ||
-	    getsockname(door, (struct sockaddr *)&address, &length))
-		exit(1);
-	if (!fork()) {
-		int client = accept(door, NULL, NULL);
-
-		while (recv(client, &word, 1, 0) == 1) {
-			serve();
-			send(client, &word, 1, 0);
-		}
-		_exit(0);
+	while (recv(client, &word, 1, 0) == 1) {
+		work();
+		if (send(client, &word, 1, MSG_NOSIGNAL) != 1)
+			break;
 	}
-	int server = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(server, (struct sockaddr *)&address, length))
-		exit(1);
+}
+
+static void ask(int server, int polled)
+{
+	struct pollfd ready = { .fd = server, .events = POLLIN };
+	char word;
+
 	while (!over()) {
 		think();
-		if (send(server, "x", 1, 0) != 1 || recv(server, &word, 1, 0) != 1)
+		if (send(server, "x", 1, 0) != 1 || (polled && poll(&ready, 1, -1) != 1) ||
+		    recv(server, &word, 1, 0) != 1)
 			exit(1);
 	}
 	close(server);
+}
+
+static int connected(void)
+{
+	int server = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (connect(server, (struct sockaddr *)&address, length))
+		exit(1);
+	return server;
+}
+
+static void pair_over_loopback(void (*work)(void), int polled)
+{
+	int door = listening();
+
+	if (!fork()) {
+		answer(accept(door, NULL, NULL), work);
+		_exit(0);
+	}
+	ask(connected(), polled);
 	wait(NULL);
+}
+
+static void loopback(void)
+{
+	pair_over_loopback(serve, 0);
+}
+
+static void polled(void)
+{
+	pair_over_loopback(serve, 1);
+}
+
+/* The server sleeps for 30 ms, as for an answer of its own: both CPUs idle then, and one of two for the 10 of the client. */
+APART static void look_up(void)
+{
+	struct timespec t = { 0, 30000000 };
+
+	nanosleep(&t, NULL);
+	__asm__ volatile("");
+}
+
+static void chain(void)
+{
+	pair_over_loopback(look_up, 0);
+}
+
+static void local(void)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+		exit(1);
+	if (!fork()) {
+		close(ends[0]);
+		answer(ends[1], serve);
+		_exit(0);
+	}
+	close(ends[1]);
+	ask(ends[0], 0);
+	wait(NULL);
+}
+
+/* The two halves of it as programs of their own: the server tells its port and serves one client after another. */
+static void server(void)
+{
+	int door = listening();
+
+	prctl(PR_SET_NAME, "server");
+	printf("%d\n", ntohs(address.sin_port));
+	fflush(stdout);
+	for (;;) {
+		int client = accept(door, NULL, NULL);
+
+		answer(client, serve);
+		close(client);
+	}
+}
+
+static void client(int polls)
+{
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	address.sin_port = htons(stages);
+	ask(connected(), polls);
+}
+
+static void client_in_recv(void)
+{
+	client(0);
+}
+
+static void client_in_poll(void)
+{
+	client(1);
 }
 
 /* Two threads meet; one is slow. */
@@ -279,6 +385,8 @@ int main(int count, char **args)
 	} parts[] = {
 		{ "pipeline", pipeline }, { "fork_join", fork_join }, { "map_reduce", map_reduce },
 		{ "loopback", loopback }, { "barriers", barriers }, { "naps", naps },
+		{ "polled", polled }, { "chain", chain }, { "local", local }, { "server", server },
+		{ "client_in_recv", client_in_recv }, { "client_in_poll", client_in_poll },
 	};
 
 	end = now(CLOCK_MONOTONIC) + seconds;

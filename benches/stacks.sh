@@ -2,7 +2,8 @@
 # How many user stacks reach the function that their thread began with: of ncpu run, which copies up to 16 KiB of the top
 # of the stack and unwinds them itself, and of perf record with frame pointers and with --call-graph dwarf (8 KiB), on
 # programs as distributions build them. And what was written for it.
-# usage: benches/stacks.sh      needs root; perf, and of python3, node, java, go, rustc, postgres what is there
+# usage: benches/stacks.sh [NAME...]      needs root; perf, and of python3, node, java, go, rustc, postgres, nginx (with wrk)
+# what is there
 set -u
 cd "$(dirname "$0")/.." || exit 1
 ncpu=${NCPU:-target/release/ncpu}
@@ -63,32 +64,55 @@ one() {
   echo
 }
 have() { command -v "$1" >/dev/null || { echo "$1: not here"; return 1; }; }
-have /usr/bin/python3 && one python3 /usr/bin/python3 "$dir/deep.py"
-have node && one node node "$dir/deep.js"
-have javac && javac -d "$dir" "$dir/Deep.java" && one java java -cp "$dir" Deep &&
+names=" $* "
+asked() { [ "$names" = "  " ] || [[ $names == *" $1 "* ]]; }
+# Of a server, process $2, while a command loads it.
+serving() {
+  local name=$1 pid=$2 && shift 2
+  printf '%-10s' "$name"
+  "$@" >/dev/null 2>&1 &
+  local load=$!
+  "$ncpu" watch 3 -p "$pid" --table events -o csv 2>/dev/null | awk -F, '
+    $2 == "stacks unwound" { n += $3 } $2 == "stacks whole" { whole += $3 }
+    END { printf "ncpu %5.1f %% of %5d", n ? 100 * whole / n : 0, n }'
+  wait $load
+  for graph in dwarf fp; do
+    "$@" >/dev/null 2>&1 &
+    load=$!
+    sleep 0.5
+    perf record -q -F 99 --call-graph $graph -o "$dir/$graph.data" -p "$(pgrep -d, -P "$pid")" -- sleep 3 >/dev/null 2>&1
+    printf '   perf %-5s %s' "$graph" "$(whole "$dir/$graph.data")"
+    wait $load
+  done
+  echo
+}
+asked python3 && have /usr/bin/python3 && one python3 /usr/bin/python3 "$dir/deep.py"
+asked node && have node && one node node "$dir/deep.js"
+asked java && have javac && javac -d "$dir" "$dir/Deep.java" && one java java -cp "$dir" Deep &&
   one java-fp java -XX:+PreserveFramePointer -cp "$dir" Deep
-have go && (cd "$dir" && GOTOOLCHAIN=local go build -o deep-go deep.go) && one go "$dir/deep-go"
-have rustc && rustc -q -O -o "$dir/deep-rust" "$dir/deep.rs" 2>/dev/null || rustc -O -o "$dir/deep-rust" "$dir/deep.rs" && one rust "$dir/deep-rust"
+asked go && have go && (cd "$dir" && GOTOOLCHAIN=local go build -o deep-go deep.go) && one go "$dir/deep-go"
+asked rust && have rustc && rustc -O -o "$dir/deep-rust" "$dir/deep.rs" && one rust "$dir/deep-rust"
 pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)
-if [ -n "$pg" ] && id postgres >/dev/null 2>&1; then
+if asked postgres && [ -n "$pg" ] && id postgres >/dev/null 2>&1; then
   chmod 755 "$dir" && install -d -o postgres "$dir/db" "$dir/socket"
   su postgres -c "$pg/initdb -D $dir/db -A trust" >/dev/null 2>&1
   su postgres -c "$pg/pg_ctl -w -D $dir/db -o '-k $dir/socket -p 5499 -c listen_addresses=' start" >/dev/null && server=1
   su postgres -c "$pg/pgbench -q -i -s 5 -h $dir/socket -p 5499 postgres" >/dev/null 2>&1
-  load=(su postgres -c "$pg/pgbench -S -c 4 -T 4 -h $dir/socket -p 5499 postgres")
-  printf '%-10s' postgres
-  pid=$(head -1 "$dir/db/postmaster.pid")
-  "${load[@]}" >/dev/null 2>&1 &
-  "$ncpu" watch 3 -p "$pid" --table events -o csv 2>/dev/null | awk -F, '
-    $2 == "stacks unwound" { n += $3 } $2 == "stacks whole" { whole += $3 }
-    END { printf "ncpu %5.1f %% of %5d", n ? 100 * whole / n : 0, n }'
-  wait
-  for graph in dwarf fp; do
-    "${load[@]}" >/dev/null 2>&1 &
-    sleep 0.5
-    perf record -q -F 99 --call-graph $graph -o "$dir/$graph.data" -p "$(pgrep -d, -P "$pid")" -- sleep 3 >/dev/null 2>&1
-    printf '   perf %-5s %s' "$graph" "$(whole "$dir/$graph.data")"
-    wait
-  done
-  echo
+  serving postgres "$(head -1 "$dir/db/postmaster.pid")" \
+    su postgres -c "$pg/pgbench -S -c 4 -T 4 -h $dir/socket -p 5499 postgres"
+fi
+if asked nginx && have nginx && have wrk; then
+  chmod 755 "$dir" && mkdir "$dir/www" && seq 20000 >"$dir/www/numbers.txt"
+  cat >"$dir/nginx.conf" <<X
+daemon off; master_process on; worker_processes 2; pid $dir/nginx.pid; error_log $dir/nginx.log;
+events { }
+http { access_log off; gzip on; gzip_types text/plain; types { text/plain txt; }
+  client_body_temp_path $dir; proxy_temp_path $dir; fastcgi_temp_path $dir; uwsgi_temp_path $dir; scgi_temp_path $dir;
+  server { listen 127.0.0.1:5498; root $dir/www; } }
+X
+  nginx -c "$dir/nginx.conf" &
+  nginx=$!
+  sleep 1
+  serving nginx $nginx wrk -t 1 -c 4 -d 4 -H 'Accept-Encoding: gzip' http://127.0.0.1:5498/numbers.txt
+  kill $nginx
 fi

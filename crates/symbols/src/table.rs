@@ -16,7 +16,7 @@ const ENTRY: usize = 24;
 /// Symbols read at once.
 const CHUNK: usize = 1 << 11;
 /// Bytes that a file's symbols may take.
-pub(crate) const MAX_BYTES: usize = 16 << 20;
+pub(crate) const MAX_BYTES: usize = 12 << 20;
 /// No program has more sections.
 const MAX_SECTIONS: u32 = 1 << 16;
 /// No name is longer; one that is, is cut.

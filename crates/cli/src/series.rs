@@ -100,7 +100,7 @@ pub fn watch(
     let Observer::Whole(mut observation) = observer else {
         anyhow::bail!("--rotate needs root: without it there is one recording from beginning to end");
     };
-    log.begin(observation.ago(0.0))?;
+    log.begin(observation.when(0.0))?;
     subject.release()?;
     let deadline = subject.deadline();
     loop {
@@ -202,18 +202,19 @@ impl Log {
         })
     }
 
-    /// Begins a recording of what is observed since so long `ago`.
+    /// Begins a recording of what is observed since then.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(&mut self, ago: Duration) -> anyhow::Result<()> {
+    pub fn begin(&mut self, from: Instant) -> anyhow::Result<()> {
         let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
         let mut manifest =
             Manifest::new(Purpose::Watch, cpus, self.words.clone(), self.interval.as_secs_f64());
         manifest.cpu_model = cpu_model();
         manifest.labels = self.labels.clone();
         manifest.notes.extend(self.lost.words().map(|words| format!("before this recording {words}")));
-        self.series.begin(manifest, ago)?;
+        // What was written meanwhile took its time.
+        self.series.begin(manifest, from.elapsed())?;
         self.lost = Lost::default();
         self.written += 1;
         Ok(())
@@ -253,11 +254,11 @@ impl Log {
     /// Ends a recording and begins the next; `early` where it is full before its time.
     fn turn(&mut self, observation: &mut Observation, early: bool) -> anyhow::Result<()> {
         self.since = observation.turn(&mut |t| self.take_last(t))?;
-        self.begin_next(&observation.notes(), early, observation.ago(self.since))
+        self.begin_next(&observation.notes(), early, observation.when(self.since))
     }
 
     /// Takes the tables of an interval that is a recording of its own and began at `since`, in seconds of the observation,
-    /// which is so long `ago`; before that ends the recording and begins the next when it is time.
+    /// which was `from` on; before that ends the recording and begins the next when it is time.
     ///
     /// # Errors
     /// A table is not as the schema has it.
@@ -265,7 +266,7 @@ impl Log {
         &mut self,
         tables: &[Table],
         since: f64,
-        ago: Duration,
+        from: Instant,
         notes: &[String],
     ) -> anyhow::Result<()> {
         let full = self.series.is_full();
@@ -274,7 +275,7 @@ impl Log {
         if over || !self.series.is_writing() {
             self.put_whole()?;
             self.since = since;
-            self.begin_next(notes, full, ago)?;
+            self.begin_next(notes, full, from)?;
         }
         let (whole, rows): (Vec<&Table>, Vec<&Table>) = tables.iter().partition(|t| Whole::takes(t.name()));
         for table in whole {
@@ -289,7 +290,7 @@ impl Log {
         whole.into_tables().try_for_each(|table| self.take_last(&table))
     }
 
-    fn begin_next(&mut self, notes: &[String], early: bool, ago: Duration) -> anyhow::Result<()> {
+    fn begin_next(&mut self, notes: &[String], early: bool, from: Instant) -> anyhow::Result<()> {
         if early {
             self.next = Instant::now() + self.rotate;
         }
@@ -298,7 +299,7 @@ impl Log {
         }
         self.end(notes);
         let failed = self.lost.intervals > 0;
-        match self.begin(ago) {
+        match self.begin(from) {
             Ok(()) if failed => say!("ncpu: recording again"),
             Ok(()) => {}
             Err(e) => match e.downcast() {

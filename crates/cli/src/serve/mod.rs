@@ -157,7 +157,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         Some((uid, _)) => format!("as user {uid}, who must own the directory (--user)"),
         None => String::new(),
     })?;
-    log.as_mut().map(|log| log.begin(observation.ago(0.0))).transpose()?;
+    log.as_mut().map(|log| log.begin(observation.when(0.0))).transpose()?;
     server.begin()?;
     say!("ncpu: watching {}, and serving {}, until Ctrl-C", subject.words.join(" "), server.address());
     let deadline = subject.deadline();
@@ -178,7 +178,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let at = observation.turn(&mut take)?;
         tables.push(cpus.table(at));
         let notes = [&observation.notes(), cpus.notes()].concat();
-        log.as_mut().map(|log| log.interval(&tables, since, observation.ago(since), &notes)).transpose()?;
+        log.as_mut().map(|log| log.interval(&tables, since, observation.when(since), &notes)).transpose()?;
         server.send(head(since, at, notes), tables)?;
         since = at;
         if why != Until::Time || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

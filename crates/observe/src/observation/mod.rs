@@ -600,9 +600,11 @@ impl Observation {
         concluded.map(|()| self.since)
     }
 
-    /// How long ago the observation was so many seconds old.
-    pub fn ago(&self, elapsed: f64) -> Duration {
-        self.engine.age().saturating_sub(Duration::from_secs_f64(elapsed.max(0.0)))
+    /// When the observation was so many seconds old.
+    pub fn when(&self, elapsed: f64) -> Instant {
+        let ago = self.engine.age().saturating_sub(Duration::from_secs_f64(elapsed.max(0.0)));
+        let now = Instant::now();
+        now.checked_sub(ago).unwrap_or(now)
     }
 
     /// The rows of the last interval, and the tables of one row for all.

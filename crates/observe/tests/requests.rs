@@ -144,6 +144,14 @@ fn who_sleeps_until_requests_are_done_waits_for_a_disk() {
         let part = slept / (slept + (cpus - 1.0) * SECONDS);
         assert!(io >= 0.6 * part * (io + others) - 0.02, "{how}: {io} beside {others}, {slept} s asleep");
         assert!(io <= slept + 0.1, "{how}: {io} beside {others}, {slept} s asleep");
+        // No thread is in iowait, and yet that is what CPUs idled for, to the end of all of these waits but the last.
+        let path = || seen.rows("critical_path").filter(|(t, r)| t.text(*r, "reason") == Some("io"));
+        let of = |like: &dyn Fn(&str) -> bool| -> f64 {
+            let rows = path().filter(|(t, r)| t.text(*r, "doing").is_some_and(like));
+            rows.filter_map(|(t, r)| t.number(r, "idle")).sum()
+        };
+        let (waits, all) = (of(&|doing| doing.starts_with("waiting for I/O in ")), of(&|_| true));
+        assert!(waits >= 0.8 * all - 0.02, "{how}: {waits} of {all} charged to waits for I/O");
         // The pages of its own file.
         assert!(requests(&seen, &reads.disk, "call").0 < 50, "{how}\n{}", told(&seen));
     }

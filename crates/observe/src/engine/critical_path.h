@@ -94,7 +94,9 @@ APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 wh
 	__u32 tgid = who >> 32, tid = who;
 	__u32 waker, cause = cause_of(s, r, task, fd, &waker);
 	__u64 what = (__u64)cause << 48 | (__u64)(__u16)(r->call + 1) << 32 | waker;
-	bool io = r->wait == WAIT_IO;
+	/* For requests it does not wait in iowait. */
+	bool io = r->wait == WAIT_IO || r->io_process;
+	__u32 wait = io ? WAIT_IO : r->wait;
 
 	/* Time that is left while this runs is taken by the next. */
 	pending.any = !io && pending.idle[IDLE_IO];
@@ -103,7 +105,7 @@ APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 wh
 			continue;
 		__u64 idle = __sync_lock_test_and_set(&pending.idle[i], 0);
 		__u64 time = __sync_lock_test_and_set(&pending.time[i], 0);
-		struct lock_slot *l = lock_slot(s, what, r->off_stack, tgid, KIND_PATH | r->wait << 8 | i);
+		struct lock_slot *l = lock_slot(s, what, r->off_stack, tgid, KIND_PATH | wait << 8 | i);
 		if (!l)
 			continue;
 		l->count++;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ncpu_schema::{StackKind, first_waits, lock_callers, locks, sleepers, stacks, user_locks};
 use ncpu_symbols::{Copied, Patterns, Recent};
@@ -181,6 +182,11 @@ impl LockTables {
         // It is asked for again.
         self.forgotten.some |= verdicts.is_none();
         verdicts.unwrap_or_default()
+    }
+
+    /// Verdicts on waits whose code had no names when they were judged, and has now.
+    pub fn judge_again(&mut self, symbols: &mut Symbols) -> Vec<Verdict> {
+        self.waiters.judge_again(symbols, Instant::now())
     }
 
     /// Tables `locks`, `lock_callers`, `user_locks`, the off-CPU and spin rows of `stacks`, `sleepers` and `first_waits`, of

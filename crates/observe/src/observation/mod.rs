@@ -92,6 +92,7 @@ pub struct Observation {
     /// A process of the program, the one observed where it lives.
     program: Option<u32>,
     target: Option<u32>,
+    whole_machine: bool,
     /// `None` where the configuration does not ask for it.
     room: Option<Room>,
     shortage: Option<Shortage>,
@@ -144,6 +145,7 @@ impl Observation {
             devices: Devices::default(),
             queued: if config.explain { Queued::begin(target) } else { Queued::default() },
             program: None,
+            whole_machine: config.target == Target::All,
             target,
             room: config.explain.then(|| Room::begin(&config.target)),
             shortage: config.explain.then(Shortage::begin),
@@ -322,6 +324,10 @@ impl Observation {
                 }
             }
         }
+        for verdict in self.locks.judge_again(&mut self.symbols) {
+            self.engine.judge_futex(&verdict);
+            self.corrections.judged();
+        }
         self.tell_pythons();
         self.correct(false);
     }
@@ -486,7 +492,9 @@ impl Observation {
         let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
         pids.sort_unstable();
         pids.dedup();
-        self.program = self.target.filter(|pid| pids.binary_search(pid).is_ok()).or(pids.first().copied());
+        // Of a whole machine no process stands for the others: the first may be a kernel thread that keeps to one CPU.
+        let first = pids.first().copied().filter(|_| !self.whole_machine);
+        self.program = self.target.filter(|pid| pids.binary_search(pid).is_ok()).or(first);
         if let Some(room) = &mut self.room {
             room.look(&pids);
         }

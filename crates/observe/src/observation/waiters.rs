@@ -21,6 +21,9 @@ const MAX_JUDGED: u32 = 500;
 const MAX_KEYS: usize = 1 << 13;
 /// Places of a generation: some 600 bytes each.
 const MAX_PLACES: usize = 1 << 12;
+/// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again as often.
+const MAX_DOUBTS: usize = 64;
+const AGAIN: Duration = Duration::from_secs(1);
 /// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
 const FIRST: u32 = 2;
 
@@ -57,12 +60,29 @@ pub(super) struct Waiters {
     /// The second at hand, and the stacks judged in it.
     second: Option<Instant>,
     judged: u32,
+    doubts: Vec<Doubt>,
+    doubted: Option<Instant>,
+}
+
+/// A wait that was not found to be for a lock, while code of its stack had no names: they may come later.
+struct Doubt {
+    futex: u64,
+    stack: Stack,
+    copy: Option<Copied>,
+    unnamed: usize,
 }
 
 /// A stack with names, and where in its copy each return address was found.
 struct Named {
     frames: Vec<Arc<str>>,
     words: Vec<Option<usize>>,
+}
+
+impl Named {
+    /// Frames in code made at run time that nobody has named.
+    fn unnamed(&self) -> usize {
+        self.frames.iter().filter(|f| f.starts_with("[anon")).count()
+    }
 }
 
 impl Waiters {
@@ -78,6 +98,8 @@ impl Waiters {
             gone: Vec::new(),
             second: None,
             judged: 0,
+            doubts: Vec::new(),
+            doubted: None,
         }
     }
 
@@ -125,6 +147,51 @@ impl Waiters {
             return None;
         }
         let named = self.frames(symbols, stack, copy);
+        let (is_lock, verdicts) = self.tell(&named, futex, stack, copy);
+        let unnamed = named.unnamed();
+        if unnamed > 0 && !is_lock {
+            // The one that was first in doubt of all that are: it has been looked at most often.
+            if self.doubts.len() == MAX_DOUBTS {
+                self.doubts.remove(0);
+            }
+            self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed });
+        }
+        Some(verdicts)
+    }
+
+    /// Verdicts on waits whose stacks have got more names since they were judged. A wait that goes on keeps the verdict it
+    /// has; the next at that place has this one.
+    pub fn judge_again(&mut self, symbols: &mut Symbols, now: Instant) -> Vec<Verdict> {
+        if self.doubts.is_empty() || self.doubted.is_some_and(|at| now < at + AGAIN) {
+            return Vec::new();
+        }
+        self.doubted = Some(now);
+        let mut verdicts = Vec::new();
+        for mut doubt in std::mem::take(&mut self.doubts) {
+            let named = self.frames(symbols, &doubt.stack, doubt.copy.as_ref());
+            let unnamed = named.unnamed();
+            let mut settled = unnamed == 0;
+            if unnamed < doubt.unnamed {
+                let (is_lock, told) = self.tell(&named, doubt.futex, &doubt.stack, doubt.copy.as_ref());
+                verdicts.extend(told);
+                settled |= is_lock;
+            }
+            doubt.unnamed = unnamed;
+            if !settled {
+                self.doubts.push(doubt);
+            }
+        }
+        verdicts
+    }
+
+    /// Whether a stack with names tells of a lock, and what the kernel side is to know of such waits.
+    fn tell(
+        &mut self,
+        named: &Named,
+        futex: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+    ) -> (bool, Vec<Verdict>) {
         let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
         let told = self.patterns.judge(&names);
         let class = match told.map_or(UserWait::Unknown, |t| t.wait) {
@@ -148,7 +215,7 @@ impl Waiters {
         });
         let key = futex_key(stack.tgid, futex);
         let Some(copy) = copy.filter(|_| !of_itself) else {
-            return Some(vec![self.know(key, Known { class, place, word: None })]);
+            return (class == FutexClass::Lock, vec![self.know(key, Known { class, place, word: None })]);
         };
         let by_futex = self.know(key, Known { class: FutexClass::ByPlace, place, word: None });
         let site = site_key(key, copy.regs[1], None);
@@ -161,7 +228,7 @@ impl Waiters {
         let site = if other.is_some() { site_key(key, copy.regs[1], other) } else { site };
         let word = told.and_then(|t| named.words.get(t.frame).copied().flatten());
         let word = word.and_then(|w| Some((u32::try_from(w).ok()?, *copy.words.get(w)?)));
-        Some(vec![self.know(site, Known { class, place, word }), by_futex])
+        (class == FutexClass::Lock, vec![self.know(site, Known { class, place, word }), by_futex])
     }
 
     fn know(&mut self, key: u64, known: Known) -> Verdict {
@@ -218,5 +285,52 @@ impl Waiters {
         self.places.insert(n, place.clone());
         self.numbers.insert(place, n);
         n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Two functions of code made at run time, of which the second gets its name later.
+    #[test]
+    fn what_a_wait_is_for_is_judged_again_when_names_come() {
+        let me = std::process::id();
+        let path = format!("/tmp/perf-{me}.map");
+        let write = |name: &str, at: u64| {
+            let mut map =
+                std::fs::OpenOptions::new().create(true).append(true).open(&path).expect("a perf map");
+            writeln!(map, "{at:x} 100 {name}").expect("written");
+        };
+        // SAFETY: anonymous memory that nothing else uses, given back at the end of the test.
+        let code = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
+        };
+        assert_ne!(code, libc::MAP_FAILED);
+        let (park, acquire) = (code as u64 + 0x10, code as u64 + 0x210);
+        write("Unsafe_Park", park - 0x10);
+        let mut symbols = Symbols::new();
+        let mut waiters = Waiters::new(Patterns::default());
+        let stack = Stack { tgid: me, comm: "java".into(), user: vec![park, acquire], ..Stack::default() };
+        let class = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.class).collect::<Vec<_>>();
+        let first = waiters.judge(&mut symbols, 0x1000, &stack, None).expect("there is time");
+        assert_eq!(class(&first), [FutexClass::Condition]);
+        let start = Instant::now();
+        assert_eq!(class(&waiters.judge_again(&mut symbols, start)), [], "no names have come");
+        write("java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire", acquire - 0x10);
+        let again = (1..40).find_map(|n| {
+            // The map is read again ever more seldom.
+            std::thread::sleep(Duration::from_millis(20));
+            let verdicts = waiters.judge_again(&mut symbols, start + AGAIN * n);
+            (!verdicts.is_empty()).then_some(verdicts)
+        });
+        std::fs::remove_file(&path).expect("it was written");
+        // SAFETY: mapped above, and no reference into it is left.
+        assert_eq!(unsafe { libc::munmap(code, 4096) }, 0);
+        assert_eq!(class(&again.expect("names have come")), [FutexClass::Lock]);
+        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 50)), [], "it is settled");
     }
 }

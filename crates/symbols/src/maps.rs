@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Processes remembered; beyond it the one noted longest ago is forgotten.
 const MAX_PROCESSES: usize = 1 << 12;
 /// Mappings remembered of all processes: 32 bytes each.
-const MAX_MAPPINGS: usize = 1 << 17;
+const MAX_MAPPINGS: usize = 1 << 16;
 /// Images remembered of one process: it may exec, and samples of before still want names.
 const MAX_IMAGES: usize = 4;
 /// Files held open because their path leads nowhere from here (deleted, or another namespace's).

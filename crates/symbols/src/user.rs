@@ -18,7 +18,7 @@ const MAX_FILES: usize = 128;
 /// Files of which the segments are known.
 const MAX_KNOWN: usize = 1 << 12;
 /// Names of a generation, by (file, offset).
-const MAX_NAMES: usize = 1 << 14;
+const MAX_NAMES: usize = 1 << 13;
 /// Files told that have too many symbols.
 const MAX_TOLD: usize = 16;
 /// Processes of which functions made at run time are kept, and these.
@@ -28,7 +28,7 @@ const MAX_FUNCTIONS: usize = 1 << 18;
 /// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
 ///
 /// A file is read once however many processes ran it (1–50 ms by size), and again when it has been forgotten: symbols of all
-/// files take 16 MiB at most, those used last. An address seen before costs a hash lookup. Names are demangled. What has
+/// files take 12 MiB at most, those used last. An address seen before costs a hash lookup. Names are demangled. What has
 /// no name is told as `[vdso]`, `[anon]`, `[unknown libfoo.so]` or `[unknown]`.
 pub struct User {
     /// How each file, by its number in the maps, is symbolized.

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_foresee::foretell::{self, Effort, Point};
-use ncpu_foresee::from::Learnt;
+use ncpu_foresee::from::{Beside, Learnt};
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::Model;
 use ncpu_foresee::{fix, from, machines};
 use ncpu_record::Recording;
 use ncpu_report::foresee::{Answer, Fixed, Told};
+use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
 use crate::stop;
@@ -100,7 +101,8 @@ pub struct ForeseeArgs {
     rows: TableArgs,
 
     /// The recording: a directory made by `ncpu run --record`; several of the same program at different CPU counts make
-    /// one model
+    /// one model. Recordings of `ncpu crosscalls` of the program and of `ncpu bench core-to-core` on its machine tell its
+    /// shootdowns and line transfers
     recording: Vec<PathBuf>,
 }
 
@@ -150,7 +152,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.check {
         return check::run(path, &args.data, &args.rows);
     }
-    let (mut model, mut notes) = model(args)?;
+    let (mut model, mut notes, beside) = model(args)?;
     if args.to_model {
         crate::out::put(&model.to_toml())?;
         return Ok(ExitCode::SUCCESS);
@@ -160,6 +162,10 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
     let mut hardware = machines::find(on)?;
+    if let Some(transfer) = beside.transfer.filter(|_| machines::has_kin(&hardware)) {
+        transfer.put(&mut hardware);
+        hardware.source = format!("line transfers are those measured by ncpu bench; {}", hardware.source);
+    }
     let mut order = match args.place {
         PlaceName::Spread => Order::Spread,
         PlaceName::Pack => Order::Pack,
@@ -236,9 +242,9 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>)> {
+fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
     if let Some(file) = &args.model {
-        return Ok((Model::read(file)?, Vec::new()));
+        return Ok((Model::read(file)?, Vec::new(), Beside::default()));
     }
     if args.recording.is_empty() {
         anyhow::bail!("from what? Give a recording (`ncpu run --record DIR -- CMD`) or --model FILE");
@@ -246,7 +252,24 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>)> {
     if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
         anyhow::bail!("--throughput {x}: give units a second, above 0");
     }
-    let several = args.recording.len();
+    let mut beside = Beside::default();
+    let mut recordings = Vec::new();
+    for dir in &args.recording {
+        let recording = Recording::open(dir)?;
+        if !matches!(recording.manifest.kind, Some(Purpose::Crosscalls | Purpose::Bench)) {
+            recordings.push((dir, recording));
+        } else if !beside.add(&recording) {
+            anyhow::bail!(
+                "{}: it tells neither cross-calls (`ncpu crosscalls --record`) nor line transfers (`ncpu bench core-to-core \
+                 --record`)",
+                dir.display()
+            );
+        }
+    }
+    if recordings.is_empty() {
+        anyhow::bail!("no recording of the program is among them (`ncpu run --record DIR -- CMD`)");
+    }
+    let several = recordings.len();
     if several > 1 && args.throughput.is_some() {
         anyhow::bail!("--throughput is of one recording: with several, record each with --metric");
     }
@@ -257,17 +280,23 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>)> {
         );
     }
     let mut all = Vec::new();
-    for (i, dir) in args.recording.iter().enumerate() {
+    for (i, (dir, recording)) in recordings.iter().enumerate() {
         let bound = args.bound.get(i).or(args.bound.first());
-        all.push(learn(dir, args.throughput, bound.copied(), several > 1)?);
+        all.push(learn(dir, recording, args.throughput, bound.copied(), several > 1, &beside)?);
     }
     let learnt = from::sharpen(all)?.context("no recording")?;
-    Ok((learnt.model, learnt.notes))
+    Ok((learnt.model, learnt.notes, beside))
 }
 
 /// The model of one recording.
-fn learn(dir: &Path, throughput: Option<f64>, bound: Option<u32>, several: bool) -> anyhow::Result<Learnt> {
-    let recording = Recording::open(dir)?;
+fn learn(
+    dir: &Path,
+    recording: &Recording,
+    throughput: Option<f64>,
+    bound: Option<u32>,
+    several: bool,
+    beside: &Beside,
+) -> anyhow::Result<Learnt> {
     if recording.manifest.simulated {
         anyhow::bail!("{}: a simulation itself; foretell from what was observed", dir.display());
     }
@@ -277,8 +306,8 @@ fn learn(dir: &Path, throughput: Option<f64>, bound: Option<u32>, several: bool)
             dir.display()
         );
     }
-    let mut learnt =
-        from::recording(&recording, throughput, bound).with_context(|| dir.display().to_string())?;
+    let mut learnt = from::recording_beside(recording, throughput, bound, beside)
+        .with_context(|| dir.display().to_string())?;
     if !recording.recovered.is_empty() {
         learnt.notes.push("the recording was cut off: what it lacks is not in the model".into());
     }

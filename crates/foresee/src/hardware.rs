@@ -164,6 +164,9 @@ pub struct Hardware {
     /// How long a CPU that idles takes until it runs what another CPU woke, ns: long where a hypervisor must first give it
     /// one. It counts as idle meanwhile.
     pub halt_ns: f64,
+    /// Handing a spinlock that is waited for to another CPU takes so much longer than a line's transfer, ns: the waiter's way
+    /// out of the queue, whatever observes it there, and virtual CPUs that the hypervisor has put to sleep.
+    pub handover_ns: f64,
     /// Sending an interrupt to one CPU, ns.
     pub ipi_send_ns: f64,
     /// Handling it there, ns.
@@ -186,6 +189,7 @@ impl Hardware {
             switch_ns: 1200.0,
             wake_ns: 3000.0,
             halt_ns: 0.0,
+            handover_ns: 0.0,
             ipi_send_ns: 150.0,
             ipi_handle_ns: 700.0,
             source: "typical of two-package servers".into(),

@@ -35,6 +35,7 @@ struct Entry {
     switch: Option<f64>,
     wake: Option<f64>,
     halt: Option<f64>,
+    handover: Option<f64>,
     source: String,
 }
 
@@ -90,6 +91,7 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
     own(&mut h.switch_ns, entry.switch);
     own(&mut h.wake_ns, entry.wake);
     own(&mut h.halt_ns, entry.halt);
+    own(&mut h.handover_ns, entry.handover);
     h.transfer.hop = h.transfer.remote / 2.0;
     if let Some(kin) = kin {
         h.source += &format!("; line transfers are those of {}", kin.name);
@@ -136,6 +138,7 @@ fn described(path: &Path) -> Result<Hardware, Error> {
         ("switch", entry.switch, 1e9),
         ("wake", entry.wake, 1e9),
         ("halt", entry.halt, 1e9),
+        ("handover", entry.handover, 1e9),
     ] {
         if x.is_some_and(|x| !(x > 0.0 && x <= most)) {
             return Err(wrong(format!(
@@ -155,6 +158,14 @@ fn described(path: &Path) -> Result<Hardware, Error> {
     hardware(&entry, kin.as_ref()).ok_or_else(|| wrong("no machine".into()))
 }
 
+/// How the source of a machine begins whose latencies are another's.
+const KIN: &str = "line transfers are those of its nearest kin";
+
+/// Whether nothing is known of a machine's own latencies.
+pub fn has_kin(hardware: &Hardware) -> bool {
+    hardware.source.starts_with(KIN)
+}
+
 /// A shape with the latencies of the machine of the catalogue that is most like it.
 fn of_kin(shape: Shape) -> Hardware {
     let far = |a: u32, b: u32| (f64::from(a) / f64::from(b)).ln().abs();
@@ -172,8 +183,7 @@ fn of_kin(shape: Shape) -> Hardware {
     if let Some(kin) = kin {
         hardware.transfer = kin.transfer.clone();
         hardware.memory = kin.memory.clone();
-        hardware.source =
-            format!("line transfers are those of its nearest kin in the catalogue, {}", kin.name);
+        hardware.source = format!("{KIN} in the catalogue, {}", kin.name);
     }
     hardware
 }
@@ -284,7 +294,7 @@ mod tests {
         ncpu_machine::generate::write(dir.path(), &shape).unwrap();
         let found = find(dir.path().to_str().unwrap()).unwrap();
         assert_eq!(found.shape.to_string(), "4x6x2");
-        assert!(find("8x64x2").unwrap().source.contains("nearest kin"));
+        assert!(has_kin(&find("8x64x2").unwrap()) && !has_kin(&find("epyc-7r13").unwrap()));
         assert_eq!(find("epyc-7r13").unwrap().shape.cpus(), 192);
         assert!(find("epyc-9").unwrap_err().to_string().contains("is no machine"));
         assert!(find("/nowhere").unwrap_err().to_string().contains("/nowhere"));

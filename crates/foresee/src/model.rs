@@ -58,6 +58,12 @@ pub struct Model {
     /// One interrupt a package instead of one a CPU.
     #[serde(default)]
     pub shootdowns_per_package: bool,
+    /// Share of the CPUs that run the program which a shootdown does not interrupt, 0 to 1.
+    #[serde(default)]
+    pub shootdown_misses: f64,
+    /// How long a CPU that is interrupted by one is at it, ns; 0 is what the machine says.
+    #[serde(default)]
+    pub shootdown_handle_ns: f64,
     /// Memory moved for each unit, bytes, and where it lies.
     #[serde(default)]
     pub memory_bytes: f64,
@@ -162,6 +168,12 @@ pub struct Recorded {
     /// How long an idle CPU took until it ran what another had woken, ns, where CPUs idled enough to tell.
     #[serde(default)]
     pub halt_ns: f64,
+    /// How much longer than a line's transfer handing a spinlock to another CPU took there, ns.
+    #[serde(default)]
+    pub handover_ns: f64,
+    /// What a line's transfer between two of its CPUs takes, ns, where it was measured; 0 is as in the catalogue.
+    #[serde(default)]
+    pub transfer_ns: f64,
     /// Worker threads that there were, where they were more: threads that wait for one another.
     #[serde(default)]
     pub workers: u32,
@@ -233,7 +245,9 @@ impl LockPart {
             "tas" => LockKind::TestAndSet { waiter_ns: self.waiter_ns },
             "qspin" | "mcs" => LockKind::Queue,
             "numa" => LockKind::Numa { passes: 64 },
-            "mutex" | "rwsem" | "adaptive" => LockKind::Mutex { spin_ns: 20_000.0 },
+            "mutex" => LockKind::Mutex { spin_ns: 20_000.0 },
+            "rwsem" => LockKind::Rwsem { spin_ns: 20_000.0 },
+            "adaptive" => LockKind::Adaptive,
             "block" => LockKind::Block,
             other => {
                 return Err(Error::Value(format!("lock `{}`: kind `{other}` is none of {KINDS}", self.name)));
@@ -275,6 +289,7 @@ impl Model {
             ("serial_ns", self.serial_ns),
             ("apart_ns", self.apart_ns),
             ("shootdowns", self.shootdowns),
+            ("shootdown_handle_ns", self.shootdown_handle_ns),
             ("memory_bytes", self.memory_bytes),
             ("tick_ns", self.tick_ns),
             ("tick_hz", self.tick_hz),
@@ -286,6 +301,9 @@ impl Model {
         }
         if !(self.batch >= 1.0 && self.batch.is_finite()) {
             return wrong(format!("batch = {}: give a number of 1 or more", self.batch));
+        }
+        if !(0.0..=1.0).contains(&self.shootdown_misses) {
+            return wrong(format!("shootdown_misses = {}: give a share of 0 to 1", self.shootdown_misses));
         }
         if self.populate > MOST_HELPERS {
             return wrong(format!("populate = {}: at most {MOST_HELPERS} helpers", self.populate));
@@ -339,6 +357,8 @@ impl Model {
             slice_ns: 3e6,
             tick: (self.tick_ns > 0.0 && self.tick_hz > 0.0).then_some((self.tick_ns, self.tick_hz)),
             ticks_on_one: self.ticks_on_one,
+            shootdown_misses: self.shootdown_misses,
+            shootdown_handle_ns: self.shootdown_handle_ns,
             ..Program::default()
         };
         let compute =

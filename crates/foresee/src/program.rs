@@ -43,6 +43,15 @@ pub enum LockKind {
         /// Longest spin, ns.
         spin_ns: f64,
     },
+    /// A writer spins while another writer that has it runs, and sleeps where readers have it; who wants to read sleeps at once.
+    /// Readers are woken together (Linux's rw_semaphore).
+    Rwsem {
+        /// Longest spin, ns.
+        spin_ns: f64,
+    },
+    /// Waiters spin for as long as the holder runs and sleep where it does not; where nobody spins, all who sleep are woken and try
+    /// again (Solaris' and libncpu's adaptive mutex).
+    Adaptive,
     /// Waiters sleep at once.
     Block,
 }
@@ -221,6 +230,10 @@ pub struct Program {
     pub slice_ns: f64,
     /// What each timer tick takes, ns, and how many there are a second on each CPU.
     pub tick: Option<(f64, f64)>,
+    /// Share of the CPUs that run the program which a shootdown leaves alone, 0 to 1: they have been idle or in the kernel.
+    pub shootdown_misses: f64,
+    /// How long a CPU is at a shootdown that it is sent, ns; 0 is what the machine says.
+    pub shootdown_handle_ns: f64,
     /// The first CPU handles the ticks of all.
     pub ticks_on_one: bool,
 }

@@ -30,6 +30,10 @@ pub fn recorded_machine(recorded: &Recorded) -> Result<Hardware, crate::hardware
     let mut hardware = Hardware::of_shape(shape);
     hardware.turbo = 1.0;
     hardware.halt_ns = recorded.halt_ns;
+    hardware.handover_ns = recorded.handover_ns;
+    if recorded.transfer_ns > 0.0 {
+        (hardware.transfer.cluster, hardware.transfer.package) = (recorded.transfer_ns, recorded.transfer_ns);
+    }
     hardware.name = "the recorded machine".into();
     Ok(hardware)
 }
@@ -65,14 +69,22 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
         }
         let before = held(model);
         if round + SETTLE < ROUNDS {
-            locks(model, &seen, &out);
+            locks(model, &seen, &out, &recorded, out.throughput() / cycles);
             halt(model, &seen, &out);
+        }
+        // What spins is a layer: it settles together with the work.
+        if round + SETTLE < ROUNDS || round + 3 < ROUNDS && seen.iter().any(|s| s.in_step) {
+            hand_over(model, &seen, &out);
         }
         // Holding is a part of the same CPU time.
         if held(model) > 0.95 * wanted {
             let part = 0.95 * wanted / held(model);
-            for lock in &mut model.lock {
-                lock.takes *= part;
+            for (lock, seen) in model.lock.iter_mut().zip(&seen) {
+                // A spinlock is taken no less often than it is waited for.
+                let least = if lock.kind == "qspin" { seen.rate / recorded.throughput } else { 0.0 };
+                let takes = (part * lock.takes).max(least.min(lock.takes));
+                lock.hold_ns *= part * lock.takes / takes;
+                lock.takes = takes;
             }
         }
         let work = model.work_ns + DAMPED * (wanted - demand(&out, cycles)) - (held(model) - before);
@@ -81,10 +93,13 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
         // Positive where the simulation is too fast.
         let more = thread_ns(recorded.throughput) - thread_ns(out.throughput() / cycles);
         pause(model, DAMPED * more, recorded.threads);
-        if round + SETTLE < ROUNDS {
-            // Until locks are as they are to be, nobody sleeps more than was seen: what spins for a lock would sleep instead.
+        let in_step = seen.iter().any(|s| s.in_step);
+        if round + SETTLE < ROUNDS || in_step {
+            // Until locks are as they are to be, nobody sleeps more than was seen: what spins for a lock would sleep instead. Where
+            // threads come to a spinlock in step that stays so, for whoever sleeps makes the others faster.
+            let room = if in_step { 0.0 } else { ROOM };
             let awake = slack.active.min(f64::from(recorded.threads));
-            let asleep = (1.0 + ROOM) * f64::from(recorded.threads) - awake;
+            let asleep = (1.0 + room) * f64::from(recorded.threads) - awake;
             model.wait_ns = model.wait_ns.min(asleep.max(0.0) * 1e9 / recorded.throughput);
         }
     }
@@ -133,60 +148,115 @@ fn halt(model: &mut Model, seen: &[Seen], out: &Outcome) {
     }
 }
 
+/// However short a time a lock is still held for, who spins for it has it no sooner than it is handed over: the shortest waits
+/// of the first last for that. Where threads come to it in step no wait is a short one, and the mean must do.
+fn hand_over(model: &mut Model, seen: &[Seen], out: &Outcome) {
+    let Some(i) = told_by(model, seen) else { return };
+    let (count, mean, first) = &waited(model, out)[i];
+    let missing = match (seen[i].least, first::hold(&first.bins())) {
+        _ if *count == 0 => 0.0,
+        // Who comes while it is handed over to another waits for two hand-overs.
+        _ if seen[i].in_step => 0.5 * (seen[i].wait - mean),
+        (Some(want), Some(got)) => want - got.least,
+        _ => 0.0,
+    };
+    if let Some(recorded) = &mut model.recorded {
+        recorded.handover_ns = (recorded.handover_ns + 0.7 * missing).clamp(0.0, MOST_HALT);
+    }
+}
+
 /// A CPU does not take longer than that, ns.
 const MOST_HALT: f64 = 100_000.0;
 
 /// How far off the mean of a spinlock's waits may be where the waits of the first are believed.
 const BELIEVED: f64 = 0.1;
+/// The same of the one that tells what hand-overs take: most of what spins, spins for it.
+const BELIEVED_OF_HAND_OVERS: f64 = 0.02;
 
 /// The spread of a lock's hold time of which nothing is known.
 const USUAL: f64 = 0.5;
 
-/// A spinlock is handed over in no time in the waits of the first that come near zero, and takes its time where it bounces
-/// between CPUs. Where mean waits are not reproduced by them, these alone must do: what spins is a layer.
-fn doubt(model: &mut Model, seen: &mut [Seen], out: &Outcome) {
+/// The lock whose waits tell what handing a spinlock over takes: the kernel's that was waited for most often.
+fn told_by(model: &Model, seen: &[Seen]) -> Option<usize> {
+    let spins = |i: &usize| {
+        let lock = &model.lock[*i];
+        lock.kernel && lock.kind == "qspin" && lock.copies == 1 && seen[*i].rate > 0.0
+    };
+    (0..model.lock.len().min(seen.len())).filter(spins).max_by(|a, b| seen[*a].rate.total_cmp(&seen[*b].rate))
+}
+
+/// Waits for the copies of each lock: how many, how long on average, ns, and those of the first.
+fn waited(model: &Model, out: &Outcome) -> Vec<(u64, f64, Waits)> {
     let mut at = 0;
-    for (lock, seen) in model.lock.iter_mut().zip(seen) {
-        let stats = &out.locks[at..at + lock.copies as usize];
-        at += lock.copies as usize;
+    let of = |copies: u32| {
+        let mine = at..at + copies as usize;
+        at = mine.end;
+        let stats = &out.locks[mine.clone()];
         let count: u64 = stats.iter().map(|s| s.contended).sum();
         let waited: u64 = stats.iter().map(|s| s.spin + s.block).sum();
-        let mean = waited as f64 / count.max(1) as f64 * 1e-3;
-        let told = seen.first.is_some() || seen.behind.is_some();
-        if told && lock.kind == "qspin" && count > 0 && (mean / seen.wait).ln().abs() > BELIEVED {
+        let mut first = Waits::default();
+        out.first[mine].iter().for_each(|w| first.merge(w));
+        (count, waited as f64 / count.max(1) as f64 * 1e-3, first)
+    };
+    model.lock.iter().map(|l| l.copies).map(of).collect()
+}
+
+/// Spinning is a layer, so the mean waits of spinlocks must be reproduced. Where the waits of the first do not do so, because
+/// threads come to the lock in step, what is missing is put down to handing it over, and where there is too much of it, to how long it is held. What other
+/// spinlocks than the one that tells of hand-overs lack, their hold times must do.
+fn doubt(model: &mut Model, seen: &mut [Seen], out: &Outcome) {
+    let teller = told_by(model, seen);
+    let waits = waited(model, out);
+    for (i, (lock, seen)) in model.lock.iter_mut().zip(seen).enumerate() {
+        let (count, mean, _) = waits[i];
+        let off = (mean / seen.wait).ln().abs();
+        if lock.kind != "qspin" || count == 0 {
+            continue;
+        }
+        if Some(i) == teller {
+            seen.in_step = off > BELIEVED_OF_HAND_OVERS;
+        } else if off > BELIEVED && (seen.first.is_some() || seen.behind.is_some()) {
             (seen.first, seen.behind) = (None, None);
             (lock.cv, lock.hold_ns) = (USUAL, seen.wait);
         }
     }
 }
 
-fn locks(model: &mut Model, seen: &[Seen], out: &Outcome) {
+fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, throughput: f64) {
     let seconds = out.elapsed as f64 * 1e-12;
-    let mut at = 0;
-    for (lock, seen) in model.lock.iter_mut().zip(seen) {
-        let stats = &out.locks[at..at + lock.copies as usize];
-        let mut first = Waits::default();
-        out.first[at..at + lock.copies as usize].iter().for_each(|w| first.merge(w));
-        at += lock.copies as usize;
-        let count: u64 = stats.iter().map(|s| s.contended).sum();
-        let waited: u64 = stats.iter().map(|s| s.spin + s.block).sum();
+    let (handed, faster) = (recorded.handover_ns, recorded.throughput / throughput);
+    let waits = waited(model, out);
+    for ((lock, seen), (count, got_wait, first)) in model.lock.iter_mut().zip(seen).zip(waits) {
         if count == 0 || seconds <= 0.0 {
             lock.takes *= 2.0;
             continue;
         }
         let got_rate = count as f64 / seconds;
-        let got_wait = waited as f64 / count as f64 * 1e-3;
         let step = |want: f64, got: f64, power: f64| (want / got).clamp(0.2, 5.0).powf(power);
         match (seen.first, first::hold(&first.bins())) {
-            // The simulated waits are looked at in the same way, so that what that is off by cancels out.
+            // Hand-overs take what is missing; of too much there is nothing left to be taken off them.
+            _ if seen.in_step => {
+                if handed <= 0.0 && got_wait > seen.wait {
+                    lock.hold_ns *= step(seen.wait, got_wait, 0.7);
+                }
+            }
+            // The simulated waits are looked at in the same way, so that what that is off by cancels out. Not where bins are
+            // coarser than what is looked for, which is so where handing over takes longer than holding.
             (Some(want), Some(got)) => {
-                lock.hold_ns *= step(want.ns, got.ns, 0.7);
+                if want.least > want.ns {
+                    lock.hold_ns = want.ns;
+                } else {
+                    lock.hold_ns *= step(want.ns, got.ns, 0.7);
+                }
                 let spread = lock.cv.powi(2) + want.wait / want.ns - got.wait / got.ns;
                 lock.cv = spread.max(0.0).sqrt().clamp(SPREAD.0, SPREAD.1);
             }
             _ if seen.behind.is_some() => {}
             _ => lock.hold_ns *= step(seen.wait, got_wait, 0.7),
         }
+        // Of a spinlock that somebody always has, the rate says how long each has it, and waits for each unit of work how often
+        // it is taken.
+        let got_rate = if lock.kind == "qspin" { got_rate * faster } else { got_rate };
         // The rate goes with takes squared.
         lock.takes *= step(seen.rate, got_rate, 0.5);
     }

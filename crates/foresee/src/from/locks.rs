@@ -23,6 +23,10 @@ pub(super) struct Seen {
     pub(super) wait: f64,
     /// By the waits of who was first, where there are enough: they tell how long it is held.
     pub(super) first: Option<Hold>,
+    /// What handing it over takes, ns, by the shortest of these waits.
+    pub(super) least: Option<f64>,
+    /// The mean wait is not what the waits of the first say: threads come to it in step.
+    pub(super) in_step: bool,
     /// How long it is held, ns, by waits behind one that is not seen.
     pub(super) behind: Option<f64>,
 }
@@ -50,6 +54,7 @@ fn first_waits(recording: &Recording, name: &str, kernel: bool, ahead: u64) -> V
 fn kind(of: &str, kernel: bool) -> &'static str {
     match of {
         "rwlock" if kernel => "qspin",
+        "rwsem" | "percpu-rwsem" if kernel => "rwsem",
         "mutex" | "rwsem" | "rwlock" | "percpu-rwsem" | "rt-mutex" => "mutex",
         // Their waiters sleep at once; the second is a simulated one.
         "lock" | "block" if !kernel => "block",
@@ -193,7 +198,15 @@ pub(super) fn seen(recording: &Recording, locks: &[LockPart], elapsed: f64) -> V
         let waits = |ahead| first::hold(&first_waits(recording, &lock.name, lock.kernel, ahead));
         let first = waits(0);
         let behind = if first.is_none() { waits(1).map(|w| w.wait / BEHIND_ONE) } else { None };
-        Seen { rate: count / elapsed, wait: wait / count.max(1.0) * 1e9, first, behind }
+        let least = first.map(|f| f.least);
+        Seen {
+            rate: count / elapsed,
+            wait: wait / count.max(1.0) * 1e9,
+            first,
+            least,
+            in_step: false,
+            behind,
+        }
     };
     locks.iter().map(of).collect()
 }

@@ -9,6 +9,7 @@ use crate::hardware::{Hardware, Shape};
 use crate::model::{Model, Recorded, Share};
 use threads::Workers;
 
+mod beside;
 mod calibrate;
 mod locks;
 mod sharpen;
@@ -16,6 +17,7 @@ mod sharpen;
 mod tests;
 mod threads;
 
+pub use beside::{Beside, Calls, Transfers};
 pub use calibrate::{Reproduced, recorded_machine, reproduce};
 pub use sharpen::sharpen;
 
@@ -137,19 +139,35 @@ impl Used {
     }
 }
 
+/// Hand-overs of spinlocks that take so much longer than a transfer, ns, are told of.
+const DEAR: f64 = 50.0;
+
 /// Interrupts that the model has a second on each CPU; all of them take what those recorded took.
 const INTERRUPTS_HZ: f64 = 1000.0;
 
-/// Reads a model out of a recording; `throughput` is how many units of work a second it did, where
-/// the recording does not tell it, and `bound` how
-/// many CPUs the program was bound to, where not to all.
+/// [`recording_beside`] with nothing beside it.
 ///
 /// # Errors
-/// It is no observation of a program, or the program did nothing.
+/// As there.
 pub fn recording(
     recording: &Recording,
     throughput: Option<f64>,
     bound: Option<u32>,
+) -> Result<Learnt, Error> {
+    recording_beside(recording, throughput, bound, &Beside::default())
+}
+
+/// Reads a model out of a recording; `throughput` is how many units of work a second it did, where
+/// the recording does not tell it, `bound` how many CPUs the program was bound to, where not to all, and `beside` what other
+/// commands found of it and of its machine.
+///
+/// # Errors
+/// It is no observation of a program, or the program did nothing.
+pub fn recording_beside(
+    recording: &Recording,
+    throughput: Option<f64>,
+    bound: Option<u32>,
+    beside: &Beside,
 ) -> Result<Learnt, Error> {
     let used = Used::of(recording, bound)?;
     let own = used.own();
@@ -186,7 +204,9 @@ pub fn recording(
     let per_unit = used.target / units * 1e9;
     model.work_ns = (per_unit - held).max(0.05 * per_unit);
     let threads = waiting(&mut model, recording, &used, &workers, others, units, &mut notes);
-    if used.tlb > 0.001 * used.target {
+    if let Some(calls) = &beside.calls {
+        calls.put(&mut model, units / used.elapsed, running, &mut notes);
+    } else if used.tlb > 0.001 * used.target {
         let events = recording.tables.get("events");
         let sent: f64 = events.map_or(0.0, |t| {
             (0..t.num_rows())
@@ -209,6 +229,8 @@ pub fn recording(
         cpu_model: recording.manifest.cpu_model.clone(),
         threads,
         halt_ns: halt(&used, &workers),
+        handover_ns: 0.0,
+        transfer_ns: beside.transfer.as_ref().and_then(|t| t.same_package).unwrap_or(0.0),
         workers: workers.threads,
         throughput: units / own,
         layers: used.layers(),
@@ -218,6 +240,12 @@ pub fn recording(
         lock.hold_ns = seen.first.map(|f| f.ns).or(seen.behind).unwrap_or(lock.hold_ns);
     }
     calibrate::calibrate(&mut model, &seen, slack(recording, &used, &workers, threads), per_unit)?;
+    if let Some(handed) = model.recorded.as_ref().map(|r| r.handover_ns).filter(|ns| *ns > DEAR) {
+        notes.push(format!(
+            "handing a spinlock to another CPU took {handed:.0} ns more than a line's transfer on the recorded machine, as it does on \
+             virtual CPUs and under tracing; the machine foretold has what its own file says (`handover`), or nothing"
+        ));
+    }
     Ok(Learnt { model, notes })
 }
 

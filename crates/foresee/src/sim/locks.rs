@@ -65,8 +65,13 @@ impl Lock {
         self.owner == Owner::Kernel && !self.sleeps()
     }
 
+    /// Who spins for it stops when its holder leaves its CPU.
+    fn watches_holder(&self) -> bool {
+        matches!(self.kind, LockKind::Mutex { .. } | LockKind::Rwsem { .. } | LockKind::Adaptive)
+    }
+
     pub(super) fn sleeps(&self) -> bool {
-        matches!(self.kind, LockKind::Mutex { .. } | LockKind::Block)
+        self.watches_holder() || self.kind == LockKind::Block
     }
 }
 
@@ -105,8 +110,8 @@ impl Sim<'_> {
             if wait == 0 {
                 return true;
             }
-            let mode = self.spin_mode(id);
-            self.stall(thread, mode, 0, wait);
+            // Nobody is waited for, and no tracepoint tells of it: a cache miss like any other.
+            self.stall(thread, Mode::Work, 0, wait);
             return false;
         }
         let waiting = lock.waiting();
@@ -117,7 +122,7 @@ impl Sim<'_> {
             self.slow_hand_over(id, waiter_ns);
         }
         let lock = &self.locks[id as usize];
-        let holder = lock.holder;
+        let (holder, readers) = (lock.holder, lock.readers);
         let t = &mut self.threads[thread as usize];
         if t.wait == NONE {
             t.wait = id;
@@ -129,13 +134,14 @@ impl Sim<'_> {
             // Each sleep in a futex is a wait, whoever was faster when it was woken.
             self.locks[id as usize].stats.contended += 1;
         }
+        let runs = || {
+            holder == NONE || matches!(self.threads[holder as usize].state, State::Running | State::Spinning)
+        };
         let spin = match kind {
             LockKind::Block => None,
-            LockKind::Mutex { spin_ns } => {
-                let runs = holder == NONE
-                    || matches!(self.threads[holder as usize].state, State::Running | State::Spinning);
-                (runs && spin_ns > 0.0).then_some(Some(ps(spin_ns)))
-            }
+            LockKind::Mutex { spin_ns } => (runs() && spin_ns > 0.0).then_some(Some(ps(spin_ns))),
+            LockKind::Rwsem { spin_ns } => (runs() && readers == 0 && !shared).then_some(Some(ps(spin_ns))),
+            LockKind::Adaptive => runs().then_some(None),
             _ => Some(None),
         };
         match spin {
@@ -221,7 +227,8 @@ impl Sim<'_> {
             let Some(at) = self.next(id, from) else { return woken };
             let lock = &mut self.locks[id as usize];
             let Some(&(thread, shared)) = lock.waiters.get(at) else { return woken };
-            if woken && !shared || shared && lock.holder != NONE {
+            let all = lock.kind == LockKind::Adaptive;
+            if woken && !shared && !all || shared && lock.holder != NONE {
                 return woken;
             }
             lock.waiters.remove(at);
@@ -233,7 +240,7 @@ impl Sim<'_> {
                 self.threads[thread as usize].pc = self.back(thread);
                 self.wake_by(thread);
                 // Readers go together.
-                if !shared {
+                if !shared && !all {
                     return true;
                 }
                 woken = true;
@@ -243,6 +250,8 @@ impl Sim<'_> {
             let mut ns = lines * self.hardware.move_ns(from, place);
             if from == place {
                 ns = 0.0;
+            } else if !self.locks[id as usize].sleeps() {
+                ns += self.hardware.handover_ns;
             }
             if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
                 ns += waiter_ns * waiters;
@@ -285,7 +294,7 @@ impl Sim<'_> {
                 Some(near.unwrap_or(0))
             }
             // Whoever spins is faster than whoever must be woken.
-            LockKind::Mutex { .. } => Some(
+            LockKind::Mutex { .. } | LockKind::Rwsem { .. } | LockKind::Adaptive => Some(
                 lock.waiters
                     .iter()
                     .position(|w| self.threads[w.0 as usize].state == State::Spinning)
@@ -343,7 +352,7 @@ impl Sim<'_> {
     pub(super) fn holder_leaves(&mut self, thread: u32) {
         for i in 0..self.threads[thread as usize].held.len() {
             let (id, _) = self.threads[thread as usize].held[i];
-            if !matches!(self.locks[id as usize].kind, LockKind::Mutex { .. }) {
+            if !self.locks[id as usize].watches_holder() {
                 continue;
             }
             for w in 0..self.locks[id as usize].waiters.len() {

@@ -190,15 +190,21 @@ impl Sim<'_> {
         let mut far: f64 = 0.0;
         let mut targets = 0u64;
         let mut packages = vec![false; self.packages.len()];
+        let misses = self.program.shootdown_misses;
+        let handle_ns = match self.program.shootdown_handle_ns {
+            0.0 => self.hardware.ipi_handle_ns,
+            ns => ns,
+        };
         for other in 0..self.cpus.len() as u32 {
             let c = &self.cpus[other as usize];
-            if other == cpu || c.thread == NONE {
+            let place = c.place;
+            if other == cpu || c.thread == NONE || misses > 0.0 && self.random.unit() < misses {
                 continue;
             }
             targets += 1;
-            packages[c.place.package as usize] = true;
-            far = far.max(self.hardware.move_ns(from, c.place));
-            self.interrupt(other, self.hardware.ipi_handle_ns);
+            packages[place.package as usize] = true;
+            far = far.max(self.hardware.move_ns(from, place));
+            self.interrupt(other, handle_ns);
         }
         self.shootdowns += 1;
         if targets == 0 {
@@ -206,7 +212,7 @@ impl Sim<'_> {
         }
         let sends = if per_package { packages.iter().filter(|p| **p).count() as u64 } else { targets };
         self.interrupts += sends;
-        let ns = self.hardware.ipi_send_ns * sends as f64 + self.hardware.ipi_handle_ns + 2.0 * far;
+        let ns = self.hardware.ipi_send_ns * sends as f64 + handle_ns + 2.0 * far;
         (ns > 0.0).then(|| ps(ns))
     }
 }

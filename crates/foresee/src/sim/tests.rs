@@ -311,3 +311,67 @@ fn interrupts_do_not_pile_up_while_a_lock_is_waited_for() {
     let (with, without) = (run(Some((10_000.0, 1000.0))), run(None));
     assert!((with / without - 0.99).abs() < 0.02, "{with} {without}");
 }
+
+#[test]
+fn who_waits_for_an_rwsem_sleeps_behind_readers_and_spins_behind_a_writer() {
+    let run = |readers: bool| {
+        let lock = LockModel::new("l", LockKind::Rwsem { spin_ns: 1e6 });
+        let mut p = program(1, cycle(Time::fixed(2_000.0), Time::fixed(20_000.0)), vec![lock]);
+        let take =
+            if readers { Op::AcquireShared { lock: 0 } } else { Op::Acquire { lock: 0, pick: Pick::One } };
+        let ops = vec![compute(Time::fixed(3_000.0)), take, compute(Time::fixed(30_000.0)), Op::Release];
+        p.classes.push(Class { name: "others".into(), threads: 3, bound: false, ops });
+        steady(&p, &Hardware::ideal(4), 4, 0.01)
+    };
+    let (with_readers, writers) = (run(true), run(false));
+    assert!(with_readers.locks[0].block > 20 * with_readers.locks[0].spin, "{:?}", with_readers.locks);
+    assert!(writers.locks[0].spin > 20 * writers.locks[0].block, "{:?}", writers.locks);
+    // Readers hold it together, and the writer does get its turn.
+    assert!(
+        with_readers.locks[0].taken > 2 * with_readers.done && with_readers.done > 10,
+        "{with_readers:?}"
+    );
+    sums(&with_readers);
+}
+
+#[test]
+fn an_adaptive_lock_is_spun_for_while_its_holder_runs_and_wakes_all_who_sleep() {
+    let run = |kind, threads, cpus| {
+        let p = program(
+            threads,
+            cycle(Time::exponential(20_000.0), Time::exponential(60_000.0)),
+            vec![LockModel::new("l", kind)],
+        );
+        steady(
+            &p,
+            &Hardware { turbo: 1.0, ..Hardware::of_shape(format!("1x{cpus}").parse().unwrap()) },
+            cpus,
+            0.01,
+        )
+    };
+    let (mutex, adaptive) = (run(LockKind::Mutex { spin_ns: 2_000.0 }, 4, 4), run(LockKind::Adaptive, 4, 4));
+    assert_eq!(adaptive.locks[0].block, 0, "{:?}", adaptive.locks);
+    assert!(mutex.locks[0].block > mutex.locks[0].spin, "{:?}", mutex.locks);
+    assert!(adaptive.throughput() > 1.02 * mutex.throughput());
+    // With more threads than CPUs holders lose theirs, waiters sleep, and nobody is forgotten.
+    let many = run(LockKind::Adaptive, 16, 4);
+    assert!(many.locks[0].block > 0 && many.throughput() > 0.8 * adaptive.throughput(), "{:?}", many.locks);
+    assert!(many.threads.iter().all(|t| t.2 + t.3 > 0), "{:?}", many.threads);
+}
+
+#[test]
+fn a_shootdown_may_miss_some_who_run() {
+    let mut p = program(
+        8,
+        vec![compute(Time::fixed(10_000.0)), Op::Shootdown { per_package: false }, Op::Done],
+        vec![],
+    );
+    let hardware = Hardware { turbo: 1.0, ..Hardware::of_shape("1x8".parse().unwrap()) };
+    let all = steady(&p, &hardware, 8, 0.01);
+    p.shootdown_misses = 0.5;
+    let half = steady(&p, &hardware, 8, 0.01);
+    let each = |o: &Outcome| o.interrupts as f64 / o.shootdowns as f64;
+    assert!((each(&half) / each(&all) - 0.5).abs() < 0.03, "{} {}", each(&half), each(&all));
+    p.shootdown_handle_ns = 3.0 * hardware.ipi_handle_ns;
+    assert!(steady(&p, &hardware, 8, 0.01).throughput() < half.throughput());
+}

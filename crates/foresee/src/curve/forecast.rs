@@ -19,22 +19,28 @@ pub struct Forecast {
 /// last point.
 const FEW: usize = 4;
 
-/// How much a law weighs in a forecast from few points, and from more.
+/// How much a law weighs in a forecast from few points, and from more. The power law leaves most open, and the USL knows
+/// neither packages nor distances.
 fn weight(law: Law, few: bool) -> f64 {
     match (few, law) {
-        (true, Law::Usl) | (false, _) => 1.0,
-        (true, Law::Knee) => 0.3,
-        (true, Law::Power) => 0.0,
+        (_, Law::Knee) | (true, Law::Usl) | (false, Law::Power) => 1.0,
+        (true, Law::Power) | (false, Law::Usl) => 0.0,
     }
 }
 
-/// How far a forecast from more than a few points leans to the lower throughputs that may be, as a part of the variance of
-/// ln X: 0 is the median, 1 the least mean of |foretold / measured - 1| where ln X is normal. That mean is what a throughput
-/// far below the forecast makes huge. From few points the variance is mostly that of the beliefs, and says nothing of the curve.
-const LEAN: f64 = 0.7;
+/// A forecast from more than a few points is the median of what may be with each throughput weighing X to minus this. With 1
+/// it is where the mean of |foretold / X - 1| is least, which throughputs far below the forecast make huge; with 0, the median,
+/// where it is as often too high as too low, and where the mean of |ln(foretold / X)| is least. From few points what may be is
+/// mostly what was believed, and says nothing of the curve.
+const LEAN: f64 = 0.75;
+/// Throughputs further from the median than this, in ln X, weigh no more and no less.
+const FARTHEST: f64 = 3.0;
 
-/// By how much ln X goes astray for each doubling of N beyond what was measured, standard deviation: with it the bands of
-/// the published curves hold about nine of ten points.
+/// The bands' ends, as quantiles of what may be: what 90 % of the points of published curves are between, each family's foretold
+/// without it.
+const BAND: (f64, f64) = (0.07, 0.93);
+
+/// By how much ln X goes astray for each doubling of N beyond what was measured, standard deviation.
 const ASTRAY: f64 = 0.05;
 
 /// Laws, fitted to the same points, and what each weighs.
@@ -72,18 +78,23 @@ impl Fitted {
         }
         logs.sort_by(|a, b| a.0.total_cmp(&b.0));
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let deviation = 0.5 * (weighted(&logs, ONE_MORE) - weighted(&logs, 1.0 - ONE_MORE));
-        let lean = if self.few { 0.0 } else { LEAN * deviation * deviation };
-        let x = (weighted(&logs, 0.5) - lean).exp();
-        Forecast { x, low: weighted(&all, 0.05).exp().min(x), high: weighted(&all, 0.95).exp().max(x) }
+        let middle = weighted(&all, 0.5);
+        let x = match self.few {
+            true => weighted(&logs, 0.5),
+            false => {
+                let lean = |(log, weight): &(f64, f64)| {
+                    (*log, weight * (-LEAN * (log - middle).clamp(-FARTHEST, FARTHEST)).exp())
+                };
+                weighted(&all.iter().map(lean).collect::<Vec<_>>(), 0.5)
+            }
+        };
+        let x = x.exp();
+        Forecast { x, low: weighted(&all, BAND.0).exp().min(x), high: weighted(&all, BAND.1).exp().max(x) }
     }
 }
 
-/// The quantile of a normal distribution a standard deviation above its mean.
-const ONE_MORE: f64 = 0.8413;
-
 /// A quantile of sorted numbers with weights.
-fn weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
+pub(super) fn weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
     let wanted = q * sorted.iter().map(|s| s.1).sum::<f64>();
     let mut sum = 0.0;
     let found = sorted.iter().find(|(_, weight)| {

@@ -58,7 +58,8 @@ for recording in series/*.ncpu; do
 		echo "${name%%-*} $booted 0 0"
 		continue
 	}
-	ncpu report "$recording" --table threads -o csv >threads.csv 2>report.err || fail "$name has no threads"
+	# That which was killed may not have told of threads yet.
+	ncpu report "$recording" --table threads -o csv >threads.csv 2>report.err || has report.err 'no table .threads'
 	echo "${name%%-*} $booted $(column t time.csv | tail -n 1) $(awk -F, -v p="$spin" '
 		NR == 1 { for (i = 1; i <= NF; i++) if ($i == "CPU") c = i; next }
 		$1 == p { s += $c } END { print s + 0 }' threads.csv)"

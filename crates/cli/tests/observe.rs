@@ -18,6 +18,24 @@ fn the_commands_status_is_passed_on() {
     assert_eq!(ncpu(&["locks", "--", "sh", "-c", "exit 3"]).status.code(), Some(3));
 }
 
+/// Programs of the kernel side go through all CPUs, and the verifier goes through them: what loads for two may not for 2048.
+#[test]
+fn the_tables_of_a_large_machine_load() {
+    if !root() {
+        return;
+    }
+    for cpus in ["2048", "8192"] {
+        for args in [&["run", "--", "true"][..], &["locks", "--", "true"], &["crosscalls", "--", "true"]] {
+            let o = Command::new(env!("CARGO_BIN_EXE_ncpu"))
+                .args(args)
+                .env("NCPU_CPU_PARTS", cpus)
+                .output()
+                .unwrap();
+            assert!(o.status.success(), "{cpus} CPUs, {args:?}: {}", err(&o));
+        }
+    }
+}
+
 #[test]
 fn a_command_that_is_not_there_is_told_as_a_shell_tells_it() {
     if !root() {

@@ -89,8 +89,15 @@ struct sum {
 	__u32 running;
 };
 
-static long add_cpu(__u32 cpu, struct sum *sum)
+/*
+ * Of the one leader there is. Not on its stack, whose values the verifier follows through as many rounds as there are CPUs:
+ * with 2048 it gives up.
+ */
+static struct sum sums;
+
+static long add_cpu(__u32 cpu, struct sum *unused)
 {
+	struct sum *sum = &sums;
 	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
 
 	if (!s)
@@ -112,27 +119,31 @@ static long add_cpu(__u32 cpu, struct sum *sum)
 SEC("perf_event")
 int leader(void *ctx)
 {
-	struct sum sum = {};
+	struct sum *sum = &sums;
 	__u64 now = bpf_ktime_get_ns();
 	__u64 before = leader_last;
 
 	leader_last = now;
 	if (!observing || !before || now <= before)
 		return 0;
-	bpf_loop(cfg_cpus, add_cpu, &sum, 0);
+	for (int i = 0; i < WAIT_N; i++)
+		sum->waiting[i] = 0;
+	sum->idle = 0;
+	sum->running = 0;
+	bpf_loop(cfg_cpus, add_cpu, NULL, 0);
 	__u64 dt = now - before;
 	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
 	for (int i = 0; i < WAIT_N; i++)
-		sum.waiting[i] += judged[i];
+		sum->waiting[i] += judged[i];
 	if (io_used)
-		sum.waiting[WAIT_IO] += waiting_for_requests();
-	__u32 idle = sum.idle;
-	__u32 active = sum.running;
+		sum->waiting[WAIT_IO] += waiting_for_requests();
+	__u32 idle = sum->idle;
+	__u32 active = sum->running;
 	__u32 of[IDLE_N] = {};
 
 	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
 		/* At least 0, and of the idle CPUs at most all: without branches, each of which doubles the paths. */
-		__s64 n = sum.waiting[w];
+		__s64 n = sum->waiting[w];
 		n &= ~(n >> 63);
 		active += n;
 		n -= idle;
@@ -144,9 +155,9 @@ int leader(void *ctx)
 	idle_ns[active ? IDLE_SERIAL : IDLE_ASLEEP] += (__u64)idle * dt;
 	of[IDLE_SERIAL] = active ? idle : 0;
 	of[IDLE_ASLEEP] = active ? 0 : idle;
-	leave_idle(of, sum.running, sum.waiting[WAIT_RUNQ] > 0, dt);
-	if (sum.waiting[WAIT_RUNQ] > 0)
-		runnable_ns += (__u64)sum.waiting[WAIT_RUNQ] * dt;
+	leave_idle(of, sum->running, sum->waiting[WAIT_RUNQ] > 0, dt);
+	if (sum->waiting[WAIT_RUNQ] > 0)
+		runnable_ns += (__u64)sum->waiting[WAIT_RUNQ] * dt;
 	leader_ticks++;
 	return 0;
 }

@@ -161,7 +161,7 @@ tools:
 	@.ci/tools clang gcc make pkg-config libelf-dev zlib1g-dev
 
 test-tools:
-	@.ci/tools gcc hwloc-nox libjemalloc2 strace tmux
+	@.ci/tools gcc hwloc-nox libjemalloc2 libtcmalloc-minimal4 strace tmux
 
 vm-tools:
 	@.ci/tools qemu-system-x86 busybox-static cpio

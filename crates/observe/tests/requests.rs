@@ -169,10 +169,10 @@ fn who_sleeps_for_other_things_does_not() {
     // One thread waits in its calls, and that is all that waits: no CPU more idles for it than one.
     let (seen, done, together) = reads.run("beside", 1);
     let (count, bytes, seconds) = requests(&seen, &reads.disk, "call");
-    // Beside those that it knows of, its own pages may be read.
+    // Beside those that it knows of, its own pages may be read; the first and the last may lie half outside of the observation.
     let lost = lost(&seen);
     assert!(
-        count + lost >= done && count <= done + 50 && lost <= done / 50 && bytes >= count * 4096,
+        count + lost + 2 >= done && count <= done + 50 && lost <= done / 50 && bytes >= count * 4096,
         "{count} of {done}, {lost} lost, {bytes} bytes"
     );
     assert!(seconds <= together, "{seconds} of {together}");

@@ -93,6 +93,41 @@ fn the_page_shows_what_was_observed() {
     );
     browser.until("no stacks", "return document.querySelector('#frame').textContent.includes('No stacks')");
 
+    // What another machine's page has saved is compared with, and nothing else.
+    let saved = browser.run(
+        "document.querySelector('#kind').value = 'cpu'; const make = URL.createObjectURL; window.saved = null; \
+         URL.createObjectURL = (blob) => { blob.text().then(t => window.saved = t); return make.call(URL, blob) }; \
+         document.querySelector('#keep').click()",
+    );
+    assert!(saved.is_null());
+    browser.until("what is saved", "return window.saved !== null");
+    let give = |change: &str| {
+        browser.run(&format!(
+            "const f = document.querySelector('#file'), d = new DataTransfer(); {change}; \
+             d.items.add(new File([text], 'other.json')); f.files = d.files; f.dispatchEvent(new Event('change'))"
+        ))
+    };
+    give("let text = window.saved.slice(0, -9)");
+    browser.until(
+        "why it is refused",
+        "return document.querySelector('#error').textContent.startsWith('other.json: not JSON')",
+    );
+    give("let text = '{\"ncpu\":\"kept\",\"host\":1}'");
+    browser
+        .until("what is missing", "return document.querySelector('#error').textContent.includes('missing')");
+    give(
+        "const all = JSON.parse(window.saved); all.host = '<b>other</b>'; \
+         for (const row of all.layers.rows) row.share = 0.25; let text = JSON.stringify(all)",
+    );
+    browser.until(
+        "the other machine",
+        "return document.querySelector('#layers .change').title.includes('<b>other</b>, 2 CPUs')",
+    );
+    assert_eq!(text("#error"), "");
+    assert!(text("#layers .change").contains('+'), "{}", text("#layers .change"));
+    assert_eq!(text("#other"), "<b>other</b>");
+    browser.picture("other.png");
+
     // A table sorts, filters and folds.
     browser.run(
         "const t = document.querySelector('#table'); t.value = 'locks'; t.dispatchEvent(new Event('change'))",

@@ -1,4 +1,4 @@
-// Stacks of a time as a flame graph, in colours that tell what has changed against the time before.
+// Stacks of a time as a flame graph, in colours that tell what has changed against another.
 
 import { byId, element, percent, seconds } from "./layers";
 
@@ -77,7 +77,7 @@ export class Flame {
     back.addEventListener("click", () => this.zoom(this.root));
   }
 
-  /** Shows the stacks of a time, and how they differ from those of the time before, where that is known. */
+  /** Shows the stacks of a time, and how they differ from others, where those are known. */
   show(now: string, before: string | null) {
     const [zoomed, chosen] = [this.path(this.zoomed), this.chosen && this.path(this.chosen)];
     this.root = frame("all", null);

@@ -8,6 +8,8 @@ import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
 import { Flame } from "./flame";
 import { Grid } from "./grid";
+import * as kept from "./kept";
+import type { Kept } from "./kept";
 import { byId, clock, element, key } from "./layers";
 import { showOnion } from "./onion";
 import { Listing } from "./rows";
@@ -32,7 +34,7 @@ interface View {
   means: boolean;
   /** Which stacks: cpu, spin, offcpu. */
   stacks: string;
-  /** Whether they are compared with those of the time before. */
+  /** Whether their colours compare them with others. */
   compare: boolean;
   /** What the colours of CPUs mean, and whether they stand where they are in the machine. */
   colour: string;
@@ -58,7 +60,7 @@ function read(): View {
     filter: words.get("filter") ?? "",
     bands: Math.max(0, number("bands") ?? 0),
     means: words.has("means"),
-    stacks: ["cpu", "spin", "offcpu"].find((kind) => kind === words.get("stacks")) ?? first.stacks,
+    stacks: kept.KINDS.find((kind) => kind === words.get("stacks")) ?? first.stacks,
     compare: words.has("compare"),
     colour: words.get("colour") ?? first.colour,
     byPlace: words.get("order") !== "number",
@@ -66,6 +68,10 @@ function read(): View {
 }
 
 let view = read();
+/** What onion and stacks are compared with; without it, the time before. A file's contents fit into no link. */
+let other: Kept | null = null;
+/** Why the last file was refused. */
+let refused = "";
 let status: Status | null = null;
 let described: Described[] = [];
 let timer = 0;
@@ -114,6 +120,8 @@ const kind = byId<HTMLSelectElement>("kind");
 const compare = byId<HTMLInputElement>("compare");
 const find = byId<HTMLInputElement>("find");
 const live = byId<HTMLButtonElement>("live");
+const against = byId<HTMLSelectElement>("against");
+const file = byId<HTMLInputElement>("file");
 
 function choose(time: Time | null) {
   view.brush = time;
@@ -171,20 +179,20 @@ async function show(now: Status, mine: number) {
   const places = described.find((d) => d.name === "cpus");
   const [onion, past, cpus, did, rows, stacks, earlier] = await Promise.all([
     api.table("layers", within),
-    known ? api.table("layers", before).catch(() => null) : null,
+    other ? other.layers : known ? api.table("layers", before).catch(() => null) : null,
     api.table("cpu_time", within, { each: 0 }),
     places ? api.table("cpus", within, { each: 0 }) : null,
     api.table(view.table, within, folding()),
     api.folded(view.stacks, within),
-    known && view.compare ? api.folded(view.stacks, before).catch(() => null) : null,
+    !view.compare ? null : other ? (other.stacks[view.stacks] ?? "") : known ? api.folded(view.stacks, before).catch(() => null) : null,
   ]);
   if (mine !== looking) return;
-  const errors = [];
-  if (view.compare && !known) errors.push("Nothing is held of the time before: stacks are compared with nothing.");
+  const errors = refused ? [refused] : [];
+  if (view.compare && !known && !other) errors.push("Nothing is held of the time before: stacks are compared with nothing.");
   if (within.from > time.from + 1) errors.push(`Tables are held from ${clock(held.from)} on; the bands reach further back.`);
   if (now.lost > 0) errors.push(`${now.lost} intervals were lost.`);
   tell(errors.join(" "));
-  showOnion(byId("layers"), onion, past);
+  showOnion(byId("layers"), onion, past, other ? name(other) : "the time before, of the same length");
   flame.show(stacks, earlier);
   grid.show(cpus, did, places?.columns ?? []);
   [listing.sort, listing.ascending] = [view.sort, view.ascending];
@@ -220,17 +228,56 @@ function tell(text: string) {
   place.textContent = text;
 }
 
+/** The chosen time, as far as its tables are held. */
+function heldTime(): Time | null {
+  const held = status?.held;
+  if (!held) return null;
+  return chosen({ from: Math.max((view.to ?? held.to) - view.span, held.from), to: view.to ?? held.to });
+}
+
 /** A table by another form than a link can ask for. */
 async function save(kind: string, ending: string) {
-  const held = status?.held;
-  if (!held) return;
-  const time = chosen({ from: Math.max((view.to ?? held.to) - view.span, held.from), to: view.to ?? held.to });
+  const time = heldTime();
+  if (!time) return;
   const answer = await fetch(api.address(`api/v1/tables/${view.table}`, { ...time, ...folding() }), { headers: { Accept: kind } });
+  download(await answer.blob(), `${view.table}.${ending}`);
+}
+
+function download(what: Blob, as: string) {
   const link = element("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = `${view.table}.${ending}`;
+  link.href = URL.createObjectURL(what);
+  link.download = as;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Saves the onion and stacks of the chosen time. */
+async function keep() {
+  const time = heldTime();
+  if (!time || !status) return;
+  const all = await kept.keep(status, time);
+  const when = new Date(1000 * time.from).toISOString().replace(/[-:]|\.\d+/g, "");
+  download(new Blob([JSON.stringify(all)], { type: "application/json" }), `ncpu-${all.host.replace(/[^\w.-]/g, "_")}-${when}.json`);
+}
+
+/** How what is compared with is called. */
+function name(of: Kept): string {
+  const day = new Date(1000 * of.layers.from).toLocaleDateString();
+  return `${of.host}, ${of.cpus} CPUs, ${day} ${clock(of.layers.from)} – ${clock(of.layers.to)}`;
+}
+
+/** Compares with what a file holds, or again with the time before. */
+function compareWith(what: Kept | null) {
+  [other, refused] = [what, ""];
+  against.querySelector("option[value=kept]")?.remove();
+  if (what) {
+    const option = element("option", name(what));
+    option.value = "kept";
+    against.prepend(option);
+  }
+  against.value = what ? "kept" : "before";
+  byId("other").textContent = what ? what.host : "the time before";
+  void look();
 }
 
 for (const [id, kind, ending] of [
@@ -259,6 +306,25 @@ byId("theme").textContent = isDark ? "Light" : "Dark";
 byId("theme").addEventListener("click", () => dark((isDark = !isDark)));
 
 live.addEventListener("click", follow);
+byId("keep").addEventListener("click", () => keep().catch((error: unknown) => tell(String(error))));
+against.addEventListener("change", () => {
+  if (against.value !== "file") {
+    compareWith(against.value === "kept" ? other : null);
+    return;
+  }
+  // Until a file was chosen nothing changes.
+  against.value = other ? "kept" : "before";
+  file.value = "";
+  file.click();
+});
+file.addEventListener("change", () => {
+  const chosenFile = file.files?.[0];
+  if (!chosenFile) return;
+  kept.read(chosenFile).then(compareWith, (error: unknown) => {
+    refused = error instanceof Error ? error.message : String(error);
+    tell(refused);
+  });
+});
 byId("all").addEventListener("click", () => choose(null));
 span.addEventListener("change", () => {
   view.span = Number(span.value);

@@ -1,10 +1,11 @@
-// The onion of a time, beside the one of the time before.
+// The onion of a time, beside another.
 
 import type { Rows } from "./api";
 import { element, key, number, percent, seconds } from "./layers";
 import { cssOf } from "./colours";
 
-export function showOnion(place: HTMLElement, now: Rows, before: Rows | null) {
+/** `against` says what the other one is. */
+export function showOnion(place: HTMLElement, now: Rows, before: Rows | null, against: string) {
   const past = new Map(before?.rows.map((row) => [String(row["layer"]), number(row, "share")]));
   const list = element("div", "", "onion");
   for (const row of now.rows) {
@@ -25,7 +26,7 @@ export function showOnion(place: HTMLElement, now: Rows, before: Rows | null) {
     const was = past.get(name);
     const change = was === undefined ? "" : (100 * (share - was)).toFixed(1);
     const moved = element("span", change && `${Number(change) > 0 ? "+" : ""}${change}`, "change");
-    moved.title = "percentage points against the time before, of the same length";
+    moved.title = `percentage points against ${against}`;
     head.append(moved, element("span", evidence.split("; ")[0], "first"));
     item.append(head);
     const more = element("ul");

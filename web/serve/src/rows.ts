@@ -8,6 +8,14 @@ const HEIGHT = 26;
 const GAP = 12;
 /** Lines in the page: more than are seen at once. */
 const LINES = 64;
+/** Made once: making one takes longer than to write a line. */
+const WHOLE = new Intl.NumberFormat("en");
+
+/** A cell of a line. Its text node is kept: replacing it at each step of a scroll costs frames. */
+interface Place {
+  cell: HTMLElement;
+  text: Text;
+}
 
 export class Listing {
   private rows: Row[] = [];
@@ -15,7 +23,7 @@ export class Listing {
   private columns: Column[] = [];
   private words = "";
   /** Lines in the page, and the row that each shows: the row of a number is always in the same. */
-  private lines: { line: HTMLElement; cells: HTMLElement[]; row: number }[] = [];
+  private lines: { line: HTMLElement; cells: Place[]; row: number }[] = [];
   private readonly head = element("div", "", "head");
   private readonly space = element("div", "", "space");
   sort = "";
@@ -98,9 +106,14 @@ export class Listing {
     const last = Math.min(this.shown.length, first + seen);
     // Only lines that come into sight are written: all of them at each step of a scroll are too many for 60 a second.
     while (this.lines.length < Math.min(this.shown.length, LINES)) {
-      const cells = this.columns.map(() => element("span"));
+      const cells = this.columns.map(() => {
+        const cell = element("span");
+        const text = document.createTextNode("");
+        cell.append(text);
+        return { cell, text };
+      });
       const line = element("div", "", "row");
-      line.append(...cells);
+      line.append(...cells.map(({ cell }) => cell));
       this.space.append(line);
       this.lines.push({ line, cells, row: -1 });
     }
@@ -111,12 +124,16 @@ export class Listing {
       slot.row = row;
       slot.line.style.transform = `translateY(${row * HEIGHT}px)`;
       this.columns.forEach((column, i) => {
-        const cell = slot.cells[i];
+        const place = slot.cells[i];
         const value = values[column.key] ?? null;
-        if (!cell) return;
-        cell.textContent = written(value, column);
-        cell.className = typeof value === "number" ? "n" : "";
-        cell.title = typeof value === "string" && value.length > 12 ? value : "";
+        if (!place) return;
+        const { cell, text } = place;
+        text.data = written(value, column);
+        // What stays as it is costs nothing if it is not set again.
+        const kind = typeof value === "number" ? "n" : "";
+        if (cell.className !== kind) cell.className = kind;
+        const title = typeof value === "string" && value.length > 12 ? value : "";
+        if (cell.title !== title) cell.title = title;
       });
     }
   }
@@ -133,7 +150,7 @@ function written(value: Cell, column: Column): string {
   if (value === null) return "–";
   if (typeof value === "string") return value;
   if (column.key === "time") return clock(value);
-  if (Number.isInteger(value)) return column.kind === "key" ? String(value) : value.toLocaleString("en");
+  if (Number.isInteger(value)) return column.kind === "key" ? String(value) : WHOLE.format(value);
   const size = Math.abs(value);
   return size >= 1000 ? value.toFixed(0) : size >= 0.001 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
 }

@@ -1,0 +1,57 @@
+// An onion and its stacks in a file, to compare other times with: of this machine, or of another.
+
+import * as api from "./api";
+import type { Cell, Row, Rows, Status, Time } from "./api";
+
+/** Kinds of stacks, as the server names them. */
+export const KINDS = ["cpu", "spin", "offcpu"] as const;
+/** Larger files are not read. */
+const MOST = 64 << 20;
+
+export interface Kept {
+  /** What the file is, so that others are refused. */
+  ncpu: "kept";
+  host: string;
+  cpus: number;
+  layers: Rows;
+  /** Stacks of each kind, as lines of `outermost;...;leaf MICROSECONDS`. */
+  stacks: Record<string, string>;
+}
+
+/** Asks for all that is kept of a time. */
+export async function keep(now: Status, time: Time): Promise<Kept> {
+  const [layers, ...stacks] = await Promise.all([api.table("layers", time), ...KINDS.map((kind) => api.folded(kind, time))]);
+  return {
+    ncpu: "kept",
+    host: now.host,
+    cpus: now.cpus,
+    layers,
+    stacks: Object.fromEntries(KINDS.map((kind, i) => [kind, stacks[i] ?? ""])),
+  };
+}
+
+/** Reads a file that may be anything. */
+export async function read(file: File): Promise<Kept> {
+  const wrong = (why: string) => new Error(`${file.name}: ${why}. Files for comparison are written by “Save” beside it.`);
+  if (file.size > MOST) throw wrong("more than 64 MiB");
+  let all: unknown;
+  try {
+    all = JSON.parse(await file.text());
+  } catch {
+    throw wrong("not JSON");
+  }
+  if (!isObject(all) || all["ncpu"] !== "kept") throw wrong("not an onion that ncpu serve has saved");
+  const { host, cpus, layers, stacks } = all;
+  const whole =
+    typeof host === "string" && typeof cpus === "number" && isObject(layers) && isObject(stacks) &&
+    typeof layers["from"] === "number" && typeof layers["to"] === "number" && Array.isArray(layers["rows"]) &&
+    layers["rows"].every(isRow) && Object.values(stacks).every((text) => typeof text === "string");
+  if (!whole) throw wrong("a part is missing, or is not what it should be");
+  const { from, to, rows } = layers as unknown as Rows;
+  return { ncpu: "kept", host, cpus, layers: { table: "layers", from, to, notes: [], rows }, stacks: stacks as Record<string, string> };
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const isCell = (value: unknown): value is Cell => value === null || typeof value === "string" || typeof value === "number";
+const isRow = (value: unknown): value is Row => isObject(value) && Object.values(value).every(isCell);

@@ -15,6 +15,18 @@ use ncpu_table::Table;
 
 use crate::sink::Sink;
 
+/// Nice value of a thread that reads what the kernel's programs send, for as long as it may take.
+const AHEAD: i32 = -10;
+
+/// Lets this thread run before others, as far as the user may: while every CPU has several threads that want it, the ring
+/// buffer fills up and drops what does not fit. Threads that it starts from now on inherit this.
+pub fn go_ahead() {
+    // Refused, it runs as others do, and drops are told.
+    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > AHEAD) {
+        let _ = rustix::process::setpriority_process(None, AHEAD);
+    }
+}
+
 /// A running observation.
 pub enum Observer {
     /// Of everything.

@@ -16,7 +16,7 @@ use ncpu_record::{Keep, Manifest, Series, Whole};
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
-use crate::observer::Observer;
+use crate::observer::{Observer, go_ahead};
 use crate::sink::{Sink, cpu_model};
 use crate::stop;
 use crate::subject::Subject;
@@ -101,6 +101,7 @@ pub fn watch(
         anyhow::bail!("--rotate needs root: without it there is one recording from beginning to end");
     };
     log.begin(observation.when(0.0))?;
+    go_ahead();
     subject.release()?;
     let deadline = subject.deadline();
     loop {

@@ -1,6 +1,7 @@
-//! The unwind tables of a program, of which only what is asked for is read. Those of a compiler are 16 MiB, of which its
-//! processes at work need some pages.
+//! The unwind tables of a program, of which only what is asked for is read. Those of a compiler are 16 MiB and more, of which
+//! its processes at work need some pages.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
@@ -15,8 +16,8 @@ use crate::elf::Segments;
 
 /// Bytes of a table of one file. The largest programs there are (compilers, browsers) have some 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
-/// A table that is read whole, and what one that is not counts beside its pages, for the descriptor it keeps.
-const SMALL: usize = 256 << 10;
+/// Tables up to this size are read whole. Larger ones keep the file's descriptor, which counts as much.
+const SMALL: usize = 32 << 10;
 /// What is read at once.
 const PAGE: usize = 4096;
 /// Bytes of the entries that tell how a function is unwound; no real one is longer.
@@ -29,14 +30,8 @@ pub(crate) struct Tables {
     pub frame: (u64, Bytes),
     /// `.eh_frame_hdr`: where in it a function's entry is, in the order of addresses.
     pub index: Option<(u64, Bytes)>,
-    /// The index is as linkers make it, so that an entry can be found before it is read.
-    rows: Option<Rows>,
-}
-
-/// Rows of the index: signed distances from its own address, of a function and of its entry.
-struct Rows {
-    from: usize,
-    count: usize,
+    /// How many rows the index has, where it is as linkers make it, so that an entry can be found before it is read.
+    rows: Option<usize>,
 }
 
 /// A section.
@@ -49,6 +44,24 @@ pub(crate) enum Bytes {
 impl Default for Bytes {
     fn default() -> Bytes {
         Bytes::Whole(Arc::default())
+    }
+}
+
+impl Bytes {
+    /// Has `length` bytes at `from` read. Returns how many bytes that took.
+    fn need(&self, from: usize, length: usize) -> Option<u64> {
+        match self {
+            Bytes::Whole(_) => Some(0),
+            Bytes::Pages(pages) => pages.need(from, length),
+        }
+    }
+
+    /// Bytes that are kept from the beginning.
+    fn kept(&self) -> usize {
+        match self {
+            Bytes::Whole(bytes) => bytes.len(),
+            Bytes::Pages(_) => SMALL,
+        }
     }
 }
 
@@ -76,41 +89,49 @@ impl Tables {
             let (_, section) = sections.section_by_name(endian, name)?;
             (section.sh_size(endian) <= MAX_TABLE).then_some(section)
         };
+        let lies = |section: &elf::SectionHeader64<Endianness>| {
+            (section.sh_addr(endian), section.sh_offset(endian), section.sh_size(endian) as usize)
+        };
         let whole = |section: &elf::SectionHeader64<Endianness>| {
             Some(Bytes::Whole(Arc::from(section.data(endian, &file).ok()?)))
         };
-        let frame = section(b".eh_frame")?;
-        let index = section(b".eh_frame_hdr").and_then(|s| Some((s.sh_addr(endian), whole(s)?)));
-        let rows = index.as_ref().and_then(|(_, bytes)| Rows::of(bytes));
-        let lies = (frame.sh_offset(endian), frame.sh_size(endian) as usize);
-        let bytes = match rows {
-            Some(_) if lies.1 > SMALL => {
-                Bytes::Pages(Arc::new(Pages::new(File::open(path).ok()?, lies.0, lies.1)?))
-            }
-            _ => whole(frame)?,
+        let pages = |section: &elf::SectionHeader64<Endianness>| {
+            let (_, offset, size) = lies(section);
+            Some(Bytes::Pages(Arc::new(Pages::new(File::open(path).ok()?, offset, size)?)))
         };
-        let frame = (frame.sh_addr(endian), bytes);
-        let index_bytes = index.as_ref().map_or(0, |(_, index)| index.len());
-        let kept = index_bytes + if let Bytes::Whole(frame) = &frame.1 { frame.len() } else { SMALL };
-        Some((Tables { segments, frame, index, rows }, kept as u64))
+        let (frame, index) = (section(b".eh_frame")?, section(b".eh_frame_hdr"));
+        // What the header of the index says decides whether both can be read by the page.
+        let paged = index.and_then(|section| {
+            let index = if lies(section).2 > SMALL { pages(section)? } else { whole(section)? };
+            index.need(0, HEADER)?;
+            Some((count_rows(&index)?, index))
+        });
+        let (rows, index_bytes) = match (paged, index) {
+            (Some((rows, bytes)), _) => (Some(rows), Some(bytes)),
+            (None, Some(section)) => (None, whole(section)),
+            (None, None) => (None, None),
+        };
+        let index = index.zip(index_bytes).map(|(section, bytes)| (lies(section).0, bytes));
+        let bytes = if rows.is_some() && lies(frame).2 > SMALL { pages(frame)? } else { whole(frame)? };
+        let kept = bytes.kept() + index.as_ref().map_or(0, |(_, index)| index.kept());
+        Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows }, kept as u64))
     }
 
     /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read.
     pub fn need(&self, address: u64) -> u64 {
-        let (Some(rows), Some((at, index)), (from, Bytes::Pages(frame))) =
-            (&self.rows, &self.index, &self.frame)
-        else {
+        let (Some(rows), Some((at, index)), (from, frame)) = (self.rows, &self.index, &self.frame) else {
             return 0;
         };
-        let entry = rows.entry(index, *at, address).and_then(|entry| entry.checked_sub(*from));
-        let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return 0 };
-        let (Some(mut read), Some(own)) = (frame.need(entry, 8), frame.word(entry)) else { return 0 };
-        read += frame.need(entry, entry_length(own)).unwrap_or(0);
+        let mut read = 0;
+        let entry = entry(index, rows, *at, address, &mut read).and_then(|entry| entry.checked_sub(*from));
+        let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return read };
+        read += frame.need(entry, 8).unwrap_or(0);
+        read += word(frame, entry).and_then(|own| frame.need(entry, entry_length(own))).unwrap_or(0);
         // What entries have in common: so far before the second word.
-        let common = frame.word(entry + 4).and_then(|back| (entry + 4).checked_sub(back as usize));
+        let common = word(frame, entry + 4).and_then(|back| (entry + 4).checked_sub(back as usize));
         if let Some(common) = common {
             read += frame.need(common, 4).unwrap_or(0);
-            read += frame.word(common).and_then(|n| frame.need(common, entry_length(n))).unwrap_or(0);
+            read += word(frame, common).and_then(|n| frame.need(common, entry_length(n))).unwrap_or(0);
         }
         read
     }
@@ -125,36 +146,50 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-impl Rows {
-    /// Version 1, a pointer to the table, a count of rows of 4 bytes, and rows relative to the index's own address: as
-    /// all linkers write it. (Linux Standard Base, "The .eh_frame_hdr section".)
-    fn of(index: &[u8]) -> Option<Rows> {
-        const PCREL_SDATA4: u8 = 0x1b;
-        const UDATA4: u8 = 0x03;
-        const DATAREL_SDATA4: u8 = 0x3b;
-        if index.get(..4)? != [1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4] {
-            return None;
-        }
-        let count = word(index, 8)? as usize;
-        (count <= (index.len() - 12) / 8).then_some(Rows { from: 12, count })
-    }
+/// Bytes of the index before its rows.
+const HEADER: usize = 12;
+/// Bytes of a row: signed distances from the index's own address, of a function and of its entry.
+const ROW: usize = 8;
 
-    /// The address of the entry for the last function that begins at or before `address`.
-    fn entry(&self, index: &[u8], at: u64, address: u64) -> Option<u64> {
-        let value = |row: usize, second: usize| {
-            let distance = word(index, self.from + row * 8 + second * 4)?;
-            Some(at.wrapping_add_signed(i64::from(distance as i32)))
-        };
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match value(middle, 0)? <= address {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        value(low.checked_sub(1)?, 1)
+/// How many rows an index has. Version 1, a pointer to the table, a count of rows of 4 bytes, and rows relative to the index's
+/// own address: as all linkers write it. (Linux Standard Base, "The .eh_frame_hdr section".)
+fn count_rows(index: &[u8]) -> Option<usize> {
+    const PCREL_SDATA4: u8 = 0x1b;
+    const UDATA4: u8 = 0x03;
+    const DATAREL_SDATA4: u8 = 0x3b;
+    if index.get(..4)? != [1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4] {
+        return None;
     }
+    let count = word(index, 8)? as usize;
+    (count <= (index.len() - HEADER) / ROW).then_some(count)
+}
+
+/// The address of the entry for the last function that begins at or before `address`, in an index at `at`. Rows are asked for
+/// in the order in which gimli's `EhHdrTable::lookup` asks for them, which then finds all that it looks at; `read` grows by the
+/// bytes read.
+fn entry(index: &Bytes, rows: usize, at: u64, address: u64, read: &mut u64) -> Option<u64> {
+    let mut value = |row: usize, second: usize| {
+        let from = HEADER + row * ROW;
+        *read += index.need(from, ROW)?;
+        let distance = word(index, from + second * 4)?;
+        Some(at.wrapping_add_signed(i64::from(distance as i32)))
+    };
+    let (mut first, mut count) = (0, rows);
+    while count > 1 {
+        let half = count / 2;
+        match value(first + half, 0)?.cmp(&address) {
+            Ordering::Equal => {
+                first += half;
+                break;
+            }
+            Ordering::Less => {
+                first += half;
+                count -= half;
+            }
+            Ordering::Greater => count = half,
+        }
+    }
+    (rows > 0 && value(first, 0)? <= address).then(|| value(first, 1))?
 }
 
 /// A part of a file as long as it is, of which only pages that were needed have been read; the others are zeros without
@@ -213,10 +248,6 @@ impl Pages {
         }
         Some(read)
     }
-
-    fn word(&self, at: usize) -> Option<u32> {
-        word(self, at)
-    }
 }
 
 impl Deref for Pages {
@@ -244,29 +275,36 @@ mod tests {
     fn what_is_needed_is_read_and_the_rest_is_not() {
         let path = std::env::current_exe().unwrap();
         let (tables, kept) = Tables::read(&path).expect("a test has unwind tables");
-        let (lazy, whole) = {
-            let file = std::fs::read(&path).unwrap();
-            let (_, Bytes::Pages(pages)) = &tables.frame else { panic!("linkers write an index") };
+        let file = std::fs::read(&path).unwrap();
+        let both = |bytes: &Bytes| {
+            let Bytes::Pages(pages) = bytes else { panic!("they are large, and linkers write an index") };
             let from = pages.offset as usize;
             (pages.clone(), file[from..from + pages.length].to_vec())
         };
-        let (at, bytes) = tables.index.as_ref().unwrap();
-        let rows = Rows::of(bytes).unwrap();
+        let (lazy, whole) = both(&tables.frame.1);
+        let (at, index) = tables.index.as_ref().unwrap();
+        let whole_index = both(index).1;
+        let rows = count_rows(&whole_index).unwrap();
         let mut read = 0;
-        for row in (0..rows.count).step_by(rows.count / 50) {
-            let distance = word(bytes, rows.from + row * 8).unwrap() as i32;
-            let function = at.wrapping_add_signed(i64::from(distance));
+        for row in (0..rows).step_by(rows / 20) {
+            let value = |second: usize| {
+                let distance = word(&whole_index, HEADER + row * ROW + second * 4).unwrap() as i32;
+                at.wrapping_add_signed(i64::from(distance))
+            };
+            let function = value(0);
             read += tables.need(function + 1);
-            let entry = (rows.entry(bytes, *at, function).unwrap() - tables.frame.0) as usize;
+            let entry = (value(1) - tables.frame.0) as usize;
             let length = word(&whole, entry).unwrap() as usize + 4;
             assert_eq!(lazy[entry..entry + length], whole[entry..entry + length]);
             let common = entry + 4 - word(&whole, entry + 4).unwrap() as usize;
             assert_eq!(lazy[common..common + 16], whole[common..common + 16]);
             assert_eq!(tables.need(function + 1), 0, "it is there");
         }
-        assert!(read > 0 && read < whole.len() as u64 / 2, "{read} of {} bytes", whole.len());
+        let all = (whole.len() + whole_index.len()) as u64;
+        assert!(read > 0 && read < all / 2, "{read} of {all} bytes");
         assert!(kept < whole.len() as u64 && whole.len() > SMALL, "{kept} of {} bytes", whole.len());
         // Before the first function, and beyond the section.
+        tables.need(0);
         assert_eq!(tables.need(0), 0);
         assert_eq!(lazy.need(lazy.length, 1), None);
         assert_eq!(lazy.need(usize::MAX, 2), None);
@@ -284,16 +322,53 @@ mod tests {
         assert_eq!((pages[PAGE], pages[2 * PAGE]), (7, 0));
     }
 
+    /// An index at address 0 with these rows.
+    fn index_of(rows: impl IntoIterator<Item = [i32; 2]>) -> Vec<u8> {
+        let rows: Vec<u8> = rows.into_iter().flatten().flat_map(i32::to_le_bytes).collect();
+        let count = (rows.len() / ROW) as u32;
+        [&[1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0][..], &count.to_le_bytes(), &rows].concat()
+    }
+
     proptest! {
         #[test]
         fn any_index_is_searched(bytes in prop::collection::vec(any::<u8>(), 0..200), count in 0u32..40, address: u64) {
-            let mut index = vec![1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0];
-            index.extend(count.to_le_bytes());
+            let mut index = index_of([]);
+            index[8..].copy_from_slice(&count.to_le_bytes());
             index.extend(bytes);
-            if let Some(rows) = Rows::of(&index) {
-                rows.entry(&index, address / 2, address);
+            if let Some(rows) = count_rows(&index) {
+                entry(&Bytes::Whole(index.clone().into()), rows, address / 2, address, &mut 0);
             }
-            prop_assert!(Rows::of(&index[..9]).is_none());
+            prop_assert!(count_rows(&index[..9]).is_none());
+        }
+
+        /// Pages that are not read are zeros, which gimli would take for rows.
+        #[test]
+        fn gimli_finds_all_rows_that_it_looks_at(
+            mut starts in prop::collection::vec(0i32..1 << 20, 1..5000),
+            addresses in prop::collection::vec(0u64..1 << 20, 1..4),
+        ) {
+            starts.sort_unstable();
+            starts.dedup();
+            let whole = index_of(starts.iter().enumerate().map(|(row, start)| [*start, row as i32 * 8]));
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &whole).unwrap();
+            let pages = Pages::new(File::open(file.path()).unwrap(), 0, whole.len()).unwrap();
+            let lazy = Bytes::Pages(Arc::new(pages));
+            lazy.need(0, HEADER);
+            for address in addresses {
+                let ours = entry(&lazy, starts.len(), 0, address, &mut 0);
+                let bases = gimli::BaseAddresses::default().set_eh_frame_hdr(0).set_eh_frame(0);
+                let found = |bytes: &[u8]| {
+                    let header = gimli::EhFrameHdr::new(bytes, gimli::LittleEndian).parse(&bases, 8).unwrap();
+                    header.table().unwrap().lookup(address, &bases).unwrap().direct().unwrap()
+                };
+                prop_assert_eq!(found(&lazy), found(&whole));
+                if let Some(ours) = ours {
+                    prop_assert_eq!(ours, found(&whole));
+                } else {
+                    prop_assert!(address < starts[0] as u64);
+                }
+            }
         }
     }
 }

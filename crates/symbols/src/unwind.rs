@@ -126,17 +126,18 @@ impl Unwinding {
 
     /// Makes the process's modules known, as they are mapped now.
     fn prepare(&mut self, maps: &ProcMaps, tgid: u32) {
+        // Also for a process that is known: the pages that it needs are ever more.
+        if self.bytes > MAX_TABLES {
+            self.files.clear();
+            self.processes.clear();
+            self.bytes = 0;
+        }
         let mapped = maps.code(tgid);
         if self.processes.get(&tgid).is_some_and(|p| p.mapped == mapped) {
             return;
         }
         if self.processes.len() >= MAX_PROCESSES {
             self.processes.clear();
-        }
-        if self.bytes > MAX_TABLES {
-            self.files.clear();
-            self.processes.clear();
-            self.bytes = 0;
         }
         let mut unwinder = UnwinderX86_64::new();
         let mut known = Vec::new();

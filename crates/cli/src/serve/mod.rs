@@ -23,6 +23,7 @@ use ncpu_record::Manifest;
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
+use crate::observer::go_ahead;
 use crate::series::{Log, SeriesArgs};
 use crate::sink::cpu_model;
 use crate::stop;
@@ -147,6 +148,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         Config { user_locks_of_all: args.user_locks, ..Config::onion(subject.target.clone(), args.hz) };
     let mut observation = Observation::begin(&config)?;
     let mut cpus = Intervals::begin(&columns(args))?;
+    // While it may.
+    go_ahead();
     if let Some(user) = user {
         become_user(user, OBSERVER).context("giving up root")?;
     }

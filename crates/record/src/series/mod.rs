@@ -235,6 +235,10 @@ impl Worker {
     fn run(mut self, jobs: Receiver<Work>) {
         let told = self.told.clone();
         let say = &mut |line| told.say(line);
+        // Whoever observes may go ahead of other programs; writing Parquet need not.
+        if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
+            let _ = rustix::process::setpriority_process(None, 0);
+        }
         self.past.prune(&self.keep, &Now::read(), say);
         for job in jobs {
             match job {

@@ -12,9 +12,9 @@ use crate::maps::ProcMaps;
 use crate::tables::{Bytes, Tables};
 
 /// Processes whose modules are kept.
-const MAX_PROCESSES: usize = 16;
+const MAX_PROCESSES: usize = 64;
 /// Bytes of unwind tables kept, of all files.
-const MAX_TABLES: u64 = 4 << 20;
+const MAX_TABLES: u64 = 8 << 20;
 /// What a file counts beside them.
 const ENTRY: u64 = 1 << 10;
 /// Frames of a stack.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Seen, allowed, observe};
+use ncpu_observe::engine::Config;
 
 /// `paths.c`, as any program is compiled: without frame pointers.
 fn compile() -> PathBuf {
@@ -70,13 +71,13 @@ impl Charged {
 
 /// What was charged in a run in which CPUs idled for a while. Other programs may take them all, time and again; says so
 /// then.
-fn charged(args: &[&str]) -> Option<Charged> {
+fn charged(args: &[&str], change: impl Fn(&mut Config)) -> Option<Charged> {
     let program = compile();
     let mut argv: Vec<std::ffi::OsString> = vec![program.clone().into()];
     argv.extend(args.iter().map(Into::into));
     let mut last = None;
     for _ in 0..4 {
-        let seen = observe(&argv, |_| {});
+        let seen = observe(&argv, &change);
         assert_eq!(seen.ended.status, 0, "{args:?}");
         let charged = Charged::of(&seen);
         if charged.idle > 0.4 {
@@ -98,7 +99,11 @@ const END: &str = "till the end of the observation";
 const WITHIN: f64 = 0.15;
 
 fn check(args: &[&str], truth: &[(&str, f64)]) {
-    let Some(charged) = charged(args) else { return };
+    check_as(args, truth, |_| {});
+}
+
+fn check_as(args: &[&str], truth: &[(&str, f64)], change: impl Fn(&mut Config)) {
+    let Some(charged) = charged(args, change) else { return };
     let part = charged.all() / charged.idle;
     println!("{args:?}: {:.1} % of {:.2} CPU-s charged", 100.0 * part, charged.idle);
     for (function, share) in truth {
@@ -139,9 +144,25 @@ fn peers_are_found_by_any_call_and_by_local_sockets() {
 }
 
 #[test]
+fn what_is_shorter_than_looks_are_apart_has_its_share() {
+    let Some(_one) = allowed() else { return };
+    check(&["hurried"], &[("serve_soon", 0.75), ("think_fast", 0.25)]);
+}
+
+/// As on large machines: CPUs lead in turn, looks are ten milliseconds apart, and one sample in four takes one.
+#[test]
+fn a_leader_that_goes_from_cpu_to_cpu_and_looks_seldom_charges_the_same() {
+    let Some(_one) = allowed() else { return };
+    let large = |config: &mut Config| (config.as_on, config.looks) = (2048, 125);
+    check_as(&["loopback"], &[("serve", 0.75), ("think", 0.25)], |config| config.as_on = 2048);
+    check_as(&["fork_join"], &[("serial_part", 0.75), ("long_half", 0.25)], |config| config.as_on = 2048);
+    check_as(&["hurried"], &[("serve_soon", 0.75), ("think_fast", 0.25)], large);
+}
+
+#[test]
 fn a_server_that_sleeps_is_charged_and_not_its_client() {
     let Some(_one) = allowed() else { return };
-    let Some(charged) = charged(&["chain"]) else { return };
+    let Some(charged) = charged(&["chain"], |_| {}) else { return };
     let asleep =
         charged.waits(|doing, code| doing.starts_with("asleep for a time") && code.starts_with("look_up"));
     let all = charged.idle - charged.waits(|doing, _| doing.ends_with(END));
@@ -159,7 +180,7 @@ fn a_peer_that_is_not_observed_is_named() {
     let mut port = String::new();
     BufReader::new(server.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
     for (client, call) in [("client_in_recv", "recvfrom"), ("client_in_poll", "poll")] {
-        let Some(charged) = charged(&[client, port.trim()]) else { continue };
+        let Some(charged) = charged(&[client, port.trim()], |_| {}) else { continue };
         let all = charged.waits(|doing, _| doing.starts_with("waiting") && !doing.ends_with(END));
         let peer = charged.waits(|doing, _| doing == format!("waiting for server in {call}"));
         println!("{client}: {:.1} % of {all:.2} CPU-s wait for the server", 100.0 * peer / all);
@@ -173,7 +194,7 @@ fn a_peer_that_is_not_observed_is_named() {
 #[test]
 fn what_nobody_works_on_is_charged_to_the_wait_that_ends_it() {
     let Some(_one) = allowed() else { return };
-    let Some(charged) = charged(&["naps"]) else { return };
+    let Some(charged) = charged(&["naps"], |_| {}) else { return };
     let napped =
         charged.waits(|doing, code| doing.starts_with("asleep for a time") && code.starts_with("nap"));
     // Of each 45 ms all CPUs idle for 40, and all but one for 5.

@@ -1,6 +1,6 @@
 //! perf events that run BPF programs: timers and software events.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use libbpf_rs::{Link, ProgramMut};
 use perf_event_open_sys::bindings::{
@@ -35,6 +35,34 @@ pub(crate) fn cpu_clock(cpu: usize, hz: u32) -> std::io::Result<OwnedFd> {
 pub(crate) fn cpu_clock_of(pid: u32, hz: u32) -> std::io::Result<OwnedFd> {
     let period_ns = 1_000_000_000 / u64::from(hz.max(1));
     super::perf_event::open(&attr(PERF_COUNT_SW_CPU_CLOCK.into(), period_ns, false), pid as i32, -1, None, 0)
+}
+
+/// A timer that runs a program, for as long as this lives.
+pub(crate) struct Timer {
+    /// Owns the descriptor.
+    link: Link,
+    fd: RawFd,
+}
+
+impl Timer {
+    /// A timer on one CPU.
+    pub fn start(program: &ProgramMut<'_>, cpu: usize, hz: u32) -> std::io::Result<Timer> {
+        let fd = cpu_clock(cpu, hz)?;
+        let raw = fd.as_raw_fd();
+        Ok(Timer { link: attach(program, fd)?, fd: raw })
+    }
+
+    /// Fires every so many ns from now on.
+    pub fn set_period(&self, ns: u64) -> std::io::Result<()> {
+        let _owner = &self.link;
+        // The kernel reads it from there, whatever type the call is given.
+        let at = (&raw const ns).expose_provenance() as u64;
+        // SAFETY: the descriptor is open as long as the link is; the period is a live local.
+        match unsafe { perf_event_open_sys::ioctls::PERIOD(self.fd, at) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Every occurrence of a software event on one CPU.

@@ -34,12 +34,20 @@ pub struct Config {
     pub stacks: bool,
     /// What tells by a waiter's stack what it waits for.
     pub patterns: Patterns,
+    /// Look at idle CPUs as seldom, and from one CPU after another, as on a machine of this many CPUs. For tests; 0: as
+    /// many as there are.
+    pub as_on: usize,
+    /// Timer samples a second, on the whole machine, that take a look at all CPUs.
+    pub looks: u32,
 }
 
 impl Config {
     /// All CPUs together are sampled no more often than this a second: what the shares need, and a
     /// cost that does not grow with the machine.
     pub const MAX_SAMPLES: u32 = 20_000;
+
+    /// See [`Config::looks`].
+    pub const LOOKS: u32 = 1500;
 
     /// Everything `ncpu run` needs.
     pub fn onion(target: Target, hz: u32) -> Config {
@@ -56,6 +64,8 @@ impl Config {
             micro: false,
             stacks: true,
             patterns: Patterns::default(),
+            as_on: 0,
+            looks: Config::LOOKS,
         }
     }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Whom idle CPUs waited for. While threads of the program run, that is them, and timer samples tell what they do: each
- * is sent with how many CPUs idled for what at the leader's last look. While none runs, it is whatever ends that: the
+ * is sent with how many CPUs idle for what at that moment. While none runs, it is whatever ends that: the
  * leader leaves its idle time here, and the next wake-up of a thread takes it. Included by engine.bpf.c.
  */
 #ifndef NCPU_CRITICAL_PATH_H
@@ -15,23 +15,17 @@ struct pending {
 };
 struct pending pending __attribute__((aligned(128))) = {};
 
-/* At the leader's last look: running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
-__u64 idle_now __attribute__((aligned(128)));
-
 /* Idle time while threads of the program ran, or stood on a run queue: ns of CPUs by reason, and for how long. */
 __u64 busy_idle[IDLE_N] __attribute__((aligned(128)));
 __u64 busy_time[IDLE_N];
 __u64 queue_idle[IDLE_N];
 
-#define AT_MOST_16(n) ((__u64)((n) > 0xffff ? 0xffff : (n)))
-
-/* What the leader saw: `n` CPUs idle for each reason, for `dt` ns. */
-static __always_inline void leave_idle(const __u32 *n, __u32 running, bool queued, __u64 dt)
+/* What the leader saw, for `dt` ns. */
+static __always_inline void leave_idle(const struct look *look, bool queued, __u64 dt)
 {
+	const __u32 *n = look->of, running = look->running;
 	bool any = false;
 
-	idle_now = AT_MOST_16(running) | AT_MOST_16(n[IDLE_SERIAL]) << 16 | AT_MOST_16(n[IDLE_KLOCK]) << 32 |
-		   AT_MOST_16(n[IDLE_ULOCK]) << 48;
 	queue_idle[IDLE_RUNQ] += n[IDLE_RUNQ] * dt;
 	for (int i = IDLE_KLOCK; i < IDLE_N; i++) {
 		__u64 ns = n[i] * dt;
@@ -114,6 +108,37 @@ APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 wh
 		l->holder = tid;
 	}
 	return 0;
+}
+
+/*
+ * One sample in look_mask + 1 has a look at all CPUs taken, and stands for the others: on a large machine a look takes
+ * longer than all else that a sample does. How many samples there are depends on how many threads run, so the leader sets
+ * this anew at each of its looks. Where few run, and those are whom the others wait for, each sample counts.
+ */
+const volatile __u32 cfg_looks = 1500; /* a second on the whole machine */
+__u32 sample_hz;	/* of each CPU */
+__u32 look_mask;
+
+static __always_inline void choose_looks(__u32 running)
+{
+	__u64 n = (__u64)running * sample_hz / cfg_looks;
+
+	n |= n >> 1;
+	n |= n >> 2;
+	n |= n >> 4;
+	n |= n >> 8;
+	look_mask = MASK(n, 0xffff);
+}
+
+#define AT_MOST_16(n) ((__u64)((n) > 0xffff ? 0xffff : (n)))
+
+/* Running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
+static __always_inline __u64 packed(const struct look *look)
+{
+	const __u32 *of = look->of;
+
+	return AT_MOST_16(look->running) | AT_MOST_16(of[IDLE_SERIAL]) << 16 | AT_MOST_16(of[IDLE_KLOCK]) << 32 |
+	       AT_MOST_16(of[IDLE_ULOCK]) << 48;
 }
 
 #endif

@@ -79,6 +79,14 @@ struct span {
 	__u32 base;	/* enum where */
 };
 
+/* What all CPUs were at when one of them looked. */
+struct look {
+	__s32 waiting[8];	/* threads of the program, by enum wait */
+	__u32 idle;		/* CPUs */
+	__u32 running;		/* threads of the program */
+	__u32 of[8];		/* the idle CPUs, by enum idle */
+};
+
 /* One per CPU, written by that CPU alone; user space reads it by mmap. */
 struct cpu_slot {
 	__u64 last;		/* ns, when the state below began */
@@ -123,6 +131,7 @@ struct cpu_slot {
 	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
 	__u32 vector;		/* number of the softirq that began last */
 	__u32 kernel_thread;	/* whether the current task is one */
+	struct look look;	/* the last that this CPU took */
 	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));
 

@@ -37,9 +37,11 @@ pub enum Event {
     },
 }
 
-/// How many threads of the program ran at the leader's last look, and how many CPUs idled meanwhile.
+/// How many threads of the program ran at a sample, and how many CPUs idled meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idling {
+    /// Samples that this one stands for: it was not looked at each of them who idled.
+    pub samples: u32,
     /// Running threads; 0: none, or not known.
     pub running: u16,
     /// CPUs idle in serial phases, for kernel locks and for user locks.
@@ -50,10 +52,10 @@ impl Idling {
     /// The reasons of [`Idling::cpus`].
     pub const REASONS: [IdleReason; 3] = [IdleReason::Serial, IdleReason::KernelLock, IdleReason::UserLock];
 
-    /// As `leave_idle` of critical_path.h packs it.
-    fn of(packed: u64) -> Idling {
+    /// As `packed` of critical_path.h has it; `mask` is that of the samples that were looked at.
+    fn of(packed: u64, mask: u32) -> Idling {
         let part = |n: u32| (packed >> (16 * n)) as u16;
-        Idling { running: part(0), cpus: [part(1), part(2), part(3)] }
+        Idling { samples: mask + 1, running: part(0), cpus: [part(1), part(2), part(3)] }
     }
 }
 
@@ -68,7 +70,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     }
     let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
-        EV_SAMPLE => Event::Sample(state(stack.place), walked, copied(bytes, COPY_AT), Idling::of(stack.id)),
+        EV_SAMPLE => {
+            let (at, mask) = (stack.place & 0xffff, stack.place >> 16);
+            Event::Sample(state(at), walked, copied(bytes, COPY_AT), Idling::of(stack.id, mask))
+        }
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
         EV_OFF_CPU => Event::OffCpu(stack.id, walked, copied(bytes, COPY_AT)),
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),

@@ -7,16 +7,26 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::Link;
 use ncpu_machine::CpuSet;
 
 use super::{Engine, load};
-use crate::bpf_support::{perf, perf_event};
+use crate::bpf_support::{monotonic_ns, perf, perf_event};
 
 /// A CPU leads for so long: its timer looks at all CPUs, which on a large machine takes a CPU a per cent of its time.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Above so many CPUs the leader looks less often: a look takes time for each of them.
+/// Above so many CPUs they lead in turn.
 const MANY: usize = 64;
+
+/// A leader looks so often, and on large machines at no more CPUs a second than this: a per cent of its time.
+const LOOKS_HZ: usize = 997;
+const CPUS_LOOKED_AT: usize = 200_000;
+const LEAST_LOOKS_HZ: usize = 97;
+
+/// Sampling periods are chosen anew, this often, of so many CPUs at a time: each is an interrupt on its CPU.
+const NEW_PERIODS: Duration = Duration::from_secs(1);
+const PERIODS_AT_ONCE: usize = 128;
 
 /// Descriptors of an event of a CPU: its own and that of the link to its program.
 const FILES: usize = 2;
@@ -33,6 +43,19 @@ pub(super) struct Online {
     kept_free: CpuSet,
     leader: Option<usize>,
     led_since: Option<Instant>,
+    /// CPUs that the machine has at the least, for tests.
+    at_least: usize,
+    /// Since when the sampling periods are what they are, and the last CPU that got a new one.
+    periods_since: Option<Instant>,
+    last_period: usize,
+    dice: u64,
+}
+
+/// What fires on a CPU.
+pub(super) struct Timers {
+    sampler: Option<perf::Timer>,
+    /// Held, for they detach when dropped.
+    _faults: Vec<Link>,
 }
 
 impl Online {
@@ -43,6 +66,35 @@ impl Online {
         let after = |cpu: &&usize| self.leader.is_none_or(|leader| **cpu > leader);
         let others = || self.cpus.iter().filter(|cpu| !free(cpu));
         others().find(after).or_else(|| others().next()).or_else(|| self.cpus.first()).copied()
+    }
+
+    /// CPUs by which is decided how the leader looks.
+    fn size(&self) -> usize {
+        self.cpus.len().max(self.at_least)
+    }
+
+    /// How often the leader looks at all CPUs.
+    fn looks_hz(&self) -> u32 {
+        (CPUS_LOOKED_AT / self.size().max(1)).clamp(LEAST_LOOKS_HZ, LOOKS_HZ) as u32
+    }
+
+    /// The CPUs that get a new sampling period now: the next in the order of numbers.
+    fn next_periods(&mut self) -> Vec<usize> {
+        let (up_to, from) = self.cpus.split_at(self.cpus.partition_point(|cpu| *cpu <= self.last_period));
+        let next: Vec<usize> = from.iter().chain(up_to).copied().take(PERIODS_AT_ONCE).collect();
+        self.last_period = next.last().copied().unwrap_or_default();
+        next
+    }
+
+    /// A period in ns, up to 3 % shorter or longer than at this rate. What a program does again and again, frame by frame,
+    /// would otherwise be met at the same moments each time, where its period goes well with that of the timer.
+    fn period(&mut self, hz: u32) -> u64 {
+        // xorshift
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        let ns = 1_000_000_000 / u64::from(hz.max(1));
+        ns - 3 * ns / 100 + self.dice % (6 * ns / 100).max(1)
     }
 }
 
@@ -72,8 +124,11 @@ pub(super) fn room_for_events(micro: bool, notes: &mut Vec<String>) {
 
 impl Engine {
     /// Learns which CPUs there are.
-    pub(super) fn meet_cpus(&mut self) {
+    pub(super) fn meet_cpus(&mut self, at_least: usize) {
         self.online.cpus = perf::online_cpus();
+        self.online.at_least = at_least;
+        // Never 0, which stays 0.
+        self.online.dice = monotonic_ns() | 1;
         self.online.kept_free = kept_free(Path::new("/"));
         self.online.each = self.comings();
         self.online.all = self.all_comings();
@@ -110,11 +165,27 @@ impl Engine {
                 }
             }
         }
-        // With few CPUs a look takes next to nothing, and what is charged by looks of one timer is more even.
-        let turns = self.online.cpus.len() > MANY;
+        self.choose_periods();
+        // With few CPUs a look takes next to nothing.
+        let turns = self.online.size() > MANY;
         let over = |since: Instant| turns && since.elapsed() >= TURN;
         if self.online.leader.is_some() && self.online.led_since.is_none_or(over) {
             self.pass_lead();
+        }
+    }
+
+    /// Gives sampling timers another period, when it is time.
+    fn choose_periods(&mut self) {
+        if self.online.periods_since.is_some_and(|since| since.elapsed() < NEW_PERIODS) {
+            return;
+        }
+        self.online.periods_since = Some(Instant::now());
+        for cpu in self.online.next_periods() {
+            let ns = self.online.period(self.hz);
+            if let Some(timer) = self.timers.get(&cpu).and_then(|timers| timers.sampler.as_ref()) {
+                // Of a CPU that has just gone it fails, and does not matter.
+                let _ = timer.set_period(ns);
+            }
         }
     }
 
@@ -150,15 +221,17 @@ impl Engine {
 
     /// Starts the sampling timer, and the events that end faults, of one CPU.
     pub(super) fn start_timers(&mut self, cpu: usize) -> std::io::Result<()> {
-        let mut links = Vec::new();
+        let mut timers = Timers { sampler: None, _faults: Vec::new() };
         if self.hz > 0 {
-            let fd = perf::cpu_clock(cpu, self.hz)?;
-            links.push(perf::attach(&self.skel.progs.sample, fd)?);
+            let timer = perf::Timer::start(&self.skel.progs.sample, cpu, self.hz)?;
+            // Where this cannot be, it is the nominal one.
+            let _ = timer.set_period(self.online.period(self.hz));
+            timers.sampler = Some(timer);
         }
         if self.micro {
-            links.extend(load::attach_faults(&self.skel, cpu)?);
+            timers._faults.extend(load::attach_faults(&self.skel, cpu)?);
         }
-        self.timers.insert(cpu, links);
+        self.timers.insert(cpu, timers);
         Ok(())
     }
 
@@ -166,9 +239,7 @@ impl Engine {
     fn lead(&mut self, cpu: usize) -> std::io::Result<()> {
         // Two at a time would write to the same sums.
         self.lead = None;
-        let hz = if self.online.cpus.len() <= MANY { 997 } else { 97 };
-        let fd = perf::cpu_clock(cpu, hz)?;
-        self.lead = Some(perf::attach(&self.skel.progs.leader, fd)?);
+        self.lead = Some(perf::Timer::start(&self.skel.progs.leader, cpu, self.online.looks_hz())?);
         Ok(())
     }
 }
@@ -194,6 +265,30 @@ mod tests {
         assert_eq!(online.next_leader(), Some(1));
         online.cpus.clear();
         assert_eq!(online.next_leader(), None);
+    }
+
+    #[test]
+    fn a_leader_of_many_cpus_looks_less_often() {
+        let hz = |cpus: usize| Online { cpus: (0..cpus).collect(), ..Online::default() }.looks_hz();
+        assert_eq!([2, 200, 400, 2048, 8192].map(hz), [997, 997, 500, 97, 97]);
+        assert_eq!(Online { cpus: vec![0, 1], at_least: 2048, ..Online::default() }.looks_hz(), 97);
+    }
+
+    #[test]
+    fn periods_are_new_cpu_by_cpu_and_within_bounds() {
+        let mut online = Online { cpus: (0..300).step_by(2).collect(), dice: 1, ..Online::default() };
+        let first = online.next_periods();
+        assert_eq!((first.len(), first[0], first[127]), (128, 2, 256));
+        let second = online.next_periods();
+        assert_eq!((second[0], second[20], second[21]), (258, 298, 0));
+        online.cpus = vec![5];
+        assert_eq!(online.next_periods(), [5]);
+        online.cpus.clear();
+        assert!(online.next_periods().is_empty());
+        let periods: Vec<u64> = (0..1000).map(|_| online.period(100)).collect();
+        assert!(periods.iter().all(|ns| (9_700_000..10_300_000).contains(ns)));
+        let mean = periods.iter().sum::<u64>() / 1000;
+        assert!(mean.abs_diff(10_000_000) < 30_000, "{mean}");
     }
 
     #[test]

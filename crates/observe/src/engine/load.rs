@@ -54,6 +54,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_queues = config.explain.into();
         ro.cfg_micro = config.micro.into();
+        ro.cfg_looks = config.looks.max(1);
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
         ro.cfg_walks = (WALKS_PER_SECOND / online).max(1) as u32;

@@ -134,8 +134,8 @@ pub struct Engine {
     /// CPUs that came or went since the observation began.
     changed: BTreeSet<u32>,
     /// The timers of each CPU.
-    timers: HashMap<usize, Vec<Link>>,
-    lead: Option<Link>,
+    timers: HashMap<usize, hotplug::Timers>,
+    lead: Option<perf::Timer>,
     /// Until it has been asked.
     gauge: Option<Gauge>,
     costs: Option<Costs>,
@@ -214,10 +214,13 @@ impl Engine {
     /// # Errors
     /// The sampling timers cannot be opened.
     pub fn begin(&mut self, config: &Config) -> Result<()> {
-        self.meet_cpus();
+        self.meet_cpus(config.as_on);
         let online = self.online.cpus.clone();
         if let Some(hz) = config.sample_hz {
             self.hz = config.rate_for(online.len(), hz);
+            if let Some(bss) = &mut self.skel.maps.bss_data {
+                bss.sample_hz = self.hz;
+            }
             if self.hz < hz {
                 self.notes.push(format!(
                     "sampling at {} Hz instead of {hz} on {} CPUs: {} samples a second are enough",

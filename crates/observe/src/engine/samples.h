@@ -13,6 +13,74 @@ __u64 leader_last;
 __u64 leader_ticks;
 __u64 runnable_ns;	/* integral of waiting run-queue threads, idle CPUs or not */
 
+struct looking {
+	struct look *look;
+	__u32 leads;
+};
+
+static long add_cpu(__u32 cpu, struct looking *looking)
+{
+	struct look *look = looking->look;
+	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!s)
+		return 1;
+	if (!s->last)
+		return 0; /* never seen: offline */
+	for (int i = 0; i < WAIT_N; i++)
+		look->waiting[i] += s->waiting[i];
+	if (s->base == AT_IDLE)
+		look->idle++;
+	else if (s->base == AT_TARGET && !s->kernel_thread)
+		look->running++;
+	if (looking->leads && io_used)
+		add_io_of(cpu);
+	return 0;
+}
+
+/* Threads that slept for requests in flight at the leader's last look. Only that one adds them up. */
+int waiting_for_io;
+
+/*
+ * Looks at all CPUs from one: what are the idle ones idle for? The sums are not on the stack, whose values the verifier
+ * follows through as many rounds as there are CPUs: with 2048 it gives up. Nor static, so that it looks at this once.
+ */
+APART int look_at_cpus(struct cpu_slot *own, int leads)
+{
+	if (!own)
+		return 0;
+	struct look *look = &own->look;
+	struct looking looking = { look, leads };
+
+	for (int i = 0; i < WAIT_N; i++)
+		look->waiting[i] = 0;
+	look->idle = 0;
+	look->running = 0;
+	bpf_loop(cfg_cpus, add_cpu, &looking, 0);
+	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
+	for (int i = 0; i < WAIT_N; i++)
+		look->waiting[i] += judged[i];
+	if (leads && io_used)
+		waiting_for_io = waiting_for_requests();
+	look->waiting[WAIT_IO] += waiting_for_io;
+	__u32 idle = look->idle;
+	__u32 active = look->running;
+
+	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
+		/* At least 0, and of the idle CPUs at most all: without branches, each of which doubles the paths. */
+		__s64 n = look->waiting[w];
+		n &= ~(n >> 63);
+		active += n;
+		n -= idle;
+		n = idle + (n & n >> 63);
+		look->of[w - 1] = n;
+		idle -= n;
+	}
+	look->of[IDLE_SERIAL] = active ? idle : 0;
+	look->of[IDLE_ASLEEP] = active ? 0 : idle;
+	return 0;
+}
+
 /* cpu-clock on every CPU: what the CPU is executing. */
 SEC("perf_event")
 int sample(void *ctx)
@@ -43,9 +111,13 @@ int sample(void *ctx)
 
 		head(&e->head, EV_SAMPLE, p, now);
 		e->where = state;
-		/* Only who ran at the leader's look already was counted there. */
-		struct task_rec *r = s->base == AT_TARGET && !s->kernel_thread ? look(p) : NULL;
-		e->id = r && r->since <= leader_last ? idle_now : 0;
+		e->id = 0;
+		__u32 mask = look_mask;
+		if (leader_ticks && s->base == AT_TARGET && !s->kernel_thread && chosen(now, mask)) {
+			look_at_cpus(s, 0);
+			e->id = packed(&s->look);
+			e->where |= mask << 16;
+		}
 		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
@@ -83,81 +155,28 @@ int tell_mode(void *ctx)
 	return 0;
 }
 
-struct sum {
-	__s32 waiting[8];
-	__u32 idle;
-	__u32 running;
-};
-
-/*
- * Of the one leader there is. Not on its stack, whose values the verifier follows through as many rounds as there are CPUs:
- * with 2048 it gives up.
- */
-static struct sum sums;
-
-static long add_cpu(__u32 cpu, struct sum *unused)
-{
-	struct sum *sum = &sums;
-	struct cpu_slot *s = bpf_map_lookup_elem(&cpu_slots, &cpu);
-
-	if (!s)
-		return 1;
-	if (!s->last)
-		return 0; /* never seen: offline */
-	for (int i = 0; i < WAIT_N; i++)
-		sum->waiting[i] += s->waiting[i];
-	if (s->base == AT_IDLE)
-		sum->idle++;
-	else if (s->base == AT_TARGET && !s->kernel_thread)
-		sum->running++;
-	if (io_used)
-		add_io_of(cpu);
-	return 0;
-}
-
 /* One CPU's timer looks at all CPUs: what are the idle ones idle for? */
 SEC("perf_event")
 int leader(void *ctx)
 {
-	struct sum *sum = &sums;
+	struct cpu_slot *s = slot();
 	__u64 now = bpf_ktime_get_ns();
 	__u64 before = leader_last;
 
 	leader_last = now;
-	if (!observing || !before || now <= before)
+	if (!s || !observing || !before || now <= before)
 		return 0;
-	for (int i = 0; i < WAIT_N; i++)
-		sum->waiting[i] = 0;
-	sum->idle = 0;
-	sum->running = 0;
-	bpf_loop(cfg_cpus, add_cpu, NULL, 0);
+	look_at_cpus(s, 1);
+	struct look *look = &s->look;
 	__u64 dt = now - before;
-	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
-	for (int i = 0; i < WAIT_N; i++)
-		sum->waiting[i] += judged[i];
-	if (io_used)
-		sum->waiting[WAIT_IO] += waiting_for_requests();
-	__u32 idle = sum->idle;
-	__u32 active = sum->running;
-	__u32 of[IDLE_N] = {};
+	bool queued = look->waiting[WAIT_RUNQ] > 0;
 
-	for (int w = WAIT_RUNQ; w <= WAIT_IO; w++) {
-		/* At least 0, and of the idle CPUs at most all: without branches, each of which doubles the paths. */
-		__s64 n = sum->waiting[w];
-		n &= ~(n >> 63);
-		active += n;
-		n -= idle;
-		n = idle + (n & n >> 63);
-		idle_ns[w - 1] += (__u64)n * dt;
-		of[w - 1] = n;
-		idle -= n;
-	}
-	idle_ns[active ? IDLE_SERIAL : IDLE_ASLEEP] += (__u64)idle * dt;
-	of[IDLE_SERIAL] = active ? idle : 0;
-	of[IDLE_ASLEEP] = active ? 0 : idle;
-	leave_idle(of, sum->running, sum->waiting[WAIT_RUNQ] > 0, dt);
-	if (sum->waiting[WAIT_RUNQ] > 0)
-		runnable_ns += (__u64)sum->waiting[WAIT_RUNQ] * dt;
+	for (int i = 0; i < IDLE_N; i++)
+		idle_ns[i] += look->of[i] * dt;
+	leave_idle(look, queued, dt);
+	choose_looks(look->running);
+	if (queued)
+		runnable_ns += (__u64)look->waiting[WAIT_RUNQ] * dt;
 	leader_ticks++;
 	return 0;
 }

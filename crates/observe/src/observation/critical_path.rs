@@ -1,7 +1,7 @@
 //! Whom idle CPUs waited for, as table `critical_path`.
 //!
-//! While threads of the program run, each timer sample of one stands for its share of the CPUs that idled at the leader's
-//! last look. While none runs, the kernel side charges the idle time to the wait that ended next. A thread that waits for
+//! While threads of the program run, each timer sample of one stands for its share of the CPUs that idled at that moment.
+//! While none runs, the kernel side charges the idle time to the wait that ended next. A thread that waits for
 //! another is not in the table: the other is.
 
 use std::collections::HashMap;
@@ -49,15 +49,15 @@ struct Key {
 impl CriticalPath {
     /// A sample of a thread of the program, and who idled meanwhile.
     pub fn sample(&mut self, stack: &Stack, idling: Idling) {
-        let running = f64::from(idling.running);
+        let (running, samples) = (f64::from(idling.running), f64::from(idling.samples));
         if idling.running == 0 || idling.cpus == [0; Idling::REASONS.len()] {
             return;
         }
         let (sums, n) = self.running.entry(Stack { tid: 0, ..stack.clone() }).or_default();
         *n += 1;
         for (sum, &cpus) in sums.iter_mut().zip(&idling.cpus).filter(|(_, cpus)| **cpus > 0) {
-            sum.0 += f64::from(cpus) / running;
-            sum.1 += 1.0 / running;
+            sum.0 += samples * f64::from(cpus) / running;
+            sum.1 += samples / running;
         }
     }
 
@@ -308,9 +308,10 @@ mod tests {
         let mut path = CriticalPath::default();
         let stack = |comm: &str| Stack { tgid: 1, comm: comm.into(), ..Stack::default() };
         // Three CPUs idle while one thread runs, then two while two run.
-        (0..30).for_each(|_| path.sample(&stack("a"), Idling { running: 1, cpus: [3, 0, 0] }));
+        (0..30).for_each(|_| path.sample(&stack("a"), Idling { samples: 1, running: 1, cpus: [3, 0, 0] }));
         for name in ["a", "b"] {
-            (0..10).for_each(|_| path.sample(&stack(name), Idling { running: 2, cpus: [2, 0, 0] }));
+            (0..10)
+                .for_each(|_| path.sample(&stack(name), Idling { samples: 1, running: 2, cpus: [2, 0, 0] }));
         }
         let mut now = Snapshot::default();
         now.busy[IdleReason::Serial as usize] = (11_000_000_000, 4_000_000_000);

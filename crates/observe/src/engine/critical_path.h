@@ -49,8 +49,8 @@ static __always_inline void leave_idle(const struct look *look, bool queued, __u
 
 /*
  * A thread's wait ends: by what. An idle CPU puts a thread that another has woken on its queue itself, so this is asked
- * where the waker is. In an interrupt it is not known who did, unless it is a softirq in which a message arrives; if the
- * sender of that is not seen, it is who sent to this socket before.
+ * where the waker is. In an interrupt it is not known who did, unless it is the timer's, or a softirq in which a message
+ * arrives; if the sender of that is not seen, it is who sent to this socket before.
  */
 static __always_inline __u32 cause_of(struct cpu_slot *s, struct task_rec *r, __u64 task, __u32 fd, __u32 *waker)
 {
@@ -65,7 +65,9 @@ static __always_inline __u32 cause_of(struct cpu_slot *s, struct task_rec *r, __
 		*waker = r->peer;
 		return r->peer_cause;
 	}
-	if ((s->depth && !softirq) || by->flags & PF_IDLE)
+	if (s->depth && !softirq)
+		return s->timer[MASK(s->depth - 1, 3)] ? CAUSE_TIMER : CAUSE_UNKNOWN;
+	if (by->flags & PF_IDLE)
 		return CAUSE_UNKNOWN;
 	if (by->flags & PF_KTHREAD)
 		return CAUSE_KERNEL;

@@ -25,6 +25,7 @@ const volatile __u32 cfg_cpus;		/* possible CPUs */
 const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
 const volatile __u32 cfg_walks = 200;	/* stacks walked a second on a CPU, of contentions and of waits off CPU each */
 const volatile __u32 cfg_asks = 200;	/* futexes handed over a second on a CPU to be judged */
+const volatile __u64 cfg_ask_again = 100000000; /* ns between futexes of a CPU that are handed over to be judged again */
 const volatile __u32 cfg_stacks = 1;
 const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a CPU; 0: none are copied */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */

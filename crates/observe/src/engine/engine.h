@@ -94,6 +94,7 @@ struct cpu_slot {
 	__u32 base;		/* enum where of the current task */
 	__u32 depth;		/* interrupt nesting */
 	__u8 irq[4];		/* enum where of each nested level */
+	__u8 timer[4];		/* whether that is the timer's interrupt or softirq */
 	__u8 spinning[4];	/* whether a spinlock is waited for at each level; 0 is the task's */
 	__s32 waiting[8];	/* net threads of the program this CPU saw begin less end a wait */
 	__u64 switches;
@@ -105,6 +106,7 @@ struct cpu_slot {
 	__u64 asked;		/* ns, when the futexes below began to be counted */
 	__u64 asks;		/* futexes handed over to be judged */
 	__u64 woke;		/* ns, when user space was woken last for one */
+	__u64 asked_again;	/* ns, when one that has been judged was handed over again */
 	__u64 drop_lock;	/* lock table full */
 	__u64 drop_nest;	/* locks or interrupts nested deeper than the tables */
 	__u64 drop_task;	/* no memory for a task's record */
@@ -189,6 +191,7 @@ enum cause {
 	CAUSE_PROGRAM,		/* a thread of the program */
 	CAUSE_OTHER,		/* of another program */
 	CAUSE_KERNEL,		/* a thread of the kernel */
+	CAUSE_TIMER,		/* its timeout, or a timer that it waits for */
 };
 
 /* Lock, or stack, of the rows that stand for many: those for which the table had no room. */

@@ -26,7 +26,7 @@ pub enum Event {
     Exec(u32, String),
     /// The stack of a thread going off CPU, by its identity.
     OffCpu(u64, Stack, Option<Copied>),
-    /// A thread waits for a futex not seen lately.
+    /// A thread waits for a futex not seen lately, or for one that is judged again now and then.
     Futex {
         /// Address of the futex word.
         address: u64,
@@ -34,6 +34,8 @@ pub enum Event {
         stack: Stack,
         /// The top of it, where it could be read.
         copy: Option<Copied>,
+        /// Whether it has been judged before.
+        again: bool,
     },
 }
 
@@ -79,7 +81,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),
         EV_FUTEX => {
             let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());
-            Event::Futex { address: stack.id, stack: walked, copy }
+            Event::Futex { address: stack.id, stack: walked, copy, again: stack.weight != 0 }
         }
         _ => return None,
     })

@@ -9,6 +9,10 @@
 #define TLB_REMOTE_SHOOTDOWN 1
 #define TLB_REMOTE_SEND_IPI 4
 
+/* include/linux/interrupt.h */
+#define TIMER_SOFTIRQ 1
+#define HRTIMER_SOFTIRQ 8
+
 /* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
 SEC("raw_tp")
 int mark(void *ctx)
@@ -59,7 +63,7 @@ int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
 	return 0;
 }
 
-static __always_inline void irq_enter(__u32 where)
+static __always_inline void irq_enter(__u32 where, bool timer)
 {
 	struct cpu_slot *s = slot();
 
@@ -74,6 +78,7 @@ static __always_inline void irq_enter(__u32 where)
 		return;
 	}
 	s->irq[MASK(d, 3)] = where;
+	s->timer[MASK(d, 3)] = timer;
 	s->spinning[MASK(d + 1, 3)] = 0;
 	if (where == AT_SOFTIRQ)
 		s->softirqs++;
@@ -81,11 +86,19 @@ static __always_inline void irq_enter(__u32 where)
 		s->irqs++;
 }
 
-/* Each of these three hangs on several tracepoints: the loader has the list. */
+/* These hang on several tracepoints: the loader has the list. */
 SEC("raw_tp")
 int hardirq_in(void *ctx)
 {
-	irq_enter(AT_HARDIRQ);
+	irq_enter(AT_HARDIRQ, false);
+	return 0;
+}
+
+/* Of the timer alone, so that who is woken by it is known to have waited for a time. */
+SEC("raw_tp")
+int timer_in(void *ctx)
+{
+	irq_enter(AT_HARDIRQ, true);
 	return 0;
 }
 
@@ -94,9 +107,11 @@ int softirq_in(void *ctx)
 {
 	struct cpu_slot *s = slot();
 
+	__u32 vector = *(__u32 *)ctx;
+
 	if (s)
-		s->vector = *(__u32 *)ctx;
-	irq_enter(AT_SOFTIRQ);
+		s->vector = vector;
+	irq_enter(AT_SOFTIRQ, vector == TIMER_SOFTIRQ || vector == HRTIMER_SOFTIRQ);
 	return 0;
 }
 

@@ -43,6 +43,8 @@ pub enum Cause {
     Other,
     /// A thread of the kernel.
     Kernel,
+    /// Its timeout, or a timer that it waits for.
+    Timer,
 }
 
 impl From<u64> for Cause {
@@ -51,6 +53,7 @@ impl From<u64> for Cause {
             2 => Cause::Program,
             3 => Cause::Other,
             4 => Cause::Kernel,
+            5 => Cause::Timer,
             _ => Cause::Unknown,
         }
     }

@@ -29,6 +29,8 @@ const WALKS_PER_SECOND: usize = 400;
 /// have threads that begin to wait.
 const ASKS_PER_SECOND: usize = 500;
 const LEAST_ASKS: usize = 8;
+/// And so many of those that have been judged: memory is freed, and what was a lock is something else.
+const AGAIN_PER_SECOND: u64 = 20;
 /// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
 const COPIES_PER_SECOND: u64 = 2000;
 
@@ -58,6 +60,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
         ro.cfg_walks = (WALKS_PER_SECOND / online).max(1) as u32;
+        ro.cfg_ask_again = 1_000_000_000 / AGAIN_PER_SECOND * online as u64;
         ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
         // A little more often than timers fire, where all are copied.
         ro.cfg_copy_every = match config.stacks {
@@ -127,6 +130,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         );
     }
     progs.hardirq_in.set_autoload(!hard.is_empty());
+    progs.timer_in.set_autoload(hard.contains(&LOCAL_TIMER));
     progs.softirq_in.set_autoload(soft.is_some());
     progs.hardirq_out.set_autoload(!hard.is_empty());
     progs.softirq_out.set_autoload(soft.is_some());
@@ -163,8 +167,9 @@ const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_comp
 /// Where an interrupt begins, and where it ends.
 type Pair = (&'static str, &'static str);
 
+const LOCAL_TIMER: Pair = ("local_timer_entry", "local_timer_exit");
 const VECTORS: [Pair; 5] = [
-    ("local_timer_entry", "local_timer_exit"),
+    LOCAL_TIMER,
     ("reschedule_entry", "reschedule_exit"),
     ("call_function_entry", "call_function_exit"),
     ("call_function_single_entry", "call_function_single_exit"),
@@ -211,10 +216,12 @@ pub(super) fn attach(
     let Interrupts(hard) = interrupts;
     // An end before its beginning, so that none is missed.
     let ends: Vec<&str> = hard.iter().map(|pair| pair.1).collect();
-    let begins: Vec<&str> = hard.iter().map(|pair| pair.0).collect();
+    let (timer, others): (Vec<Pair>, Vec<Pair>) = hard.iter().partition(|pair| **pair == LOCAL_TIMER);
+    let begins = |of: &[Pair]| -> Vec<&str> { of.iter().map(|pair| pair.0).collect() };
     links.extend(load::attach_to(&p.hardirq_out, &ends)?);
     links.extend(load::attach_to(&p.softirq_out, &[SOFTIRQS.1])?);
-    links.extend(load::attach_to(&p.hardirq_in, &begins)?);
+    links.extend(load::attach_to(&p.hardirq_in, &begins(&others))?);
+    links.extend(load::attach_to(&p.timer_in, &begins(&timer))?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
     if config.micro {
         for cpu in perf::online_cpus() {

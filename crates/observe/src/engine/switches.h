@@ -33,6 +33,19 @@ static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
 }
 
 /*
+ * Whether a futex that has been judged for all places is to be judged again: its memory may have been freed, and be
+ * something else now. What the operation or PostgreSQL tells needs no stack.
+ */
+static __always_inline bool ask_again(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
+{
+	if (r->ask || r->event || r->futex <= SYSCALLS || r->key != futex_key(p, r->futex) ||
+	    now - s->asked_again < cfg_ask_again)
+		return false;
+	s->asked_again = now;
+	return true;
+}
+
+/*
  * Whether `in_iowait` says nothing of this thread. io_uring sets it for whatever a ring waits for, a message of a peer too;
  * and its own threads stand in for one that waits itself, or does not.
  */
@@ -171,7 +184,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	sleep_for_requests(r, p);
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
-	bool fresh = r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key);
+	bool again = r->futex && !r->user.lock && ask_again(s, p, r, now);
+	bool fresh = again || (r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key));
 	/* A long sleep may be the only one, and is not to be passed over because many short ones came before. */
 	struct walks *walks = r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
 	__u32 walked = cfg_stacks ? walk_now(walks, now) : 0;
@@ -191,7 +205,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		walk(ctx, e, false, true);
 		e->id = r->futex;
 		e->where = r->futex_word;
-		e->weight = 0;
+		e->weight = again;
 		/* It waits, and until then for what is not known. */
 		bool wake = now - s->woke > WAKE_EVERY;
 		s->asks++;

@@ -207,6 +207,7 @@ fn doing(row: &LockRow, wait: usize, name: &dyn Fn(u32, &str) -> String) -> Stri
             format!("waiting for {by}{in_call}")
         }
         Cause::Kernel => format!("waiting for the kernel{in_call}"),
+        Cause::Timer => format!("waiting for a timer{in_call}"),
         Cause::Unknown => format!("waiting{in_call}"),
     }
 }

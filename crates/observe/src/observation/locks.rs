@@ -177,10 +177,11 @@ impl LockTables {
         futex: u64,
         stack: &Stack,
         copy: Option<&Copied>,
+        again: bool,
     ) -> Vec<Verdict> {
-        let verdicts = self.waiters.judge(symbols, futex, stack, copy);
+        let verdicts = self.waiters.judge(symbols, futex, stack, copy, again);
         // It is asked for again.
-        self.forgotten.some |= verdicts.is_none();
+        self.forgotten.some |= verdicts.is_none() && !again;
         verdicts.unwrap_or_default()
     }
 

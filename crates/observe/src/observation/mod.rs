@@ -314,10 +314,11 @@ impl Observation {
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
                     self.locks.off_stack(id, stack);
                 }
-                Event::Futex { address, stack, copy } => {
+                Event::Futex { address, stack, copy, again } => {
                     self.note_process(stack.tgid, &stack.comm);
                     self.locks.met(&stack, &self.engine);
-                    for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref()) {
+                    for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref(), again)
+                    {
                         self.engine.judge_futex(&verdict);
                         self.corrections.judged();
                     }

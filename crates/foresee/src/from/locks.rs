@@ -1,6 +1,9 @@
 //! Locks by what waiting for them took.
 
+use std::collections::BTreeMap;
+
 use ncpu_record::Recording;
+use ncpu_table::Table;
 
 use crate::first::{self, Bin, Hold};
 use crate::model::LockPart;
@@ -31,12 +34,54 @@ pub(super) struct Seen {
     pub(super) behind: Option<f64>,
 }
 
+/// A reader-writer lock of pthreads has two futexes: its readers sleep in one of them, its writers in either.
+const TWO_WORDS: &str = "pthread rwlock";
+
+/// What to call the lock of which each of these futexes is a part.
+fn whole_locks(recording: &Recording) -> BTreeMap<String, String> {
+    let Some(t) = recording.tables.get("user_locks") else { return BTreeMap::new() };
+    let rows = (0..t.num_rows()).filter(|&r| t.text(r, "pattern") == Some(TWO_WORDS));
+    rows.filter_map(|r| t.text(r, "lock")).map(|word| (word.to_string(), whole(word))).collect()
+}
+
+/// The lock of a futex word: the words are the third and fourth of a lock, four bytes each.
+fn whole(word: &str) -> String {
+    match word.rsplit_once('+') {
+        Some((name, "0x8" | "0xc")) => return name.into(),
+        Some((name, offset)) => match number(offset).and_then(|n| (n & !7).checked_sub(8)) {
+            Some(offset) => return format!("{name}+{offset:#x}"),
+            None => return word.into(),
+        },
+        None => {}
+    }
+    match number(word).and_then(|n| (n & !7).checked_sub(8)) {
+        Some(address) => format!("{address:#x}"),
+        None => word.into(),
+    }
+}
+
+fn number(hex: &str) -> Option<u64> {
+    u64::from_str_radix(hex.strip_prefix("0x")?, 16).ok()
+}
+
+/// The name of the lock of a row, which may be one of its words.
+fn lock_of<'a>(t: &'a Table, row: usize, wholes: &'a BTreeMap<String, String>) -> &'a str {
+    let word = t.text(row, "lock").unwrap_or_default();
+    wholes.get(word).map_or(word, String::as_str)
+}
+
 /// The waits of who was first in a lock's queue with so many unseen waiters before, shortest first.
-fn first_waits(recording: &Recording, name: &str, kernel: bool, ahead: u64) -> Vec<Bin> {
+fn first_waits(
+    recording: &Recording,
+    name: &str,
+    kernel: bool,
+    ahead: u64,
+    wholes: &BTreeMap<String, String>,
+) -> Vec<Bin> {
     let Some(t) = recording.tables.get("first_waits") else { return Vec::new() };
-    let mut bins = std::collections::BTreeMap::<u64, Bin>::new();
+    let mut bins = BTreeMap::<u64, Bin>::new();
     for row in 0..t.num_rows() {
-        let mine = t.text(row, "lock") == Some(name)
+        let mine = lock_of(t, row, wholes) == name
             && t.int(row, "pid").is_none() == kernel
             && t.int(row, "ahead").unwrap_or(0) == ahead;
         let number = |c: &str| t.number(row, c);
@@ -108,18 +153,17 @@ pub(super) fn locks(
     threads: u32,
     notes: &mut Vec<String>,
 ) -> Vec<LockPart> {
-    let mut found = Vec::new();
+    let wholes = whole_locks(recording);
+    let mut found = BTreeMap::<(bool, String, String), Found>::new();
     for (name, kernel) in [("locks", true), ("user_locks", false)] {
-        let Some(table) = recording.tables.get(name).and_then(|t| t.group_by(&["lock", "type"]).ok()) else {
-            continue;
-        };
+        let Some(table) = recording.tables.get(name) else { continue };
         for row in 0..table.num_rows() {
             let number = |c: &str| table.number(row, c).unwrap_or(0.0);
             let kind = table.text(row, "type").unwrap_or_default();
             if !kernel && !["lock", "block", "mutex", "queue lock", "rwlock"].contains(&kind) {
                 continue;
             }
-            let lock = table.text(row, "lock").unwrap_or_default().to_string();
+            let lock = lock_of(table, row, &wholes).to_string();
             // Each CPU has its own: more CPUs have more of them.
             if kernel && lock.starts_with("rq(") {
                 continue;
@@ -127,24 +171,24 @@ pub(super) fn locks(
             // Those that wait to read, and to write, wait for one lock.
             let (kind, reads) = match kind.split_once(':') {
                 Some((kind, how)) => (kind, how == "R"),
-                None => (kind, false),
+                None => (
+                    kind,
+                    table.text(row, "stack").is_some_and(|s| s.contains("rwlock_") && s.contains("rdlock")),
+                ),
             };
             let (count, wait) = (number("count"), number("spin") + number("block"));
-            let same =
-                found.iter_mut().find(|f: &&mut Found| f.name == lock && f.of == kind && f.kernel == kernel);
-            let one = match same {
-                Some(one) => one,
-                None => {
-                    found.push(Found { name: lock, of: kind.to_string(), kernel, ..Found::default() });
-                    let last = found.len() - 1;
-                    &mut found[last]
-                }
-            };
+            let one = found.entry((kernel, lock.clone(), kind.to_string())).or_insert_with(|| Found {
+                name: lock,
+                of: kind.to_string(),
+                kernel,
+                ..Found::default()
+            });
             one.count += count;
             one.wait += wait;
             one.reads += if reads { count } else { 0.0 };
         }
     }
+    let mut found: Vec<Found> = found.into_values().collect();
     found.sort_by(|a, b| b.wait.total_cmp(&a.wait));
     let total = found.len();
     found.retain(|f| f.count >= 20.0 && f.wait > LEAST * elapsed);
@@ -187,15 +231,16 @@ pub(super) fn locks(
 
 /// How each lock of a model was waited for.
 pub(super) fn seen(recording: &Recording, locks: &[LockPart], elapsed: f64) -> Vec<Seen> {
+    let wholes = whole_locks(recording);
     let of = |lock: &LockPart| {
         let (mut count, mut wait) = (0.0, 0.0);
         if let Some(t) = recording.tables.get(if lock.kernel { "locks" } else { "user_locks" }) {
-            for r in (0..t.num_rows()).filter(|&r| t.text(r, "lock") == Some(&lock.name)) {
+            for r in (0..t.num_rows()).filter(|&r| lock_of(t, r, &wholes) == lock.name) {
                 count += t.number(r, "count").unwrap_or(0.0);
                 wait += t.number(r, "spin").unwrap_or(0.0) + t.number(r, "block").unwrap_or(0.0);
             }
         }
-        let waits = |ahead| first::hold(&first_waits(recording, &lock.name, lock.kernel, ahead));
+        let waits = |ahead| first::hold(&first_waits(recording, &lock.name, lock.kernel, ahead, &wholes));
         let first = waits(0);
         let behind = if first.is_none() { waits(1).map(|w| w.wait / BEHIND_ONE) } else { None };
         let least = first.map(|f| f.least);
@@ -209,4 +254,25 @@ pub(super) fn seen(recording: &Recording, locks: &[LockPart], elapsed: f64) -> V
         }
     };
     locks.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_words_of_a_lock_are_that_lock() {
+        for (word, lock) in [
+            ("rwlock+0x8", "rwlock"),
+            ("rwlock+0xc", "rwlock"),
+            ("cache+0x48", "cache+0x40"),
+            ("cache+0x4c", "cache+0x40"),
+            ("0x7f0000001008", "0x7f0000001000"),
+            ("0x7f000000100c", "0x7f0000001000"),
+            ("rwlock", "rwlock"),
+            ("0x4", "0x4"),
+        ] {
+            assert_eq!(whole(word), lock, "{word}");
+        }
+    }
 }

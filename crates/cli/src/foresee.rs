@@ -101,8 +101,9 @@ pub struct ForeseeArgs {
     rows: TableArgs,
 
     /// The recording: a directory made by `ncpu run --record`; several of the same program at different CPU counts make
-    /// one model. Recordings of `ncpu crosscalls` of the program and of `ncpu bench core-to-core` on its machine tell its
-    /// shootdowns and line transfers
+    /// one model. Beside it, recordings of `ncpu crosscalls` tell the program's shootdowns, of `ncpu scale --peel` what takes
+    /// more CPU time on more CPUs, of `ncpu lines` which words share lines, of `ncpu bench core-to-core` its machine's line
+    /// transfers
     recording: Vec<PathBuf>,
 }
 
@@ -256,14 +257,20 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
     let mut recordings = Vec::new();
     for dir in &args.recording {
         let recording = Recording::open(dir)?;
-        if !matches!(recording.manifest.kind, Some(Purpose::Crosscalls | Purpose::Bench)) {
-            recordings.push((dir, recording));
-        } else if !beside.add(&recording) {
-            anyhow::bail!(
-                "{}: it tells neither cross-calls (`ncpu crosscalls --record`) nor line transfers (`ncpu bench core-to-core \
-                 --record`)",
-                dir.display()
-            );
+        let lacks = match recording.manifest.kind {
+            Some(Purpose::Crosscalls) => "cross-calls (`ncpu crosscalls --record`)",
+            Some(Purpose::Bench) => "line transfers (`ncpu bench core-to-core --record`)",
+            Some(Purpose::Scale) => {
+                "layers at two CPU counts or more that the machine had CPUs for (`ncpu scale --peel --record`)"
+            }
+            Some(Purpose::Lines) => "words that share lines (`ncpu lines --record`)",
+            _ => {
+                recordings.push((dir, recording));
+                continue;
+            }
+        };
+        if !beside.add(&recording) {
+            anyhow::bail!("{}: it does not tell {lacks}", dir.display());
         }
     }
     if recordings.is_empty() {

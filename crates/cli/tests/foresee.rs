@@ -93,6 +93,7 @@ fn what_goes_wrong_is_said() {
     let kind = write("kind.toml", &HALF.replace("qspin", "magic"));
     let nothing = write("nothing.toml", "name = \"x\"\nwork_ns = 0\n");
     let minus = write("minus.toml", "name = \"x\"\nwork_ns = -4\n");
+    let among = write("among.toml", &format!("{HALF}[[line]]\nname = \"hot\"\nwrites = 1\namong = 0\n"));
     let machine = write("machine.toml", "name = \"m\"\nshape = \"2x4\"\nturbo = 3\nsource = \"here\"\n");
     let shapeless = write("shapeless.toml", "name = \"m\"\nshape = \n");
     // Two cores of which one has lost a strand.
@@ -134,6 +135,7 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &kind, "--on", "2x2"], "kind `magic` is none of ticket"),
         (vec!["--model", &nothing, "--on", "2x2"], "takes no time"),
         (vec!["--model", &minus, "--on", "2x2"], "work_ns = -4"),
+        (vec!["--model", &among, "--on", "2x2"], "line `hot`: writes is 0 or more, among 1 to"),
         (vec!["--model", "/nowhere.toml", "--on", "2x2"], "/nowhere.toml"),
         (vec![empty.to_str().unwrap(), "--on", "2x2"], "no manifest.json"),
         (vec!["/nowhere.ncpu", "--on", "2x2"], "/nowhere.ncpu"),
@@ -223,6 +225,35 @@ fn recordings_that_lack_something_are_refused_or_say_so() {
     fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let o = foresee(&rec);
     assert!(!o.status.success() && err(&o).contains("cpu_time.parquet is damaged"), "{}", err(&o));
+}
+
+#[test]
+fn what_lies_beside_a_recording_is_taken_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let rec = observed(dir.path(), HALF);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (csv, scale, lines) = (path("curve.csv"), path("scale.ncpu"), path("lines.ncpu"));
+    fs::write(&csv, "n,x\n1,10\n2,18\n4,30\n").unwrap();
+    let o = ncpu(&["scale", "--from", &csv, "--record", &scale]);
+    assert!(o.status.success(), "{}", err(&o));
+    // Nothing but itself: whatever shares lines in it are no locks of the recording.
+    let o = ncpu(&["lines", env!("CARGO_BIN_EXE_ncpu"), "--record", &lines]);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(&["foresee", &rec, &lines, "--on", "2x2", "--cpus", "4"]);
+    assert!(
+        out(&o).contains("ncpu lines: no two locks that were waited for share a line"),
+        "{}{}",
+        out(&o),
+        err(&o)
+    );
+    let o = ncpu(&["foresee", &rec, &scale, "--on", "2x2"]);
+    assert!(!o.status.success() && err(&o).contains("does not tell layers at two CPU counts"), "{}", err(&o));
+    let o = ncpu(&["foresee", &lines, "--on", "2x2"]);
+    assert!(
+        !o.status.success() && err(&o).contains("no recording of the program is among them"),
+        "{}",
+        err(&o)
+    );
 }
 
 #[test]

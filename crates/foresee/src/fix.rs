@@ -1,7 +1,7 @@
 //! What-ifs: changes of a program or machine, as people write them.
 
 use crate::hardware::{Hardware, Order};
-use crate::model::{MOST_HELPERS, Model};
+use crate::model::{MOST_HELPERS, MOST_LINES, Model};
 
 /// A change that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Error {
 /// The forms a fix may have.
 pub const FORMS: &str = "lock NAME removed, lock NAME split K, lock NAME ticket|qspin|tas|numa|mutex|rwsem|adaptive|block, \
      lock NAME shorter K, line NAME per-cpu|bounded, line NAME split K, shootdowns per-package, shootdowns batched K, serial less K, \
-     work less K, sleep less K, polls batched K, populate K, huge-pages, memory local|interleaved|node0, \
+     work less K, sleep less K, polls batched K, accept balanced, populate K, huge-pages, memory local|interleaved|node0, \
      ticks off|on-one|per-cpu, smt off, place spread|pack|fill";
 
 /// Makes a change.
@@ -85,7 +85,11 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
         }
         ["line", name @ .., "split", k] => {
             let at = line(fix, model, &name.join(" "))?;
-            model.line[at].copies = model.line[at].copies.max(1) * number(k)? as u32;
+            let copies = f64::from(model.line[at].copies.max(1)) * number(k)?;
+            if copies > f64::from(MOST_LINES) {
+                return Err(Error::Number(fix.into(), format!("at most {MOST_LINES} lines")));
+            }
+            model.line[at].copies = copies as u32;
         }
         ["shootdowns", "per-package"] => model.shootdowns_per_package = true,
         ["shootdowns", "batched", k] => model.shootdowns /= number(k)?,
@@ -93,6 +97,18 @@ pub fn apply(fix: &str, model: &mut Model, hardware: &mut Hardware, order: &mut 
         ["work", "less", k] => model.work_ns /= number(k)?,
         ["sleep", "less", k] => model.sleep_ns /= number(k)?,
         ["polls", "batched", k] => model.batch *= number(k)?,
+        ["accept", "balanced"] => {
+            if model.uneven <= 1.0 {
+                return Err(Error::Number(
+                    fix.into(),
+                    "the model's threads have equal shares (`uneven`)".into(),
+                ));
+            }
+            if model.recorded.is_some() {
+                model.threads = (f64::from(model.threads) * model.uneven).round() as u32;
+            }
+            model.uneven = 1.0;
+        }
         ["populate", k] => {
             let k = number(k)?;
             if k > f64::from(MOST_HELPERS) {
@@ -191,6 +207,9 @@ pub fn all(model: &Model, hardware: &Hardware) -> Vec<String> {
     }
     if model.sleep_ns + model.wait_ns + model.io_ns > 0.0 {
         out.push("polls batched 16".into());
+    }
+    if model.uneven > 1.0 {
+        out.push("accept balanced".into());
     }
     if hardware.shape.strands > 1 {
         out.push("smt off".into());

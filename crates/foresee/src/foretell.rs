@@ -43,14 +43,20 @@ pub struct Point {
     pub locks: Vec<(String, String, crate::program::Owner)>,
     /// Cycles of a thread that make a unit.
     pub cycles: f64,
+    /// What is left of the throughput, as a share, should locks that the recording could not show be one that all wait for.
+    pub left: f64,
 }
 
-/// How many workers a model has on so many CPUs: as it says, else one a CPU, and no fewer than were recorded.
+/// How many workers a model has on so many CPUs: as it says, else one a CPU, and no fewer than were recorded. Of those that
+/// have unequal shares of the work as many as count.
 pub fn workers(model: &Model, cpus: usize) -> u32 {
+    let count = |n: u32| ((f64::from(n) / model.uneven.max(1.0)).round() as u32).max(1);
     match (model.threads, &model.recorded) {
-        (0, Some(r)) => r.threads.max(cpus as u32),
-        (0, None) => cpus as u32,
-        (n, _) => n,
+        (0, Some(r)) => r.threads.max(count(cpus as u32)),
+        (0, None) => count(cpus as u32),
+        // Those of a recording were counted so.
+        (n, Some(_)) => n,
+        (n, None) => count(n),
     }
 }
 
@@ -113,6 +119,11 @@ pub fn point(
             .collect(),
         outcome,
         cycles,
+        left: model.recorded.as_ref().map_or(1.0, |r| {
+            // One at a time does what is under them, and all together do the rest.
+            let times = (cpus as f64 / f64::from(r.cpus)).max(1.0);
+            1.0 / (1.0 + r.unseen * (times - 1.0))
+        }),
     };
     point.widen(own.hypot(ASTRAY * beyond));
     Ok(point)
@@ -129,7 +140,7 @@ impl Point {
         let x = self.throughput;
         let was = if self.band.1 > 0.0 && x > 0.0 { (self.band.1 / x).ln() } else { 0.0 };
         let half = was.hypot(1.645 * spread);
-        self.band = (x * (-half).exp(), x * half.exp());
+        self.band = (x * (-half.hypot(self.left.ln())).exp(), x * half.exp());
     }
 }
 
@@ -222,6 +233,7 @@ pub struct Input {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Lock(usize),
+    Line(usize),
     Work,
     Serial,
     Wait,
@@ -241,6 +253,7 @@ impl Input {
                 let more = lock.takes * lock.hold_ns - was;
                 model.work_ns = (model.work_ns - more).max(0.0);
             }
+            Line(at) => model.line[at].writes *= factor,
             Work => model.work_ns *= factor,
             Serial => {
                 // The CPU time of both is known well.
@@ -256,7 +269,7 @@ impl Input {
     }
 }
 
-use What::{Lock, Serial, Wait, Work};
+use What::{Line, Lock, Serial, Wait, Work};
 
 /// What of a model that was learnt from a recording is known only roughly; nothing of one that was written by hand.
 pub fn inputs(model: &Model) -> Vec<Input> {
@@ -270,6 +283,11 @@ pub fn inputs(model: &Model) -> Vec<Input> {
         (0..)
             .zip(&model.lock)
             .map(|(i, l)| input(&format!("how long lock {} is held", l.name), 0.4, Lock(i))),
+    );
+    out.extend(
+        (0..)
+            .zip(&model.line)
+            .map(|(i, l)| input(&format!("how often line {} is written", l.name), 0.4, Line(i))),
     );
     if model.serial_ns > 0.0 {
         out.push(input("the serial part", 0.4, Serial));

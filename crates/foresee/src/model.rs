@@ -39,6 +39,10 @@ pub struct Model {
     /// Times for each unit that a thread wakes another and waits for it: a client and its server, both ends of a pipe.
     #[serde(default)]
     pub handovers: f64,
+    /// How many times as much the busiest of the threads has to do as all have on average, 1 or more: connections that were
+    /// accepted unevenly. The others wait for it, so that as many threads count as this goes into them.
+    #[serde(default = "one")]
+    pub uneven: f64,
     /// How many units are served after one sleep or wait, 1 or more.
     #[serde(default = "one")]
     pub batch: f64,
@@ -114,6 +118,9 @@ pub struct LineModel {
     /// Copies: 1 is shared by all; 0 is one for each CPU.
     #[serde(default = "one_copy")]
     pub copies: u32,
+    /// How many lines the writes go to, each to any of them: data that all threads share.
+    #[serde(default = "one_copy")]
+    pub among: u32,
     /// A counter with a limit whose CPUs hold a reserve: a write in 64 goes to a line that is shared.
     #[serde(default)]
     pub bounded: bool,
@@ -177,6 +184,10 @@ pub struct Recorded {
     /// Worker threads that there were, where they were more: threads that wait for one another.
     #[serde(default)]
     pub workers: u32,
+    /// Share of the CPU time in calls and faults that take locks which the threads of a process share, 0 to 1, where it was
+    /// recorded on one CPU, on which nobody waits for them.
+    #[serde(default)]
+    pub unseen: f64,
     /// Units a second.
     pub throughput: f64,
     /// Layers: name and share of what the program could have had, 0 to 1.
@@ -227,6 +238,8 @@ pub enum Error {
     Value(String),
 }
 
+/// The most lines that one entry of a model has.
+pub const MOST_LINES: u32 = 65_536;
 /// The most helpers that populate memory.
 pub const MOST_HELPERS: u32 = 1024;
 /// What helpers are given at a time, ns of work: large enough that handing it over costs little.
@@ -302,6 +315,9 @@ impl Model {
         if !(self.batch >= 1.0 && self.batch.is_finite()) {
             return wrong(format!("batch = {}: give a number of 1 or more", self.batch));
         }
+        if !(self.uneven >= 1.0 && self.uneven.is_finite()) {
+            return wrong(format!("uneven = {}: give a number of 1 or more", self.uneven));
+        }
         if !(0.0..=1.0).contains(&self.shootdown_misses) {
             return wrong(format!("shootdown_misses = {}: give a share of 0 to 1", self.shootdown_misses));
         }
@@ -320,6 +336,15 @@ impl Model {
                 return wrong(format!(
                     "lock `{}`: takes, hold_ns, cv, waiter_ns and wake_ns are 0 or more, reads 0 to 1, copies 1 or more",
                     lock.name
+                ));
+            }
+        }
+        for line in &self.line {
+            let sound = line.writes >= 0.0 && line.writes.is_finite();
+            if !sound || !(1..=MOST_LINES).contains(&line.among) || line.copies > MOST_LINES {
+                return wrong(format!(
+                    "line `{}`: writes is 0 or more, among 1 to {MOST_LINES}, copies at most {MOST_LINES}",
+                    line.name
                 ));
             }
         }
@@ -392,11 +417,15 @@ impl Model {
         for line in &self.line {
             let first = program.lines;
             let copies = if line.copies == 0 || line.bounded { cpus } else { line.copies };
-            program.lines += copies + u32::from(line.bounded);
-            let pick = if copies > 1 { Pick::Own(copies) } else { Pick::One };
+            program.lines += copies.max(line.among) + u32::from(line.bounded);
+            let pick = match (copies, line.among) {
+                (1, 1) => Pick::One,
+                (1, among) => Pick::Random(among),
+                _ => Pick::Own(copies),
+            };
             sometimes(&mut ops, line.writes * part, &[Op::Line { line: first, pick, activity: 0 }]);
             if line.bounded {
-                let reserve = Op::Line { line: first + copies, pick: Pick::One, activity: 0 };
+                let reserve = Op::Line { line: first + copies.max(line.among), pick: Pick::One, activity: 0 };
                 sometimes(&mut ops, line.writes * part / RESERVE, &[reserve]);
             }
         }

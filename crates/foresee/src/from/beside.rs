@@ -1,8 +1,10 @@
-//! What other commands found of the program and of its machine: cross-calls and line transfers.
+//! What other commands found of the program and of its machine: cross-calls, line transfers, what grows with CPUs, and
+//! lines that words share.
 
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
+use super::{Growth, Words};
 use crate::hardware::Hardware;
 use crate::model::Model;
 
@@ -13,6 +15,10 @@ pub struct Beside {
     pub calls: Option<Calls>,
     /// Line transfers of the machine, by `ncpu bench core-to-core`.
     pub transfer: Option<Transfers>,
+    /// What grows with the CPUs, by `ncpu scale --peel`.
+    pub growth: Option<Growth>,
+    /// Words that share lines, by `ncpu lines`.
+    pub words: Option<Words>,
 }
 
 /// TLB shootdowns of a program.
@@ -52,9 +58,12 @@ impl Beside {
     pub fn add(&mut self, recording: &Recording) -> bool {
         let calls = Calls::of(recording);
         let transfer = recording.tables.get("core-to-core").and_then(Transfers::of);
-        let any = calls.is_some() || transfer.is_some();
+        let (growth, words) = (Growth::of(recording), Words::of(recording));
+        let any = calls.is_some() || transfer.is_some() || growth.is_some() || words.is_some();
         self.calls = calls.or(self.calls);
         self.transfer = transfer.or(self.transfer);
+        self.growth = growth.or(self.growth.take());
+        self.words = words.or(self.words.take());
         any
     }
 }

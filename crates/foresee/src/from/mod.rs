@@ -11,15 +11,19 @@ use threads::Workers;
 
 mod beside;
 mod calibrate;
+mod growth;
 mod locks;
 mod sharpen;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod words;
 
 pub use beside::{Beside, Calls, Transfers};
 pub use calibrate::{Reproduced, recorded_machine, reproduce};
+pub use growth::Growth;
 pub use sharpen::sharpen;
+pub use words::Words;
 
 /// Why a recording gives no model.
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +197,7 @@ pub fn recording_beside(
         unit: if throughput.is_some() { "units".into() } else { "CPU microseconds".into() },
         cv: 1.0,
         batch: 1.0,
+        uneven: 1.0,
         memory: "interleaved".into(),
         mix: mix(recording),
         ..Model::default()
@@ -232,9 +237,16 @@ pub fn recording_beside(
         handover_ns: 0.0,
         transfer_ns: beside.transfer.as_ref().and_then(|t| t.same_package).unwrap_or(0.0),
         workers: workers.threads,
+        unseen: unseen(&model, &used, &workers, &mut notes),
         throughput: units / own,
         layers: used.layers(),
     });
+    if let Some(growth) = &beside.growth {
+        growth.put(&mut model, per_unit, &mut notes)?;
+    }
+    if let Some(words) = &beside.words {
+        words.put(&mut model, &mut notes);
+    }
     let seen = locks::seen(recording, &model.lock, own);
     for (lock, seen) in model.lock.iter_mut().zip(&seen) {
         lock.hold_ns = seen.first.map(|f| f.ns).or(seen.behind).unwrap_or(lock.hold_ns);
@@ -247,6 +259,39 @@ pub fn recording_beside(
         ));
     }
     Ok(Learnt { model, notes })
+}
+
+/// Calls that take a lock of the process: of its memory, and of its table of files.
+const LOCKING: [&str; 20] = [
+    "mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "mlock", "mlock2", "munlock", "open", "openat",
+    "openat2", "close", "dup", "dup2", "dup3", "fcntl", "pipe2", "socket", "accept4",
+];
+/// A smaller share of the time is not told of.
+const TOLD: f64 = 0.05;
+
+/// Share of the CPU time in calls and faults that take locks which threads share, where one CPU hides that they wait.
+fn unseen(model: &Model, used: &Used, workers: &Workers, notes: &mut Vec<String>) -> f64 {
+    if used.cpus > 1 || workers.threads as usize <= workers.pids.len() {
+        return 0.0;
+    }
+    let all: f64 = model.mix.iter().map(|s| s.weight).sum();
+    let locks =
+        |s: &&Share| s.class == "fault" || s.class == "syscall" && LOCKING.contains(&s.detail.as_str());
+    let share = model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0);
+    if share < TOLD {
+        return 0.0;
+    }
+    let name = |s: &Share| if s.class == "fault" { "page faults".to_string() } else { s.detail.clone() };
+    let mut most: Vec<String> = model.mix.iter().filter(locks).map(name).collect();
+    most.dedup();
+    most.truncate(3);
+    notes.push(format!(
+        "{:.0} % of its CPU time is in calls and faults that take locks of the process ({}), which its threads share: on more CPUs they may \
+         wait for one another, and the band reaches down to where all of that is done one at a time",
+        100.0 * share,
+        most.join(", ")
+    ));
+    share
 }
 
 /// What is known of how the threads that are simulated waited.
@@ -320,6 +365,16 @@ fn waiting(
     let (asked, late, pauses) = threads::pauses(recording, workers, others, used.elapsed);
     model.sleep_ns = asked / units * 1e9;
     model.wait_ns = late / units * 1e9;
+    if let Some(uneven) = threads::uneven(recording, workers, used.elapsed) {
+        let threads = ((f64::from(workers.threads) / uneven).round() as u32).max(1);
+        model.uneven = uneven;
+        notes.push(format!(
+            "the busiest of {} workers has {uneven:.1} times as much to do as they have on average, and hardly ever nothing: connections were \
+             accepted unevenly, and as much is done as by {threads} (`accept balanced` of --fix)",
+            workers.threads
+        ));
+        return threads;
+    }
     let rest =
         (workers.sleep - asked - late).min(f64::from(workers.threads) * used.elapsed - workers.cpu).max(0.0);
     if rest < 0.02 * f64::from(workers.threads) * used.elapsed {

@@ -7,7 +7,7 @@ use ncpu_table::{Column, Kind, Table, Unit};
 use super::*;
 use crate::foretell::{self, Effort};
 use crate::hardware::Order;
-use crate::model::LockPart;
+use crate::model::{LineModel, LockPart, Share};
 
 const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };
 
@@ -21,6 +21,7 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
         handover_ns: 0.0,
         transfer_ns: 0.0,
         workers: 0,
+        unseen: 0.0,
         throughput: 0.0,
         layers: Vec::new(),
     };
@@ -75,6 +76,7 @@ fn plain(threads: u32) -> Model {
         work_ns: 20_000.0,
         cv: 1.0,
         batch: 1.0,
+        uneven: 1.0,
         memory: "interleaved".into(),
         ..Model::default()
     }
@@ -234,6 +236,11 @@ fn sleeps_in_futexes_have_their_cost() {
 
 /// Threads of a process: number, seconds on CPU, ready and asleep, and how often it went to sleep.
 fn threads_of(pid: u64, all: &[(u64, f64, f64, f64, u64)]) -> Table {
+    threads_in(&vec![pid; all.len()], all)
+}
+
+/// The same of threads of several processes.
+fn threads_in(pids: &[u64], all: &[(u64, f64, f64, f64, u64)]) -> Table {
     let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
     let columns = [
         Column::id("pid", ""),
@@ -244,8 +251,8 @@ fn threads_of(pid: u64, all: &[(u64, f64, f64, f64, u64)]) -> Table {
         Column::count("VCX", ""),
     ];
     let mut table = Table::builder("threads", &columns);
-    for &(tid, cpu, ready, sleep, slept) in all {
-        table.row().int(pid).int(tid).float(cpu).float(ready).float(sleep).int(slept);
+    for (pid, &(tid, cpu, ready, sleep, slept)) in pids.iter().zip(all) {
+        table.row().int(*pid).int(tid).float(cpu).float(ready).float(sleep).int(slept);
     }
     table.finish()
 }
@@ -282,6 +289,34 @@ fn what_a_recording_lacks_is_said() {
     recording.tables.remove("cpu_time");
     let why = super::recording(&recording, None, None).unwrap_err().to_string();
     assert!(why.contains("no table `cpu_time`"), "{why}");
+}
+
+#[test]
+fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
+    let share =
+        |class: &str, detail: &str, weight| Share { class: class.into(), detail: detail.into(), weight };
+    let mix = vec![share("syscall", "munmap", 6.0), share("syscall", "getpid", 2.0), share("user", "", 2.0)];
+    let truth = Model { mix, ..plain(4) };
+    let (run, x) = observed(&truth, 1);
+    let learnt = super::recording(&run, Some(x), None).unwrap();
+    let unseen = learnt.model.recorded.as_ref().unwrap().unseen;
+    assert!((unseen - 0.6).abs() < 0.05, "{unseen}");
+    assert!(learnt.notes.iter().any(|n| n.contains("locks of the process (munmap)")), "{:?}", learnt.notes);
+    let point = |model: &Model, cpus: u32| {
+        foretell::point(model, &machine(cpus), cpus as usize, Order::Spread, &EFFORT, &|| false).unwrap()
+    };
+    // 0.4 of the work on two CPUs, and 0.6 of it on one at a time.
+    let two = point(&learnt.model, 2);
+    assert!(two.band.0 < two.throughput / 1.55 && two.band.0 > two.throughput / 2.4, "{:?}", two.band);
+    // Processes share neither memory nor files, and two CPUs show who waits.
+    let mut apart = run.clone();
+    let rows: Vec<_> = (0..4).map(|i| (10 + i, 0.25, 0.75, 0.0, 0)).collect();
+    apart.tables.insert("threads".into(), threads_in(&[10, 11, 12, 13], &rows));
+    let none =
+        |run: &Recording, x| super::recording(run, Some(x), None).unwrap().model.recorded.unwrap().unseen;
+    assert_eq!(none(&apart, x), 0.0);
+    let (run, x) = observed(&truth, 2);
+    assert_eq!(none(&run, x), 0.0);
 }
 
 #[test]
@@ -411,4 +446,211 @@ fn measured_line_transfers_are_the_recorded_machines_and_a_new_ones_without_any(
     beside.transfer.unwrap().put(&mut hardware);
     let t = &hardware.transfer;
     assert_eq!((t.sibling, t.cluster, t.package, t.remote, t.hop), (9.0, 100.0, 100.0, 300.0, 150.0));
+}
+
+/// Layers over CPU counts as `ncpu scale --peel` records them, of a program with so many threads as CPUs.
+fn peeled(model: &Model, counts: &[u32], serial: impl Fn(u32) -> f64) -> Recording {
+    let float = |name: &str| Column::float(name, Unit::None, Kind::Gauge, "");
+    let mut layers =
+        Table::builder("layers", &[float("N"), Column::text("layer", ""), float("cost"), float("error")]);
+    let mut points = Table::builder("scale", &[float("N"), Column::text("CPUs", "")]);
+    let mut first = 0.0;
+    for &n in counts {
+        let point = foretell::point(
+            &Model { threads: n, ..model.clone() },
+            &machine(n),
+            n as usize,
+            Order::Spread,
+            &EFFORT,
+            &|| false,
+        )
+        .unwrap();
+        let unit =
+            point.outcome.mode(crate::sim::Mode::Work) * 1e-3 * point.cycles / point.outcome.done as f64;
+        first = if first > 0.0 { first } else { unit };
+        points.row().float(n.into()).text(format!("0-{}", n - 1));
+        for (layer, cost) in [("system calls", 100.0 * unit / first), ("serial phases", serial(n))] {
+            layers.row().float(n.into()).text(layer).float(cost).float(0.5);
+        }
+    }
+    // Threads without a CPU of their own: what they take more says nothing of lines.
+    points.row().float(64.0).text("0-3");
+    layers.row().float(64.0).text("system calls").float(900.0).float(0.5);
+    let (mut recording, _) = observed(&plain(1), 1);
+    recording.tables.clear();
+    for table in [layers.finish(), points.finish()] {
+        recording.tables.insert(table.name().into(), table);
+    }
+    recording
+}
+
+fn line(name: &str, writes: f64) -> LineModel {
+    LineModel { name: name.into(), writes, copies: 1, among: 1, bounded: false }
+}
+
+#[test]
+fn growth_that_is_in_no_lock_becomes_a_line() {
+    let truth = Model { work_ns: 500.0, line: vec![line("count", 2.0)], ..plain(1) };
+    let peel = peeled(&truth, &[1, 2, 4], |_| 0.0);
+    let mut beside = Beside::default();
+    assert!(beside.add(&peel));
+    for cpus in [1, 2] {
+        let (run, x) = observed(&Model { threads: cpus, ..truth.clone() }, cpus);
+        let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+        let found = &learnt.model.line;
+        assert!(found.len() == 1 && found[0].name == "system calls", "{found:?}");
+        assert!((found[0].writes / 2.0 - 1.0).abs() < 0.15, "from {cpus}: {found:?}");
+        assert!(learnt.notes.iter().any(|n| n.contains("more on 4 CPUs than on 1")), "{:?}", learnt.notes);
+        // One line is all that 16 CPUs wait for.
+        let (is, says) = (foretold(&truth, 16, 16), foretold(&learnt.model, 16, 16));
+        assert!((says / is - 1.0).abs() < 0.15, "from {cpus}: {says} for {is}");
+        let without = super::recording(&run, Some(x), None).unwrap().model;
+        assert!(foretold(&without, 16, 16) > 1.5 * is);
+    }
+}
+
+#[test]
+fn serial_phases_of_more_cpus_are_of_a_recording_on_one() {
+    let truth = plain(1);
+    // A tenth of the work is one thread's.
+    let peel = peeled(&truth, &[1, 2, 4], |n| 10.0 * (f64::from(n) - 1.0));
+    let mut beside = Beside::default();
+    assert!(beside.add(&peel));
+    let (run, x) = observed(&truth, 1);
+    let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+    assert!((learnt.model.serial_ns / 2000.0 - 1.0).abs() < 0.05, "{:?}", learnt.model);
+    assert!(
+        learnt.model.line.is_empty() && learnt.notes.iter().any(|n| n.contains("no lines are in the model"))
+    );
+    // One point is no growth.
+    let mut beside = Beside::default();
+    assert!(!beside.add(&peeled(&truth, &[1], |_| 0.0)));
+}
+
+/// What `ncpu lines` found: words by finding, and lines that moved.
+fn words(findings: &[(&str, &str, &[&str])], moved: &[(u64, &str, u64)]) -> Recording {
+    let mut rows = Table::builder(
+        "findings",
+        &[Column::id("finding", ""), Column::text("in", ""), Column::text("name", "")],
+    );
+    let mut all = Table::builder(
+        "words",
+        &[Column::id("finding", ""), Column::text("name", ""), Column::text("kind", "")],
+    );
+    for (i, (place, name, hot)) in (1..).zip(findings) {
+        rows.row().int(i).text(*place).text(*name);
+        for word in *hot {
+            all.row().int(i).text(*word).text("lock");
+        }
+        all.row().int(i).text("more").text("data");
+    }
+    let mut lines = Table::builder(
+        "lines",
+        &[
+            Column::id("space", ""),
+            Column::text("line", ""),
+            Column::text("names", ""),
+            Column::count("HITM", ""),
+        ],
+    );
+    for (space, name, hitm) in moved {
+        lines.row().int(*space).text("0x1000").text(*name).int(*hitm);
+    }
+    let (mut recording, _) = observed(&plain(1), 1);
+    recording.tables.clear();
+    for table in [rows.finish(), all.finish(), lines.finish()] {
+        recording.tables.insert(table.name().into(), table);
+    }
+    recording
+}
+
+#[test]
+fn locks_that_share_a_line_take_it_from_one_another() {
+    let lock = |name: &str, kernel| LockPart {
+        name: name.into(),
+        kind: if kernel { "qspin" } else { "block" }.into(),
+        kernel,
+        takes: 1.0,
+        hold_ns: 2000.0,
+        cv: 0.5,
+        reads: 0.0,
+        copies: 1,
+        waiter_ns: 0.0,
+        wake_ns: 0.0,
+    };
+    let truth = Model { lock: vec![lock("s.a", true), lock("s.b", true)], work_ns: 6000.0, ..plain(4) };
+    let (run, x) = observed(&truth, 4);
+    let learn = |recording: &Recording| {
+        let mut beside = Beside::default();
+        assert!(beside.add(recording));
+        super::recording_beside(&run, Some(x), None, &beside).unwrap()
+    };
+    let together = learn(&words(&[("struct", "s", &["a", "c", "b"])], &[]));
+    let [line] = &together.model.line[..] else { panic!("{:?}", together.model.line) };
+    assert!(line.name.contains("s.a") && line.name.contains("s.b"), "{line:?}");
+    assert!(line.writes > 1.0, "{line:?}");
+    assert!(reproduce(&together.model, &EFFORT, &|| false).unwrap().unwrap().off.abs() < 0.03);
+    // Per CPU, of another struct, or alone in their lines.
+    for other in
+        [("per-CPU", "s", &["a", "b"][..]), ("struct", "t", &["a", "b"]), ("struct", "s", &["a", "c"])]
+    {
+        let apart = learn(&words(&[other], &[]));
+        assert!(apart.model.line.is_empty(), "{other:?}");
+        assert!(apart.notes.iter().any(|n| n.contains("nothing is taken from it")), "{:?}", apart.notes);
+    }
+}
+
+#[test]
+fn lines_that_moved_are_those_that_grow() {
+    let moved =
+        words(&[], &[(0, "f_count", 60), (0, "dentry.d_lockref", 30), (0, "rare", 2), (9, "stats", 8)]);
+    let truth = Model { work_ns: 500.0, line: vec![line("count", 2.0)], ..plain(1) };
+    let (run, x) = observed(&truth, 1);
+    let mut beside = Beside::default();
+    assert!(beside.add(&moved));
+    let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+    let told = "f_count (60 %), dentry.d_lockref (30 %), stats (8 %)";
+    assert!(learnt.notes.iter().any(|n| n.contains(told)), "{:?}", learnt.notes);
+    assert!(learnt.model.line.is_empty());
+    assert!(beside.add(&peeled(&truth, &[1, 2, 4], |_| 0.0)));
+    let found = super::recording_beside(&run, Some(x), None, &beside).unwrap().model.line;
+    let names: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["f_count of system calls", "dentry.d_lockref of system calls"]);
+    assert!((found[0].writes / found[1].writes - 2.0).abs() < 1e-9, "{found:?}");
+}
+
+#[test]
+fn a_busiest_worker_holds_the_others_up_until_accept_is_balanced() {
+    let (mut run, _) = observed(&plain(4), 4);
+    let elapsed = run.tables["summary"].number(0, "elapsed").unwrap();
+    // Four have 1, 1/2, 1/4 and 1/4 of their time to do.
+    let rows: Vec<_> = [1.0, 0.5, 0.25, 0.25]
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (i as u64, s * elapsed, 0.0, (1.0 - s) * elapsed, 100))
+        .collect();
+    run.tables.insert("threads".into(), threads_in(&[1, 2, 3, 4], &rows));
+    let seconds = Column::float("seconds", Unit::Seconds, Kind::Time, "");
+    let sleeps = |call: &str| {
+        let mut table = Table::builder("sleeps", &[Column::text("call", ""), seconds.clone()]);
+        table.row().text(call).float(2.0 * elapsed);
+        table.finish()
+    };
+    run.tables.insert("sleeps".into(), sleeps("epoll_wait"));
+    let learnt = super::recording(&run, Some(1000.0), None).unwrap();
+    assert!((learnt.model.uneven - 2.0).abs() < 1e-9, "{:?}", learnt.model);
+    assert_eq!(learnt.model.recorded.as_ref().unwrap().threads, 2);
+    assert!(learnt.notes.iter().any(|n| n.contains("accepted unevenly")), "{:?}", learnt.notes);
+    let mut model = Model { threads: foretell::active(&learnt.model, 8), ..learnt.model };
+    let before = foretold(&model, model.threads, 8);
+    let (mut hardware, mut order) = (machine(8), Order::Spread);
+    crate::fix::apply("accept balanced", &mut model, &mut hardware, &mut order).unwrap();
+    assert_eq!(model.threads, 8);
+    let gain = foretold(&model, model.threads, 8) / before;
+    assert!((gain - 2.0).abs() < 0.1, "{gain}");
+    let again = crate::fix::apply("accept balanced", &mut model, &mut hardware, &mut order).unwrap_err();
+    assert!(again.to_string().contains("equal shares"), "{again}");
+    // Who waits for something else was given no connections.
+    run.tables.insert("sleeps".into(), sleeps("futex"));
+    assert_eq!(super::recording(&run, Some(1000.0), None).unwrap().model.uneven, 1.0);
 }

@@ -21,6 +21,8 @@ pub(super) struct Workers {
     pub(super) switches: f64,
     /// Their processes.
     pub(super) pids: BTreeSet<u64>,
+    /// What the busiest of them was on CPU or ready for one.
+    pub(super) busiest: f64,
 }
 
 impl Workers {
@@ -84,8 +86,33 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         sleep: total(&|t| t.sleep),
         switches: total(&|t| t.switches),
         pids: busy.iter().map(|t| t.pid).collect(),
+        busiest: busy.iter().map(|t| t.cpu + t.ready).fold(0.0, f64::max),
     };
     Some((workers, others.iter().map(|t| t.sleep).sum()))
+}
+
+/// Calls in which servers wait for connections and for what comes over them.
+const SERVING: [&str; 8] =
+    ["accept", "accept4", "epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"];
+/// The busiest of workers with unequal shares of the work has hardly ever nothing to do.
+const FULL: f64 = 0.85;
+/// Shares that differ by less are equal.
+const EQUAL: f64 = 1.2;
+
+/// How many times as much the busiest worker of a server has to do as all have on average, where that holds the others up: it
+/// always has work, and they wait for connections.
+pub(super) fn uneven(recording: &Recording, workers: &Workers, elapsed: f64) -> Option<f64> {
+    let mean = (workers.cpu + workers.ready) / f64::from(workers.threads.max(1));
+    let uneven = workers.busiest / mean.max(1e-9);
+    if workers.threads < 2 || workers.busiest < FULL * elapsed || uneven < EQUAL {
+        return None;
+    }
+    let table = recording.tables.get("sleeps")?;
+    let asleep = |serving: bool| -> f64 {
+        let of = |r: &usize| !serving || table.text(*r, "call").is_some_and(|c| SERVING.contains(&c));
+        (0..table.num_rows()).filter(of).filter_map(|r| table.number(r, "seconds")).sum()
+    };
+    (asleep(true) > 0.5 * asleep(false)).then_some(uneven)
 }
 
 /// A wait that lasts for so much of its timeout, on average, was a pause: nothing ended it early.

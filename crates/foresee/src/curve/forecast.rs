@@ -28,13 +28,24 @@ fn weight(law: Law, few: bool) -> f64 {
     }
 }
 
-/// A forecast from more than a few points is the median of what may be with each throughput weighing X to minus this. With 1
-/// it is where the mean of |foretold / X - 1| is least, which throughputs far below the forecast make huge; with 0, the median,
-/// where it is as often too high as too low, and where the mean of |ln(foretold / X)| is least. From few points what may be is
-/// mostly what was believed, and says nothing of the curve.
-const LEAN: f64 = 0.75;
 /// Throughputs further from the median than this, in ln X, weigh no more and no less.
 const FARTHEST: f64 = 3.0;
+/// Few points say something of the next two doublings of N. Farther on, what may be is mostly what was believed before.
+const NEAR: f64 = 2.0;
+/// How fast that goes: a forecast leans less by this power of the doublings.
+const FADES: i32 = 6;
+
+/// What the trend weighs in a forecast, beside the laws. Forecasts of different kinds are wrong in different places, and their
+/// mean is wrong less than either; the trend alone is far worse than the laws.
+const TREND: f64 = 0.2;
+/// How much of the last slope goes on: growth slows down.
+const DAMPED: f64 = 0.9;
+/// The trend is that of the points whose N is at least the largest over this.
+const SPAN: f64 = 4.0;
+/// What a second strand of a core adds, of a core, for the trend.
+const STRAND: f64 = 0.3;
+/// Slopes of ln X over ln C that make sense: no program gains more than the cores.
+const SLOPES: (f64, f64) = (-2.0, 1.0);
 
 /// The bands' ends, as quantiles of what may be: what 90 % of the points of published curves are between, each family's foretold
 /// without it.
@@ -43,11 +54,49 @@ const BAND: (f64, f64) = (0.07, 0.93);
 /// By how much ln X goes astray for each doubling of N beyond what was measured, standard deviation.
 const ASTRAY: f64 = 0.05;
 
-/// Laws, fitted to the same points, and what each weighs.
+/// The curve as if it went on as it ended: a straight line through its last points, ln X over ln C, damped.
+#[derive(Clone, Copy, Debug)]
+struct Trend {
+    last: Point,
+    slope: f64,
+}
+
+impl Trend {
+    /// `None` where there is one point only.
+    fn of(points: &[Point]) -> Option<Trend> {
+        let mut sorted: Vec<&Point> = points.iter().collect();
+        sorted.sort_by(|a, b| a.0.n.total_cmp(&b.0.n));
+        let last = **sorted.last()?;
+        let near = sorted.partition_point(|p| p.0.n < last.0.n / SPAN).min(sorted.len().checked_sub(2)?);
+        let mean = |of: &dyn Fn(&Point) -> f64| {
+            sorted[near..].iter().map(|p| of(p)).sum::<f64>() / (sorted.len() - near) as f64
+        };
+        let (c, x) = (mean(&|p| cores(&p.0).ln()), mean(&|p| p.1.ln()));
+        let spread = mean(&|p| (cores(&p.0).ln() - c).powi(2));
+        // Threads beyond the CPUs bring no core: the curve is taken to stay as it is then.
+        let slope = match spread > 1e-3 {
+            true => mean(&|p| (cores(&p.0).ln() - c) * (p.1.ln() - x)) / spread,
+            false => 0.0,
+        };
+        Some(Trend { last, slope: DAMPED * slope.clamp(SLOPES.0, SLOPES.1) })
+    }
+
+    /// ln X there.
+    fn log(&self, at: &At) -> f64 {
+        self.last.1.ln() + self.slope * (cores(at) / cores(&self.last.0)).ln()
+    }
+}
+
+fn cores(at: &At) -> f64 {
+    at.cores + STRAND * at.strands
+}
+
+/// Laws, fitted to the same points, and what each weighs; and the trend of these points.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     laws: Vec<(Posterior, f64)>,
     few: bool,
+    trend: Option<Trend>,
 }
 
 impl Fitted {
@@ -57,38 +106,37 @@ impl Fitted {
         let weighed = beliefs.iter().map(|b| (b, weight(b.law, few))).filter(|(_, weight)| *weight > 0.0);
         let laws: Vec<(Posterior, f64)> =
             weighed.map(|(b, weight)| Some((fit(points, b, 1)?, weight))).collect::<Option<_>>()?;
-        (!laws.is_empty()).then_some(Fitted { laws, few })
+        (!laws.is_empty()).then_some(Fitted { laws, few, trend: Trend::of(points) })
     }
 
-    /// Foretells the throughput somewhere, by all laws' draws together.
+    /// Foretells the throughput somewhere: by all laws' draws together, and by the trend.
+    ///
+    /// Each draw weighs 1/X, so the median is where the mean of |foretold / X - 1| is least: what is foretold too high makes it
+    /// larger than what is foretold too low. From few points that holds nearby only.
     pub fn forecast(&self, at: &At) -> Forecast {
         let mut random = Random::new(1 ^ at.n.to_bits());
-        let (mut logs, mut all) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let last = self.laws.first().map_or(at.n, |(posterior, _)| posterior.last.0.n);
+        let beyond = (at.n / last).log2().max(0.0);
         for (posterior, weight) in &self.laws {
             let (law, (last, x)) = (posterior.law, &posterior.last);
-            let beyond = (at.n / last.n).log2().max(0.0);
             for p in &posterior.draws {
                 let mut log = law.throughput(p, at).ln();
                 if self.few {
                     log += (x / law.throughput(p, last)).ln();
                 }
-                logs.push((log, *weight));
                 all.push((log + law.noise(p).hypot(ASTRAY * beyond) * random.normal(), *weight));
             }
         }
-        logs.sort_by(|a, b| a.0.total_cmp(&b.0));
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let middle = weighted(&all, 0.5);
-        let x = match self.few {
-            true => weighted(&logs, 0.5),
-            false => {
-                let lean = |(log, weight): &(f64, f64)| {
-                    (*log, weight * (-LEAN * (log - middle).clamp(-FARTHEST, FARTHEST)).exp())
-                };
-                weighted(&all.iter().map(lean).collect::<Vec<_>>(), 0.5)
-            }
-        };
-        let x = x.exp();
+        let inverse =
+            |(log, weight): &(f64, f64)| (*log, weight * (-(log - middle).clamp(-FARTHEST, FARTHEST)).exp());
+        let least = weighted(&all.iter().map(inverse).collect::<Vec<_>>(), 0.5);
+        let lean = if self.few { (NEAR / beyond.max(NEAR)).powi(FADES) } else { 1.0 };
+        let by_laws = middle + lean * (least - middle);
+        let trend = self.trend.filter(|_| beyond > 0.0);
+        let x = trend.map_or(by_laws, |t| by_laws + TREND * (t.log(at) - by_laws)).exp();
         Forecast { x, low: weighted(&all, BAND.0).exp().min(x), high: weighted(&all, BAND.1).exp().max(x) }
     }
 }
@@ -118,6 +166,26 @@ mod tests {
     fn quantiles_go_by_weight() {
         let all = [(1.0, 1.0), (2.0, 0.0), (3.0, 2.0), (4.0, 1.0)];
         assert_eq!([0.1, 0.25, 0.3, 0.7, 1.0].map(|q| weighted(&all, q)), [1.0, 1.0, 3.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn a_trend_goes_on_damped_and_stays_where_no_core_is_left() {
+        let hardware = Hardware::of_shape("1x16x1".parse().unwrap());
+        let at = |n: u32| At::of(&hardware, Order::Fill, f64::from(n), 1.0);
+        let points: Vec<Point> = [1, 2, 4].iter().map(|&n| (at(n), 10.0 * f64::from(n))).collect();
+        let trend = Trend::of(&points).unwrap();
+        assert!((trend.log(&at(16)) - 40f64.ln() - DAMPED * 4f64.ln()).abs() < 1e-9);
+        assert!(Trend::of(&points[..1]).is_none());
+        // Sixteen threads and thirty-two on sixteen CPUs.
+        let trend = Trend::of(&[(at(16), 160.0), (at(32), 80.0)]).unwrap();
+        assert!((trend.log(&at(64)) - 80f64.ln()).abs() < 1e-9);
+        // Nothing is gained but by cores.
+        let trend = Trend::of(&[(at(8), 10.0), (at(10), 1000.0)]).unwrap();
+        assert_eq!(trend.slope, DAMPED);
+        // Points far below the last are of another part of the curve.
+        let points: Vec<Point> =
+            [(1, 1.0), (2, 2.0), (4, 2.0), (8, 2.0), (16, 2.0)].map(|(n, x)| (at(n), x)).to_vec();
+        assert!(Trend::of(&points).unwrap().slope.abs() < 1e-9);
     }
 
     #[test]

@@ -246,13 +246,15 @@ mod tests {
     fn both_ways_tell_the_same() {
         let page = kernel::page();
         let at = kernel::map(8 * page).expect("memory");
-        // SAFETY: our own memory, of which a page is made unreadable.
-        let (split, file) = unsafe {
-            let split = call(libc::SYS_mprotect, [at + 2 * page, page, 0, 0, 0, 0]);
-            let path = c"/proc/self/maps".as_ptr() as usize;
-            (split, call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, 0, 0, 0, 0]))
-        };
-        split.expect("mprotect");
+        // A page within, and those at both ends: other threads map memory beside it, which would become one area with it.
+        for unreadable in [0, 2, 7] {
+            // SAFETY: our own memory.
+            let split = unsafe { call(libc::SYS_mprotect, [at + unreadable * page, page, 0, 0, 0, 0]) };
+            split.expect("mprotect");
+        }
+        let path = c"/proc/self/maps".as_ptr() as usize;
+        // SAFETY: a C string.
+        let file = unsafe { call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, 0, 0, 0, 0]) };
         let file = file.expect("/proc/self/maps");
         let (from, to) = (at + page, at + 4 * page);
         let text = collect(|each| read(file, from, to, each)).expect("text");

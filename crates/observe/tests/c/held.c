@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Read to the beginning of a page: some processors are ten times slower at filling memory that begins elsewhere. */
 #define AT_ONCE (512 << 10)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,7 +62,7 @@ static void take_file(char *buffer)
 static void *work(void *arg)
 {
 	unsigned seed = *(int *)arg + 1;
-	char *buffer = malloc(AT_ONCE);
+	char *buffer = aligned_alloc(4096, AT_ONCE);
 
 	memset(buffer, 1, AT_ONCE);
 	while (now() < end && waited < 600) {
@@ -84,7 +85,7 @@ static void *work(void *arg)
 /* How long one who is alone reads. */
 static double alone(void)
 {
-	char *buffer = malloc(AT_ONCE);
+	char *buffer = aligned_alloc(4096, AT_ONCE);
 	double all = 0;
 
 	memset(buffer, 1, AT_ONCE);

@@ -57,7 +57,7 @@ pub(crate) fn section(out: &mut String, points: &Table, fixes: Option<&Table>) {
                 y(v),
                 LEFT - 6.0,
                 y(v) + 4.0,
-                figure(v)
+                short(v)
             );
             power += step;
         }
@@ -111,4 +111,30 @@ pub(crate) fn section(out: &mut String, points: &Table, fixes: Option<&Table>) {
         table_of(out, fixes, "fixes");
     }
     out.push_str("</section>");
+}
+
+/// A figure beside an axis, which has room for seven characters: `4.19 M` instead of `4194304`.
+fn short(x: f64) -> String {
+    let units = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
+    // Four digits need no unit.
+    match units.into_iter().find(|(_, size)| x >= *size && x >= 1e4) {
+        Some((unit, size)) => {
+            let scaled = x / size;
+            let decimals = (2 - scaled.log10().floor() as i32).max(0) as usize;
+            format!("{scaled:.decimals$} {unit}")
+        }
+        None => figure(x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn figures_beside_an_axis_are_short() {
+        let written = [0.5, 8192.0, 65536.0, 4_194_304.0, 274_877_906_944.0, 8e15].map(short);
+        assert_eq!(written, ["0.5", "8192", "65.5 k", "4.19 M", "275 G", "8000 T"]);
+        assert!((-3..50).all(|power| short(f64::from(power).exp2()).len() <= 9));
+    }
 }

@@ -129,6 +129,15 @@ struct rw_semaphore {
 	struct list_head wait_list;
 };
 
+/* In newer kernels (7.3) those that wait are a circle without a head. */
+struct rwsem_waiter {
+	struct list_head list;
+};
+
+struct rw_semaphore___circle {
+	struct rwsem_waiter *first_waiter;
+};
+
 struct gendisk {
 	int major;
 	int first_minor;

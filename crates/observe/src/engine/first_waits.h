@@ -78,8 +78,14 @@ static __always_inline __u32 first_of_sleeping(__u64 lock, __u32 flags)
 	/* Who waits for a semaphore of readers and writers is in its list already. */
 	if (flags == LCB_F_READ || flags == LCB_F_WRITE) {
 		struct rw_semaphore *w = (void *)lock;
+		struct rw_semaphore___circle *c = (void *)lock;
 
-		return BPF_CORE_READ(w, wait_list.next) == BPF_CORE_READ(w, wait_list.prev) ? FIRST : NOT_FIRST;
+		if (bpf_core_field_exists(c->first_waiter)) {
+			struct rwsem_waiter *waiter = BPF_CORE_READ(c, first_waiter);
+			return waiter && BPF_CORE_READ(waiter, list.next) == &waiter->list ? FIRST : NOT_FIRST;
+		}
+		if (bpf_core_field_exists(w->wait_list))
+			return BPF_CORE_READ(w, wait_list.next) == BPF_CORE_READ(w, wait_list.prev) ? FIRST : NOT_FIRST;
 	}
 	return NOT_FIRST;
 }

@@ -22,7 +22,8 @@ trap end EXIT
 cc -O2 -pthread -o "$dir/churn" workloads/churn.c
 mkdir "$dir/files"
 seconds=$((minutes * 60))
-"$ncpu" watch --record "$dir/always" --rotate "$rotate" --max 2G 2> "$dir/said" &
+# In a session of its own, as a service is: the kernel shares CPUs among sessions.
+setsid "$ncpu" watch --record "$dir/always" --rotate "$rotate" --max 2G 2> "$dir/said" &
 watch=$!
 until grep -qs 'until Ctrl-C' "$dir/said"; do
   kill -0 "$watch" 2> /dev/null || { cat "$dir/said" >&2; exit 1; }

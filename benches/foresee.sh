@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 rounds=${1:-5}
 ncpu=${NCPU:-target/release/ncpu}
 [ -x "$ncpu" ] || { echo "build first: cargo build --release" >&2; exit 1; }
-cargo build -q --release --locked -p ncpu-foresee --example speed
+# With ncpu, so that what both need is built once.
+cargo build -q --release --locked -p ncpu -p ncpu-foresee --example speed
 cargo build -q --release --locked --manifest-path benches/foresee/Cargo.toml
 ours=${CARGO_TARGET_DIR:-target}/release/examples/speed
 theirs=${CARGO_TARGET_DIR:-benches/foresee/target}/release/foresee-nexosim

@@ -30,7 +30,9 @@ start() {
 }
 
 [ $# -ge 2 ] || usage
-what=$1 dir=$2
+what=$1
+# The server's working directory is another.
+case $2 in /*) dir=$2 ;; *) dir=$PWD/$2 ;; esac
 case $what in
 init)
 	mkdir -p "$dir"

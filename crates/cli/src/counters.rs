@@ -16,6 +16,7 @@ use ncpu_report::counters::{By, Facts, Layout, View, totals, totals_text};
 use ncpu_schema::Purpose;
 use ncpu_table::{Column, Compact, Format, Table, render_text};
 
+use crate::metric::MetricArgs;
 use crate::out::put;
 use crate::sink::Sink;
 use crate::stop;
@@ -76,6 +77,9 @@ pub struct CountersArgs {
     /// Record the counts in DIR
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+
+    #[command(flatten)]
+    metric: MetricArgs,
 
     /// Seconds between reports; without, one report: of a command or process when it ends, else of one
     /// second
@@ -163,6 +167,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
             "-p and -c count what runs already; a command counts itself, or with -a the whole machine"
         );
     }
+    let metric = args.metric.of_command(&args.command)?;
     let every = args.interval.map(interval).transpose()?;
     let by = args.by()?;
     let topology = Topology::read(Path::new("/"))?;
@@ -176,7 +181,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut subject = match (&args.command[..], args.target.pid) {
         ([], None) => None,
         ([], Some(_)) => Some(Subject::running(&args.target, None)?),
-        (command, _) => Some(Subject::program(command)?),
+        (command, _) => Some(Subject::measured(command, metric, None, None)?),
     };
     let target = match (&subject, &args.target.cgroup) {
         (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {
@@ -258,6 +263,10 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
             "{:.3} s elapsed, {user:.3} s user, {system:.3} s system\n",
             started.elapsed().as_secs_f64()
         ))?;
+    }
+    if let Some(why) = subject.as_mut().and_then(|subject| subject.throughput(report.sink.as_mut())) {
+        say!("ncpu: {why}");
+        report.notes.push(why);
     }
     report.finish()?;
     Ok(subject.map_or(ExitCode::SUCCESS, |s| s.exit_code(used)))

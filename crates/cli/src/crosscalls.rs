@@ -11,6 +11,7 @@ use ncpu_report::crosscalls::{By, footer, table};
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
+use crate::metric::MetricArgs;
 use crate::out::put;
 use crate::sink::Sink;
 use crate::stop;
@@ -47,6 +48,9 @@ pub struct CrosscallsArgs {
     record: Option<PathBuf>,
 
     #[command(flatten)]
+    metric: MetricArgs,
+
+    #[command(flatten)]
     when: WhenArgs,
 }
 
@@ -68,7 +72,10 @@ pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
-    let mut subject = Subject::of(&args.target, &args.when)?;
+    let mut subject = match args.metric.of_command(&args.when.command)? {
+        Some(metric) => Subject::measured(&args.when.command, Some(metric), None, None)?,
+        None => Subject::of(&args.target, &args.when)?,
+    };
     let stop = stop::on_signals()?;
     let mut sink = Sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
     let mut observation = Crosscalls::begin(&Config {
@@ -80,7 +87,8 @@ fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
     let mut take = |t: &Table| sink.table(t);
     observation.watch(subject.end(), subject.deadline(), Duration::from_secs(1), &stop, &mut take)?;
     let ended = subject.ended();
-    let notes = observation.finish(&mut take)?;
+    let mut notes = observation.finish(&mut take)?;
+    notes.extend(subject.throughput(Some(&mut sink)));
     let (recording, failed) = sink.finish(notes)?;
     print(&recording, args)?;
     failed.map_or_else(|| Ok(subject.exit_code(ended)), Err)

@@ -45,6 +45,11 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
     bound: Vec<u32>,
 
+    /// A unit of the program's work takes lock NAME N times, as its own counters or its code tell; may be given more than
+    /// once
+    #[arg(long, value_name = "NAME=N", value_parser = takes, conflicts_with = "model")]
+    takes: Vec<(String, f64)>,
+
     /// Which CPUs are taken first
     #[arg(long, value_name = "WHERE", default_value = "spread")]
     place: PlaceName,
@@ -102,8 +107,8 @@ pub struct ForeseeArgs {
 
     /// The recording: a directory made by `ncpu run --record`; several of the same program at different CPU counts make
     /// one model. Beside it, recordings of `ncpu crosscalls` tell the program's shootdowns, of `ncpu scale --peel` what takes
-    /// more CPU time on more CPUs, of `ncpu lines` which words share lines, of `ncpu bench core-to-core` its machine's line
-    /// transfers
+    /// more CPU time on more CPUs, of `ncpu lines` which words share lines, of `ncpu counters -e syscalls:sys_enter_…` how
+    /// often calls take locks of the kernel, of `ncpu bench core-to-core` its machine's line transfers
     recording: Vec<PathBuf>,
 }
 
@@ -123,6 +128,15 @@ impl std::str::FromStr for Threads {
             Ok(n) if (1..=1_000_000).contains(&n) => Ok(Threads::Number(n)),
             _ => Err("give a number from 1 to 1000000, or `same`".into()),
         }
+    }
+}
+
+/// `NAME=N`; a name may have `=` in it.
+fn takes(text: &str) -> Result<(String, f64), String> {
+    let (name, n) = text.rsplit_once('=').ok_or("give NAME=N, as in files_struct.file_lock=2")?;
+    match n.parse::<f64>() {
+        Ok(n) if n > 0.0 && n.is_finite() => Ok((name.into(), n)),
+        _ => Err(format!("`{n}`: give a number above 0, of acquisitions for each unit of work")),
     }
 }
 
@@ -253,7 +267,7 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
     if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
         anyhow::bail!("--throughput {x}: give units a second, above 0");
     }
-    let mut beside = Beside::default();
+    let mut beside = Beside { takes: args.takes.clone(), ..Beside::default() };
     let mut recordings = Vec::new();
     for dir in &args.recording {
         let recording = Recording::open(dir)?;
@@ -264,6 +278,9 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
                 "layers at two CPU counts or more that the machine had CPUs for (`ncpu scale --peel --record`)"
             }
             Some(Purpose::Lines) => "words that share lines (`ncpu lines --record`)",
+            Some(Purpose::Counters) => {
+                "how often the program makes system calls (`ncpu counters -e 'syscalls:sys_enter_*' --record DIR -- CMD`)"
+            }
             _ => {
                 recordings.push((dir, recording));
                 continue;
@@ -315,6 +332,12 @@ fn learn(
     }
     let mut learnt = from::recording_beside(recording, throughput, bound, beside)
         .with_context(|| dir.display().to_string())?;
+    let locks: Vec<&str> = learnt.model.lock.iter().map(|l| l.name.as_str()).collect();
+    if let Some((name, _)) = beside.takes.iter().find(|(name, _)| !locks.contains(&name.as_str())) {
+        let there =
+            if locks.is_empty() { "it has none".into() } else { format!("it has {}", locks.join(", ")) };
+        anyhow::bail!("--takes {name}: no lock of that name was waited for in {}; {there}", dir.display());
+    }
     if !recording.recovered.is_empty() {
         learnt.notes.push("the recording was cut off: what it lacks is not in the model".into());
     }

@@ -27,6 +27,19 @@ impl MetricArgs {
     pub fn measure(&self) -> anyhow::Result<Measure> {
         Measure::new(self.metric.as_deref(), self.lower)
     }
+
+    /// What they ask for, if anything, of a command that is observed.
+    ///
+    /// # Errors
+    /// As [`Measure::new`], or there is no command.
+    pub fn of_command(&self, command: &[std::ffi::OsString]) -> anyhow::Result<Option<Measure>> {
+        let metric = self.metric.is_some().then(|| self.measure()).transpose()?;
+        anyhow::ensure!(
+            metric.is_none() || !command.is_empty(),
+            "--metric is of a command's output: give -- CMD"
+        );
+        Ok(metric)
+    }
 }
 
 /// What a run's throughput is.

@@ -120,15 +120,15 @@ impl ReportArgs {
 /// Options common to run and watch.
 #[derive(Args, Debug)]
 pub struct ObserveArgs {
-    /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    hz: u32,
+    /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs) [default: 99; with --rotate 49]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hz: Option<u32>,
 
     /// Record the observation in DIR (conventionally NAME.ncpu)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Seconds between rows of the tables over time [default: 1; with --timeline 0.1]
+    /// Seconds between rows of the tables over time [default: 1; with --timeline 0.1, with --rotate 5]
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 
@@ -139,13 +139,16 @@ pub struct ObserveArgs {
     report: ReportArgs,
 }
 
+/// Timer samples a second on each CPU, where nothing else is asked for.
+pub const HZ: u32 = 99;
+
 /// Seconds between rows where nothing else is asked for, and where phases are looked for: these may be short.
 const INTERVALS: [f64; 2] = [1.0, 0.1];
 
 impl ObserveArgs {
     /// What to observe.
-    fn config(&self, user_locks_of_all: bool) -> anyhow::Result<impl Fn(Target) -> Config> {
-        let (hz, patterns) = (self.hz, self.patterns.read()?);
+    fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
+        let (hz, patterns) = (self.hz.unwrap_or(hz), self.patterns.read()?);
         Ok(move |target| Config {
             user_locks_of_all,
             patterns: patterns.clone(),
@@ -231,8 +234,8 @@ pub struct ReportCommand {
 /// `ncpu run -- CMD`: exits with CMD's status.
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
-    let metric = args.metric.metric.is_some().then(|| args.metric.measure()).transpose()?;
-    let config = args.observe.config(false)?;
+    let metric = args.metric.of_command(&args.command)?;
+    let config = args.observe.config(false, HZ)?;
     let locks = args.preload.map(|Preloaded::Locks| PreloadLocks::new()).transpose()?;
     let subject = Subject::measured(&args.command, metric, args.user.as_deref(), locks)?;
     peel(Purpose::Run, subject, config, &args.observe, true)
@@ -241,21 +244,16 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// `ncpu watch [SECONDS] [-p|-c|-a]`.
 pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
-    if args.series.rotate.is_some() {
+    if let Some(rotate) = args.series.rotate {
         let alone = args.count == 1 && args.observe.report.is_default();
         anyhow::ensure!(alone, "--rotate writes recordings and prints no report: `ncpu report` prints them");
-        let config = args.observe.config(args.user_locks)?;
+        let config = args.observe.config(args.user_locks, series::HZ)?;
+        let interval = interval(args.observe.interval.unwrap_or(series::INTERVAL.min(rotate.as_secs_f64())))?;
         let subject = Subject::running(&args.target, args.seconds)?;
-        return series::watch(
-            &args.series,
-            subject,
-            config,
-            args.observe.interval()?,
-            args.observe.record.as_deref(),
-        );
+        return series::watch(&args.series, subject, config, interval, args.observe.record.as_deref());
     }
     repeat(args.count, args.observe.record.as_deref(), || {
-        let config = args.observe.config(args.user_locks)?;
+        let config = args.observe.config(args.user_locks, HZ)?;
         peel(Purpose::Watch, Subject::running(&args.target, args.seconds)?, config, &args.observe, false)
     })
 }

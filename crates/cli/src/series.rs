@@ -41,6 +41,10 @@ pub struct SeriesArgs {
     label: Vec<(String, String)>,
 }
 
+/// What is always on takes less: timer samples a second on each CPU, and seconds between rows of the tables over time.
+pub const HZ: u32 = 49;
+pub const INTERVAL: f64 = 5.0;
+
 /// Seconds in each unit of time.
 const UNITS: [(char, f64); 5] = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 86_400.0), ('w', 604_800.0)];
 

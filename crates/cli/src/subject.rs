@@ -152,6 +152,18 @@ impl Subject {
         self.child.as_ref().and_then(|child| child.wait(false))
     }
 
+    /// Hands over what the program's output told of its throughput, once it has ended; a note says why it told nothing.
+    pub fn throughput(&mut self, sink: Option<&mut Sink>) -> Option<String> {
+        let (measure, tee) = self.metric.take()?;
+        match measure.in_output(&tee.finish()) {
+            Ok(per_second) => {
+                sink?.throughput(Throughput { metric: measure.name(), per_second });
+                None
+            }
+            Err(why) => Some(format!("no throughput: {why}")),
+        }
+    }
+
     /// ncpu's own exit status: the program's, where there is one. A program that outlived the signals which ended the
     /// observation is told of.
     pub fn exit_code(&self, ended: Option<Ended>) -> ExitCode {
@@ -275,12 +287,7 @@ pub fn observe(
     let whole = matches!(observer, Observer::Whole(_));
     let mut notes = observer.finish(ended, &mut |t| sink.table(t))?;
     notes.extend(subject.locks.iter().flat_map(|locks| locks.notes(whole)));
-    if let Some((measure, tee)) = subject.metric.take() {
-        match measure.in_output(&tee.finish()) {
-            Ok(per_second) => sink.throughput(Throughput { metric: measure.name(), per_second }),
-            Err(why) => notes.push(format!("no throughput: {why}")),
-        }
-    }
+    notes.extend(subject.throughput(Some(&mut sink)));
     let (recording, failed) = sink.finish(notes)?;
     Ok(Observed { recording, walked_every, exit: subject.exit_code(ended), failed })
 }

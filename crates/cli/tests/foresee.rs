@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{err, ncpu, out};
+use common::{err, ncpu, out, root};
 use ncpu_record::{Recording, Writer};
 
 /// Half of each unit is done under one lock: never more than twice the throughput of one.
@@ -113,7 +113,7 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x2x2x2x2"], "is no machine"),
         (vec!["--model", &good, "--on", tree.to_str().unwrap()], "only machines whose parts are alike"),
         (vec!["--model", &good, "--on", &machine], "turbo = 3: give a number above 0, at most 1"),
-        (vec!["--model", &good, "--on", &shapeless], "line 2, column"),
+        (vec!["--model", &good, "--on", &shapeless], "line 2, column 9: "),
         (vec!["--model", &good, "--on", "/nowhere.toml"], "/nowhere.toml"),
         (vec!["--model", &good, "--on", "2x2", "--threads", "many"], "or `same`"),
         (
@@ -130,7 +130,7 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x2", "--fix", "populate 8"], "has no class `fault`"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "line hot per-cpu"], "no line `hot`; it has none"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "pray"], "is no fix; there are: lock NAME removed"),
-        (vec!["--model", &syntax, "--on", "2x2"], "line 2, column"),
+        (vec!["--model", &syntax, "--on", "2x2"], "line 2, column 11: "),
         (vec!["--model", &unknown, "--on", "2x2"], "unknown field `colour`"),
         (vec!["--model", &kind, "--on", "2x2"], "kind `magic` is none of ticket"),
         (vec!["--model", &nothing, "--on", "2x2"], "takes no time"),
@@ -140,6 +140,10 @@ fn what_goes_wrong_is_said() {
         (vec![empty.to_str().unwrap(), "--on", "2x2"], "no manifest.json"),
         (vec!["/nowhere.ncpu", "--on", "2x2"], "/nowhere.ncpu"),
         (vec!["--check", &good], "unknown field"),
+        (vec!["r.ncpu", "--on", "2x2", "--takes", "big"], "give NAME=N"),
+        (vec!["r.ncpu", "--on", "2x2", "--takes", "big=often"], "`often`: give a number above 0"),
+        (vec!["r.ncpu", "--on", "2x2", "--takes", "big=-2"], "`-2`: give a number above 0"),
+        (vec!["--model", &good, "--on", "2x2", "--takes", "big=2"], "cannot be used with"),
     ] {
         let o = ncpu(&[&["foresee"], &args[..]].concat());
         assert!(!o.status.success(), "{args:?}");
@@ -180,6 +184,11 @@ fn recordings_that_lack_something_are_refused_or_say_so() {
     assert!(out(&o).contains("no throughput is known"), "{}", out(&o));
     let model = out(&ncpu(&["foresee", &rec, "--to-model"]));
     assert!(model.contains("name = \"big\""), "{model}");
+
+    // The user knows of a lock that was not waited for.
+    let o = ncpu(&["foresee", &rec, "--on", "2x2", "--takes", "small=2"]);
+    assert!(!o.status.success() && err(&o).contains("no lock of that name was waited for"), "{}", err(&o));
+    assert!(err(&o).contains("it has big"), "{}", err(&o));
 
     // Without locks.
     change(&rec, |m| drop(m["files"].as_object_mut().unwrap().remove("locks.parquet").unwrap()));
@@ -276,6 +285,104 @@ fn a_recording_that_the_model_does_not_reproduce_is_the_first_line() {
     fs::write(&file, edited).unwrap();
     let o = ncpu(&["foresee", "--model", file.to_str().unwrap(), "--on", "2x2", "--cpus", "4"]);
     assert!(out(&o).starts_with("NOT REPRODUCED: the recording's own machine"), "{}{}", out(&o), err(&o));
+}
+
+/// A program of these sources, compiled.
+fn compiled(dir: &Path, source: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let program = dir.join(source.file_stem().unwrap());
+    let done = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .args([&program, &source])
+        .output()
+        .expect("cc");
+    assert!(done.status.success(), "{}", err(&done));
+    program.to_str().unwrap().into()
+}
+
+/// The first number behind the word.
+fn behind(text: &str, word: &str) -> f64 {
+    let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("no {word}: {text}"));
+    let number = rest.trim_start_matches([' ', '=']).split(|c: char| c.is_whitespace() || c == ',').next();
+    number.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no number behind {word}: {text}"))
+}
+
+/// The lock of this name in a model.
+fn lock<'a>(model: &'a str, name: &str) -> &'a str {
+    let of = model.split("[[lock]]").find(|lock| lock.contains(&format!("name = \"{name}\"")));
+    of.unwrap_or_else(|| panic!("no lock {name}: {model}"))
+}
+
+/// Before other programs, of which a machine under test may have many: what they take is not in a recording.
+fn ahead_of_others(args: &[&str]) -> std::process::Output {
+    Command::new("chrt").args(["-r", "1", env!("CARGO_BIN_EXE_ncpu")]).args(args).output().expect("chrt")
+}
+
+/// The program counts how often it takes its mutex, and times how long it holds it.
+#[test]
+fn a_mutex_that_its_program_counts_is_taken_as_often_as_the_program_says() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path(), "tests/c/counted.c");
+    let rec = dir.path().join("counted.ncpu");
+    let rec = rec.to_str().unwrap();
+    let o =
+        ahead_of_others(&["run", "--record", rec, "--metric", "([0-9.]+) units/s", "--", &program, "2", "3"]);
+    assert!(o.status.success(), "{}", err(&o));
+    // "1994.0 units/s, 4.000 turns, 16885.9 ns held"
+    let (turns, held) = (behind(&out(&o), "units/s,"), behind(&out(&o), " turns,"));
+    assert_eq!(turns, 4.0, "{}", out(&o));
+    let takes = ["--takes", "counted_lock=4"];
+    let o = ncpu(&[&["foresee", rec, "--on", "1x2", "--cpus", "2"], &takes[..]].concat());
+    assert!(o.status.success(), "{}", err(&o));
+    let said = out(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("lock counted_lock: taken 4.000 times a unit by --takes"), "{}", out(&o));
+    let model = out(&ncpu(&[&["foresee", rec, "--to-model"], &takes[..]].concat()));
+    let lock = lock(&model, "counted_lock");
+    println!("held for {held} ns by the program itself; {lock}{said}");
+    // Whether the recorded machine is reproduced with it depends on what else ran there; it is said.
+    assert_eq!(behind(lock, "takes") == 4.0, !said.contains("what the waits say is used"), "{said}");
+    let share = behind(lock, "takes") * behind(lock, "hold_ns") / (turns * held);
+    assert!((1.0 / 3.0..3.0).contains(&share), "{share}: {said}{lock}");
+}
+
+/// Each pair of dup2 and close takes the lock of the table of descriptors twice.
+#[test]
+fn counted_calls_tell_how_often_the_table_of_descriptors_is_locked() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = compiled(dir.path(), "../../workloads/fdtorture.c");
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (run, calls) = (path("run.ncpu"), path("calls.ncpu"));
+    let metric = ["--metric", "([0-9.]+) ops/s", "--", &program, "2", "2"];
+    let o = ahead_of_others(&[&["run", "--record", &run], &metric[..]].concat());
+    assert!(o.status.success(), "{}", err(&o));
+    let events = "syscalls:sys_enter_dup2,syscalls:sys_enter_close";
+    let o = ahead_of_others(&[&["counters", "-e", events, "--record", &calls], &metric[..]].concat());
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(&["foresee", &run, &calls, "--on", "1x2", "--cpus", "2"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let said = out(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    println!("{}", out(&o));
+    assert!(said.contains("by the calls that take it"), "{}", out(&o));
+    let takes = behind(&said, "lock files_struct.file_lock: taken");
+    assert!((takes / 2.0 - 1.0).abs() < 0.15, "{takes}: {said}");
+    // A recording that counts something else.
+    let other = path("other.ncpu");
+    let o = ncpu(&["counters", "-e", "page-faults", "--record", &other, "--", "true"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(&["foresee", &run, &other, "--on", "1x2"]);
+    assert!(
+        !o.status.success() && err(&o).contains("how often the program makes system calls"),
+        "{}",
+        err(&o)
+    );
+    let o = ncpu(&["counters", "-e", "page-faults", "--metric", "([0-9]+)", "1", "1"]);
+    assert!(!o.status.success() && err(&o).contains("give -- CMD"), "{}", err(&o));
 }
 
 /// The second point takes minutes; the first is done at once.

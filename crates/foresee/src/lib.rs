@@ -11,6 +11,7 @@ pub mod hardware;
 pub mod machines;
 pub mod model;
 mod parallel;
+mod place;
 pub mod program;
 mod random;
 pub mod sim;

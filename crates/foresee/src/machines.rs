@@ -123,7 +123,7 @@ pub fn find(name: &str) -> Result<Hardware, Error> {
 fn described(path: &Path) -> Result<Hardware, Error> {
     let wrong = |why: String| Error::File { path: path.into(), why };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-    let entry: Entry = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let entry: Entry = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
     entry.shape.parse::<Shape>().map_err(|e| wrong(e.to_string()))?;
     for (name, x, most) in [
         ("smt", entry.smt, 64.0),

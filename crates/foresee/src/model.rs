@@ -278,8 +278,8 @@ impl Model {
         let told = path.display().to_string();
         let text =
             std::fs::read_to_string(path).map_err(|source| Error::Io { path: told.clone(), source })?;
-        let model: Model =
-            toml::from_str(&text).map_err(|e| Error::Wrong { path: told.clone(), why: e.to_string() })?;
+        let model: Model = toml::from_str(&text)
+            .map_err(|e| Error::Wrong { path: told.clone(), why: crate::place::wrong(&text, &e) })?;
         model.check().map_err(|e| Error::Wrong { path: told, why: e.to_string() })?;
         Ok(model)
     }

@@ -4,7 +4,7 @@
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
-use super::{Growth, Words};
+use super::{Counted, Growth, Words};
 use crate::hardware::Hardware;
 use crate::model::Model;
 
@@ -19,6 +19,10 @@ pub struct Beside {
     pub growth: Option<Growth>,
     /// Words that share lines, by `ncpu lines`.
     pub words: Option<Words>,
+    /// Its system calls, by `ncpu counters`.
+    pub counted: Option<Counted>,
+    /// How often a unit of work takes a lock, by name, where the user knows it.
+    pub takes: Vec<(String, f64)>,
 }
 
 /// TLB shootdowns of a program.
@@ -59,11 +63,14 @@ impl Beside {
         let calls = Calls::of(recording);
         let transfer = recording.tables.get("core-to-core").and_then(Transfers::of);
         let (growth, words) = (Growth::of(recording), Words::of(recording));
-        let any = calls.is_some() || transfer.is_some() || growth.is_some() || words.is_some();
+        let counted = Counted::of(recording);
+        let any =
+            calls.is_some() || transfer.is_some() || growth.is_some() || words.is_some() || counted.is_some();
         self.calls = calls.or(self.calls);
         self.transfer = transfer.or(self.transfer);
         self.growth = growth.or(self.growth.take());
         self.words = words.or(self.words.take());
+        self.counted = counted.or(self.counted.take());
         any
     }
 }
@@ -90,9 +97,16 @@ impl Calls {
         })
     }
 
-    /// Puts them into a model of the program that does so many units a second with so many threads running.
-    pub(super) fn put(&self, model: &mut Model, throughput: f64, running: f64, notes: &mut Vec<String>) {
-        model.shootdowns = self.rate / self.throughput.unwrap_or(throughput);
+    /// Puts them into a model of the program that does so many units a second with so many threads running, which are units
+    /// that it told or are not.
+    pub(super) fn put(
+        &self,
+        model: &mut Model,
+        (throughput, unit): (f64, bool),
+        running: f64,
+        notes: &mut Vec<String>,
+    ) {
+        model.shootdowns = self.rate / self.throughput.filter(|_| unit).unwrap_or(throughput);
         // CPUs that a shootdown could reach: those that run another thread of the program.
         let others = (running - 1.0).max(0.2);
         model.shootdown_misses = (1.0 - self.targets / others).clamp(0.0, 0.95);

@@ -51,7 +51,7 @@ impl Growth {
     pub(super) fn of(recording: &Recording) -> Option<Growth> {
         let table = recording.tables.get("layers")?;
         let points = recording.tables.get("scale")?;
-        let had: Vec<(f64, f64)> = (0..points.num_rows())
+        let had: Vec<f64> = (0..points.num_rows())
             .filter_map(|r| {
                 let n = points.number(r, "N")?;
                 // Bound to nothing: to all there are.
@@ -59,7 +59,7 @@ impl Growth {
                 let cpus = list.map_or(recording.manifest.cpus as f64, |l| {
                     CpuSet::parse_list(l).map_or(0.0, |set| set.len() as f64)
                 });
-                (n <= cpus).then_some((n, n.min(cpus)))
+                (n <= cpus).then_some(n)
             })
             .collect();
         let mut layers = BTreeMap::<Layer, Vec<Cost>>::new();
@@ -69,9 +69,11 @@ impl Growth {
             else {
                 continue;
             };
-            let Some((_, cpus)) = had.iter().find(|(at, _)| *at == n) else { continue };
+            if !had.contains(&n) {
+                continue;
+            }
             let (percent, error) = (table.number(r, "cost")?, table.number(r, "error").unwrap_or(0.0));
-            layers.entry(layer).or_default().push(Cost { cpus: *cpus, percent, error });
+            layers.entry(layer).or_default().push(Cost { cpus: n, percent, error });
         }
         for costs in layers.values_mut() {
             costs.sort_by(|a, b| a.cpus.total_cmp(&b.cpus));

@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) in_step: bool,
     /// How long it is held, ns, by waits behind one that is not seen.
     pub(super) behind: Option<f64>,
+    /// Acquisitions for each unit, where they were counted.
+    pub(super) takes: Option<f64>,
 }
 
 /// A reader-writer lock of pthreads has two futexes: its readers sleep in one of them, its writers in either.
@@ -251,6 +253,7 @@ pub(super) fn seen(recording: &Recording, locks: &[LockPart], elapsed: f64) -> V
             least,
             in_step: false,
             behind,
+            takes: None,
         }
     };
     locks.iter().map(of).collect()

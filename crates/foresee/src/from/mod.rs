@@ -14,6 +14,7 @@ mod calibrate;
 mod growth;
 mod locks;
 mod sharpen;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -23,6 +24,7 @@ pub use beside::{Beside, Calls, Transfers};
 pub use calibrate::{Reproduced, recorded_machine, reproduce};
 pub use growth::Growth;
 pub use sharpen::sharpen;
+pub use taken::Counted;
 pub use words::Words;
 
 /// Why a recording gives no model.
@@ -210,7 +212,7 @@ pub fn recording_beside(
     model.work_ns = (per_unit - held).max(0.05 * per_unit);
     let threads = waiting(&mut model, recording, &used, &workers, others, units, &mut notes);
     if let Some(calls) = &beside.calls {
-        calls.put(&mut model, units / used.elapsed, running, &mut notes);
+        calls.put(&mut model, (units / used.elapsed, throughput.is_some()), running, &mut notes);
     } else if used.tlb > 0.001 * used.target {
         let events = recording.tables.get("events");
         let sent: f64 = events.map_or(0.0, |t| {
@@ -251,7 +253,10 @@ pub fn recording_beside(
     for (lock, seen) in model.lock.iter_mut().zip(&seen) {
         lock.hold_ns = seen.first.map(|f| f.ns).or(seen.behind).unwrap_or(lock.hold_ns);
     }
-    calibrate::calibrate(&mut model, &seen, slack(recording, &used, &workers, threads), per_unit)?;
+    let slack = slack(recording, &used, &workers, threads);
+    calibrate::calibrate(&mut model, &seen, slack, per_unit)?;
+    let counts = (beside.counted.as_ref(), &beside.takes[..]);
+    taken::put(&mut model, &seen, counts, (slack, per_unit), throughput.is_some(), &mut notes)?;
     if let Some(handed) = model.recorded.as_ref().map(|r| r.handover_ns).filter(|ns| *ns > DEAR) {
         notes.push(format!(
             "handing a spinlock to another CPU took {handed:.0} ns more than a line's transfer on the recorded machine, as it does on \

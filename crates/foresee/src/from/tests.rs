@@ -415,6 +415,145 @@ fn cross_calls_tell_how_many_shootdowns_reach_how_many_and_for_how_long() {
     assert!(learnt.notes.iter().any(|n| n.contains("has no throughput")), "{:?}", learnt.notes);
 }
 
+/// A program of which each unit takes a lock so many times, and holds it for so long.
+fn taking(kind: &str, name: &str, takes: f64, hold_ns: f64) -> Model {
+    let lock = LockPart {
+        name: name.into(),
+        kind: kind.into(),
+        kernel: kind == "qspin",
+        takes,
+        hold_ns,
+        cv: 0.5,
+        reads: 0.0,
+        copies: 1,
+        waiter_ns: 0.0,
+        wake_ns: 0.0,
+    };
+    Model { work_ns: 2.0 * takes * hold_ns, lock: vec![lock], ..plain(4) }
+}
+
+#[test]
+fn a_counted_lock_is_taken_as_often_as_was_counted_and_held_for_as_long_as_follows() {
+    for (kind, takes, hold) in [("qspin", 3.0, 400.0), ("block", 8.0, 3000.0), ("mutex", 5.0, 2000.0)] {
+        let (mut run, x) = observed(&taking(kind, "l", takes, hold), 2);
+        // Few waits: their lengths tell nothing but their mean.
+        run.tables.remove("first_waits");
+        let learn = |beside: &Beside| super::recording_beside(&run, Some(x), None, beside).unwrap();
+        let without = learn(&Beside::default()).model.lock.remove(0);
+        let beside = Beside { takes: vec![("l".into(), takes), ("other".into(), 7.0)], ..Beside::default() };
+        let with = learn(&beside);
+        let found = reproduce(&with.model, &EFFORT, &|| false).unwrap().unwrap();
+        let lock = &with.model.lock[0];
+        println!(
+            "{kind}: taken {:.2} times for {:.0} ns, {:.0} ns with the count; in truth {takes} times for {hold} ns; {found:?}",
+            without.takes, without.hold_ns, lock.hold_ns
+        );
+        assert_eq!(lock.takes, takes, "{kind}");
+        assert!((lock.hold_ns / hold - 1.0).abs() < 0.2, "{kind}: {lock:?}");
+        assert!(found.good(), "{kind}: {found:?}");
+        let said = with.notes.iter().find(|n| n.contains("times a unit by --takes"));
+        let apart = (without.takes / takes).max(takes / without.takes) > 1.5;
+        assert_eq!(said.map(|n| n.contains("the count is used")), Some(apart), "{kind}: {:?}", with.notes);
+    }
+}
+
+#[test]
+fn a_count_below_the_waits_is_of_something_else() {
+    let (run, x) = observed(&taking("block", "l", 8.0, 3000.0), 2);
+    let without = super::recording(&run, Some(x), None).unwrap().model;
+    let beside = Beside { takes: vec![("l".into(), 0.001)], ..Beside::default() };
+    let with = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+    assert_eq!(with.model, without);
+    assert!(with.notes.iter().any(|n| n.contains("the count is of something else")), "{:?}", with.notes);
+}
+
+#[test]
+fn a_count_with_which_the_recorded_machine_is_not_reproduced_is_not_used() {
+    let (run, x) = observed(&taking("qspin", "l", 0.5, 4000.0), 2);
+    let without = super::recording(&run, Some(x), None).unwrap().model;
+    assert!(reproduce(&without, &EFFORT, &|| false).unwrap().unwrap().good());
+    // A unit of 8 us has no time for so many.
+    let beside = Beside { takes: vec![("l".into(), 3000.0)], ..Beside::default() };
+    let with = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+    println!("{:?}", with.notes);
+    assert_eq!(with.model, without);
+    assert!(with.notes.iter().any(|n| n.contains("what the waits say is used")), "{:?}", with.notes);
+}
+
+/// `ncpu counters` of a program: calls in two seconds.
+fn calls(throughput: Option<f64>, rows: &[(&str, u64)]) -> Recording {
+    let t = Column::float("t", Unit::Seconds, Kind::Key, "");
+    let columns = [t, Column::text("event", ""), Column::count("count", "")];
+    let mut table = Table::builder("counters", &columns);
+    for (event, count) in rows {
+        for t in [1.0, 2.0] {
+            table.row().float(t).text(*event).int(count / 2);
+        }
+    }
+    let (mut recording, _) = observed(&plain(1), 1);
+    recording.tables.clear();
+    recording.manifest.kind = Some(ncpu_schema::Purpose::Counters);
+    recording.manifest.throughput =
+        throughput.map(|per_second| ncpu_record::Throughput { metric: String::new(), per_second });
+    recording.tables.insert("counters".into(), table.finish());
+    recording
+}
+
+#[test]
+fn counted_calls_tell_how_often_a_lock_of_the_kernel_is_taken() {
+    let rows = [
+        ("syscalls:sys_enter_dup2", 2000),
+        ("syscalls:sys_enter_close", 1000),
+        ("syscalls:sys_enter_pipe2", 500),
+        ("syscalls:sys_enter_getpid", 9000),
+        ("raw_syscalls:sys_enter", 12_500),
+    ];
+    let (run, x) = observed(&taking("qspin", "files_struct.file_lock", 2.0, 400.0), 2);
+    let learn = |counters: &Recording, x: Option<f64>| {
+        let mut beside = Beside::default();
+        assert!(beside.add(counters));
+        super::recording_beside(&run, x, None, &beside).unwrap()
+    };
+    // 4000 acquisitions in two seconds, of 1000 units each.
+    let told = learn(&calls(Some(1000.0), &rows), Some(x));
+    assert!((told.model.lock[0].takes - 2.0).abs() < 1e-9, "{:?}", told.model.lock);
+    assert!(told.notes.iter().any(|n| n.contains("(dup2, close, pipe2)")), "{:?}", told.notes);
+    // As many units a second as in the run, where nobody told; that is said.
+    let as_often: Vec<(&str, u64)> = vec![("syscalls:sys_enter_close", (4.0 * x) as u64)];
+    let assumed = learn(&calls(None, &as_often), Some(x));
+    assert!((assumed.model.lock[0].takes - 2.0).abs() < 0.01, "{:?}", assumed.model.lock);
+    assert!(
+        assumed.notes.iter().any(|n| n.contains("as many units a second are assumed")),
+        "{:?}",
+        assumed.notes
+    );
+    // A lock that readers take too is taken by more than these.
+    let mut read = taking("rwsem", "mm_struct.mmap_lock", 2.0, 4000.0);
+    read.lock[0].kernel = true;
+    let (mut run, x) = observed(&read, 2);
+    let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
+    let columns = [
+        Column::text("lock", ""),
+        Column::text("type", ""),
+        Column::count("count", ""),
+        seconds("spin"),
+        seconds("block"),
+    ];
+    let mut waits = Table::builder("locks", &columns);
+    for (how, count, wait) in [("rwsem:R", 3000, 0.004), ("rwsem:W", 9000, 0.01)] {
+        waits.row().text("mm_struct.mmap_lock").text(how).int(count).float(wait).float(0.0);
+    }
+    run.tables.insert("locks".into(), waits.finish());
+    let without = super::recording(&run, Some(x), None).unwrap().model;
+    let mut beside = Beside::default();
+    assert!(beside.add(&calls(Some(1000.0), &[("syscalls:sys_enter_mmap", 4000)])));
+    let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
+    assert_eq!(learnt.model, without);
+    assert!(learnt.notes.iter().any(|n| n.contains("the count is not used")), "{:?}", learnt.notes);
+    // Calls of which none is known to take a lock, and counts of something else, say nothing.
+    assert!(!Beside::default().add(&calls(None, &[("raw_syscalls:sys_enter", 5)])));
+}
+
 #[test]
 fn measured_line_transfers_are_the_recorded_machines_and_a_new_ones_without_any() {
     let columns = [

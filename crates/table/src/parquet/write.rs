@@ -26,7 +26,7 @@ const ROWS: usize = 1 << 17;
 const TEXT: usize = 64 << 20;
 /// The same of a recording, and bytes of its numbers: it may be finished beside an observation that goes on for ever, whose
 /// memory is to stay small.
-const RECORDING: usize = 8 << 20;
+const RECORDING: usize = 4 << 20;
 /// What a number that waits takes, with whether it is known.
 const NUMBER: usize = 16;
 

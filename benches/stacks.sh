@@ -42,7 +42,7 @@ fn work(n: u32) -> usize { if n > 0 { return std::hint::black_box(work(n - 1)) +
 fn main() { let end = std::time::Instant::now(); while end.elapsed().as_secs() < 3 { std::hint::black_box(work(20)); } }
 X
 
-begins='^(_start|__libc_start_main.*|__libc_start_call_main|start_thread|__clone3?|clone3?|thread_start|runtime\.(goexit|mstart|rt0_go|mcall|systemstack).*|_rt0_amd64.*)$'
+begins='^(_start|__libc_start_main.*|__libc_start_call_main|start_thread|__clone3?|clone3?|thread_start|runtime[.](goexit|mstart|rt0_go|mcall|systemstack).*|_rt0_amd64.*)$'
 # Stacks of `perf script`, the outermost frame last: how many begin as threads do.
 whole() {
   perf script -i "$1" -F ip,sym 2>/dev/null | awk -v begins="$begins" '

@@ -36,6 +36,10 @@ def programs(place):
     yield "tokio-std", "std::sync::Mutex in tasks", manifest + ["--target-dir", str(place / "tokio")], [tokio, "std", seconds]
     yield "tokio-async", "tokio's own Mutex: tasks wait, no thread does", None, [tokio, "async", seconds]
     yield "tokio-parts", "a lock for each task", None, [tokio, "parts", seconds]
+    maria = str(waits / "mariadb.sh")
+    yield "mariadb-hot", "a row that all transactions change", None, [maria, "hot", "6000"]
+    yield "mariadb-own", "a row for each session", None, [maria, "own", "6000"]
+    yield "mariadb-own-2", "and no wait for the log's disk", None, [maria, "own", "6000", "2"]
     text = place / "text"
     make = f"seq 3000000 | awk '{{ print $1 * 7919 % 1000003, $1 }}' > {text}"
     stages = "cat {} | tr 0-9 a-j | {} -c | wc -c"
@@ -85,8 +89,9 @@ def main():
                 subprocess.run(build, check=True)
             if asked and not any(name.startswith(word) for word in asked):
                 continue
-            if not shutil.which(argv[0]):
-                print(f"## {name}: no {argv[0]} here\n")
+            needed = "mariadbd" if name.startswith("mariadb") else argv[0]
+            if not shutil.which(needed):
+                print(f"## {name}: no {needed} here\n")
                 continue
             print(f"## {name}: {truth}")
             for version in versions:

@@ -22,7 +22,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(maps.note_maps(1, text.as_bytes()));
     let mut user = User::new();
     let addresses: Vec<u64> = (0..64).map(|i| 0x40_0000 + i * 61).collect();
-    assert_eq!(user.symbolize(&mut maps, 1, &addresses).len(), addresses.len());
+    let names = user.symbolize(&mut maps, 1, &addresses);
+    assert_eq!(names.len(), addresses.len());
+    assert!(user.with_inlined(&maps, 1, &addresses, names).len() >= addresses.len());
     for address in addresses {
         user.variable(&maps, 1, address);
     }

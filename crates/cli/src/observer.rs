@@ -24,6 +24,13 @@ pub fn go_ahead() {
     // Refused, it runs as others do, and drops are told.
     if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > AHEAD) {
         let _ = rustix::process::setpriority_process(None, AHEAD);
+        // Where the kernel shares CPUs among sessions first (sched(7), autogroup), nice is among those of a session. That
+        // of a service is its own; another session's is its user's. Not by rustix: it takes the 0 of a session that began
+        // outside of this PID namespace, or before there were any, for impossible.
+        // SAFETY: no pointer is given.
+        if unsafe { libc::getsid(0) == libc::getpid() } {
+            let _ = std::fs::write("/proc/self/autogroup", AHEAD.to_string());
+        }
     }
 }
 
@@ -55,11 +62,19 @@ impl Observer {
         };
         match (whole, config.sample_hz) {
             (Ok(observation), _) => Ok(Observer::Whole(Box::new(observation))),
-            (Err(Error::NotPermitted), Some(hz))
+            (Err(e @ (Error::NotPermitted | Error::PidNamespace)), Some(hz))
                 if locks.is_some() || matches!(kind, Purpose::Run | Purpose::Watch) =>
             {
-                let thin = Unprivileged::begin(&config.target, ours, hz, locks).ok_or(Error::NotPermitted)?;
+                let mut thin =
+                    Unprivileged::begin(&config.target, ours, hz, locks).ok_or(Error::NotPermitted)?;
                 sink.view(thin.view());
+                if matches!(e, Error::PidNamespace) {
+                    thin.note(
+                        "observed as without root (docs/without-root.md), since this is a PID namespace, as of a container: \
+                         in the machine's own (docker run --pid=host, nsenter -t 1 -p) there are all layers"
+                            .into(),
+                    );
+                }
                 Ok(Observer::Thin(Box::new(thin)))
             }
             (Err(e), _) => Err(e),

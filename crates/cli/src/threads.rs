@@ -72,7 +72,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let mut printer = args.select.printer()?;
     let by_process = args.by == Some(ByArg::Process);
     let mut observer = match Observation::begin(&config) {
-        Err(Error::NotPermitted) => {
+        Err(Error::NotPermitted | Error::PidNamespace) => {
             let thin = Unprivileged::begin(&config.target, false, 99, None).ok_or(Error::NotPermitted)?;
             say!(
                 "ncpu: without root, from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep; \

@@ -489,3 +489,40 @@ fn a_recording_that_was_cut_short_tells_its_view() {
     assert!(!recording.recovered.is_empty(), "{:?}", recording.manifest);
     assert_eq!(recording.manifest.view.is_none(), whole);
 }
+
+/// In a PID namespace, as of a container, root sees what a user does: the kernel tells the machine's numbers of processes.
+#[test]
+fn a_pid_namespace_is_observed_as_without_root() {
+    if !common::root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("x.ncpu");
+    let inside = |args: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_ncpu")])
+            .args(args);
+        unshare.output().unwrap()
+    };
+    let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let o = inside(&["run", "--record", recording.to_str().unwrap(), "--", "sh", "-c", burn]);
+    if err(&o).contains("unshare failed") {
+        return eprintln!("skipped: no PID namespaces can be made here");
+    }
+    assert!(o.status.success(), "{}{}", out(&o), err(&o));
+    let recording = Recording::open(&recording).unwrap();
+    let run = Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) };
+    assert!(!run.is_whole(), "{}", run.said);
+    run.check();
+    assert!(run.used() > 0.05, "{} s", run.used());
+    let said = run.said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("since this is a PID namespace"), "{said}");
+    // What needs a process and the engine says why there is none.
+    let o = inside(&["locks", "1", "-p", "1"]);
+    assert!(!o.status.success() && err(&o).contains("PID namespace"), "{}{}", out(&o), err(&o));
+    // The machine can be observed.
+    let o = inside(&["watch", "0.5", "-a"]);
+    let said = [out(&o), err(&o)].concat().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(o.status.success() && said.contains("have no names"), "{said}");
+}

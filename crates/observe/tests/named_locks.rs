@@ -342,6 +342,32 @@ impl Drop for Scratch {
     }
 }
 
+/// Held to `Innodb_row_lock_time`, in which are also the waits of sessions that have been woken and stand on a run queue.
+#[test]
+fn rows_of_innodb_are_locks() {
+    let Some(_one) = allowed() else { return };
+    if !have("mariadbd", "--version") {
+        return;
+    }
+    let dir = Scratch(std::env::temp_dir().join(format!("ncpu-maria-{}", std::process::id())));
+    std::fs::create_dir(&dir.0).expect("a directory");
+    let data = format!("--datadir={}", dir.0.join("db").display());
+    let done = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--user=root", "--skip-test-db", "--auth-root-authentication-method=normal"])
+        .arg(data)
+        .output()
+        .expect("mariadb-install-db");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let script = program("mariadb.sh");
+    let argv = ["sh", script.to_str().expect("a name"), dir.0.to_str().expect("a name")];
+    let (truth, seen) = run(&argv, 1e-3);
+    let (of, others, types) = waited(&seen, "InnoDB row lock");
+    println!("InnoDB row lock: {of:.2} of {truth:.2} thread-s, others {others:.2}");
+    assert!(truth > 1.0, "{truth}");
+    assert!(of > 0.6 * truth && of < 1.2 * truth, "{of} of {truth}: {:#?}", rows(&seen));
+    assert!(others < 0.3 * of && types == ["lock"], "{others} {types:?}: {:#?}", rows(&seen));
+}
+
 /// Where initdb, pgbench and the others are.
 fn postgres() -> Option<PathBuf> {
     let has = |dir: &PathBuf| ["initdb", "postgres", "psql", "pgbench"].iter().all(|p| dir.join(p).is_file());

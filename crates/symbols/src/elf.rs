@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -9,6 +10,26 @@ use object::{Endianness, ReadCache, elf};
 
 /// No real program has more segments.
 const MAX_SEGMENTS: usize = 256;
+/// No name is longer; one that is, is cut.
+const MAX_NAME: usize = 4 << 10;
+
+/// The string at a place of a file's table of strings, without the zero that ends it; `None` where it lies behind the table, or
+/// the file has been cut since.
+pub(crate) fn string(file: &File, table: &Range<u64>, at: u32) -> Option<Vec<u8>> {
+    let begin = table.start.checked_add(at.into()).filter(|b| *b < table.end)?;
+    let most = usize::try_from(table.end - begin).map_or(MAX_NAME, |n| n.min(MAX_NAME));
+    let mut bytes = Vec::new();
+    // Most names are short.
+    for length in [most.min(128), most] {
+        bytes.resize(length, 0);
+        file.read_exact_at(&mut bytes, begin).ok()?;
+        if let Some(end) = bytes.iter().position(|&b| b == 0) {
+            bytes.truncate(end);
+            break;
+        }
+    }
+    Some(bytes)
+}
 
 /// The segments of an ELF file that are loaded, and those that are made read-only after loading.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@ mod btf;
 mod classify;
 mod demangle;
 mod elf;
+mod go;
 mod jit;
 mod kernel;
 mod maps;

@@ -4,6 +4,8 @@
 const OWN: &str = include_str!("waits.txt");
 /// Shorter parts of names would match by chance.
 const SHORTEST: usize = 4;
+/// How far above its caller a function is looked for.
+const ABOVE: usize = 8;
 /// How long a name or an advice may be.
 const LONGEST: usize = 600;
 
@@ -53,6 +55,19 @@ struct Function {
     text: Box<str>,
     within: bool,
     caller: Option<Box<str>>,
+    /// A function a few frames above the caller.
+    above: Option<Box<str>>,
+}
+
+impl Function {
+    /// Whether the callers are those that it asks for: of all of them, the nearest first.
+    fn called_by(&self, callers: &[&str]) -> bool {
+        let by = |wanted: &str| callers.first().is_some_and(|caller| caller.starts_with(wanted));
+        let below = |wanted: &str| {
+            callers.iter().skip(1).take(ABOVE).any(|caller| plain(caller).starts_with(plain(wanted)))
+        };
+        self.caller.as_deref().is_none_or(by) && self.above.as_deref().is_none_or(below)
+    }
 }
 
 /// Patterns in the order in which they are asked.
@@ -156,18 +171,17 @@ impl Patterns {
 
     /// Which pattern a frame matches, by its place in the list. The user's come first; a function by its beginning
     /// goes before a part of a name.
-    pub(crate) fn of(&self, frame: &str, caller: Option<&str>) -> Option<usize> {
+    pub(crate) fn of(&self, frame: &str, callers: &[&str]) -> Option<usize> {
         let plain = plain(frame);
         // Newer Rust writes `<std::sync::Mutex>::lock` for what was `std::sync::Mutex::lock`.
-        let bare: String = frame.chars().filter(|c| !matches!(c, '<' | '>')).collect();
+        let bare = frame.contains(['<', '>']).then(|| frame.replace(['<', '>'], ""));
         let find = |from: usize, to: usize, within: bool| {
             let fits = |f: &Function| {
                 let named = match within {
-                    true => frame.contains(&*f.text) || bare.contains(&*f.text),
+                    true => frame.contains(&*f.text) || bare.as_ref().is_some_and(|b| b.contains(&*f.text)),
                     false => plain.starts_with(&*f.text),
                 };
-                let by = |c: &str| caller.is_some_and(|caller| caller.starts_with(c));
-                f.within == within && named && f.caller.as_deref().is_none_or(by)
+                f.within == within && named && f.called_by(callers)
             };
             // The more a pattern asks for, the sooner it is asked.
             let in_list = |with_caller: bool| {
@@ -184,11 +198,11 @@ impl Patterns {
     }
 
     /// Which pattern asks for a frame and for its caller.
-    pub(crate) fn of_caller(&self, frame: &str, caller: &str) -> Option<usize> {
+    pub(crate) fn of_caller(&self, frame: &str, callers: &[&str]) -> Option<usize> {
         let plain = plain(frame);
         let fits = |f: &Function| {
             let named = if f.within { frame.contains(&*f.text) } else { plain.starts_with(&*f.text) };
-            named && f.caller.as_deref().is_some_and(|c| caller.starts_with(c))
+            named && f.caller.is_some() && f.called_by(callers)
         };
         self.list.iter().position(|p| p.functions.iter().any(fits))
     }
@@ -235,11 +249,15 @@ fn header(body: &str) -> Result<Pattern, (usize, String)> {
     Ok(Pattern { wait, name: name.into(), advice: "".into(), functions: Vec::new() })
 }
 
-/// `FUNCTION`, `*PART`, either with ` < CALLER`.
+/// `FUNCTION`, `*PART`, either with ` < CALLER` or ` < CALLER .. ABOVE`.
 fn function(body: &str) -> Result<Function, (usize, String)> {
     let (text, caller) = match body.split_once(" < ") {
         Some((text, caller)) => (text.trim_end(), Some(caller.trim())),
         None => (body, None),
+    };
+    let (caller, above) = match caller.and_then(|c| c.split_once(" .. ")) {
+        Some((caller, above)) => (Some(caller.trim_end()), Some(above.trim())),
+        None => (caller, None),
     };
     let within = text.starts_with('*');
     let text = text.strip_prefix('*').unwrap_or_else(|| plain(text));
@@ -252,7 +270,11 @@ fn function(body: &str) -> Result<Function, (usize, String)> {
         let at = body.find(" < ").map_or(0, |i| body[..i].chars().count() + 3);
         return Err((at, short(c)));
     }
-    Ok(Function { text: text.into(), within, caller: caller.map(Into::into) })
+    if let Some(a) = above.filter(|a| a.len() < SHORTEST) {
+        let at = body.find(" .. ").map_or(0, |i| body[..i].chars().count() + 4);
+        return Err((at, short(a)));
+    }
+    Ok(Function { text: text.into(), within, caller: caller.map(Into::into), above: above.map(Into::into) })
 }
 
 #[cfg(test)]
@@ -283,6 +305,8 @@ mod tests {
         assert_eq!((short.0, short.1), (3, 4));
         let caller = bad("lock \"a\"\n  take_it < f\n");
         assert_eq!((caller.0, caller.1), (2, 13));
+        let above = bad("lock \"a\"\n  take_it < from .. f\n");
+        assert_eq!((above.0, above.1), (2, 21));
         assert_eq!(bad("lock \"a\"\nlock \"b\"\n  some_function\n").0, 1, "nothing in the first");
         assert_eq!(bad("lock \"a\"\n  some_function\nlock \"b\"\n").0, 3, "nothing in the last");
         assert_eq!(bad("lock \"a\"\n  advice:\n").0, 2);
@@ -296,11 +320,23 @@ mod tests {
     fn a_user_s_sections_are_asked_first() {
         let text = "lock \"token\"\n  advice: pass it on sooner\n  take_token\ncondition \"ours\"\n  pthread_mutex_lock\n";
         let patterns = Patterns::with(text).expect("good");
-        let of = |frame: &str| patterns.of(frame, None).map(|i| &*patterns.list()[i].name);
+        let of = |frame: &str| patterns.of(frame, &[]).map(|i| &*patterns.list()[i].name);
         assert_eq!(of("take_token"), Some("token"));
         assert_eq!(of("___pthread_mutex_lock"), Some("ours"));
         assert_eq!(of("__lll_lock_wait"), Some("pthread mutex"));
         assert_eq!(of("main"), None);
+    }
+
+    #[test]
+    fn a_function_above_may_be_asked_for() {
+        let patterns = Patterns::with("lock \"row\"\n  wait_for < [unknown db .. table::\n").expect("good");
+        let of = |callers: &[&str]| patterns.of("wait_for", callers).map(|i| &*patterns.list()[i].name);
+        assert_eq!(of(&["[unknown db]", "[unknown db]", "_table::read(int)", "main"]), Some("row"));
+        assert_eq!(of(&["[unknown db]", "idle", "main"]), None);
+        assert_eq!(of(&["table::read(int)", "[unknown db]"]), None);
+        let far: Vec<&str> = [&["[unknown db]"; ABOVE + 1][..], &["table::read(int)"]].concat();
+        assert_eq!(of(&far), None);
+        assert_eq!(of(&[]), None);
     }
 
     mod any {

@@ -10,6 +10,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endian, Endianness, ReadCache, elf};
 
 use crate::demangle::demangle;
+use crate::elf::string;
 
 /// Bytes of an `Elf64_Sym`.
 const ENTRY: usize = 24;
@@ -19,8 +20,6 @@ const CHUNK: usize = 1 << 11;
 pub(crate) const MAX_BYTES: usize = 12 << 20;
 /// No program has more sections.
 const MAX_SECTIONS: u32 = 1 << 16;
-/// No name is longer; one that is, is cut.
-const MAX_NAME: usize = 4 << 10;
 
 /// Which symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,19 +99,7 @@ impl Table {
     }
 
     fn name(&self, at: u32) -> Option<String> {
-        let begin = self.names.start.checked_add(at.into()).filter(|b| *b < self.names.end)?;
-        let most = usize::try_from(self.names.end - begin).map_or(MAX_NAME, |n| n.min(MAX_NAME));
-        let mut bytes = Vec::new();
-        // Most names are short.
-        for length in [most.min(128), most] {
-            bytes.resize(length, 0);
-            // A file that has been cut since has no names.
-            self.file.read_exact_at(&mut bytes, begin).ok()?;
-            if let Some(end) = bytes.iter().position(|&b| b == 0) {
-                bytes.truncate(end);
-                break;
-            }
-        }
+        let bytes = string(&self.file, &self.names, at)?;
         String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
     }
 }

@@ -101,16 +101,15 @@ impl Tables {
         };
         let (frame, index) = (section(b".eh_frame")?, section(b".eh_frame_hdr"));
         // What the header of the index says decides whether both can be read by the page.
-        let paged = index.and_then(|section| {
-            let index = if lies(section).2 > SMALL { pages(section)? } else { whole(section)? };
-            index.need(0, HEADER)?;
-            Some((count_rows(&index)?, index))
+        let (rows, index_bytes) = index.map_or((None, None), |section| {
+            let small = lies(section).2 <= SMALL;
+            let bytes = if small { whole(section) } else { pages(section) };
+            let rows = bytes.as_ref().and_then(|bytes| {
+                bytes.need(0, HEADER)?;
+                count_rows(bytes)
+            });
+            (rows, if small || rows.is_some() { bytes } else { whole(section) })
         });
-        let (rows, index_bytes) = match (paged, index) {
-            (Some((rows, bytes)), _) => (Some(rows), Some(bytes)),
-            (None, Some(section)) => (None, whole(section)),
-            (None, None) => (None, None),
-        };
         let index = index.zip(index_bytes).map(|(section, bytes)| (lies(section).0, bytes));
         let bytes = if rows.is_some() && lies(frame).2 > SMALL { pages(frame)? } else { whole(frame)? };
         let kept = bytes.kept() + index.as_ref().map_or(0, |(_, index)| index.kept());

@@ -8,17 +8,19 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
 use crate::elf::{Segments, debug_file};
+use crate::go::Go;
 use crate::jit::Generated;
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::table::{MAX_BYTES, Table, TooMany, What};
 
-/// Files whose symbols are kept at once; each holds a descriptor.
+/// Files whose symbols are kept at once, and programs in Go; each holds a descriptor.
 const MAX_FILES: usize = 128;
 /// Files of which the segments are known.
 const MAX_KNOWN: usize = 1 << 12;
-/// Names of a generation, by (file, offset).
+/// Names of a generation, by (file, offset), and by (file, where the function begins).
 const MAX_NAMES: usize = 1 << 13;
+const MAX_STARTS: usize = 1 << 12;
 /// Files told that have too many symbols.
 const MAX_TOLD: usize = 16;
 /// Processes of which functions made at run time are kept, and these.
@@ -33,7 +35,13 @@ const MAX_FUNCTIONS: usize = 1 << 18;
 pub struct User {
     /// How each file, by its number in the maps, is symbolized.
     files: HashMap<u32, Program>,
-    names: Recent<(u32, u64), Arc<str>>,
+    names: Recent<(u32, u64), Name>,
+    /// Of a large function ever new addresses are met, and its name is read from the file and demangled once.
+    starts: Recent<(u32, u64), Arc<str>>,
+    /// Programs in Go that were met; each holds a descriptor.
+    go: usize,
+    /// Some name has others that were put into it.
+    inlined: bool,
     /// Files whose symbols are kept, functions' and variables' apart, and what they take.
     kept: usize,
     bytes: usize,
@@ -47,6 +55,14 @@ pub struct User {
     too_large: BTreeMap<PathBuf, u64>,
 }
 
+/// What an address is called.
+#[derive(Clone)]
+struct Name {
+    function: Arc<str>,
+    /// Functions that were put into it and in which the address lies, the innermost first.
+    inlined: Option<Arc<[Arc<str>]>>,
+}
+
 /// A program or library.
 struct Program {
     /// Where its symbols are, in the program itself or beside it.
@@ -55,6 +71,8 @@ struct Program {
     functions: Symbols,
     variables: Symbols,
     unknown: Arc<str>,
+    /// Its own table of functions, where it is a program in Go.
+    go: Option<Go>,
 }
 
 /// Symbols of a kind.
@@ -79,6 +97,9 @@ impl User {
         User {
             files: HashMap::new(),
             names: Recent::new(MAX_NAMES),
+            starts: Recent::new(MAX_STARTS),
+            go: 0,
+            inlined: false,
             kept: 0,
             bytes: 0,
             resolved: 0,
@@ -122,7 +143,7 @@ impl User {
         let (names, generated) = (&self.names, &mut self.generated);
         let name = |(place, &addr): (&Option<(u32, u64)>, &u64)| {
             let Some((file, offset)) = *place else { return self.unknown.clone() };
-            let known = names.peek(&(file, offset)).cloned();
+            let known = names.peek(&(file, offset)).map(|name| name.function.clone());
             if maps.file(file).jit
                 && known.as_deref().is_none_or(|n| n.starts_with("[unknown"))
                 && let Some(name) = generated.entry(tgid).or_default().lookup(maps, tgid, addr)
@@ -137,6 +158,27 @@ impl User {
         let names = places.iter().zip(addrs).map(name).collect();
         self.trim();
         names
+    }
+
+    /// Names that [`User::symbolize`] gave to such addresses, before each those of functions that the compiler of Go has
+    /// put into it.
+    pub fn with_inlined(
+        &self,
+        maps: &ProcMaps,
+        tgid: u32,
+        addrs: &[u64],
+        names: Vec<Arc<str>>,
+    ) -> Vec<Arc<str>> {
+        if !self.inlined {
+            return names;
+        }
+        let mut all = Vec::with_capacity(names.len());
+        for (name, &addr) in names.into_iter().zip(addrs) {
+            let known = maps.find(tgid, addr).and_then(|place| self.names.peek(&place));
+            all.extend(known.and_then(|known| known.inlined.as_deref()).unwrap_or_default().iter().cloned());
+            all.push(name);
+        }
+        all
     }
 
     /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
@@ -188,11 +230,20 @@ impl User {
         self.files.entry(file).or_insert_with(|| {
             let file = maps.file(file);
             let found = file.path.as_deref().and_then(|p| Some((p, Segments::read(p)?)));
+            let go = found.as_ref().and_then(|(path, _)| Go::read(path));
+            self.go += usize::from(go.is_some());
             let (path, segments) = found.map_or((None, Segments::default()), |(path, segments)| {
                 (Some(debug_file(path).unwrap_or_else(|| path.to_owned())), segments)
             });
             let unknown = format!("[unknown {}]", file.label).into();
-            Program { path, segments, functions: Symbols::default(), variables: Symbols::default(), unknown }
+            Program {
+                path,
+                segments,
+                functions: Symbols::default(),
+                variables: Symbols::default(),
+                unknown,
+                go,
+            }
         })
     }
 
@@ -228,28 +279,35 @@ impl User {
         let program = self.program(maps, file);
         let unknown = program.unknown.clone();
         let addresses: Vec<_> = offsets.iter().map(|&o| program.segments.address(o)).collect();
-        let mut names = Vec::with_capacity(offsets.len());
-        {
-            let table = self.symbols(file, What::Functions);
-            // Neighbours are mostly of one function.
-            let mut last: Option<(u64, Arc<str>)> = None;
-            for address in addresses {
-                let found = address.and_then(|address| {
-                    let table = table?;
-                    let start = table.start(address)?;
-                    match &last {
-                        Some((known, name)) if *known == start => Some(name.clone()),
-                        _ => {
-                            let name: Arc<str> = table.lookup(address)?.0.into();
-                            last = Some((start, name.clone()));
-                            Some(name)
-                        }
-                    }
-                });
-                names.push(found.unwrap_or_else(|| unknown.clone()));
+        let mut starts = std::mem::replace(&mut self.starts, Recent::new(1));
+        let table = self.symbols(file, What::Functions);
+        let mut name = |address: Option<u64>| {
+            let (address, table) = (address?, table?);
+            let start = (file, table.start(address)?);
+            if let Some(name) = starts.get(&start) {
+                return Some(name.clone());
             }
-        }
-        for (&offset, name) in offsets.iter().zip(names) {
+            let name: Arc<str> = table.lookup(address)?.0.into();
+            starts.insert(start, name.clone());
+            Some(name)
+        };
+        let names: Vec<_> = addresses.iter().map(|&at| name(at).unwrap_or_else(|| unknown.clone())).collect();
+        self.starts = starts;
+        let program = self.program(maps, file);
+        let known: Vec<Name> = addresses
+            .into_iter()
+            .zip(names)
+            .map(|(address, function)| {
+                let found = program.go.as_ref().and_then(|go| go.lookup(address?));
+                let inlined = found.as_ref().map(|f| f.inlined.clone()).filter(|i| !i.is_empty());
+                match found.filter(|_| function == program.unknown) {
+                    Some(found) => Name { function: found.name, inlined },
+                    None => Name { function, inlined },
+                }
+            })
+            .collect();
+        for (&offset, name) in offsets.iter().zip(known) {
+            self.inlined |= name.inlined.is_some();
             self.names.insert((file, offset), name);
         }
     }
@@ -257,17 +315,18 @@ impl User {
     /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]), and of processes.
     pub fn forget(&mut self) {
         self.files.clear();
-        (self.kept, self.bytes) = (0, 0);
+        (self.kept, self.bytes, self.go) = (0, 0, 0);
         self.names.clear();
+        self.starts.clear();
         self.generated.clear();
         self.lines = None;
     }
 
     /// Drops caches that have grown past their bounds; what is still wanted comes back.
     fn trim(&mut self) {
-        if self.files.len() > MAX_KNOWN {
+        if self.files.len() > MAX_KNOWN || self.go > MAX_FILES {
             self.files.clear();
-            (self.kept, self.bytes) = (0, 0);
+            (self.kept, self.bytes, self.go) = (0, 0, 0);
             self.lines = None;
         } else if self.kept > MAX_FILES || self.bytes > MAX_BYTES {
             self.drop_oldest();

@@ -27,7 +27,7 @@ impl Patterns {
     pub fn judge(&self, frames: &[&str]) -> Option<Told> {
         let known = || {
             frames.iter().enumerate().filter_map(|(frame, name)| {
-                let pattern = self.of(name, frames.get(frame + 1).copied())?;
+                let pattern = self.of(name, &frames[frame + 1..])?;
                 Some(Told { wait: self.list()[pattern].wait, pattern, frame })
             })
         };
@@ -36,8 +36,8 @@ impl Patterns {
         if first.wait == Lock {
             // What locks are made of may be known by who asked for it.
             let frame = first.frame + 1;
-            let asked = frames.get(frame).zip(frames.get(frame + 1));
-            let named = asked.and_then(|(name, caller)| self.of_caller(name, caller));
+            let asked = frames.get(frame).zip(frames.get(frame + 1..));
+            let named = asked.and_then(|(name, callers)| self.of_caller(name, callers));
             let named = named.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame });
             return Some(named.filter(|t| t.wait == Lock).unwrap_or(first));
         }
@@ -61,18 +61,21 @@ impl Patterns {
 
     /// Whether a function is a part of a wait, whatever for.
     pub fn knows(&self, frame: &str) -> bool {
-        self.is_layer(frame) || self.of(frame, None).is_some()
+        self.is_layer(frame) || self.of(frame, &[]).is_some()
     }
 
     /// Whether the function that asked for a condition or semaphore sounds as if it took a lock.
     pub fn sounds_like_a_lock(&self, frames: &[&str]) -> bool {
         let of_the_wait = |f: &&&str| {
-            self.is_layer(f) || self.of(f, None).is_some() || f.contains("futex") || **f == "syscall"
+            self.is_layer(f) || self.of(f, &[]).is_some() || f.contains("futex") || **f == "syscall"
         };
         let asked = frames.iter().skip_while(of_the_wait).find(|f| !f.starts_with('['));
         asked.is_some_and(|f| {
-            let f = f.to_ascii_lowercase();
-            let lock = f.contains("lock") && !["unlock", "block", "clock"].iter().any(|w| f.contains(w));
+            // What it is called with, `std::unique_lock<std::mutex>&` say, is not what it does.
+            let f = f.replace("(anonymous namespace)", "");
+            let f = f.split('(').next().unwrap_or_default().to_ascii_lowercase();
+            let others = ["unlock", "block", "clock", "deadlock"];
+            let lock = f.contains("lock") && !others.iter().any(|w| f.contains(w));
             lock || ["acquire", "mutex", "critical"].iter().any(|w| f.contains(w))
         })
     }
@@ -111,12 +114,25 @@ mod tests {
             patterns.sounds_like_a_lock(&frames)
         };
         let wait = "__futex_abstimed_wait_common < ___pthread_cond_wait < ";
-        for name in ["acquire", "Table::lockRow(int)", "enter_critical", "my_mutex_take < main"] {
+        for name in [
+            "acquire",
+            "Table::lockRow(int)",
+            "enter_critical",
+            "my_mutex_take < main",
+            "(anonymous namespace)::lock()",
+        ] {
             assert!(sounds(&format!("{wait}{name}")), "{name}");
         }
-        for name in
-            ["f", "pop_block", "wait_clock", "unlock_all", "worker < take_lock", "[unknown lock.so] < main"]
-        {
+        for name in [
+            "f",
+            "pop_block",
+            "wait_clock",
+            "unlock_all",
+            "slave_deadlock_handler",
+            "worker < take_lock",
+            "[unknown lock.so] < main",
+            "Pool::wait_for_tasks(std::unique_lock<std::mutex>&, int)",
+        ] {
             assert!(!sounds(&format!("{wait}{name}")), "{name}");
         }
     }

@@ -8,6 +8,11 @@ pub enum Error {
         "observing the kernel needs root (or CAP_BPF and CAP_PERFMON): run with sudo; without it there are `ncpu run` and `watch -p` of your own processes (with fewer layers), `topology`, `limits`, `cpus`, `memory` (an estimate), `lines FILE`, `bench`, `scale`, `populate`, `preload` and `report`"
     )]
     NotPermitted,
+    /// Which process is meant is not known where numbers are others.
+    #[error(
+        "this is a PID namespace, as of a container, and the kernel tells the machine's numbers of processes: run ncpu in the machine's own (docker run --pid=host, nsenter -t 1 -p), or observe a cgroup (-c) or all (-a)"
+    )]
+    PidNamespace,
     /// CO-RE needs the kernel's types.
     #[error(
         "this kernel has no BTF (/sys/kernel/btf/vmlinux): observing needs one built with CONFIG_DEBUG_INFO_BTF, as every distribution's since 2021 is"

@@ -6,6 +6,7 @@ mod event_ring;
 pub(crate) mod load;
 pub(crate) mod log;
 mod mmap;
+pub(crate) mod namespace;
 pub(crate) mod perf;
 pub(crate) mod perf_event;
 mod plain;

@@ -85,7 +85,7 @@ pub(super) fn load(
     notes.extend(has.missing().map(String::from));
 
     if let Some(ro) = &mut open.maps.rodata_data {
-        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings();
+        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
         ro.cfg_self = std::process::id();
         ro.cfg_cpus = cpus as u32;
         ro.cfg_rows = rows as u32;

@@ -80,7 +80,7 @@ impl Crosscalls {
     pub fn begin(config: &Config) -> Result<Crosscalls> {
         let mut notes = Vec::new();
         libbpf_rs::set_print(None);
-        let mut symbols = Symbols::new();
+        let mut symbols = Symbols::of_bpf();
         notes.extend(symbols.load_kernel());
         let kernel = symbols.kernel_symbols();
         let (mut skel, has) = load::load(config, kernel.as_deref(), &mut notes)?;

@@ -19,8 +19,10 @@ const TURN: Duration = Duration::from_secs(1);
 /// Above so many CPUs they lead in turn.
 const MANY: usize = 64;
 
-/// A leader looks so often, and on large machines at no more CPUs a second than this: a per cent of its time.
+/// A leader looks so often, ten times as often as CPUs are sampled, and on large machines at no more CPUs a second than this: a
+/// per cent of its time.
 const LOOKS_HZ: usize = 997;
+const LOOKS_PER_SAMPLE: usize = 10;
 const CPUS_LOOKED_AT: usize = 200_000;
 const LEAST_LOOKS_HZ: usize = 97;
 
@@ -74,8 +76,11 @@ impl Online {
     }
 
     /// How often the leader looks at all CPUs.
-    fn looks_hz(&self) -> u32 {
-        (CPUS_LOOKED_AT / self.size().max(1)).clamp(LEAST_LOOKS_HZ, LOOKS_HZ) as u32
+    fn looks_hz(&self, sample_hz: u32) -> u32 {
+        let of_size = CPUS_LOOKED_AT / self.size().max(1);
+        // Some more, so that they do not go in step. Where nothing is sampled, as often as can be.
+        let wanted = if sample_hz == 0 { LOOKS_HZ } else { LOOKS_PER_SAMPLE * sample_hz as usize + 7 };
+        of_size.min(wanted).clamp(LEAST_LOOKS_HZ, LOOKS_HZ) as u32
     }
 
     /// The CPUs that get a new sampling period now: the next in the order of numbers.
@@ -239,7 +244,7 @@ impl Engine {
     fn lead(&mut self, cpu: usize) -> std::io::Result<()> {
         // Two at a time would write to the same sums.
         self.lead = None;
-        self.lead = Some(perf::Timer::start(&self.skel.progs.leader, cpu, self.online.looks_hz())?);
+        self.lead = Some(perf::Timer::start(&self.skel.progs.leader, cpu, self.online.looks_hz(self.hz))?);
         Ok(())
     }
 }
@@ -269,9 +274,11 @@ mod tests {
 
     #[test]
     fn a_leader_of_many_cpus_looks_less_often() {
-        let hz = |cpus: usize| Online { cpus: (0..cpus).collect(), ..Online::default() }.looks_hz();
+        let hz = |cpus: usize| Online { cpus: (0..cpus).collect(), ..Online::default() }.looks_hz(99);
         assert_eq!([2, 200, 400, 2048, 8192].map(hz), [997, 997, 500, 97, 97]);
-        assert_eq!(Online { cpus: vec![0, 1], at_least: 2048, ..Online::default() }.looks_hz(), 97);
+        assert_eq!(Online { cpus: vec![0, 1], at_least: 2048, ..Online::default() }.looks_hz(99), 97);
+        let few = |sample_hz| Online { cpus: vec![0, 1], ..Online::default() }.looks_hz(sample_hz);
+        assert_eq!([0, 1, 49, 4000].map(few), [997, 97, 497, 997]);
     }
 
     #[test]

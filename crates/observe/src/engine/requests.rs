@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::layout::IoRow;
 use super::{Engine, load};
+use crate::bpf_support::namespace::{self, process_dir};
 
 /// Requests of one kind to one device, for one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -68,9 +69,12 @@ impl Engine {
 
     /// Makes room for other processes with requests in flight: those that have ended have none.
     pub(super) fn forget_ended(&mut self) {
+        if namespace::is_own() {
+            return;
+        }
         let Some(bss) = &mut self.skel.maps.bss_data else { return };
         for process in bss.io_processes.iter_mut().take(bss.io_used as usize) {
-            if *process != 0 && !std::path::Path::new(&format!("/proc/{process}")).exists() {
+            if *process != 0 && !process_dir(*process).exists() {
                 *process = 0;
             }
         }

@@ -16,6 +16,7 @@ use ncpu_symbols::{
 };
 
 use crate::bpf_support::Stack;
+use crate::bpf_support::namespace;
 use crate::bpf_support::ring::PYTHON_FRAMES;
 use python::Python;
 
@@ -71,12 +72,21 @@ const FORGET: Duration = Duration::from_secs(60);
 
 impl Symbols {
     pub fn new() -> Symbols {
+        Symbols::below(Path::new("/"))
+    }
+
+    /// For processes by the numbers that BPF programs tell.
+    pub fn of_bpf() -> Symbols {
+        Symbols::below(namespace::root())
+    }
+
+    fn below(root: &Path) -> Symbols {
         Symbols {
             kernel: None,
             aside: None,
             loaded: false,
             names: Recent::new(MAX_NAMES),
-            maps: ProcMaps::new(Path::new("/")),
+            maps: ProcMaps::new(root),
             user: User::new(),
             unwinding: Unwinding::default(),
             python: Python::default(),
@@ -193,16 +203,23 @@ impl Symbols {
         self.user.notes().chain(self.python.notes())
     }
 
+    /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
+        let names = self.functions(tgid, frames);
+        if frames.iter().any(|&frame| Python::is_one(frame)) {
+            return names;
+        }
+        let code: Vec<u64> = frames.iter().enumerate().map(called).collect();
+        self.user.with_inlined(&self.maps, tgid, &code, names)
+    }
+
+    /// A name for each user frame.
+    pub fn functions(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
         if frames.is_empty() {
             return Vec::new();
         }
-        let code: Vec<u64> = frames
-            .iter()
-            .enumerate()
-            .filter(|(_, a)| !Python::is_one(**a))
-            .map(|(i, &a)| a.saturating_sub(u64::from(i > 0)))
-            .collect();
+        let code: Vec<u64> =
+            frames.iter().enumerate().filter(|(_, a)| !Python::is_one(**a)).map(called).collect();
         let names = self.user.symbolize(&mut self.maps, tgid, &code);
         match code.len() == frames.len() {
             true => names,
@@ -225,7 +242,7 @@ impl Symbols {
             whole = whole || self.begins(stack);
         }
         if !copy.python.is_empty() {
-            let names = self.user(stack.tgid, &stack.user);
+            let names = self.functions(stack.tgid, &stack.user);
             self.python.splice(&self.maps, stack, (&names, whole), (&copy.python, PYTHON_FRAMES));
         } else if self.maps.times_read_again() != read {
             // It may have loaded Python since.
@@ -258,6 +275,11 @@ impl Symbols {
     }
 }
 
+/// Where a frame is called from: return addresses lie behind their call, but for the innermost.
+fn called((i, &address): (usize, &u64)) -> u64 {
+    address.saturating_sub(u64::from(i > 0))
+}
+
 /// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
 pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
     let probe = frames.iter().take(8).rposition(|f| {
@@ -271,22 +293,27 @@ pub(crate) fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
 
 /// `outermost;…;leaf` behind the process's name, as flame graphs take it.
 pub(crate) fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
-    let mut out = clean(process);
+    let mut out = String::with_capacity(32 * (1 + user.len() + kernel.len()));
+    push_clean(&mut out, process);
     for frame in user.iter().rev() {
         out.push(';');
-        out.push_str(&clean(frame));
+        push_clean(&mut out, frame);
     }
     for frame in kernel.iter().rev() {
         out.push(';');
-        out.push_str(&clean(frame));
+        push_clean(&mut out, frame);
         out.push_str("_[k]");
     }
     out
 }
 
-/// `;` parts frames and a line break ends a stack, so neither may be in a name.
-pub(crate) fn clean(name: &str) -> String {
-    name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
+/// Adds a name to a folded stack. `;` parts frames and a line break ends a stack, so neither may be in a name.
+pub(crate) fn push_clean(out: &mut String, name: &str) {
+    if name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b';') {
+        out.push_str(name);
+    } else {
+        out.extend(name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }));
+    }
 }
 
 /// The name of a system call.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::clean;
+use super::push_clean;
 
 /// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
 pub(crate) fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
@@ -12,7 +12,14 @@ pub(crate) fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
 
 /// Frames as table columns have them.
 pub(crate) fn joined(frames: &[Arc<str>]) -> String {
-    frames.iter().map(|f| clean(f)).collect::<Vec<_>>().join(";")
+    let mut out = String::with_capacity(32 * frames.len());
+    for (i, frame) in frames.iter().enumerate() {
+        if i > 0 {
+            out.push(';');
+        }
+        push_clean(&mut out, frame);
+    }
+    out
 }
 
 /// Frames of the wait itself: the caller is above them.

@@ -6,7 +6,7 @@ use ncpu_machine::Wanted;
 use super::layout::Want;
 use super::load::{all_of, iterator};
 use super::skel;
-use crate::bpf_support::{Error, Result, load, read};
+use crate::bpf_support::{Error, Result, load, namespace, read};
 
 /// The iterator, loaded until dropped.
 pub struct Wants {
@@ -22,10 +22,8 @@ impl Wants {
     /// BPF is not to be had; or this is a PID namespace, whose numbers are not those that BPF tells.
     pub fn load() -> Result<Wants> {
         let bpf = |doing| move |source| Error::Bpf { doing, source };
-        // The first namespace has this number on every kernel.
-        let own = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        if own.as_os_str() != "pid:[4026531836]" {
-            return Err(Error::NotPermitted);
+        if namespace::is_own() {
+            return Err(Error::PidNamespace);
         }
         libbpf_rs::set_print(None);
         let mut open = load::Types::read()?

@@ -1,11 +1,11 @@
 //! Backends of PostgreSQL: each says in its own memory which lock it waits for, as in `pg_stat_activity`. The kernel side
 //! reads that as the backend goes to sleep; here it is found out where, and what the numbers mean.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use ncpu_symbols::{Postgres, ProcMaps, Recent, WaitEvents};
 
+use crate::bpf_support::namespace::{process_dir, root};
 use crate::engine::{Engine, LockRow, wait_event};
 
 /// Backends of a generation; the kernel side has room for two of them and their parents.
@@ -24,7 +24,7 @@ pub(super) struct Backends {
 impl Default for Backends {
     fn default() -> Backends {
         Backends {
-            maps: ProcMaps::new(Path::new("/")),
+            maps: ProcMaps::new(root()),
             servers: Postgres::default(),
             known: Recent::new(MAX_BACKENDS),
             last: None,
@@ -73,11 +73,11 @@ impl Backends {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = std::fs::read_to_string(process_dir(pid).join("stat")).ok()?;
     stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
 }
 
 fn same_program(one: u32, other: u32) -> bool {
-    let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let program = |pid: u32| std::fs::read_link(process_dir(pid).join("exe")).ok();
     program(one).is_some_and(|file| Some(file) == program(other))
 }

@@ -14,6 +14,7 @@ use ncpu_table::Table;
 
 use super::bounds::Names;
 use crate::bpf_support::Stack;
+use crate::bpf_support::namespace::process_dir;
 use crate::engine::{Cause, Idling, LockRow, Snapshot, WAIT};
 use crate::names::waits::is_wait_function;
 use crate::names::{Symbols, call_name, fold, without_probe};
@@ -214,7 +215,7 @@ fn doing(row: &LockRow, wait: usize, name: &dyn Fn(u32, &str) -> String) -> Stri
 
 /// The name of a process that is not observed, if it lives still.
 fn comm(pid: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = std::fs::read_to_string(process_dir(pid).join("comm")).ok()?;
     Some(name.trim_end().to_string())
 }
 

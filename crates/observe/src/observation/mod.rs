@@ -32,6 +32,7 @@ use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::bpf_support;
+use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
 use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
 use crate::names::{Symbols, Unwinds, call_name};
@@ -122,7 +123,7 @@ impl Observation {
     /// See [`Engine::attach`].
     pub fn begin(config: &Config) -> bpf_support::Result<Observation> {
         // Meanwhile, for it takes half as long as attaching.
-        let mut symbols = Symbols::new();
+        let mut symbols = Symbols::of_bpf();
         symbols.load_kernel_aside();
         let mut engine = Engine::attach(config)?;
         // As with throttling: needed only for the onion.
@@ -133,6 +134,13 @@ impl Observation {
             Err(e) => (None, vec![format!("hardware counters: {e}")]),
         };
         notes.extend(missing);
+        if namespace::is_own() {
+            notes.push(
+                "this is a PID namespace, as of a container: numbers of processes are the machine's, and \
+                 functions of programs have no names"
+                    .into(),
+            );
+        }
         let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
@@ -227,6 +235,8 @@ impl Observation {
                 self.tick(sink)?;
             }
             if self.placement.due(now) {
+                // A look may wait long for the lock of a program's memory; who has begun is met while it lives.
+                self.receive();
                 self.look(interval, sink)?;
             }
             if let Some(locks) = &mut self.user_locks {
@@ -669,7 +679,7 @@ impl Observation {
     /// What to say of the program's processes that live on after the one that was started, as those of a daemon do.
     fn left_behind(&self) -> Option<String> {
         let alive = |pid: u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let stat = std::fs::read_to_string(process_dir(pid).join("stat")).unwrap_or_default();
             stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
         };
         let mut left: Vec<(u32, String)> = self

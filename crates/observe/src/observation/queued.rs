@@ -10,6 +10,7 @@ use ncpu_table::Table;
 
 use super::bounds::Names;
 use super::throttle::chain;
+use crate::bpf_support::namespace::{self, process_dir};
 use crate::engine::{LockRow, OTHERS};
 
 /// In an interval the causes of so many processes are looked for: those with most time.
@@ -57,7 +58,7 @@ impl Class {
     }
 
     fn of(pid: u32) -> Option<Class> {
-        Class::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Class::parse(&std::fs::read_to_string(process_dir(pid).join("stat")).ok()?)
     }
 
     fn real_time(self) -> Option<String> {
@@ -180,7 +181,7 @@ impl Queued {
 
     /// The CPUs that a process may use, where that is not all, and what says so.
     fn allowed(&self, pid: u32) -> Option<(String, String)> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let status = std::fs::read_to_string(process_dir(pid).join("status")).ok()?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
         let online = ncpu_machine::online_cpus(Path::new("/")).ok()?;
         let allowed = CpuSet::parse_list(list).ok()?;
@@ -194,13 +195,13 @@ impl Queued {
 }
 
 fn named(pid: u32) -> Option<String> {
-    Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_string())
+    Some(std::fs::read_to_string(process_dir(pid).join("comm")).ok()?.trim_end().to_string())
 }
 
 /// Where the control groups of both part, what their weights say; `None` where they are in one group.
 #[allow(clippy::option_option)]
 fn weights(cpu: &Hierarchy, ours: &str, other: u32) -> Option<Option<(String, String)>> {
-    let theirs = cpu.group_of(other)?;
+    let theirs = cpu.group_of(other).filter(|_| !namespace::is_own())?;
     let (ours, theirs) = parting(ours, &theirs)?;
     let weight = |group: Option<&str>| match group {
         None => Some((None, cpu.thread_weight())),

@@ -12,6 +12,7 @@ use ncpu_schema::limits_met;
 use ncpu_table::Table;
 
 use super::throttle::{Looks, chain};
+use crate::bpf_support::namespace::process_dir;
 use crate::program::Target;
 
 /// Processes whose open files are counted.
@@ -78,7 +79,7 @@ impl Room {
         }
         for &pid in living.iter().take(PROCESSES) {
             // The size of the directory is the number of open files since Linux 6.2; 0 before.
-            let Ok(open) = std::fs::metadata(format!("/proc/{pid}/fd")).map(|m| m.len()) else { continue };
+            let Ok(open) = std::fs::metadata(process_dir(pid).join("fd")).map(|m| m.len()) else { continue };
             if open == 0 {
                 continue;
             }
@@ -151,6 +152,6 @@ fn near(used: u64, allowed: u64) -> bool {
 
 /// The soft limit of a process's open files.
 fn open_files(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let text = std::fs::read_to_string(process_dir(pid).join("limits")).ok()?;
     parse_rlimits(&text).into_iter().find(|(name, _)| *name == "Max open files")?.1.0
 }

@@ -11,6 +11,7 @@ use ncpu_machine::limits::throttle::{Bandwidth, Hierarchy};
 use ncpu_schema::throttling;
 use ncpu_table::Table;
 
+use crate::bpf_support::namespace;
 use crate::program::Target;
 
 /// How often a process is looked at: it may be put into a group after it was started (`systemd-run
@@ -53,7 +54,7 @@ impl Throttle {
 
     /// Takes note of the groups of the processes that live now.
     pub fn met(&mut self, living: impl Iterator<Item = u32>) {
-        let Some(hierarchy) = &self.hierarchy else { return };
+        let Some(hierarchy) = self.hierarchy.as_ref().filter(|_| !namespace::is_own()) else { return };
         for pid in self.processes.due(living) {
             let Some(group) = hierarchy.group_of(pid) else { continue };
             for group in chain(&group) {

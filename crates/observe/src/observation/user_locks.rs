@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
 use ncpu_symbols::code_files;
@@ -153,6 +154,9 @@ impl UserLocks {
     /// Looks into the files that a process runs; how many were new.
     fn look_at(&mut self, pid: u32, engine: &mut Engine) -> usize {
         let mut new = 0;
+        if namespace::is_own() {
+            return 0;
+        }
         for (identity, start, end) in code_files(pid) {
             if self.files.contains(&identity) || self.attached.contains(&identity) {
                 continue;

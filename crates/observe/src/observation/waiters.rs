@@ -273,13 +273,13 @@ impl Waiters {
         let mut unwound = Named { frames: Vec::new(), words: Vec::new() };
         if let Some(copy) = copy {
             let by_tables = symbols.unwind(stack.tgid, copy);
-            unwound.frames = symbols.user(stack.tgid, &by_tables.frames);
+            unwound.frames = symbols.functions(stack.tgid, &by_tables.frames);
             unwound.words = std::iter::once(None).chain(by_tables.words).collect();
             if by_tables.whole || self.tells(&unwound.frames) {
                 return unwound;
             }
         }
-        let frames = symbols.user(stack.tgid, &stack.user);
+        let frames = symbols.functions(stack.tgid, &stack.user);
         if !self.tells(&frames) && unwound.frames.len() >= frames.len() {
             return unwound;
         }

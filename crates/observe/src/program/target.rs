@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::bpf_support::{Error, Result};
+use crate::bpf_support::{Error, Result, namespace};
 
 /// Whose threads count as the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,16 @@ impl Target {
     }
 
     /// The settings of `target.h`: all, the process, the cgroup and its level.
-    pub(crate) fn settings(&self) -> (u32, u32, u64, u32) {
-        match *self {
+    ///
+    /// # Errors
+    /// A process is asked for in a PID namespace.
+    pub(crate) fn settings(&self) -> Result<(u32, u32, u64, u32)> {
+        Ok(match *self {
             Target::All => (1, 0, 0, 0),
+            Target::Tree(_) if namespace::is_own() => return Err(Error::PidNamespace),
             Target::Tree(pid) => (0, pid, 0, 0),
             Target::Cgroup { id, level } => (0, 0, id, level),
-        }
+        })
     }
 }
 

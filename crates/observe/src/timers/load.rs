@@ -37,7 +37,7 @@ pub(super) fn attach(
         ro.cfg_rows = rows as u32;
         ro.cfg_tick_ns = super::tick_ns();
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) =
-            wanted.who.unwrap_or(&Target::All).settings();
+            wanted.who.unwrap_or(&Target::All).settings()?;
         ro.cfg_tick = wanted.doings.unwrap_or_default();
     }
     let sized = bpf("sizing the tables");

@@ -44,7 +44,7 @@ impl Who {
     pub fn begin(target: &Target) -> Result<Who> {
         let mut notes = Vec::new();
         let (mut skel, links) = attach(&Wanted { who: Some(target), doings: None }, &mut notes)?;
-        let mut symbols = Symbols::new();
+        let mut symbols = Symbols::of_bpf();
         notes.extend(symbols.load_kernel());
         let (ring, inbox) = ring::open(&skel.maps.ring, ring::stack)?;
         let io = |source| Error::Io { doing: "mapping the tables", source };

@@ -512,7 +512,8 @@ impl Unprivileged {
         }
     }
 
-    fn note(&mut self, note: String) {
+    /// Keeps a note for the end, once.
+    pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }

@@ -2,9 +2,12 @@
  * Programs whose critical path is known; each goes round until its time is over. Work is counted in CPU time, so that
  * the parts keep their proportions on a machine that has other things to do.
  */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,6 +332,31 @@ static void local(void)
 	wait(NULL);
 }
 
+/* Both in PID and mount namespaces of their own, as in containers, where each is process 2. */
+static void contained(void)
+{
+	int door = listening();
+
+	for (int i = 0; i < 2; i++) {
+		if (fork())
+			continue;
+		if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC))
+			_exit(1);
+		if (!fork()) {
+			if (!fork()) {
+				i ? ask(connected(), 0) : answer(accept(door, NULL, NULL), serve);
+				_exit(0);
+			}
+			wait(NULL);
+			_exit(0);
+		}
+		wait(NULL);
+		_exit(0);
+	}
+	wait(NULL);
+	wait(NULL);
+}
+
 /* The two halves of it as programs of their own: the server tells its port and serves one client after another. */
 static void server(void)
 {
@@ -341,6 +369,28 @@ static void server(void)
 		int client = accept(door, NULL, NULL);
 
 		answer(client, serve);
+		close(client);
+	}
+}
+
+/* Each answer comes from a process that has ended when it arrives. */
+static void errands(void)
+{
+	int door = listening();
+	char word;
+
+	prctl(PR_SET_NAME, "server");
+	signal(SIGCHLD, SIG_IGN);
+	printf("%d\n", ntohs(address.sin_port));
+	fflush(stdout);
+	for (;;) {
+		int client = accept(door, NULL, NULL);
+
+		while (recv(client, &word, 1, 0) == 1)
+			if (!fork()) {
+				serve();
+				_exit(send(client, &word, 1, MSG_NOSIGNAL) != 1);
+			}
 		close(client);
 	}
 }
@@ -388,6 +438,89 @@ static void barriers(void)
 	threads(2, round_by_round);
 }
 
+/* A ring of waits: each waits for the one before, and the first for the last. 5, 10 and 25 ms: an eighth, a quarter, the rest. */
+static pthread_mutex_t ring_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ring_turns = PTHREAD_COND_INITIALIZER;
+static long turn;
+
+APART static void second_of_ring(void)
+{
+	BURN(10);
+}
+
+APART static void last_of_ring(void)
+{
+	BURN(25);
+}
+
+static void *in_ring(void *which)
+{
+	for (int i = 0; i < 35; i++) {
+		pthread_mutex_lock(&ring_mutex);
+		while (turn != (long)which)
+			pthread_cond_wait(&ring_turns, &ring_mutex);
+		pthread_mutex_unlock(&ring_mutex);
+		if ((long)which == 2)
+			last_of_ring();
+		else if (which)
+			second_of_ring();
+		else
+			BURN(5);
+		pthread_mutex_lock(&ring_mutex);
+		turn = (turn + 1) % 3;
+		pthread_cond_broadcast(&ring_turns);
+		pthread_mutex_unlock(&ring_mutex);
+	}
+	return NULL;
+}
+
+static void ring(void)
+{
+	threads(3, in_ring);
+}
+
+/* Two threads each hold what the other waits for, until one gives up after 40 ms: a timer ends the cycle. */
+static pthread_mutex_t held[2] = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER };
+
+APART static void give_up_later(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 40000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	if (!pthread_mutex_timedlock(&held[1], &until))
+		exit(1);
+	__asm__ volatile("");
+}
+
+static void *crosswise(void *which)
+{
+	for (int i = 0; i < 30; i++) {
+		pthread_mutex_lock(&held[(long)which]);
+		pthread_barrier_wait(&meet);
+		if (which) {
+			pthread_mutex_lock(&held[0]);
+			pthread_mutex_unlock(&held[0]);
+		} else {
+			give_up_later();
+		}
+		pthread_mutex_unlock(&held[(long)which]);
+		pthread_barrier_wait(&meet);
+		BURN(3);
+	}
+	return NULL;
+}
+
+static void cycle(void)
+{
+	pthread_barrier_init(&meet, NULL, 2);
+	threads(2, crosswise);
+}
+
 /* Nothing but sleep, in a function of its own; and now and then work. */
 APART static void nap(void)
 {
@@ -403,6 +536,25 @@ static void naps(void)
 		BURN(5);
 		nap();
 	}
+}
+
+/* The same beside two threads that wait for each other for ever. */
+static void *for_ever(void *which)
+{
+	pthread_mutex_lock(&held[(long)which]);
+	pthread_barrier_wait(&meet);
+	pthread_mutex_lock(&held[!which]);
+	return NULL;
+}
+
+static void deadlock(void)
+{
+	pthread_t thread;
+
+	pthread_barrier_init(&meet, NULL, 2);
+	for (long i = 0; i < 2; i++)
+		pthread_create(&thread, NULL, for_ever, (void *)i);
+	naps();
 }
 
 /* The same in a call that waits for other things as well. */
@@ -429,6 +581,7 @@ int main(int count, char **args)
 		{ "pipeline", pipeline }, { "fork_join", fork_join }, { "map_reduce", map_reduce },
 		{ "loopback", loopback }, { "hurried", hurried }, { "barriers", barriers }, { "naps", naps },
 		{ "timeouts", timeouts }, { "polled", polled }, { "chain", chain }, { "local", local }, { "server", server },
+		{ "contained", contained }, { "errands", errands }, { "ring", ring }, { "cycle", cycle }, { "deadlock", deadlock },
 		{ "client_in_recv", client_in_recv }, { "client_in_poll", client_in_poll },
 	};
 

@@ -1,0 +1,47 @@
+//! Functions that Go's compiler has put into others, in a program whose functions' shares are given. Needs root and BPF, and
+//! Go; says so and passes where there are none.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Seen, allowed, observe};
+
+/// Seconds on CPU in stacks that have these frames next to each other, callers first.
+fn within(seen: &Seen, frames: &str) -> f64 {
+    let of = |(t, r): &(&ncpu_table::Table, usize)| {
+        let stack = format!("{};", t.text(*r, "stack").unwrap_or(""));
+        t.text(*r, "kind") == Some("on-cpu") && stack.contains(&format!(";{frames};"))
+    };
+    seen.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
+}
+
+#[test]
+fn functions_that_were_put_into_others_have_their_shares() {
+    let Some(_one) = allowed() else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/inlined.go");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inlined-{}", std::process::id()));
+    // Also of a program without symbols: its own table has them all.
+    for how in ["-ldflags=", "-ldflags=-s -w"] {
+        let done = Command::new("go")
+            .args(["build", how, "-o"])
+            .args([&built, &source])
+            .env("GOTOOLCHAIN", "local")
+            .env("GO111MODULE", "off")
+            .output();
+        let Ok(done) = done else { return eprintln!("skipped: no go") };
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let seen = observe(&[built.clone().into()], |_| {});
+        assert_eq!(seen.ended.status, 0);
+        let (long, short) = ("main.outer;main.middle;main.long", "main.outer;main.middle;main.short");
+        let (long, short) = (within(&seen, long), within(&seen, short));
+        let outer = within(&seen, "main.outer");
+        println!("{how}: long {long:.2} s, short {short:.2} s of {outer:.2} s below outer");
+        assert!(outer > 0.2, "{outer}");
+        let stacks: Vec<_> = seen.rows("stacks").map(|(t, r)| t.text(r, "stack")).collect();
+        assert!((long / outer - 0.75).abs() < 0.15, "{long} of {outer}: {stacks:#?}");
+        assert!((short / outer - 0.25).abs() < 0.15, "{short} of {outer}: {stacks:#?}");
+    }
+    std::fs::remove_file(built).expect("it was built");
+}

@@ -175,7 +175,7 @@ static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 
 	charge(s, now);
 	w->lock = lock;
 	w->begin = now;
-	w->off = r->off;
+	w->off = off_in_all(r);
 	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
 	w->woken = 0;
 	w->first = first_of_sleeping(lock, flags);
@@ -206,7 +206,7 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	s->drop_nest += r->nlocks - n;
 
 	__u64 now = bpf_ktime_get_ns();
-	__u64 off = r->off - w->off;
+	__u64 off = off_in_all(r) - w->off;
 	__u64 all = now > w->begin ? now - w->begin : 0;
 	__u64 block = off < all ? off : all;
 	__u64 spin = all - block;

@@ -111,22 +111,28 @@ static __always_inline bool sleeps_first(struct task_rec *r)
 
 	if (r->nlocks)
 		return w->first && !w->woken;
-	return r->asleep_in ? r->first : r->user.lock && r->user.first && !r->user.woken;
+	return r->asleep_in ? r->first : r->in_user && r->user.first && !r->user.woken;
 }
 
-/* It was woken, by a thread or by a timer or signal. */
-static __always_inline void woken(struct task_rec *r, struct task_struct *p, __u64 now, bool by_thread)
+/* Who wakes another thread now; 0: a timer or signal, which wake from interrupt context, where nobody held it up. */
+static __always_inline __u32 waker(struct cpu_slot *s)
+{
+	return s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
+}
+
+/* It was woken. */
+static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct task_struct *p, __u64 now)
 {
 	if (r->nlocks && !r->locks[MASK(r->nlocks - 1, 3)].woken)
 		r->locks[MASK(r->nlocks - 1, 3)].woken = now;
-	if (r->user.lock && !r->user.woken)
+	if (r->in_user && !r->user.woken)
 		r->user.woken = now;
 	if (!r->asleep_in)
 		return;
 	leave_queue(r->asleep_in);
 	r->asleep_in = 0;
 	r->woken_in = r->futex;
-	if (r->first && by_thread && now > r->since)
+	if (r->first && now > r->since && waker(s))
 		add_first(r->futex, now - r->since, HALVES(p->tgid, KIND_FUTEX), FIRST);
 }
 
@@ -162,12 +168,12 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		r->call = -1;
 	} else {
 		classify_futex(r, p);
-		__u32 class = !r->futex ? FUTEX_UNKNOWN : r->user.lock ? FUTEX_LOCK : r->futex_word >> 16;
+		__u32 class = !r->futex ? FUTEX_UNKNOWN : r->in_user ? FUTEX_LOCK : r->futex_word >> 16;
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
 			next = LCK;
 			/* Calls that stand for futexes, and the semaphores of PostgreSQL's backends, serve many locks. */
-			if (r->target && !r->user.lock && !r->event && r->futex > SYSCALLS)
+			if (r->target && !r->in_user && !r->event && r->futex > SYSCALLS)
 				sleep_in_lock(r, p, woken_in, now);
 		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
@@ -184,8 +190,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	sleep_for_requests(r, p);
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
-	bool again = r->futex && !r->user.lock && ask_again(s, p, r, now);
-	bool fresh = again || (r->futex && r->ask && !r->user.lock && may_ask(s, now) && first_sight(r->key));
+	bool again = r->futex && !r->in_user && ask_again(s, p, r, now);
+	bool fresh = again || (r->futex && r->ask && !r->in_user && may_ask(s, now) && first_sight(r->key));
 	/* A long sleep may be the only one, and is not to be passed over because many short ones came before. */
 	struct walks *walks = r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
 	__u32 walked = cfg_stacks ? walk_now(walks, now) : 0;
@@ -263,6 +269,11 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
 		return;
 	}
+	s->base = r->target ? AT_TARGET : next->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+	if (!followed(r)) {
+		r->on_cpu = 1;
+		return;
+	}
 	if (r->on_cpu)
 		r->state = SLP; /* its leaving was not traced */
 	if (r->asleep_in) {
@@ -283,7 +294,6 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	end_wait(s, r);
 	r->on_cpu = 1;
 	s->waits = r->nlocks;
-	s->base = r->target ? AT_TARGET : next->tgid == cfg_self ? AT_NCPU : AT_OTHER;
 }
 
 /*
@@ -319,7 +329,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!s)
 		return 0;
-	look_who_runs(s);
+	if (s->task && s->task != (__u64)prev)
+		found();
 	charge(s, now);
 	put_spin(s);
 	s->switches++;
@@ -348,7 +359,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 						s->drop_ring++;
 					}
 				}
-			} else {
+			} else if (followed(r)) {
 				off_cpu(ctx, s, prev, r, preempt || prev_state == TASK_RUNNING, prev_state, now);
 			}
 		}
@@ -368,10 +379,10 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
  */
 static __always_inline void ends_idling(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r)
 {
+	if (!pending.any || !r->target || !observing || p->flags & PF_KTHREAD)
+		return;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
-
-	if (pending.any && r->target && observing && !(p->flags & PF_KTHREAD))
-		take_idle(s, r, first_word(ctx), (__u64)p->tgid << 32 | p->pid, ARG0(regs));
+	take_idle(s, r, first_word(ctx), (__u64)p->tgid << 32 | p->pid, ARG0(regs));
 }
 
 static __always_inline int wakeup(void *ctx, struct task_struct *p)
@@ -380,16 +391,15 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	struct cpu_slot *s = slot();
 	struct task_rec *r = s ? look(p) : NULL;
 
-	if (!r || r->on_cpu || r->state == LAT)
+	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;
 	__u64 ns = now > r->since ? now - r->since : 0;
 	ends_idling(ctx, s, p, r);
-	woken(r, p, now, !s->depth && (__u32)bpf_get_current_pid_tgid());
+	woken(s, r, p, now);
 	if (r->futex && (r->target || cfg_lock_all)) {
-		/* A timer or signal wakes from interrupt context: nobody held it up. */
-		__u32 waker = s->depth ? 0 : (__u32)bpf_get_current_pid_tgid();
-		futex_done(s, p, r, ns, waker);
-		if (r->futex_word >> 16 == FUTEX_SEM && waker)
+		__u32 by = waker(s);
+		futex_done(s, p, r, ns, by);
+		if (r->futex_word >> 16 == FUTEX_SEM && by)
 			judge_semaphore(r, look(bpf_get_current_task_btf()));
 	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
 		add_sleep(r->call, ns);
@@ -399,7 +409,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 		slept(s, p, r, ns);
 	off_done(s, p, r, ns);
 	__u32 was = micro(r, LAT, now);
-	if (was == SLP && r->target && r->futex && !r->user.lock && r->futex_word >> 16 == FUTEX_UNKNOWN)
+	if (was == SLP && r->target && r->futex && !r->in_user && r->futex_word >> 16 == FUTEX_UNKNOWN)
 		keep_unjudged(r, ns);
 	r->queue = task_cpu(p);
 	begin_wait(s, r, WAIT_RUNQ);
@@ -424,7 +434,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	if (!*sleeps || !sleeps_first(r))
 		return 0;
 	*sleeps = 0;
-	woken(r, p, bpf_ktime_get_ns(), !s->depth);
+	woken(s, r, p, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -442,7 +452,7 @@ int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 	struct cpu_slot *s = slot();
 	struct task_rec *r = s ? look(p) : NULL;
 
-	if (!r || r->on_cpu || r->state == LAT)
+	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;
 	micro(r, LAT, now);
 	r->queue = task_cpu(p);

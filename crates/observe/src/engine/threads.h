@@ -16,24 +16,38 @@ struct lock_wait {
 	__u16 queue;	/* of a user lock: its place in user_queues + 1 */
 };
 
+/*
+ * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
+ * line with the word by which the kernel finds the record, and `micro` has the next.
+ */
 struct task_rec {
 	__u64 since;
-	__u64 off;		/* ns off CPU in all */
+	__u64 futex;		/* address waited for */
+	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
+	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
+	__u32 state;		/* enum micro now */
+	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
+	__u32 queue;		/* the CPU on whose run queue it stands */
+	__s16 call;		/* system call it sleeps in */
+	__u16 asleep_in;	/* place of its futex, a lock, in user_queues + 1; 0: it sleeps in none */
+	__u8 known;
+	__u8 target;
+	__u8 on_cpu;
+	__u8 on_state;		/* USR, SYS or TRP: what it returns to */
+	__u8 nlocks;
+	__u8 in_user;		/* it waits for `user` below */
+	__u8 io_process;	/* while it sleeps until requests are done: its process's row in io_processes + 1 */
+	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
 	__u64 micro[MICRO_N];
 	__u64 spin;
 	__u64 vcx, icx, scl, sig;
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */
-	__u64 futex;		/* address waited for */
 	__u64 site;		/* the futex at its place, as a key of `verdicts` */
 	__u64 key;		/* by which its verdict was found, or is asked for */
-	__u64 off_stack;	/* hash of the stack it went off CPU with, when walked */
 	__u64 event_at;		/* where PostgreSQL points to the number of what it waits for; 0: not known */
 	__u64 python;		/* its state in Python's interpreter; 0: not known */
-	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
 	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout */
-	__u32 state;		/* enum micro now */
-	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
 	__u64 semaphore;	/* the last it waited for */
 	__u64 unjudged;		/* futex of its last waits, where they ended without a verdict */
 	__u64 unjudged_site;
@@ -43,29 +57,20 @@ struct task_rec {
 	__u32 place;		/* what user space calls such waits */
 	__u32 event;		/* the lock that PostgreSQL says it waits for, as EVENT of engine.h; 0: none */
 	__u32 off_weight;
-	__u32 queue;		/* the CPU on whose run queue it stands */
-	__s16 call;		/* system call it sleeps in */
-	__u8 known;
-	__u8 target;
-	__u8 on_state;		/* USR, SYS or TRP: what it returns to */
 	__u8 instr;		/* the fault is an instruction fetch */
-	__u8 nlocks;
-	__u8 on_cpu;
 	__u8 off_wait;
-	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
 	__u8 ask;		/* nobody has said yet what its futex is */
-	__u8 io_process;	/* while it sleeps until requests are done: its process's row in io_processes + 1 */
 	__u8 asks_ahead;	/* it has asked for requests that it did not wait for in the call */
 	__u8 first;		/* nobody else slept in its futex, a lock, when it fell asleep */
-	__u16 asleep_in;	/* place of that futex in user_queues + 1; 0: it sleeps in none */
 	__u64 peer_sock;	/* the socket in which a thread woke it last that was known to be the other end */
 	__u32 peer;		/* that thread's process */
 	__u32 peer_cause;	/* enum cause */
 	__u64 woken_in;		/* the futex, a lock, that it was woken in last */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
-	struct lock_wait user;	/* a lock of libncpu; none where its lock is 0 */
+	struct lock_wait user;	/* a lock of libncpu, while `in_user` */
 };
+_Static_assert(__builtin_offsetof(struct task_rec, micro) == 56, "what wake-ups look at is one line");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -127,20 +132,28 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 	return r;
 }
 
+/* Whether anybody asks what this thread does. Of the others it is known that they run, and no more. */
+static __always_inline bool followed(struct task_rec *r)
+{
+	return r->target || cfg_all || cfg_lock_all;
+}
+
 /* Charges a thread's time to its state, which it gives, and puts it into the next. */
 static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
 {
 	__u64 i = MASK(r->state, 7);
 
-	if (now > r->since) {
-		__u64 d = now - r->since;
-		r->micro[i] += d;
-		if (i >= TFL)
-			r->off += d;
-	}
+	if (now > r->since)
+		r->micro[i] += now - r->since;
 	r->since = now;
 	r->state = next;
 	return i;
+}
+
+/* ns off CPU in all. */
+static __always_inline __u64 off_in_all(struct task_rec *r)
+{
+	return r->micro[TFL] + r->micro[DFL] + r->micro[LCK] + r->micro[SLP] + r->micro[LAT];
 }
 
 /*

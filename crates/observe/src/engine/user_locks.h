@@ -49,9 +49,9 @@ int user_lock(struct pt_regs *ctx)
 		return 0;
 	if ((cookie & 0xff) == USER_BEGIN) {
 		/* An rwlock's wait for its mutex is a part of its own. */
-		if (w->lock && (w->kind == USER_READ || w->kind == USER_WRITE) && kind == USER_MUTEX)
+		if (r->in_user && (w->kind == USER_READ || w->kind == USER_WRITE) && kind == USER_MUTEX)
 			return 0;
-		if (w->lock)
+		if (r->in_user)
 			s->drop_nest++; /* its end was missed */
 		s->lock_events++;
 		bool first, alone;
@@ -60,20 +60,21 @@ int user_lock(struct pt_regs *ctx)
 		w->first = first;
 		w->woken = 0;
 		w->begin = now;
-		w->off = r->off;
+		w->off = off_in_all(r);
 		w->kind = kind;
 		w->stack = walk_user_lock(ctx, s, p, now);
 		w->lock = lock;
+		r->in_user = 1;
 		return 0;
 	}
 	/* Not of one whose begin was missed, nor of the mutex in an rwlock. */
-	if (w->lock != lock || w->kind != kind)
+	if (!r->in_user || w->lock != lock || w->kind != kind)
 		return 0;
 	__u64 all = now > w->begin ? now - w->begin : 0;
-	__u64 off = r->off - w->off;
+	__u64 off = off_in_all(r) - w->off;
 	__u64 block = off < all ? off : all;
 
-	w->lock = 0;
+	r->in_user = 0;
 	leave_queue(w->queue);
 	w->queue = 0;
 	__u64 until = w->woken ?: now;
@@ -102,7 +103,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_
 	if (!r)
 		return 0;
 	/* A wait of the old program never ends. */
-	r->user.lock = 0;
+	r->in_user = 0;
 	leave_queue(r->user.queue);
 	r->user.queue = 0;
 	if (!r->target && !cfg_all)

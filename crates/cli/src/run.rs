@@ -120,7 +120,7 @@ impl ReportArgs {
 /// Options common to run and watch.
 #[derive(Args, Debug)]
 pub struct ObserveArgs {
-    /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs) [default: 99; with --rotate 49]
+    /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs) [default: 99; with --rotate 19]
     #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: Option<u32>,
 

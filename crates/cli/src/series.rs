@@ -42,7 +42,7 @@ pub struct SeriesArgs {
 }
 
 /// What is always on takes less: timer samples a second on each CPU, and seconds between rows of the tables over time.
-pub const HZ: u32 = 49;
+pub const HZ: u32 = 19;
 pub const INTERVAL: f64 = 5.0;
 
 /// Seconds in each unit of time.

@@ -13,6 +13,7 @@ use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
 use crate::observer::Observer;
+use crate::run::HZ;
 use crate::stop;
 use crate::subject::interval;
 use crate::table_args::TableArgs;
@@ -66,14 +67,14 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
         tlb: false,
         stacks: false,
         micro: true,
-        ..Config::onion(target, 99)
+        ..Config::onion(target, HZ)
     };
     let select = args.select.select();
     let mut printer = args.select.printer()?;
     let by_process = args.by == Some(ByArg::Process);
     let mut observer = match Observation::begin(&config) {
         Err(Error::NotPermitted | Error::PidNamespace) => {
-            let thin = Unprivileged::begin(&config.target, false, 99, None).ok_or(Error::NotPermitted)?;
+            let thin = Unprivileged::begin(&config.target, false, HZ, None).ok_or(Error::NotPermitted)?;
             say!(
                 "ncpu: without root, from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep; \
                  threads that come and go between two reports are left out"

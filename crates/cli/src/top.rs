@@ -36,7 +36,7 @@ pub struct TopArgs {
     target: TargetArgs,
 
     /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = crate::run::HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
 
     /// Length of an interval in seconds

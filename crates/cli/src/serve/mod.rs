@@ -66,7 +66,7 @@ pub struct ServeArgs {
     mode: u32,
 
     /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = crate::series::HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 49, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
 
     /// Length of an interval in seconds

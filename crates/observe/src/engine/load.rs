@@ -23,8 +23,9 @@ const IO_ROWS: usize = 64;
 /// `SCRATCHES` of cpu_states.h.
 const SCRATCHES: usize = 3;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
-/// rest.
+/// rest. Where fewer timer samples than the usual are asked for, as by what is always on, so many fewer.
 const WALKS_PER_SECOND: usize = 400;
+const USUAL_HZ: usize = 99;
 /// Futexes a second that are judged on the whole machine, some 50 µs each; those of one CPU as many at least as it may
 /// have threads that begin to wait.
 const ASKS_PER_SECOND: usize = 500;
@@ -59,7 +60,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_looks = config.looks.max(1);
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
-        ro.cfg_walks = (WALKS_PER_SECOND / online).max(1) as u32;
+        let hz = config.sample_hz.map_or(USUAL_HZ, |hz| USUAL_HZ.min(hz as usize));
+        ro.cfg_walks = (WALKS_PER_SECOND * hz / USUAL_HZ / online).max(1) as u32;
         ro.cfg_ask_again = 1_000_000_000 / AGAIN_PER_SECOND * online as u64;
         ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
         // A little more often than timers fire, where all are copied.

@@ -14,11 +14,23 @@ const volatile __u32 cfg_queues;
 /* Waits below this are what waking up and switching take: too many, and too short, to ask behind whom. */
 #define LEAST_QUEUED 20000 /* ns */
 
+/* Of waits below this one in eight is divided, and stands for the others: a server's threads have thousands a second. */
+#define LONG_QUEUED 1000000 /* ns */
+#define FEW_QUEUED 7
+
 #define QUEUE_UNKNOWN 0xff /* in place of enum where */
 
 static __always_inline __u32 task_cpu(struct task_struct *p)
 {
 	return bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : bpf_get_smp_processor_id();
+}
+
+/* Whether the wait of a thread that came on CPU is to be divided. */
+static __always_inline bool to_be_divided(__u64 since, __u64 now)
+{
+	if (now <= since || now - since <= LEAST_QUEUED)
+		return false;
+	return now - since >= LONG_QUEUED || chosen(now, FEW_QUEUED);
 }
 
 /* A thread came on this CPU, which is in the state `s->base` from now on. */
@@ -38,7 +50,18 @@ struct stand {
 	__u64 from, end;	/* ns */
 	__u64 last;		/* number of that CPU's last span */
 	__u32 cpu;
+	__u32 weight;		/* waits that it stands for */
 };
+
+static __always_inline void add_stand(struct lock_slot *l, const struct stand *w, __u64 ns)
+{
+	if (!l)
+		return;
+	l->count += w->weight;
+	l->block += ns * w->weight;
+	if (ns > l->max)
+		l->max = ns;
+}
 
 static long behind_one(__u32 n, struct stand *w)
 {
@@ -51,8 +74,7 @@ static long behind_one(__u32 n, struct stand *w)
 	__u32 base = span->base, tgid = span->tgid;
 	if (!since || begin >= w->end)
 		return 0;
-	add_lock(lock_slot(s, base == AT_OTHER ? (__u64)tgid + 2 : OTHERS, 0, 0, KIND_QUEUE | base), 0,
-		 w->end - begin, 1);
+	add_stand(lock_slot(s, base == AT_OTHER ? (__u64)tgid + 2 : OTHERS, 0, 0, KIND_QUEUE | base), w, w->end - begin);
 	w->end = begin;
 	return 0;
 }
@@ -68,10 +90,11 @@ APART int stood(__u32 cpu, __u64 from, __u64 to)
 	if (!s || !q)
 		return 0;
 	struct stand w = { .from = from, .end = to, .last = q->span, .cpu = cpu };
+	w.weight = to - from < LONG_QUEUED ? FEW_QUEUED + 1 : 1;
 	bpf_loop(SPANS, behind_one, &w, 0);
 	/* So long ago that it is not known any more. */
 	if (w.end > from)
-		add_lock(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), 0, w.end - from, 1);
+		add_stand(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), &w, w.end - from);
 	return 0;
 }
 

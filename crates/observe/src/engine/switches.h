@@ -286,7 +286,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		add_sleep(r->call, now > r->since ? now - r->since : 0);
 		slept(s, next, r, now > r->since ? now - r->since : 0);
 	}
-	if (was == LAT && cfg_queues && r->target && observing && now - r->since > LEAST_QUEUED && now > r->since)
+	if (was == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now);
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);

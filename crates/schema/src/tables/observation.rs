@@ -187,7 +187,7 @@ tables! {
     }
 
     /// Time that the program's threads stood on run queues of CPUs on which something else ran, by what ran there, by
-    /// interval. Exact, of waits of 20 us and more.
+    /// interval. Exact of waits of a millisecond and more; of those from 20 us on, one in eight stands for all.
     queued {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
         at "at": Word<CpuState>, "where that CPU was, as the columns of cpu_time: target is the program itself, idle a CPU that was waking up; null where it is not known any more";

@@ -68,7 +68,25 @@ static __always_inline struct python *python_of(struct task_struct *task)
 	return at && stack_of(task) == stack_of(parent) ? at : NULL;
 }
 
-/* The current thread's state in the interpreter; 0 where it has none. */
+/* A search through the threads of a process. */
+struct thread_search {
+	struct python *at;
+	__u64 self;	/* the thread pointer looked for */
+	__u64 thread;	/* looked at; 0: there is none */
+};
+
+static long next_thread(__u32 i, struct thread_search *s)
+{
+	if (!s->thread || user_word(s->thread + s->at->thread_id) == s->self)
+		return 1;
+	s->thread = user_word(s->thread + s->at->next);
+	return 0;
+}
+
+/*
+ * The current thread's state in the interpreter; 0 where it has none. The verifier would follow a loop of this file through all its
+ * rounds, in each program that walks stacks: more than all else that it looks at.
+ */
 APART __u64 python_thread(struct task_rec *r)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -79,18 +97,10 @@ APART __u64 python_thread(struct task_rec *r)
 		return 0;
 	if (r->python && user_word(r->python + at->thread_id) == self)
 		return r->python;
-	r->python = 0;
-	__u64 thread = user_word(user_word(at->main) + at->threads);
-	for (int i = 0; i < PYTHON_THREADS; i++) {
-		if (!thread)
-			return 0;
-		if (user_word(thread + at->thread_id) == self) {
-			r->python = thread;
-			return thread;
-		}
-		thread = user_word(thread + at->next);
-	}
-	return 0;
+	struct thread_search s = { .at = at, .self = self, .thread = user_word(user_word(at->main) + at->threads) };
+	/* Only a search that has ended has found it, or that there is none. */
+	r->python = bpf_loop(PYTHON_THREADS, next_thread, &s, 0) < PYTHON_THREADS ? s.thread : 0;
+	return r->python;
 }
 
 /*
@@ -105,6 +115,30 @@ static __always_inline __u64 tag_of(__u64 code, struct python *at)
 	return (user_word(code + at->name) ^ (__u64)line << 40) * SPREAD & TAG;
 }
 
+/* A walk from a frame to its callers. */
+struct frame_walk {
+	struct python *at;
+	struct copied_stack *c;
+	__u64 frame;	/* the next; 0: there is none */
+	__u64 hash;
+};
+
+static long next_frame(__u32 i, struct frame_walk *w)
+{
+	__u8 entry = 0;
+
+	if (!w->frame)
+		return 1;
+	__u64 code = user_word(w->frame + w->at->code);
+	bpf_probe_read_user(&entry, sizeof(entry), (void *)(w->frame + w->at->entry));
+	code = (code & ~TAG) | tag_of(code, w->at) | (entry == w->at->is_entry);
+	w->c->code[MASK(i, 127)] = code;
+	w->c->codes = i + 1;
+	w->hash = (w->hash ^ code) * SPREAD;
+	w->frame = user_word(w->frame + w->at->previous);
+	return 0;
+}
+
 /* Notes the frames of Python of the current thread with its copy; what tells them from others, 0 where there are none. */
 APART __u64 python_frames(struct task_rec *r)
 {
@@ -117,27 +151,15 @@ APART __u64 python_frames(struct task_rec *r)
 	struct python *at = python_of(p);
 	if (!at || !r)
 		return 0;
-	__u64 frame = python_thread(r), hash = 0, n = 0;
+	__u64 frame = python_thread(r);
 	if (!frame)
 		return 0;
 	frame = user_word(frame + at->frame);
 	if (frame && at->cframe != NO_CFRAME)
 		frame = user_word(frame + at->cframe);
-	for (int i = 0; i < PYTHON_FRAMES; i++) {
-		if (!frame)
-			break;
-		__u8 entry = 0;
-		__u64 code = user_word(frame + at->code);
-
-		bpf_probe_read_user(&entry, sizeof(entry), (void *)(frame + at->entry));
-		code = (code & ~TAG) | tag_of(code, at) | (entry == at->is_entry);
-		c->code[i] = code;
-		hash = (hash ^ code) * SPREAD;
-		frame = user_word(frame + at->previous);
-		n = i + 1;
-	}
-	c->codes = n;
-	return hash;
+	struct frame_walk w = { .at = at, .c = c, .frame = frame };
+	bpf_loop(PYTHON_FRAMES, next_frame, &w, 0);
+	return w.hash;
 }
 
 #endif

@@ -406,7 +406,7 @@ impl Model {
             let pick = if lock.copies > 1 { Pick::Random(lock.copies) } else { Pick::One };
             let hold = Op::Compute { time: Time { mean: lock.hold_ns * 1e3, cv: lock.cv }, activity: 0 };
             let exclusive = [Op::Acquire { lock: first, pick }, hold.clone(), Op::Release];
-            let shared = [Op::AcquireShared { lock: first }, hold, Op::Release];
+            let shared = [Op::AcquireShared { lock: first, pick }, hold, Op::Release];
             for (takes, what) in
                 [(lock.takes * (1.0 - lock.reads), exclusive), (lock.takes * lock.reads, shared)]
             {

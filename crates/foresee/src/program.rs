@@ -130,8 +130,10 @@ pub enum Op {
     },
     /// Takes a lock to read.
     AcquireShared {
-        /// Index into [`Program::locks`].
+        /// Index of the first into [`Program::locks`].
         lock: u32,
+        /// Which one.
+        pick: Pick,
     },
     /// Gives back the lock taken last.
     Release,

@@ -21,6 +21,14 @@ impl Sim<'_> {
         }
     }
 
+    /// The lock that a thread takes: one that was woken tries the one it waits for again.
+    fn pick_lock(&mut self, thread: u32, first: u32, pick: Pick) -> u32 {
+        match self.threads[thread as usize].wait {
+            NONE => first + self.pick(thread, pick),
+            wait => wait,
+        }
+    }
+
     /// Goes on with a thread on CPU until something takes time.
     pub(super) fn step(&mut self, thread: u32) {
         for _ in 0..MOST_AT_ONCE {
@@ -43,13 +51,14 @@ impl Sim<'_> {
                     }
                 }
                 Op::Acquire { lock, pick } => {
-                    let id = lock + self.pick(thread, *pick);
+                    let id = self.pick_lock(thread, *lock, *pick);
                     if !self.acquire(thread, id, false) {
                         return;
                     }
                 }
-                Op::AcquireShared { lock } => {
-                    if !self.acquire(thread, *lock, true) {
+                Op::AcquireShared { lock, pick } => {
+                    let id = self.pick_lock(thread, *lock, *pick);
+                    if !self.acquire(thread, id, true) {
                         return;
                     }
                 }

@@ -201,7 +201,12 @@ fn readers_and_writers_that_sleep_are_all_woken() {
     let (work, held) = (Time::exponential(5_000.0), Time::exponential(2_000.0));
     let mut ops = Vec::new();
     for _ in 0..3 {
-        ops.extend([compute(work), Op::AcquireShared { lock: 0 }, compute(held), Op::Release]);
+        ops.extend([
+            compute(work),
+            Op::AcquireShared { lock: 0, pick: Pick::One },
+            compute(held),
+            Op::Release,
+        ]);
     }
     ops.extend(cycle(work, held));
     for kind in [LockKind::Block, LockKind::Mutex { spin_ns: 1000.0 }] {
@@ -317,8 +322,11 @@ fn who_waits_for_an_rwsem_sleeps_behind_readers_and_spins_behind_a_writer() {
     let run = |readers: bool| {
         let lock = LockModel::new("l", LockKind::Rwsem { spin_ns: 1e6 });
         let mut p = program(1, cycle(Time::fixed(2_000.0), Time::fixed(20_000.0)), vec![lock]);
-        let take =
-            if readers { Op::AcquireShared { lock: 0 } } else { Op::Acquire { lock: 0, pick: Pick::One } };
+        let take = if readers {
+            Op::AcquireShared { lock: 0, pick: Pick::One }
+        } else {
+            Op::Acquire { lock: 0, pick: Pick::One }
+        };
         let ops = vec![compute(Time::fixed(3_000.0)), take, compute(Time::fixed(30_000.0)), Op::Release];
         p.classes.push(Class { name: "others".into(), threads: 3, bound: false, ops });
         steady(&p, &Hardware::ideal(4), 4, 0.01)

@@ -200,6 +200,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         fix::apply(fix, &mut model, &mut hardware, &mut order)?;
     }
     notes.push(format!("{}: {}", hardware.name, hardware.source));
+    notes.extend(strands(&plain.0, &hardware));
     let stop = stop::on_signals()?;
     let stopped = || stop.load(Ordering::Relaxed);
     let effort = Effort { seed: args.seed, ..Effort::default() };
@@ -395,6 +396,18 @@ fn reproduce(
         true => (true, words),
         false => (false, format!("NOT REPRODUCED: {words}; what follows is worth no more than that")),
     }))
+}
+
+/// What to say where the recorded CPUs may have been strands of the same cores.
+fn strands(model: &Model, hardware: &Hardware) -> Option<String> {
+    let recorded = model.recorded.as_ref().filter(|r| r.shape.is_none() && r.cpus > 1)?;
+    (hardware.shape.strands > 1).then(|| {
+        format!(
+            "the recording does not tell which of its {} CPUs share a core (older recordings do not, nor those of machines whose cores \
+             differ): each is taken for a core of its own, and if some were strands, what is foretold is too low",
+            recorded.cpus
+        )
+    })
 }
 
 fn counts(list: Option<&str>, hardware: &Hardware) -> anyhow::Result<Vec<usize>> {

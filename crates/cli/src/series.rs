@@ -17,7 +17,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
 use crate::observer::{Observer, go_ahead};
-use crate::sink::{Sink, cpu_model};
+use crate::sink::{Machine, Sink};
 use crate::stop;
 use crate::subject::Subject;
 
@@ -215,7 +215,7 @@ impl Log {
         let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
         let mut manifest =
             Manifest::new(Purpose::Watch, cpus, self.words.clone(), self.interval.as_secs_f64());
-        manifest.cpu_model = cpu_model();
+        Machine::here().put(&mut manifest);
         manifest.labels = self.labels.clone();
         manifest.notes.extend(self.lost.words().map(|words| format!("before this recording {words}")));
         // What was written meanwhile took its time.

@@ -172,6 +172,9 @@ pub struct Recorded {
     pub cpu_model: String,
     /// Worker threads, as they are simulated: as many as could be at work at the same time.
     pub threads: u32,
+    /// How those CPUs lie: packages x cores x strands, as in `1x4x2`. Without it each was a core of one package.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// How long an idle CPU took until it ran what another had woken, ns, where CPUs idled enough to tell.
     #[serde(default)]
     pub halt_ns: f64,

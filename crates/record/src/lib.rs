@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 
 pub use date::utc;
 pub use gather::Gather;
-pub use manifest::{FORMAT, FileEntry, Manifest, Place, Throughput};
+pub use manifest::{FORMAT, FileEntry, Manifest, Place, Shape, Throughput};
 pub use read::{Opened, Recording, Selection};
 pub use series::{Keep, Series};
 #[doc(hidden)]

@@ -51,6 +51,9 @@ pub struct Manifest {
     pub cpu_model: String,
     /// Online CPUs at the start.
     pub cpus: u64,
+    /// How they lie; `None` where packages or cores are not alike, and in recordings made before manifests said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// The command that was run or watched, argument by argument.
     pub command: Vec<String>,
     /// The throughput that the command told, where it was asked for one (`run --metric`).
@@ -75,6 +78,21 @@ pub struct Manifest {
     /// What a reader should be told: drops, missing sources, hotplug.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// How the CPUs of a machine lie whose packages are alike, and whose cores are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Packages.
+    pub packages: u32,
+    /// Cores of a package.
+    pub cores: u32,
+    /// Strands of a core.
+    pub strands: u32,
+    /// For each package the CPUs that are its cores' first strands, those that are their second ones, and so on: lists as
+    /// the kernel writes them, all in the order of the cores. Empty for one package whose cores have one strand each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<Vec<String>>,
 }
 
 /// What a command told of its own throughput.
@@ -174,6 +192,7 @@ impl Manifest {
             kernel: proc("osrelease"),
             cpu_model: String::new(),
             cpus,
+            shape: None,
             command,
             throughput: None,
             labels: BTreeMap::new(),
@@ -307,6 +326,11 @@ mod tests {
         assert_eq!(parse(&old).unwrap(), Manifest { schema: 1, kind: None, ..manifest.clone() });
         let more = text.replacen('{', r#"{"colour":"red","#, 1);
         assert_eq!(parse(&more).unwrap(), manifest);
+        // Manifests before this one did not tell how CPUs lie.
+        assert!(!text.contains("shape"), "{text}");
+        let cpus = vec![vec!["0-7".into(), "8-15".into()]];
+        manifest.shape = Some(Shape { packages: 1, cores: 8, strands: 2, cpus });
+        assert_eq!(parse(&serde_json::to_string(&manifest).unwrap()).unwrap(), manifest);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use ncpu_table::Table;
 
 use crate::observer::go_ahead;
 use crate::series::{Log, SeriesArgs};
-use crate::sink::cpu_model;
+use crate::sink::Machine;
 use crate::stop;
 use crate::subject::{Subject, interval};
 use crate::target::TargetArgs;
@@ -133,7 +133,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
     let mut manifest = Manifest::new(Purpose::Watch, cpus, subject.words.clone(), interval.as_secs_f64());
-    manifest.cpu_model = cpu_model();
+    Machine::here().put(&mut manifest);
     // Before anything is attached: a port that is taken is told at once.
     let mut server = Server::start(&Settings {
         listen: args.listen.clone(),

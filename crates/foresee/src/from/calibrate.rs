@@ -4,7 +4,7 @@ use super::Error;
 use super::locks::Seen;
 use crate::first::{self, Hold, Waits};
 use crate::foretell;
-use crate::hardware::{Hardware, Order};
+use crate::hardware::{Hardware, Order, Shape};
 use crate::model::{Model, Recorded};
 use crate::sim::{Mode, Outcome, Sim};
 
@@ -21,12 +21,17 @@ const EVENTS: u64 = 200_000;
 /// Events of the last rounds.
 const LAST: u64 = 1_500_000;
 
-/// The machine of a recording, as far as it is known: its CPUs as cores of one package, and latencies of its kin.
+/// The machine of a recording, as far as it is known: the CPUs that the program could use, as they lie; each as a core of one
+/// package where that is not known.
 ///
 /// # Errors
 /// It had no CPU, or more than are simulated.
 pub fn recorded_machine(recorded: &Recorded) -> Result<Hardware, crate::hardware::ShapeError> {
-    let shape = format!("1x{}x1", recorded.cpus).parse()?;
+    let known = recorded.shape.as_deref().map(str::parse::<Shape>).transpose()?;
+    let shape = match known.filter(|s| s.cpus() >= recorded.cpus as usize) {
+        Some(shape) => shape,
+        None => format!("1x{}x1", recorded.cpus).parse()?,
+    };
     let mut hardware = Hardware::of_shape(shape);
     hardware.turbo = 1.0;
     hardware.halt_ns = recorded.halt_ns;

@@ -1,7 +1,8 @@
 //! A model from a recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ncpu_machine::CpuSet;
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
@@ -66,6 +67,8 @@ const HANDED_OVER: f64 = 1e-3;
 /// Seconds of the CPUs that the program could use, by the columns of `cpu_time`.
 struct Used {
     cpus: u32,
+    /// Which ones.
+    numbers: Vec<u64>,
     all: u32,
     elapsed: f64,
     target: f64,
@@ -101,6 +104,7 @@ impl Used {
         let steal = told("steal").unwrap_or(0.0) * f64::from(cpus) / f64::from(all);
         let used = Used {
             cpus,
+            numbers: order.iter().map(|(cpu, _)| *cpu).collect(),
             all,
             elapsed,
             target: of("target"),
@@ -115,6 +119,30 @@ impl Used {
 
     fn capacity(&self) -> f64 {
         f64::from(self.cpus) * self.elapsed
+    }
+
+    /// How these CPUs lie, as packages x cores x strands, by the shape of their machine: all CPUs of a machine with that shape are at
+    /// work when these are.
+    fn shape(&self, machine: &ncpu_record::Shape) -> Option<String> {
+        let mut places = BTreeMap::<u64, (usize, usize)>::new();
+        for (package, strands) in machine.cpus.iter().enumerate() {
+            for list in strands {
+                let cpus = CpuSet::parse_list(list).ok()?;
+                places.extend(cpus.iter().enumerate().map(|(core, cpu)| (u64::from(cpu), (package, core))));
+            }
+        }
+        let alone = machine.cpus.is_empty() && machine.packages == 1 && machine.strands == 1;
+        let place = |cpu: &u64| if alone { Some((0, *cpu as usize)) } else { places.get(cpu).copied() };
+        let mut cores = BTreeMap::<(usize, usize), u32>::new();
+        for cpu in &self.numbers {
+            *cores.entry(place(cpu)?).or_default() += 1;
+        }
+        let strands = cores.values().copied().max()?;
+        let packages: BTreeSet<usize> = cores.keys().map(|(package, _)| *package).collect();
+        // Unlike packages are taken for one: how many cores share their strands matters more.
+        let packages = if cores.len() % packages.len() == 0 { packages.len() } else { 1 };
+        let of_one = (cores.len() / packages) as u32;
+        Some(Shape { packages: packages as u32, clusters: 1, cores: of_one, strands }.to_string())
     }
 
     /// When the program had a CPU, with what interrupted it.
@@ -234,6 +262,7 @@ pub fn recording_beside(
         cpus: used.cpus,
         of: used.all,
         cpu_model: recording.manifest.cpu_model.clone(),
+        shape: recording.manifest.shape.as_ref().and_then(|s| used.shape(s)),
         threads,
         halt_ns: halt(&used, &workers),
         handover_ns: 0.0,

@@ -16,6 +16,7 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
         cpus,
         of: 0,
         cpu_model: String::new(),
+        shape: None,
         threads: 0,
         halt_ns: 0.0,
         handover_ns: 0.0,
@@ -792,4 +793,55 @@ fn a_busiest_worker_holds_the_others_up_until_accept_is_balanced() {
     // Who waits for something else was given no connections.
     run.tables.insert("sleeps".into(), sleeps("futex"));
     assert_eq!(super::recording(&run, Some(1000.0), None).unwrap().model.uneven, 1.0);
+}
+
+/// CPUs 0 to 3 are the first strands of four cores, and 4 to 7 their second ones.
+fn four_cores_of_two() -> ncpu_record::Shape {
+    let cpus = vec![vec!["0-3".into(), "4-7".into()]];
+    ncpu_record::Shape { packages: 1, cores: 4, strands: 2, cpus }
+}
+
+#[test]
+fn a_machine_with_strands_is_foretold_from_itself() {
+    let own = crate::hardware::Hardware::of_shape("1x4x2".parse().unwrap());
+    let (mut run, x) = observed_there(&plain(8), own.clone());
+    let on = |run: &Recording, cpus: usize| {
+        let learnt = super::recording(run, Some(x), None).unwrap().model;
+        let found = reproduce(&learnt, &EFFORT, &|| false).unwrap().unwrap();
+        assert!(found.good(), "{found:?}");
+        let model = Model { threads: cpus as u32, ..learnt };
+        foretell::point(&model, &own, cpus, Order::Spread, &EFFORT, &|| false).unwrap().throughput
+    };
+    // What a recording says that does not tell which CPUs share a core.
+    assert!(on(&run, 8) < 0.7 * x, "{} of {x}", on(&run, 8));
+    run.manifest.shape = Some(four_cores_of_two());
+    let says = on(&run, 8);
+    assert!((says / x - 1.0).abs() < 0.03, "{says} of {x}");
+    // And with each core's first strand alone.
+    let half = foretell::point(&plain(4), &own, 4, Order::Spread, &EFFORT, &|| false).unwrap().throughput;
+    let says = on(&run, 4);
+    assert!((says / half - 1.0).abs() < 0.05, "{says} of {half}");
+}
+
+#[test]
+fn cpus_that_were_used_lie_as_the_manifest_tells() {
+    let of = |machine: &ncpu_record::Shape, numbers: &[u64]| {
+        let (run, _) = observed(&plain(2), 2);
+        Used { numbers: numbers.to_vec(), ..Used::of(&run, None).unwrap() }.shape(machine)
+    };
+    let one = four_cores_of_two();
+    assert_eq!(of(&one, &[0, 1, 2, 3, 4, 5, 6, 7]).as_deref(), Some("1x4x2"));
+    assert_eq!(of(&one, &[0, 1, 2, 3]).as_deref(), Some("1x4x1"));
+    assert_eq!(of(&one, &[0, 4, 1, 5]).as_deref(), Some("1x2x2"));
+    // Three cores, one of which has both of its strands at work.
+    assert_eq!(of(&one, &[0, 4, 1, 2]).as_deref(), Some("1x3x2"));
+    // A CPU that is not of this machine.
+    assert_eq!(of(&one, &[0, 9]), None);
+    let cpus = [["0-1", "4-5"], ["2-3", "6-7"]].map(|p| p.map(String::from).to_vec()).to_vec();
+    let two = ncpu_record::Shape { packages: 2, cores: 2, strands: 2, cpus };
+    assert_eq!(of(&two, &[0, 1, 2, 3]).as_deref(), Some("2x2x1"));
+    assert_eq!(of(&two, &[0, 1, 4, 5]).as_deref(), Some("1x2x2"));
+    assert_eq!(of(&two, &[0, 1, 2]).as_deref(), Some("1x3x1"));
+    let plain = ncpu_record::Shape { packages: 1, cores: 4, strands: 1, cpus: Vec::new() };
+    assert_eq!(of(&plain, &[0, 2, 3]).as_deref(), Some("1x3x1"));
 }

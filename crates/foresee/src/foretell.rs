@@ -103,10 +103,7 @@ pub fn point(
     outcome.stand_still(stood_still(model, &outcome, cycles));
     let throughput = outcome.throughput() / cycles;
     let own = outcome.uncertainty().min(1.0);
-    // By how much models of this kind go astray for each doubling of CPUs beyond those recorded: the spread that the
-    // published curves show (`ncpu foresee --check`).
-    let from = model.recorded.as_ref().map_or(1.0, |r| f64::from(r.cpus));
-    let beyond = (cpus as f64 / from).log2().max(0.0);
+    let beyond = beyond(model, cpus, threads);
     let mut point = Point {
         cpus,
         threads,
@@ -127,6 +124,23 @@ pub fn point(
     };
     point.widen(own.hypot(ASTRAY * beyond));
     Ok(point)
+}
+
+/// How many doublings a point lies beyond what was recorded: of CPUs or of load, whichever are more, for the published curves
+/// have a thread on each of their CPUs. Load is how often as many threads would want a unit if none of them waited for another.
+fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
+    let Some(recorded) = &model.recorded else { return (cpus as f64).log2().max(0.0) };
+    let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
+    let unit = |sleep_ns: f64| {
+        model.work_ns + held + sleep_ns + model.wait_ns + model.io_ns + model.serial_ns + model.apart_ns
+    };
+    let more = match recorded.sleep_ns {
+        Some(was) => unit(was) / unit(model.sleep_ns).max(f64::MIN_POSITIVE),
+        None => 1.0,
+    };
+    let cpus = cpus as f64 / f64::from(recorded.cpus);
+    let load = f64::from(threads) / f64::from(recorded.threads.max(1)) * more;
+    cpus.max(load).log2().max(0.0)
 }
 
 /// For how long, ps, nobody has anything to do while so much is done.
@@ -324,7 +338,8 @@ pub fn hangs_on(
     Ok(if stop() { Vec::new() } else { all })
 }
 
-/// Standard deviation of ln X for each doubling beyond what was recorded.
+/// By how much models of this kind go astray for each doubling beyond what was recorded, the standard deviation of ln X: the
+/// spread that the published curves show (`ncpu foresee --check`).
 pub const ASTRAY: f64 = 0.17;
 
 /// The same rows in the columns that an observation has; what a simulation does not know is null.

@@ -175,6 +175,9 @@ pub struct Recorded {
     /// How those CPUs lie: packages x cores x strands, as in `1x4x2`. Without it each was a core of one package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
+    /// Sleep for each unit when recorded, ns: a model that sleeps less has more load than was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_ns: Option<f64>,
     /// How long an idle CPU took until it ran what another had woken, ns, where CPUs idled enough to tell.
     #[serde(default)]
     pub halt_ns: f64,

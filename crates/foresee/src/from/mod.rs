@@ -263,6 +263,7 @@ pub fn recording_beside(
         of: used.all,
         cpu_model: recording.manifest.cpu_model.clone(),
         shape: recording.manifest.shape.as_ref().and_then(|s| used.shape(s)),
+        sleep_ns: None,
         threads,
         halt_ns: halt(&used, &workers),
         handover_ns: 0.0,
@@ -286,6 +287,10 @@ pub fn recording_beside(
     calibrate::calibrate(&mut model, &seen, slack, per_unit)?;
     let counts = (beside.counted.as_ref(), &beside.takes[..]);
     taken::put(&mut model, &seen, counts, (slack, per_unit), throughput.is_some(), &mut notes)?;
+    let sleep_ns = model.sleep_ns;
+    if let Some(recorded) = &mut model.recorded {
+        recorded.sleep_ns = Some(sleep_ns);
+    }
     if let Some(handed) = model.recorded.as_ref().map(|r| r.handover_ns).filter(|ns| *ns > DEAR) {
         notes.push(format!(
             "handing a spinlock to another CPU took {handed:.0} ns more than a line's transfer on the recorded machine, as it does on \

@@ -17,6 +17,7 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
         of: 0,
         cpu_model: String::new(),
         shape: None,
+        sleep_ns: None,
         threads: 0,
         halt_ns: 0.0,
         handover_ns: 0.0,
@@ -844,4 +845,30 @@ fn cpus_that_were_used_lie_as_the_manifest_tells() {
     assert_eq!(of(&two, &[0, 1, 2]).as_deref(), Some("1x3x1"));
     let plain = ncpu_record::Shape { packages: 1, cores: 4, strands: 1, cpus: Vec::new() };
     assert_eq!(of(&plain, &[0, 2, 3]).as_deref(), Some("1x3x1"));
+}
+
+#[test]
+fn the_band_widens_with_threads_and_with_load_as_with_cpus() {
+    let truth = Model { work_ns: 2_000.0, sleep_ns: 60_000.0, ..plain(4) };
+    let (run, x) = observed(&truth, 2);
+    let learnt = super::recording(&run, Some(x), None).unwrap().model;
+    let wide = |model: &Model, threads: u32, cpus: u32| {
+        let model = Model { threads, ..model.clone() };
+        let point = foretell::point(&model, &machine(cpus), cpus as usize, Order::Spread, &EFFORT, &|| false);
+        let point = point.unwrap();
+        (point.band.1 / point.throughput).ln() / (1.645 * foretell::ASTRAY)
+    };
+    let near = |doublings: f64, is: f64| assert!((doublings - is).abs() < 0.12, "{doublings} {is}");
+    near(wide(&learnt, 4, 2), 0.0);
+    near(wide(&learnt, 16, 2), 2.0);
+    // As many threads on more CPUs, and twice as many of both: what doubled together is one doubling.
+    near(wide(&learnt, 4, 8), 2.0);
+    near(wide(&learnt, 8, 4), 1.0);
+    // A pause of a quarter is a load of nearly four times.
+    let loaded = Model { sleep_ns: learnt.sleep_ns / 4.0, ..learnt.clone() };
+    let unit = |m: &Model| m.work_ns + m.sleep_ns + m.wait_ns + m.apart_ns;
+    let more = (unit(&learnt) / unit(&loaded)).log2();
+    assert!(more > 1.5, "{more}");
+    near(wide(&loaded, 4, 2), more);
+    near(wide(&loaded, 8, 2), 1.0 + more);
 }

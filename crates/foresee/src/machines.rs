@@ -124,7 +124,8 @@ fn described(path: &Path) -> Result<Hardware, Error> {
     let wrong = |why: String| Error::File { path: path.into(), why };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     let entry: Entry = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
-    entry.shape.parse::<Shape>().map_err(|e| wrong(e.to_string()))?;
+    let value = |name, why: &str| crate::place::wrong_value(&text, crate::place::Key::top(name), why);
+    entry.shape.parse::<Shape>().map_err(|e| wrong(value("shape", &e.to_string())))?;
     for (name, x, most) in [
         ("smt", entry.smt, 64.0),
         ("turbo", entry.turbo, 1.0),
@@ -141,17 +142,17 @@ fn described(path: &Path) -> Result<Hardware, Error> {
         ("handover", entry.handover, 1e9),
     ] {
         if x.is_some_and(|x| !(x > 0.0 && x <= most)) {
-            return Err(wrong(format!(
-                "{name} = {}: give a number above 0, at most {most}",
-                x.unwrap_or(0.0)
-            )));
+            let why = format!("{name} = {}: give a number above 0, at most {most}", x.unwrap_or(0.0));
+            return Err(wrong(value(name, &why)));
         }
     }
     let kin = match entry.kin.as_deref() {
         Some(kin) => {
             let file: File = toml::from_str(DATA).map_err(|e| wrong(e.to_string()))?;
             let known = file.machine.into_iter().find(|m| m.name == kin);
-            Some(known.ok_or_else(|| wrong(format!("kin = \"{kin}\": no such machine in the catalogue")))?)
+            Some(known.ok_or_else(|| {
+                wrong(value("kin", &format!("kin = \"{kin}\": no such machine in the catalogue")))
+            })?)
         }
         None => None,
     };

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::{MOST_CPUS, Shape};
+use crate::place::Key;
 use crate::program::{Activity, Class, LockKind, LockModel, Op, Owner, Pick, Program};
 use crate::sim::Time;
 
@@ -220,6 +222,52 @@ fn waiter() -> f64 {
     20.0
 }
 
+impl Recorded {
+    fn check(&self) -> Result<(), (Key, String)> {
+        let wrong = |name, is: String, give: &str| {
+            let key = Key { table: Some(("recorded", None)), name };
+            Err((key, format!("recorded: {name} = {is}: give {give}")))
+        };
+        if !(1..=MOST_CPUS).contains(&u64::from(self.cpus)) {
+            return wrong("cpus", self.cpus.to_string(), &format!("a number of 1 to {MOST_CPUS}"));
+        }
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            return wrong("threads", self.threads.to_string(), &format!("a number of 1 to {MOST_THREADS}"));
+        }
+        if !(self.throughput > 0.0 && self.throughput.is_finite()) {
+            return wrong("throughput", self.throughput.to_string(), "units a second, above 0");
+        }
+        if let Some(shape) = &self.shape {
+            let cpus = shape.parse::<Shape>().map(|s| s.cpus());
+            if !cpus.is_ok_and(|n| n >= self.cpus as usize) {
+                return wrong(
+                    "shape",
+                    format!("\"{shape}\""),
+                    "PACKAGESxCORESxSTRANDS of the recorded CPUs, as in 1x4x2",
+                );
+            }
+        }
+        for (name, x) in [
+            ("sleep_ns", self.sleep_ns.unwrap_or(0.0)),
+            ("halt_ns", self.halt_ns),
+            ("handover_ns", self.handover_ns),
+            ("transfer_ns", self.transfer_ns),
+        ] {
+            if !not_negative(x) {
+                return wrong(name, x.to_string(), "a number of 0 or more");
+            }
+        }
+        if !(0.0..=1.0).contains(&self.unseen) {
+            return wrong("unseen", self.unseen.to_string(), "a share of 0 to 1");
+        }
+        Ok(())
+    }
+}
+
+fn not_negative(x: f64) -> bool {
+    x >= 0.0 && x.is_finite()
+}
+
 /// What may be wrong with a model.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -246,6 +294,12 @@ pub enum Error {
 
 /// The most lines that one entry of a model has.
 pub const MOST_LINES: u32 = 65_536;
+/// The most locks that one entry of a model stands for.
+pub const MOST_COPIES: u32 = 65_536;
+/// The most locks of a model.
+const MOST_LOCKS: u64 = 1 << 20;
+/// The most threads that are simulated.
+pub const MOST_THREADS: u32 = 1 << 20;
 /// The most helpers that populate memory.
 pub const MOST_HELPERS: u32 = 1024;
 /// What helpers are given at a time, ns of work: large enough that handing it over costs little.
@@ -255,7 +309,8 @@ const LONGEST: f64 = 2e7;
 /// A write of a bounded counter in so many needs the shared reserve.
 const RESERVE: f64 = 64.0;
 
-const KINDS: &str = "ticket, qspin, tas, numa, mutex, rwsem, adaptive, block";
+/// Kinds of locks.
+pub const KINDS: &[&str] = &["ticket", "qspin", "tas", "numa", "mutex", "rwsem", "adaptive", "block"];
 
 impl LockPart {
     fn kind(&self) -> Result<LockKind, Error> {
@@ -269,7 +324,11 @@ impl LockPart {
             "adaptive" => LockKind::Adaptive,
             "block" => LockKind::Block,
             other => {
-                return Err(Error::Value(format!("lock `{}`: kind `{other}` is none of {KINDS}", self.name)));
+                return Err(Error::Value(format!(
+                    "lock `{}`: kind `{other}` is none of {}",
+                    self.name,
+                    KINDS.join(", ")
+                )));
             }
         })
     }
@@ -286,8 +345,12 @@ impl Model {
             std::fs::read_to_string(path).map_err(|source| Error::Io { path: told.clone(), source })?;
         let model: Model = toml::from_str(&text)
             .map_err(|e| Error::Wrong { path: told.clone(), why: crate::place::wrong(&text, &e) })?;
-        model.check().map_err(|e| Error::Wrong { path: told, why: e.to_string() })?;
-        Ok(model)
+        match model.check() {
+            Ok(()) => Ok(model),
+            Err((key, why)) => {
+                Err(Error::Wrong { path: told, why: crate::place::wrong_value(&text, key, &why) })
+            }
+        }
     }
 
     /// The model as a file.
@@ -296,8 +359,8 @@ impl Model {
         toml::to_string(self).unwrap_or_default()
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let wrong = |why: String| Err(Error::Value(why));
+    /// What is wrong with its values, and which one it is.
+    fn check(&self) -> Result<(), (Key, String)> {
         let numbers = [
             ("work_ns", self.work_ns),
             ("cv", self.cv),
@@ -313,50 +376,95 @@ impl Model {
             ("tick_ns", self.tick_ns),
             ("tick_hz", self.tick_hz),
         ];
+        let top = |name, why: String| Err((Key::top(name), why));
         for (name, x) in numbers {
-            if !(x >= 0.0 && x.is_finite()) {
-                return wrong(format!("{name} = {x}: give a number of 0 or more"));
+            if !not_negative(x) {
+                return top(name, format!("{name} = {x}: give a number of 0 or more"));
             }
         }
-        if !(self.batch >= 1.0 && self.batch.is_finite()) {
-            return wrong(format!("batch = {}: give a number of 1 or more", self.batch));
-        }
-        if !(self.uneven >= 1.0 && self.uneven.is_finite()) {
-            return wrong(format!("uneven = {}: give a number of 1 or more", self.uneven));
+        for (name, x) in [("batch", self.batch), ("uneven", self.uneven)] {
+            if !(x >= 1.0 && x.is_finite()) {
+                return top(name, format!("{name} = {x}: give a number of 1 or more"));
+            }
         }
         if !(0.0..=1.0).contains(&self.shootdown_misses) {
-            return wrong(format!("shootdown_misses = {}: give a share of 0 to 1", self.shootdown_misses));
+            let why = format!("shootdown_misses = {}: give a share of 0 to 1", self.shootdown_misses);
+            return top("shootdown_misses", why);
+        }
+        if self.threads > MOST_THREADS {
+            return top("threads", format!("threads = {}: at most {MOST_THREADS}", self.threads));
         }
         if self.populate > MOST_HELPERS {
-            return wrong(format!("populate = {}: at most {MOST_HELPERS} helpers", self.populate));
+            return top("populate", format!("populate = {}: at most {MOST_HELPERS} helpers", self.populate));
         }
         if !["interleaved", "local", "node0"].contains(&self.memory.as_str()) {
-            return wrong(format!("memory = \"{}\": give interleaved, local or node0", self.memory));
+            let why = format!("memory = \"{}\": give interleaved, local or node0", self.memory);
+            return top("memory", why);
         }
-        for lock in &self.lock {
-            lock.kind()?;
-            let sound = [lock.takes, lock.hold_ns, lock.cv, lock.waiter_ns, lock.wake_ns]
-                .iter()
-                .all(|x| *x >= 0.0 && x.is_finite());
-            if !sound || !(0.0..=1.0).contains(&lock.reads) || lock.copies == 0 {
-                return wrong(format!(
-                    "lock `{}`: takes, hold_ns, cv, waiter_ns and wake_ns are 0 or more, reads 0 to 1, copies 1 or more",
-                    lock.name
-                ));
+        for (i, share) in self.mix.iter().enumerate().filter(|(_, s)| !not_negative(s.weight)) {
+            let key = Key { table: Some(("mix", Some(i))), name: "weight" };
+            return Err((key, format!("weight = {}: give a number of 0 or more", share.weight)));
+        }
+        self.check_locks()?;
+        for (i, line) in self.line.iter().enumerate() {
+            let wrong = |name, is: String, give: &str| {
+                let key = Key { table: Some(("line", Some(i))), name };
+                Err((key, format!("line `{}`: {name} = {is}: give {give}", line.name)))
+            };
+            if !not_negative(line.writes) {
+                return wrong("writes", line.writes.to_string(), "a number of 0 or more");
+            }
+            if !(1..=MOST_LINES).contains(&line.among) {
+                return wrong("among", line.among.to_string(), &format!("a number of 1 to {MOST_LINES}"));
+            }
+            if line.copies > MOST_LINES {
+                return wrong("copies", line.copies.to_string(), &format!("at most {MOST_LINES}"));
             }
         }
-        for line in &self.line {
-            let sound = line.writes >= 0.0 && line.writes.is_finite();
-            if !sound || !(1..=MOST_LINES).contains(&line.among) || line.copies > MOST_LINES {
-                return wrong(format!(
-                    "line `{}`: writes is 0 or more, among 1 to {MOST_LINES}, copies at most {MOST_LINES}",
-                    line.name
-                ));
-            }
+        if let Some(recorded) = &self.recorded {
+            recorded.check()?;
         }
         let held: f64 = self.lock.iter().map(|l| l.takes * l.hold_ns).sum();
         if self.work_ns + held + self.sleep_ns + self.wait_ns + self.io_ns + self.serial_ns <= 0.0 {
-            return wrong("a unit of work takes no time: give work_ns".into());
+            return top("work_ns", "a unit of work takes no time: give work_ns".into());
+        }
+        Ok(())
+    }
+
+    fn check_locks(&self) -> Result<(), (Key, String)> {
+        let mut all = 0;
+        for (i, lock) in self.lock.iter().enumerate() {
+            let key = |name| Key { table: Some(("lock", Some(i))), name };
+            lock.kind().map_err(|e| (key("kind"), e.to_string()))?;
+            for (name, x) in [
+                ("takes", lock.takes),
+                ("hold_ns", lock.hold_ns),
+                ("cv", lock.cv),
+                ("waiter_ns", lock.waiter_ns),
+                ("wake_ns", lock.wake_ns),
+            ] {
+                if !not_negative(x) {
+                    let why = format!("lock `{}`: {name} = {x}: give a number of 0 or more", lock.name);
+                    return Err((key(name), why));
+                }
+            }
+            if !(0.0..=1.0).contains(&lock.reads) {
+                let why = format!("lock `{}`: reads = {}: give a share of 0 to 1", lock.name, lock.reads);
+                return Err((key("reads"), why));
+            }
+            if !(1..=MOST_COPIES).contains(&lock.copies) {
+                let why = format!(
+                    "lock `{}`: copies = {}: give a number of 1 to {MOST_COPIES}",
+                    lock.name, lock.copies
+                );
+                return Err((key("copies"), why));
+            }
+            all += u64::from(lock.copies);
+            if all > MOST_LOCKS {
+                let why =
+                    format!("lock `{}`: with its copies there are more than {MOST_LOCKS} locks", lock.name);
+                return Err((key("copies"), why));
+            }
         }
         Ok(())
     }
@@ -382,6 +490,13 @@ impl Model {
     /// # Errors
     /// A lock of a kind that there is not.
     pub fn program(&self, threads: u32, cpus: u32) -> Result<(Program, f64), Error> {
+        let all = u64::from(threads) * u64::from(if self.shared_work() > 0.0 { self.populate } else { 1 });
+        if all > u64::from(MOST_THREADS) {
+            return Err(Error::Value(format!(
+                "populate {} with {threads} workers makes {all} threads, more than the {MOST_THREADS} that can be simulated",
+                self.populate
+            )));
+        }
         let part = self.cycle();
         let mut program = Program {
             activities: vec![Activity::new("user", ""), Activity::new("serial", "")],

@@ -38,11 +38,17 @@ pub struct ForeseeArgs {
     threads: Option<Threads>,
 
     /// Units of work a second that the recorded program did, from its own output
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", conflicts_with = "model")]
     throughput: Option<f64>,
 
     /// The recorded program was bound to N CPUs (taskset, a cpuset); a list where several recordings differ
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=65_536),
+        conflicts_with = "model"
+    )]
     bound: Vec<u32>,
 
     /// A unit of the program's work takes lock NAME N times, as its own counters or its code tell; may be given more than
@@ -58,7 +64,8 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "FIX")]
     fix: Vec<String>,
 
-    /// Try every fix that the model knows on the whole machine, and rank them by what they give
+    /// Try every fix that the model or the machine has something for at the largest point, beside those of --fix, and rank
+    /// them by what they give
     #[arg(long)]
     rank: bool,
 
@@ -195,17 +202,18 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         },
         None => {}
     }
-    let plain = (model.clone(), hardware.clone(), order);
+    let (plain, cpus_before) = (model.clone(), hardware.shape.cpus());
     for fix in &args.fix {
         fix::apply(fix, &mut model, &mut hardware, &mut order)?;
     }
     notes.push(format!("{}: {}", hardware.name, hardware.source));
-    notes.extend(strands(&plain.0, &hardware));
+    notes.extend(strands(&plain, &hardware));
     let stop = stop::on_signals()?;
     let stopped = || stop.load(Ordering::Relaxed);
     let effort = Effort { seed: args.seed, ..Effort::default() };
-    let reproduced = reproduce(&plain.0, &effort, &stopped)?;
-    let counts = counts(args.cpus.as_deref(), &hardware)?;
+    let reproduced = reproduce(&plain, &effort, &stopped)?;
+    let (counts, fewer) = counts(args.cpus.as_deref(), &hardware, cpus_before)?;
+    notes.extend(fewer);
     let points: Vec<Point> = foretell::points(&model, &hardware, &counts, order, &effort, &stopped)?;
     let Some(last) = points.last() else { anyhow::bail!("stopped before the first point was done") };
     let mut answer = Answer {
@@ -222,7 +230,15 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         answer.points.push(Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?);
     }
     if args.rank && !stopped() {
-        answer.ranked = rank(&plain, last.cpus, &effort, &stopped)?;
+        let told = |recording: &Recording, p: &Point| {
+            let told = Told::of(recording, p.cpus, p.threads, p.throughput, p.band);
+            told.map(|told| (p.throughput, told.first))
+        };
+        // Beside the fixes that the curve has already.
+        for tried in foretell::rank(&model, &hardware, last, order, &effort, &stopped, told)? {
+            let (throughput, first) = tried.told?;
+            answer.ranked.push(Fixed { fix: tried.fix, throughput, gain: tried.gain, first });
+        }
     }
     if !stopped() {
         let hangs = foretell::hangs_on(&model, &hardware, last, order, &effort, &stopped)?;
@@ -345,35 +361,6 @@ fn learn(
     Ok(learnt)
 }
 
-/// Tries every fix that the model knows, best first.
-fn rank(
-    plain: &(Model, Hardware, Order),
-    cpus: usize,
-    effort: &Effort,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> anyhow::Result<Vec<Fixed>> {
-    let base = foretell::point(&plain.0, &plain.1, cpus, plain.2, effort, stop)?.throughput;
-    let mut ranked = Vec::new();
-    for name in fix::all(&plain.0, &plain.1) {
-        let (mut m, mut h, mut o) = plain.clone();
-        fix::apply(&name, &mut m, &mut h, &mut o)?;
-        let point = foretell::point(&m, &h, cpus.min(h.shape.cpus()), o, effort, stop)?;
-        if stop() {
-            break;
-        }
-        let recording = foretell::recording(&m, &h, &point, Vec::new());
-        let told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
-        ranked.push(Fixed {
-            fix: name,
-            throughput: point.throughput,
-            gain: point.throughput / base,
-            first: told.first,
-        });
-    }
-    ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-    Ok(ranked)
-}
-
 /// Simulates the machine of the recording; whether that went well, and what to say of it.
 fn reproduce(
     model: &Model,
@@ -410,24 +397,41 @@ fn strands(model: &Model, hardware: &Hardware) -> Option<String> {
     })
 }
 
-fn counts(list: Option<&str>, hardware: &Hardware) -> anyhow::Result<Vec<usize>> {
+/// The CPU counts to be told of, and what to say of those that fixes have left too few CPUs for; the machine had `before` without
+/// them.
+fn counts(
+    list: Option<&str>,
+    hardware: &Hardware,
+    before: usize,
+) -> anyhow::Result<(Vec<usize>, Option<String>)> {
     let all = hardware.shape.cpus();
     let Some(list) = list else {
         let mut counts: Vec<usize> = (0..).map(|i| 1usize << i).take_while(|n| *n < all).collect();
         counts.push(all);
-        return Ok(counts);
+        return Ok((counts, None));
     };
-    let mut counts = Vec::new();
+    let (mut counts, mut fewer) = (Vec::new(), Vec::new());
     for word in list.split(',') {
         match word.trim().parse::<usize>() {
             Ok(n) if (1..=all).contains(&n) => counts.push(n),
-            Ok(n) if n > all => anyhow::bail!("--cpus {n}: {} has {all} CPUs", hardware.name),
+            Ok(n) if (1..=before).contains(&n) => {
+                counts.push(all);
+                fewer.push(n.to_string());
+            }
+            Ok(n) if n > all => anyhow::bail!("--cpus {n}: {} has {before} CPUs", hardware.name),
             _ => anyhow::bail!("--cpus {list}: `{word}` is no number of CPUs; give a list as in 2,8,32"),
         }
     }
     counts.sort_unstable();
     counts.dedup();
-    Ok(counts)
+    let note = (!fewer.is_empty()).then(|| {
+        format!(
+            "--cpus {}: with one strand a core (`smt off`) {} has {all} CPUs of its {before}, and is told for those",
+            fewer.join(","),
+            hardware.name
+        )
+    });
+    Ok((counts, note))
 }
 
 fn print(args: &ForeseeArgs, recording: &Recording, answer: &Answer) -> anyhow::Result<()> {

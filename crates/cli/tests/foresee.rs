@@ -55,6 +55,40 @@ fn a_lock_held_half_the_time_doubles_at_most_and_splitting_it_helps() {
 }
 
 #[test]
+fn fixes_leave_fewer_cpus_and_others_are_tried_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("half.toml");
+    fs::write(&file, HALF).unwrap();
+    let foresee = |more: &[&str]| {
+        let o = ncpu(&[&["foresee", "--model", file.to_str().unwrap(), "--on", "2x4x2"], more].concat());
+        assert!(o.status.success(), "{}", err(&o));
+        out(&o)
+    };
+    // Sixteen CPUs are asked for, and eight are left.
+    let off = ["--cpus", "4,16", "--fix", "smt off"];
+    assert_eq!(cells(&foresee(&[&off[..], &["-o", "csv"]].concat()), "CPUs"), [4.0, 8.0]);
+    let said = foresee(&off).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("--cpus 16: with one strand a core (`smt off`) 2x4x2 has 8 CPUs of its 16"),
+        "{said}"
+    );
+    // What is tried is tried beside the fix that was made, and told over the curve that has it.
+    let split = ["--cpus", "16", "--rank", "--fix", "lock big split 64", "-o", "csv"];
+    let last = cells(&foresee(&split), "throughput")[0];
+    let tried = foresee(&[&split[..], &["--table", "fixes"]].concat());
+    let (gain, x) = (cells(&tried, "gain"), cells(&tried, "throughput"));
+    assert!(gain[0] < 2.0, "{tried}");
+    assert!(gain.iter().zip(&x).all(|(gain, x)| (x / gain / last - 1.0).abs() < 1e-9), "{last}: {tried}");
+    for fix in ["ticket", "tas", "rwsem", "adaptive", "block", "numa", "mutex", "removed", "shorter 2"] {
+        assert!(tried.contains(&format!("lock big {fix},")), "{fix}: {tried}");
+    }
+    assert!(tried.contains("smt off,") && !tried.contains("place") && !tried.contains("memory"), "{tried}");
+    // On fewer CPUs than the machine has it matters which.
+    let some = foresee(&["--cpus", "4", "--rank", "--table", "fixes", "-o", "csv"]);
+    assert!(some.contains("place pack,") && some.contains("place fill,"), "{some}");
+}
+
+#[test]
 fn what_is_simulated_is_a_recording_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("half.toml");
@@ -94,6 +128,9 @@ fn what_goes_wrong_is_said() {
     let nothing = write("nothing.toml", "name = \"x\"\nwork_ns = 0\n");
     let minus = write("minus.toml", "name = \"x\"\nwork_ns = -4\n");
     let among = write("among.toml", &format!("{HALF}[[line]]\nname = \"hot\"\nwrites = 1\namong = 0\n"));
+    let copies = write("copies.toml", &format!("{HALF}copies = 4000000000\n"));
+    let threads = write("threads.toml", &HALF.replacen("work_ns", "threads = 4000000000\nwork_ns", 1));
+    let nobody = write("nobody.toml", &format!("{HALF}[recorded]\ncpus = 0\nthreads = 1\nthroughput = 1\n"));
     let machine = write("machine.toml", "name = \"m\"\nshape = \"2x4\"\nturbo = 3\nsource = \"here\"\n");
     let shapeless = write("shapeless.toml", "name = \"m\"\nshape = \n");
     // Two cores of which one has lost a strand.
@@ -112,7 +149,10 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x0x2"], "at least one package"),
         (vec!["--model", &good, "--on", "2x2x2x2x2"], "is no machine"),
         (vec!["--model", &good, "--on", tree.to_str().unwrap()], "only machines whose parts are alike"),
-        (vec!["--model", &good, "--on", &machine], "turbo = 3: give a number above 0, at most 1"),
+        (
+            vec!["--model", &good, "--on", &machine],
+            "line 3, column 9: turbo = 3: give a number above 0, at most 1",
+        ),
         (vec!["--model", &good, "--on", &shapeless], "line 2, column 9: "),
         (vec!["--model", &good, "--on", "/nowhere.toml"], "/nowhere.toml"),
         (vec!["--model", &good, "--on", "2x2", "--threads", "many"], "or `same`"),
@@ -132,10 +172,64 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x2", "--fix", "pray"], "is no fix; there are: lock NAME removed"),
         (vec!["--model", &syntax, "--on", "2x2"], "line 2, column 11: "),
         (vec!["--model", &unknown, "--on", "2x2"], "unknown field `colour`"),
-        (vec!["--model", &kind, "--on", "2x2"], "kind `magic` is none of ticket"),
-        (vec!["--model", &nothing, "--on", "2x2"], "takes no time"),
-        (vec!["--model", &minus, "--on", "2x2"], "work_ns = -4"),
-        (vec!["--model", &among, "--on", "2x2"], "line `hot`: writes is 0 or more, among 1 to"),
+        (
+            vec!["--model", &kind, "--on", "2x2"],
+            "line 7, column 8: lock `big`: kind `magic` is none of ticket, qspin, tas",
+        ),
+        (vec!["--model", &nothing, "--on", "2x2"], "line 2, column 11: a unit of work takes no time"),
+        (
+            vec!["--model", &minus, "--on", "2x2"],
+            "line 2, column 11: work_ns = -4: give a number of 0 or more",
+        ),
+        (
+            vec!["--model", &among, "--on", "2x2"],
+            "line 14, column 9: line `hot`: among = 0: give a number of 1 to 65536",
+        ),
+        (
+            vec!["--model", &copies, "--on", "2x2"],
+            "line 11, column 10: lock `big`: copies = 4000000000: give",
+        ),
+        (
+            vec!["--model", &threads, "--on", "2x2"],
+            "line 4, column 11: threads = 4000000000: at most 1048576",
+        ),
+        (
+            vec!["--model", &nobody, "--on", "2x2"],
+            "line 12, column 8: recorded: cpus = 0: give a number of 1 to",
+        ),
+        (
+            vec![
+                "--model",
+                &good,
+                "--on",
+                "2x2",
+                "--fix",
+                "lock big split 65536",
+                "--fix",
+                "lock big split 65536",
+            ],
+            "at most 65536 ways",
+        ),
+        (vec!["--model", &good, "--on", "2x2", "--throughput", "5"], "cannot be used with"),
+        (vec!["--model", &good, "--on", "2x2", "--bound", "2"], "cannot be used with"),
+        (vec!["--model", &good, "--on", "2x2x2", "--cpus", "16", "--fix", "smt off"], "2x2x2 has 8 CPUs"),
+        // Fixes that would change nothing.
+        (vec!["--model", &good, "--on", "2x2", "--fix", "memory local"], "put `memory_bytes`, bytes a unit"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "shootdowns batched 4"], "`ncpu crosscalls` beside"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "shootdowns per-package"], "has no TLB shootdowns"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "serial less 2"], "put `serial_ns` into it"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "sleep less 2"], "put `sleep_ns` into it"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "polls batched 2"], "neither pauses nor waits"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "ticks off"], "put `tick_ns` and `tick_hz` into it"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "accept balanced"], "put `uneven` into it"),
+        (
+            vec!["--model", &good, "--on", "2x2", "--fix", "huge-pages"],
+            "has no class `fault`: put one into it",
+        ),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "smt off"], "cores have one strand each"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "place spread"], "in that order already"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "lock big qspin"], "what it is already"),
+        (vec!["--model", &good, "--on", "2x2", "--fix", "work less 1"], "`1`: give a number above 1"),
         (vec!["--model", "/nowhere.toml", "--on", "2x2"], "/nowhere.toml"),
         (vec![empty.to_str().unwrap(), "--on", "2x2"], "no manifest.json"),
         (vec!["/nowhere.ncpu", "--on", "2x2"], "/nowhere.ncpu"),

@@ -241,6 +241,16 @@ impl Hardware {
         all.into_iter().map(|(_, place)| place).collect()
     }
 
+    /// Whether the first CPUs in one order are as many of each core as in another.
+    pub fn same_places(&self, n: usize, a: Order, b: Order) -> bool {
+        let cores = |order| {
+            let mut cores: Vec<u32> = self.places(n, order).iter().map(|p| p.core).collect();
+            cores.sort_unstable();
+            cores
+        };
+        cores(a) == cores(b)
+    }
+
     /// Hops between two packages: all are neighbours up to four; beyond, packages stand in groups of four, as the
     /// boards of large machines do, and each group further is a hop more.
     pub fn hops(&self, a: u32, b: u32) -> u32 {

@@ -313,6 +313,11 @@ const RESERVE: f64 = 64.0;
 pub const KINDS: &[&str] = &["ticket", "qspin", "tas", "numa", "mutex", "rwsem", "adaptive", "block"];
 
 impl LockPart {
+    /// Whether it is of a kind, which may have two names.
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        self.kind == kind || self.kind == "mcs" && kind == "qspin"
+    }
+
     fn kind(&self) -> Result<LockKind, Error> {
         Ok(match self.kind.as_str() {
             "ticket" => LockKind::Ticket { waiter_ns: self.waiter_ns },

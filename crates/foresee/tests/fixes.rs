@@ -3,7 +3,7 @@
 use ncpu_foresee::fix;
 use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::hardware::{Hardware, Order};
-use ncpu_foresee::model::{LockPart, Model};
+use ncpu_foresee::model::{LineModel, LockPart, Model, Share};
 
 const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };
 
@@ -73,4 +73,96 @@ fn who_was_woken_for_one_of_many_locks_tries_that_one_again() {
         let threads = waited as f64 / point.outcome.elapsed as f64;
         assert!(threads > 8.0, "{kind}: {threads} of 14 wait");
     }
+}
+
+/// A model of which each fix has something to change.
+fn whole() -> Model {
+    let line =
+        |name: &str, bounded| LineModel { name: name.into(), writes: 0.1, copies: 1, among: 1, bounded };
+    let share = |class: &str, detail: &str| Share { class: class.into(), detail: detail.into(), weight: 1.0 };
+    Model {
+        lock: vec![lock("qspin", 100.0, 0.0), LockPart { name: "mcs lock".into(), ..lock("mcs", 10.0, 0.5) }],
+        line: vec![line("count", false), line("reserve", true)],
+        mix: vec![share("user", ""), share("fault", ""), share("syscall", "mmap")],
+        shootdowns: 0.01,
+        serial_ns: 10.0,
+        memory_bytes: 640.0,
+        tick_ns: 1000.0,
+        tick_hz: 1000.0,
+        sleep_ns: 100.0,
+        uneven: 1.5,
+        ..model()
+    }
+}
+
+#[test]
+fn every_fix_that_is_tried_changes_something() {
+    let (whole, machine) = (whole(), hardware("2x4x2"));
+    let all = fix::all(&whole, &machine, Order::Spread, 4);
+    for text in &all {
+        let (mut model, mut hardware, mut order) = (whole.clone(), machine.clone(), Order::Spread);
+        fix::apply(text, &mut model, &mut hardware, &mut order).unwrap();
+        assert!(model != whole || hardware != machine || order != Order::Spread, "{text}");
+        // A second time there is nothing left of what is so or not so.
+        let number = text.split_whitespace().any(|w| w.parse::<f64>().is_ok());
+        let again = fix::apply(text, &mut model, &mut hardware, &mut order);
+        assert!(number || text == "huge-pages" || again.is_err(), "{text}");
+    }
+    let has = |text: &str| all.iter().any(|t| t == text);
+    for text in [
+        "lock l ticket",
+        "lock l tas",
+        "lock l rwsem",
+        "lock l adaptive",
+        "lock l block",
+        "lock mcs lock split 64",
+        "line count split 64",
+        "line reserve per-cpu",
+        "memory local",
+        "memory node0",
+        "populate 16",
+        "place pack",
+        "place fill",
+        "smt off",
+        "accept balanced",
+    ] {
+        assert!(has(text), "{text}: {all:?}");
+    }
+    assert!(
+        !has("lock mcs lock qspin") && !has("line reserve bounded") && !has("memory interleaved"),
+        "{all:?}"
+    );
+    // Calls that make pages can be helped as faults can; all CPUs are the same in any order; one package has one memory.
+    let calls =
+        Model { mix: vec![Share { class: "syscall".into(), detail: "mmap".into(), weight: 1.0 }], ..model() };
+    assert_eq!(fix::all(&calls, &hardware("1x4"), Order::Spread, 4), ["populate 16"]);
+    let memory = Model { memory_bytes: 64.0, ..model() };
+    assert!(fix::all(&memory, &hardware("1x4"), Order::Spread, 4).is_empty());
+}
+
+#[test]
+fn fixes_are_ranked_from_the_point_that_they_start_at() {
+    let (model, hardware) = (Model { lock: vec![lock("qspin", 1000.0, 0.0)], ..model() }, hardware("1x16"));
+    let at = foretell::point(&model, &hardware, 16, Order::Spread, &EFFORT, &|| false).unwrap();
+    let rank = |stop: &(dyn Fn() -> bool + Sync)| {
+        foretell::rank(&model, &hardware, &at, Order::Spread, &EFFORT, stop, |_, p| p.throughput).unwrap()
+    };
+    let ranked = rank(&|| false);
+    assert_eq!(ranked.len(), fix::all(&model, &hardware, Order::Spread, 16).len());
+    assert!(ranked.windows(2).all(|w| w[0].gain >= w[1].gain), "{ranked:?}");
+    assert!(ranked.iter().all(|t| (t.told / at.throughput / t.gain - 1.0).abs() < 1e-12), "{ranked:?}");
+    assert!(["lock l removed", "lock l split 64"].contains(&ranked[0].fix.as_str()), "{ranked:?}");
+    assert!(rank(&|| true).is_empty());
+}
+
+#[test]
+fn helpers_that_are_too_many_are_refused() {
+    let mix = vec![Share { class: "fault".into(), detail: String::new(), weight: 1.0 }];
+    let many = Model { threads: 1 << 20, populate: 1024, mix, ..model() };
+    let why = many.program(many.threads, 4).unwrap_err().to_string();
+    assert!(why.contains("1073741824 threads, more than the 1048576"), "{why}");
+    assert!(
+        !fix::all(&Model { populate: 0, ..many }, &hardware("1x4"), Order::Spread, 4)
+            .contains(&"populate 16".into())
+    );
 }

@@ -97,6 +97,27 @@ impl Told {
     }
 }
 
+fn figure(name: &str, meaning: &str) -> Column {
+    Column::float(name, Unit::Figure, Kind::Gauge, meaning)
+}
+
+/// Fixes as a table.
+fn fixes<'a>(all: impl IntoIterator<Item = &'a Fixed>) -> Table {
+    let mut fixes = Table::builder(
+        "fixes",
+        &[
+            Column::text("fix", "what is changed"),
+            figure("gain", "throughput with it over without"),
+            figure("throughput", "units of work a second with it"),
+            Column::text("then", "the layer that takes most then"),
+        ],
+    );
+    for f in all {
+        fixes.row().text(&f.fix).float(f.gain).float(f.throughput).text(&f.first);
+    }
+    fixes.finish()
+}
+
 impl Answer {
     /// CPUs of the highest throughput, where fewer than all give it.
     pub fn peak(&self) -> Option<&Told> {
@@ -113,7 +134,6 @@ impl Answer {
 
     /// The curve and the fixes as tables.
     pub fn tables(&self) -> Vec<Table> {
-        let figure = |name: &str, meaning: &str| Column::float(name, Unit::Figure, Kind::Gauge, meaning);
         let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Share, meaning);
         let mut points = Table::builder(
             "foresee",
@@ -145,19 +165,7 @@ impl Answer {
         }
         let mut out = vec![points.finish()];
         if !self.ranked.is_empty() {
-            let mut fixes = Table::builder(
-                "fixes",
-                &[
-                    Column::text("fix", "what is changed"),
-                    figure("gain", "throughput with it over without"),
-                    figure("throughput", "units of work a second with it"),
-                    Column::text("then", "the layer that takes most then"),
-                ],
-            );
-            for f in &self.ranked {
-                fixes.row().text(&f.fix).float(f.gain).float(f.throughput).text(&f.first);
-            }
-            out.push(fixes.finish());
+            out.push(fixes(&self.ranked));
         }
         out
     }

@@ -1,4 +1,4 @@
-use super::{Answer, Told};
+use super::{Answer, Fixed, Told};
 
 fn answer(points: &[(f64, f64)]) -> Answer {
     let told = |&(cpus, throughput): &(f64, f64)| Told {
@@ -30,4 +30,27 @@ fn the_curve_is_drawn_with_its_band() {
     assert_eq!(out.matches("<circle").count(), 3);
     assert!(out.contains("512 CPUs: 900 (450–1800)"), "{out}");
     assert!(!out.contains("NaN") && !out.contains("inf"), "{out}");
+}
+
+#[test]
+fn fixes_that_give_nothing_share_a_line() {
+    let mut a = answer(&[(2.0, 100.0), (8.0, 300.0)]);
+    let fix = |fix: &str, gain: f64| Fixed {
+        fix: fix.into(),
+        gain,
+        throughput: 300.0 * gain,
+        first: "none".into(),
+    };
+    a.ranked = vec![
+        fix("lock a removed", 4.0),
+        fix("ticks off", 1.01),
+        fix("huge-pages", 0.99),
+        fix("smt off", 0.5),
+    ];
+    let text = super::text::ranked(&a.ranked, 80, 80);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("lock a removed"), "{text}");
+    assert_eq!(lines[2..], ["less than 2 %: ticks off, huge-pages", "slower: smt off (x0.50)"], "{text}");
+    // Whoever reads the table by machine has all of them.
+    assert_eq!(a.tables()[1].num_rows(), 4);
 }

@@ -3,9 +3,32 @@
 use ncpu_record::Recording;
 use ncpu_table::render_text;
 
-use super::Answer;
+use super::{Answer, Fixed};
 use crate::onion::Onion;
 use crate::wrap::wrap;
+
+/// Fixes that change less than this share are within the simulation's own noise.
+const NOISE: f64 = 0.02;
+
+/// Fixes that give something, a row each; the others in a line or two.
+pub(super) fn ranked(all: &[Fixed], width: usize, text: usize) -> String {
+    let gives = |f: &&Fixed| f.gain > 1.0 + NOISE;
+    let (better, rest): (Vec<&Fixed>, Vec<&Fixed>) = all.iter().partition(gives);
+    let mut out = String::new();
+    if !better.is_empty() {
+        out += &render_text(&super::fixes(better), width);
+    }
+    let (same, worse): (Vec<&Fixed>, Vec<&Fixed>) = rest.iter().partition(|f| f.gain >= 1.0 - NOISE);
+    if !same.is_empty() {
+        let names: Vec<&str> = same.iter().map(|f| f.fix.as_str()).collect();
+        out += &wrap(&format!("less than {:.0} %: {}", 100.0 * NOISE, names.join(", ")), text, "", "  ");
+    }
+    if !worse.is_empty() {
+        let names: Vec<String> = worse.iter().map(|f| format!("{} (x{:.2})", f.fix, f.gain)).collect();
+        out += &wrap(&format!("slower: {}", names.join(", ")), text, "", "  ");
+    }
+    out
+}
 
 /// The whole answer, `width` columns wide.
 ///
@@ -36,9 +59,10 @@ pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<St
     for line in answer.lines() {
         out += &wrap(&line, text, "", "  ");
     }
-    if let (Some(fixes), Some(last)) = (tables.get(1), answer.points.last()) {
-        out += &format!("\nWhat each fix would give at {} CPUs:\n", last.cpus);
-        out += &render_text(fixes, width);
+    if let (false, Some(last)) = (answer.ranked.is_empty(), answer.points.last()) {
+        let also = if answer.fixes.is_empty() { "" } else { ", beside those that were made" };
+        out += &format!("\nWhat each fix would give at {} CPUs{also}:\n", last.cpus);
+        out += &ranked(&answer.ranked, width, text);
     }
     if let Some(last) = answer.points.last() {
         out += &format!("\nThe onion of {} CPUs:\n\n", last.cpus);

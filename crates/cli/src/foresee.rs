@@ -81,7 +81,8 @@ pub struct ForeseeArgs {
     #[arg(long)]
     machines: bool,
 
-    /// Hold the extrapolation of curves to measured ones: a set in TOML, or a directory of them
+    /// Hold the extrapolation of curves to measured ones: a set in TOML, or a directory of them. Exit status 1 where all
+    /// published sets are there and what docs/foresee.md claims of them is not met
     #[arg(long, value_name = "PATH")]
     check: Option<PathBuf>,
 

@@ -89,6 +89,28 @@ fn fixes_leave_fewer_cpus_and_others_are_tried_beside_them() {
 }
 
 #[test]
+fn a_check_of_the_published_families_fails_where_a_claim_is_not_met() {
+    let dir = tempfile::tempdir().unwrap();
+    // Curves of which the first points say the opposite of the last.
+    let curve = "[[1, 100], [2, 200], [4, 400], [8, 800], [16, 1], [32, 1]]";
+    let families =
+        ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
+    for (i, family) in families.iter().enumerate() {
+        let set = format!("family = \"{family}\"\nmachine = \"1x32\"\n[points]\nc = {curve}\n");
+        fs::write(dir.path().join(format!("{i}.toml")), set).unwrap();
+    }
+    let check = || ncpu(&["foresee", "--check", dir.path().to_str().unwrap()]);
+    let o = check();
+    assert_eq!(o.status.code(), Some(1), "{}{}", out(&o), err(&o));
+    assert!(err(&o).contains("not met: mean error at 4 times, %: "), "{}", err(&o));
+    assert!(out(&o).contains("altix page faults"), "{}", out(&o));
+    // Nothing is claimed of a part of them.
+    fs::remove_file(dir.path().join("0.toml")).unwrap();
+    let o = check();
+    assert!(o.status.success() && err(&o).is_empty(), "{}", err(&o));
+}
+
+#[test]
 fn what_is_simulated_is_a_recording_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("half.toml");

@@ -175,6 +175,57 @@ pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Jud
     (ours.into_iter().flatten().collect(), theirs.collect())
 }
 
+/// Families of the published curves, of all of which `docs/foresee.md` claims something.
+const FAMILIES: [&str; 8] =
+    ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
+
+/// Whether the published curves are all there, so that what is claimed of them can be held to them.
+pub fn published(sets: &Sets) -> bool {
+    let there = |family: &&str| sets.curves.iter().any(|c| c.family == **family);
+    sets.missing.is_empty() && FAMILIES.iter().all(there)
+}
+
+/// What `docs/foresee.md` claims of the published curves and these tables of [`tables`] do not show.
+pub fn unmet(tables: &[Table]) -> Vec<String> {
+    let number = |table: &str, is: &dyn Fn(&Table, usize) -> bool, column: &str| -> Option<f64> {
+        let table = tables.iter().find(|t| t.name() == table)?;
+        table.number((0..table.num_rows()).find(|&r| is(table, r))?, column)
+    };
+    let curves = |beyond: f64, column: &str| {
+        let is = |t: &Table, r: usize| {
+            t.text(r, "law") == Some("ncpu")
+                && t.text(r, "family") == Some("all")
+                && t.number(r, "beyond") == Some(beyond)
+        };
+        number("check", &is, column)
+    };
+    let change = |column: &str| number("what_ifs", &|t, r| t.text(r, "set") == Some("all"), column);
+    let most = f64::INFINITY;
+    [
+        ("mean error at 4 times, %", curves(4.0, "mean"), 0.0, 25.0),
+        ("median error at 4 times, %", curves(4.0, "median"), 0.0, 15.0),
+        ("off at Nmax at 4 times", curves(4.0, "off"), 0.0, 1.3),
+        ("points in their bands at 4 times, %", curves(4.0, "covered"), 85.0, 95.0),
+        ("mean error at 16 times, %", curves(16.0, "mean"), 0.0, 40.0),
+        ("off at Nmax at 16 times", curves(16.0, "off"), 0.0, 1.5),
+        ("points in their bands at 16 times, %", curves(16.0, "covered"), 85.0, 95.0),
+        ("mean error of what a change gives, %", change("error"), 0.0, 25.0),
+        ("right signs of what a change gives, %", change("sign"), 85.0, most),
+    ]
+    .into_iter()
+    .filter(|(_, is, from, to)| !is.is_some_and(|x| (*from..=*to).contains(&x)))
+    .map(|(what, is, from, to)| {
+        let wanted = match (from > 0.0, to < most) {
+            (true, true) => format!("{from} to {to}"),
+            (true, false) => format!("{from} at least"),
+            _ => format!("{to} at most"),
+        };
+        let is = is.map_or("missing".into(), |x| format!("{x:.2}"));
+        format!("{what}: {is}, and {wanted} is claimed")
+    })
+    .collect()
+}
+
 /// The verdicts as tables: one over all, one by family, one of every curve.
 pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
     let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
@@ -255,6 +306,53 @@ pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_that_are_not_met_are_told() {
+        let percent = |name: &str| Column::float(name, Unit::Percent, Kind::Mean, "");
+        let columns = [
+            Column::text("law", ""),
+            Column::text("family", ""),
+            Column::float("beyond", Unit::None, Kind::Key, ""),
+            percent("mean"),
+            percent("median"),
+            percent("off"),
+            percent("covered"),
+        ];
+        let tables = |mean: f64, covered: f64, sign: f64| {
+            let mut check = Table::builder("check", &columns);
+            for (law, family, beyond, mean) in [
+                ("ncpu", "litl", 4.0, 68.0),
+                ("USL", "all", 4.0, 70.0),
+                ("ncpu", "all", 4.0, mean),
+                ("ncpu", "all", 16.0, 36.0),
+            ] {
+                check
+                    .row()
+                    .text(law)
+                    .text(family)
+                    .float(beyond)
+                    .float(mean)
+                    .float(11.0)
+                    .float(1.29)
+                    .float(covered);
+            }
+            let mut changes =
+                Table::builder("what_ifs", &[Column::text("set", ""), percent("error"), percent("sign")]);
+            changes.row().text("all").float(24.9).float(sign);
+            [check.finish(), changes.finish()]
+        };
+        assert!(unmet(&tables(24.0, 90.0, 96.0)).is_empty());
+        assert_eq!(
+            unmet(&tables(25.04, 90.0, 96.0)),
+            ["mean error at 4 times, %: 25.04, and 25 at most is claimed"]
+        );
+        let wide = unmet(&tables(24.0, 97.0, 80.0));
+        assert_eq!(wide.len(), 3, "{wide:?}");
+        assert!(wide[0].ends_with("97.00, and 85 to 95 is claimed"), "{wide:?}");
+        assert!(wide[2].ends_with("80.00, and 85 at least is claimed"), "{wide:?}");
+        assert_eq!(unmet(&[]).len(), 9);
+    }
 
     #[test]
     fn the_usl_finds_its_own() {

@@ -110,6 +110,43 @@ fn a_check_of_the_published_families_fails_where_a_claim_is_not_met() {
     assert!(o.status.success() && err(&o).is_empty(), "{}", err(&o));
 }
 
+/// Blocks of a language in the manual.
+fn blocks(language: &str) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/foresee.md");
+    let text = fs::read_to_string(page).unwrap();
+    let fence = format!("```{language}\n");
+    text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap().to_string()).collect()
+}
+
+#[test]
+fn the_files_of_the_manual_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = blocks("toml");
+    let file = |name: &str, begins: &str| {
+        let found: Vec<&String> = blocks.iter().filter(|b| b.starts_with(begins)).collect();
+        assert_eq!(found.len(), 1, "{begins}: {blocks:?}");
+        let path = dir.path().join(name);
+        fs::write(&path, found[0]).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let model = file("model.toml", "# MODEL.toml");
+    let machine = file("machine.toml", "# MACHINE.toml");
+    let set = file("set.toml", "# SET.toml");
+    let o = ncpu(&["foresee", "--model", &model, "--on", &machine, "--cpus", "8"]);
+    assert!(o.status.success(), "{}", err(&o));
+    let o = ncpu(&["foresee", "--check", &set, "--data", dir.path().to_str().unwrap()]);
+    assert!(o.status.success(), "{}", err(&o));
+    // Each key there is stands in the example: a model as --to-model prints it has none besides.
+    let printed = out(&ncpu(&["foresee", "--model", &model, "--to-model"]));
+    let keys = |text: &str| -> std::collections::BTreeSet<String> {
+        let of = |l: &str| Some(l.trim_start_matches('#').split_once(" = ")?.0.trim().to_string());
+        text.lines().filter_map(of).collect()
+    };
+    let there = keys(&fs::read_to_string(&model).unwrap());
+    let missing: Vec<String> = keys(&printed).difference(&there).cloned().collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn what_is_simulated_is_a_recording_like_any_other() {
     let dir = tempfile::tempdir().unwrap();

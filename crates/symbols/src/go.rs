@@ -152,6 +152,40 @@ impl Go {
         Some(Found { name, inlined: inlined.into() })
     }
 
+    /// Where functions lie that have these names, as addresses in the file count; `None` for a name that none has.
+    fn find(&self, names: &[&str]) -> Option<Vec<Option<Range<u64>>>> {
+        let mut found = vec![None; names.len()];
+        // The parts of functions lie in their order, so both are read from the beginning to the end.
+        let (mut rows, mut parts) = (Ahead::new(&self.file), Ahead::new(&self.file));
+        let wanted = self.places(names)?;
+        for i in 0..self.functions {
+            let row = self.index.start.checked_add(i.checked_mul(ROW)?)?;
+            let part = u64::from(rows.u32_at(row + 4, self.index.end)?);
+            let name = parts.u32_at(self.index.start + part + 4, self.index.end)?;
+            let Some(which) = wanted.iter().position(|place| *place == Some(name)) else { continue };
+            let (begin, end) = (rows.u32_at(row, self.index.end)?, rows.u32_at(row + ROW, self.index.end)?);
+            let address = |pc: u32| self.text.checked_add(pc.into());
+            found[which] = Some(address(begin)?..address(end)?);
+        }
+        Some(found)
+    }
+
+    /// Where names lie among the names of functions.
+    fn places(&self, names: &[&str]) -> Option<Vec<Option<u32>>> {
+        let size = usize::try_from(self.names.end - self.names.start).ok().filter(|n| *n <= MAX_DATA)?;
+        let mut all = vec![0; size];
+        self.file.read_exact_at(&mut all, self.names.start).ok()?;
+        let mut places = vec![None; names.len()];
+        let mut at = 0;
+        for name in all.split(|b| *b == 0) {
+            if let Some(i) = names.iter().position(|n| n.as_bytes() == name) {
+                places[i] = places[i].or(u32::try_from(at).ok());
+            }
+            at += name.len() + 1;
+        }
+        Some(places)
+    }
+
     /// The calls that lie at a place of a function, by what the runtime does for its own tracebacks.
     fn inlined(&self, function: u64, mut place: u32) -> Option<Vec<Arc<str>>> {
         let tree = self.calls.as_ref()?;
@@ -207,6 +241,42 @@ impl Go {
         let mut bytes = [0; 4];
         self.file.read_exact_at(&mut bytes, at).ok()?;
         Some(u32::from_le_bytes(bytes))
+    }
+}
+
+/// Where functions of a program in Go lie, by their names and as addresses in the file count, by the table that also stripped
+/// programs have; nothing of a name that no function has, and of no Go program.
+pub fn go_functions(path: &Path, names: &[&str]) -> Vec<Option<Range<u64>>> {
+    let found = Go::read(path).and_then(|go| go.find(names));
+    found.unwrap_or_else(|| vec![None; names.len()])
+}
+
+/// Numbers of a file that are read in its order, a chunk at a time.
+struct Ahead<'a> {
+    file: &'a File,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead<'_> {
+    fn new(file: &File) -> Ahead<'_> {
+        Ahead { file, start: 0, bytes: Vec::new() }
+    }
+
+    /// The number at a place, if it ends before `end`.
+    fn u32_at(&mut self, at: u64, end: u64) -> Option<u32> {
+        let within = |read: &Self| {
+            let from = usize::try_from(at.checked_sub(read.start)?).ok()?;
+            read.bytes.get(from..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+        };
+        if let Some(number) = within(self) {
+            return Some(number);
+        }
+        let left = end.checked_sub(at).filter(|left| *left >= 4)?;
+        self.start = at;
+        self.bytes.resize(usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK)), 0);
+        self.file.read_exact_at(&mut self.bytes, at).ok()?;
+        within(self)
     }
 }
 
@@ -442,6 +512,26 @@ func main() {
     }
 
     #[test]
+    fn functions_are_found_by_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
+        let names = ["main.outer", "no.such", "runtime.semacquire1", "main.innermost"];
+        for program in &programs {
+            let found = go_functions(program, &names);
+            let go = Go::read(program).unwrap();
+            for which in [0, 2] {
+                let range = found[which].clone().unwrap_or_else(|| panic!("{} of {program:?}", names[which]));
+                assert_eq!(&*go.lookup(range.start).unwrap().name, names[which]);
+                assert_ne!(go.lookup(range.start - 1).map(|f| f.name).as_deref(), Some(names[which]));
+                assert_ne!(go.lookup(range.end).map(|f| f.name).as_deref(), Some(names[which]));
+            }
+            assert_eq!(found[1], None);
+            assert_eq!(found[3], None, "it lies in others only");
+        }
+        assert_eq!(go_functions(Path::new("/bin/sh"), &names), vec![None; 4]);
+    }
+
+    #[test]
     fn damaged_tables_have_fewer_names() {
         let dir = tempfile::tempdir().unwrap();
         let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
@@ -467,6 +557,7 @@ func main() {
             for address in (bad.text..bad.text + 600_000).step_by(997) {
                 bad.lookup(address);
             }
+            bad.find(&["main.outer", "runtime.semacquire1"]);
         }
         for cut in [0, 64, 4096, whole.len() / 2] {
             std::fs::write(&damaged, &whole[..cut]).unwrap();

@@ -25,6 +25,7 @@ pub use btf::{BtfError, BtfMembers, Variable};
 pub use classify::{KernelClass, is_tlb, kernel_class};
 pub use demangle::demangle;
 pub use elf::Segments;
+pub use go::go_functions;
 pub use kernel::{Kernel, KernelError};
 pub use maps::{ProcMaps, code_files, region};
 pub use patterns::{BadPatterns, Pattern, Patterns, UserWait};

@@ -20,7 +20,7 @@ const PARKS: &str = "runtime.semacquire1";
 /// No such function is longer.
 const LONGEST: u64 = 4096;
 
-/// Where waits begin and end in a Go program; nothing in what is none, or has lost its symbols.
+/// Where waits begin and end in a Go program; nothing in what is none, or is stripped and of Go before 1.20.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.
@@ -31,17 +31,9 @@ pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
     if !elf.is_64() || elf.section_by_name(".go.buildinfo").is_none() {
         return Ok(Vec::new());
     }
-    let mut waits = Vec::new();
-    let mut parks = None;
-    for symbol in elf.symbols() {
-        match symbol.name() {
-            Ok(PARKS) => parks = Some(symbol.address()),
-            Ok(name) => {
-                let kind = WAITS.iter().find(|(wait, _)| *wait == name);
-                waits.extend(kind.map(|(name, kind)| (*name, *kind, symbol.address(), symbol.size())));
-            }
-            Err(_) => {}
-        }
+    let (mut waits, mut parks) = symbols(&elf);
+    if parks.is_none() {
+        (waits, parks) = table(path);
     }
     let Some(parks) = parks else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -64,6 +56,37 @@ pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
         found.extend([probe(end, 1), probe(begin, 0)]);
     }
     Ok(found)
+}
+
+/// A function that waits: its name, the lock's kind, address and size.
+type Wait = (&'static str, u64, u64, u64);
+
+/// Functions that wait, and where they go to do so, by the symbols.
+fn symbols<'a>(elf: &object::File<'a, &'a ReadCache<File>>) -> (Vec<Wait>, Option<u64>) {
+    let mut waits = Vec::new();
+    let mut parks = None;
+    for symbol in elf.symbols() {
+        match symbol.name() {
+            Ok(PARKS) => parks = Some(symbol.address()),
+            Ok(name) => {
+                let kind = WAITS.iter().find(|(wait, _)| *wait == name);
+                waits.extend(kind.map(|(name, kind)| (*name, *kind, symbol.address(), symbol.size())));
+            }
+            Err(_) => {}
+        }
+    }
+    (waits, parks)
+}
+
+/// The same by the table that Go has for its own tracebacks, which stripped programs keep.
+fn table(path: &Path) -> (Vec<Wait>, Option<u64>) {
+    let names = WAITS.map(|(name, _)| name);
+    let mut found = ncpu_symbols::go_functions(path, &[&names[..], &[PARKS]].concat());
+    let parks = found.pop().flatten().map(|range| range.start);
+    let of = |((name, kind), range): (&(&'static str, u64), Option<std::ops::Range<u64>>)| {
+        range.map(|range| (*name, *kind, range.start, range.end.saturating_sub(range.start)))
+    };
+    (WAITS.iter().zip(found).filter_map(of).collect(), parks)
 }
 
 /// How far behind the beginning of a function at `address` the instruction lies that follows its call of `callee`.

@@ -304,19 +304,3 @@ impl<'d> Elf<'d> {
         files
     }
 }
-
-/// The checksum of `.gnu_debuglink`: CRC-32 as in zlib.
-pub(crate) fn crc32(data: &[u8]) -> u32 {
-    let table: [u32; 256] = std::array::from_fn(|i| {
-        (0..8).fold(i as u32, |c, _| if c & 1 != 0 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 })
-    });
-    !data.iter().fold(!0u32, |c, &b| table[((c ^ u32::from(b)) & 0xff) as usize] ^ (c >> 8))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_checksum_is_zlibs() {
-        assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926, "the check value of CRC-32");
-    }
-}

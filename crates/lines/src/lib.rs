@@ -152,7 +152,7 @@ fn debug_data(path: &Path, elf: &Elf, options: &Options) -> Option<Vec<u8>> {
         let other = Elf::parse(&data).ok()?;
         let same = match (elf.build_id(), other.build_id()) {
             (Some(a), Some(b)) => a == b,
-            _ => checksum == Some(elf::crc32(&data)),
+            _ => checksum == Some(ncpu_symbols::crc32(0, &data)),
         };
         same.then_some(data)
     })

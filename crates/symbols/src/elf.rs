@@ -1,9 +1,9 @@
-//! Where an ELF file's segments load, and whether its debug symbols lie elsewhere.
+//! Where an ELF file's segments load.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, elf};
@@ -100,15 +100,6 @@ impl Segments {
     }
 }
 
-/// The file with the debug symbols of `path`, where the system has it by build id.
-pub(crate) fn debug_file(path: &Path) -> Option<PathBuf> {
-    let id = blazesym::helper::read_elf_build_id(path).ok()??;
-    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-    let (dir, file) = hex.split_at_checked(2)?;
-    let debug = PathBuf::from(format!("/usr/lib/debug/.build-id/{dir}/{file}.debug"));
-    debug.exists().then_some(debug)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +141,6 @@ mod tests {
         head[32..64].fill(0xff);
         std::fs::write(&path, &head).unwrap();
         assert!(Segments::read(&path).is_none());
-        assert!(debug_file(&path).is_none());
+        assert!(crate::debug_file::debug_file(&path).is_none());
     }
 }

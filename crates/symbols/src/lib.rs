@@ -4,6 +4,7 @@
 
 mod btf;
 mod classify;
+mod debug_file;
 mod demangle;
 mod elf;
 mod go;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use btf::{BtfError, BtfMembers, Variable};
 pub use classify::{KernelClass, is_tlb, kernel_class};
+pub use debug_file::crc32;
 pub use demangle::demangle;
 pub use elf::Segments;
 pub use go::go_functions;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
-use crate::elf::{Segments, debug_file};
+use crate::debug_file::debug_file;
+use crate::elf::Segments;
 use crate::go::Go;
 use crate::jit::Generated;
 use crate::maps::ProcMaps;

@@ -1,0 +1,377 @@
+//! Files with the debug symbols of a program, in the places where systems and debuggers keep them: by build id below
+//! `/usr/lib/debug`, by the name that the program gives (`.gnu_debuglink`), and what the client of debuginfod has fetched.
+//!
+//! They may be anybody's. So a file counts only if it is a regular one that belongs to root, to this user or to whoever the program
+//! belongs to, and if it was made with the program: by its build id, or by its checksum where one of the two has none.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, ReadCache, elf};
+
+/// No program has more sections.
+const MAX_SECTIONS: u32 = 1 << 16;
+/// No note or link is longer.
+const MAX_SECTION: u64 = 64 << 10;
+/// Bytes of a file whose checksum is taken: a larger one is known by its build id, or not at all.
+const MAX_SUMMED: u64 = 256 << 20;
+
+/// The file with the debug symbols of `path`, where this machine has one.
+pub(crate) fn debug_file(path: &Path) -> Option<PathBuf> {
+    Places::of_this_machine().find(path)
+}
+
+/// Where files with debug symbols are looked for.
+struct Places {
+    /// `/usr/lib/debug`
+    system: PathBuf,
+    /// What debuginfod's client keeps, a directory for each build id.
+    fetched: Vec<PathBuf>,
+}
+
+impl Places {
+    fn of_this_machine() -> Places {
+        let dir = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|d| d.is_absolute());
+        let home = dir("HOME").map(|home| home.join(".cache"));
+        let cache = [dir("XDG_CACHE_HOME"), home].into_iter().flatten().map(|d| d.join("debuginfod_client"));
+        let fetched = dir("DEBUGINFOD_CACHE_PATH").into_iter().chain(cache).collect();
+        Places { system: "/usr/lib/debug".into(), fetched }
+    }
+
+    fn find(&self, path: &Path) -> Option<PathBuf> {
+        let (file, program) = open(path, 0)?;
+        let of = Marks::read(&file)?;
+        let known = |candidate: &Path, flags: i32, linked: Option<u32>| {
+            let (file, about) = open(candidate, flags)?;
+            let ours = [0, program.uid(), own_uid()].contains(&about.uid());
+            let itself = (about.dev(), about.ino()) == (program.dev(), program.ino());
+            if !ours || itself {
+                return None;
+            }
+            let marks = Marks::read(&file).filter(|marks| marks.symbols)?;
+            let same = match (&of.id, &marks.id) {
+                (Some(a), Some(b)) => a == b,
+                _ => linked.is_some() && about.len() <= MAX_SUMMED && linked == checksum(&file),
+            };
+            same.then(|| candidate.to_owned())
+        };
+        let hex = of.id.as_ref().map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        let hex = hex.filter(|hex| hex.len() > 2);
+        let by_id = || {
+            let (dir, name) = hex.as_deref()?.split_at_checked(2)?;
+            known(&self.system.join(".build-id").join(dir).join(format!("{name}.debug")), 0, None)
+        };
+        let by_link = || {
+            let (name, sum) = of.link.as_ref()?;
+            self.linked(path, name).into_iter().find_map(|place| known(&place, 0, Some(*sum)))
+        };
+        let fetched = || {
+            let hex = hex.as_deref()?;
+            let mut places = self.fetched.iter().map(|dir| dir.join(hex).join("debuginfo"));
+            places.find_map(|place| known(&place, libc::O_NOFOLLOW, None))
+        };
+        by_id().or_else(by_link).or_else(fetched)
+    }
+
+    /// Where a file lies whose name a program gives.
+    fn linked(&self, path: &Path, name: &Path) -> Vec<PathBuf> {
+        // What is held open is known by where it was found.
+        let target = path.starts_with("/proc/self/fd").then(|| std::fs::read_link(path).ok()).flatten();
+        let path = target.as_deref().unwrap_or(path);
+        let Some((dir, below)) = path.parent().and_then(|dir| Some((dir, dir.strip_prefix("/").ok()?)))
+        else {
+            return Vec::new();
+        };
+        [dir.to_path_buf(), dir.join(".debug"), self.system.join(below)].map(|d| d.join(name)).to_vec()
+    }
+}
+
+fn own_uid() -> u32 {
+    // SAFETY: it only asks.
+    unsafe { libc::geteuid() }
+}
+
+/// A regular file; a pipe without a writer would hold us up.
+fn open(path: &Path, flags: i32) -> Option<(File, Metadata)> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path).ok()?;
+    let about = file.metadata().ok().filter(Metadata::is_file)?;
+    Some((file, about))
+}
+
+/// What a file and its debug symbols are matched by.
+struct Marks {
+    id: Option<Vec<u8>>,
+    /// The name of the file with the debug symbols, and its checksum.
+    link: Option<(PathBuf, u32)>,
+    /// Whether it has symbols for debuggers itself.
+    symbols: bool,
+}
+
+impl Marks {
+    fn read(file: &File) -> Option<Marks> {
+        let cache = ReadCache::new(file);
+        let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+        let endian = header.endian().ok()?;
+        header.shnum(endian, &cache).ok().filter(|count| *count <= MAX_SECTIONS)?;
+        let sections = header.sections(endian, &cache).ok()?;
+        let small = |s: &&elf::SectionHeader64<Endianness>| s.sh_size(endian) <= MAX_SECTION;
+        let of_section = sections.iter().filter(small).find_map(|s| {
+            let mut notes = s.notes(endian, &cache).ok()??;
+            std::iter::from_fn(|| notes.next().ok()?).find_map(|note| id(&note, endian))
+        });
+        let of_segment = || {
+            let segments = header.program_headers(endian, &cache).ok()?;
+            segments.iter().filter(|s| s.p_filesz(endian) <= MAX_SECTION).find_map(|s| {
+                let mut notes = s.notes(endian, &cache).ok()??;
+                std::iter::from_fn(|| notes.next().ok()?).find_map(|note| id(&note, endian))
+            })
+        };
+        let link = sections.section_by_name(endian, b".gnu_debuglink").map(|(_, s)| s).filter(small);
+        let link = link.and_then(|s| s.data(endian, &cache).ok());
+        Some(Marks {
+            id: of_section.or_else(of_segment),
+            link: link.and_then(linked),
+            symbols: sections.iter().any(|s| s.sh_type(endian) == elf::SHT_SYMTAB && s.sh_size(endian) > 0),
+        })
+    }
+}
+
+/// The build id, if a note is that.
+fn id(
+    note: &object::read::elf::Note<'_, elf::FileHeader64<Endianness>>,
+    endian: Endianness,
+) -> Option<Vec<u8>> {
+    let is_id = note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+    is_id.then(|| note.desc().to_vec()).filter(|id| !id.is_empty() && id.len() <= 64)
+}
+
+/// What `.gnu_debuglink` says: a name that ends with a zero, and on the next word the checksum.
+fn linked(data: &[u8]) -> Option<(PathBuf, u32)> {
+    let end = data.iter().position(|&b| b == 0)?;
+    let name = &data[..end];
+    // It stands for a file in a directory, and nothing else.
+    if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
+        return None;
+    }
+    let sum = data.get((end + 4) & !3..)?.first_chunk()?;
+    Some((std::ffi::OsStr::from_bytes(name).into(), u32::from_le_bytes(*sum)))
+}
+
+/// The checksum of a file, as `.gnu_debuglink` has it; `None` where it is too large, or cannot be read.
+fn checksum(file: &File) -> Option<u32> {
+    let (mut sum, mut at, mut bytes) = (0, 0, vec![0; 1 << 16]);
+    while at <= MAX_SUMMED {
+        match file.read_at(&mut bytes, at).ok()? {
+            0 => return Some(sum),
+            n => {
+                sum = crc32(sum, &bytes[..n]);
+                at += n as u64;
+            }
+        }
+    }
+    None
+}
+
+const CRC: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut c = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            c = if c & 1 != 0 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
+            bit += 1;
+        }
+        table[i] = c;
+        i += 1;
+    }
+    table
+};
+
+/// CRC-32 as in zlib, of what `sum` is of (0: of nothing) and `data` behind it.
+pub fn crc32(sum: u32, data: &[u8]) -> u32 {
+    !data.iter().fold(!sum, |c, &b| CRC[((c ^ u32::from(b)) & 0xff) as usize] ^ (c >> 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_zlibs() {
+        assert_eq!(crc32(0, b"123456789"), 0xcbf4_3926, "the check value of CRC-32");
+        assert_eq!(crc32(crc32(0, b"1234"), b"56789"), 0xcbf4_3926, "in parts");
+    }
+
+    fn run(tool: &str, args: &[&str]) {
+        let done = Command::new(tool).args(args).output().unwrap();
+        assert!(done.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// A stripped program that links to its debug symbols, as distributions make them, and the places of a machine of its own.
+    struct Split {
+        dir: tempfile::TempDir,
+        program: PathBuf,
+        debug: PathBuf,
+        places: Places,
+        id: String,
+    }
+
+    /// `None` without a compiler.
+    fn split(with_id: bool) -> Option<Split> {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let text = |path: &Path| path.to_str().unwrap().to_string();
+        std::fs::create_dir(at("bin")).unwrap();
+        std::fs::write(
+            at("x.c"),
+            "int named(int n) { return n + 1; }\nint main(void) { return named(1); }\n",
+        )
+        .unwrap();
+        let (program, debug) = (at("bin/x"), at("x.debug"));
+        let id = if with_id { "-Wl,--build-id=sha1" } else { "-Wl,--build-id=none" };
+        let made = Command::new("gcc")
+            .args(["-g", "-O1", "-fno-inline", id, "-o", &text(&program), &text(&at("x.c"))])
+            .output();
+        let Ok(made) = made else {
+            eprintln!("skipped: no gcc");
+            return None;
+        };
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        run("objcopy", &["--only-keep-debug", &text(&program), &text(&debug)]);
+        run("objcopy", &["--strip-all", &format!("--add-gnu-debuglink={}", text(&debug)), &text(&program)]);
+        let (file, _) = open(&program, 0).unwrap();
+        let id = Marks::read(&file).unwrap().id;
+        assert_eq!(id.is_some(), with_id);
+        let id = id.unwrap_or_default().iter().map(|b| format!("{b:02x}")).collect();
+        let places = Places { system: at("debug"), fetched: vec![at("cache")] };
+        Some(Split { program, debug, places, id, dir })
+    }
+
+    impl Split {
+        /// Puts the debug symbols somewhere below the machine's directory.
+        fn put(&self, name: &str) -> PathBuf {
+            let place = self.dir.path().join(name);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::copy(&self.debug, &place).unwrap();
+            place
+        }
+
+        fn found(&self) -> Option<PathBuf> {
+            self.places.find(&self.program)
+        }
+    }
+
+    #[test]
+    fn debug_symbols_are_found_in_all_places() {
+        for with_id in [true, false] {
+            let Some(split) = split(with_id) else { return };
+            assert_eq!(split.found(), None);
+            let below = split.dir.path().strip_prefix("/").unwrap().join("bin/x.debug");
+            let mut places =
+                vec!["bin/x.debug".into(), "bin/.debug/x.debug".into(), Path::new("debug").join(below)];
+            if with_id {
+                let (a, b) = split.id.split_at(2);
+                places.push(format!("debug/.build-id/{a}/{b}.debug").into());
+                places.push(format!("cache/{}/debuginfo", split.id).into());
+            }
+            for place in places {
+                let there = split.put(place.to_str().unwrap());
+                assert_eq!(split.found().as_ref(), Some(&there), "with an id: {with_id}");
+                let table =
+                    crate::table::Table::read(&there, crate::table::What::Functions).unwrap().unwrap();
+                let names = |at| table.lookup(at).map(|(name, _)| name);
+                assert!((0..0x4000).any(|at| names(at).as_deref() == Some("named")));
+                std::fs::remove_file(there).unwrap();
+            }
+            // Also of a program that is held open.
+            let there = split.put("bin/x.debug");
+            let held = File::open(&split.program).unwrap();
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+            assert_eq!(split.places.find(Path::new(&path)), Some(there));
+        }
+    }
+
+    #[test]
+    fn debug_symbols_of_another_build_are_refused() {
+        for with_id in [true, false] {
+            let Some(split) = split(with_id) else { return };
+            let there = split.put("bin/x.debug");
+            assert!(split.found().is_some());
+            // Another version's.
+            let other = split.dir.path().join("y.c");
+            std::fs::write(&other, "int main(void) { return 7; }\n").unwrap();
+            let id = if with_id { "-Wl,--build-id=sha1" } else { "-Wl,--build-id=none" };
+            run("gcc", &["-g", id, "-o", there.to_str().unwrap(), other.to_str().unwrap()]);
+            assert_eq!(split.found(), None, "with an id: {with_id}");
+            // Its own, damaged: the checksum tells, and the build id stands for the file.
+            let mut bytes = std::fs::read(&split.debug).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            std::fs::write(&there, bytes).unwrap();
+            assert_eq!(split.found().is_some(), with_id);
+            // One without symbols, one that is empty, and a part.
+            std::fs::copy(&split.program, &there).unwrap();
+            assert_eq!(split.found(), None);
+            for cut in [0, 10, 100] {
+                std::fs::write(&there, &std::fs::read(&split.debug).unwrap()[..cut]).unwrap();
+                assert_eq!(split.found(), None, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_file_or_a_strangers_is_refused() {
+        let Some(split) = split(true) else { return };
+        let there = split.put("bin/x.debug");
+        std::fs::remove_file(&there).unwrap();
+        // Nobody writes into it, and it must not be waited for.
+        run("mkfifo", &[there.to_str().unwrap()]);
+        assert_eq!(split.found(), None);
+        std::fs::remove_file(&there).unwrap();
+        std::fs::create_dir(&there).unwrap();
+        assert_eq!(split.found(), None);
+        std::fs::remove_dir(&there).unwrap();
+        // Distributions' files are links; in the cache nothing is.
+        std::os::unix::fs::symlink(&split.debug, &there).unwrap();
+        assert_eq!(split.found().as_ref(), Some(&there));
+        std::fs::remove_file(&there).unwrap();
+        let cached = split.put(&format!("cache/{}/debuginfo", split.id));
+        assert_eq!(split.found().as_ref(), Some(&cached));
+        std::fs::remove_file(&cached).unwrap();
+        std::os::unix::fs::symlink(&split.debug, &cached).unwrap();
+        assert_eq!(split.found(), None);
+        std::fs::remove_file(&cached).unwrap();
+        if own_uid() != 0 {
+            return eprintln!("skipped: to give files away needs root");
+        }
+        let cached = split.put(&format!("cache/{}/debuginfo", split.id));
+        std::os::unix::fs::chown(&cached, Some(65534), None).unwrap();
+        assert_eq!(split.found(), None);
+        std::os::unix::fs::chown(&split.program, Some(65534), None).unwrap();
+        assert_eq!(split.found(), Some(cached), "the program is the same user's");
+    }
+
+    #[test]
+    fn links_out_of_a_directory_are_none() {
+        let of = |name: &[u8]| {
+            let mut data = name.to_vec();
+            data.resize((name.len() + 4) & !3, 0);
+            data.extend([1, 0, 0, 0]);
+            linked(&data)
+        };
+        assert_eq!(of(b"x.debug"), Some(("x.debug".into(), 1)));
+        assert_eq!(of(b"abc"), Some(("abc".into(), 1)));
+        for name in [&b"../x"[..], b"/etc/shadow", b"..", b".", b""] {
+            assert_eq!(of(name), None);
+        }
+        for cut in [&b""[..], b"x", b"x\0\0\0", b"x\0\0\0\x01\0\0"] {
+            assert_eq!(linked(cut), None);
+        }
+    }
+}

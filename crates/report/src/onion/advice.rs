@@ -4,7 +4,7 @@ use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
     Context, charged, deepest, length, parked, throttled, top_advice, top_detail, top_kind, top_lock,
-    top_sleeper, way_past,
+    top_sleeper, unjudged, way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
@@ -246,6 +246,10 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             format!("{device} has {depth:.0} requests in flight on average and takes {} for each, so more of them only queue: fewer or larger requests, more memory for what is read again, a faster device or several; or work for the threads meanwhile", length(each))
         }
         Layer::Io => "overlap it: more requests in flight (io_uring, read-ahead), more memory for the page cache, faster storage".into(),
+        // Who runs may run with the lock that the others wait for, and more workers would only wait with them.
+        Layer::Serial if unjudged(context).is_some() => {
+            "threads wait in futexes of unknown kind: see where with `ncpu locks --futexes -s 10`; ncpu tells what they are in a program with its symbols (not stripped, or with a debug file). A lock: hold it for less, or shard it. Work to come: split the serial part, or start more workers".into()
+        }
         Layer::Serial if serial_code(context).is_some() => {
             let alone = serial_code(context).unwrap_or_default();
             format!(

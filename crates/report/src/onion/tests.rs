@@ -523,6 +523,46 @@ fn serial_phases_name_the_code_that_all_waited_for() {
 }
 
 #[test]
+fn futexes_of_unknown_kind_are_told_and_no_more_workers_asked_for() {
+    let serial = |unknown: f64, condition: f64| {
+        let mut locks = ncpu_schema::user_locks::Rows::new();
+        for (ty, block) in [("unknown", unknown), ("condition", condition)] {
+            locks.push(ncpu_schema::user_locks::Row {
+                lock: "0x7f".into(),
+                ty: ty.into(),
+                process: "db".into(),
+                count: Some(100),
+                block: Some(block),
+                ..Default::default()
+            });
+        }
+        let mut path = ncpu_schema::critical_path::Rows::new();
+        path.push(ncpu_schema::critical_path::Row {
+            reason: Some(IdleReason::Serial),
+            process: "db".into(),
+            thread: Some("db").into(),
+            doing: "running".into(),
+            idle: Some(6.0),
+            seconds: Some(6.0),
+            count: Some(100),
+            ..Default::default()
+        });
+        let onion = Onion::peel(&recording().with(locks.finish()).with(path.finish())).unwrap();
+        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap()
+    };
+    let told = "12.50 thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
+    let row = serial(12.5, 30.0);
+    assert!(row.evidence.iter().any(|e| e == told), "{:?}", row.evidence);
+    assert!(row.advice.starts_with("threads wait in futexes of unknown kind"), "{}", row.advice);
+    // A small part of the waiting, or of the time, says nothing about who waits for whom.
+    for (unknown, condition) in [(2.0, 30.0), (0.4, 0.0)] {
+        let row = serial(unknown, condition);
+        assert!(!row.evidence.join("").contains("unknown kind"), "{:?}", row.evidence);
+        assert!(row.advice.starts_with("the others wait while db runs alone"), "{}", row.advice);
+    }
+}
+
+#[test]
 fn parked_threads_are_not_told_to_be_too_few() {
     let advice = |block: f64| {
         let mut locks = ncpu_schema::user_locks::Rows::new();

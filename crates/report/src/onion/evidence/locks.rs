@@ -1,6 +1,6 @@
 //! Locks: which ones threads wait for, and which threads wait.
 
-use ncpu_schema::{Layer, lock_callers, locks};
+use ncpu_schema::{Layer, lock_callers, locks, sleeps};
 use ncpu_table::Table;
 
 use super::{By, Context, listed, of_layer, told};
@@ -138,6 +138,28 @@ pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<String> {
     let total: f64 = rows().map(waited).sum();
     let top = rows().next().filter(|&r| waited(r) >= 0.5 * total && total > 0.0)?;
     Some(format!("{}: {}", ranked.text(top, "pattern")?, ranked.text(top, "advice")?))
+}
+
+/// Thread-seconds in futexes whose kind nobody knows, where they are a part of all waiting that matters: of a program without
+/// symbols no stack tells a lock from work that is waited for.
+pub(in crate::onion) fn unjudged(context: &Context<'_>) -> Option<f64> {
+    let ranked = context.ranked("user_locks", &["type"], "block")?;
+    let block = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
+    let unknown: f64 =
+        (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type") == Some("unknown")).map(block).sum();
+    let futexes: f64 = (0..ranked.num_rows()).map(block).sum();
+    let asleep = sleeps::Reader::open(context.recording).ok().flatten();
+    let asleep: f64 = asleep.map_or(0.0, |t| t.rows().filter_map(|r| t.seconds.get(r)).sum());
+    (unknown >= 0.1 * futexes.max(asleep) && unknown >= 0.05 * context.elapsed).then_some(unknown)
+}
+
+/// [`unjudged`] in a line.
+pub(super) fn unjudged_told(context: &Context<'_>) -> Option<String> {
+    unjudged(context).map(|s| {
+        format!(
+            "{s:.2} thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them"
+        )
+    })
 }
 
 /// What to do about threads that waited for what may be a lock or work to come, where the pattern says how to tell: parked

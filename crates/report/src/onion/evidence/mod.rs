@@ -15,8 +15,8 @@ use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
 pub(super) use limits::{Throttled, limits_met, throttled};
-use locks::{kernel_locks, user_locks};
-pub(super) use locks::{parked, top_advice, top_lock};
+use locks::{kernel_locks, unjudged_told, user_locks};
+pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
 pub(super) use path::charged;
 use path::waited_for;
@@ -224,6 +224,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Serial => {
             let mut out = waited_for(context, IdleReason::Serial);
+            out.extend(unjudged_told(context));
             out.extend(busiest(context));
             out.extend(sleeping(context));
             out.extend(sleepers(context));
@@ -231,6 +232,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Idle => {
             let mut out = waited_for(context, IdleReason::Asleep);
+            out.extend(unjudged_told(context));
             out.extend(sleeping(context));
             out.extend(sleepers(context));
             out

@@ -75,8 +75,7 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
     rows.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)));
     let mut out = Table::builder("threads", &columns);
     for r in rows {
-        let asleep: f64 = ["TFL", "DFL", "LCK", "SLP", "LAT", "OFF"].iter().map(|s| number(r, s)).sum();
-        let time = busy(r) + asleep;
+        let time = lived(raw, r);
         let mut row = out.row().int_opt(raw.int(r, "pid"));
         if !by_process {
             row = row.int_opt(raw.int(r, "tid"));
@@ -104,6 +103,12 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
 pub(crate) fn on_cpu(threads: &Table, row: usize) -> f64 {
     let split = || ["USR", "SYS", "TRP"].iter().filter_map(|c| threads.number(row, c)).sum();
     threads.number(row, "CPU").unwrap_or_else(split)
+}
+
+/// Seconds that a thread lived in an interval, whatever it did.
+pub(crate) fn lived(threads: &Table, row: usize) -> f64 {
+    let off = ["TFL", "DFL", "LCK", "SLP", "LAT", "OFF"];
+    on_cpu(threads, row) + off.iter().filter_map(|c| threads.number(row, c)).sum::<f64>()
 }
 
 #[cfg(test)]

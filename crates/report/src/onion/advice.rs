@@ -3,8 +3,8 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, charged, deepest, length, parked, throttled, top_advice, top_detail, top_kind, top_lock,
-    top_sleeper, unjudged, way_past,
+    Context, charged, deepest, length, parked, short_processes, throttled, top_advice, top_detail, top_kind,
+    top_lock, top_sleeper, unjudged, way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
@@ -188,14 +188,26 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
     Some(format!("{before} -- {typed}"))
 }
 
-/// What most of the serial phases were spent in, where one thread is: itself, or its code.
+/// What most of the serial phases were spent in, where one thread is, and what to do about it.
 fn serial_code(context: &Context<'_>) -> Option<String> {
     let top = charged(context, IdleReason::Serial).into_iter().next()?;
-    let told = match top.wanders() || top.code.is_empty() {
+    if !top.runs() || top.share < 0.4 || top.thread.is_empty() {
+        return None;
+    }
+    // A compiler need not be split as long as there are others to run beside it.
+    if let Some(processes) = short_processes(context, &top.thread) {
+        return Some(format!(
+            "the others wait while {processes} short processes of {} run one after another: start more of them at a time (make -j, xargs -P, more jobs or workers)",
+            top.thread
+        ));
+    }
+    let alone = match top.wanders() || top.code.is_empty() {
         true => format!("{} runs alone", top.thread),
         false => format!("{} is in {}", top.thread, top.code),
     };
-    (top.runs() && top.share >= 0.4 && !top.thread.is_empty()).then_some(told)
+    Some(format!(
+        "the others wait while {alone}: split that work between threads, make it faster, or do it while they have other work"
+    ))
 }
 
 fn in_words(layer: Layer, context: &Context<'_>) -> String {
@@ -250,12 +262,7 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         Layer::Serial if unjudged(context).is_some() => {
             "threads wait in futexes of unknown kind: see where with `ncpu locks --futexes -s 10`; ncpu tells what they are in a program with its symbols (not stripped, or with a debug file). A lock: hold it for less, or shard it. Work to come: split the serial part, or start more workers".into()
         }
-        Layer::Serial if serial_code(context).is_some() => {
-            let alone = serial_code(context).unwrap_or_default();
-            format!(
-                "the others wait while {alone}: split that work between threads, make it faster, or do it while they have other work"
-            )
-        }
+        Layer::Serial if serial_code(context).is_some() => serial_code(context).unwrap_or_default(),
         Layer::Serial if parked(context).is_some() => parked(context).unwrap_or_default(),
         Layer::Serial => format!(
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",

@@ -617,6 +617,47 @@ fn who_ran_alone_through_many_places_is_named_itself() {
 }
 
 #[test]
+fn many_short_processes_are_told_to_run_beside_each_other() {
+    let advice = |pids: u64, lived: f64| {
+        let mut path = ncpu_schema::critical_path::Rows::new();
+        path.push(ncpu_schema::critical_path::Row {
+            reason: Some(IdleReason::Serial),
+            process: "cc1".into(),
+            thread: Some("cc1").into(),
+            doing: "running".into(),
+            code: Some("ggc_alloc").into(),
+            idle: Some(6.0),
+            seconds: Some(6.0),
+            count: Some(100),
+            ..Default::default()
+        });
+        let mut threads = ncpu_schema::threads::Rows::new();
+        for pid in 0..pids {
+            threads.push(ncpu_schema::threads::Row {
+                pid: Some(pid),
+                tid: Some(pid),
+                process: "cc1".into(),
+                thread: "cc1".into(),
+                micro: Per::new(|state| (state as usize == 6).then_some(lived - 0.1)),
+                cpu: Some(0.1),
+                ..Default::default()
+            });
+        }
+        let onion = Onion::peel(&recording().with(path.finish()).with(threads.finish())).unwrap();
+        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().advice
+    };
+    let told = advice(20, 0.3);
+    assert!(
+        told.starts_with("the others wait while 20 short processes of cc1 run one after another: start more"),
+        "{told}"
+    );
+    // A few, or such as live long: a pool of workers.
+    for told in [advice(3, 0.3), advice(20, 9.0)] {
+        assert!(told.starts_with("the others wait while cc1 is in ggc_alloc: split that work"), "{told}");
+    }
+}
+
+#[test]
 fn requests_in_flight_say_what_io_wait_is() {
     let waits = idle_time(|reason| if reason == IdleReason::Io { 8.0 } else { 0.0 });
     let told = |count: f64, seconds: f64| {

@@ -26,7 +26,7 @@ pub(super) use queues::{bound, way_past};
 pub(super) use requests::deepest;
 use requests::requests;
 use threads::{busiest, sleepers, sleeping};
-pub(super) use threads::{length, top_sleeper};
+pub(super) use threads::{length, short_processes, top_sleeper};
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,

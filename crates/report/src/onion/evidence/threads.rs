@@ -1,4 +1,6 @@
-//! Threads: where they sleep, how often, and which is busiest.
+//! Threads: where they sleep, how often, which is busiest, and which are short.
+
+use std::collections::HashMap;
 
 use ncpu_schema::sleepers::{self, col};
 use ncpu_schema::{Counter, sleeps, threads};
@@ -68,6 +70,19 @@ pub(in crate::onion) fn top_sleeper(context: &Context<'_>) -> Option<(String, St
     // A sleep is a switch away and one back.
     let share = 2.0 * ranked.number(0, col::count)? / switches;
     Some((ranked.text(0, col::call)?.into(), ranked.text(0, col::process)?.into(), share))
+}
+
+/// Processes that a name stands for which ran alone, where those are many short ones.
+pub(in crate::onion) fn short_processes(context: &Context<'_>, name: &str) -> Option<usize> {
+    const FEW: usize = 5;
+    const SHORT: f64 = 0.25;
+    let table = context.table(threads::NAME)?;
+    let mut lived: HashMap<u64, f64> = HashMap::new();
+    for row in (0..table.num_rows()).filter(|&r| table.text(r, threads::col::thread) == Some(name)) {
+        *lived.entry(table.int(row, threads::col::pid)?).or_default() += crate::threads::lived(table, row);
+    }
+    let short = lived.values().filter(|&&time| time < SHORT * context.elapsed).count();
+    (short >= FEW && 10 * short >= 9 * lived.len()).then_some(short)
 }
 
 /// The thread that was on CPU longest.

@@ -494,7 +494,8 @@ fn serial_phases_name_the_code_that_all_waited_for() {
     let mut path = ncpu_schema::critical_path::Rows::new();
     for (thread, doing, code, idle) in [
         ("main", "running", "parse_input <- load_config", 3.0),
-        ("main", "asleep for a time in nanosleep", "retry", 0.9),
+        ("main", "waiting for I/O in read", "load_config", 0.6),
+        ("main", "waiting in poll", "idle", 0.3),
         ("", "about to run: on a run queue", "", 0.1),
     ] {
         path.push(ncpu_schema::critical_path::Row {
@@ -513,10 +514,12 @@ fn serial_phases_name_the_code_that_all_waited_for() {
     let onion = Onion::peel(&recording().with(path.finish())).unwrap();
     let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
     assert_eq!(
-        serial.evidence[..2],
+        serial.evidence[..3],
         [
             "3.00 CPU-s (75 %) while main was in parse_input <- load_config: without it up to 3.00 s sooner, with half of it 1.50 s",
-            "0.90 CPU-s (22 %) while main was asleep for a time in nanosleep in retry",
+            "0.60 CPU-s (15 %) while main was waiting for I/O in read in load_config: without it up to 0.60 s sooner, with half of it 0.30 s",
+            // Nobody knows what ended it.
+            "0.30 CPU-s (8 %) while main was waiting in poll in idle",
         ]
     );
     assert!(serial.advice.contains("while main is in parse_input <- load_config"), "{}", serial.advice);

@@ -38,6 +38,15 @@ impl Charged {
         self.part < PLACE
     }
 
+    /// Whether it is known what could be shorter: the code that runs, or what is waited for. Not where nobody knows what ended
+    /// a wait, nothing did, or it was another thread, which is charged with what it did itself.
+    fn known(&self) -> bool {
+        let of = |start: &str| self.doing.starts_with(start);
+        self.runs()
+            || of("asleep for a time")
+            || of("waiting for ") && !of("waiting for another thread of the program")
+    }
+
     fn told(&self) -> String {
         let Charged { thread, doing, code, idle, share, seconds, .. } = self;
         let part = format!("{idle:.2} CPU-s ({:.0} %)", 100.0 * share);
@@ -46,17 +55,18 @@ impl Charged {
             (false, true) => (thread, String::new()),
             (false, false) => (thread, format!(" in {code}")),
         };
+        let sooner = match self.known() {
+            true => {
+                format!(": without it up to {seconds:.2} s sooner, with half of it {:.2} s", seconds / 2.0)
+            }
+            false => String::new(),
+        };
         match self.runs() {
-            true if self.wanders() => format!(
-                "{part} while {who} ran, {:.0} % of it{at}: without it up to {seconds:.2} s sooner, with half of it {:.2} s",
-                100.0 * self.part,
-                seconds / 2.0
-            ),
-            true => format!(
-                "{part} while {who} was{at}: without it up to {seconds:.2} s sooner, with half of it {:.2} s",
-                seconds / 2.0
-            ),
-            false => format!("{part} while {who} was {doing}{at}"),
+            true if self.wanders() => {
+                format!("{part} while {who} ran, {:.0} % of it{at}{sooner}", 100.0 * self.part)
+            }
+            true => format!("{part} while {who} was{at}{sooner}"),
+            false => format!("{part} while {who} was {doing}{at}{sooner}"),
         }
     }
 }

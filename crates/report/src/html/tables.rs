@@ -137,9 +137,15 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
         "<section id=user-locks><h2>User locks</h2><p class=lead>Waits on futexes, and for locks of libncpu: locks and \
          semaphores are contention, conditions are threads waiting for work.</p>",
     );
-    let keys = ["lock", "type", "process", "caller"];
-    let with_pid = |t: &Table, r: usize| format!("{}\0{}", joined(t, r, &keys), value(t, r, "pid"));
-    match grouped(recording, "user_locks", &["lock", "type", "process", "pid", "caller"]) {
+    // A recording of an older version has no patterns.
+    let has = |name: &str| {
+        recording.tables.get("user_locks").is_some_and(|t| t.columns().iter().any(|c| c.name == name))
+    };
+    let named = has("pattern") && has("advice");
+    let all = ["lock", "type", "process", "caller", "pattern", "advice"];
+    let keys = &all[..if named { 6 } else { 4 }];
+    let with_pid = |t: &Table, r: usize| format!("{}\0{}", joined(t, r, keys), value(t, r, "pid"));
+    match grouped(recording, "user_locks", &[keys, &["pid"]].concat()) {
         None => none(out, "No thread waited for a user lock."),
         Some(t) => {
             let holders = recording.tables.get("user_locks");
@@ -151,7 +157,7 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                 // Conditions last: their waits are long and mostly no fault.
                 let rank = if is_user_lock(&kind) { 1e9 } else { 0.0 };
                 let spin = value(&t, r, "spin");
-                let cells = vec![
+                let mut cells = vec![
                     Cell::Text(text(&t, r, "lock")),
                     Cell::Text(kind.clone()),
                     Cell::Text(format!("{}/{}", text(&t, r, "process"), value(&t, r, "pid"))),
@@ -163,9 +169,13 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                     Cell::Text(text(&t, r, "caller")),
                     Cell::Words(holders.get(&with_pid(&t, r)).cloned().unwrap_or_default()),
                 ];
+                if named {
+                    cells.insert(1, Cell::Text(t.text(r, "pattern").unwrap_or("").to_string()));
+                    cells.push(Cell::Words(t.text(r, "advice").unwrap_or("").to_string()));
+                }
                 (rank + block + spin, cells)
             });
-            let heads = [
+            let mut heads = vec![
                 word("lock", "symbol where it is static, else address"),
                 word("type", "of futexes: lock, semaphore, condition or unknown; others are libncpu's"),
                 word("process", "the waiting process"),
@@ -177,6 +187,10 @@ pub(super) fn user_locks(out: &mut String, recording: &Recording) {
                 word("caller", "where it waits"),
                 word("holders", "threads that woke the waiters, by time waited"),
             ];
+            if named {
+                heads.insert(1, word("pattern", "what it is to its users: GIL, Java monitor …"));
+                heads.push(word("advice", "what helps"));
+            }
             table(out, "User locks", &heads, usize::MAX, ranked(rows.collect()));
         }
     }

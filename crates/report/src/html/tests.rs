@@ -84,12 +84,12 @@ fn whole(name: &str) -> Recording {
         ),
         table(
             "user_locks",
-            &["lock", "type", "process", "caller", "holder"],
+            &["lock", "type", "process", "caller", "holder", "pattern", "advice"],
             &["pid", "count", "wakes", "block", "max"],
             &[
-                (&["0x10", "condition", name, "pool_wait", "make/9"], &[7.0, 1.0, 1.0, 50.0, 9.0]),
-                (&[name, "lock", name, "work", name], &[7.0, 4.0, 4.0, 3.0, 9.0]),
-                (&[name, "lock", name, "work", "make/9"], &[7.0, 2.0, 2.0, 1.0, 9.0]),
+                (&["0x10", "condition", name, "pool_wait", "make/9", "", ""], &[7.0, 1.0, 1.0, 50.0, 9.0]),
+                (&[name, "lock", name, "work", name, "GIL", name], &[7.0, 4.0, 4.0, 3.0, 9.0]),
+                (&[name, "lock", name, "work", "make/9", "GIL", name], &[7.0, 2.0, 2.0, 1.0, 9.0]),
             ],
         ),
         table(
@@ -177,6 +177,77 @@ fn frames_that_look_like_counts_keep_their_weight() {
     let page = page(&whole("x 5")).unwrap();
     assert!(page.contains("<title>worker 3 (1,000,000 us, 14.29%)</title>"), "not a differential graph");
     assert!(page.contains("<title>x 5 (6,000,000 us, 85.71%)</title>"));
+}
+
+#[test]
+fn locks_have_the_names_and_advice_of_their_patterns() {
+    let row = |locks: Table| {
+        let mut section = String::new();
+        super::tables::user_locks(&mut section, &recording(vec![locks]));
+        section.split("<tr>").find(|row| row.starts_with("<td>0x7f</td>")).unwrap().to_string()
+    };
+    let mut locks = ncpu_schema::user_locks::Rows::new();
+    for holder in ["python3/8", "python3/9"] {
+        locks.push(ncpu_schema::user_locks::Row {
+            lock: "0x7f".into(),
+            ty: "lock".into(),
+            process: "python3".into(),
+            caller: "take_gil".into(),
+            holder: holder.into(),
+            pattern: Some("GIL").into(),
+            advice: Some("processes instead of threads").into(),
+            count: Some(2),
+            block: Some(1.0),
+            ..Default::default()
+        });
+    }
+    let locks = locks.finish();
+    let told = row(locks.clone());
+    assert!(told.contains("<td>0x7f</td><td>GIL</td><td>lock</td>"), "{told}");
+    assert!(told.contains("<td class=w>python3/8 50 %, python3/9 50 %</td>"), "{told}");
+    assert!(told.contains("<td class=w>processes instead of threads</td>"), "{told}");
+    // As older versions recorded it.
+    let older: Vec<&str> = locks.columns().iter().map(|c| c.name.as_str()).collect();
+    let older: Vec<&str> = older.into_iter().filter(|c| !matches!(*c, "pattern" | "advice")).collect();
+    let told = row(locks.project(&older).unwrap());
+    assert!(told.contains("<td>0x7f</td><td>lock</td>") && told.contains("python3/8 50 %"), "{told}");
+}
+
+#[test]
+fn who_everybody_waited_for_is_a_flame_graph() {
+    let path = |rows: &[(&[&str], &[f64])]| {
+        let path = table(
+            "critical_path",
+            &["reason", "process", "thread", "doing", "code", "stack"],
+            &["idle", "seconds", "count"],
+            rows,
+        );
+        page(&recording(vec![cpu_time(2, 2), path])).unwrap()
+    };
+    let page = path(&[
+        (&["serial", "app", "main", "running", "parse", "main;load;parse"], &[3.0, 3.0, 30.0]),
+        (&["serial", "app", "main", "running", "parse", "main;load;parse"], &[1.0, 1.0, 10.0]),
+        (&["asleep", "app", "main", "asleep for a time in nanosleep", "", "main;retry"], &[4.0, 2.0, 5.0]),
+        (&["asleep", "", "", "waiting for a timer", "", ""], &[2.0, 1.0, 5.0]),
+    ]);
+    let from = page.find("id=flame-waited-for").expect("the graph");
+    let graph = &page[from..from + page[from..].find("</svg></svg>").unwrap()];
+    assert!(
+        graph.starts_with("id=flame-waited-for><h3>Who everybody waited for <small>10.00 s</small>"),
+        "{graph}"
+    );
+    for title in [
+        "running (4,000,000 us, 40.00%)",
+        "parse (4,000,000 us, 40.00%)",
+        "asleep for a time in nanosleep (4,000,000 us, 40.00%)",
+        "retry (4,000,000 us, 40.00%)",
+        // Without a stack it is what was done alone.
+        "waiting for a timer (2,000,000 us, 20.00%)",
+    ] {
+        assert!(graph.contains(&format!("<title>{title}</title>")), "{title} in {graph}");
+    }
+    // Where no CPU waited for anybody, there is none.
+    assert!(!path(&[]).contains("flame-waited-for"));
 }
 
 #[test]

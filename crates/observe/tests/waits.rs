@@ -3,17 +3,20 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Seen, allowed, observe};
 
 /// `waits.c`, as any program is compiled: without frame pointers.
-fn compile() -> PathBuf {
+fn compile(how: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("waits-{}", std::process::id()));
     let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .args(["-O2", "-Wall", "-Werror", "-pthread"])
+        .args(how)
+        .arg("-o")
         .arg(&to)
         .arg(here.join("tests/c/waits.c"))
         .output()
@@ -31,18 +34,30 @@ struct Waits {
     /// CPUs that were idle for a user lock, seconds.
     idle_for_lock: f64,
     types: Vec<(String, f64)>,
+    /// Threads that ended waits for locks, with the seconds of those.
+    holders: BTreeMap<String, f64>,
 }
 
 impl Waits {
     fn of(part: &str) -> Waits {
-        let program = compile();
+        Waits::compiled(part, &[])
+    }
+
+    fn compiled(part: &str, how: &[&str]) -> Waits {
+        let program = compile(how);
         let seen: Seen = observe(&[program.clone().into(), part.into()], |_| {});
         assert_eq!(seen.ended.status, 0, "{part}");
         std::fs::remove_file(program).expect("it was compiled");
         let types = seen.rows("user_locks").map(|(t, r)| {
             (t.text(r, "type").expect("a type").to_string(), t.number(r, "block").expect("seconds"))
         });
+        let mut holders = BTreeMap::new();
+        for (t, r) in seen.rows("user_locks").filter(|(t, r)| t.text(*r, "type") == Some("lock")) {
+            let Some(holder) = t.text(r, "holder") else { continue };
+            *holders.entry(holder.to_string()).or_default() += t.number(r, "block").expect("seconds");
+        }
         Waits {
+            holders,
             lock: seen.sum("threads", "LCK"),
             sleep: seen.sum("threads", "SLP"),
             idle_for_lock: seen.sum("idle_time", "ulock"),
@@ -72,10 +87,25 @@ fn who_waits_for_another_to_come_or_to_send_work_waits_for_no_lock() {
 #[test]
 fn a_mutex_and_a_semaphore_that_stands_for_one_are_locks() {
     let Some(_one) = allowed() else { return };
-    for part in ["mutex", "semaphore"] {
+    for part in ["mutex", "semaphore", "condition_lock"] {
         let w = Waits::of(part);
         // Twenty times each holds it 0.03 s while the other waits; of a semaphore the first few are no lock yet.
         assert!(w.lock > 0.5, "{part}: {w:?}");
+        // Each is what the other waited for.
+        let told = || w.holders.iter().filter(|(name, s)| name.starts_with("waits") && **s > 0.1);
+        assert_eq!(told().count(), 2, "{part}: {w:?}");
+    }
+}
+
+/// No name on the stack says what is waited for.
+#[test]
+fn a_lock_of_a_stripped_program_is_unknown_and_no_lock() {
+    let Some(_one) = allowed() else { return };
+    for part in ["mutex", "condition"] {
+        let w = Waits::compiled(part, &["-static", "-s"]);
+        assert!(w.blocked("unknown") > 0.5, "{part}: {w:?}");
+        assert!(w.types.iter().all(|(kind, _)| kind == "unknown"), "{part}: {w:?}");
+        assert!(w.lock < 0.05 && w.idle_for_lock < 0.05, "{part}: {w:?}");
     }
 }
 

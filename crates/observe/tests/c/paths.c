@@ -152,6 +152,34 @@ static void *half(void *which)
 	return NULL;
 }
 
+static void fork_join(void);
+
+/* The same beside 10,000 threads that wait all the time. */
+#define CROWD 10000
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
+
+static void *stand(void *unused)
+{
+	pthread_mutex_lock(&door);
+	return unused;
+}
+
+static void crowd(void)
+{
+	pthread_attr_t small;
+	pthread_t thread;
+
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 64 << 10);
+	pthread_mutex_lock(&door);
+	for (int i = 0; i < CROWD; i++)
+		if (pthread_create(&thread, &small, stand, NULL))
+			exit(3);
+	end = now(CLOCK_MONOTONIC) + seconds;
+	fork_join();
+	_exit(0);
+}
+
 static void fork_join(void)
 {
 	while (!over()) {
@@ -582,6 +610,7 @@ int main(int count, char **args)
 		{ "loopback", loopback }, { "hurried", hurried }, { "barriers", barriers }, { "naps", naps },
 		{ "timeouts", timeouts }, { "polled", polled }, { "chain", chain }, { "local", local }, { "server", server },
 		{ "contained", contained }, { "errands", errands }, { "ring", ring }, { "cycle", cycle }, { "deadlock", deadlock },
+		{ "crowd", crowd },
 		{ "client_in_recv", client_in_recv }, { "client_in_poll", client_in_poll },
 	};
 

@@ -1,6 +1,6 @@
 /*
  * Two threads. One computes, the other waits for it: at a barrier, for a condition, for a semaphore that is a job queue,
- * for a semaphore or a mutex that the first holds; or `phases`: a barrier for 1.8 s, then a mutex for 1.2 s.
+ * for a semaphore, a mutex or a lock made of a condition that the first holds; or `phases`: a barrier for 1.8 s, then a mutex for 1.2 s.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -121,6 +121,38 @@ static void at_semaphore(int first)
 	}
 }
 
+/* A lock made of a condition: who posts it is who held it. */
+static int owned;
+
+__attribute__((noinline)) static void acquire_it(void)
+{
+	pthread_mutex_lock(&mutex);
+	while (owned)
+		pthread_cond_wait(&cond, &mutex);
+	owned = 1;
+	pthread_mutex_unlock(&mutex);
+}
+
+static void release_it(void)
+{
+	pthread_mutex_lock(&mutex);
+	owned = 0;
+	pthread_cond_signal(&cond);
+	pthread_mutex_unlock(&mutex);
+}
+
+static void at_condition_lock(int first)
+{
+	if (!first)
+		pause_ms(5);
+	for (int i = 0; i < 20; i++) {
+		acquire_it();
+		compute(0.03);
+		release_it();
+		pause_ms(1);
+	}
+}
+
 static void at_mutex(int first)
 {
 	if (!first)
@@ -164,7 +196,7 @@ int main(int count, char **args)
 	} parts[] = {
 		{ "barrier", at_barrier }, { "condition", at_condition }, { "queue", at_queue },
 		{ "semaphore", at_semaphore }, { "mutex", at_mutex }, { "phases", in_phases },
-		{ "reused", in_two_uses },
+		{ "reused", in_two_uses }, { "condition_lock", at_condition_lock },
 	};
 	pthread_t thread;
 

@@ -19,13 +19,25 @@ const TABLES: [(&str, &[&str]); 3] = [
     ("watch", &["interval", "freq", "keep", "max"]),
     (
         "serve",
-        &["listen", "token-file", "tls-cert", "tls-key", "user", "history", "mode", "interval", "freq"],
+        &[
+            "listen",
+            "token-file",
+            "tls-cert",
+            "tls-key",
+            "user",
+            "history",
+            "mode",
+            "interval",
+            "freq",
+            "keep",
+            "max",
+        ],
     ),
     ("top", &["interval", "freq"]),
 ];
 
-/// The table of labels, which `watch --rotate` writes into recordings, and the option that it stands for.
-const LABELS: (&str, &str, &str) = ("labels", "watch", "label");
+/// The table of labels, the commands that write them into recordings (`--rotate`), and the option that it stands for.
+const LABELS: (&str, [&str; 2], &str) = ("labels", ["watch", "serve"], "label");
 
 /// What is wrong with the file, and where.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +112,7 @@ fn read(text: &str, command: &clap::Command) -> Result<HashMap<&'static str, Def
             ));
         };
         if name.get_ref() == LABELS.0 {
-            let labels = all.entry(LABELS.1).or_default().entry(LABELS.2.into()).or_default();
+            let mut labels = Vec::new();
             for (key, value) in table {
                 let value = scalar(value.get_ref()).ok_or_else(|| no_scalar(value.span()))?;
                 if key.get_ref().contains('=') {
@@ -108,8 +120,11 @@ fn read(text: &str, command: &clap::Command) -> Result<HashMap<&'static str, Def
                 }
                 let label = format!("{}={value}", key.get_ref());
                 let word = format!("--{}={label}", LABELS.2);
-                check(command, &[LABELS.1, &word]).map_err(|why| (Some(key.span()), why))?;
+                check(command, &[LABELS.1[0], &word]).map_err(|why| (Some(key.span()), why))?;
                 labels.push(label);
+            }
+            for command in LABELS.1 {
+                all.entry(command).or_default().insert(LABELS.2.into(), labels.clone());
             }
             continue;
         }
@@ -212,14 +227,29 @@ mod tests {
     #[test]
     fn options_of_each_command() {
         let text = "[labels]\ntype = \"web\"\nrack = 12\n[watch]\nkeep = '7d'\nmax = \"20G\"\ninterval = 2\n\
-                    [serve]\nlisten = \"unix:/run/ncpu.sock\"\nfreq = 49\ntoken-file = \"/t\"\n[top]\ninterval = 0.5\n";
+                    [serve]\nlisten = \"unix:/run/ncpu.sock\"\nfreq = 49\ntoken-file = \"/t\"\nkeep = \"2d\"\n\
+                    max = \"1G\"\n[top]\ninterval = 0.5\n";
         let all = given(text).unwrap();
         assert_eq!(all["watch"]["keep"], ["7d"]);
         assert_eq!(all["watch"]["label"], ["rack=12", "type=web"]);
         assert_eq!(all["serve"]["hz"], ["49"], "by the argument's own name");
+        assert_eq!((&all["serve"]["keep"][..], &all["serve"]["max"][..]), (&["2d".into()][..], &["1G".into()][..]));
+        assert_eq!(all["serve"]["label"], all["watch"]["label"]);
         assert_eq!(all["serve"]["token_file"], ["/t"]);
         assert_eq!(all["top"]["interval"], ["0.5"]);
         assert!(given("").unwrap().is_empty());
+    }
+
+    /// The service that records for ever takes its limits from there.
+    #[test]
+    fn the_packaged_file_bounds_recordings_and_its_examples_are_taken() {
+        let text = include_str!("../../../packages/ncpu.toml");
+        let all = given(text).unwrap();
+        assert_eq!((&all["watch"]["keep"][..], &all["watch"]["max"][..]), (&["7d".into()][..], &["20G".into()][..]));
+        let example = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
+        let all: Vec<String> = text.lines().map(|line| example(line).unwrap_or_else(|| line.into())).collect();
+        let all = given(&all.join("\n")).unwrap();
+        assert!(all["serve"].contains_key("max") && all["serve"].contains_key("label"), "{all:?}");
     }
 
     #[test]

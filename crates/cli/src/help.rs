@@ -76,6 +76,10 @@ const MORE: &[More] = &[
             ("ncpu report build.ncpu --table threads -k USR --top 10", "its ten busiest threads"),
             ("ncpu report build.ncpu --html build.html", "as a page"),
             ("ncpu report build.ncpu --pprof build.pb", "for `go tool pprof -http : build.pb`"),
+            (
+                "ncpu report /var/lib/ncpu --at 03:12",
+                "of what `ncpu watch --rotate` recorded there, the last 03:12",
+            ),
         ],
         see: &["run", "watch"],
     },

@@ -29,6 +29,7 @@ mod lines;
 mod locks;
 mod memory;
 mod metric;
+mod moment;
 mod numa;
 mod observer;
 mod partition;

@@ -18,6 +18,7 @@ use ncpu_table::Format;
 
 use crate::export::ExportArgs;
 use crate::metric::MetricArgs;
+use crate::moment;
 use crate::patterns::PatternArgs;
 use crate::preload_locks::PreloadLocks;
 use crate::series::{self, SeriesArgs};
@@ -227,6 +228,11 @@ pub struct ReportCommand {
     #[command(flatten)]
     export: ExportArgs,
 
+    /// Of the recordings that `ncpu watch --rotate` made in DIR, print the one that holds this moment: 03:12 (the last one),
+    /// 2026-11-23T03:12, 2026-11-23T03:12:30Z (UTC), or -2h
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, allow_hyphen_values = true)]
+    at: Option<moment::At>,
+
     /// The recording: a directory made by --record
     dir: PathBuf,
 }
@@ -273,7 +279,10 @@ fn peel(
 
 /// `ncpu report DIR`.
 pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
-    let recording = Recording::open(&args.dir)?;
+    let recording = match &args.at {
+        Some(at) => moment::find(&args.dir, at)?,
+        None => Recording::open(&args.dir).map_err(|e| of_many(e, &args.dir))?,
+    };
     if recording.tables.contains_key("cpu_time") {
         args.report.check()?;
     }
@@ -282,6 +291,19 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
     }
     report(&recording, &args.report, false)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to say of a directory that is no recording: it may hold some.
+fn of_many(error: ncpu_record::Error, dir: &std::path::Path) -> anyhow::Error {
+    let many = matches!(error, ncpu_record::Error::NotARecording(_))
+        && ncpu_record::Moments::read(dir).is_ok_and(|moments| !moments.is_empty());
+    match many {
+        true => anyhow::anyhow!(
+            "{} holds recordings that follow one another: name one of them, or a moment, as in --at 03:12",
+            ncpu_table::safe::os(dir)
+        ),
+        false => error.into(),
+    }
 }
 
 /// Prints what was asked for. A command's own output has stdout, so `run` reports to stderr unless

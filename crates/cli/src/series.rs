@@ -51,7 +51,11 @@ const UNITS: [(char, f64); 5] = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 8
 /// The least that `--max` may be: a recording of a few seconds fits into an eighth.
 const LEAST: u64 = 16 << 20;
 
-fn time(text: &str) -> Result<Duration, String> {
+/// A length of time of a second or more, with its unit.
+///
+/// # Errors
+/// It is none.
+pub fn time(text: &str) -> Result<Duration, String> {
     let wrong = "give a time of a second or more, as in 90s, 10m, 12h or 7d";
     let (number, unit) = UNITS
         .into_iter()

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{err, ncpu, root};
-use ncpu_record::Recording;
-use ncpu_schema::{CpuState, cpu_time, sleepers, summary, threads};
+use common::{err, ncpu, out, root};
+use ncpu_record::{Keep, Manifest, Recording, Series};
+use ncpu_schema::{CpuState, Purpose, cpu_time, sleepers, summary, threads};
+use ncpu_table::{Column, Kind, Table, Unit};
 
 /// Sleeps as often as it is told, from when it is told to begin.
 const SLEEPS: &str = r#"
@@ -234,4 +235,93 @@ fn namespaces_that_go_take_nothing_with_them() {
         busy += threads.rows().filter(of_them).filter_map(|row| threads.cpu.get(row)).sum::<f64>();
     }
     assert!(busy > 0.1, "{busy} s of loops in the namespaces");
+}
+
+/// Three recordings of a minute each, from 2024-02-29 12:00:00 UTC on, of which each tells its number.
+fn three(dir: &Path) {
+    let mut series = Series::open(dir, Keep::default(), 0o600).unwrap();
+    for number in 0..3 {
+        let start = 1_709_208_000.0 + 60.0 * f64::from(number);
+        let manifest = Manifest::new(Purpose::Other, 2, vec!["the machine".into()], 1.0);
+        series.begin(Manifest { created_unix: start, ..manifest }, Duration::ZERO).unwrap();
+        let mut table = Table::builder(
+            "cpu_time",
+            &[Column::float("t", Unit::Seconds, Kind::Key, ""), Column::count("number", "of this recording")],
+        );
+        table.row().float(60.0).int(number as u64);
+        series.append(&[table.finish()]).unwrap();
+        series.end(|_| {});
+    }
+    assert_eq!(series.close(), Vec::<String>::new());
+    // As they would be had they taken a minute each.
+    for (path, number) in recordings(dir).iter().zip(0..) {
+        let mut manifest = Manifest::read(path).unwrap();
+        manifest.series.as_mut().unwrap().booted_s = 100.0 + 60.0 * f64::from(number);
+        std::fs::write(path.join("manifest.json"), serde_json::to_string(&manifest).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_moment_is_looked_back_at() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("always");
+    three(&dir);
+    std::os::unix::fs::symlink("/", dir.join("00000009-20240229T120000Z.ncpu")).unwrap();
+    std::fs::create_dir(dir.join("\x1b[31m.ncpu")).unwrap();
+    let report = |at: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        // Three hours east of Greenwich.
+        command.env("TZ", "XXX-3").args(["report", dir.to_str().unwrap()]).args(["--at", at]).args(more);
+        command.output().unwrap()
+    };
+    let rows = ["--table", "cpu_time", "-o", "csv"];
+    for (at, number) in [
+        ("2024-02-29T12:00:00Z", 0),
+        ("2024-02-29T12:01:30Z", 1),
+        ("2024-02-29T15:01", 1),
+        ("2024-02-29 15:02:59", 2),
+    ] {
+        let o = report(at, &rows);
+        assert!(o.status.success(), "{at}: {}", err(&o));
+        assert!(
+            out(&o).lines().nth(1).is_some_and(|row| row.ends_with(&format!(",{number}"))),
+            "{at}: {}",
+            out(&o)
+        );
+        assert!(err(&o).contains(&format!("from 2024-02-29 15:0{number}:00 on")), "{at}: {}", err(&o));
+        assert!(
+            !err(&o).contains('\x1b') && err(&o).contains("00000009-20240229T120000Z.ncpu is no recording")
+        );
+    }
+    let file = place.path().join("waits.json");
+    let o = report(
+        "2024-02-29T15:01",
+        &["--table", "cpu_time", "-o", "json", "--output", file.to_str().unwrap()],
+    );
+    assert!(
+        o.status.success() && std::fs::read_to_string(file).unwrap().contains("\"number\":1"),
+        "{}",
+        err(&o)
+    );
+
+    let o = report("2024-02-29T12:03:01Z", &rows);
+    assert_eq!((o.status.code(), out(&o)), (Some(1), String::new()));
+    let told = err(&o);
+    for words in [
+        "holds 2024-02-29 15:03:01",
+        "before ended 2024-02-29 15:03:00",
+        "from 2024-02-29 15:00:00 to 2024-02-29 15:03:00",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert!(err(&report("12:00", &rows)).contains("no recording in"), "today");
+    assert!(err(&report("-2h", &rows)).contains("no recording in"), "two hours ago");
+    assert_eq!(report("noon", &rows).status.code(), Some(2));
+    // Without a moment, of one recording, and of nothing.
+    let o = ncpu(&["report", dir.to_str().unwrap()]);
+    assert!(err(&o).contains("--at 03:12"), "{}", err(&o));
+    let one = recordings(&dir).remove(1);
+    assert!(err(&ncpu(&["report", one.to_str().unwrap(), "--at", "-2h"])).contains("is one recording"));
+    let o = ncpu(&["report", place.path().to_str().unwrap(), "--at", "-2h"]);
+    assert!(err(&o).contains("holds no recordings"), "{}", err(&o));
 }

@@ -51,7 +51,7 @@ pub use date::utc;
 pub use gather::Gather;
 pub use manifest::{FORMAT, FileEntry, Manifest, Place, Shape, Throughput};
 pub use read::{Opened, Recording, Selection};
-pub use series::{Keep, Series};
+pub use series::{Keep, Moment, Moments, Series};
 #[doc(hidden)]
 pub use stream::recover as recover_stream;
 pub use whole::Whole;

@@ -219,7 +219,11 @@ impl Opened {
     /// # Errors
     /// The directory is no recording or of a newer format.
     pub fn open(dir: &Path) -> Result<Opened> {
-        let dir = held(dir)?;
+        Opened::in_dir(held(dir)?)
+    }
+
+    /// [`Opened::open`] of a directory that is open.
+    pub(crate) fn in_dir(dir: Dir) -> Result<Opened> {
         let (manifest, text) = Manifest::read_in(&dir)?;
         Ok(Opened { dir, manifest, text })
     }

@@ -6,6 +6,7 @@
 //! older, or more, than is to be kept (see `past`).
 
 mod clock;
+mod moment;
 mod past;
 
 use std::fs::File;
@@ -22,6 +23,7 @@ use ncpu_table::Table;
 use crate::manifest::MANIFEST;
 use crate::{Error, Manifest, Place, Result, Writer};
 use clock::Now;
+pub use moment::{Moment, Moments};
 use past::{DONE, PART, Past, name};
 
 /// What is locked, so that two series do not mix.

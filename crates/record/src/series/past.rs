@@ -30,7 +30,7 @@ pub(super) fn name(number: u64, start: f64, end: &str) -> String {
 }
 
 /// The number and the end in a name; `None` of one that is not the series'.
-fn parse(name: &str) -> Option<(u64, &'static str)> {
+pub(super) fn parse(name: &str) -> Option<(u64, &'static str)> {
     let end = [DONE, PART, GONE].into_iter().find(|end| name.ends_with(end))?;
     let (number, time) = name.strip_suffix(end)?.split_once('-')?;
     let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());

@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use ncpu_schema::Purpose;
-use ncpu_table::Column;
+use ncpu_table::{Column, Kind, Unit};
 
 use super::*;
 use crate::Recording;
@@ -189,4 +189,110 @@ fn one_that_grows_past_its_part_says_so() {
     assert!(!series.is_full());
     series.append(&[rows(0..200)]).unwrap();
     assert!(series.is_full());
+}
+
+/// A series as [`whole`] makes it, but as long in time as it says, with `gap` seconds between the third and the fourth.
+fn timed(dir: &Path, gap: f64) -> Vec<String> {
+    whole(dir, 5, Keep::default());
+    let names: Vec<String> = names(dir).into_iter().collect();
+    for (i, name) in names.iter().enumerate() {
+        let file = dir.join(name).join(MANIFEST);
+        let mut manifest = Manifest::read(&dir.join(name)).unwrap();
+        let later = if i >= 3 { gap } else { 0.0 };
+        manifest.created_unix += later;
+        manifest.series.as_mut().unwrap().booted_s = 1000.0 + 60.0 * i as f64 + later;
+        std::fs::write(file, serde_json::to_string(&manifest).unwrap()).unwrap();
+    }
+    names
+}
+
+/// The names of a recording's directory, or when those beside the moment end and begin.
+fn at(moments: &Moments, unix: f64) -> Result<String, (Option<f64>, Option<f64>)> {
+    match moments.at(unix).unwrap() {
+        Moment::Held(recording) => Ok(recording.name.rsplit('/').next().unwrap().into()),
+        Moment::Not(before, after) => Err((before, after)),
+    }
+}
+
+#[test]
+fn a_moment_is_in_the_recording_that_was_written_then() {
+    const FIRST: f64 = 1_709_208_000.0;
+    let place = tempfile::tempdir().unwrap();
+    let names = timed(place.path(), 0.0);
+    let moments = Moments::read(place.path()).unwrap();
+    for (i, name) in names[..4].iter().enumerate() {
+        for second in [0.0, 0.5, 59.9] {
+            assert_eq!(at(&moments, FIRST + 60.0 * i as f64 + second).as_ref(), Ok(name), "{i} {second}");
+        }
+    }
+    assert_eq!(at(&moments, FIRST - 1.0), Err((None, Some(FIRST))));
+    // The last is as long as its tables go, and these have no times.
+    assert_eq!(at(&moments, FIRST + 241.0), Err((Some(FIRST + 240.0), None)));
+    assert_eq!(moments.span(), Some((FIRST, FIRST + 240.0)));
+}
+
+#[test]
+fn a_moment_between_two_watches_is_in_none_and_one_of_a_clock_that_was_set_is_found() {
+    const FIRST: f64 = 1_709_208_000.0;
+    let place = tempfile::tempdir().unwrap();
+    let names = timed(place.path(), 3600.0);
+    // The third tells how long it was; without its table it would have lasted until the fourth.
+    let table = |t: f64| {
+        let mut table = Table::builder("cpu_time", &[Column::float("t", Unit::Seconds, Kind::Key, "")]);
+        table.row().float(t);
+        table.finish()
+    };
+    let third = place.path().join(&names[2]);
+    let manifest = Manifest { files: Default::default(), complete: false, ..Manifest::read(&third).unwrap() };
+    std::fs::remove_dir_all(&third).unwrap();
+    let mut writer = Writer::create(&third, manifest).unwrap();
+    writer.append(&table(60.0)).unwrap();
+    writer.finish().unwrap();
+    let moments = Moments::read(place.path()).unwrap();
+    assert_eq!(at(&moments, FIRST + 150.0).as_ref(), Ok(&names[2]));
+    assert_eq!(at(&moments, FIRST + 1000.0), Err((Some(FIRST + 180.0), Some(FIRST + 3780.0))));
+    // The fourth and fifth after the clock was set back by an hour: they are told from the first by their numbers.
+    for name in &names[3..] {
+        let file = place.path().join(name).join(MANIFEST);
+        let mut manifest = Manifest::read(&place.path().join(name)).unwrap();
+        manifest.created_unix -= 3780.0;
+        std::fs::write(file, serde_json::to_string(&manifest).unwrap()).unwrap();
+    }
+    let moments = Moments::read(place.path()).unwrap();
+    assert_eq!(at(&moments, FIRST + 30.0).as_ref(), Ok(&names[3]), "the later one");
+    assert_eq!(at(&moments, FIRST + 90.0).as_ref(), Ok(&names[1]));
+}
+
+#[test]
+fn what_others_put_there_is_left_out() {
+    const FIRST: f64 = 1_709_208_000.0;
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("always");
+    let names = timed(&dir, 0.0);
+    let elsewhere = place.path().join("elsewhere");
+    whole(&elsewhere, 1, Keep::default());
+    let other = elsewhere.join(self::names(&elsewhere).first().unwrap());
+    let hostile: Vec<String> = (10..17).map(|n| format!("{n:08}-20240229T120000Z.ncpu")).collect();
+    // A link to a recording, one that is another's number, broken manifests, a link and a pipe as manifest, a file.
+    symlink(&other, dir.join(&hostile[0])).unwrap();
+    for name in &hostile[1..6] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+    }
+    std::fs::copy(dir.join(&names[0]).join(MANIFEST), dir.join(&hostile[1]).join(MANIFEST)).unwrap();
+    std::fs::write(dir.join(&hostile[2]).join(MANIFEST), "{\"format\":1").unwrap();
+    symlink(other.join(MANIFEST), dir.join(&hostile[3]).join(MANIFEST)).unwrap();
+    let pipe = dir.join(&hostile[4]).join(MANIFEST);
+    rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let text = std::fs::read_to_string(dir.join(&names[0]).join(MANIFEST)).unwrap();
+    let text = text.replace("\"number\":1,", "\"number\":15,").replace("1709208000.0", "1e999");
+    std::fs::write(dir.join(&hostile[5]).join(MANIFEST), text).unwrap();
+    std::fs::write(dir.join(&hostile[6]), "").unwrap();
+    for foreign in ["web.ncpu", "..ncpu", "\u{1b}[31m.ncpu"] {
+        std::fs::create_dir(dir.join(foreign)).unwrap();
+    }
+    let moments = Moments::read(&dir).unwrap();
+    assert_eq!(moments.skipped, hostile);
+    assert_eq!(at(&moments, FIRST + 90.0).as_ref(), Ok(&names[1]));
+    assert!(Moments::read(&place.path().join("nothing")).is_err());
+    assert!(Moments::read(place.path()).unwrap().is_empty());
 }

@@ -2,11 +2,14 @@
 //!
 //! A connection waits for a request, works on it, or sends the answer. Each has its time, but for the work, which is bounded
 //! elsewhere. Where there are too many, the one that has waited longest makes room for the next, so a thousand clients that
-//! say nothing keep nobody out.
+//! say nothing, or ask for much and do not read it, keep nobody out.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -16,7 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::process::Resource;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -35,6 +38,9 @@ const TO_ASK: Duration = Duration::from_secs(10);
 const TO_ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How long it may take to read an answer.
 const TO_READ: Duration = Duration::from_secs(60);
+/// Who reads less than so many bytes in that time gives way to the next, where all places are taken.
+const TO_MOVE: Duration = Duration::from_secs(5);
+const LITTLE: usize = 16 << 10;
 /// Bytes of a request's line and headers, and how many headers.
 const LONGEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
@@ -48,6 +54,8 @@ enum Doing {
     Work,
     /// The answer is handed over.
     Send,
+    /// All of it was, and the end of it is still to be taken.
+    Sent,
     /// It may ask again.
     Idle,
 }
@@ -55,7 +63,20 @@ enum Doing {
 struct Slot {
     doing: Doing,
     since: Instant,
+    /// When it went on last: since then, but for an answer that is being read.
+    moved: Instant,
     task: Option<AbortHandle>,
+}
+
+impl Slot {
+    /// Whether it may be closed for another.
+    fn gives_way(&self) -> bool {
+        match self.doing {
+            Doing::New | Doing::Idle => true,
+            Doing::Send | Doing::Sent => self.moved.elapsed() > TO_MOVE,
+            Doing::Work => false,
+        }
+    }
 }
 
 /// All of them.
@@ -89,18 +110,38 @@ impl Connections {
     fn admit(&self, id: u64) -> bool {
         let mut slots = self.slots();
         if slots.len() >= self.most {
-            let waiting = slots.iter().filter(|(_, slot)| matches!(slot.doing, Doing::New | Doing::Idle));
-            let oldest = waiting.min_by_key(|(_, slot)| slot.since).map(|(id, _)| *id);
+            let waiting = slots.iter().filter(|(_, slot)| slot.gives_way());
+            let oldest = waiting.min_by_key(|(_, slot)| slot.moved).map(|(id, _)| *id);
             let Some(slot) = oldest.and_then(|id| slots.remove(&id)) else { return false };
             slot.task.iter().for_each(AbortHandle::abort);
         }
-        slots.insert(id, Slot { doing: Doing::New, since: Instant::now(), task: None });
+        let now = Instant::now();
+        slots.insert(id, Slot { doing: Doing::New, since: now, moved: now, task: None });
         true
     }
 
     fn now(&self, id: u64, doing: Doing) {
         if let Some(slot) = self.slots().get_mut(&id) {
-            (slot.doing, slot.since) = (doing, Instant::now());
+            // The end of an answer has the time of all of it.
+            if doing != Doing::Sent {
+                slot.since = Instant::now();
+            }
+            (slot.doing, slot.moved) = (doing, Instant::now());
+        }
+    }
+
+    /// Nothing is left that was to be taken.
+    fn flushed(&self, id: u64) {
+        if let Some(slot) = self.slots().get_mut(&id).filter(|slot| slot.doing == Doing::Sent) {
+            slot.since = Instant::now();
+            (slot.doing, slot.moved) = (Doing::Idle, slot.since);
+        }
+    }
+
+    /// More of an answer was taken.
+    fn moved(&self, id: u64) {
+        if let Some(slot) = self.slots().get_mut(&id) {
+            slot.moved = Instant::now();
         }
     }
 
@@ -111,7 +152,7 @@ impl Connections {
             let most = match slot.doing {
                 Doing::New => TO_ASK,
                 Doing::Idle => TO_ASK_AGAIN,
-                Doing::Send => TO_READ,
+                Doing::Send | Doing::Sent => TO_READ,
                 Doing::Work => return true,
             };
             let late = now.duration_since(slot.since) > most;
@@ -144,7 +185,71 @@ struct Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.shared.connections.now(self.id, Doing::Idle);
+        self.shared.connections.now(self.id, Doing::Sent);
+    }
+}
+
+/// A connection that tells when enough of an answer was taken.
+struct Counted<S> {
+    stream: S,
+    shared: Arc<Shared>,
+    id: u64,
+    /// Bytes since it told.
+    bytes: usize,
+}
+
+impl<S> Counted<S> {
+    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.bytes += bytes;
+            if self.bytes >= LITTLE {
+                self.bytes = 0;
+                self.shared.connections.moved(self.id);
+            }
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(task, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(task, bytes);
+        self.count(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(task, parts);
+        self.count(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(task);
+        if flushed.is_ready() {
+            self.shared.connections.flushed(self.id);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(task)
     }
 }
 
@@ -171,7 +276,7 @@ pub async fn serve(listener: Listener<AsyncSocket>, access: Arc<Access>, state: 
                 continue;
             }
         };
-        // Without room it is closed: all others are being answered.
+        // Without room it is closed: all others are being answered, and read what they asked for.
         if !shared.connections.admit(id) {
             shared.state.answered(503);
             continue;
@@ -199,6 +304,7 @@ pub async fn serve(listener: Listener<AsyncSocket>, access: Arc<Access>, state: 
 }
 
 async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>, id: u64) {
+    let stream = Counted { stream, shared: Arc::clone(&shared), id, bytes: 0 };
     let service = service_fn(|request| respond(request, Arc::clone(&shared), id));
     // How it ends, by whatever the client does, is told to nobody: answers are counted where they are made.
     let _ = http1::Builder::new()

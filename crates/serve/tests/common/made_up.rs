@@ -17,6 +17,27 @@ pub fn about() -> Manifest {
     about
 }
 
+/// An interval of nothing but waits for so many locks.
+#[allow(dead_code, reason = "this file is a part of the program's own tests too")]
+pub fn of_locks(number: u64, count: u64) -> Packed {
+    let mut waits = locks::Rows::new();
+    for lock in 0..count {
+        waits.push(locks::Row {
+            lock: format!("a lock of some long name, one of many: {lock}").into(),
+            ty: "mutex".into(),
+            process: "make".into(),
+            count: Some(lock),
+            spin: Some(0.25),
+            block: Some(0.5),
+            max: None,
+            time: None,
+        });
+    }
+    let start = BEGAN + number as f64;
+    let head = Head { start, end: start + 1.0, since: number as f64, ..Head::default() };
+    Packed::new(head, &[waits.finish()]).unwrap()
+}
+
 /// The interval of this number: two CPUs, of which the first is busy.
 pub fn interval(number: u64) -> Packed {
     let t = number as f64 + 1.0;

@@ -44,6 +44,10 @@ pub struct Server {
 }
 
 fn started(change: impl FnOnce(&mut Settings)) -> (Child, ChildStdin, Ready) {
+    started_by(Command::new(env!("CARGO_BIN_EXE_ncpu-serve")), change)
+}
+
+fn started_by(mut command: Command, change: impl FnOnce(&mut Settings)) -> (Child, ChildStdin, Ready) {
     let mut settings = Settings {
         listen: "127.0.0.1:0".into(),
         token: None,
@@ -54,11 +58,7 @@ fn started(change: impl FnOnce(&mut Settings)) -> (Child, ChildStdin, Ready) {
         manifest: made_up::about(),
     };
     change(&mut settings);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ncpu-serve"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut feed = child.stdin.take().unwrap();
     ncpu_feed::begin(&mut feed, &settings).unwrap();
     let ready = Ready::hear(child.stdout.take().unwrap()).unwrap();
@@ -85,6 +85,16 @@ impl Server {
         Server { child, feed, address }
     }
 
+    /// Starts one that may open so many files, and so takes few connections.
+    pub fn with_files(files: usize, change: impl FnOnce(&mut Settings)) -> Server {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files} && exec \"$0\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_ncpu-serve")]);
+        let (child, feed, ready) = started_by(command, change);
+        let Ready::At(address) = ready else { panic!("{ready:?}") };
+        Server { child, feed, address }
+    }
+
     /// Why one does not start.
     pub fn refused(change: impl FnOnce(&mut Settings)) -> String {
         let (mut child, _feed, ready) = started(change);
@@ -108,6 +118,11 @@ impl Server {
         interval.head.start += began() - made_up::BEGAN;
         interval.head.end += began() - made_up::BEGAN;
         interval.send(&mut self.feed).unwrap();
+    }
+
+    /// Hands it an interval with so many locks.
+    pub fn send_locks(&mut self, number: u64, locks: u64) {
+        made_up::of_locks(number, locks).send(&mut self.feed).unwrap();
     }
 
     /// Hands it an interval that has just ended.

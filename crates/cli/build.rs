@@ -1,4 +1,5 @@
-//! Tells the program which commit it was built from and for what, for `ncpu --version`, and has it linked to be small.
+//! Tells the program which commit it was built from, for what and with which features, for `ncpu --version`, and has it linked
+//! to be small.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,6 +37,12 @@ fn main() {
         false => "dynamic",
     };
     println!("cargo::rustc-env=NCPU_TARGET={}, {linked}", var("TARGET"));
+    let features: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.to_str()?.strip_prefix("CARGO_FEATURE_").map(str::to_ascii_lowercase))
+        .filter(|name| name != "default")
+        .collect();
+    let features = if features.is_empty() { "none".into() } else { features.join(", ") };
+    println!("cargo::rustc-env=NCPU_FEATURES={features}");
     // 40,000 addresses that the loader adds its own to take 24 bytes each, or packed a thirtieth of it; glibc unpacks
     // them since 2.36, and the linkers that come with such a one pack them.
     if release && var("TARGET") == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {

@@ -10,7 +10,7 @@ pub use ncpu_fleet_args::FleetArgs;
 use crate::beside;
 
 /// The program.
-const PROGRAM: &str = "ncpu-fleet";
+pub const PROGRAM: &str = "ncpu-fleet";
 
 /// Hands the arguments to the program, which reads them again; they are known to be right.
 pub fn run(_: &FleetArgs) -> anyhow::Result<ExitCode> {

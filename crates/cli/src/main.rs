@@ -55,19 +55,16 @@ mod timers;
 mod top;
 mod topology;
 mod undo;
+mod version;
 
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 use ncpu_observe::program::StartError;
 
-/// What `--version` says: whoever tells of a fault is asked for it.
-const LONG_VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("NCPU_COMMIT"), "\ntarget: ", env!("NCPU_TARGET"));
-
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]
-#[command(name = "ncpu", version, long_version = LONG_VERSION, max_term_width = 100)]
+#[command(name = "ncpu", version, long_version = version::LONG, max_term_width = 100)]
 struct Cli {
     /// Take options of watch, serve and top from FILE instead of /etc/ncpu.toml
     #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
@@ -133,7 +130,14 @@ fn main() -> ExitCode {
             let shown = arguments.iter().map(|a| ncpu_table::safe::os(a).into()).collect();
             return out::usage(&parse(shown).err().unwrap_or(e));
         }
-        Err(e) => return out::usage(&e),
+        Err(e) => {
+            let status = out::usage(&e);
+            // -V tells the number alone.
+            if e.kind() == clap::error::ErrorKind::DisplayVersion && e.to_string().contains("\ncommit:") {
+                let _ = out::raw(version::features().as_bytes());
+            }
+            return status;
+        }
     };
     // The same arguments again, with the defaults of a file.
     let again = match config::defaults(help::command(), &matches, cli.config.as_deref()) {

@@ -149,6 +149,36 @@ fn check(metrics: &str) {
 }
 
 #[test]
+fn the_version_tells_what_the_build_has() {
+    built();
+    let line = |text: &str, name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+    };
+    let o = ncpu(&["--version"]);
+    assert!(o.status.success() && o.stderr.is_empty(), "{}", err(&o));
+    let told = out(&o);
+    for name in ["commit", "target", "features", "fleet"] {
+        assert!(!line(&told, name).is_empty());
+    }
+    assert!(line(&told, "libraries").contains("libbpf"), "{told}");
+    let server = std::path::Path::new(env!("CARGO_BIN_EXE_ncpu")).with_file_name("ncpu-serve");
+    let serve = line(&told, "serve");
+    let rest = serve.strip_prefix(&format!("{}, ", server.display())).unwrap_or_else(|| panic!("{told}"));
+    assert!(rest.ends_with("with the page") || rest.contains("without the page"), "{told}");
+    assert_eq!(out(&ncpu(&["-V"])).lines().count(), 1);
+    // Without the other programs.
+    let nobody = Nobody::new();
+    let alone = Command::new(nobody.dir().join("ncpu"))
+        .arg("--version")
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(line(&out(&alone), "serve").starts_with("no ncpu-serve"), "{}", out(&alone));
+    assert!(line(&out(&alone), "fleet").starts_with("no ncpu-fleet"), "{}", out(&alone));
+}
+
+#[test]
 fn what_cannot_be_served_is_told_in_a_line() {
     if !root() {
         return;

@@ -38,6 +38,12 @@ use state::State;
 
 fn main() -> ExitCode {
     ncpu_feed::heap::keep_small();
+    // Asked by `ncpu --version`.
+    if std::env::args_os().skip(1).eq(["--version"]) {
+        let page = if page::is_there() { "with the page" } else { "without the page (`make web` builds it)" };
+        println!("{}\n{page}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() || std::env::args_os().len() > 1 {
         eprintln!("ncpu-serve: `ncpu serve` starts this program; run that");

@@ -17,6 +17,11 @@ const PLAIN: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>ncp
     <li><a href=\"pprof/cpu?from=-60\">a profile for pprof</a>, <a href=\"folded/cpu\">folded stacks</a>, \
     <a href=perfetto>a trace for Perfetto</a></ul>";
 
+/// Whether it was built.
+pub fn is_there() -> bool {
+    FILES.iter().any(|(name, _)| *name == "index.html")
+}
+
 /// A file of the page.
 pub fn file(path: &str) -> Reply {
     let name = if path.is_empty() { "index.html" } else { path };

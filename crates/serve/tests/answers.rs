@@ -449,4 +449,16 @@ fn it_ends_where_its_feed_ends_and_cannot_be_started_alone() {
         .unwrap();
     assert_eq!(alone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("ncpu serve"));
+    // But for what `ncpu --version` asks it: whether it answers with the page.
+    let version =
+        std::process::Command::new(env!("CARGO_BIN_EXE_ncpu-serve")).arg("--version").output().unwrap();
+    let told = String::from_utf8_lossy(&version.stdout).into_owned();
+    let server = Server::start(|_| ());
+    let page = !get(&server.address, "/", &[]).text().contains("left out of this build");
+    assert!(
+        version.status.success()
+            && told.contains(if page { "\nwith the page" } else { "\nwithout the page" }),
+        "{told}"
+    );
+    server.end();
 }

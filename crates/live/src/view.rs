@@ -251,8 +251,8 @@ impl View {
     fn draw_bands(&self, buffer: &mut Buffer, area: Rect) {
         let Some(table) = self.table.as_ref().filter(|_| area.height > 0) else { return };
         let sort = match self.metric() {
-            BUSY => SortKey { column: "idl".into(), ascending: true },
-            metric => SortKey { column: metric.into(), ascending: false },
+            BUSY => SortKey { column: "idl".into(), ascending: true, backwards: false },
+            metric => SortKey { column: metric.into(), ascending: false, backwards: false },
         };
         let select = Select { sort: Some(sort), bands: Some(BANDS), mean: true, top: None };
         let Ok(bands) = select.apply(table.clone()) else { return };

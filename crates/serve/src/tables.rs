@@ -3,7 +3,7 @@
 use arrow_ipc::writer::StreamWriter;
 use ncpu_report::onion::Onion;
 use ncpu_schema::Definition;
-use ncpu_table::{Format, Kind, Printer, Table};
+use ncpu_table::{Format, Kind, Printer, Select, Table};
 use serde_json::{Value, json};
 
 use crate::fail::Fail;
@@ -21,7 +21,7 @@ const MOST_BANDS: f64 = 10_000.0;
 const OVER_TIME: [&str; 4] = ["cpu_time", "idle_time", "events", "throttling"];
 
 /// What a table's request may say.
-pub const PARAMETERS: [&str; 8] = ["from", "to", "k", "A", "m", "top", "each", "rows"];
+pub const PARAMETERS: [&str; 9] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows"];
 
 /// Which of the types that a table has is wanted.
 ///

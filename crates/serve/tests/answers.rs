@@ -48,6 +48,19 @@ fn tables_metrics_and_profiles_are_those_of_the_intervals() {
     assert_eq!(bands["rows"].as_array().unwrap().len(), 2);
     assert_eq!(bands["rows"][1]["user_code"].as_f64(), Some(2.0));
 
+    // Rows with these words alone, of what would be shown, before the first are taken.
+    let filtered = |more: &str| get(&at, &format!("/api/v1/tables/cpus?from=-4&each=0&{more}"), &[]).json();
+    let of_cpus = |json: &serde_json::Value| -> Vec<u64> {
+        json["rows"].as_array().unwrap().iter().map(|row| row["cpu"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(of_cpus(&filtered("k=intr")), [1, 0]);
+    assert_eq!(of_cpus(&filtered("k=intr&filter=400")), [1]);
+    assert_eq!(of_cpus(&filtered("k=CPU%3Aasc&filter=%204%20&top=1")), [0]);
+    assert!(of_cpus(&filtered("filter=nothing")).is_empty());
+    let words = |path: &str| get(&at, path, &[]).json()["rows"].as_array().unwrap().len();
+    assert_eq!(words("/api/v1/tables/locks?filter=PCF+mut"), 1);
+    assert_eq!(words("/api/v1/tables/locks?filter=pcf+spinlock"), 0);
+
     // The same by other forms.
     let lines = get(&at, "/api/v1/tables/locks", &[("Accept", "application/x-ndjson")]);
     assert_eq!(lines.header("content-type"), Some("application/x-ndjson"));

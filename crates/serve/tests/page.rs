@@ -139,6 +139,42 @@ fn the_page_shows_what_was_observed() {
     browser.keys("/xyz");
     browser.until("the filter", "return document.querySelector('#rows').innerText.includes('No rows')");
 
+    // What is exported is what is shown: filtered, in the order of the column that was clicked, which way it was.
+    let export = |what: &str, form: usize| {
+        browser.run(&format!(
+            "window.saved = null; document.querySelectorAll('[data-export={what}] a')[{form}].click()"
+        ));
+        browser.until("the export", "return window.saved !== null");
+        browser.run("return window.saved").as_str().unwrap().to_owned()
+    };
+    assert_eq!(export("shown", 0).lines().count(), 1, "its head alone");
+    let filter = |words: &str| {
+        browser.run(&format!(
+            "const f = document.querySelector('#filter'); f.value = {words:?}; f.dispatchEvent(new Event('input'))"
+        ))
+    };
+    filter("PCF mutex");
+    assert!(export("shown", 0).lines().nth(1).unwrap().starts_with("pcf,"));
+    filter("");
+    choose("#table", "cpus");
+    browser.until("CPUs", "return document.querySelector('#rows').innerText.includes('intr')");
+    for (clicks, first) in [(1, "1"), (2, "0")] {
+        browser.run(
+            "[...document.querySelectorAll('#rows .head button')].find(b => b.textContent.startsWith('intr')).click()",
+        );
+        let text = export("shown", 0);
+        let at = text.lines().next().unwrap().split(',').position(|name| name == "CPU").unwrap();
+        let cpus: Vec<_> = text.lines().skip(1).map(|row| row.split(',').nth(at).unwrap()).collect();
+        assert_eq!((cpus[0], cpus.len()), (first, 2), "{clicks} clicks: {text}");
+    }
+    let lines = export("shown", 1);
+    assert!(lines.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{lines}");
+    // The onion and the bands too.
+    let onion = export("layers", 0);
+    assert!(onion.starts_with("layer,") && onion.contains("\nuser code,"), "{onion}");
+    let bands = export("bands", 0);
+    assert!(bands.lines().next().unwrap().contains("user code") && bands.lines().count() > 2, "{bands}");
+
     // Dark, all of it, live again.
     browser.run("document.activeElement.blur()");
     browser.keys("d");

@@ -20,17 +20,21 @@ pub struct SortKey {
     pub column: String,
     /// Lowest first; otherwise numbers go highest first and words in order.
     pub ascending: bool,
+    /// Words go backwards.
+    pub backwards: bool,
 }
 
 impl FromStr for SortKey {
     type Err = std::convert::Infallible;
 
-    /// `COLUMN` or `COLUMN:asc`.
+    /// `COLUMN`, `COLUMN:asc`, or `COLUMN:desc`, by which words go backwards.
     fn from_str(s: &str) -> Result<SortKey, Self::Err> {
-        Ok(match s.strip_suffix(":asc") {
-            Some(column) => SortKey { column: column.into(), ascending: true },
-            None => SortKey { column: s.into(), ascending: false },
-        })
+        let (column, ascending, backwards) = match (s.strip_suffix(":asc"), s.strip_suffix(":desc")) {
+            (Some(column), _) => (column, true, false),
+            (_, Some(column)) => (column, false, true),
+            _ => (s, false, false),
+        };
+        Ok(SortKey { column: column.into(), ascending, backwards })
     }
 }
 
@@ -79,7 +83,7 @@ impl Select {
 
 fn sort(table: &Table, key: &SortKey) -> Result<Table> {
     let at = table.index(&key.column)?;
-    let descending = !key.ascending && table.columns()[at].ty != Type::Text;
+    let descending = key.backwards || (!key.ascending && table.columns()[at].ty != Type::Text);
     let mut rows: Vec<usize> = (0..table.num_rows()).collect();
     // A stable sort: ties keep their order.
     rows.sort_by(|&a, &b| {
@@ -112,6 +116,29 @@ fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
 }
 
 impl Table {
+    /// The rows in whose cells all these words are, whatever their case.
+    ///
+    /// # Errors
+    /// Arrow refuses the columns.
+    pub fn with_words(&self, words: &str) -> Result<Table> {
+        let words = words.to_lowercase();
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let text = |row| {
+            let cells = (0..self.columns().len()).map(|at| match self.cell(row, at) {
+                Cell::Null => String::new(),
+                Cell::Int(n) => n.to_string(),
+                Cell::Float(x) => x.to_string(),
+                Cell::Text(text) => text.to_lowercase(),
+            });
+            cells.collect::<Vec<_>>().join(" ")
+        };
+        let has_all = |row: &usize| {
+            let text = text(*row);
+            words.iter().all(|word| text.contains(word))
+        };
+        self.rows(&(0..self.num_rows()).filter(has_all).collect::<Vec<_>>())
+    }
+
     /// One row for each value of `key`, in its order, merging the rows that have it as `-A` merges
     /// those of a band: sums of counts and times (or, with `mean`, means), and means of shares and
     /// gauges always. Rows for which `of` knows no value are merged into a last row without one.
@@ -247,6 +274,32 @@ mod tests {
         assert_eq!(order, [1, 0, 2, 3]);
         let t = select("intr:asc", None, false, Some(1)).apply(cpus(&[5, 9, 5, 1])).unwrap();
         assert_eq!((t.num_rows(), t.int(0, "CPU")), (1, Some(3)));
+    }
+
+    #[test]
+    fn words_are_found_in_any_column_and_go_backwards_where_asked() {
+        let mut b = Table::builder(
+            "locks",
+            &[Column::text("lock", ""), Column::float("spin", Unit::Seconds, Kind::Time, "")],
+        );
+        for (lock, spin) in [("b_mutex", Some(0.25)), ("a_Mutex", None), ("c", Some(1.0))] {
+            b.row().text(lock).float_opt(spin);
+        }
+        let table = b.finish();
+        let found = |words: &str| -> Vec<String> {
+            let table = table.with_words(words).unwrap();
+            (0..table.num_rows()).map(|row| table.text(row, "lock").unwrap().into()).collect()
+        };
+        assert_eq!(found("mutex"), ["b_mutex", "a_Mutex"]);
+        assert_eq!(found("  MUTEX 0.2 "), ["b_mutex"]);
+        assert_eq!((found("1"), found("").len(), found("x y").len()), (vec!["c".into()], 3, 0));
+        let order = |k: &str| -> Vec<String> {
+            let table = select(k, None, false, None).apply(table.clone()).unwrap();
+            (0..3).map(|row| table.text(row, "lock").unwrap().into()).collect()
+        };
+        assert_eq!(order("lock"), ["a_Mutex", "b_mutex", "c"]);
+        assert_eq!(order("lock:desc"), ["c", "b_mutex", "a_Mutex"]);
+        assert_eq!(order("spin:desc"), ["c", "b_mutex", "a_Mutex"], "what is not known is last");
     }
 
     #[test]

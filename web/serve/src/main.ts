@@ -14,8 +14,9 @@ import { byId, clock, element, key } from "./layers";
 import { showOnion } from "./onion";
 import { Listing } from "./rows";
 
-/** Bands that are drawn at most. */
+/** Bands that are drawn at most, and that the server gives at most. */
 const BANDS = 600;
+const MOST_BANDS = 10_000;
 /** Milliseconds between two looks, at least. */
 const LOOK = 2000;
 
@@ -109,6 +110,8 @@ const flame = new Flame(byId<HTMLCanvasElement>("flame"), byId("frame"), byId("u
 const listing = new Listing(byId("rows"), () => {
   [view.sort, view.ascending] = [listing.sort, listing.ascending];
   write();
+  // Which rows a band is made of goes by the order.
+  if (view.bands > 0) void look();
 });
 
 const span = byId<HTMLSelectElement>("span");
@@ -201,10 +204,15 @@ async function show(now: Status, mine: number) {
   byId("meaning").textContent = about?.meaning ?? "";
 }
 
+/** The column by which rows are sorted, as a request says it; words go backwards too. */
+function orderBy(sort: string): string | undefined {
+  const column = described.find((d) => d.name === view.table)?.columns.find((c) => c.key === sort);
+  return column && `${column.name}:${view.ascending ? "asc" : "desc"}`;
+}
+
 function folding(): api.Parameters {
-  if (view.bands === 0 || !view.sort) return {};
-  const column = described.find((d) => d.name === view.table)?.columns.find((c) => c.key === view.sort);
-  return column ? { k: column.name, A: view.bands, m: view.means ? 1 : undefined } : {};
+  const k = orderBy(view.sort);
+  return view.bands > 0 && k ? { k, A: view.bands, m: view.means ? 1 : undefined } : {};
 }
 
 function head(now: Status) {
@@ -235,12 +243,27 @@ function heldTime(): Time | null {
   return chosen({ from: Math.max((view.to ?? held.to) - view.span, held.from), to: view.to ?? held.to });
 }
 
+/** The chosen time, as far as its bands are held, which is longer. */
+function bandsTime(): Time | null {
+  const held = status?.held;
+  if (!held) return null;
+  return chosen({ from: Math.max((view.to ?? held.to) - view.span, held.bands_from), to: view.to ?? held.to });
+}
+
+/** What is asked for to get a table as it is shown: its rows in their order, and only those that the filter leaves. */
+function asShown(): api.Parameters {
+  return { k: orderBy(listing.sort), ...folding(), filter: view.filter.trim() };
+}
+
 /** A table by another form than a link can ask for. */
-async function save(kind: string, ending: string) {
-  const time = heldTime();
+async function save(what: string, kind: string, ending: string) {
+  const name = what === "shown" ? view.table : what;
+  const time = what === "bands" ? bandsTime() : heldTime();
   if (!time) return;
-  const answer = await fetch(api.address(`api/v1/tables/${view.table}`, { ...time, ...folding() }), { headers: { Accept: kind } });
-  download(await answer.blob(), `${view.table}.${ending}`);
+  const more = what === "shown" ? asShown() : what === "bands" ? { rows: MOST_BANDS } : {};
+  const answer = await fetch(api.address(`api/v1/tables/${encodeURIComponent(name)}`, { ...time, ...more }), { headers: { Accept: kind } });
+  if (!answer.ok) throw new Error(`${name}: ${answer.status} ${await answer.text()}`);
+  download(await answer.blob(), `${name}.${ending}`);
 }
 
 function download(what: Blob, as: string) {
@@ -280,17 +303,20 @@ function compareWith(what: Kept | null) {
   void look();
 }
 
-for (const [id, kind, ending] of [
-  ["csv", "text/csv", "csv"],
-  ["json", "application/x-ndjson", "jsonl"],
-  ["arrow", "application/vnd.apache.arrow.stream", "arrows"],
-] as const) {
-  const link = byId<HTMLAnchorElement>(id);
-  link.href = "#";
-  link.addEventListener("click", (event) => {
-    event.preventDefault();
-    save(kind, ending).catch((error: unknown) => tell(String(error)));
-  });
+for (const place of document.querySelectorAll<HTMLElement>("[data-export]")) {
+  for (const [name, kind, ending] of [
+    ["CSV", "text/csv", "csv"],
+    ["JSON", "application/x-ndjson", "jsonl"],
+    ["Arrow", "application/vnd.apache.arrow.stream", "arrows"],
+  ] as const) {
+    const link = element("a", name);
+    link.href = "#";
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      save(place.dataset["export"] ?? "", kind, ending).catch((error: unknown) => tell(String(error)));
+    });
+    place.append(" ", link);
+  }
 }
 
 function dark(wanted: boolean) {

@@ -46,7 +46,7 @@ impl Context<'_> {
     /// The rows of a table put together by `keys`, largest `by` first.
     pub fn ranked(&self, table: &str, keys: &[&str], by: &str) -> Option<Table> {
         let grouped = self.table(table)?.group_by(keys).ok()?;
-        let sort = Some(SortKey { column: by.into(), ascending: false });
+        let sort = Some(SortKey { column: by.into(), ascending: false, backwards: false });
         Select { sort, ..Select::default() }.apply(grouped).ok()
     }
 

@@ -76,13 +76,20 @@ pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Re
         };
         (table, from, to, last.head.notes.clone())
     };
-    let table = query.select()?.apply(table).map_err(|e| match e {
-        e @ (ncpu_table::Error::NoColumn { .. }
-        | ncpu_table::Error::BandsWithoutSort(_)
-        | ncpu_table::Error::MeanWithoutBands
-        | ncpu_table::Error::Zero(_)) => Fail::Bad(Wrong(e.to_string())),
-        e => e.into(),
-    })?;
+    // What is filtered are the rows that would be shown: bands, where there are some.
+    let select = query.select()?;
+    let first = Select { top: select.top, ..Select::default() };
+    let select = Select { top: None, ..select };
+    let words = query.text("filter").unwrap_or("");
+    let filtered = |table: Table| if words.is_empty() { Ok(table) } else { table.with_words(words) };
+    let table =
+        select.apply(table).and_then(filtered).and_then(|table| first.apply(table)).map_err(|e| match e {
+            e @ (ncpu_table::Error::NoColumn { .. }
+            | ncpu_table::Error::BandsWithoutSort(_)
+            | ncpu_table::Error::MeanWithoutBands
+            | ncpu_table::Error::Zero(_)) => Fail::Bad(Wrong(e.to_string())),
+            e => e.into(),
+        })?;
     encoded(&table, form, json!({ "table": table.name(), "from": from, "to": to, "notes": notes }))
 }
 
@@ -135,11 +142,7 @@ pub fn list(state: &State) -> Reply {
         json!([]),
     ));
     let bands = state.bands(0.0, 0.0, 1);
-    tables.push(own(
-        "bands",
-        "Layers over time, of all that was observed in up to a day.",
-        columns(bands.columns()),
-    ));
+    tables.push(own("bands", "Layers over time, of the last 86,400 intervals.", columns(bands.columns())));
     Reply::new(JSON, format!("{}\n", json!({ "tables": tables })))
 }
 

@@ -338,6 +338,16 @@ fn recordings_that_lack_something_are_refused_or_say_so() {
     let model = out(&ncpu(&["foresee", &rec, "--to-model"]));
     assert!(model.contains("name = \"big\""), "{model}");
 
+    // Where its CPUs may have shared a core; then where they did not.
+    let strands = || {
+        let o = ncpu(&["foresee", &rec, "--on", "2x2x2", "--cpus", "4"]);
+        assert!(o.status.success(), "{}", err(&o));
+        out(&o).split_whitespace().collect::<Vec<_>>().join(" ").contains("which of its 2 CPUs share a core")
+    };
+    assert!(strands());
+    change(&rec, |m| m["shape"] = serde_json::json!({"packages": 1, "cores": 2, "strands": 1}));
+    assert!(!strands());
+
     // The user knows of a lock that was not waited for.
     let o = ncpu(&["foresee", &rec, "--on", "2x2", "--takes", "small=2"]);
     assert!(!o.status.success() && err(&o).contains("no lock of that name was waited for"), "{}", err(&o));

@@ -248,7 +248,7 @@ fn whole(fix: &str, word: &str) -> Result<u32, Error> {
     }
 }
 
-/// A fix that changes nothing is an error, so that nobody takes its answer for that of the fix.
+/// A fix that changes nothing is an error: its answer would look as if the fix gave nothing.
 fn changes(fix: &str, it_does: bool, why_not: &str) -> Result<(), Error> {
     if it_does { Ok(()) } else { Err(Error::Nothing(fix.into(), why_not.into())) }
 }

@@ -127,8 +127,8 @@ pub fn point(
     Ok(point)
 }
 
-/// How many doublings a point lies beyond what was recorded: of CPUs or of load, whichever are more, for the published curves
-/// have a thread on each of their CPUs. Load is how often as many threads would want a unit if none of them waited for another.
+/// Doublings from what was recorded to a point: of CPUs or of load, whichever is more, since both grow together in the published
+/// curves. Load is the number of threads times how often each wants a unit while nothing makes it wait.
 fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
     let Some(recorded) = &model.recorded else { return (cpus as f64).log2().max(0.0) };
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();

@@ -406,9 +406,9 @@ impl Model {
             let why = format!("memory = \"{}\": give interleaved, local or node0", self.memory);
             return top("memory", why);
         }
-        for (i, share) in self.mix.iter().enumerate().filter(|(_, s)| !not_negative(s.weight)) {
+        if let Some(i) = self.mix.iter().position(|s| !not_negative(s.weight)) {
             let key = Key { table: Some(("mix", Some(i))), name: "weight" };
-            return Err((key, format!("weight = {}: give a number of 0 or more", share.weight)));
+            return Err((key, format!("weight = {}: give a number of 0 or more", self.mix[i].weight)));
         }
         self.check_locks()?;
         for (i, line) in self.line.iter().enumerate() {

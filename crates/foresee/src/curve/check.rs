@@ -179,7 +179,7 @@ pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Jud
 const FAMILIES: [&str; 8] =
     ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
 
-/// Whether the published curves are all there, so that what is claimed of them can be held to them.
+/// Whether all published families are there: the claims are of all of them together.
 pub fn published(sets: &Sets) -> bool {
     let there = |family: &&str| sets.curves.iter().any(|c| c.family == **family);
     sets.missing.is_empty() && FAMILIES.iter().all(there)

@@ -121,8 +121,7 @@ impl Used {
         f64::from(self.cpus) * self.elapsed
     }
 
-    /// How these CPUs lie, as packages x cores x strands, by the shape of their machine: all CPUs of a machine with that shape are at
-    /// work when these are.
+    /// Packages x cores x strands of these CPUs alone, from the shape of their machine.
     fn shape(&self, machine: &ncpu_record::Shape) -> Option<String> {
         let mut places = BTreeMap::<u64, (usize, usize)>::new();
         for (package, strands) in machine.cpus.iter().enumerate() {
@@ -139,8 +138,8 @@ impl Used {
         }
         let strands = cores.values().copied().max()?;
         let packages: BTreeSet<usize> = cores.keys().map(|(package, _)| *package).collect();
-        // Unlike packages are taken for one: how many cores share their strands matters more.
-        let packages = if cores.len() % packages.len() == 0 { packages.len() } else { 1 };
+        // Packages with different numbers of cores are taken for one: which CPUs share a core matters more.
+        let packages = if cores.len().is_multiple_of(packages.len()) { packages.len() } else { 1 };
         let of_one = (cores.len() / packages) as u32;
         Some(Shape { packages: packages as u32, clusters: 1, cores: of_one, strands }.to_string())
     }

@@ -21,7 +21,7 @@ impl Sim<'_> {
         }
     }
 
-    /// The lock that a thread takes: one that was woken tries the one it waits for again.
+    /// The lock that a thread takes. A thread that was woken tries the one again that it waits for.
     fn pick_lock(&mut self, thread: u32, first: u32, pick: Pick) -> u32 {
         match self.threads[thread as usize].wait {
             NONE => first + self.pick(thread, pick),

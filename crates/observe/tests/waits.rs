@@ -91,9 +91,9 @@ fn a_mutex_and_a_semaphore_that_stands_for_one_are_locks() {
         let w = Waits::of(part);
         // Twenty times each holds it 0.03 s while the other waits; of a semaphore the first few are no lock yet.
         assert!(w.lock > 0.5, "{part}: {w:?}");
-        // Each is what the other waited for.
-        let told = || w.holders.iter().filter(|(name, s)| name.starts_with("waits") && **s > 0.1);
-        assert_eq!(told().count(), 2, "{part}: {w:?}");
+        // On a machine with other things to do, one of them may never wait.
+        let told: f64 = w.holders.values().sum();
+        assert!(told > 0.8 * w.lock && w.holders.keys().all(|h| h.starts_with("waits")), "{part}: {w:?}");
     }
 }
 

@@ -155,12 +155,17 @@ impl Go {
     /// Where functions lie that have these names, as addresses in the file count; `None` for a name that none has.
     fn find(&self, names: &[&str]) -> Option<Vec<Option<Range<u64>>>> {
         let mut found = vec![None; names.len()];
-        // The parts of functions lie in their order, so both are read from the beginning to the end.
+        // The parts of functions lie in their order, so both are read once, from the beginning to the end.
         let (mut rows, mut parts) = (Ahead::new(&self.file), Ahead::new(&self.file));
         let wanted = self.places(names)?;
+        let mut last = 0;
         for i in 0..self.functions {
             let row = self.index.start.checked_add(i.checked_mul(ROW)?)?;
             let part = u64::from(rows.u32_at(row + 4, self.index.end)?);
+            if part < last {
+                return None;
+            }
+            last = part;
             let name = parts.u32_at(self.index.start + part + 4, self.index.end)?;
             let Some(which) = wanted.iter().position(|place| *place == Some(name)) else { continue };
             let (begin, end) = (rows.u32_at(row, self.index.end)?, rows.u32_at(row + ROW, self.index.end)?);
@@ -172,7 +177,8 @@ impl Go {
 
     /// Where names lie among the names of functions.
     fn places(&self, names: &[&str]) -> Option<Vec<Option<u32>>> {
-        let size = usize::try_from(self.names.end - self.names.start).ok().filter(|n| *n <= MAX_DATA)?;
+        let size = self.names.end.checked_sub(self.names.start)?;
+        let size = usize::try_from(size).ok().filter(|n| *n <= MAX_DATA)?;
         let mut all = vec![0; size];
         self.file.read_exact_at(&mut all, self.names.start).ok()?;
         let mut places = vec![None; names.len()];

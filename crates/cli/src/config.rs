@@ -91,14 +91,14 @@ pub fn defaults(
 }
 
 /// Line and column of a byte, from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
+pub fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     (line, before.rsplit('\n').next().unwrap_or("").chars().count() + 1)
 }
 
 /// The defaults of each command.
-fn read(text: &str, command: &clap::Command) -> Result<HashMap<&'static str, Defaults>, Fault> {
+pub fn read(text: &str, command: &clap::Command) -> Result<HashMap<&'static str, Defaults>, Fault> {
     let file = DeTable::parse(text).map_err(|e| (e.span(), e.message().to_string()))?;
     let mut all: HashMap<&'static str, Defaults> = HashMap::new();
     for (name, value) in file.get_ref() {
@@ -233,7 +233,10 @@ mod tests {
         assert_eq!(all["watch"]["keep"], ["7d"]);
         assert_eq!(all["watch"]["label"], ["rack=12", "type=web"]);
         assert_eq!(all["serve"]["hz"], ["49"], "by the argument's own name");
-        assert_eq!((&all["serve"]["keep"][..], &all["serve"]["max"][..]), (&["2d".into()][..], &["1G".into()][..]));
+        assert_eq!(
+            (&all["serve"]["keep"][..], &all["serve"]["max"][..]),
+            (&["2d".into()][..], &["1G".into()][..])
+        );
         assert_eq!(all["serve"]["label"], all["watch"]["label"]);
         assert_eq!(all["serve"]["token_file"], ["/t"]);
         assert_eq!(all["top"]["interval"], ["0.5"]);
@@ -245,9 +248,14 @@ mod tests {
     fn the_packaged_file_bounds_recordings_and_its_examples_are_taken() {
         let text = include_str!("../../../packages/ncpu.toml");
         let all = given(text).unwrap();
-        assert_eq!((&all["watch"]["keep"][..], &all["watch"]["max"][..]), (&["7d".into()][..], &["20G".into()][..]));
-        let example = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
-        let all: Vec<String> = text.lines().map(|line| example(line).unwrap_or_else(|| line.into())).collect();
+        assert_eq!(
+            (&all["watch"]["keep"][..], &all["watch"]["max"][..]),
+            (&["7d".into()][..], &["20G".into()][..])
+        );
+        let example =
+            |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
+        let all: Vec<String> =
+            text.lines().map(|line| example(line).unwrap_or_else(|| line.into())).collect();
         let all = given(&all.join("\n")).unwrap();
         assert!(all["serve"].contains_key("max") && all["serve"].contains_key("label"), "{all:?}");
     }

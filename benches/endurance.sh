@@ -64,12 +64,14 @@ awk '{ t[++n] = $1 / 3600; m[n, 2] = $2; m[n, 3] = $3 }
     printf "%s after the warm-up: %.0f kB, slope %.0f kB an hour (%.1f %%)\n", what, sm / k, a, 100 * a / (sm / k)
   }
   END { slope(2, "RSS"); slope(3, "own memory") }' "$dir/lines"
-waits=0 drops=0
+# What happens on the machine and may be dropped: other rows of that table are times, or a part of these.
+events='^(TLB shootdowns (sent|received)|interrupts|softirqs|context switches)$'
+count=0 drops=0
 for recording in "$dir"/always/*.ncpu; do
-  w=$("$ncpu" report "$recording" --table events -o csv 2> /dev/null | awk -F, 'NR > 1 { s += $3 } END { printf "%d", s }')
+  n=$("$ncpu" report "$recording" --table events -o csv 2> /dev/null | awk -F, -v events="$events" '$2 ~ events { s += $3 } END { printf "%d", s }')
   d=$("$ncpu" report "$recording" --table drops -o csv 2> /dev/null | tee -a "$dir/drops" | awk -F, 'NR > 1 { s += $NF } END { printf "%d", s }' || true)
-  waits=$((waits + w)) drops=$((drops + ${d:-0}))
+  count=$((count + n)) drops=$((drops + ${d:-0}))
 done
-echo "events: $waits, dropped: $drops"
+echo "events: $count, dropped: $drops"
 grep -hv '^what' "$dir/drops" | awk -F, '{ n = $NF; sub(/,[^,]*$/, ""); s[$0] += n } END { for (w in s) print "  " s[w], w }' || true
 "$ncpu" report "$(ls -d "$dir"/always/*.ncpu | tail -2 | head -1)" --table layers -o csv | awk -F, '/ncpu itself/ { print "ncpu itself, of the capacity, in the last but one recording: " $2 " %" }'

@@ -87,14 +87,21 @@ fn who_waits_for_another_to_come_or_to_send_work_waits_for_no_lock() {
 #[test]
 fn a_mutex_and_a_semaphore_that_stands_for_one_are_locks() {
     let Some(_one) = allowed() else { return };
-    for part in ["mutex", "semaphore", "condition_lock"] {
+    for part in ["mutex", "semaphore"] {
         let w = Waits::of(part);
         // Twenty times each holds it 0.03 s while the other waits; of a semaphore the first few are no lock yet.
         assert!(w.lock > 0.5, "{part}: {w:?}");
-        // On a machine with other things to do, one of them may never wait.
-        let told: f64 = w.holders.values().sum();
-        assert!(told > 0.8 * w.lock && w.holders.keys().all(|h| h.starts_with("waits")), "{part}: {w:?}");
     }
+}
+
+#[test]
+fn a_condition_that_stands_for_a_lock_is_one_that_was_held_by_who_posts_it() {
+    let Some(_one) = allowed() else { return };
+    let w = Waits::of("condition_lock");
+    // Sixty times each holds it 0.02 s while the other waits; the first few are no lock yet.
+    assert!(w.lock > 0.3, "{w:?}");
+    let told: f64 = w.holders.values().sum();
+    assert!(told > 0.8 * w.lock && w.holders.keys().all(|h| h.starts_with("waits")), "{w:?}");
 }
 
 /// No name on the stack says what is waited for.

@@ -145,9 +145,9 @@ static void at_condition_lock(int first)
 {
 	if (!first)
 		pause_ms(5);
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 60; i++) {
 		acquire_it();
-		compute(0.03);
+		compute(0.02);
 		release_it();
 		pause_ms(1);
 	}

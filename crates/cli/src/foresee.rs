@@ -10,7 +10,7 @@ use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::from::{Beside, Learnt};
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::Model;
-use ncpu_foresee::{fix, from, machines};
+use ncpu_foresee::{fix, from, machines, rank};
 use ncpu_record::Recording;
 use ncpu_report::foresee::{Answer, Fixed, Told};
 use ncpu_schema::Purpose;
@@ -236,7 +236,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
             told.map(|told| (p.throughput, told.first))
         };
         // Beside the fixes that the curve has already.
-        for tried in foretell::rank(&model, &hardware, last, order, &effort, &stopped, told)? {
+        for tried in rank::rank(&model, &hardware, last, order, &effort, &stopped, told)? {
             let (throughput, first) = tried.told?;
             answer.ranked.push(Fixed { fix: tried.fix, throughput, gain: tried.gain, first });
         }

@@ -4,7 +4,6 @@ use ncpu_record::{Manifest, Recording};
 use ncpu_schema::{Purpose, first_waits};
 use ncpu_table::{Column, Kind, Table, Type, Unit};
 
-use crate::fix;
 use crate::hardware::{Hardware, Order};
 use crate::model::{Error, Model};
 use crate::parallel;
@@ -230,48 +229,6 @@ fn with_band(all: Vec<Done>) -> Option<Point> {
         point.widen(var.sqrt());
     }
     Some(point)
-}
-
-/// Tries every fix that makes sense for a model, on all cores, at a point: what is told of each, best first, and by how much
-/// it multiplies the point's throughput. Those that were not done when told to stop are left out.
-///
-/// # Errors
-/// As [`point`].
-pub fn rank<T: Send>(
-    model: &Model,
-    hardware: &Hardware,
-    at: &Point,
-    order: Order,
-    effort: &Effort,
-    stop: &(dyn Fn() -> bool + Sync),
-    told: impl Fn(&Recording, &Point) -> T + Sync,
-) -> Result<Vec<Tried<T>>, fix::Error> {
-    let tried = parallel::each(&fix::all(model, hardware, order, at.cpus), |name| {
-        if stop() {
-            return Ok(None);
-        }
-        let (mut model, mut hardware, mut order) = (model.clone(), hardware.clone(), order);
-        fix::apply(name, &mut model, &mut hardware, &mut order)?;
-        let point = point(&model, &hardware, at.cpus, order, effort, stop)?;
-        let told = told(&recording(&model, &hardware, &point, Vec::new()), &point);
-        let gain = point.throughput / at.throughput;
-        Ok((!stop()).then(|| Tried { fix: name.clone(), gain, told }))
-    });
-    let mut ranked: Vec<Tried<T>> =
-        tried.into_iter().filter_map(Result::transpose).collect::<Result<_, fix::Error>>()?;
-    ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-    Ok(ranked)
-}
-
-/// A fix that was tried.
-#[derive(Clone, Debug)]
-pub struct Tried<T> {
-    /// The fix.
-    pub fix: String,
-    /// The throughput with it over that without.
-    pub gain: f64,
-    /// What is told of it.
-    pub told: T,
 }
 
 /// How often the inputs are drawn again.

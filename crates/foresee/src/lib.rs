@@ -14,4 +14,5 @@ mod parallel;
 mod place;
 pub mod program;
 mod random;
+pub mod rank;
 pub mod sim;

@@ -4,6 +4,7 @@ use ncpu_foresee::fix;
 use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::{LineModel, LockPart, Model, Share};
+use ncpu_foresee::rank;
 
 const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };
 
@@ -145,7 +146,7 @@ fn fixes_are_ranked_from_the_point_that_they_start_at() {
     let (model, hardware) = (Model { lock: vec![lock("qspin", 1000.0, 0.0)], ..model() }, hardware("1x16"));
     let at = foretell::point(&model, &hardware, 16, Order::Spread, &EFFORT, &|| false).unwrap();
     let rank = |stop: &(dyn Fn() -> bool + Sync)| {
-        foretell::rank(&model, &hardware, &at, Order::Spread, &EFFORT, stop, |_, p| p.throughput).unwrap()
+        rank::rank(&model, &hardware, &at, Order::Spread, &EFFORT, stop, |_, p| p.throughput).unwrap()
     };
     let ranked = rank(&|| false);
     assert_eq!(ranked.len(), fix::all(&model, &hardware, Order::Spread, 16).len());

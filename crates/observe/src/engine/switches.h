@@ -154,6 +154,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
+	r->woken_by = 0;
 	r->vcx++;
 	r->futex = 0;
 	r->off_stack = 0;
@@ -397,7 +398,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
 	if (r->futex && (r->target || cfg_lock_all)) {
-		__u32 by = waker(s);
+		__u32 by = r->woken_by ?: waker(s);
 		futex_done(s, p, r, ns, by);
 		if (r->futex_word >> 16 == FUTEX_SEM && by)
 			judge_semaphore(r, look(bpf_get_current_task_btf()));
@@ -434,6 +435,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	if (!*sleeps || !sleeps_first(r))
 		return 0;
 	*sleeps = 0;
+	r->woken_by = waker(s);
 	woken(s, r, p, bpf_ktime_get_ns());
 	return 0;
 }

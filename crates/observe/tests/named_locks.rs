@@ -87,7 +87,7 @@ fn pythons_interpreter_lock_is_the_gil() {
 }
 
 #[test]
-fn a_java_monitor_is_a_lock_and_a_parked_thread_may_be_anything() {
+fn a_java_monitor_is_a_lock_and_so_is_one_of_its_library() {
     let Some(_one) = allowed() else { return };
     if !have("java", "-version") || !have("javac", "-version") {
         return;
@@ -105,9 +105,11 @@ fn a_java_monitor_is_a_lock_and_a_parked_thread_may_be_anything() {
     let (truth, seen) = run(&java("lock"), 1e-3);
     let (of, ..) = waited(&seen, "Java monitor");
     assert!(of < 0.1 * truth, "{of} of {truth}: {:#?}", rows(&seen));
-    let (of, others, _) = waited(&seen, "Java park");
-    // Without a perf map the class that parks is not known.
-    assert!(of + others > 0.7 * truth, "{of} + {others} of {truth}: {:#?}", rows(&seen));
+    let (of, ..) = waited(&seen, "java.util.concurrent lock");
+    assert!(of > 0.7 * truth && of < 1.3 * truth, "{of} of {truth}: {:#?}", rows(&seen));
+    let callers: Vec<String> =
+        rows(&seen).into_iter().filter(|r| r.contains("java.util.concurrent lock")).collect();
+    assert!(callers.iter().all(|r| r.contains("Monitor.lambda$main$")), "{callers:#?}");
     std::fs::remove_dir_all(classes).expect("they were compiled");
 }
 

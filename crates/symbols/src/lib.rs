@@ -8,6 +8,7 @@ mod debug_file;
 mod demangle;
 mod elf;
 mod go;
+mod hotspot;
 mod jit;
 mod kernel;
 mod maps;

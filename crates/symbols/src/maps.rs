@@ -205,6 +205,12 @@ impl ProcMaps {
         files
     }
 
+    /// Tells the process's newest image from one that it had before.
+    pub(crate) fn image(&self, tgid: u32) -> Option<(usize, usize)> {
+        let image = self.processes.get(&tgid)?.last()?;
+        Some((Arc::as_ptr(image).addr(), image.0.len()))
+    }
+
     /// The code that the process's newest image maps: file, start, end, offset in the file.
     pub(crate) fn code(&self, tgid: u32) -> Vec<(u32, u64, u64, u64)> {
         let image = self.processes.get(&tgid).and_then(|images| images.last());

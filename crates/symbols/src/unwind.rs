@@ -8,6 +8,7 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 
+use crate::hotspot::{Frame, Machines};
 use crate::maps::ProcMaps;
 use crate::tables::{Bytes, Tables};
 
@@ -40,6 +41,9 @@ pub struct Unwound {
     pub words: Vec<Option<usize>>,
     /// Whether the function was reached that the thread began with.
     pub whole: bool,
+    /// Frames of Java, by their place among the others, and their functions: the innermost first, the others being those
+    /// that a compiler has put it into.
+    pub java: Vec<(usize, Arc<[Arc<str>]>)>,
 }
 
 /// What unwinding needs of programs and libraries, kept within bounds.
@@ -48,6 +52,7 @@ pub struct Unwinding {
     processes: HashMap<u32, Process>,
     files: HashMap<u32, Option<Arc<Tables>>>,
     bytes: u64,
+    machines: Machines,
 }
 
 struct Process {
@@ -60,8 +65,9 @@ struct Process {
 }
 
 impl Unwinding {
-    /// Unwinds as far as tables, frame pointers and the copy go; on x86-64 alone. Code without tables (generated, Go's)
-    /// is taken to keep frame pointers, as long as what they lead to is code.
+    /// Unwinds as far as tables, frame pointers and the copy go; on x86-64 alone. Code of Java virtual machines is unwound
+    /// as they keep it; other code without tables (generated, Go's) is taken to keep frame pointers, as long as what they lead
+    /// to is code.
     pub fn unwind(&mut self, maps: &mut ProcMaps, tgid: u32, copy: &Copied) -> Unwound {
         if cfg!(not(target_arch = "x86_64")) {
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
@@ -83,6 +89,7 @@ impl Unwinding {
         let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
         self.prepare(maps, tgid);
         let Some(process) = self.processes.get_mut(&tgid) else { return (out, true) };
+        let mut java = self.machines.of(maps, tgid);
         let mut read = |address: u64| {
             let at = address.checked_sub(sp).filter(|o| o % 8 == 0).ok_or(())? as usize / 8;
             copy.words.get(at).copied().ok_or(())
@@ -95,8 +102,28 @@ impl Unwinding {
             if !known(address) {
                 return (out, true);
             }
-            self.bytes += process.need(address.address_for_lookup());
             let before = regs.sp();
+            if let Some(java) = java.as_mut()
+                && java.holds(address.address_for_lookup())
+            {
+                let ip = *out.frames.last().unwrap_or(&ip);
+                let frame = Frame { ip, sp: before, bp: regs.bp() };
+                let is_code = |ip: u64| ip > 0 && maps.find(tgid, ip - 1).is_some();
+                let (functions, caller) =
+                    java.caller(frame, out.frames.len() == 1, &mut |at| read(at).ok(), is_code);
+                if !functions.is_empty() {
+                    out.java.push((out.frames.len() - 1, functions));
+                }
+                let Some(caller) = caller.filter(|c| c.frame.sp > before) else { break };
+                let Some(next) = framehop::FrameAddress::from_return_address(caller.frame.ip) else { break };
+                let Frame { ip, sp: now, bp } = caller.frame;
+                regs = UnwindRegsX86_64::new(ip, now, bp);
+                out.frames.push(ip);
+                out.words.push(caller.word.checked_sub(sp).map(|o| o as usize / 8));
+                address = next;
+                continue;
+            }
+            self.bytes += process.need(address.address_for_lookup());
             let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut read);
             let Ok(next) = next else { break };
             let Some(next) = next.and_then(framehop::FrameAddress::from_return_address) else {
@@ -117,6 +144,18 @@ impl Unwinding {
             address = next;
         }
         (out, false)
+    }
+
+    /// The functions of those frames, innermost first, that lie in code which a Java virtual machine made, as
+    /// [`Unwound::java`] has them.
+    pub fn java(&mut self, maps: &ProcMaps, tgid: u32, frames: &[u64]) -> Vec<(usize, Arc<[Arc<str>]>)> {
+        let Some(java) = self.machines.of(maps, tgid) else { return Vec::new() };
+        let mut of = |(i, &ip): (usize, &u64)| {
+            let held = java.holds(ip.checked_sub(u64::from(i > 0))?);
+            let functions = held.then(|| java.functions(ip, i == 0, None))?;
+            (!functions.is_empty()).then_some((i, functions))
+        };
+        frames.iter().enumerate().filter_map(&mut of).collect()
     }
 
     /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).

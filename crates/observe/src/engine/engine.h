@@ -102,7 +102,7 @@ struct cpu_slot {
 	__u64 tlb_received;
 	__u64 lock_events;
 	__u64 wakeups;
-	struct walks lock_walks, off_walks, long_walks;
+	struct walks lock_walks, off_walks, long_walks, seldom_walks;
 	__u64 asked;		/* ns, when the futexes below began to be counted */
 	__u64 asks;		/* futexes handed over to be judged */
 	__u64 woke;		/* ns, when user space was woken last for one */

@@ -136,7 +136,7 @@ static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct
 		add_first(r->futex, now - r->since, HALVES(p->tgid, KIND_FUTEX), FIRST);
 }
 
-#define LONG_SLEEP 10000000 /* ns that a thread asks to sleep, of which the stacks are chosen among their like */
+#define LONG_SLEEP 10000000 /* ns */
 
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
@@ -193,8 +193,13 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	/* What a lock sleeps on that tells of itself need not be judged. */
 	bool again = r->futex && !r->in_user && ask_again(s, p, r, now);
 	bool fresh = again || (r->futex && r->ask && !r->in_user && may_ask(s, now) && first_sight(r->key));
-	/* A long sleep may be the only one, and is not to be passed over because many short ones came before. */
-	struct walks *walks = r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
+	/*
+	 * A long sleep may be the only one: it is not to be passed over because many short ones came before, nor to stand for
+	 * those. So sleeps are chosen among their like. Who has not slept for a while does so seldom, or for long.
+	 */
+	struct walks *walks = now - r->slept >= LONG_SLEEP ? &s->seldom_walks :
+			      r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
+	r->slept = now;
 	__u32 walked = cfg_stacks ? walk_now(walks, now) : 0;
 	if (!fresh && !walked)
 		return;

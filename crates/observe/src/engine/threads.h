@@ -41,6 +41,7 @@ struct task_rec {
 	__u64 micro[MICRO_N];
 	__u64 spin;
 	__u64 vcx, icx, scl, sig;
+	__u64 slept;		/* ns, when it fell asleep last */
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */
 	__u64 site;		/* the futex at its place, as a key of `verdicts` */

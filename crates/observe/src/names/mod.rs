@@ -2,6 +2,7 @@
 //! costs paid once, and what stacks of names say.
 
 pub(crate) mod caller;
+mod functions;
 mod python;
 pub(crate) mod waits;
 
@@ -18,6 +19,7 @@ use ncpu_symbols::{
 use crate::bpf_support::Stack;
 use crate::bpf_support::namespace;
 use crate::bpf_support::ring::PYTHON_FRAMES;
+use functions::Functions;
 use python::Python;
 
 /// Names for addresses, with what they cost paid once.
@@ -30,6 +32,7 @@ pub(crate) struct Symbols {
     user: User,
     unwinding: Unwinding,
     python: Python,
+    functions: Functions,
     images: Recent<u32, String>,
     /// When all files were forgotten last.
     forgot: Instant,
@@ -90,6 +93,7 @@ impl Symbols {
             user: User::new(),
             unwinding: Unwinding::default(),
             python: Python::default(),
+            functions: Functions::default(),
             images: Recent::new(MAX_IMAGES),
             forgot: Instant::now(),
         }
@@ -206,7 +210,7 @@ impl Symbols {
     /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
         let names = self.functions(tgid, frames);
-        if frames.iter().any(|&frame| Python::is_one(frame)) {
+        if frames.iter().any(|&frame| Functions::is_one(frame)) {
             return names;
         }
         let code: Vec<u64> = frames.iter().enumerate().map(called).collect();
@@ -219,16 +223,26 @@ impl Symbols {
             return Vec::new();
         }
         let code: Vec<u64> =
-            frames.iter().enumerate().filter(|(_, a)| !Python::is_one(**a)).map(called).collect();
+            frames.iter().enumerate().filter(|(_, a)| !Functions::is_one(**a)).map(called).collect();
         let names = self.user.symbolize(&mut self.maps, tgid, &code);
         match code.len() == frames.len() {
             true => names,
-            false => self.python.among(frames, names),
+            false => self.functions.among(frames, names),
         }
     }
 
     /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further.
     pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
+        let unwinds = self.unwound(stack, copy);
+        // Those that frame pointers led to.
+        let java = self.unwinding.java(&self.maps, stack.tgid, &stack.user);
+        if !java.is_empty() {
+            (stack.user, _) = self.told(&stack.user, &[], &java);
+        }
+        unwinds
+    }
+
+    fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
         let Some(copy) = copy else { return Unwinds::default() };
         let read = self.maps.times_read_again();
         // Frames of Python come without a copy, too.
@@ -243,7 +257,8 @@ impl Symbols {
         }
         if !copy.python.is_empty() {
             let names = self.functions(stack.tgid, &stack.user);
-            self.python.splice(&self.maps, stack, (&names, whole), (&copy.python, PYTHON_FRAMES));
+            let codes = (&copy.python[..], PYTHON_FRAMES);
+            self.python.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
         } else if self.maps.times_read_again() != read {
             // It may have loaded Python since.
             self.python.meet(&self.maps, stack.tgid);
@@ -264,14 +279,43 @@ impl Symbols {
     /// Of frames that [`Symbols::complete`] found, those which are Python's own for the function of Python that comes next:
     /// where they begin and end.
     pub fn of_interpreter(&self, tgid: u32, frames: &[u64]) -> Range<usize> {
-        let Some(end) = frames.iter().position(|&f| Python::is_one(f)) else { return 0..0 };
+        let Some(end) = frames.iter().position(|&f| Functions::is_one(f)) else { return 0..0 };
         let own = |f: &&u64| Pythons::owns(&self.maps, tgid, f.saturating_sub(1));
         end - frames[..end].iter().rev().take_while(own).count()..end
     }
 
     /// The callers of a thread by the unwind tables of its program, from a copy of the top of its stack.
     pub fn unwind(&mut self, tgid: u32, copy: &Copied) -> Unwound {
-        self.unwinding.unwind(&mut self.maps, tgid, copy)
+        let mut unwound = self.unwinding.unwind(&mut self.maps, tgid, copy);
+        let java = std::mem::take(&mut unwound.java);
+        if !java.is_empty() {
+            (unwound.frames, unwound.words) = self.told(&unwound.frames, &unwound.words, &java);
+        }
+        unwound
+    }
+
+    /// Frames with functions of Java in the places of code without a file, and the words of all but the innermost.
+    fn told(
+        &mut self,
+        frames: &[u64],
+        words: &[Option<usize>],
+        java: &[(usize, Arc<[Arc<str>]>)],
+    ) -> (Vec<u64>, Vec<Option<usize>>) {
+        let mut java = java.iter().peekable();
+        let (mut all, mut of) = (Vec::new(), Vec::new());
+        for (i, &frame) in frames.iter().enumerate() {
+            // The word of the frame before the first is dropped below.
+            of.push(i.checked_sub(1).and_then(|i| words.get(i).copied().flatten()));
+            match java.next_if(|(at, _)| *at == i) {
+                Some((_, functions)) => {
+                    all.extend(functions.iter().map(|name| self.functions.number(name.clone())));
+                    of.resize(all.len(), None);
+                }
+                None => all.push(frame),
+            }
+        }
+        of.drain(..1.min(of.len()));
+        (all, of)
     }
 }
 

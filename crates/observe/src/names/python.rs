@@ -1,4 +1,4 @@
-//! Functions of Python in stacks: each stands at an address that no code has.
+//! Functions of Python in stacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,36 +6,25 @@ use std::time::{Duration, Instant};
 
 use ncpu_symbols::{ProcMaps, PythonAt, Pythons, Spliced};
 
+use super::functions::Functions;
 use crate::bpf_support::Stack;
 
-/// No code can lie here.
-const BASE: u64 = 1 << 63;
-/// Names kept, of 240 bytes at most as a rule; all others are told as what [`NO_ROOM`] stands for.
-const MAX_NAMES: usize = 1 << 15;
-const NO_ROOM: u64 = BASE + 2 * MAX_NAMES as u64 + 1;
 /// After how long a process is looked at again that may have loaded Python since, at first, and how often: it is met in
 /// its loader already.
 const FIRST_AGAIN: Duration = Duration::from_millis(5);
 const AGAIN: u32 = 10;
 const MAX_MAYBE: usize = 256;
 
-/// Processes of Python, and the names of their functions.
+/// Processes of Python.
 #[derive(Default)]
 pub(super) struct Python {
     processes: Pythons,
-    names: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, u64>,
     new: Vec<(u32, PythonAt)>,
     /// Processes that are to be looked at again: when, and how often they were.
     maybe: HashMap<u32, (Instant, u32)>,
 }
 
 impl Python {
-    /// Whether an address stands for a function of Python.
-    pub fn is_one(address: u64) -> bool {
-        (BASE..=NO_ROOM).contains(&address)
-    }
-
     /// A process whose mappings have just been noted.
     pub fn meet(&mut self, maps: &ProcMaps, tgid: u32) {
         self.maybe.remove(&tgid);
@@ -84,6 +73,7 @@ impl Python {
         stack: &mut Stack,
         (names, whole): (&[Arc<str>], bool),
         codes: (&[u64], usize),
+        functions: &mut Functions,
     ) {
         let frames: Vec<(u64, bool)> =
             stack.user.iter().zip(names).map(|(&a, name)| (a, Pythons::is_loop(name))).collect();
@@ -92,33 +82,9 @@ impl Python {
         };
         let frames = spliced.into_iter().map(|frame| match frame {
             Spliced::Kept(&(address, _)) => address,
-            Spliced::Python(name) => self.number(name),
+            Spliced::Python(name) => functions.number(name),
         });
         stack.user = frames.collect();
-    }
-
-    fn number(&mut self, name: Arc<str>) -> u64 {
-        if let Some(&n) = self.numbers.get(&name) {
-            return n;
-        }
-        if self.names.len() >= MAX_NAMES {
-            return NO_ROOM;
-        }
-        // Callers are looked up one byte before: two addresses each.
-        let n = BASE + 2 * self.names.len() as u64 + 1;
-        self.names.push(name.clone());
-        self.numbers.insert(name, n);
-        n
-    }
-
-    /// Names of frames: those of Python here, the others given in their order.
-    pub fn among(&self, frames: &[u64], others: Vec<Arc<str>>) -> Vec<Arc<str>> {
-        let mut others = others.into_iter();
-        let of = |&address: &u64| match Python::is_one(address) {
-            true => self.names.get(((address - BASE) / 2) as usize).cloned(),
-            false => others.next(),
-        };
-        frames.iter().map(of).map(|name| name.unwrap_or_else(|| "[more of Python]".into())).collect()
     }
 
     /// What keeps functions of Python from having names, a line each.
@@ -126,7 +92,7 @@ impl Python {
         self.processes.notes()
     }
 
-    /// Forgets processes; names stay, for stacks have them.
+    /// Forgets processes.
     pub fn forget(&mut self) {
         self.processes.forget();
         self.maybe.clear();

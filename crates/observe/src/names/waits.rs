@@ -7,7 +7,7 @@ use super::push_clean;
 /// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
 pub(crate) fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
     let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
-    named().find(|f| !is_wait_function(f)).or_else(|| named().next())
+    named().find(|f| !f.starts_with('[') && !is_wait_function(f)).or_else(|| named().next())
 }
 
 /// Frames as table columns have them.
@@ -41,6 +41,18 @@ pub(crate) fn is_wait_function(name: &str) -> bool {
         "sync.(*Mutex)",
         "sync.(*RWMutex)",
         "sync.runtime_Sem",
+        "Unsafe.park",
+        "Unsafe_Park",
+        "Parker::park",
+        "LockSupport.park",
+        "AbstractQueuedSynchronizer",
+        "ObjectMonitor::",
+        "ObjectSynchronizer::",
+        "LightweightSynchronizer::",
+        "PlatformEvent::",
+        "PlatformMonitor::",
+        "JVM_MonitorWait",
+        "java.lang.Object.wait",
     ]
     .iter()
     .any(|s| name.contains(s))

@@ -1,0 +1,277 @@
+//! Code that a Java virtual machine has made: what lies at an address, and which functions the compiler put into it.
+
+use super::layout::{Layout, Metadata, Part, Scopes};
+use super::memory::Memory;
+
+/// Parts of the code cache: it has one to three.
+const MAX_HEAPS: u64 = 8;
+/// Steps back to where a piece of code begins, of up to 254 segments each.
+const MAX_STEPS: usize = 1 << 7;
+/// Bytes of a piece of code, and words of its frame.
+const MAX_CODE: u64 = 64 << 20;
+const MAX_FRAME: u64 = 1 << 20;
+/// Bytes of a name.
+const MAX_NAME: usize = 100;
+/// Bytes read of a table of program counters, of 16 each.
+const MAX_COUNTERS: u64 = 1 << 20;
+const COUNTER: usize = 16;
+/// Functions put into one another.
+const MAX_INLINED: usize = 64;
+/// How compiled code is called, and such that calls code of C.
+const COMPILED: [&str; 2] = ["nmethod", "native nmethod"];
+
+/// A part of the code cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heap {
+    start: u64,
+    end: u64,
+    segments: u64,
+    shift: u32,
+}
+
+impl Heap {
+    pub fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// A piece of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Blob {
+    pub at: u64,
+    pub begin: u64,
+    /// What the virtual machine calls it.
+    pub name: String,
+    /// Where its frame is complete from on.
+    pub complete: u64,
+    /// Bytes of its frame with the return address; 0 where it has none of its own.
+    pub frame: u64,
+    /// The function that was compiled, and the how manieth compilation it is.
+    pub method: Option<(u64, u64)>,
+}
+
+/// The parts of the code cache as they are now.
+pub(super) fn heaps(memory: &impl Memory, layout: &Layout, bias: u64) -> Option<Vec<Heap>> {
+    let array = memory.pointer(layout.heaps.wrapping_add(bias))?;
+    let count = layout.array_length.of(memory, array)?.min(MAX_HEAPS);
+    let data = layout.array_data.of(memory, array)?;
+    let heap = |i: u64| {
+        let at = memory.pointer(data.checked_add(8 * i)?)?;
+        let space = at.checked_add(layout.heap_memory)?;
+        let segments = layout.space_low.of(memory, at.checked_add(layout.heap_segments)?)?;
+        let shift = layout.heap_shift.of(memory, at)?;
+        Some(Heap {
+            start: layout.space_low.of(memory, space)?,
+            end: layout.space_high.of(memory, space)?,
+            segments,
+            shift: u32::try_from(shift).ok().filter(|s| *s < 32)?,
+        })
+    };
+    Some((0..count).filter_map(heap).collect())
+}
+
+/// Where the interpreter's code lies.
+pub(super) fn interpreter(memory: &impl Memory, layout: &Layout, bias: u64) -> Option<(u64, u64)> {
+    let queue = memory.pointer(layout.interpreter.wrapping_add(bias))?;
+    let begin = layout.queue_buffer.of(memory, queue)?;
+    Some((begin, begin.checked_add(layout.queue_limit.of(memory, queue)?)?))
+}
+
+/// The piece of code that an address lies in.
+pub(super) fn blob(memory: &impl Memory, layout: &Layout, heaps: &[Heap], address: u64) -> Option<Blob> {
+    let heap = heaps.iter().find(|h| h.holds(address))?;
+    let mut segment = (address - heap.start) >> heap.shift;
+    let mut steps = 0;
+    loop {
+        // How many segments it is back, at least; 255: nothing lies here.
+        let back = memory.number(heap.segments.checked_add(segment)?, 1)?;
+        match back {
+            0 => break,
+            255 => return None,
+            _ if steps == MAX_STEPS => return None,
+            _ => segment = segment.checked_sub(back)?,
+        }
+        steps += 1;
+    }
+    let block = heap.start + (segment << heap.shift);
+    if layout.block_used.of(memory, block)? == 0 {
+        return None;
+    }
+    let at = block.checked_add(layout.block_size)?;
+    let size = layout.blob_size.of(memory, at)?;
+    let begin = layout.blob_code.of(memory, at)?;
+    let end = at.checked_add(size).filter(|_| size < MAX_CODE)?;
+    if !(at..=end).contains(&begin) || !(at..end).contains(&address) {
+        return None;
+    }
+    let name = string(memory, layout.blob_name.of(memory, at)?, MAX_NAME)?;
+    let complete = begin.saturating_add_signed(layout.blob_complete.signed(memory, at)?.max(0));
+    let frame = u64::try_from(layout.blob_frame.signed(memory, at)?).ok()?;
+    let method = match COMPILED.contains(&name.as_str()) {
+        true => Some((layout.nmethod_method.of(memory, at)?, layout.nmethod_number.of(memory, at)?)),
+        false => None,
+    };
+    Some(Blob { at, begin, name, complete, frame: 8 * frame.min(MAX_FRAME), method })
+}
+
+/// Whether the piece of code is still the same compilation.
+pub(super) fn is_still(memory: &impl Memory, layout: &Layout, blob: &Blob) -> bool {
+    let Some((method, number)) = blob.method else { return true };
+    layout.nmethod_method.of(memory, blob.at) == Some(method)
+        && layout.nmethod_number.of(memory, blob.at) == Some(number)
+}
+
+/// The functions at an address of compiled code, the innermost first, by their methods: those that were put into the one
+/// that was compiled, and that one. Of return addresses it is exact; of others it is what the virtual machine's own profiler
+/// tells, the state that was written down next behind it.
+pub(super) fn functions(memory: &impl Memory, layout: &Layout, blob: &Blob, address: u64) -> Vec<u64> {
+    let Some((method, _)) = blob.method else { return Vec::new() };
+    let all = layout.scopes.as_ref().and_then(|scopes| inlined(memory, scopes, blob, address));
+    // The outermost has to be what was compiled: then the rest was understood, too.
+    all.filter(|all| all.last() == Some(&method)).unwrap_or_else(|| vec![method])
+}
+
+fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> Option<Vec<u64>> {
+    let base = match scopes.base {
+        Some(pointer) => pointer.of(memory, blob.at)?,
+        None => blob.at,
+    };
+    let begin = base.checked_add(scopes.counters.of(memory, blob.at)?)?;
+    let end = base.checked_add(scopes.counters_end.of(memory, blob.at)?)?;
+    let bytes = end.checked_sub(begin).filter(|n| *n <= MAX_COUNTERS)?;
+    let mut table = vec![0; bytes as usize / COUNTER * COUNTER];
+    memory.read(begin, &mut table)?;
+    let number = |at: &[u8], i: usize| i32::from_le_bytes(std::array::from_fn(|b| at[4 * i + b]));
+    let offset = i32::try_from(address.checked_sub(blob.begin)?).ok()?;
+    let (counters, _) = table.as_chunks::<COUNTER>();
+    // They ascend; the first and the last are limits.
+    let at = counters.partition_point(|c| number(c, 0) < offset);
+    let counter = counters.get(at).filter(|_| at + 1 < counters.len())?;
+    let mut scope = u64::try_from(number(counter, 1)).ok()?;
+    let data = match (scopes.data, scopes.base) {
+        (Part::Offset(member), Some(_)) => base.checked_add(member.of(memory, blob.at)?)?,
+        (part, _) => part.of(memory, blob.at)?,
+    };
+    let names = match scopes.metadata {
+        Metadata::Offset(member) => blob.at.checked_add(member.of(memory, blob.at)?)?,
+        Metadata::Behind(pointer, bytes) => {
+            pointer.of(memory, blob.at)?.checked_add(bytes.of(memory, blob.at)?)?
+        }
+    };
+    let mut functions = Vec::new();
+    // Each scope tells the one that it was put into, which was written down before.
+    while scope != 0 && functions.len() < MAX_INLINED {
+        let mut bytes = [0; 10];
+        memory.read(data.checked_add(scope)?, &mut bytes)?;
+        let (outer, used) = compressed(&bytes, scopes.without_zeros)?;
+        let (name, _) = compressed(&bytes[used..], scopes.without_zeros)?;
+        functions.push(memory.pointer(names.checked_add(8 * u64::from(name.checked_sub(1)?))?)?);
+        if u64::from(outer) >= scope {
+            return None;
+        }
+        scope = outer.into();
+    }
+    Some(functions)
+}
+
+/// A number as the virtual machine compresses it (`unsigned5.hpp`), and how many bytes it takes: digits of 64, of which all
+/// but the last are 192 or more.
+fn compressed(bytes: &[u8], without_zeros: bool) -> Option<(u32, usize)> {
+    let least = u32::from(without_zeros);
+    let mut sum = 0u32;
+    for (i, &byte) in bytes.iter().take(5).enumerate() {
+        sum = sum.wrapping_add(u32::from(byte).checked_sub(least)?.wrapping_shl(6 * i as u32));
+        if byte < 192 || i == 4 {
+            return Some((sum, i + 1));
+        }
+    }
+    None
+}
+
+/// The name of a function: `java.util.HashMap.put`.
+pub(super) fn name(memory: &impl Memory, layout: &Layout, method: u64) -> Option<String> {
+    let of = layout.method_const.of(memory, method).filter(|p| *p != 0)?;
+    let pool = layout.const_pool.of(memory, of).filter(|p| *p != 0)?;
+    let at = layout.const_name.of(memory, of)?;
+    if at == 0 || at >= layout.pool_length.of(memory, pool)? {
+        return None;
+    }
+    // Where names of classes are kept bits may be set.
+    let function = memory.pointer(pool.checked_add(layout.pool_size)?.checked_add(8 * at)?)? & !7;
+    let class = layout.klass_name.of(memory, layout.pool_holder.of(memory, pool)?)?;
+    let (class, function) = (symbol(memory, layout, class)?, symbol(memory, layout, function)?);
+    // Classes that are made as the program runs have an address behind their name.
+    let class = match class.rsplit_once("0x") {
+        Some((before, number)) if number.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            before.trim_end_matches(['/', '+', '.'])
+        }
+        _ => &class,
+    };
+    Some(format!("{}.{function}", class.replace('/', ".")))
+}
+
+/// Text of the virtual machine's.
+fn symbol(memory: &impl Memory, layout: &Layout, at: u64) -> Option<String> {
+    let length = usize::try_from(layout.symbol_length.of(memory, at)?).ok().filter(|n| *n > 0)?;
+    let mut bytes = vec![0; length.min(MAX_NAME)];
+    memory.read(at.checked_add(layout.symbol_body)?, &mut bytes)?;
+    let end = match std::str::from_utf8(&bytes) {
+        Ok(text) => text.len(),
+        // Cut within a character, or its own way to write some.
+        Err(e) => e.valid_up_to(),
+    };
+    bytes.truncate(end);
+    let text = String::from_utf8(bytes).ok()?;
+    (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+}
+
+/// A string of C, of printable characters.
+fn string(memory: &impl Memory, at: u64, most: usize) -> Option<String> {
+    let mut text = String::new();
+    while text.len() < most {
+        let byte = memory.number(at.checked_add(text.len() as u64)?, 1)? as u8;
+        if byte == 0 {
+            break;
+        }
+        text.push(char::from(Some(byte).filter(|b| matches!(b, b' '..=b'~'))?));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the virtual machine writes numbers (`UNSIGNED5::encode`).
+    fn written(mut value: u32, without_zeros: bool) -> Vec<u8> {
+        let least = u32::from(without_zeros);
+        let mut bytes = Vec::new();
+        for _ in 0..4 {
+            if value < 192 - least {
+                break;
+            }
+            value -= 192 - least;
+            bytes.push((192 + value % 64) as u8);
+            value >>= 6;
+        }
+        bytes.push((value + least) as u8);
+        bytes
+    }
+
+    #[test]
+    fn numbers_are_read_as_they_are_written() {
+        for value in (0..20_000).chain((0..32).map(|i| u32::MAX >> i)).filter(|v| *v < 1 << 30) {
+            for without_zeros in [false, true] {
+                let mut bytes = written(value, without_zeros);
+                assert!(!without_zeros || !bytes.contains(&0));
+                let used = bytes.len();
+                bytes.extend([0; 5]);
+                assert_eq!(compressed(&bytes, without_zeros), Some((value, used)), "{bytes:?}");
+            }
+        }
+        assert_eq!((compressed(&[], false), compressed(&[200], false)), (None, None));
+        // No number begins with a zero where there are none.
+        assert_eq!(compressed(&[0, 1], true), None);
+        assert_eq!(compressed(&[255; 8], true).map(|(_, used)| used), Some(5));
+    }
+}

@@ -1,0 +1,477 @@
+//! Java's stacks, as HotSpot keeps them: code that it compiles keeps no frame pointers, has no unwind tables and no names in
+//! any file. What a debugger needs to know it tells itself ([`layout`]), and the rest lies in the process's memory.
+
+mod code;
+mod layout;
+mod memory;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::elf::Segments;
+use crate::maps::ProcMaps;
+use crate::recent::Recent;
+use code::{Blob, Heap};
+use layout::{Layout, Symbols};
+use memory::Memory;
+
+/// What the library is called.
+const LIBRARY: &str = "libjvm.so";
+/// Virtual machines kept, and processes remembered that have none, a generation.
+const MAX_MACHINES: usize = 64;
+const MAX_WITHOUT: usize = 1 << 10;
+/// Addresses and functions of one remembered, a generation.
+const MAX_PLACES: usize = 1 << 12;
+const MAX_METHODS: usize = 1 << 12;
+/// Addresses of one looked up in such a time: a program may have its return addresses be what it likes.
+const MAX_LOOKS: usize = 1 << 13;
+/// For how long what lies at an address is taken to be the same, and that of a method.
+const SURE: Duration = Duration::from_secs(1);
+const NAMED: Duration = Duration::from_secs(10);
+/// How long a process is not looked at again whose machine has just begun: at first, and at last.
+const FIRST_AGAIN: Duration = Duration::from_millis(5);
+const LAST_AGAIN: Duration = Duration::from_secs(10);
+/// How long the extent of the code cache is not read again.
+const GROWS: Duration = Duration::from_millis(100);
+/// Frames of the interpreter: words from the frame pointer to where the caller's stack pointer and the function are kept
+/// (`frame_x86.hpp`).
+const SENDER: u64 = 8;
+const METHOD: u64 = 24;
+/// For frames of which more is not known.
+const INTERPRETER: &str = "[Interpreter]";
+
+/// The virtual machines of the processes that were seen.
+pub(crate) struct Machines {
+    libraries: HashMap<u32, Option<Symbols>>,
+    machines: HashMap<u32, Known>,
+    /// Images of processes that have none.
+    without: Recent<u32, (usize, usize)>,
+}
+
+/// A process with a library that was mapped at `start`.
+struct Known {
+    start: u64,
+    machine: Option<Machine>,
+    next: Instant,
+    wait: Duration,
+}
+
+impl Default for Machines {
+    fn default() -> Machines {
+        let (libraries, machines) = Default::default();
+        Machines { libraries, machines, without: Recent::new(MAX_WITHOUT) }
+    }
+}
+
+impl Machines {
+    /// The one of a process, if it has one that is understood.
+    pub fn of(&mut self, maps: &ProcMaps, tgid: u32) -> Option<&mut Machine> {
+        let image = maps.image(tgid)?;
+        if cfg!(not(target_arch = "x86_64")) || self.without.get(&tgid) == Some(&image) {
+            return None;
+        }
+        let library = maps.mapped(tgid).into_iter().find(|(file, ..)| &*maps.file(*file).label == LIBRARY);
+        let Some((file, start, offset)) = library else {
+            self.without.insert(tgid, image);
+            return None;
+        };
+        let path = maps.file(file).path.as_deref()?;
+        let symbols = (*self.libraries.entry(file).or_insert_with(|| Symbols::read(path)))?;
+        if self.machines.len() >= MAX_MACHINES && !self.machines.contains_key(&tgid) {
+            self.machines.clear();
+        }
+        let now = Instant::now();
+        let new = || Known { start, machine: None, next: now, wait: FIRST_AGAIN };
+        let known = self.machines.entry(tgid).or_insert_with(new);
+        if known.start != start {
+            // The process runs another program now.
+            *known = new();
+        }
+        if known.machine.is_none() && now >= known.next {
+            known.next = now + known.wait;
+            known.wait = (2 * known.wait).min(LAST_AGAIN);
+            let bias = Segments::read(path)?.bias(start, offset)?;
+            let memory = File::open(maps.memory(tgid)).ok()?;
+            known.machine = Machine::read(memory, &symbols, bias);
+        }
+        known.machine.as_mut()
+    }
+}
+
+/// A virtual machine.
+pub(crate) struct Machine<M = File> {
+    memory: M,
+    layout: Layout,
+    bias: u64,
+    heaps: Vec<Heap>,
+    interpreter: (u64, u64),
+    /// When the code cache may have grown.
+    next: Instant,
+    /// Since when so many addresses were looked up.
+    looks: (Instant, usize),
+    places: Recent<u64, (Instant, Option<Arc<Place>>)>,
+    methods: Recent<u64, (Instant, Option<Arc<str>>)>,
+}
+
+/// What lies at an address of the code cache.
+struct Place {
+    blob: Blob,
+    functions: Arc<[Arc<str>]>,
+}
+
+/// Registers of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub ip: u64,
+    pub sp: u64,
+    pub bp: u64,
+}
+
+/// A frame's caller: where its return address was read, and its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub word: u64,
+    pub frame: Frame,
+}
+
+impl<M: Memory> Machine<M> {
+    fn read(memory: M, symbols: &Symbols, bias: u64) -> Option<Machine<M>> {
+        let layout = Layout::read(&memory, symbols, bias)?;
+        let interpreter = code::interpreter(&memory, &layout, bias)?;
+        let heaps = code::heaps(&memory, &layout, bias)?;
+        let next = Instant::now() + GROWS;
+        let (places, methods) = (Recent::new(MAX_PLACES), Recent::new(MAX_METHODS));
+        let looks = (next, 0);
+        Some(Machine { memory, layout, bias, heaps, interpreter, next, looks, places, methods })
+    }
+
+    /// Whether an address lies in code that it has made.
+    pub fn holds(&mut self, address: u64) -> bool {
+        let held = |heaps: &[Heap]| heaps.iter().any(|h| h.holds(address));
+        if !held(&self.heaps) && Instant::now() >= self.next {
+            self.next = Instant::now() + GROWS;
+            if let Some(heaps) = code::heaps(&self.memory, &self.layout, self.bias) {
+                self.heaps = heaps;
+            }
+        }
+        held(&self.heaps)
+    }
+
+    /// The functions of an address that it [`holds`](Machine::holds), the innermost first. For the innermost frame `ip` is
+    /// where it stands, for others where it is returned to. Of the interpreter's `method` is the function, if it is known.
+    pub fn functions(&mut self, ip: u64, innermost: bool, method: Option<u64>) -> Arc<[Arc<str>]> {
+        if self.interprets(ip) {
+            let name = method.and_then(|method| self.name(method));
+            return Arc::new([name.unwrap_or_else(|| INTERPRETER.into())]);
+        }
+        match self.place(ip, innermost) {
+            Some(place) => place.functions.clone(),
+            None => Arc::new([]),
+        }
+    }
+
+    /// The caller of a frame in code that it [`holds`](Machine::holds), and its functions. `read` reads the stack, `is_code`
+    /// tells addresses of code from others.
+    pub fn caller(
+        &mut self,
+        frame: Frame,
+        innermost: bool,
+        read: &mut impl FnMut(u64) -> Option<u64>,
+        is_code: impl Fn(u64) -> bool,
+    ) -> (Arc<[Arc<str>]>, Option<Caller>) {
+        let Frame { ip, sp, bp } = frame;
+        if self.interprets(ip) {
+            let method = bp.checked_sub(METHOD).and_then(&mut *read);
+            let caller = by_frame_pointer(frame, read).map(|mut caller| {
+                // Where the caller was compiled its frame begins there: what it handed over may lie between.
+                let sender = bp.checked_sub(SENDER).and_then(&mut *read);
+                caller.frame.sp = sender.filter(|s| *s > bp && s % 8 == 0).unwrap_or(caller.frame.sp);
+                caller
+            });
+            return (self.functions(ip, innermost, method), caller.filter(|c| is_code(c.frame.ip)));
+        }
+        let Some(place) = self.place(ip, innermost) else { return (Arc::new([]), None) };
+        let mut at = |word: u64, saved: Option<u64>| {
+            let ip = read(word).filter(|ip| is_code(*ip))?;
+            let bp = saved.map_or(Some(bp), &mut *read)?;
+            Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp } })
+        };
+        let size = place.blob.frame;
+        let end = sp.checked_add(size);
+        // The frame pointer lies below the return address, whether it is used as one or not.
+        let whole = |at: &mut dyn FnMut(u64, Option<u64>) -> Option<Caller>| {
+            let word = end?.checked_sub(8).filter(|_| size >= 16)?;
+            at(word, word.checked_sub(8))
+        };
+        let begun = |at: &mut dyn FnMut(u64, Option<u64>) -> Option<Caller>| {
+            at(sp, None).or_else(|| at(sp.checked_add(8)?, Some(sp)))
+        };
+        let caller = if !innermost {
+            whole(&mut at)
+        } else if ip < place.blob.complete && place.blob.method.is_some() {
+            begun(&mut at).or_else(|| whole(&mut at))
+        } else {
+            match ends(&self.memory, ip) {
+                Some(Ends::Popped) => at(sp, None),
+                Some(Ends::Pops) => at(sp.saturating_add(8), Some(sp)),
+                None if size == 0 => at(sp, None),
+                None => whole(&mut at),
+            }
+        };
+        let caller = caller.or_else(|| match size {
+            // Stubs that call Java, or are called by it, have frames as C has them.
+            0 => by_frame_pointer(frame, read).filter(|c| is_code(c.frame.ip)),
+            _ => None,
+        });
+        (place.functions.clone(), caller)
+    }
+
+    fn interprets(&self, ip: u64) -> bool {
+        (self.interpreter.0..self.interpreter.1).contains(&ip)
+    }
+
+    fn place(&mut self, ip: u64, innermost: bool) -> Option<Arc<Place>> {
+        let now = Instant::now();
+        // The same address may be asked for in both ways.
+        let key = ip << 1 | u64::from(innermost);
+        let known = self.places.get(&key).cloned();
+        if let Some((until, place)) = known {
+            if now < until {
+                return place;
+            }
+            if let Some(place) = place.filter(|p| code::is_still(&self.memory, &self.layout, &p.blob)) {
+                self.places.insert(key, (now + SURE, Some(place.clone())));
+                return Some(place);
+            }
+        }
+        if now.duration_since(self.looks.0) >= SURE {
+            self.looks = (now, 0);
+        }
+        self.looks.1 += 1;
+        if self.looks.1 > MAX_LOOKS {
+            return None;
+        }
+        let place = self.look(ip, innermost).map(Arc::new);
+        self.places.insert(key, (now + SURE, place.clone()));
+        place
+    }
+
+    fn look(&mut self, ip: u64, innermost: bool) -> Option<Place> {
+        // What is called last may be the last of its code.
+        let within = ip.checked_sub(u64::from(!innermost))?;
+        let blob = code::blob(&self.memory, &self.layout, &self.heaps, within)?;
+        let functions = match blob.method {
+            Some(_) => {
+                let methods = code::functions(&self.memory, &self.layout, &blob, ip);
+                let names: Option<Vec<_>> = methods.into_iter().map(|m| self.name(m)).collect();
+                names.unwrap_or_else(|| vec!["[unknown Java]".into()])
+            }
+            None => vec![format!("[{}]", blob.name).into()],
+        };
+        Some(Place { blob, functions: functions.into() })
+    }
+
+    fn name(&mut self, method: u64) -> Option<Arc<str>> {
+        let now = Instant::now();
+        if let Some((until, name)) = self.methods.get(&method)
+            && now < *until
+        {
+            return name.clone();
+        }
+        let name: Option<Arc<str>> = code::name(&self.memory, &self.layout, method).map(Into::into);
+        self.methods.insert(method, (now + NAMED, name.clone()));
+        name
+    }
+}
+
+/// The caller of a frame that begins with the caller's frame pointer.
+fn by_frame_pointer(frame: Frame, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Caller> {
+    let word = frame.bp.checked_add(8).filter(|_| frame.bp >= frame.sp)?;
+    let (ip, bp) = (read(word)?, read(frame.bp)?);
+    Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp } })
+}
+
+/// What is left of a frame at the end of a function.
+enum Ends {
+    /// The frame pointer is still to be popped.
+    Pops,
+    /// Only the return address is left.
+    Popped,
+}
+
+/// Whether the instruction at an address is one of those that a compiled function ends with: `pop %rbp`; `cmp` of the stack
+/// pointer with where a safepoint is asked for, and `ja` to it; `ret`.
+fn ends(memory: &impl Memory, ip: u64) -> Option<Ends> {
+    let mut code = [0; 7];
+    memory.read(ip, &mut code)?;
+    match code {
+        [0x5d, ..] => Some(Ends::Pops),
+        [0xc3, ..] | [0x49, 0x3b, 0x67 | 0xa7, ..] | [0x0f, 0x87, _, _, _, _, 0xc3] => Some(Ends::Popped),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BASE: u64 = 0x1000;
+
+    /// Memory from [`BASE`] on.
+    struct Bytes(Vec<u8>);
+
+    impl Memory for Bytes {
+        fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
+            let at = usize::try_from(at.checked_sub(BASE)?).ok()?;
+            into.copy_from_slice(self.0.get(at..at.checked_add(into.len())?)?);
+            Some(())
+        }
+    }
+
+    impl Bytes {
+        fn put(&mut self, at: u64, bytes: &[u8]) {
+            let at = (at - BASE) as usize;
+            self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn word(&mut self, at: u64, word: u64) {
+            self.put(at, &word.to_le_bytes());
+        }
+    }
+
+    fn machine(memory: Bytes) -> Option<Machine<Bytes>> {
+        let layout = Layout::example();
+        let interpreter = code::interpreter(&memory, &layout, BASE)?;
+        let heaps = code::heaps(&memory, &layout, BASE)?;
+        let (next, places, methods) = (Instant::now(), Recent::new(8), Recent::new(8));
+        let looks = (next, 0);
+        Some(Machine { memory, layout, bias: BASE, heaps, interpreter, next, looks, places, methods })
+    }
+
+    /// The code, its segments of 128 bytes, and a compiled function in it.
+    const CODE: u64 = 0x4000;
+    const SEGMENTS: u64 = 0x3000;
+    const BLOB: u64 = CODE + 128 + 16;
+    const BEGIN: u64 = BLOB + 352;
+
+    /// A machine with one function, `a.B.run`, whose frame has 4 words.
+    fn one_function() -> Bytes {
+        let mut m = Bytes(vec![0; 0x6000]);
+        let (array, list, heap, queue, name) = (0x1100, 0x1140, 0x1200, 0x1180, 0x1800);
+        let (method, of, pool, class, words) = (0x1900, 0x1a00, 0x1b00, 0x1c00, 0x1d00);
+        m.word(BASE, array);
+        m.word(BASE + 8, queue);
+        m.word(array, 1);
+        m.word(array + 8, list);
+        m.word(list, heap);
+        m.word(heap + 8 + 16, CODE);
+        m.word(heap + 8 + 24, CODE + 0x1000);
+        m.word(heap + 120 + 16, SEGMENTS);
+        m.put(heap + 256, &[7]);
+        m.word(queue + 8, CODE + 0x800);
+        m.put(queue + 20, &0x100u32.to_le_bytes());
+        // One piece in the segments from the second on, and nothing behind it.
+        m.put(SEGMENTS, &[255; 32]);
+        m.put(SEGMENTS + 1, &[0, 1, 2, 3, 4, 5, 6]);
+        m.put(CODE + 128 + 8, &[1]);
+        m.put(BLOB + 12, &800u32.to_le_bytes());
+        m.put(BLOB + 20, &16u32.to_le_bytes());
+        m.put(BLOB + 28, &4u32.to_le_bytes());
+        m.word(BLOB + 32, BEGIN);
+        m.word(BLOB + 96, name);
+        m.put(name, b"nmethod\0");
+        m.word(BLOB + 112, method);
+        m.word(method + 8, of);
+        m.word(of + 8, pool);
+        m.put(of + 34, &[3]);
+        m.word(pool + 24, class);
+        m.put(pool + 60, &[9]);
+        m.word(pool + 72 + 24, words);
+        m.word(class + 24, words + 32);
+        m.put(words + 4, b"\x03\0run");
+        m.put(words + 32 + 4, b"\x10\0a/B+0x0000800c01");
+        m
+    }
+
+    #[test]
+    fn a_compiled_functions_caller_is_found_from_all_its_instructions() {
+        let mut memory = one_function();
+        // `pop %rbp; ret` at its end, and a look at where it is to stop between.
+        memory.put(BEGIN + 0x40, &[0x5d, 0x49, 0x3b, 0x67, 0x28, 0x0f, 0x87, 0, 0, 0, 0, 0xc3]);
+        let mut machine = machine(memory).expect("it is one");
+        let (sp, returns, bp) = (0x9000, 0x5555, 0x7777);
+        let is_code = |ip: u64| ip == returns;
+        // Where the frame pointer and the return address lie above the stack pointer, in words.
+        for (at, innermost, saved) in [
+            (0, true, None),
+            (4, true, Some(0)),
+            (0x20, true, Some(2)),
+            (0x20, false, Some(2)),
+            (0x40, true, Some(0)),
+            (0x41, true, None),
+            (0x45, true, None),
+            (0x4b, true, None),
+        ] {
+            let word = saved.map_or(0, |s| s + 1);
+            let mut stack = [0x1234; 8];
+            stack[word] = returns;
+            if let Some(saved) = saved {
+                stack[saved] = bp;
+            }
+            let mut read = |a: u64| stack.get((a - sp) as usize / 8).copied();
+            let frame = Frame { ip: BEGIN + at, sp, bp: 0x42 };
+            assert!(machine.holds(frame.ip));
+            let (functions, caller) = machine.caller(frame, innermost, &mut read, is_code);
+            let names: Vec<&str> = functions.iter().map(|f| &**f).collect();
+            assert_eq!(names, ["a.B.run"], "{at:#x}");
+            let word = sp + 8 * word as u64;
+            let bp = if saved.is_some() { bp } else { 0x42 };
+            let truth = Caller { word, frame: Frame { ip: returns, sp: word + 8, bp } };
+            assert_eq!(caller, Some(truth), "{at:#x}");
+        }
+        // Nothing lies there, or no code is returned to.
+        let nowhere = Frame { ip: CODE + 0x500, sp, bp };
+        assert_eq!(machine.caller(nowhere, true, &mut |_| Some(returns), is_code).1, None);
+        let frame = Frame { ip: BEGIN + 0x20, sp, bp };
+        assert_eq!(machine.caller(frame, false, &mut |_| Some(1), is_code).1, None);
+        assert_eq!(machine.caller(frame, false, &mut |_| None, is_code).1, None);
+        // The interpreter's.
+        let frame = Frame { ip: CODE + 0x810, sp, bp: sp + 24 };
+        let stack = [0x1900, 0, sp + 80, bp, returns];
+        let (functions, caller) =
+            machine.caller(frame, true, &mut |a| stack.get((a - sp) as usize / 8).copied(), is_code);
+        assert_eq!(&*functions[0], "a.B.run");
+        let caller = caller.expect("a caller");
+        assert_eq!((caller.word, caller.frame.sp, caller.frame.bp), (sp + 32, sp + 80, bp));
+    }
+
+    fn words() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(0), BASE..BASE + 0x6000, 0..600u64, Just(BLOB), Just(CODE), any::<u64>()]
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_in_memory_is_read_within_bounds(
+            changed in proptest::collection::vec((0..0xc00usize, words()), 0..200),
+            registers in proptest::collection::vec((words(), words(), words(), any::<bool>()), 1..8),
+        ) {
+            let mut memory = one_function();
+            for (at, word) in changed {
+                memory.word(BASE + 8 * at as u64, word);
+            }
+            let copy = memory.0.clone();
+            let Some(mut machine) = machine(memory) else { return Ok(()) };
+            for (ip, sp, bp, innermost) in registers {
+                machine.holds(ip);
+                let mut read = |at: u64| Bytes(copy.clone()).number(at, 8);
+                let (functions, caller) =
+                    machine.caller(Frame { ip, sp, bp }, innermost, &mut read, |ip| ip % 2 == 0);
+                prop_assert!(functions.iter().all(|f| f.len() < 300 && !f.contains(char::is_control)));
+                prop_assert!(caller.is_none_or(|c| c.frame.ip % 2 == 0));
+            }
+        }
+    }
+}

@@ -101,7 +101,7 @@ fn functions_have_the_shares_that_are_given() {
         assert!(of_deep.iter().all(|(_, order)| *order), "{argv:?}: {of_deep:?}: {:#?}", stacks());
         assert!(of_deep.iter().any(|(count, _)| *count == 101), "{argv:?}: {of_deep:?}");
         let asleep = within(&seen, "off-cpu", "Functions.nap");
-        assert!(asleep > 0.25 && asleep < 0.6, "{argv:?}: {asleep}: {:#?}", stacks());
+        assert!(asleep > 0.25 && asleep < 1.0, "{argv:?}: {asleep}: {:#?}", stacks());
         let sum = |name: &str| -> f64 {
             let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "event") == Some(name);
             seen.rows("events").filter(of).filter_map(|(t, r)| t.number(r, "count")).sum()

@@ -41,6 +41,9 @@ pub struct Unwound {
     pub words: Vec<Option<usize>>,
     /// Whether the function was reached that the thread began with.
     pub whole: bool,
+    /// Words of the copy that tell the stack from others of the same depth: return addresses, and what the interpreter of
+    /// Java runs.
+    pub marks: Vec<usize>,
     /// Frames of Java, by their place among the others, and their functions: the innermost first, the others being those
     /// that a compiler has put it into.
     pub java: Vec<(usize, Arc<[Arc<str>]>)>,
@@ -119,7 +122,9 @@ impl Unwinding {
                 let Frame { ip, sp: now, bp } = caller.frame;
                 regs = UnwindRegsX86_64::new(ip, now, bp);
                 out.frames.push(ip);
-                out.words.push(caller.word.checked_sub(sp).map(|o| o as usize / 8));
+                let word = |at: u64| at.checked_sub(sp).map(|o| o as usize / 8);
+                out.words.push(word(caller.word));
+                out.marks.extend(caller.method.and_then(word).into_iter().chain(word(caller.word)));
                 address = next;
                 continue;
             }
@@ -140,7 +145,9 @@ impl Unwinding {
             let caller = next.address();
             let at = regs.sp().checked_sub(sp.saturating_add(8)).map(|o| o as usize / 8);
             out.frames.push(caller);
-            out.words.push(at.filter(|&at| copy.words.get(at) == Some(&caller)));
+            let word = at.filter(|&at| copy.words.get(at) == Some(&caller));
+            out.words.push(word);
+            out.marks.extend(word);
             address = next;
         }
         (out, false)

@@ -23,7 +23,7 @@ struct event_head {
 struct stack_event {
 	struct event_head head;
 	__u64 id;		/* lock: hash; off-CPU: hash; futex: address */
-	__u32 where;		/* sample: enum where; off-CPU: enum wait; futex: op|private|class */
+	__u32 where;		/* sample: enum where; off-CPU: whether its place is not known; futex: op|private|class */
 	__u32 weight;		/* events this one stands for; futex: the value expected */
 	__s32 kernel_bytes;
 	__s32 user_bytes;

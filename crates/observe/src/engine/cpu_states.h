@@ -128,6 +128,7 @@ static __always_inline struct stack_event *scratch_of(__u32 which)
 }
 
 #define WALK_WINDOW 10000000	/* ns */
+#define LONG_WALK_WINDOW 100000000 /* for what is seldom, so that a single event does not look like a hundred a second */
 #define WALKS_AT_ONCE 4		/* in a window, before fewer are walked */
 #define WALK_MASK 0xffff
 
@@ -136,12 +137,12 @@ static __always_inline struct stack_event *scratch_of(__u32 which)
  * as many are done as user space has asked for, by the rate of the last window; and fewer at once where a program
  * begins to do much more.
  */
-static __always_inline __u32 walk_now(struct walks *w, __u64 now)
+static __always_inline __u32 walk_now(struct walks *w, __u64 now, __u64 window)
 {
 	__u64 dt = now - w->since;
 
 	w->events++;
-	if (dt > WALK_WINDOW) {
+	if (dt > window) {
 		__u64 n = w->events * 1000000000ull / dt / cfg_walks;
 
 		n |= n >> 1;

@@ -59,6 +59,7 @@ struct {
 #include "queues.h"
 #include "peers.h"
 #include "critical_path.h"
+#include "places.h"
 #include "switches.h"
 #include "interrupts.h"
 #include "user_locks.h"

@@ -4,6 +4,7 @@ use ncpu_schema::{CpuState, IdleReason};
 use ncpu_symbols::Copied;
 
 use super::layout::{COPY_AT, ThreadOut, state};
+use super::places;
 use crate::bpf_support::comm;
 use crate::bpf_support::ring::{
     EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, copied,
@@ -25,7 +26,16 @@ pub enum Event {
     /// A process has begun another program, and has its name.
     Exec(u32, String),
     /// The stack of a thread going off CPU, by its identity.
-    OffCpu(u64, Stack, Option<Copied>),
+    OffCpu {
+        /// That of its place.
+        id: u64,
+        /// Where the kernel side does not know the place yet: what it knows of it.
+        chain: Option<u64>,
+        /// The thread's stack.
+        stack: Stack,
+        /// The top of it, where it could be read.
+        copy: Option<Copied>,
+    },
     /// A thread waits for a futex not seen lately, or for one that is judged again now and then.
     Futex {
         /// Address of the futex word.
@@ -77,7 +87,12 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
             Event::Sample(state(at), walked, copied(bytes, COPY_AT), Idling::of(stack.id, mask))
         }
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
-        EV_OFF_CPU => Event::OffCpu(stack.id, walked, copied(bytes, COPY_AT)),
+        EV_OFF_CPU => Event::OffCpu {
+            id: stack.id,
+            chain: (stack.place != 0).then(|| places::chain(stack.id, head.time)),
+            stack: walked,
+            copy: copied(bytes, COPY_AT),
+        },
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),
         EV_FUTEX => {
             let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());

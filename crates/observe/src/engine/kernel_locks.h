@@ -135,7 +135,7 @@ static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flag
 {
 	if (!cfg_stacks || !observing)
 		return 0;
-	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now);
+	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now, WALK_WINDOW);
 	struct stack_event *e = weight ? scratch_of(s->depth ? 1 : 0) : NULL;
 	if (!e)
 		return 0;

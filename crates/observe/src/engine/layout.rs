@@ -132,6 +132,9 @@ pub(crate) fn wait_event(flags: u32) -> u32 {
 pub(super) const NO_WORD: u32 = u32::MAX;
 pub(super) use types::verdict as KernelVerdict;
 
+/// Words of a stack by which its place is known (`PLACE_WORDS` of places.h).
+pub(super) const PLACE_WORDS: usize = 16;
+const _: () = assert!(size_of::<types::place>() == 16 + 2 * PLACE_WORDS);
 /// Where a record's copy of the stack begins: behind the room for its frames.
 pub(super) const COPY_AT: usize = size_of::<types::stack_event>();
 const _: () = assert!(COPY_AT == std::mem::offset_of!(types::copied_stack, ip));

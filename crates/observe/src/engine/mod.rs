@@ -12,6 +12,7 @@ mod go;
 mod hotplug;
 mod layout;
 mod load;
+mod places;
 mod requests;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
@@ -38,6 +39,8 @@ pub use ncpu_symbols::Patterns;
 pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
 pub(crate) use layout::{futex_key, site_key, wait_event};
 pub use requests::Requests;
+
+pub(crate) use places::{Place, Places};
 
 use calibrate::Gauge;
 use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, WAIT_ULOCK};
@@ -351,6 +354,15 @@ impl Engine {
         told.extend(value.to_ne_bytes());
         // A full table leaves the wait one for something unknown.
         let _ = self.skel.maps.verdicts.update(&verdict.key.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
+    }
+
+    /// Tells the kernel side of a place where threads go to sleep.
+    pub(crate) fn tell_place(&self, place: &Place) {
+        let key = [place.chain.to_ne_bytes(), place.which.to_ne_bytes()].concat();
+        let mut told = [place.id.to_ne_bytes(), place.fold.to_ne_bytes()].concat();
+        place.words.iter().for_each(|word| told.extend(word.to_ne_bytes()));
+        // Without room the stack is sent again.
+        let _ = self.skel.maps.places.update(&key, &told, libbpf_rs::MapFlags::ANY);
     }
 
     /// Tells the kernel side where a backend of PostgreSQL, and those that are forked from it, points to the number of what

@@ -197,10 +197,10 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	 * A long sleep may be the only one: it is not to be passed over because many short ones came before, nor to stand for
 	 * those. So sleeps are chosen among their like. Who has not slept for a while does so seldom, or for long.
 	 */
-	struct walks *walks = now - r->slept >= LONG_SLEEP ? &s->seldom_walks :
-			      r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
+	bool seldom = now - r->slept >= LONG_SLEEP;
+	struct walks *walks = seldom ? &s->seldom_walks : r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
 	r->slept = now;
-	__u32 walked = cfg_stacks ? walk_now(walks, now) : 0;
+	__u32 walked = cfg_stacks ? walk_now(walks, now, seldom ? LONG_WALK_WINDOW : WALK_WINDOW) : 0;
 	if (!fresh && !walked)
 		return;
 	struct copied_stack *c = copy_room();
@@ -230,15 +230,16 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 
 		walk(ctx, e, true, true);
 		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
-		/*
-		 * Chains of frame pointers that end early are alike where the callers are not: their depth tells them
-		 * apart, and is the same for threads whose stacks begin on a page.
-		 */
-		if (e->user_bytes)
-			r->off_stack = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ python) | 2;
+		e->where = 0;
+		if (e->user_bytes) {
+			/* The depth is the same for threads whose stacks begin on a page. */
+			__u64 chain = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ python) | 2;
+			__u64 place = place_of(chain, regs->sp);
+			e->where = !place;
+			r->off_stack = place ? place : new_place(chain, now);
+		}
 		e->head.kind = EV_OFF_CPU;
 		e->id = r->off_stack;
-		e->where = wait;
 		e->weight = r->off_weight = walked;
 		r->off_wait = wait;
 		if (first_sight(r->off_stack)) {

@@ -10,7 +10,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 {
 	if (!cfg_stacks)
 		return 0;
-	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now);
+	__u32 weight = walk_all_locks ? 1 : walk_now(&s->lock_walks, now, WALK_WINDOW);
 	struct stack_event *e = weight ? scratch_of(2) : NULL;
 	if (!e)
 		return 0;

@@ -231,25 +231,26 @@ impl Symbols {
         }
     }
 
-    /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further.
-    pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
-        let unwinds = self.unwound(stack, copy);
+    /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further. With the
+    /// words of the copy that tell it from others alike ([`Unwound::marks`]).
+    pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
+        let (unwinds, marks) = self.unwound(stack, copy);
         // Those that frame pointers led to.
         let java = self.unwinding.java(&self.maps, stack.tgid, &stack.user);
         if !java.is_empty() {
             (stack.user, _) = self.told(&stack.user, &[], &java);
         }
-        unwinds
+        (unwinds, marks)
     }
 
-    fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> Unwinds {
-        let Some(copy) = copy else { return Unwinds::default() };
+    fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
+        let Some(copy) = copy else { return Default::default() };
         let read = self.maps.times_read_again();
         // Frames of Python come without a copy, too.
         let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
-        let (stacks, mut whole) = (unwound.is_some().into(), false);
+        let (stacks, mut whole, mut marks) = (unwound.is_some().into(), false, Vec::new());
         if let Some(unwound) = unwound {
-            whole = unwound.whole;
+            (whole, marks) = (unwound.whole, unwound.marks);
             if whole || unwound.frames.len() >= stack.user.len() {
                 stack.user = unwound.frames;
             }
@@ -263,7 +264,7 @@ impl Symbols {
             // It may have loaded Python since.
             self.python.meet(&self.maps, stack.tgid);
         }
-        Unwinds { stacks, whole: whole.into() }
+        (Unwinds { stacks, whole: whole.into() }, marks)
     }
 
     /// Whether the outermost frame is a function that threads begin with: frame pointers lead there, too, and across

@@ -34,7 +34,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Engine, Event, Snapshot, ThreadOut};
+use crate::engine::{Config, Engine, Event, Places, Snapshot, ThreadOut};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
@@ -76,6 +76,7 @@ pub struct Observation {
     samples: Samples,
     path: CriticalPath,
     locks: LockTables,
+    places: Places,
     /// `None` where the configuration does not ask for it.
     user_locks: Option<UserLocks>,
     corrections: Corrections,
@@ -163,6 +164,7 @@ impl Observation {
             samples: Samples::default(),
             path: CriticalPath::default(),
             locks: LockTables::new(config.patterns.clone()),
+            places: Places::default(),
             corrections: Corrections::default(),
             before: Snapshot::default(),
             sleeps: HashMap::new(),
@@ -289,7 +291,7 @@ impl Observation {
             match event {
                 Event::Sample(at, mut stack, copy, idling) => {
                     self.note_process(stack.tgid, &stack.comm);
-                    self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
+                    self.unwound += self.symbols.complete(&mut stack, copy.as_ref()).0;
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.path.sample(&stack, idling);
                     self.samples.add(at, stack);
@@ -319,9 +321,15 @@ impl Observation {
                         locks.began(pid, Instant::now());
                     }
                 }
-                Event::OffCpu(id, mut stack, copy) => {
+                Event::OffCpu { id, chain, mut stack, copy } => {
                     self.note_process(stack.tgid, &stack.comm);
-                    self.unwound += self.symbols.complete(&mut stack, copy.as_ref());
+                    let (unwound, marks) = self.symbols.complete(&mut stack, copy.as_ref());
+                    self.unwound += unwound;
+                    if let Some(chain) = chain
+                        && let Some(place) = self.places.meet(chain, id, copy.as_ref(), &marks)
+                    {
+                        self.engine.tell_place(&place);
+                    }
                     self.locks.off_stack(id, stack);
                 }
                 Event::Futex { address, stack, copy, again } => {

@@ -129,11 +129,13 @@ pub(crate) struct Frame {
     pub bp: u64,
 }
 
-/// A frame's caller: where its return address was read, and its registers.
+/// A frame's caller: where its return address was read, and its registers; and where the function is that the frame is the
+/// interpreter's of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub word: u64,
     pub frame: Frame,
+    pub method: Option<u64>,
 }
 
 impl<M: Memory> Machine<M> {
@@ -188,7 +190,7 @@ impl<M: Memory> Machine<M> {
                 // Where the caller was compiled its frame begins there: what it handed over may lie between.
                 let sender = bp.checked_sub(SENDER).and_then(&mut *read);
                 caller.frame.sp = sender.filter(|s| *s > bp && s % 8 == 0).unwrap_or(caller.frame.sp);
-                caller
+                Caller { method: bp.checked_sub(METHOD), ..caller }
             });
             return (self.functions(ip, innermost, method), caller.filter(|c| is_code(c.frame.ip)));
         }
@@ -196,7 +198,7 @@ impl<M: Memory> Machine<M> {
         let mut at = |word: u64, saved: Option<u64>| {
             let ip = read(word).filter(|ip| is_code(*ip))?;
             let bp = saved.map_or(Some(bp), &mut *read)?;
-            Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp } })
+            Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp }, method: None })
         };
         let size = place.blob.frame;
         let end = sp.checked_add(size);
@@ -290,7 +292,7 @@ impl<M: Memory> Machine<M> {
 fn by_frame_pointer(frame: Frame, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Caller> {
     let word = frame.bp.checked_add(8).filter(|_| frame.bp >= frame.sp)?;
     let (ip, bp) = (read(word)?, read(frame.bp)?);
-    Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp } })
+    Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp }, method: None })
 }
 
 /// What is left of a frame at the end of a function.
@@ -429,7 +431,8 @@ mod tests {
             assert_eq!(names, ["a.B.run"], "{at:#x}");
             let word = sp + 8 * word as u64;
             let bp = if saved.is_some() { bp } else { 0x42 };
-            let truth = Caller { word, frame: Frame { ip: returns, sp: word + 8, bp } };
+            let frame = Frame { ip: returns, sp: word + 8, bp };
+            let truth = Caller { word, frame, method: None };
             assert_eq!(caller, Some(truth), "{at:#x}");
         }
         // Nothing lies there, or no code is returned to.
@@ -446,6 +449,7 @@ mod tests {
         assert_eq!(&*functions[0], "a.B.run");
         let caller = caller.expect("a caller");
         assert_eq!((caller.word, caller.frame.sp, caller.frame.bp), (sp + 32, sp + 80, bp));
+        assert_eq!(caller.method, Some(sp));
     }
 
     fn words() -> impl Strategy<Value = u64> {

@@ -260,7 +260,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             let generated = details.iter().find(|(f, share)| f == "[anon]" && *share >= 0.1);
             out.extend(generated.map(|(_, share)| {
                 format!(
-                    "{:.0} % in generated code without names: /tmp/perf-PID.map has them, by `jcmd PID Compiler.perfmap` of Java 17 and later, or `node --perf-basic-prof`",
+                    "{:.0} % in generated code without names: `node --perf-basic-prof` and its like write them to /tmp/perf-PID.map",
                     100.0 * share
                 )
             }));

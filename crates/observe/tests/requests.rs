@@ -91,7 +91,7 @@ fn requests(seen: &Seen, disk: &str, by: &str) -> (u64, u64, f64) {
     let mut sums = (0, 0, 0.0);
     for (t, r) in seen.rows("requests") {
         // A process that has just begun another program may still have the name of the one before.
-        let whose = t.int(r, "pid").is_some();
+        let whose = t.int(r, "pid").is_some() || t.text(r, "process") == Some(ncpu_table::OTHERS);
         if whose && t.text(r, "device") == Some(disk) && t.text(r, "by") == Some(by) {
             assert_eq!(t.text(r, "operation"), Some("read"));
             sums.0 += t.int(r, "count").unwrap();
@@ -178,4 +178,23 @@ fn who_sleeps_for_other_things_does_not() {
     assert!(seconds <= together, "{seconds} of {together}");
     let (io, _) = idle(&seen);
     assert!(io <= 1.05 * seconds + 0.05, "{io} s of I/O wait in {seconds} s of requests");
+}
+
+#[test]
+fn more_processes_than_there_is_room_for_are_counted_together() {
+    let Some(_one) = allowed() else { return };
+    let Some(reads) = Reads::prepare() else { return };
+    let program = reads.program.with_extension("readers");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/readers.c");
+    let done = Command::new("gcc").args(["-O2", "-Wall", "-Werror", "-o"]).arg(&program).arg(source).status();
+    assert!(done.expect("gcc").success());
+    const PROCESSES: u64 = 600;
+    let argv = [program.clone().into(), reads.file.clone().into(), PROCESSES.to_string().into()];
+    let seen = observe(&argv, |_| {});
+    std::fs::remove_file(program).expect("it was compiled");
+    assert_eq!(seen.ended.status, 0);
+    let (count, ..) = requests(&seen, &reads.disk, "call");
+    let lost = lost(&seen);
+    // Each has a page of its own; pages of programs and libraries may be read besides.
+    assert!(count + lost >= PROCESSES && lost <= PROCESSES / 50, "{count} and {lost} lost of {PROCESSES}");
 }

@@ -262,6 +262,8 @@ struct io_row {
 
 #define IO_REQUESTS 8192 /* rows, a power of two: requests queued and in flight at a time */
 #define IO_ROWS 64	/* a CPU's; a power of two */
+#define IO_OTHERS 16	/* for all processes that have found no room among those, behind all of them */
+#define IO_OTHER 0xffffffffull /* stands for such processes */
 #define IO_PROCESSES 64	/* that have requests in flight which they do not wait for in the call */
 
 /* What a CPU adds to each of those processes. Only the sum over CPUs means anything. */

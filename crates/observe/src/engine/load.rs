@@ -18,8 +18,9 @@ const FIRST_TABLE_BYTES: usize = 1 << 20;
 const LEAST_FIRST_ROWS: usize = 64;
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
-/// `IO_ROWS` of engine.h.
-const IO_ROWS: usize = 64;
+/// `IO_ROWS` and `IO_OTHERS` of engine.h.
+pub(super) const IO_ROWS: usize = 64;
+pub(super) const IO_OTHERS: usize = 16;
 /// `SCRATCHES` of cpu_states.h.
 const SCRATCHES: usize = 3;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
@@ -76,7 +77,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.first_slots.set_max_entries((first * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.io_counts.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.io_rows.set_max_entries((IO_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.io_rows.set_max_entries(((IO_ROWS + IO_OTHERS) * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
     open.maps.copies.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;

@@ -30,6 +30,13 @@ APART int io_row_index(__u64 device, __u64 operation, __u64 tgid)
 	return find_row(&io_rows, lock_part(), IO_ROWS, device, operation, tgid);
 }
 
+APART int io_other_index(__u64 device, __u64 operation)
+{
+	__u32 behind = IO_ROWS / IO_OTHERS * 2 * cfg_cpus;
+
+	return find_row(&io_rows, behind + lock_part(), IO_OTHERS, device, operation, IO_OTHER);
+}
+
 /* The row of a request, or -1; one that was free where it has none and `make` is set. */
 APART int io_request_index(__u64 request, int make)
 {
@@ -195,6 +202,10 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 	__u64 device = disk ? (__u64)disk->major << 32 | (__u64)(__u32)disk->first_minor << 1 : 0;
 	key = io_row_index(device | 1, (rq->cmd_flags & REQ_OP) << 8 | by, tgid);
 	struct io_row *row = bpf_map_lookup_elem(&io_rows, &key);
+	if (!row) {
+		key = io_other_index(device | 1, (rq->cmd_flags & REQ_OP) << 8 | by);
+		row = bpf_map_lookup_elem(&io_rows, &key);
+	}
 	if (!row) {
 		s->drop_io++;
 		return 0;

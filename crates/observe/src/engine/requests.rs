@@ -11,7 +11,7 @@ use crate::bpf_support::namespace::{self, process_dir};
 pub struct Requests {
     /// Major and minor number of the device; 0 and 0 where it has none.
     pub device: (u32, u32),
-    /// The process; 0 where it is not known.
+    /// The process; 0 where it is not known, [`Requests::OTHERS`] for all those that there was no room for.
     pub tgid: u32,
     /// `REQ_OP_*` of include/linux/blk_types.h.
     pub operation: u8,
@@ -30,6 +30,9 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// `IO_OTHER` of engine.h.
+    pub const OTHERS: u32 = u32::MAX;
+
     fn of(row: &IoRow) -> Requests {
         Requests {
             device: ((row.device >> 32) as u32, (row.device as u32) >> 1),
@@ -49,8 +52,11 @@ impl Engine {
     /// Takes the requests of one half of the table out of it.
     pub(super) fn requests(&mut self, half: usize) -> Vec<Requests> {
         let mut sums: HashMap<(u64, u64, u64), IoRow> = HashMap::new();
-        let rows = self.io_rows.len() / load::HALVES;
-        for i in half * rows..(half + 1) * rows {
+        // Half of the CPUs' rows, and half of those behind them.
+        let parts = self.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / load::HALVES;
+        let (rows, others) = (parts * load::IO_ROWS, parts * load::IO_OTHERS);
+        let behind = rows * load::HALVES + half * others;
+        for i in (half * rows..(half + 1) * rows).chain(behind..behind + others) {
             if self.io_rows.first_word(i) == 0 {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::fs::read_link;
 use ncpu_schema::{AskedBy, requests};
 use ncpu_table::Table;
 
-use super::bounds::Names;
+use super::bounds::{Names, OTHERS_NAME};
 use crate::engine::Requests;
 
 /// `REQ_OP_*` of include/linux/blk_types.h.
@@ -41,13 +41,14 @@ impl Devices {
         for r in new {
             let process = match r.tgid {
                 0 => "[kernel]",
+                Requests::OTHERS => OTHERS_NAME,
                 tgid => processes.of(tgid).unwrap_or("[gone]"),
             };
             rows.push(requests::Row {
                 time: Some(t),
                 device: self.name(r.device).into(),
                 process: process.into(),
-                pid: (r.tgid != 0).then(|| r.tgid.into()),
+                pid: (r.tgid != 0 && r.tgid != Requests::OTHERS).then(|| r.tgid.into()),
                 operation: operation(r.operation).into(),
                 by: AskedBy::ALL.get(usize::from(r.by)).copied(),
                 count: Some(r.count),

@@ -155,7 +155,11 @@ impl Unwinding {
 
     /// The functions of those frames, innermost first, that lie in code which a Java virtual machine made, as
     /// [`Unwound::java`] has them.
-    pub fn java(&mut self, maps: &ProcMaps, tgid: u32, frames: &[u64]) -> Vec<(usize, Arc<[Arc<str>]>)> {
+    pub fn java(&mut self, maps: &mut ProcMaps, tgid: u32, frames: &[u64]) -> Vec<(usize, Arc<[Arc<str>]>)> {
+        // A process is met in its loader already. The upper half is no program's.
+        if frames.iter().any(|&ip| ip < 1 << 63 && maps.find(tgid, ip.saturating_sub(1)).is_none()) {
+            maps.note_again(tgid);
+        }
         let Some(java) = self.machines.of(maps, tgid) else { return Vec::new() };
         let mut of = |(i, &ip): (usize, &u64)| {
             let held = java.holds(ip.checked_sub(u64::from(i > 0))?);

@@ -236,7 +236,7 @@ impl Symbols {
     pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
         let (unwinds, marks) = self.unwound(stack, copy);
         // Those that frame pointers led to.
-        let java = self.unwinding.java(&self.maps, stack.tgid, &stack.user);
+        let java = self.unwinding.java(&mut self.maps, stack.tgid, &stack.user);
         if !java.is_empty() {
             (stack.user, _) = self.told(&stack.user, &[], &java);
         }

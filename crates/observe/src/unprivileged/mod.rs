@@ -286,7 +286,9 @@ impl Unprivileged {
                     };
                     self.comms.entry(tid).or_insert_with(|| comm.clone());
                     self.symbols.note(pid, &comm);
-                    self.samples.add(at, Stack { tgid: pid, tid, comm, kernel, user });
+                    let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
+                    self.symbols.complete(&mut stack, None);
+                    self.samples.add(at, stack);
                 }
                 Record::Name { tid, name, .. } => drop(self.comms.insert(tid, name)),
                 Record::Began { pid, parent, tid, by } => {

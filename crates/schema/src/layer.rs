@@ -95,6 +95,7 @@ impl From<SampleClass> for Layer {
             SampleClass::Softirq | SampleClass::Interrupt => Layer::Interrupts,
             SampleClass::Syscall | SampleClass::Exec | SampleClass::Exit => Layer::Calls,
             SampleClass::Kernel => Layer::Kernel,
+            SampleClass::Probe => Layer::Ncpu,
             SampleClass::Idle | SampleClass::KernelThread | SampleClass::Other => Layer::OtherKernel,
         }
     }

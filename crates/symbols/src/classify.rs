@@ -27,6 +27,8 @@ pub enum KernelClass<'a> {
     Idle,
     /// A kernel thread's own work.
     KernelThread,
+    /// A probe in the program's code, of whatever tracer: the trap, its handler, and the step over the instruction.
+    Probe,
     /// None of these.
     Other,
 }
@@ -43,7 +45,7 @@ pub enum KernelClass<'a> {
 /// 5. `Softirq`, then `Interrupt`: whichever is nearest the leaf;
 /// 6. `Fault`: also within a system call (copying to or from user memory) or exec;
 /// 7. `Exec`, then `Exit`: exec drops the old memory, and that is part of exec;
-/// 8. `Syscall`, 9. `Idle`, 10. `KernelThread`, 11. `Other`.
+/// 8. `Probe`, also by its own system calls; 9. `Syscall`, 10. `Idle`, 11. `KernelThread`, 12. `Other`.
 pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
     let (context, entry) = context(frames);
     let any = |holds: fn(&str) -> bool| context.iter().any(|f| holds(base(f)));
@@ -65,6 +67,7 @@ pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
         Some(Entry::Softirq) => return KernelClass::Softirq,
         Some(Entry::Interrupt) => return KernelClass::Interrupt,
         Some(Entry::Fault) => return KernelClass::Fault,
+        Some(Entry::Exception) if any(is_probe) => return KernelClass::Probe,
         Some(Entry::Exception) => return KernelClass::Other,
         None => {}
     }
@@ -74,6 +77,8 @@ pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
         KernelClass::Exec
     } else if any(is_exit) {
         KernelClass::Exit
+    } else if any(is_probe) {
+        KernelClass::Probe
     } else if let Some(name) = syscall(context) {
         KernelClass::Syscall(name)
     } else if any(is_idle) {
@@ -113,6 +118,11 @@ fn context<'s, 'a>(frames: &'s [&'a str]) -> (&'s [&'a str], Option<Entry>) {
         }
     }
     (frames, None)
+}
+
+/// Debuggers' breakpoints are among these, too, and are as rare as those who set them are slow.
+fn is_probe(f: &str) -> bool {
+    f.contains("uprobe") || f.contains("uretprobe") || f.contains("exc_int3") || f.contains("exc_debug")
 }
 
 fn entry(f: &str) -> Option<Entry> {
@@ -375,5 +385,13 @@ mod tests {
         }
         assert!(lines > 40, "read only {lines} stacks");
         assert_eq!(kernel_class(&[]), KernelClass::Other);
+        for probe in [
+            &["irqentry_exit_to_user_mode", "exc_debug_user", "asm_exc_debug"][..],
+            &["handler_chain", "uprobe_notify_resume", "irqentry_exit_to_user_mode", "asm_exc_int3"],
+            &["uretprobe_instance_free", "__x64_sys_uretprobe", "do_syscall_64"],
+        ] {
+            assert_eq!(kernel_class(probe), KernelClass::Probe, "{probe:?}");
+        }
+        assert_eq!(kernel_class(&["fixup_bug", "exc_invalid_op", "asm_exc_invalid_op"]), KernelClass::Other);
     }
 }

@@ -62,6 +62,7 @@ fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (SampleClass, Cow<'
         KernelClass::Syscall(name) => (SampleClass::Syscall, name),
         KernelClass::Idle => (SampleClass::Idle, leaf),
         KernelClass::KernelThread => (SampleClass::KernelThread, leaf),
+        KernelClass::Probe => (SampleClass::Probe, leaf),
         KernelClass::Other => (SampleClass::Other, leaf),
     };
     (class, detail.into())

@@ -279,10 +279,20 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             }
             out
         }
-        Layer::Ncpu => vec![format!(
-            "{:.2} % of capacity",
-            100.0 * spent(context, CpuState::Ncpu) / context.capacity.max(f64::MIN_POSITIVE)
-        )],
+        Layer::Ncpu => {
+            let of_capacity = |seconds: f64| 100.0 * seconds / context.capacity.max(f64::MIN_POSITIVE);
+            let mut out = vec![format!("{:.2} % of capacity", of_capacity(spent(context, CpuState::Ncpu)))];
+            let sampled = |of: fn(SampleClass) -> bool| -> u64 {
+                let of = |at, class| at == CpuState::Program && of(class);
+                counts(context, of, By::Process).iter().map(|(_, n)| n).sum()
+            };
+            let (probes, all) = (sampled(|class| class == SampleClass::Probe), sampled(|_| true));
+            if probes > 0 {
+                let seconds = spent(context, CpuState::Program) * probes as f64 / all as f64;
+                out.push(format!("{:.1} % in probes on the program's locks", of_capacity(seconds)));
+            }
+            out
+        }
         Layer::Steal | Layer::Unseen => Vec::new(),
     }
 }

@@ -80,7 +80,7 @@ pub struct FixArgs {
     #[command(flatten)]
     rows: TableArgs,
 
-    /// The command and its arguments; {n} stands for the number of workers, 1 at first
+    /// The command and its arguments; n in braces stands for the number of workers, 1 at first
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
           required_unless_present_any = ["undo"])]
     command: Vec<OsString>,

@@ -110,7 +110,7 @@ const MORE: &[More] = &[
     More {
         command: "cpus",
         examples: &[
-            ("ncpu cpus 1 10", "what each CPU does, ten times a second"),
+            ("ncpu cpus 1 10", "what each CPU does, each second, ten times"),
             (
                 "ncpu cpus -k intr -A 4 -m 10 5",
                 "four bands of CPUs by interrupts, means, five times ten seconds",

@@ -90,8 +90,8 @@ pub struct PartitionArgs {
     #[command(flatten)]
     rows: TableArgs,
 
-    /// The command and its arguments; {i} stands for the instance's number from 0, {5432+i} for a sum, {n} for N,
-    /// {cpus} for how many CPUs it has
+    /// The command and its arguments; {i} stands for the instance's number from 0, {5432+i} for a sum, n in braces for
+    /// N, {cpus} for how many CPUs it has
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

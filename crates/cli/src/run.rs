@@ -95,6 +95,9 @@ pub struct ReportArgs {
     select: TableArgs,
 }
 
+/// Tables that are made of others.
+const OVER_TIME: [&str; 3] = ["layers", "timeline", "phases"];
+
 impl ReportArgs {
     /// Whether nothing but the onion is asked for.
     fn is_default(&self) -> bool {
@@ -105,8 +108,17 @@ impl ReportArgs {
             && self.select.select() == ncpu_table::Select::default()
     }
 
-    /// Whether the options go together: the onion has no rows to sort or choose.
+    /// Whether there can be such a table, before a program runs for it; and whether the options go together: the onion has
+    /// no rows to sort or choose.
     fn check(&self) -> anyhow::Result<()> {
+        if let Some(name) = self.table.as_deref() {
+            let names = OVER_TIME.into_iter().chain(ncpu_schema::of_observations().iter().map(|t| t.name));
+            anyhow::ensure!(
+                names.clone().any(|n| n == name),
+                "there is no table `{name}`; there are {}",
+                names.collect::<Vec<_>>().join(", ")
+            );
+        }
         let rows = self.select.select() != ncpu_table::Select::default();
         if self.table.is_none() && self.select.format() == Format::Text && rows {
             anyhow::bail!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
@@ -356,8 +368,14 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
         }
         Some(name) => match recording.tables.get(name) {
             Some(table) => vec![grouped(table)?],
+            None if let Some(table) =
+                ncpu_schema::of_observations().iter().find(|t| observed && t.name == name) =>
+            {
+                say!("ncpu: nothing was seen for table `{name}`");
+                vec![table.builder().finish()]
+            }
             None => {
-                let layers = observed.then_some(["layers", "timeline", "phases"]).into_iter().flatten();
+                let layers = observed.then_some(OVER_TIME).into_iter().flatten();
                 let names: Vec<&str> = layers.chain(recording.tables.keys().map(String::as_str)).collect();
                 anyhow::bail!("there is no table `{name}`; there are {}", names.join(", "))
             }

@@ -17,6 +17,11 @@ pub use observation::*;
 pub use physical::*;
 pub use timers::*;
 
+/// The definitions of the tables that observations have.
+pub fn of_observations() -> &'static [crate::Definition] {
+    &observation::DEFINITIONS
+}
+
 /// The definitions of all tables.
 pub fn tables() -> impl Iterator<Item = &'static crate::Definition> {
     [

@@ -37,6 +37,17 @@ pub struct Memory {
     pub bandwidth: f64,
 }
 
+/// How long a bank of memory is busy with a line, ns: the row cycle time of DDR3 to DDR5. A package is taken to have as many
+/// banks as its bandwidth needs: latency then rises with load about as Intel's Memory Latency Checker has measured it.
+const BANK_NS: f64 = 46.0;
+
+impl Memory {
+    /// How many banks serve a package.
+    pub(crate) fn banks(&self) -> usize {
+        (self.bandwidth * BANK_NS / 64.0).round().max(1.0) as usize
+    }
+}
+
 /// How many packages, clusters, cores and strands a machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {

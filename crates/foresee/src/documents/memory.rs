@@ -2,7 +2,7 @@
 
 use super::{Row, one_class, row};
 use crate::hardware::{Hardware, Memory, Order, Shape};
-use crate::program::{LockKind, LockModel, Op, Owner, Pick};
+use crate::program::{Activity, LockKind, LockModel, Op, Owner, Pick};
 use crate::sim::{Sim, Time};
 
 pub(super) fn rows() -> Vec<Row> {
@@ -33,6 +33,7 @@ pub(super) fn rows() -> Vec<Row> {
             "bandwidth of a node, from SUMA's 4 threads",
         ),
     ];
+    all.extend(loaded());
     // One machine's own two figures tell which share of a chunk's time is under the segment's lock, since 16 helpers gave
     // less than 16 times: it is used for the others of its kind, few large cores or many strands.
     let (cores, strands) = (245.0 / 1386.0, 107.0 / 1197.0);
@@ -68,6 +69,47 @@ fn accesses(packages: u32, threads: u32, latency: f64, service: f64) -> f64 {
     let out =
         Sim::new(&program, &hardware, threads as usize, Order::Spread, 1).steady(0.005, 4_000_000, &|| false);
     f64::from(threads) * 1e9 / out.throughput()
+}
+
+/// Intel's Memory Latency Checker: latency beside so many GB/s of the machine's 2 packages or 1.
+fn loaded() -> Vec<Row> {
+    let mut all = Vec::new();
+    for (what, packages, idle, most, load, measured) in [
+        ("memory latency, Xeon 8180, 69 GB/s of 216", 2, 81.4, 215.7, 68.72, 94.46),
+        ("memory latency, Xeon 8180, 112 GB/s of 216", 2, 81.4, 215.7, 111.59, 101.21),
+        ("memory latency, Xeon 8180, 160 GB/s of 216", 2, 81.4, 215.7, 160.24, 121.92),
+        ("memory latency, one package, 20 GB/s of 35", 1, 87.02, 35.24, 19.70, 114.95),
+        ("memory latency, one package, 28 GB/s of 35", 1, 87.02, 35.24, 28.18, 136.7),
+        ("memory latency, Xeon Silver 4110, 43 GB/s of 136", 2, 81.96, 135.66, 42.70, 94.56),
+        ("memory latency, Xeon Silver 4110, 68 GB/s of 136", 2, 81.96, 135.66, 68.36, 98.94),
+    ] {
+        let free = "idle latency and most bandwidth, from the same table";
+        all.push(row(what, "ns", measured, beside(packages, idle, most, load), free));
+    }
+    all
+}
+
+/// Mean time of a memory access, ns, while so many GB/s are moved, line by line.
+fn beside(packages: u32, idle: f64, most: f64, load: f64) -> f64 {
+    // So many threads that each asks seldom: how long it waits decides little of how often it asks.
+    let threads = 4000;
+    let shape = Shape { packages, clusters: 1, cores: threads / packages, strands: 1 };
+    let hardware = Hardware {
+        memory: Memory { local_ns: idle, remote_ns: idle, bandwidth: most / f64::from(packages) },
+        turbo: 1.0,
+        ..Hardware::of_shape(shape)
+    };
+    let think = f64::from(threads) * 64.0 / load - idle;
+    let ops = vec![
+        Op::Compute { time: Time::exponential(think), activity: 0 },
+        Op::Memory { node: Some(u32::MAX), bytes: 64.0, parallel: 1.0, activity: 1 },
+        Op::Done,
+    ];
+    let mut program = one_class(threads, true, ops);
+    program.activities.push(Activity::new("user", "memory"));
+    let out =
+        Sim::new(&program, &hardware, threads as usize, Order::Spread, 1).steady(0.002, 2_000_000, &|| false);
+    out.activities[1] as f64 * 1e-3 / out.done as f64
 }
 
 /// ms a GB with 16 helpers, from ms a GB alone, where so much of the work is done under a lock.

@@ -246,7 +246,8 @@ pub struct Sim<'a> {
     threads: Vec<Thread>,
     locks: Vec<Lock>,
     lines: Vec<Line>,
-    memory: Vec<u64>,
+    /// When each bank of memory of each package is free again.
+    memory: Vec<Vec<u64>>,
     barriers: Vec<Vec<u32>>,
     queues: Vec<Items>,
     jobs: Vec<Job>,
@@ -360,7 +361,7 @@ impl<'a> Sim<'a> {
             cpus,
             cores,
             idle_in,
-            memory: vec![0; packages.len()],
+            memory: vec![vec![0; hardware.memory.banks()]; packages.len()],
             packages,
             threads: Vec::new(),
             locks: program.locks.iter().map(Lock::new).collect(),

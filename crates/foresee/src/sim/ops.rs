@@ -7,6 +7,9 @@ use crate::program::{Op, Pick};
 /// More operations than this without any time passing is a program that never gets on.
 const MOST_AT_ONCE: u32 = 10_000;
 
+/// Of more lines than these of one operation, each stands for several.
+const MOST_PICKED: f64 = 64.0;
+
 impl Sim<'_> {
     pub(super) fn place_of(&self, thread: u32) -> Place {
         self.cpus[self.threads[thread as usize].cpu as usize].place
@@ -187,10 +190,21 @@ impl Sim<'_> {
         };
         let m = &self.hardware.memory;
         let latency = if node == home { m.local_ns } else { m.remote_ns };
+        let lines = (bytes / 64.0).max(1.0);
         let service = bytes / m.bandwidth;
-        let start = self.memory[node as usize].max(self.now);
-        self.memory[node as usize] = start + ps(service);
-        start - self.now + ps(service.max(latency * (bytes / 64.0).max(1.0) / parallel.max(1.0)))
+        let banks = &mut self.memory[node as usize];
+        let n = banks.len();
+        // Each line is of any bank. Those of a large piece of memory are of all of them alike.
+        let picked = if n == 1 { 1 } else { lines.ceil().min(MOST_PICKED) as u64 };
+        let busy = ps(service * n as f64) / picked;
+        let mut waited = 0;
+        for _ in 0..picked {
+            let free_at = &mut banks[if n == 1 { 0 } else { self.random.below(n) }];
+            let start = (*free_at).max(self.now);
+            *free_at = start + busy;
+            waited += start - self.now;
+        }
+        waited / picked + ps(service.max(latency * lines / parallel.max(1.0)))
     }
 
     /// Interrupts the other CPUs that run the program; how long the sender is at it, where there are any.

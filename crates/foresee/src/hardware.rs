@@ -160,6 +160,9 @@ pub struct Hardware {
     pub shape: Shape,
     /// Line transfers.
     pub transfer: Transfer,
+    /// A line that CPUs of a last-level cache wait to read is fetched once for all of them. Where it is not, each CPU fetches it
+    /// from the one that wrote it, one after another.
+    pub shared_reads: bool,
     /// Memory.
     pub memory: Memory,
     /// What all strands of a core do together over what one does alone.
@@ -193,6 +196,7 @@ impl Hardware {
             name: shape.to_string(),
             shape,
             transfer: Transfer { sibling: 8.0, cluster: 47.0, package: 60.0, remote: 110.0, hop: 60.0 },
+            shared_reads: true,
             memory: Memory { local_ns: 90.0, remote_ns: 140.0, bandwidth: 100.0 },
             smt: 1.25,
             turbo: 0.85,
@@ -280,6 +284,11 @@ impl Hardware {
         } else {
             t.remote + t.hop * f64::from(self.hops(from.package, to.package) - 1)
         }
+    }
+
+    /// A CPU of a cluster, no matter which of its cores.
+    pub fn place_in(&self, cluster: u32) -> Place {
+        Place { core: u32::MAX, cluster, package: cluster / self.shape.clusters }
     }
 
     /// Mean cost of moving a line between two different CPUs of these, ns.

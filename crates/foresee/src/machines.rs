@@ -27,6 +27,7 @@ struct Entry {
     cluster: Option<f64>,
     package: Option<f64>,
     remote: Option<f64>,
+    shared_reads: Option<bool>,
     memory_local: Option<f64>,
     memory_remote: Option<f64>,
     memory_bandwidth: Option<f64>,
@@ -81,6 +82,7 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
         // One cluster a package: the next further distance is another package.
         set(&mut h.transfer.package, from.package.or(from.cluster));
         set(&mut h.transfer.remote, from.remote);
+        h.shared_reads = from.shared_reads.unwrap_or(h.shared_reads);
         set(&mut h.memory.local_ns, from.memory_local);
         set(&mut h.memory.remote_ns, from.memory_remote);
         set(&mut h.memory.bandwidth, from.memory_bandwidth);
@@ -183,6 +185,7 @@ fn of_kin(shape: Shape) -> Hardware {
     let mut hardware = Hardware::of_shape(shape);
     if let Some(kin) = kin {
         hardware.transfer = kin.transfer.clone();
+        hardware.shared_reads = kin.shared_reads;
         hardware.memory = kin.memory.clone();
         hardware.source = format!("{KIN} in the catalogue, {}", kin.name);
     }

@@ -152,9 +152,9 @@ pub struct LockPart {
     /// How many locks there are of it, one of which is taken at random.
     #[serde(default = "one_copy")]
     pub copies: u32,
-    /// Nanoseconds a hand-over takes longer for each waiter (ticket, tas).
-    #[serde(default = "waiter")]
-    pub waiter_ns: f64,
+    /// Nanoseconds a hand-over takes longer for each waiter (ticket, tas); without it, as the machine's caches do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiter_ns: Option<f64>,
     /// CPU time that a waiter's sleep takes, ns: to fall asleep, and to be woken (block, mutex).
     #[serde(default)]
     pub wake_ns: f64,
@@ -217,9 +217,6 @@ fn half() -> f64 {
 }
 fn one_copy() -> u32 {
     1
-}
-fn waiter() -> f64 {
-    20.0
 }
 
 impl Recorded {
@@ -445,7 +442,7 @@ impl Model {
                 ("takes", lock.takes),
                 ("hold_ns", lock.hold_ns),
                 ("cv", lock.cv),
-                ("waiter_ns", lock.waiter_ns),
+                ("waiter_ns", lock.waiter_ns.unwrap_or(0.0)),
                 ("wake_ns", lock.wake_ns),
             ] {
                 if !not_negative(x) {

@@ -23,13 +23,14 @@ impl Activity {
 pub enum LockKind {
     /// First in, first out; all waiters spin on one line, so a hand-over costs more with each of them.
     Ticket {
-        /// Nanoseconds a hand-over takes longer for each waiter.
-        waiter_ns: f64,
+        /// Nanoseconds a hand-over takes longer for each waiter; without it, the caches that the waiters read the line
+        /// from again decide ([`crate::hardware::Hardware::shared_reads`]).
+        waiter_ns: Option<f64>,
     },
     /// Any waiter may win; all retry at once, so a hand-over costs more with each of them.
     TestAndSet {
-        /// Nanoseconds a hand-over takes longer for each waiter.
-        waiter_ns: f64,
+        /// As of [`LockKind::Ticket`].
+        waiter_ns: Option<f64>,
     },
     /// First in, first out; each waiter spins on a line of its own (MCS, the kernel's qspinlock).
     Queue,

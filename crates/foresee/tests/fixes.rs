@@ -34,7 +34,7 @@ fn lock(kind: &str, hold_ns: f64, reads: f64) -> LockPart {
         cv: 0.5,
         reads,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 0.0,
     }
 }

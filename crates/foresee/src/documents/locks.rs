@@ -3,7 +3,7 @@
 use super::{Row, one_class, row};
 use crate::hardware::{Hardware, Order, Shape};
 use crate::machines;
-use crate::program::{Activity, Class, LockKind, LockModel, Op, Pick, Program};
+use crate::program::{Activity, Class, LockKind, LockModel, Op, Owner, Pick, Program};
 use crate::sim::{Sim, Time};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
@@ -24,7 +24,52 @@ pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
         ),
     ];
     all.extend(cascade());
+    all.extend(spinlocks()?);
     Ok(all)
+}
+
+/// libmctop's locks (`results/locks`), whose threads do nothing but take one: how long an acquisition takes.
+pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
+    let ticket = LockKind::Ticket { waiter_ns: None };
+    let ttas = LockKind::TestAndSet { waiter_ns: None };
+    let mut all = Vec::new();
+    // Acquisitions a second of all threads: of MCS, and of the lock.
+    for (what, machine, threads, mcs, kind, rate) in [
+        ("ticket lock, E5-2680 v2, 20 threads", "xeon-e5-2680v2", 20, 1_596_694.0, ticket, 1_145_026.0),
+        ("ticket lock, E5-2680 v2, 40 threads", "xeon-e5-2680v2", 40, 1_005_437.0, ticket, 902_763.0),
+        ("ticket lock, Opteron, 24 threads", "opteron-48", 24, 706_366.0, ticket, 228_696.0),
+        ("ticket lock, Opteron, 48 threads", "opteron-48", 48, 701_214.0, ticket, 120_283.0),
+        ("TTAS lock, E5-2680 v2, 20 threads", "xeon-e5-2680v2", 20, 1_596_694.0, ttas, 1_290_792.0),
+        ("TTAS lock, E5-2680 v2, 40 threads", "xeon-e5-2680v2", 40, 1_005_437.0, ttas, 901_048.0),
+        ("TTAS lock, Opteron, 24 threads", "opteron-48", 24, 706_366.0, ttas, 349_848.0),
+        ("TTAS lock, Opteron, 48 threads", "opteron-48", 48, 701_214.0, ttas, 175_076.0),
+    ] {
+        // How strands of a core slow each other is in the time that MCS takes.
+        let hardware = machines::find(machine)?;
+        let hardware = Hardware { smt: f64::from(hardware.shape.strands), turbo: 1.0, ..hardware };
+        let hold = 1e9 / mcs - acquisition(&hardware, threads, LockKind::Queue, 0.0);
+        let foretold = acquisition(&hardware, threads, kind, hold);
+        all.push(row(what, "ns", 1e9 / rate, foretold, "how long it is held, from MCS with as many threads"));
+    }
+    Ok(all)
+}
+
+/// How long an acquisition takes of all threads together, ns, one of which always has the lock.
+fn acquisition(hardware: &Hardware, threads: u32, kind: LockKind, hold: f64) -> f64 {
+    let mut program = one_class(
+        threads,
+        true,
+        vec![
+            Op::Acquire { lock: 0, pick: Pick::One },
+            Op::Compute { time: Time::fixed(hold), activity: 0 },
+            Op::Release,
+            Op::Done,
+        ],
+    );
+    program.locks.push(LockModel { owner: Owner::User, ..LockModel::new("lock", kind) });
+    let sim =
+        Sim::new(&program, hardware, threads as usize, Order::Fill, 1).steady(0.005, 1_000_000, &|| false);
+    1e9 / sim.throughput()
 }
 
 /// What moving a line between two of so many CPUs takes on average, ns: each waiter's attempt is one.
@@ -54,7 +99,9 @@ fn credit() -> Result<f64, machines::Error> {
         let mut program = one_class(cpus as u32, true, ops);
         program.lines = 1 + cpus as u32;
         let waiter_ns = transfer(&hardware, cpus);
-        program.locks.push(LockModel::new("swap reservation", LockKind::TestAndSet { waiter_ns }));
+        program
+            .locks
+            .push(LockModel::new("swap reservation", LockKind::TestAndSet { waiter_ns: Some(waiter_ns) }));
         Sim::new(&program, &hardware, cpus, Order::Spread, 1).steady(0.01, 8_000_000, &|| false).throughput()
     };
     Ok(rate(&reserve) / rate(&locked))
@@ -76,7 +123,7 @@ fn adaptive() -> Result<f64, machines::Error> {
                     Op::Done,
                 ],
             );
-            program.locks.push(LockModel::new("mutex", LockKind::TestAndSet { waiter_ns }));
+            program.locks.push(LockModel::new("mutex", LockKind::TestAndSet { waiter_ns: Some(waiter_ns) }));
             Sim::new(&program, &hardware, n as usize, Order::Spread, 1)
                 .steady(0.005, 1_000_000, &|| false)
                 .throughput()

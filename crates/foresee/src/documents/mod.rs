@@ -99,4 +99,23 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn latency_under_load_follows_from_bandwidth() {
+        let all = memory::rows();
+        let loaded: Vec<&Row> = all.iter().filter(|r| r.what.starts_with("memory latency")).collect();
+        assert_eq!(loaded.len(), 7);
+        for row in loaded {
+            let ratio = row.foretold / row.measured;
+            assert!((0.9..1.3).contains(&ratio), "{}: {ratio}", row.what);
+        }
+    }
+
+    #[test]
+    fn what_waiters_cost_follows_from_line_transfers() {
+        for row in locks::spinlocks().unwrap() {
+            let ratio = row.foretold / row.measured;
+            assert!((0.75..1.35).contains(&ratio), "{}: {ratio}", row.what);
+        }
+    }
 }

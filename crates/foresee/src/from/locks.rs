@@ -224,7 +224,7 @@ pub(super) fn locks(
                 // Who only reads waits less often; by how much is not known.
                 reads: reads / count,
                 copies: 1,
-                waiter_ns: 20.0,
+                waiter_ns: None,
                 wake_ns: if kernel { 0.0 } else { in_futex },
             }
         })

@@ -101,7 +101,7 @@ fn the_recorded_machine_is_reproduced() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 0.0,
     };
     for (what, model) in [
@@ -138,7 +138,7 @@ fn waits_of_the_first_tell_how_long_a_lock_is_held() {
             cv,
             reads: 0.0,
             copies: 1,
-            waiter_ns: 0.0,
+            waiter_ns: None,
             wake_ns: 0.0,
         };
         let truth = Model { work_ns: 6.0 * hold, lock: vec![lock], ..plain(2) };
@@ -166,7 +166,7 @@ fn waits_tell_how_long_a_cpu_takes_to_wake_up() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 3000.0,
     };
     let truth = Model { work_ns: 60_000.0, lock: vec![lock], ..plain(2) };
@@ -190,7 +190,7 @@ fn hand_overs_of_a_spinlock_are_told_from_the_time_it_is_held() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 0.0,
     };
     for threads in [2, 4] {
@@ -428,7 +428,7 @@ fn taking(kind: &str, name: &str, takes: f64, hold_ns: f64) -> Model {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 0.0,
     };
     Model { work_ns: 2.0 * takes * hold_ns, lock: vec![lock], ..plain(4) }
@@ -716,7 +716,7 @@ fn locks_that_share_a_line_take_it_from_one_another() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
-        waiter_ns: 0.0,
+        waiter_ns: None,
         wake_ns: 0.0,
     };
     let truth = Model { lock: vec![lock("s.a", true), lock("s.b", true)], work_ns: 6000.0, ..plain(4) };

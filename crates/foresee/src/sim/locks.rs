@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Job, LockStats, Mode, NONE, SPUN, Sim, State, Time, event, ps};
 use crate::first::Waits;
-use crate::hardware::Place;
+use crate::hardware::{Hardware, Place};
 use crate::program::{LockKind, LockModel, Owner};
 
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Lock {
     free_at: u64,
     /// Waiting threads, and whether to read.
     waiters: VecDeque<(u32, bool)>,
+    /// How many of them read its line from each last-level cache. Empty where that costs nothing, or as much for each.
+    readers_in: Vec<u32>,
     passes: u32,
     /// Mean length of the hand-over under way, ns.
     handing_ns: f64,
@@ -31,7 +33,14 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    pub(super) fn new(model: &LockModel) -> Lock {
+    pub(super) fn new(model: &LockModel, hardware: &Hardware) -> Lock {
+        let shape = hardware.shape;
+        let caches = match model.kind {
+            LockKind::Ticket { waiter_ns: None } | LockKind::TestAndSet { waiter_ns: None } => {
+                shape.packages * shape.clusters
+            }
+            _ => 0,
+        };
         Lock {
             kind: model.kind,
             owner: model.owner,
@@ -43,6 +52,7 @@ impl Lock {
             place: None,
             free_at: 0,
             waiters: VecDeque::new(),
+            readers_in: vec![0; caches as usize],
             passes: 0,
             handing_ns: 0.0,
             since: 0,
@@ -119,7 +129,8 @@ impl Sim<'_> {
         let first = lock.waiters.is_empty();
         lock.waiters.push_back((thread, shared));
         if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
-            self.slow_hand_over(id, waiter_ns);
+            let more = self.one_more_reads(thread, id, waiter_ns);
+            self.slow_hand_over(id, more);
         }
         let lock = &self.locks[id as usize];
         let (holder, readers) = (lock.holder, lock.readers);
@@ -160,6 +171,34 @@ impl Sim<'_> {
             None => self.leave(thread, waiting),
         }
         false
+    }
+
+    /// How much longer a hand-over takes, ns, for a thread that now waits too.
+    fn one_more_reads(&mut self, thread: u32, id: u32, waiter_ns: Option<f64>) -> f64 {
+        if let Some(ns) = waiter_ns {
+            return ns;
+        }
+        let place = self.place_of(thread);
+        self.threads[thread as usize].wait_in = place.cluster;
+        let lock = &mut self.locks[id as usize];
+        lock.readers_in[place.cluster as usize] += 1;
+        if self.hardware.shared_reads && lock.readers_in[place.cluster as usize] > 1 {
+            return 0.0;
+        }
+        lock.place.map_or(0.0, |from| self.hardware.move_ns(from, self.hardware.place_in(place.cluster)))
+    }
+
+    /// How much longer a hand-over takes, ns, for those that go on waiting: the line is written, and they read it again.
+    fn others_read(&self, id: u32, from: Place, waiter_ns: Option<f64>) -> f64 {
+        let lock = &self.locks[id as usize];
+        if let Some(ns) = waiter_ns {
+            return ns * lock.waiters.len() as f64;
+        }
+        let of = |(cluster, n): (u32, &u32)| {
+            let times = if self.hardware.shared_reads { 1.0 } else { f64::from(*n) };
+            times * self.hardware.move_ns(from, self.hardware.place_in(cluster))
+        };
+        (0..).zip(&lock.readers_in).filter(|(_, n)| **n > 0).map(of).sum()
     }
 
     /// One more waiter reads the line that is being handed over: the hand-over under way takes longer too.
@@ -232,7 +271,9 @@ impl Sim<'_> {
                 return woken;
             }
             lock.waiters.remove(at);
-            let waiters = lock.waiters.len() as f64;
+            if let Some(readers) = lock.readers_in.get_mut(self.threads[thread as usize].wait_in as usize) {
+                *readers -= 1;
+            }
             let (kind, lines, exponential) = (lock.kind, lock.lines, lock.exponential);
             if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
                 // It tries again once it runs; another may be faster.
@@ -254,7 +295,7 @@ impl Sim<'_> {
                 ns += self.hardware.handover_ns;
             }
             if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
-                ns += waiter_ns * waiters;
+                ns += self.others_read(id, from, waiter_ns);
             }
             self.locks[id as usize].handing_ns = ns;
             let cost = if exponential { Time::exponential(ns).draw(&mut self.random) } else { ps(ns) };

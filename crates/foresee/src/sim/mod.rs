@@ -87,6 +87,8 @@ struct Thread {
     /// Lock it waits for, since when, spun meanwhile, and since when it spins.
     wait: u32,
     wait_since: u64,
+    /// The last-level cache that it reads the lock's line from.
+    wait_in: u32,
     /// Nobody else waited for it.
     first: bool,
     spun: u64,
@@ -364,7 +366,7 @@ impl<'a> Sim<'a> {
             memory: vec![vec![0; hardware.memory.banks()]; packages.len()],
             packages,
             threads: Vec::new(),
-            locks: program.locks.iter().map(Lock::new).collect(),
+            locks: program.locks.iter().map(|l| Lock::new(l, hardware)).collect(),
             lines: vec![Line::default(); program.lines as usize],
             barriers: vec![Vec::new(); program.barriers.len()],
             queues: program.queues.iter().map(|_| Items::default()).collect(),

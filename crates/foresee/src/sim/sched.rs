@@ -18,6 +18,7 @@ impl Sim<'_> {
             unpreemptible: 0,
             wait: NONE,
             wait_since: 0,
+            wait_in: 0,
             first: false,
             spun: 0,
             spin_since: 0,

@@ -76,7 +76,7 @@ fn a_hand_over_is_a_switch_on_one_cpu_and_a_wake_up_on_two() {
 #[test]
 fn queueing_is_that_of_mean_value_analysis() {
     for n in [2, 8, 32, 64] {
-        for kind in [LockKind::Queue, LockKind::TestAndSet { waiter_ns: 0.0 }] {
+        for kind in [LockKind::Queue, LockKind::TestAndSet { waiter_ns: Some(0.0) }] {
             let (think, hold) = (10_000.0, 500.0);
             let p = program(
                 n,
@@ -115,7 +115,7 @@ fn a_ticket_lock_is_its_markov_chain() {
         let (think, base, per_waiter) = (20_000.0, 300.0, 60.0);
         let lock = LockModel {
             exponential: true,
-            ..LockModel::new("l", LockKind::Ticket { waiter_ns: per_waiter })
+            ..LockModel::new("l", LockKind::Ticket { waiter_ns: Some(per_waiter) })
         };
         // The whole service is the hand-over; between CPUs it takes `base`.
         let mut hardware = Hardware::ideal(n as u32);

@@ -58,7 +58,10 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
         foresee::section(&mut out, points, recording.tables.get("fixes"));
     }
     layers::section(&mut out, &onion);
-    let data = time::section(&mut out, recording)?;
+    let data = match has(recording, "time") {
+        true => time::section(&mut out, recording)?,
+        false => serde_json::Value::Null,
+    };
     tables::locks(&mut out, recording, &onion);
     tables::user_locks(&mut out, recording);
     threads::section(&mut out, recording);
@@ -67,6 +70,11 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     out.push_str("</main>");
     foot(&mut out, &recording.manifest.ncpu_version, &data);
     Ok(out)
+}
+
+/// Whether a page of the recording has a section. A simulation is one interval, in which nothing changes.
+fn has(recording: &Recording, section: &str) -> bool {
+    section != "time" || !recording.manifest.simulated
 }
 
 /// Everything up to the body.
@@ -113,7 +121,8 @@ fn notes(out: &mut String, notes: &[String]) {
 
 fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str) {
     out.push_str("<header><nav aria-label=Sections>");
-    for (id, name) in SECTIONS {
+    let foretold = recording.tables.contains_key("foresee").then_some(("foresee", "Foretold"));
+    for (id, name) in foretold.into_iter().chain(SECTIONS).filter(|s| has(recording, s.0)) {
         let _ = write!(out, "<a href=\"#{id}\">{name}</a>");
     }
     let _ = write!(
@@ -145,6 +154,7 @@ fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str)
             figures.push(("system", seconds(system), "s".into()));
             figures.push(("CPU", format!("{cpu:.0} %"), format!("of {}00 %", onion.cpus)));
         }
+        None if m.simulated => {}
         None => figures.push(("user and system", "–".into(), "known of commands run".into())),
     }
     figures.push((

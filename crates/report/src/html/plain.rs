@@ -102,7 +102,9 @@ pub(crate) fn table_of(out: &mut String, t: &Table, name: &str) {
                 (Some(x), _) if c.ty == Type::Int => {
                     Cell::Number(x, if c.kind == Kind::Key { figure(x) } else { count(x) })
                 }
-                (Some(x), _) if c.unit == Unit::Figure => Cell::Number(x, figure(x)),
+                (Some(x), _) if c.unit == Unit::Figure => {
+                    Cell::Number(x, if x < 1e5 { figure(x) } else { count(x) })
+                }
                 (Some(x), _) => Cell::Number(x, format!("{x:.*}", c.unit.decimals())),
                 (_, Some(s)) if i == 0 => Cell::Text(s.into()),
                 (_, Some(s)) => Cell::Words(s.into()),

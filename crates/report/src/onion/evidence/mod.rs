@@ -167,8 +167,13 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             let mut out = kernel_locks(context, "spin");
             let untraced = count(context, CpuState::Program, |c| Layer::from(c) == Layer::KernelSpin);
             let traced = count(context, CpuState::Spin, |_| true);
-            if traced + untraced > 0 {
-                let from = of_layer(context, Layer::KernelSpin, By::Detail, 2);
+            let from = of_layer(context, Layer::KernelSpin, By::Detail, 2);
+            if context.recording.manifest.simulated {
+                // Its samples are those of the recording that it was made from.
+                if !from.is_empty() {
+                    out.push(format!("waited for in {}", listed(&from)));
+                }
+            } else if traced + untraced > 0 {
                 let from = if from.is_empty() { String::new() } else { format!(", from {}", listed(&from)) };
                 out.push(format!(
                     "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover{from}"

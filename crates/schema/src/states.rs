@@ -79,7 +79,7 @@ vocabulary! {
         KernelThread = "kernel thread": "a kernel thread's own work",
         Other = "other": "kernel code of no other class",
         Kernel = "kernel": "kernel code whose functions have no names here" since 4,
-        Probe = "probe": "a probe in the program's code, as ncpu has them on some locks" since 5,
+        Probe = "probe": "a probe in the program's code, as ncpu has them on some locks" since 6,
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_IMAGES: usize = 4;
 /// Files held open because their path leads nowhere from here (deleted, or another namespace's).
 const MAX_HELD: usize = 256;
 /// Files remembered; code in any further one is only known as such, until [`ProcMaps::forget`].
-const MAX_FILES: usize = 1 << 14;
+const MAX_FILES: usize = 1 << 12;
 /// How long a process's mappings are not read again for an address that lies in none: at first, and at last.
 const FIRST_AGAIN: Duration = Duration::from_millis(1);
 const LAST_AGAIN: Duration = Duration::from_secs(1);

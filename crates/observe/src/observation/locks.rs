@@ -103,7 +103,7 @@ pub(super) struct LockTables {
 }
 
 /// Stacks and callers of a generation: some 300 bytes each.
-const MAX_STACKS: usize = 1 << 12;
+const MAX_STACKS: usize = 1 << 11;
 
 /// What was forgotten.
 #[derive(Default)]

@@ -41,6 +41,10 @@ const TO_READ: Duration = Duration::from_secs(60);
 /// Who reads less than so many bytes in that time gives way to the next, where all places are taken.
 const TO_MOVE: Duration = Duration::from_secs(5);
 const LITTLE: usize = 16 << 10;
+/// Bytes of answers that are handed over, of all connections together; an answer alone may be larger.
+const MOST_BYTES: usize = 64 << 20;
+/// An answer of so many bytes is always given: metrics are, whatever others ask for.
+const SMALL: usize = 64 << 10;
 /// Bytes of a request's line and headers, and how many headers.
 const LONGEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
@@ -65,6 +69,8 @@ struct Slot {
     since: Instant,
     /// When it went on last: since then, but for an answer that is being read.
     moved: Instant,
+    /// Bytes of the answer that is handed over.
+    bytes: usize,
     task: Option<AbortHandle>,
 }
 
@@ -109,14 +115,29 @@ impl Connections {
     /// Makes room for another; whether there is.
     fn admit(&self, id: u64) -> bool {
         let mut slots = self.slots();
-        if slots.len() >= self.most {
-            let waiting = slots.iter().filter(|(_, slot)| slot.gives_way());
-            let oldest = waiting.min_by_key(|(_, slot)| slot.moved).map(|(id, _)| *id);
-            let Some(slot) = oldest.and_then(|id| slots.remove(&id)) else { return false };
-            slot.task.iter().for_each(AbortHandle::abort);
+        if slots.len() >= self.most && !close_one(&mut slots, |_| true) {
+            return false;
         }
         let now = Instant::now();
-        slots.insert(id, Slot { doing: Doing::New, since: now, moved: now, task: None });
+        slots.insert(id, Slot { doing: Doing::New, since: now, moved: now, bytes: 0, task: None });
+        true
+    }
+
+    /// Begins to hand over an answer; whether there is memory for it.
+    fn hand_over(&self, id: u64, bytes: usize) -> bool {
+        let mut slots = self.slots();
+        loop {
+            let held: usize = slots.values().map(|slot| slot.bytes).sum();
+            if bytes <= SMALL || held == 0 || held + bytes <= MOST_BYTES {
+                break;
+            }
+            if !close_one(&mut slots, |slot| slot.bytes > SMALL) {
+                return false;
+            }
+        }
+        if let Some(slot) = slots.get_mut(&id) {
+            slot.bytes = bytes;
+        }
         true
     }
 
@@ -127,6 +148,9 @@ impl Connections {
                 slot.since = Instant::now();
             }
             (slot.doing, slot.moved) = (doing, Instant::now());
+            if doing == Doing::Sent {
+                slot.bytes = 0;
+            }
         }
     }
 
@@ -162,6 +186,15 @@ impl Connections {
             !late
         });
     }
+}
+
+/// Closes the connection of these that has waited longest, of those that give way; whether there was one.
+fn close_one(slots: &mut HashMap<u64, Slot>, which: impl Fn(&Slot) -> bool) -> bool {
+    let waiting = slots.iter().filter(|(_, slot)| slot.gives_way() && which(slot));
+    let oldest = waiting.min_by_key(|(_, slot)| slot.moved).map(|(id, _)| *id);
+    let Some(slot) = oldest.and_then(|id| slots.remove(&id)) else { return false };
+    slot.task.iter().for_each(AbortHandle::abort);
+    true
 }
 
 /// Gives a connection's place back, however it ends.
@@ -323,7 +356,7 @@ async fn respond(
     let (parts, body) = request.into_parts();
     // Nobody has anything to tell here: what is sent is not read, and the connection ends.
     drop(body);
-    let reply = if !shared.access.allows(&parts.headers) {
+    let mut reply = if !shared.access.allows(&parts.headers) {
         Reply::error(StatusCode::UNAUTHORIZED, "the token is missing, or is another")
     } else if shared.local && !is_local(&parts.headers) {
         Reply::error(
@@ -333,7 +366,44 @@ async fn respond(
     } else {
         routes::answer(&shared.state, &parts).await
     };
+    if !shared.connections.hand_over(id, reply.memory()) {
+        reply = Reply::error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "others are being given all that there is memory for: try again",
+        );
+    }
     shared.state.answered(reply.status.as_u16());
     shared.connections.now(id, Doing::Send);
     Ok(reply.into_response(Sending { shared, id }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_handed_over_as_long_as_there_is_memory() {
+        let connections = Connections { slots: Mutex::default(), most: 9 };
+        (0..6).for_each(|id| assert!(connections.admit(id)));
+        let begin = |id: u64, bytes: usize| {
+            connections.now(id, Doing::Work);
+            let there = connections.hand_over(id, bytes);
+            connections.now(id, Doing::Send);
+            there
+        };
+        // One alone may have more than there is.
+        assert!(begin(0, 2 * MOST_BYTES));
+        assert!(!begin(1, SMALL + 1) && begin(1, SMALL));
+        connections.now(0, Doing::Sent);
+        assert!(begin(2, MOST_BYTES / 2) && !begin(3, MOST_BYTES / 2));
+        // Who has not read for long gives way, but not for one that has too much even so.
+        let stands = |id: u64| {
+            let moved = Instant::now().checked_sub(2 * TO_MOVE).unwrap();
+            connections.slots().get_mut(&id).unwrap().moved = moved;
+        };
+        stands(2);
+        assert!(begin(3, MOST_BYTES / 2 + 1));
+        assert!(!connections.slots().contains_key(&2) && connections.slots().contains_key(&1));
+        assert!(begin(4, MOST_BYTES / 4) && !begin(5, MOST_BYTES / 2));
+    }
 }

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 
-use crate::reply::{HTML, JSON, OWN_FILES, Reply};
+use crate::reply::{HTML, JSON, Reply};
 
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
@@ -33,8 +33,8 @@ pub fn file(path: &str) -> Reply {
         _ => crate::reply::BYTES,
     };
     match FILES.iter().find(|(file, _)| *file == name) {
-        Some((_, bytes)) => Reply::page(kind, *bytes, OWN_FILES),
-        None if path.is_empty() => Reply::page(HTML, PLAIN, OWN_FILES),
+        Some((_, bytes)) => Reply::built_in(kind, bytes),
+        None if path.is_empty() => Reply::built_in(HTML, PLAIN.as_bytes()),
         None => {
             Reply::error(StatusCode::NOT_FOUND, "there is nothing of this name: see /api/v1/openapi.json")
         }

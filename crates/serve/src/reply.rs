@@ -37,6 +37,8 @@ pub struct Reply {
     /// Its status.
     pub status: StatusCode,
     bytes: Bytes,
+    /// Whether these are bytes of the program, which take no memory of their own.
+    built_in: bool,
     kind: &'static str,
     policy: &'static str,
     file: Option<String>,
@@ -46,7 +48,18 @@ pub struct Reply {
 impl Reply {
     /// An answer of this type.
     pub fn new(kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
-        Reply { status: StatusCode::OK, bytes: bytes.into(), kind, policy: NOTHING, file: None, more: None }
+        let (status, bytes, built_in) = (StatusCode::OK, bytes.into(), false);
+        Reply { status, bytes, built_in, kind, policy: NOTHING, file: None, more: None }
+    }
+
+    /// A file that is a part of this program.
+    pub fn built_in(kind: &'static str, bytes: &'static [u8]) -> Reply {
+        Reply { built_in: true, ..Reply::page(kind, bytes, OWN_FILES) }
+    }
+
+    /// Bytes that it takes until it is handed over.
+    pub fn memory(&self) -> usize {
+        if self.built_in { 0 } else { self.bytes.len() }
     }
 
     /// One that browsers keep as a file of this name.
@@ -102,7 +115,8 @@ impl Reply {
     }
 }
 
-/// A body that is handed over piece by piece, without copying it first.
+/// A body that is handed over piece by piece. Pieces are copies, so that the answer's memory is free when the last one is
+/// handed over, whenever that is read.
 pub struct Pieces<G> {
     bytes: Bytes,
     /// Held until the last piece is handed over.
@@ -121,7 +135,8 @@ impl<G: Unpin> Body for Pieces<G> {
             return Poll::Ready(None);
         }
         let length = self.bytes.len().min(PIECE);
-        Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
+        let piece = Bytes::copy_from_slice(&self.bytes.split_to(length));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

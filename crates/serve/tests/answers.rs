@@ -335,6 +335,59 @@ fn who_does_not_read_a_large_answer_gives_way_and_who_reads_slowly_does_not() {
 }
 
 #[test]
+fn answers_that_nobody_reads_take_memory_within_a_bound() {
+    // Of a Unix socket the kernel takes little of what nobody reads.
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("ncpu.sock");
+    let mut server = Server::start(|settings| {
+        settings.listen = format!("unix:{}", path.display());
+        settings.history = 32 << 20;
+    });
+    let ask = |what: &str| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET {what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let large = "/api/v1/tables/locks?each=1&from=-10";
+    (0..4).for_each(|number| server.send_locks(number, 8000));
+    let begun = Instant::now();
+    let whole = loop {
+        let answer = Answer::read(&mut ask(large));
+        if answer.body.len() > 4 << 20 {
+            break answer.body.len();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", answer.text());
+    };
+    // Each has the begin of its answer before the next asks. One that asked long ago may have given way already, so a slow
+    // machine may never have as many.
+    let mut stalled = Vec::new();
+    for _ in 0..2 * (64 << 20) / whole {
+        let mut stream = ask(large);
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        if &begin != b"HTTP/1.1 200" {
+            assert_eq!(&begin, b"HTTP/1.1 503");
+            break;
+        }
+        stalled.push((Instant::now(), stream));
+        let held = stalled.iter().filter(|(asked, _)| asked.elapsed() < Duration::from_secs(5)).count();
+        assert!(held * whole <= 64 << 20, "{held} of {whole} bytes");
+    }
+    assert_eq!(Answer::read(&mut ask("/metrics")).status, 200, "small answers are given");
+    // Who does not read gives way.
+    let begun = Instant::now();
+    while Answer::read(&mut ask(large)).status != 200 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "those who do not read keep large answers from others"
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    server.end();
+}
+
+#[test]
 fn many_requests_are_answered_one_after_the_other() {
     const REQUESTS: usize = 100_000;
     let mut server = Server::start(|_| ());

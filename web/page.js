@@ -1,30 +1,11 @@
-// The page of `ncpu run --html`: theme, sorting, the plots' readings, flame graphs.
-"use strict";
+// The page of `ncpu run --html`: sorting, the plots' readings, flame graphs. shared.js comes before it.
 (() => {
+  "use strict";
   const $ = (q, in_ = document) => in_.querySelector(q);
   const all = (q, in_ = document) => [...in_.querySelectorAll(q)];
-  const root = document.documentElement;
   const data = JSON.parse($("#data").textContent);
   const redraw = [];
 
-  // Theme: the system's, unless `#theme=dark` or the button says otherwise.
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  let theme = (/[#&]theme=(dark|light)/.exec(location.hash) || [])[1];
-  try { theme = theme || localStorage.getItem("ncpu-theme"); } catch (e) { /* file: may have no storage */ }
-  const dark = () => theme ? theme === "dark" : system.matches;
-  const button = $("#theme");
-  function paint() {
-    root.style.colorScheme = theme || "";
-    button.textContent = dark() ? "Light" : "Dark";
-    redraw.forEach(f => f());
-  }
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    theme = dark() ? "light" : "dark";
-    try { localStorage.setItem("ncpu-theme", theme); } catch (e) { /* as above */ }
-    paint();
-  });
-  system.addEventListener("change", paint);
   addEventListener("beforeprint", () => all("details").forEach(d => { d.open = true; }));
 
   // Tables.
@@ -39,8 +20,7 @@
       const up = was ? was === "descending" : !number;
       heads.forEach(h => h.removeAttribute("aria-sort"));
       th.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const order = number ? (a, b) => value(a, i) - value(b, i) : (a, b) => value(a, i).localeCompare(value(b, i));
-      rows.sort((a, b) => up ? order(a, b) : order(b, a));
+      rows.sort((a, b) => order(value(a, i), value(b, i), up ? 1 : -1));
       body.append(...rows);
     }));
   }
@@ -55,7 +35,7 @@
 
   if (data) plots();
   all(".frames").forEach(flame);
-  paint();
+  themed($("#theme"), () => redraw.forEach(f => f()));
 
   function plots() {
     const ends = data.ends, end = ends[ends.length - 1], rows = data.rows;
@@ -90,28 +70,16 @@
       y.append(label);
     }
     let at = null;
-    // A colour of the style sheet as numbers, whatever the theme.
-    function rgb(variable) {
-      const probe = document.body.appendChild(document.createElement("i"));
-      probe.style.color = "var(" + variable + ")";
-      const c = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
-      probe.remove();
-      return c;
-    }
     function draw() {
       const width = Math.max(1, Math.round(canvas.clientWidth * (devicePixelRatio || 1)));
       const cells = data.heat[kind.value][1], n = ends.length;
-      const ramp = ["--heat0", "--heat1", "--heat2", "--heat3"].map(rgb), none = rgb("--bg");
+      const heat = heatScale(), none = numbers(cssColour("--bg"));
       const image = new ImageData(width, rows.length);
       const columns = Array.from({ length: width }, (_, x) => column((x + 0.5) / width * end));
       for (let r = 0; r < rows.length; r++) {
         for (let x = 0; x < width; x++) {
           const v = level[cells[r * n + columns[x]]], p = (r * width + x) * 4;
-          let c = none;
-          if (v !== undefined) {
-            const s = Math.min(2, Math.floor(v * 3)), f = v * 3 - s;
-            c = ramp[s].map((a, k) => a + (ramp[s + 1][k] - a) * f);
-          }
+          const c = v === undefined ? none : heat(v);
           image.data.set([c[0], c[1], c[2], 255], p);
         }
       }

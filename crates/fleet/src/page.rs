@@ -71,7 +71,7 @@ pub fn page(asked: &mut Asked, question: &Question) -> Result<String> {
     }
     let layers: Vec<Value> = Layer::ALL
         .iter()
-        .map(|l| json!({"name": l.name(), "recoverable": l.recoverable(), "colour": colour(*l)}))
+        .map(|l| json!({"name": l.name(), "recoverable": l.recoverable(), "colour": l.colour()}))
         .collect();
     let machines = shown_machines.len();
     let data = json!({"layers": layers, "groups": shown_groups, "machines": shown_machines});
@@ -109,33 +109,6 @@ fn whole_page(asked: &Asked, machines: usize, data: &Value) -> String {
          <script type=application/json id=data>{data}</script><script>{SCRIPT}</script></body></html>\n",
         env!("CARGO_PKG_VERSION")
     )
-}
-
-/// A layer's colour, by its name in the style.
-fn colour(layer: Layer) -> &'static str {
-    match layer {
-        Layer::UserLock => "ulock",
-        Layer::KernelSpin => "kspin",
-        Layer::KernelBlock => "kblock",
-        Layer::Faults => "faults",
-        Layer::Tlb => "tlb",
-        Layer::Calls => "calls",
-        Layer::Switches => "switches",
-        Layer::Interrupts => "irq",
-        Layer::Steal => "steal",
-        Layer::RunQueue => "runq",
-        Layer::Io => "io",
-        Layer::Serial => "serial",
-        Layer::OtherKernel => "kernel",
-        Layer::Kernel => "merged",
-        Layer::LockOrSerial => "waits",
-        Layer::KernelLockOrIo => "blocked",
-        Layer::User => "user",
-        Layer::Others => "others",
-        Layer::Ncpu => "own",
-        Layer::Idle => "idle",
-        Layer::Unseen => "unseen",
-    }
 }
 
 fn layer_of(table: &Table, row: usize) -> Option<usize> {

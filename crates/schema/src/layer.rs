@@ -53,6 +53,33 @@ impl Layer {
             Layer::User | Layer::Others | Layer::Ncpu | Layer::Idle | Layer::Unseen => false,
         }
     }
+
+    /// Its colour on every page, by the name in web/page.css.
+    pub const fn colour(self) -> &'static str {
+        match self {
+            Layer::UserLock => "ulock",
+            Layer::KernelSpin => "kspin",
+            Layer::KernelBlock => "kblock",
+            Layer::Faults => "faults",
+            Layer::Tlb => "tlb",
+            Layer::Calls => "calls",
+            Layer::Switches => "switches",
+            Layer::Interrupts => "irq",
+            Layer::Steal => "steal",
+            Layer::RunQueue => "runq",
+            Layer::Io => "io",
+            Layer::Serial => "serial",
+            Layer::OtherKernel => "kernel",
+            Layer::Kernel => "merged",
+            Layer::LockOrSerial => "waits",
+            Layer::KernelLockOrIo => "blocked",
+            Layer::User => "user",
+            Layer::Others => "others",
+            Layer::Ncpu => "own",
+            Layer::Idle => "idle",
+            Layer::Unseen => "unseen",
+        }
+    }
 }
 
 impl Layer {

@@ -2,7 +2,7 @@
 
 use arrow_ipc::writer::StreamWriter;
 use ncpu_report::onion::Onion;
-use ncpu_schema::Definition;
+use ncpu_schema::{Definition, Layer};
 use ncpu_table::{Format, Kind, Printer, Select, Table};
 use serde_json::{Value, json};
 
@@ -143,7 +143,8 @@ pub fn list(state: &State) -> Reply {
     ));
     let bands = state.bands(0.0, 0.0, 1);
     tables.push(own("bands", "Layers over time, of the last 86,400 intervals.", columns(bands.columns())));
-    Reply::new(JSON, format!("{}\n", json!({ "tables": tables })))
+    let layers = Layer::ALL.iter().map(|layer| json!({ "name": layer.name(), "colour": layer.colour() }));
+    Reply::new(JSON, format!("{}\n", json!({ "tables": tables, "layers": layers.collect::<Value>() })))
 }
 
 fn described(table: &Definition) -> Value {

@@ -65,7 +65,7 @@ async function get<T>(path: string, parameters: Parameters = {}): Promise<T> {
 }
 
 export const status = () => get<Status>("api/v1/status");
-export const tables = () => get<{ tables: Described[] }>("api/v1/tables").then((all) => all.tables);
+export const tables = () => get<{ tables: Described[]; layers: { name: string; colour: string }[] }>("api/v1/tables");
 export const table = (name: string, time: Time, more: Parameters = {}) =>
   get<Rows>(`api/v1/tables/${encodeURIComponent(name)}`, { from: time.from, to: time.to, ...more });
 

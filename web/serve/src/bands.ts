@@ -2,7 +2,8 @@
 
 import uPlot from "uplot";
 import type { Row, Rows, Time } from "./api";
-import { clock, colour, number, percent } from "./layers";
+import { cssColour } from "../../shared.js";
+import { clock, nameOf, number, percent, variable } from "./layers";
 
 /** A layer that is never more has no band. */
 const LEAST = 5e-4;
@@ -16,7 +17,6 @@ export class Bands {
 
   constructor(
     private readonly place: HTMLElement,
-    private readonly names: Map<string, string>,
     private readonly brushed: (time: Time) => void,
   ) {
     new ResizeObserver(() => this.resize()).observe(place);
@@ -74,10 +74,10 @@ export class Bands {
       series: [
         { value: (_, time) => (time == null ? "" : clock(time)) },
         ...this.layers.map((layer, i): uPlot.Series => ({
-          label: this.names.get(layer) ?? layer,
-          stroke: colour(layer),
+          label: nameOf(layer),
+          stroke: cssColour(variable(layer)),
           width: 0,
-          fill: colour(layer),
+          fill: cssColour(variable(layer)),
           points: { show: false },
           // The line is of the sum up to here: what is told is the layer's own.
           value: (_, __, ___, at) => this.told(layer, at ?? null, i),

@@ -1,5 +1,6 @@
 // Stacks of a time as a flame graph, in colours that tell what has changed against another.
 
+import { isDark } from "../../shared.js";
 import { byId, element, percent, seconds } from "./layers";
 
 /** Pixels of a row. */
@@ -166,9 +167,7 @@ export class Flame {
     paint.font = "12px system-ui, sans-serif";
     paint.textBaseline = "middle";
     const text = getComputedStyle(this.canvas).color;
-    const scheme = getComputedStyle(document.documentElement).colorScheme;
-    // Where both will do, the system decides.
-    const dark = scheme === "dark" || (scheme.includes("dark") && matchMedia("(prefers-color-scheme: dark)").matches);
+    const dark = isDark();
     const put = (of: Frame, x: number, y: number, wide: number) => {
       this.drawn.push({ frame: of, x, y, width: wide });
       paint.fillStyle = this.colour(of, dark);

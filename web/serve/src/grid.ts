@@ -3,7 +3,7 @@
 
 import type { Column, Row, Rows } from "./api";
 import { byId, element, number, percent } from "./layers";
-import { heat } from "./colours";
+import { cssColour, heatScale } from "../../shared.js";
 
 /** What is no state in `cpu_time`. */
 const NOT_STATES = new Set(["cpu", "time", "kernel"]);
@@ -223,7 +223,7 @@ export class Grid {
     const values = new Map(this.drawn.map((cpu) => [cpu, this.value(cpu, name)]));
     const most = this.isShare(name) ? 1 : Math.max(1, ...values.values());
     byId("most").textContent = this.written(name, most);
-    const colour = heat();
+    const heat = heatScale();
     const gap = size > 10 ? 2 : 1;
     paint.fillStyle = getComputedStyle(this.canvas).color;
     paint.font = "11px system-ui, sans-serif";
@@ -237,7 +237,7 @@ export class Grid {
         const touches = placed && next && column + 1 < block.columns && place(next, "core") === place(cpu, "core");
         [cpu.x, cpu.y] = [block.x + column * size, block.y + Math.floor(i / block.columns) * size];
         cpu.wide = touches && size > 10 ? size - 1 : touches ? size : size - gap;
-        cpu.colour = colour((values.get(cpu) ?? 0) / most);
+        cpu.colour = `rgb(${heat((values.get(cpu) ?? 0) / most).join()})`;
       });
     }
     for (const cpu of this.drawn) this.square(paint, cpu);
@@ -319,11 +319,7 @@ let marked: [string, string] | null = null;
 function markColour(at: HTMLElement): string {
   const text = getComputedStyle(at).color;
   if (marked?.[0] !== text) {
-    const probe = element("i");
-    probe.style.color = "var(--mark)";
-    document.body.append(probe);
-    marked = [text, getComputedStyle(probe).color];
-    probe.remove();
+    marked = [text, cssColour("--mark")];
   }
   return marked[1];
 }

@@ -1,48 +1,23 @@
-// Layers of the onion: their colours, and how shares and times are written.
+// Layers of the onion: their names and colours, and how shares and times are written.
 
 import type { Row } from "./api";
 
-/** The colour of a layer in page.css, by its key in JSON. */
-const COLOURS: Record<string, string> = {
-  user_lock_waiting: "ulock",
-  kernel_lock_spin: "kspin",
-  kernel_lock_block: "kblock",
-  page_faults_and_zeroing: "faults",
-  tlb_shootdown: "tlb",
-  system_calls: "calls",
-  context_switches: "switches",
-  interrupts_and_softirqs: "irq",
-  steal: "steal",
-  run_queue_waiting: "runq",
-  i_o_wait: "io",
-  i_per_o_wait: "io",
-  serial_phases: "serial",
-  other_kernel_work: "kernel",
-  system_calls_faults_and_kernel_locks: "merged",
-  user_locks_or_serial_phases: "waits",
-  kernel_locks_or_i_o: "blocked",
-  kernel_locks_or_i_per_o: "blocked",
-  user_code: "user",
-  other_programs: "others",
-  ncpu_itself: "own",
-  idle: "idle",
-  not_accounted_for: "unseen",
-};
+/** Names of layers and of their colours in page.css, by their keys in JSON. */
+const LAYERS = new Map<string, { name: string; colour: string }>();
+
+/** Takes the layers that the server tells. */
+export function setLayers(all: { name: string; colour: string }[]) {
+  for (const layer of all) LAYERS.set(key(layer.name), layer);
+}
+
+/** A layer's name, from its key. */
+export const nameOf = (layer: string) => LAYERS.get(layer)?.name ?? layer;
+
+/** The name of a layer's colour, which a style sheet takes; one of another version may be unknown. */
+export const variable = (layer: string) => `--${LAYERS.get(layer)?.colour ?? "unseen"}`;
 
 /** A layer's key, from its name. */
 export const key = (name: string) => name.toLowerCase().replaceAll("/", "_per_").replace(/[^a-z0-9]+/g, "_");
-
-/** A layer's colour as it is just now: dark or light. */
-export function colour(layer: string): string {
-  const name = COLOURS[layer] ?? "unseen";
-  // What light-dark() means shows only where it is used.
-  const probe = document.createElement("i");
-  probe.style.color = `var(--${name})`;
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
-}
 
 export const percent = (share: number) => `${(100 * share).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
 

@@ -3,6 +3,7 @@
 import "uplot/dist/uPlot.min.css";
 import "../../page.css";
 import "./serve.css";
+import { themed } from "../../shared.js";
 import * as api from "./api";
 import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
@@ -10,7 +11,7 @@ import { Flame } from "./flame";
 import { Grid } from "./grid";
 import * as kept from "./kept";
 import type { Kept } from "./kept";
-import { byId, clock, element, key } from "./layers";
+import { byId, clock, element, setLayers } from "./layers";
 import { showOnion } from "./onion";
 import { Listing } from "./rows";
 
@@ -99,8 +100,7 @@ function write() {
   history.replaceState(null, "", `#${words}`);
 }
 
-const names = new Map<string, string>();
-const bands = new Bands(byId("bands"), names, (time) => choose(time));
+const bands = new Bands(byId("bands"), (time) => choose(time));
 const [state, order] = [byId<HTMLSelectElement>("state"), byId<HTMLSelectElement>("order")];
 const grid = new Grid(byId<HTMLCanvasElement>("grid"), state, order, byId("cpu"), () => {
   [view.colour, view.byPlace] = [grid.colour, grid.byPlace];
@@ -319,17 +319,13 @@ for (const place of document.querySelectorAll<HTMLElement>("[data-export]")) {
   }
 }
 
-function dark(wanted: boolean) {
-  document.documentElement.style.colorScheme = wanted ? "dark" : "light";
-  byId("theme").textContent = wanted ? "Light" : "Dark";
+const darkOrLight = themed(byId("theme"), () => {
   bands.repaint();
   flame.draw();
   grid.draw();
-  void look();
-}
-let isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-byId("theme").textContent = isDark ? "Light" : "Dark";
-byId("theme").addEventListener("click", () => dark((isDark = !isDark)));
+  // At the first time nothing is described yet.
+  if (described.length > 0) void look();
+});
 
 live.addEventListener("click", follow);
 byId("keep").addEventListener("click", () => keep().catch((error: unknown) => tell(String(error))));
@@ -407,7 +403,7 @@ addEventListener("keydown", (event) => {
   };
   const keys: Record<string, () => void> = {
     l: follow,
-    d: () => dark((isDark = !isDark)),
+    d: darkOrLight,
     "/": () => filter.focus(),
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
@@ -450,16 +446,13 @@ function fill() {
 
 async function begin() {
   const all = await api.tables();
-  described = all.filter((d) => d.name !== "bands" && d.name !== "layers");
+  described = all.tables.filter((d) => d.name !== "bands" && d.name !== "layers");
   if (described.length === 0) {
     tell("The first interval is under way.");
     setTimeout(() => void begin(), 500);
     return;
   }
-  for (const layer of all.find((d) => d.name === "bands")?.columns ?? []) {
-    names.set(layer.key, layer.name);
-    names.set(key(layer.name), layer.name);
-  }
+  setLayers(all.layers);
   table.replaceChildren(...described.map((d) => element("option", d.name)));
   fill();
   await look();

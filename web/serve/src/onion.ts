@@ -1,8 +1,7 @@
 // The onion of a time, beside another.
 
 import type { Rows } from "./api";
-import { element, key, number, percent, seconds } from "./layers";
-import { cssOf } from "./colours";
+import { element, key, number, percent, seconds, variable } from "./layers";
 
 /** `against` says what the other one is. */
 export function showOnion(place: HTMLElement, now: Rows, before: Rows | null, against: string) {
@@ -15,7 +14,7 @@ export function showOnion(place: HTMLElement, now: Rows, before: Rows | null, ag
     const advice = String(row["advice"] ?? "");
     if (share < 0.0005 && !evidence) continue;
     const item = element("details", "", "one");
-    item.style.setProperty("--c", cssOf(key(name)));
+    item.style.setProperty("--c", `var(${variable(key(name))})`);
     const head = element("summary");
     head.append(element("span", name, "name"), element("span", percent(share), "share"));
     const bar = element("span", "", "bar");

@@ -1,5 +1,6 @@
 // A table of any length: only the rows that are seen are in the page.
 
+import { order } from "../../shared.js";
 import type { Cell, Column, Row } from "./api";
 import { clock, element } from "./layers";
 
@@ -65,7 +66,7 @@ export class Listing {
     if (this.sort) {
       const key = this.sort;
       const sign = this.ascending ? 1 : -1;
-      this.shown.sort((a, b) => compared(a[key] ?? null, b[key] ?? null, sign));
+      this.shown.sort((a, b) => order(a[key] ?? null, b[key] ?? null, sign));
     }
     // Rows are grids of their own, so that columns have the same width in all of them.
     const widths = this.columns.map((c) => {
@@ -137,13 +138,6 @@ export class Listing {
       });
     }
   }
-}
-
-function compared(a: Cell, b: Cell, sign: number): number {
-  // What is not known comes last, whichever way.
-  if (a === null || b === null) return Number(a === null) - Number(b === null);
-  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-  return sign * String(a).localeCompare(String(b));
 }
 
 function written(value: Cell, column: Column): string {

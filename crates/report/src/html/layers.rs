@@ -3,34 +3,7 @@
 use std::fmt::Write;
 
 use super::markup::{esc, percent, seconds};
-use crate::onion::{Layer, Onion, Row};
-
-/// The class that gives a layer its colour, everywhere on the page.
-pub(super) fn class(layer: Layer) -> &'static str {
-    match layer {
-        Layer::UserLock => "l-ulock",
-        Layer::KernelSpin => "l-kspin",
-        Layer::KernelBlock => "l-kblock",
-        Layer::Faults => "l-faults",
-        Layer::Tlb => "l-tlb",
-        Layer::Calls => "l-calls",
-        Layer::Switches => "l-switches",
-        Layer::Interrupts => "l-irq",
-        Layer::Steal => "l-steal",
-        Layer::RunQueue => "l-runq",
-        Layer::Io => "l-io",
-        Layer::Serial => "l-serial",
-        Layer::OtherKernel => "l-kernel",
-        Layer::Kernel => "l-merged",
-        Layer::LockOrSerial => "l-waits",
-        Layer::KernelLockOrIo => "l-blocked",
-        Layer::User => "l-user",
-        Layer::Others => "l-others",
-        Layer::Ncpu => "l-own",
-        Layer::Idle => "l-idle",
-        Layer::Unseen => "l-unseen",
-    }
-}
+use crate::onion::{Onion, Row};
 
 /// Recoverable layers of this share begin open, and the largest always.
 const OPEN: f64 = 0.05;
@@ -87,12 +60,12 @@ fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {
         out,
         "<details class=layer{open}><summary><span class=name>{}<small>{}</small></span>\
          <span class=share>{}</span><span class=cpu>{} CPU-s <small>{error}</small></span>\
-         <span class=bar><i class=\"{}{}\" style=\"left:{:.3}%;width:{:.3}%\"></i>",
+         <span class=bar><i class=\"l-{}{}\" style=\"left:{:.3}%;width:{:.3}%\"></i>",
         esc(row.layer.name()),
         esc(row.layer.meaning()),
         percent(row.share),
         seconds(row.seconds),
-        class(row.layer),
+        row.layer.colour(),
         if row.layer.recoverable() { "" } else { " rest" },
         place(from),
         place(row.share).min(100.0 - place(from)),

@@ -16,6 +16,7 @@ mod threads;
 mod time;
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -31,7 +32,12 @@ pub(crate) use markup::esc;
 pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
 const STYLE: &str = include_str!("../../web/page.css");
-const SCRIPT: &str = include_str!("../../web/page.js");
+
+/// What all pages share, which is a module elsewhere, and this one's own.
+static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    let shared = include_str!("../../web/shared.js").replace("\nexport ", "\n");
+    shared + include_str!("../../web/page.js")
+});
 
 const SECTIONS: [(&str, &str); 7] = [
     ("layers", "Layers"),
@@ -79,7 +85,7 @@ fn has(recording: &Recording, section: &str) -> bool {
 
 /// Everything up to the body.
 fn head(out: &mut String, title: &str) {
-    let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
+    let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
@@ -102,9 +108,10 @@ fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
     let _ = write!(
         out,
         "<footer>ncpu {}{by}</footer>\
-         <script type=application/json id=data>{}</script><script>{SCRIPT}</script></body></html>",
+         <script type=application/json id=data>{}</script><script>{}</script></body></html>",
         env!("CARGO_PKG_VERSION"),
-        json(data)
+        json(data),
+        *SCRIPT
     );
 }
 

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use ncpu_table::{Kind, Table, Type, Unit, figure};
 
 use super::grid::{Cell, Head, table};
-use super::layers::class;
 use super::markup::{count, esc};
 use super::{foot, head};
 use crate::onion::Layer;
@@ -117,8 +116,8 @@ pub(crate) fn table_of(out: &mut String, t: &Table, name: &str) {
 }
 
 /// The class that gives a layer of this name its colour.
-pub(crate) fn layer_class(name: &str) -> &'static str {
-    Layer::of_name(name).map_or("l-unseen", class)
+pub(crate) fn layer_class(name: &str) -> String {
+    format!("l-{}", Layer::of_name(name).unwrap_or(Layer::Unseen).colour())
 }
 
 /// The same markup with every attribute quoted, as XML wants it.

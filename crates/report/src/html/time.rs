@@ -6,7 +6,7 @@ use ncpu_record::Recording;
 use ncpu_schema::{CpuState, Error, IdleReason, Layer, cpu_time, idle_time};
 use serde_json::{Value, json};
 
-use super::layers::{class, waterfall};
+use super::layers::waterfall;
 use super::markup::{esc, percent, sane, seconds};
 use crate::timeline::Timeline;
 
@@ -245,8 +245,8 @@ fn chart(out: &mut String, bins: &Bins, series: &[Series]) {
         down.reverse();
         let _ = write!(
             out,
-            "<polygon class={} points=\"{up}{}\"><title>{}</title></polygon>",
-            class(*layer),
+            "<polygon class=l-{} points=\"{up}{}\"><title>{}</title></polygon>",
+            layer.colour(),
             down.concat().trim_end(),
             esc(word)
         );
@@ -259,10 +259,10 @@ fn legend(out: &mut String, series: &[Series]) {
     let mut last = "";
     for (word, layer, _) in series {
         // Interrupts and softirqs share a layer, and so a colour.
-        let colour = class(*layer);
+        let colour = layer.colour();
         if colour != last {
             let word = if *layer == Layer::Interrupts { "interrupts and softirqs" } else { word };
-            let _ = write!(out, "<span><i class={colour}></i>{}</span>", esc(word));
+            let _ = write!(out, "<span><i class=l-{colour}></i>{}</span>", esc(word));
         }
         last = colour;
     }

@@ -3,7 +3,7 @@
 use arrow_ipc::writer::StreamWriter;
 use ncpu_report::onion::Onion;
 use ncpu_schema::{Definition, Layer};
-use ncpu_table::{Format, Kind, Printer, Select, Table};
+use ncpu_table::{Column, Format, Printer, Select, Table};
 use serde_json::{Value, json};
 
 use crate::fail::Fail;
@@ -151,10 +151,10 @@ fn described(table: &Definition) -> Value {
     json!({ "name": table.name, "meaning": table.meaning, "columns": columns(&(table.columns)()) })
 }
 
-fn columns(columns: &[ncpu_table::Column]) -> Value {
-    let one = |c: &ncpu_table::Column| {
-        let key = if c.kind == Kind::Key { "key" } else { "value" };
-        json!({ "name": c.name, "key": c.key(), "kind": key, "meaning": c.meaning })
+fn columns(columns: &[Column]) -> Value {
+    let one = |c: &Column| {
+        let unit = c.unit.of_json().symbol();
+        json!({ "name": c.name, "key": c.key(), "kind": c.kind.word(), "unit": unit, "meaning": c.meaning })
     };
     columns.iter().map(one).collect()
 }

@@ -117,7 +117,8 @@ fn the_page_shows_what_was_observed() {
         .until("what is missing", "return document.querySelector('#error').textContent.includes('missing')");
     give(
         "const all = JSON.parse(window.saved); all.host = '<b>other</b>'; \
-         for (const row of all.layers.rows) row.share = 0.25; let text = JSON.stringify(all)",
+         for (const row of all.layers.rows) row.share = 0.25; const locks = all.tables.locks.rows; locks[0].spin = 0.5; \
+         locks.push({ ...locks[0], lock: 'gone', spin: 3 }); let text = JSON.stringify(all)",
     );
     browser.until(
         "the other machine",
@@ -135,6 +136,30 @@ fn the_page_shows_what_was_observed() {
     browser.until("locks", "return document.querySelector('#rows').innerText.includes('pcf')");
     browser.run("[...document.querySelectorAll('#rows .head button')].find(b => b.textContent.startsWith('spin')).click()");
     browser.until("the order", "return location.hash.includes('sort=spin')");
+
+    // Its rows beside those of the other machine: in the order of the change, what is no more comes last.
+    let rows = || text("#rows .space").split_whitespace().collect::<Vec<_>>().join(" ");
+    let sort = |of: &str| {
+        browser.run(&format!(
+            "[...document.querySelectorAll('#rows .head button')].find(b => b.textContent.startsWith({of:?})).click()"
+        ))
+    };
+    browser.run("document.querySelector('#changes').click()");
+    browser.until("the comparison", "return document.querySelector('#rows').innerText.includes('gone')");
+    sort("change");
+    let hash = browser.run("return location.hash").as_str().unwrap().to_owned();
+    assert!(hash.contains("sort=spin%3Achange") && hash.contains("changes="), "{hash}");
+    let told = rows();
+    let (pcf, gone) = told.split_once(" gone ").unwrap_or_else(|| panic!("{told}"));
+    assert!(pcf.starts_with("pcf mutex make") && pcf.contains(" 0.500 +"), "{told}");
+    assert!(gone.contains(" 3.000 -3.000"), "{told}");
+    browser.picture("changes.png");
+    // And beside the time before, which was the same.
+    choose("#against", "before");
+    browser.until("the time before", "return !document.querySelector('#rows').innerText.includes('gone')");
+    assert!(text("#rows .head").contains("before"), "{}", text("#rows .head"));
+    browser.run("document.querySelector('#changes').click()");
+    browser.until("no comparison", "return !document.querySelector('#rows').innerText.includes('before')");
     browser.run("document.activeElement.blur()");
     browser.keys("/xyz");
     browser.until("the filter", "return document.querySelector('#rows').innerText.includes('No rows')");

@@ -23,6 +23,17 @@ impl Unit {
             | Unit::Megahertz => 1.0,
         }
     }
+
+    /// The unit that its numbers have in JSON.
+    pub fn of_json(self) -> Unit {
+        match self {
+            Unit::Milliseconds | Unit::Microseconds | Unit::MicrosecondsPerCall | Unit::Nanoseconds => {
+                Unit::Seconds
+            }
+            Unit::Percent => Unit::Share,
+            unit => unit,
+        }
+    }
 }
 
 impl Column {

@@ -27,7 +27,10 @@ export interface Status {
 export interface Column {
   name: string;
   key: string;
+  /** key, count, time, gauge, share, mean or peak. */
   kind: string;
+  /** As values have it: s for all times, share for fractions of 1. */
+  unit: string;
   meaning: string;
 }
 

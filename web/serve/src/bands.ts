@@ -70,7 +70,7 @@ export class Bands {
       cursor: { drag: { x: true, y: false, setScale: false } },
       select: { show: true, left: 0, top: 0, width: 0, height: 0 },
       scales: { y: { range: [0, 1] } },
-      axes: [axis, { ...axis, size: 56, values: (_, splits) => splits.map(percent) }],
+      axes: [{ ...axis, space: 90, values: (_, splits) => splits.map(clock) }, { ...axis, size: 56, values: (_, splits) => splits.map(percent) }],
       series: [
         { value: (_, time) => (time == null ? "" : clock(time)) },
         ...this.layers.map((layer, i): uPlot.Series => ({

@@ -60,6 +60,7 @@ export class Flame {
   private zoomed = this.root;
   private chosen: Frame | null = null;
   private drawn: Drawn[] = [];
+  private known = false;
   private compared = false;
   private words = "";
 
@@ -82,6 +83,7 @@ export class Flame {
   show(now: string, before: string | null) {
     const [zoomed, chosen] = [this.path(this.zoomed), this.chosen && this.path(this.chosen)];
     this.root = frame("all", null);
+    this.known = true;
     add(this.root, now, "now");
     if (before) add(this.root, before, "before");
     this.compared = before !== null && this.root.before > 0;
@@ -197,7 +199,8 @@ export class Flame {
       }
     };
     if (this.zoomed.now > 0) below(this.zoomed, 0, (callers.length - 1) * ROW, width);
-    if (this.root.now <= 0) this.told.textContent = "No stacks of this kind.";
+    if (!this.known) this.told.textContent = "";
+    else if (this.root.now <= 0) this.told.textContent = "No stacks of this kind.";
     else if (!this.chosen) this.told.textContent = `${seconds(this.root.now)} CPU-seconds`;
   }
 

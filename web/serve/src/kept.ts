@@ -1,10 +1,12 @@
-// An onion and its stacks in a file, to compare other times with: of this machine, or of another.
+// An onion, its stacks, locks and threads in a file, to compare other times with: of this machine, or of another.
 
 import * as api from "./api";
 import type { Cell, Row, Rows, Status, Time } from "./api";
 
 /** Kinds of stacks, as the server names them. */
 export const KINDS = ["cpu", "spin", "offcpu"] as const;
+/** Tables that are kept. */
+const TABLES = ["locks", "threads"];
 /** Larger files are not read. */
 const MOST = 64 << 20;
 
@@ -16,17 +18,24 @@ export interface Kept {
   layers: Rows;
   /** Stacks of each kind, as lines of `outermost;...;leaf MICROSECONDS`. */
   stacks: Record<string, string>;
+  /** Tables by name; files of older versions have none. */
+  tables: Record<string, Rows>;
 }
 
 /** Asks for all that is kept of a time. */
 export async function keep(now: Status, time: Time): Promise<Kept> {
-  const [layers, ...stacks] = await Promise.all([api.table("layers", time), ...KINDS.map((kind) => api.folded(kind, time))]);
+  const [layers, stacks, tables] = await Promise.all([
+    api.table("layers", time),
+    Promise.all(KINDS.map((kind) => api.folded(kind, time))),
+    Promise.all(TABLES.map((name) => api.table(name, time))),
+  ]);
   return {
     ncpu: "kept",
     host: now.host,
     cpus: now.cpus,
     layers,
     stacks: Object.fromEntries(KINDS.map((kind, i) => [kind, stacks[i] ?? ""])),
+    tables: Object.fromEntries(tables.map((rows) => [rows.table, rows])),
   };
 }
 
@@ -41,17 +50,18 @@ export async function read(file: File): Promise<Kept> {
     throw wrong("not JSON");
   }
   if (!isObject(all) || all["ncpu"] !== "kept") throw wrong("not an onion that ncpu serve has saved");
-  const { host, cpus, layers, stacks } = all;
+  const { host, cpus, layers, stacks, tables = {} } = all;
   const whole =
-    typeof host === "string" && typeof cpus === "number" && isObject(layers) && isObject(stacks) &&
-    typeof layers["from"] === "number" && typeof layers["to"] === "number" && Array.isArray(layers["rows"]) &&
-    layers["rows"].every(isRow) && Object.values(stacks).every((text) => typeof text === "string");
+    typeof host === "string" && typeof cpus === "number" && isTable(layers) && isObject(stacks) && isObject(tables) &&
+    Object.values(stacks).every((text) => typeof text === "string") && Object.values(tables).every(isTable);
   if (!whole) throw wrong("a part is missing, or is not what it should be");
-  const { from, to, rows } = layers as unknown as Rows;
-  return { ncpu: "kept", host, cpus, layers: { table: "layers", from, to, notes: [], rows }, stacks: stacks as Record<string, string> };
+  return { ncpu: "kept", host, cpus, layers, stacks: stacks as Record<string, string>, tables: tables as Record<string, Rows> };
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 const isCell = (value: unknown): value is Cell => value === null || typeof value === "string" || typeof value === "number";
 const isRow = (value: unknown): value is Row => isObject(value) && Object.values(value).every(isCell);
+const isTable = (value: unknown): value is Rows =>
+  isObject(value) && typeof value["from"] === "number" && typeof value["to"] === "number" &&
+  Array.isArray(value["rows"]) && value["rows"].every(isRow);

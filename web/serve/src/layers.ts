@@ -32,7 +32,7 @@ export function seconds(value: number): string {
 }
 
 export const clock = (time: number) =>
-  new Date(1000 * time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  new Date(1000 * time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 /** A number of a row. */
 export const number = (row: Row, name: string): number => {

@@ -7,6 +7,7 @@ import { themed } from "../../shared.js";
 import * as api from "./api";
 import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
+import { base } from "./changes";
 import { Flame } from "./flame";
 import { Grid } from "./grid";
 import * as kept from "./kept";
@@ -38,6 +39,8 @@ interface View {
   stacks: string;
   /** Whether their colours compare them with others. */
   compare: boolean;
+  /** Whether rows of the table are compared with others. */
+  changes: boolean;
   /** What the colours of CPUs mean, and whether they stand where they are in the machine. */
   colour: string;
   byPlace: boolean;
@@ -45,7 +48,7 @@ interface View {
 
 const first: View = {
   span: 300, brush: null, to: null, table: "threads", sort: "cpu", ascending: false, filter: "", bands: 0, means: false,
-  stacks: "cpu", compare: false, colour: "busy", byPlace: true,
+  stacks: "cpu", compare: false, changes: false, colour: "busy", byPlace: true,
 };
 
 function read(): View {
@@ -64,6 +67,7 @@ function read(): View {
     means: words.has("means"),
     stacks: kept.KINDS.find((kind) => kind === words.get("stacks")) ?? first.stacks,
     compare: words.has("compare"),
+    changes: words.has("changes"),
     colour: words.get("colour") ?? first.colour,
     byPlace: words.get("order") !== "number",
   };
@@ -95,6 +99,7 @@ function write() {
   if (view.means) words.set("means", "");
   if (view.stacks !== first.stacks) words.set("stacks", view.stacks);
   if (view.compare) words.set("compare", "");
+  if (view.changes) words.set("changes", "");
   if (view.colour !== first.colour) words.set("colour", view.colour);
   if (!view.byPlace) words.set("order", "number");
   history.replaceState(null, "", `#${words}`);
@@ -121,6 +126,7 @@ const folds = byId<HTMLInputElement>("folds");
 const means = byId<HTMLInputElement>("means");
 const kind = byId<HTMLSelectElement>("kind");
 const compare = byId<HTMLInputElement>("compare");
+const changes = byId<HTMLInputElement>("changes");
 const find = byId<HTMLInputElement>("find");
 const live = byId<HTMLButtonElement>("live");
 const against = byId<HTMLSelectElement>("against");
@@ -148,6 +154,7 @@ function chosen(shown: Time): Time {
 async function look() {
   const mine = ++looking;
   clearTimeout(timer);
+  document.body.ariaBusy = "true";
   try {
     status = await api.status();
     if (mine !== looking) return;
@@ -157,7 +164,9 @@ async function look() {
   } catch (error) {
     if (mine === looking) tell(error instanceof Error ? error.message : String(error));
   }
-  if (mine === looking && view.to === null) {
+  if (mine !== looking) return;
+  document.body.ariaBusy = "false";
+  if (view.to === null) {
     timer = setTimeout(() => void look(), Math.max(LOOK, 1000 * (status?.interval ?? 1)));
   }
 }
@@ -180,33 +189,56 @@ async function show(now: Status, mine: number) {
   // Before what is held there is nothing to compare with.
   const known = before.from >= held.from;
   const places = described.find((d) => d.name === "cpus");
-  const [onion, past, cpus, did, rows, stacks, earlier] = await Promise.all([
-    api.table("layers", within),
-    other ? other.layers : known ? api.table("layers", before).catch(() => null) : null,
-    api.table("cpu_time", within, { each: 0 }),
-    places ? api.table("cpus", within, { each: 0 }) : null,
-    api.table(view.table, within, folding()),
-    api.folded(view.stacks, within),
-    !view.compare ? null : other ? (other.stacks[view.stacks] ?? "") : known ? api.folded(view.stacks, before).catch(() => null) : null,
-  ]);
-  if (mine !== looking) return;
+  const about = described.find((d) => d.name === view.table);
+  const comparable = view.changes && view.bands === 0;
   const errors = refused ? [refused] : [];
-  if (view.compare && !known && !other) errors.push("Nothing is held of the time before: stacks are compared with nothing.");
+  if ((view.compare || comparable) && !known && !other) {
+    errors.push("Nothing is held of the time before: there is nothing to compare with.");
+  }
   if (within.from > time.from + 1) errors.push(`Tables are held from ${clock(held.from)} on; the bands reach further back.`);
   if (now.lost > 0) errors.push(`${now.lost} intervals were lost.`);
-  tell(errors.join(" "));
-  showOnion(byId("layers"), onion, past, other ? name(other) : "the time before, of the same length");
-  flame.show(stacks, earlier);
-  grid.show(cpus, did, places?.columns ?? []);
-  [listing.sort, listing.ascending] = [view.sort, view.ascending];
-  const about = described.find((d) => d.name === view.table);
-  listing.show(rows.rows, about?.columns ?? []);
-  byId("meaning").textContent = about?.meaning ?? "";
+  const earlier = async <T>(asked: (time: Time) => Promise<T>) => (known ? asked(before).catch(() => null) : null);
+  const current = () => mine === looking;
+
+  // Each part is shown as soon as it is there.
+  const rows = async () => {
+    const asked = comparable ? { each: 0 } : folding();
+    const was = !comparable ? null : other ? other.tables[view.table] : earlier((time) => api.table(view.table, time, asked));
+    const [is, past] = await Promise.all([api.table(view.table, within, asked), was]);
+    if (!current()) return;
+    if (comparable && other && !past) errors.push(`Of ${other.host} no ${view.table} were saved.`);
+    [listing.sort, listing.ascending] = [view.sort, view.ascending];
+    listing.show(is.rows, about?.columns ?? [], past ? {
+      rows: past.rows,
+      scale: (is.to - is.from) / Math.max(past.to - past.from, 1e-9),
+      elsewhere: other !== null && other.host !== now.host,
+    } : null);
+    byId("meaning").textContent = about?.meaning ?? "";
+  };
+  const cpus = async () => {
+    const did = places ? api.table("cpus", within, { each: 0 }) : null;
+    const all = await Promise.all([api.table("cpu_time", within, { each: 0 }), did]);
+    if (current()) grid.show(...all, places?.columns ?? []);
+  };
+  const onion = async () => {
+    const was = other ? other.layers : earlier((time) => api.table("layers", time));
+    const [is, past] = await Promise.all([api.table("layers", within), was]);
+    if (current()) showOnion(byId("layers"), is, past, other ? name(other) : "the time before, of the same length");
+  };
+  const stacks = async () => {
+    const was = !view.compare ? null : other ? (other.stacks[view.stacks] ?? "") : earlier((time) => api.folded(view.stacks, time));
+    const both = await Promise.all([api.folded(view.stacks, within), was]);
+    if (current()) flame.show(...both);
+  };
+  await Promise.all([rows(), cpus(), onion(), stacks()]);
+  if (current()) tell(errors.join(" "));
 }
 
 /** The column by which rows are sorted, as a request says it; words go backwards too. */
 function orderBy(sort: string): string | undefined {
-  const column = described.find((d) => d.name === view.table)?.columns.find((c) => c.key === sort);
+  // The server knows nothing of changes.
+  const key = base(sort);
+  const column = described.find((d) => d.name === view.table)?.columns.find((c) => c.key === key);
   return column && `${column.name}:${view.ascending ? "asc" : "desc"}`;
 }
 
@@ -299,7 +331,7 @@ function compareWith(what: Kept | null) {
     against.prepend(option);
   }
   against.value = what ? "kept" : "before";
-  byId("other").textContent = what ? what.host : "the time before";
+  for (const place of document.querySelectorAll(".other")) place.textContent = what ? what.host : "the time before";
   void look();
 }
 
@@ -378,6 +410,11 @@ compare.addEventListener("change", () => {
   write();
   void look();
 });
+changes.addEventListener("change", () => {
+  view.changes = changes.checked;
+  write();
+  void look();
+});
 find.addEventListener("input", () => flame.filter(find.value));
 means.addEventListener("change", () => {
   view.means = means.checked;
@@ -439,6 +476,7 @@ function fill() {
   means.checked = view.means;
   kind.value = view.stacks;
   compare.checked = view.compare;
+  changes.checked = view.changes;
   listing.filter(view.filter);
   grid.set(view.colour, view.byPlace);
   grid.draw();

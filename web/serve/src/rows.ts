@@ -1,16 +1,18 @@
 // A table of any length: only the rows that are seen are in the page.
 
 import { order } from "../../shared.js";
-import type { Cell, Column, Row } from "./api";
-import { clock, element } from "./layers";
+import type { Column, Row } from "./api";
+import { BEFORE, CHANGE, base, comparedColumn, withChanges } from "./changes";
+import type { Past } from "./changes";
+import { element } from "./layers";
+import { form, written } from "./numbers";
+import type { Form } from "./numbers";
 
 const HEIGHT = 26;
 /** Pixels between columns. */
 const GAP = 12;
 /** Lines in the page: more than are seen at once. */
 const LINES = 64;
-/** Made once: making one takes longer than to write a line. */
-const WHOLE = new Intl.NumberFormat("en");
 
 /** A cell of a line. Its text node is kept: replacing it at each step of a scroll costs frames. */
 interface Place {
@@ -19,9 +21,13 @@ interface Place {
 }
 
 export class Listing {
+  /** As they came, and what they are compared with. */
+  private given: [Row[], Column[], Past | null] | null = null;
   private rows: Row[] = [];
   private shown: Row[] = [];
   private columns: Column[] = [];
+  /** How the numbers of each column are written: the same for what it is compared with. */
+  private forms: Form[] = [];
   private words = "";
   /** Lines in the page, and the row that each shows: the row of a number is always in the same. */
   private lines: { line: HTMLElement; cells: Place[]; row: number }[] = [];
@@ -39,20 +45,36 @@ export class Listing {
     new ResizeObserver(() => this.draw()).observe(place);
   }
 
-  show(rows: Row[], columns: Column[]) {
+  show(rows: Row[], columns: Column[], past: Past | null = null) {
+    this.given = [rows, columns, past];
+    const compared = past && comparedColumn(this.sort, columns);
+    this.rows = past && compared ? withChanges(rows, past, columns, compared) : rows;
     // A column of nothing tells nothing.
-    const keys = Object.keys(rows[0] ?? {}).filter((key) => rows.some((row) => row[key] !== null));
-    this.rows = rows;
-    this.columns = keys.map(
-      (key) => columns.find((c) => c.key === key) ?? { key, name: key, kind: "value", meaning: "" },
+    const keys = Object.keys(this.rows[0] ?? {}).filter(
+      (key) => this.rows.some((row) => row[key] !== null) && !key.endsWith(BEFORE) && !key.endsWith(CHANGE),
     );
+    this.columns = keys.map((key) => columns.find((c) => c.key === key) ?? { key, name: key, kind: "value", unit: "", meaning: "" });
+    if (compared) {
+      const { key, kind, unit } = compared;
+      if (!keys.includes(key)) this.columns.push(compared);
+      this.columns.splice(
+        this.columns.findIndex((c) => c.key === key) + 1, 0,
+        { key: key + BEFORE, name: "before", kind, unit, meaning: `${key} of what it is compared with, for as long a time` },
+        { key: key + CHANGE, name: "change", kind, unit, meaning: `how much more ${key} is` },
+      );
+      keys.push(key, key + BEFORE, key + CHANGE);
+    }
+    this.forms = this.columns.map((column) => {
+      const alike = this.columns.filter((c) => base(c.key) === base(column.key)).map((c) => c.key);
+      return form(column, this.rows, alike);
+    });
     if (!keys.includes(this.sort)) this.sort = "";
     this.apply();
   }
 
   filter(words: string) {
     this.words = words.toLowerCase();
-    this.apply();
+    if (this.given) this.apply();
   }
 
   private apply() {
@@ -69,23 +91,25 @@ export class Listing {
       this.shown.sort((a, b) => order(a[key] ?? null, b[key] ?? null, sign));
     }
     // Rows are grids of their own, so that columns have the same width in all of them.
-    const widths = this.columns.map((c) => {
-      const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, c).length), 0);
-      return Math.round(8.5 * Math.max(c.name.length + 3, Math.min(longest + 1, 48)));
+    const names = this.columns.map((c, i) => [c.name, this.forms[i]?.unit].filter(Boolean).join(" "));
+    const widths = this.columns.map((c, i) => {
+      const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, this.forms[i]).length), 0);
+      return Math.round(8.5 * Math.max((names[i] ?? "").length + 3, Math.min(longest + 1, 48)));
     });
     this.place.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width + GAP, GAP)}px`);
     this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
-    const heads = this.columns.map((c) => {
-      const head = element("button", c.name, this.numeric(c.key) ? "n" : "");
+    const heads = this.columns.map((c, i) => {
+      const head = element("button", names[i], this.numeric(c.key) ? "n" : "");
       head.type = "button";
       head.title = c.meaning;
       const sorted = c.key === this.sort;
       head.setAttribute("aria-sort", sorted ? (this.ascending ? "ascending" : "descending") : "none");
-      if (sorted) head.textContent = `${c.name} ${this.ascending ? "▲" : "▼"}`;
+      if (sorted) head.textContent = `${names[i]} ${this.ascending ? "▲" : "▼"}`;
       head.addEventListener("click", () => {
         this.ascending = sorted ? !this.ascending : !this.numeric(c.key);
         this.sort = c.key;
-        this.apply();
+        // What is compared goes by the order.
+        if (this.given) this.show(...this.given);
         this.sorted();
       });
       return head;
@@ -129,7 +153,7 @@ export class Listing {
         const value = values[column.key] ?? null;
         if (!place) return;
         const { cell, text } = place;
-        text.data = written(value, column);
+        text.data = written(value, this.forms[i]);
         // What stays as it is costs nothing if it is not set again.
         const kind = typeof value === "number" ? "n" : "";
         if (cell.className !== kind) cell.className = kind;
@@ -138,13 +162,4 @@ export class Listing {
       });
     }
   }
-}
-
-function written(value: Cell, column: Column): string {
-  if (value === null) return "–";
-  if (typeof value === "string") return value;
-  if (column.key === "time") return clock(value);
-  if (Number.isInteger(value)) return column.kind === "key" ? String(value) : WHOLE.format(value);
-  const size = Math.abs(value);
-  return size >= 1000 ? value.toFixed(0) : size >= 0.001 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
 }

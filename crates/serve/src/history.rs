@@ -17,8 +17,11 @@ const MOST: usize = 1 << 30;
 pub struct Held {
     /// What it is.
     pub head: Head,
-    /// Each of its tables, with the length that it had.
-    tables: Vec<(Box<[u8]>, usize)>,
+    /// Its tables, compressed, one after the other: one block of exactly their size, so that intervals that come and go leave
+    /// no holes between others that nothing fits into.
+    body: Box<[u8]>,
+    /// Where each ends there, and the length that it had.
+    tables: Vec<(usize, usize)>,
 }
 
 impl Held {
@@ -27,9 +30,14 @@ impl Held {
     /// # Errors
     /// Compression fails, or its tables are not what the head says.
     pub fn new(interval: &Packed) -> io::Result<Held> {
-        let compressed = |(_, part): (_, &[u8])| Ok((zstd::bulk::compress(part, LEVEL)?.into(), part.len()));
-        let tables = interval.parts()?.into_iter().map(compressed).collect::<io::Result<_>>()?;
-        Ok(Held { head: interval.head.clone(), tables })
+        let parts = interval.parts()?;
+        let mut tables = Vec::with_capacity(parts.len());
+        let mut body = Vec::new();
+        for (_, part) in parts {
+            body.extend(zstd::bulk::compress(part, LEVEL)?);
+            tables.push((body.len(), part.len()));
+        }
+        Ok(Held { head: interval.head.clone(), body: body.as_slice().into(), tables })
     }
 
     /// Its tables whose names are wanted.
@@ -38,19 +46,20 @@ impl Held {
     /// They are not what they were.
     pub fn tables(&self, wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<Table>> {
         let mut out = Vec::new();
-        for ((name, _), (body, length)) in self.head.tables.iter().zip(&self.tables) {
+        let mut begin = 0;
+        for ((name, _), (end, length)) in self.head.tables.iter().zip(&self.tables) {
             if wanted(name) {
-                let body = zstd::bulk::decompress(body, (*length).min(MOST))?;
+                let body = zstd::bulk::decompress(&self.body[begin..*end], (*length).min(MOST))?;
                 out.push(ncpu_feed::table(name, &body)?);
             }
+            begin = *end;
         }
         Ok(out)
     }
 
     fn bytes(&self) -> u64 {
         let notes: usize = self.head.notes.iter().map(String::len).sum();
-        let body: usize = self.tables.iter().map(|(body, _)| body.len()).sum();
-        (size_of::<Held>() + body + notes + 96 * self.head.tables.len()) as u64
+        (size_of::<Held>() + self.body.len() + notes + 96 * self.head.tables.len()) as u64
     }
 }
 

@@ -9,6 +9,8 @@ const ROW = 18;
 const FULL = 0.02;
 /** Narrower frames are left out. */
 const NARROW = 0.7;
+/** There is room for rows that have a frame of this width; what is deeper and narrower gets it when it is shown alone. */
+const READ = 4;
 
 interface Frame {
   name: string;
@@ -153,7 +155,7 @@ export class Flame {
     const width = this.canvas.parentElement?.clientWidth ?? 800;
     const callers: Frame[] = [];
     for (let at: Frame | null = this.zoomed; at; at = at.parent) callers.unshift(at);
-    const least = (this.zoomed.now / Math.max(width, 1)) * NARROW;
+    const least = (this.zoomed.now / Math.max(width, 1)) * READ;
     const rows = callers.length - 1 + depth(this.zoomed, least);
     const height = Math.max(rows * ROW, ROW);
     const scale = window.devicePixelRatio || 1;

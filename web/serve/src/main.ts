@@ -21,6 +21,8 @@ const BANDS = 600;
 const MOST_BANDS = 10_000;
 /** Milliseconds between two looks, at least. */
 const LOOK = 2000;
+/** Milliseconds after which scrolling has ended. */
+const STILL = 400;
 
 /** What is shown; it stands in the address, so that a link shows the same. */
 interface View {
@@ -82,6 +84,7 @@ let status: Status | null = null;
 let described: Described[] = [];
 let timer = 0;
 let looking = 0;
+let scrolled = -STILL;
 
 function write() {
   const words = new URLSearchParams();
@@ -167,9 +170,16 @@ async function look() {
   if (mine !== looking) return;
   document.body.ariaBusy = "false";
   if (view.to === null) {
-    timer = setTimeout(() => void look(), Math.max(LOOK, 1000 * (status?.interval ?? 1)));
+    timer = setTimeout(again, Math.max(LOOK, 1000 * (status?.interval ?? 1)));
   }
 }
+
+/** Looks again, but not while the page is scrolled: the hand would feel it, and what it looks for would move. */
+function again() {
+  if (performance.now() - scrolled < STILL) timer = setTimeout(again, STILL);
+  else void look();
+}
+addEventListener("scroll", () => (scrolled = performance.now()), { capture: true, passive: true });
 
 async function show(now: Status, mine: number) {
   const held = now.held;

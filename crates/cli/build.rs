@@ -32,11 +32,7 @@ fn main() {
     }
     println!("cargo::rustc-env=NCPU_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     let var = |name| std::env::var(name).unwrap_or_default();
-    let linked = match var("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static") {
-        true => "static",
-        false => "dynamic",
-    };
-    println!("cargo::rustc-env=NCPU_TARGET={}, {linked}", var("TARGET"));
+    println!("cargo::rustc-env=NCPU_TARGET={}", var("TARGET"));
     let features: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.to_str()?.strip_prefix("CARGO_FEATURE_").map(str::to_ascii_lowercase))
         .filter(|name| name != "default")

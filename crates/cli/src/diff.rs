@@ -42,6 +42,11 @@ pub struct DiffArgs {
 
 /// Exits with 1 where a condition of `--fail-if` is met, with 2 where one cannot be judged.
 pub fn run(mut args: DiffArgs) -> anyhow::Result<ExitCode> {
+    let rows = args.select.select() != ncpu_table::Select::default();
+    anyhow::ensure!(
+        !rows || args.select.format() != Format::Text,
+        "-k, -A, -m and --top are for rows of a table: give -o csv, json or parquet, too"
+    );
     if args.b.is_empty() {
         match args.a.len() {
             2 => args.b = args.a.split_off(1),

@@ -129,7 +129,14 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let preloads: Vec<String> = places.list().into_iter().map(|l| l.name).collect();
     let allowed = Allowed { system: args.allow_system, realtime: args.allow_realtime };
     let mut remedies = fix::catalogue(root, &machine, &args.command, &preloads, allowed)?;
+    let names: Vec<String> = remedies.iter().map(|r| r.name.to_string()).collect();
     remedies.retain(|r| wanted(&args.only, r));
+    anyhow::ensure!(
+        !remedies.is_empty() || names.is_empty(),
+        "--try {}: no remedy has that in its name; there are {}",
+        args.only.join(","),
+        names.join(", ")
+    );
     if args.list {
         return list(args, &remedies);
     }

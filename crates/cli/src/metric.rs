@@ -57,7 +57,12 @@ impl Measure {
     pub fn new(pattern: Option<&str>, lower: bool) -> anyhow::Result<Measure> {
         let metric = pattern
             .map(|p| {
-                let regex = Regex::new(p).with_context(|| format!("--metric {p}"))?;
+                // What is wrong comes last; before it stands the pattern with a mark, on lines of its own.
+                let regex = Regex::new(p).map_err(|e| {
+                    let why = e.to_string();
+                    let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                    anyhow::anyhow!("--metric {p}: {why}")
+                })?;
                 match regex.captures_len() {
                     2 => Ok(regex),
                     n => anyhow::bail!(

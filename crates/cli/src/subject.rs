@@ -80,6 +80,9 @@ impl Subject {
         leave_stdout_to_command();
         let metric = metric.map(|m| Ok::<_, anyhow::Error>((m, Tee::new()?))).transpose()?;
         let stdout = metric.as_ref().and_then(|(_, tee)| tee.fd());
+        if let Some(name) = user.filter(|_| !rustix::process::geteuid().is_root()) {
+            anyhow::bail!("--user {name}: only root can run a program as another user");
+        }
         let user = user.map(|name| User::find(name).context("--user")).transpose()?;
         let variables = match &mut locks {
             Some(locks) => locks.variables(command, user.as_ref())?,

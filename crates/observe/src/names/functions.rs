@@ -1,53 +1,75 @@
 //! Functions that stand in no file, Python's and Java's: in stacks each stands at an address that no code has.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use ncpu_symbols::Recent;
 
 /// No code can lie here.
 const BASE: u64 = 1 << 63;
-/// Names kept, of 240 bytes at most as a rule; all others are told as what [`NO_ROOM`] stands for.
-const MAX_NAMES: usize = 1 << 15;
-const NO_ROOM: u64 = BASE + 2 * MAX_NAMES as u64 + 1;
+/// Names of a generation, of 240 bytes at most as a rule. One that no stack has asked for lately is forgotten.
+const MAX_NAMES: usize = 1 << 14;
 
 /// The functions that there are addresses for.
-#[derive(Default)]
 pub(super) struct Functions {
-    names: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, u64>,
+    names: Recent<u64, Arc<str>>,
+    numbers: Recent<Arc<str>, u64>,
+    next: u64,
+}
+
+impl Default for Functions {
+    fn default() -> Functions {
+        Functions { names: Recent::new(MAX_NAMES), numbers: Recent::new(MAX_NAMES), next: 0 }
+    }
 }
 
 impl Functions {
     /// Whether an address stands for a function.
     pub fn is_one(address: u64) -> bool {
-        (BASE..=NO_ROOM).contains(&address)
+        address > BASE
     }
 
     /// The address that stands for a function.
     pub fn number(&mut self, name: Arc<str>) -> u64 {
-        if let Some(&n) = self.numbers.get(&name) {
-            return n;
-        }
-        if self.names.len() >= MAX_NAMES {
-            return NO_ROOM;
-        }
+        let known = self.numbers.get(&name).copied().filter(|n| self.names.get(n).is_some());
+        let n = known.unwrap_or_else(|| {
+            self.next += 1;
+            self.names.insert(self.next, name.clone());
+            self.numbers.insert(name, self.next);
+            self.next
+        });
         // Callers are looked up one byte before: two addresses each.
-        let n = BASE + 2 * self.names.len() as u64 + 1;
-        self.names.push(name.clone());
-        self.numbers.insert(name, n);
-        n
-    }
-
-    fn name(&self, address: u64) -> Option<&Arc<str>> {
-        self.names.get(((address - BASE) / 2) as usize)
+        BASE + 2 * n + 1
     }
 
     /// Names of frames: those of functions here, the others given in their order.
-    pub fn among(&self, frames: &[u64], others: Vec<Arc<str>>) -> Vec<Arc<str>> {
+    pub fn among(&mut self, frames: &[u64], others: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let mut others = others.into_iter();
-        let of = |&address: &u64| match Functions::is_one(address) {
-            true => self.name(address).cloned(),
+        let mut of = |&address: &u64| match Functions::is_one(address) {
+            true => self.names.get(&((address - BASE) / 2)).cloned(),
             false => others.next(),
         };
-        frames.iter().map(of).map(|name| name.unwrap_or_else(|| "[more functions]".into())).collect()
+        frames.iter().map(|a| of(a).unwrap_or_else(|| "[forgotten]".into())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_as_long_as_they_are_asked_for() {
+        let mut functions = Functions::default();
+        let first = functions.number("a.B.first".into());
+        let told = |functions: &mut Functions, n: u64| functions.among(&[n, 7], vec!["other".into()]);
+        for i in 0..3 * MAX_NAMES {
+            let n = functions.number(format!("a.B.f{i}").into());
+            assert!(Functions::is_one(n) && Functions::is_one(n - 1) && n != first);
+            assert_eq!(&*told(&mut functions, n)[0], format!("a.B.f{i}"));
+            // Also by the byte before.
+            assert_eq!(told(&mut functions, first - 1), ["a.B.first".into(), "other".into()]);
+        }
+        assert_eq!(functions.number("a.B.first".into()), first);
+        assert_eq!(&*told(&mut functions, first + 2)[0], "[forgotten]");
+        assert!(functions.names.len() <= 2 * MAX_NAMES && !Functions::is_one(7));
     }
 }

@@ -1,6 +1,5 @@
 //! `--metric REGEX`: the throughput that a program tells in its output.
 
-use anyhow::Context;
 use clap::Args;
 use regex::Regex;
 

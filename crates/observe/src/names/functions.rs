@@ -68,7 +68,9 @@ mod tests {
             // Also by the byte before.
             assert_eq!(told(&mut functions, first - 1), ["a.B.first".into(), "other".into()]);
         }
-        assert_eq!(functions.number("a.B.first".into()), first);
+        // It may have another number beside.
+        let again = functions.number("a.B.first".into());
+        assert_eq!(told(&mut functions, again), told(&mut functions, first));
         assert_eq!(&*told(&mut functions, first + 2)[0], "[forgotten]");
         assert!(functions.names.len() <= 2 * MAX_NAMES && !Functions::is_one(7));
     }

@@ -18,6 +18,21 @@ fn the_commands_status_is_passed_on() {
     assert_eq!(ncpu(&["locks", "--", "sh", "-c", "exit 3"]).status.code(), Some(3));
 }
 
+#[test]
+fn a_table_of_which_nothing_was_seen_is_empty_and_one_that_cannot_be_runs_nothing() {
+    if !root() {
+        return;
+    }
+    let o = ncpu(&["run", "--table", "limits_met", "-o", "csv", "--", "sh", "-c", "exit 3"]);
+    assert_eq!((o.status.code(), out(&o).lines().count()), (Some(3), 1), "{}", err(&o));
+    assert!(out(&o).starts_with("limit,") && err(&o).contains("nothing was seen"), "{}", err(&o));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it ran");
+    let o = ncpu(&["run", "--table", "lock", "--", "touch", file.to_str().unwrap()]);
+    assert!(!o.status.success() && err(&o).contains("there is no table `lock`"), "{}", err(&o));
+    assert!(!file.exists());
+}
+
 /// Programs of the kernel side go through all CPUs, and the verifier goes through them: what loads for two may not for 2048.
 #[test]
 fn the_tables_of_a_large_machine_load() {

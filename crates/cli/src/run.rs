@@ -26,34 +26,13 @@ use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
 
-/// Tables of an observation, for help and completion.
-const TABLES: [&str; 25] = [
-    "layers",
-    "timeline",
-    "phases",
-    "locks",
-    "lock_callers",
-    "user_locks",
-    "first_waits",
-    "critical_path",
-    "threads",
-    "samples",
-    "stacks",
-    "sleeps",
-    "sleepers",
-    "cpu_time",
-    "idle_time",
-    "events",
-    "counters",
-    "requests",
-    "queued",
-    "bound",
-    "throttling",
-    "limits_met",
-    "memory_change",
-    "memory_events",
-    "pressure",
-];
+/// Tables that are made of those of an observation.
+const MADE: [&str; 3] = ["layers", "timeline", "phases"];
+
+/// Tables that there can be of an observation.
+fn tables() -> impl Iterator<Item = &'static str> {
+    MADE.into_iter().chain(ncpu_schema::of_observations().iter().map(|t| t.name))
+}
 
 /// Any name, for recordings of other commands have other tables; those of an observation are told to who completes.
 #[derive(Clone)]
@@ -72,7 +51,7 @@ impl TypedValueParser for TableName {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(TABLES.iter().map(|name| PossibleValue::new(*name))))
+        Some(Box::new(tables().map(PossibleValue::new)))
     }
 }
 
@@ -95,9 +74,6 @@ pub struct ReportArgs {
     select: TableArgs,
 }
 
-/// Tables that are made of others.
-const OVER_TIME: [&str; 3] = ["layers", "timeline", "phases"];
-
 impl ReportArgs {
     /// Whether nothing but the onion is asked for.
     fn is_default(&self) -> bool {
@@ -112,11 +88,10 @@ impl ReportArgs {
     /// no rows to sort or choose.
     fn check(&self) -> anyhow::Result<()> {
         if let Some(name) = self.table.as_deref() {
-            let names = OVER_TIME.into_iter().chain(ncpu_schema::of_observations().iter().map(|t| t.name));
             anyhow::ensure!(
-                names.clone().any(|n| n == name),
+                tables().any(|n| n == name),
                 "there is no table `{name}`; there are {}",
-                names.collect::<Vec<_>>().join(", ")
+                tables().collect::<Vec<_>>().join(", ")
             );
         }
         let rows = self.select.select() != ncpu_table::Select::default();
@@ -375,7 +350,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
                 vec![table.builder().finish()]
             }
             None => {
-                let layers = observed.then_some(OVER_TIME).into_iter().flatten();
+                let layers = observed.then_some(MADE).into_iter().flatten();
                 let names: Vec<&str> = layers.chain(recording.tables.keys().map(String::as_str)).collect();
                 anyhow::bail!("there is no table `{name}`; there are {}", names.join(", "))
             }

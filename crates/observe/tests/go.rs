@@ -10,11 +10,7 @@ use common::{Seen, allowed, observe};
 
 /// Seconds on CPU in stacks that have these frames next to each other, callers first.
 fn within(seen: &Seen, frames: &str) -> f64 {
-    let of = |(t, r): &(&ncpu_table::Table, usize)| {
-        let stack = format!("{};", t.text(*r, "stack").unwrap_or(""));
-        t.text(*r, "kind") == Some("on-cpu") && stack.contains(&format!(";{frames};"))
-    };
-    seen.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
+    seen.seconds_in("on-cpu", |stack| format!("{stack};").contains(&format!(";{frames};")))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Seen, allowed, observe};
+use common::{allowed, observe};
 
 /// The Java of the path, and those that Debian and others put where all of them are.
 fn javas() -> Vec<PathBuf> {
@@ -22,15 +22,6 @@ fn javas() -> Vec<PathBuf> {
         found.push("java".into());
     }
     found
-}
-
-/// Seconds in stacks of a kind that have a frame, and of these the stacks.
-fn within(seen: &Seen, kind: &str, frame: &str) -> f64 {
-    let of = |(t, r): &(&ncpu_table::Table, usize)| {
-        let stack = t.text(*r, "stack").unwrap_or("");
-        t.text(*r, "kind") == Some(kind) && stack.split(';').any(|f| f.starts_with(frame))
-    };
-    seen.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
 }
 
 #[test]
@@ -60,13 +51,8 @@ fn functions_have_the_shares_that_are_given() {
             .collect();
         let seen = observe(&argv, |_| {});
         assert_eq!(seen.ended.status, 0, "{argv:?}");
-        let stacks = || {
-            let row = |(t, r): (&ncpu_table::Table, usize)| {
-                format!("{} {:?}", t.text(r, "stack").unwrap_or(""), t.number(r, "seconds"))
-            };
-            seen.rows("stacks").map(row).collect::<Vec<_>>()
-        };
-        let units = |frame: &str| within(&seen, "on-cpu", frame);
+        let stacks = || seen.stacks();
+        let units = |frame: &str| seen.seconds_below("on-cpu", frame);
         let truth = [
             ("Functions.plain", 2.0),
             ("Functions.deep", 1.0),
@@ -100,7 +86,7 @@ fn functions_have_the_shares_that_are_given() {
             .collect();
         assert!(of_deep.iter().all(|(_, order)| *order), "{argv:?}: {of_deep:?}: {:#?}", stacks());
         assert!(of_deep.iter().any(|(count, _)| *count == 101), "{argv:?}: {of_deep:?}");
-        let asleep = within(&seen, "off-cpu", "Functions.nap");
+        let asleep = seen.seconds_below("off-cpu", "Functions.nap");
         assert!(asleep > 0.25 && asleep < 1.0, "{argv:?}: {asleep}: {:#?}", stacks());
         let sum = |name: &str| -> f64 {
             let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "event") == Some(name);

@@ -6,15 +6,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Seen, allowed, observe};
-
-fn within(seen: &Seen, frame: &str) -> f64 {
-    let of = |(t, r): &(&ncpu_table::Table, usize)| {
-        let stack = t.text(*r, "stack").unwrap_or("");
-        t.text(*r, "kind") == Some("off-cpu") && stack.split(';').any(|f| f == frame)
-    };
-    seen.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
-}
+use common::{allowed, observe};
 
 #[test]
 fn callers_at_the_same_depth_have_each_their_sleeps() {
@@ -30,9 +22,9 @@ fn callers_at_the_same_depth_have_each_their_sleeps() {
     let seen = observe(&[to.clone().into()], |_| {});
     std::fs::remove_file(to).expect("it was compiled");
     assert_eq!(seen.ended.status, 0);
-    let (long, brief) = (within(&seen, "sleeps_long"), within(&seen, "sleeps_briefly"));
-    let stacks: Vec<_> =
-        seen.rows("stacks").map(|(t, r)| (t.text(r, "stack"), t.number(r, "seconds"))).collect();
+    let [long, brief] = ["sleeps_long", "sleeps_briefly"]
+        .map(|frame| seen.seconds_in("off-cpu", |stack| stack.split(';').any(|f| f == frame)));
+    let stacks = seen.stacks();
     // A sleep takes as long as it asks for at least; some are longer where the CPUs are others'.
     assert!(long > 1.1 && brief > 0.38, "{long} {brief}: {stacks:#?}");
     assert!(long < 0.85 * (long + brief) && long < 2.0, "{long} {brief}: {stacks:#?}");

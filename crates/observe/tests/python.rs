@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Seen, allowed, observe};
+use common::{allowed, observe};
 
 /// The version of a Python whose frames are known.
 fn version(python: &Path) -> Option<u32> {
@@ -34,29 +34,15 @@ fn program() -> OsString {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/functions.py").into()
 }
 
-/// Seconds in stacks of a kind in which a frame begins so.
-fn within(seen: &Seen, kind: &str, frame: &str) -> f64 {
-    let of = |(t, r): &(&ncpu_table::Table, usize)| {
-        let stack = t.text(*r, "stack").unwrap_or("");
-        t.text(*r, "kind") == Some(kind) && stack.split(';').any(|f| f.starts_with(frame))
-    };
-    seen.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
-}
-
 #[test]
 fn functions_have_the_shares_that_are_given() {
     let Some(_one) = allowed() else { return };
     for python in pythons() {
         let seen = observe(&[python.clone().into(), program()], |_| {});
         assert_eq!(seen.ended.status, 0, "{python:?}");
-        let stacks = || {
-            let row = |(t, r): (&ncpu_table::Table, usize)| {
-                format!("{} {:?}", t.text(r, "stack").unwrap_or(""), t.number(r, "seconds"))
-            };
-            seen.rows("stacks").map(row).collect::<Vec<_>>()
-        };
+        let stacks = || seen.stacks();
         // Shares of all of them, since a clock of CPU time may run slower than that of samples.
-        let units = |frame: &str| within(&seen, "on-cpu", frame);
+        let units = |frame: &str| seen.seconds_below("on-cpu", frame);
         let truth = [
             ("plain (functions.py:", 2.0),
             ("key (functions.py:", 1.0),
@@ -84,9 +70,9 @@ fn functions_have_the_shares_that_are_given() {
         let called = |stack: &str| stack.find(order).zip(stack.find("plain (functions.py:"));
         let found = seen.rows("stacks").filter_map(|(t, r)| called(t.text(r, "stack")?)).collect::<Vec<_>>();
         assert!(!found.is_empty() && found.iter().all(|(main, plain)| main < plain), "{python:?}: {found:?}");
-        let deepest = within(&seen, "on-cpu", "[deeper]");
+        let deepest = seen.seconds_below("on-cpu", "[deeper]");
         assert!((deepest / all * of_all - 1.0).abs() < 0.35, "{python:?}: {deepest} of {all} s");
-        let asleep = within(&seen, "off-cpu", "nap (functions.py:");
+        let asleep = seen.seconds_below("off-cpu", "nap (functions.py:");
         assert!(asleep > 0.29, "{python:?}: {asleep}: {:#?}", stacks());
         // What a terminal would obey is in no name.
         assert!(stacks().iter().all(|s| !s.chars().any(char::is_control)), "{:#?}", stacks());
@@ -114,6 +100,6 @@ fn a_program_that_loads_python_late_is_met() {
         return;
     }
     assert_eq!(seen.ended.status, 0);
-    let found = within(&seen, "on-cpu", "late_burn (<string>:2)");
+    let found = seen.seconds_below("on-cpu", "late_burn (<string>:2)");
     assert!(found > 0.1, "{found} of 1 s");
 }

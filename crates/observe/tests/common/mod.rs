@@ -57,6 +57,27 @@ impl Seen {
     pub fn sum(&self, table: &str, column: &str) -> f64 {
         self.rows(table).filter_map(|(t, r)| t.number(r, column)).sum()
     }
+
+    /// Seconds in stacks of a kind, `outermost;…;leaf`, of which something holds.
+    pub fn seconds_in(&self, kind: &str, holds: impl Fn(&str) -> bool) -> f64 {
+        let of = |(t, r): &(&Table, usize)| {
+            t.text(*r, "kind") == Some(kind) && holds(t.text(*r, "stack").unwrap_or(""))
+        };
+        self.rows("stacks").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
+    }
+
+    /// Seconds in stacks of a kind in which a frame begins so.
+    pub fn seconds_below(&self, kind: &str, frame: &str) -> f64 {
+        self.seconds_in(kind, |stack| stack.split(';').any(|f| f.starts_with(frame)))
+    }
+
+    /// All stacks with their seconds, for who must find out.
+    pub fn stacks(&self) -> Vec<String> {
+        let row = |(t, r): (&Table, usize)| {
+            format!("{} {:?}", t.text(r, "stack").unwrap_or(""), t.number(r, "seconds"))
+        };
+        self.rows("stacks").map(row).collect()
+    }
 }
 
 pub fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {

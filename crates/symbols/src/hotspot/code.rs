@@ -1,6 +1,6 @@
 //! Code that a Java virtual machine has made: what lies at an address, and which functions the compiler put into it.
 
-use super::layout::{Layout, Metadata, Part, Scopes};
+use super::layout::{Layout, Metadata, Scopes};
 use super::memory::Memory;
 
 /// Parts of the code cache: it has one to three.
@@ -99,7 +99,7 @@ pub(super) fn blob(memory: &impl Memory, layout: &Layout, heaps: &[Heap], addres
     }
     let at = block.checked_add(layout.block_size)?;
     let size = layout.blob_size.of(memory, at)?;
-    let begin = layout.blob_code.of(memory, at)?;
+    let begin = layout.blob_code.of(memory, at, at)?;
     let end = at.checked_add(size).filter(|_| size < MAX_CODE)?;
     if !(at..=end).contains(&begin) || !(at..end).contains(&address) {
         return None;
@@ -136,8 +136,8 @@ fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> 
         Some(pointer) => pointer.of(memory, blob.at)?,
         None => blob.at,
     };
-    let begin = base.checked_add(scopes.counters.of(memory, blob.at)?)?;
-    let end = base.checked_add(scopes.counters_end.of(memory, blob.at)?)?;
+    let begin = scopes.counters.of(memory, blob.at, base)?;
+    let end = scopes.counters_end.of(memory, blob.at, base)?;
     let bytes = end.checked_sub(begin).filter(|n| *n <= MAX_COUNTERS)?;
     let mut table = vec![0; bytes as usize / COUNTER * COUNTER];
     memory.read(begin, &mut table)?;
@@ -148,10 +148,7 @@ fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> 
     let at = counters.partition_point(|c| number(c, 0) < offset);
     let counter = counters.get(at).filter(|_| at + 1 < counters.len())?;
     let mut scope = u64::try_from(number(counter, 1)).ok()?;
-    let data = match (scopes.data, scopes.base) {
-        (Part::Offset(member), Some(_)) => base.checked_add(member.of(memory, blob.at)?)?,
-        (part, _) => part.of(memory, blob.at)?,
-    };
+    let data = scopes.data.of(memory, blob.at, base)?;
     let names = match scopes.metadata {
         Metadata::Offset(member) => blob.at.checked_add(member.of(memory, blob.at)?)?,
         Metadata::Behind(pointer, bytes) => {

@@ -72,7 +72,7 @@ impl Member {
     }
 }
 
-/// A part of a structure that a member leads to: by a pointer, or by how far it is from the structure's beginning.
+/// What a member leads to: by a pointer, or by how far it is from a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Pointer(Member),
@@ -80,10 +80,11 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub fn of(self, memory: &impl Memory, of: u64) -> Option<u64> {
+    /// Where it is, of the structure that begins at `of`.
+    pub fn of(self, memory: &impl Memory, of: u64, base: u64) -> Option<u64> {
         match self {
             Part::Pointer(member) => member.of(memory, of).filter(|p| *p != 0),
-            Part::Offset(member) => of.checked_add(member.of(memory, of)?),
+            Part::Offset(member) => base.checked_add(member.of(memory, of)?),
         }
     }
 }
@@ -128,8 +129,8 @@ pub(super) struct Layout {
 #[derive(Clone, Debug)]
 pub(super) struct Scopes {
     /// Its program counters, 16 bytes each, and where they end: parts of `base`.
-    pub counters: Member,
-    pub counters_end: Member,
+    pub counters: Part,
+    pub counters_end: Part,
     /// What the two before are counted from: the code object, or what it points to.
     pub base: Option<Member>,
     /// The scopes: a pointer, or a part of `base`.
@@ -182,8 +183,8 @@ impl Layout {
             };
             let end = if base.is_some() { "_scopes_data_offset" } else { "_dependencies_offset" };
             Some(Scopes {
-                counters: member("nmethod", "_scopes_pcs_offset")?,
-                counters_end: member("nmethod", end)?,
+                counters: Part::Offset(member("nmethod", "_scopes_pcs_offset")?),
+                counters_end: Part::Offset(member("nmethod", end)?),
                 base,
                 data,
                 metadata,
@@ -354,8 +355,8 @@ impl Layout {
             symbol_length: member(4, 2),
             symbol_body: 6,
             scopes: Some(Scopes {
-                counters: member(268, 4),
-                counters_end: member(272, 4),
+                counters: Part::Offset(member(268, 4)),
+                counters_end: Part::Offset(member(272, 4)),
                 base: None,
                 data: Part::Pointer(member(120, 8)),
                 metadata: Metadata::Offset(member(260, 4)),

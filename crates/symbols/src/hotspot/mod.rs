@@ -50,8 +50,9 @@ pub(crate) struct Machines {
     without: Recent<u32, (usize, usize)>,
 }
 
-/// A process with a library that was mapped at `start`.
+/// A process with a library, which an image of it has mapped at `start`.
 struct Known {
+    image: (usize, usize),
     start: u64,
     machine: Option<Machine>,
     next: Instant,
@@ -72,6 +73,14 @@ impl Machines {
         if cfg!(not(target_arch = "x86_64")) || self.without.get(&tgid) == Some(&image) {
             return None;
         }
+        if self.machines.get(&tgid).is_none_or(|known| known.image != image || known.machine.is_none()) {
+            self.look(maps, tgid, image)?;
+        }
+        self.machines.get_mut(&tgid)?.machine.as_mut()
+    }
+
+    /// Looks for it among what the process has mapped.
+    fn look(&mut self, maps: &ProcMaps, tgid: u32, image: (usize, usize)) -> Option<()> {
         let library = maps.mapped(tgid).into_iter().find(|(file, ..)| &*maps.file(*file).label == LIBRARY);
         let Some((file, start, offset)) = library else {
             self.without.insert(tgid, image);
@@ -83,12 +92,13 @@ impl Machines {
             self.machines.clear();
         }
         let now = Instant::now();
-        let new = || Known { start, machine: None, next: now, wait: FIRST_AGAIN };
+        let new = || Known { image, start, machine: None, next: now, wait: FIRST_AGAIN };
         let known = self.machines.entry(tgid).or_insert_with(new);
         if known.start != start {
             // The process runs another program now.
             *known = new();
         }
+        known.image = image;
         if known.machine.is_none() && now >= known.next {
             known.next = now + known.wait;
             known.wait = (2 * known.wait).min(LAST_AGAIN);
@@ -96,7 +106,7 @@ impl Machines {
             let memory = File::open(maps.memory(tgid)).ok()?;
             known.machine = Machine::read(memory, &symbols, bias);
         }
-        known.machine.as_mut()
+        Some(())
     }
 }
 
@@ -201,27 +211,23 @@ impl<M: Memory> Machine<M> {
             Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp }, method: None })
         };
         let size = place.blob.frame;
-        let end = sp.checked_add(size);
-        // The frame pointer lies below the return address, whether it is used as one or not.
-        let whole = |at: &mut dyn FnMut(u64, Option<u64>) -> Option<Caller>| {
-            let word = end?.checked_sub(8).filter(|_| size >= 16)?;
-            at(word, word.checked_sub(8))
+        // Words with the return address and with the frame pointer: before the frame is made and when it is gone, between, and
+        // of a whole one, where the frame pointer lies below the return address, whether it is used as one or not.
+        let gone = Some((sp, None));
+        let pushed = sp.checked_add(8).map(|word| (word, Some(sp)));
+        let whole = sp.checked_add(size).and_then(|end| end.checked_sub(8)).filter(|_| size >= 16);
+        let whole = whole.map(|word| (word, word.checked_sub(8)));
+        let may_be = match innermost {
+            false => [whole, None, None],
+            true if ip < place.blob.complete && place.blob.method.is_some() => [gone, pushed, whole],
+            true => match ends(&self.memory, ip) {
+                Some(Ends::Popped) => [gone, None, None],
+                Some(Ends::Pops) => [pushed, None, None],
+                None if size == 0 => [gone, None, None],
+                None => [whole, None, None],
+            },
         };
-        let begun = |at: &mut dyn FnMut(u64, Option<u64>) -> Option<Caller>| {
-            at(sp, None).or_else(|| at(sp.checked_add(8)?, Some(sp)))
-        };
-        let caller = if !innermost {
-            whole(&mut at)
-        } else if ip < place.blob.complete && place.blob.method.is_some() {
-            begun(&mut at).or_else(|| whole(&mut at))
-        } else {
-            match ends(&self.memory, ip) {
-                Some(Ends::Popped) => at(sp, None),
-                Some(Ends::Pops) => at(sp.saturating_add(8), Some(sp)),
-                None if size == 0 => at(sp, None),
-                None => whole(&mut at),
-            }
-        };
+        let caller = may_be.into_iter().flatten().find_map(|(word, saved)| at(word, saved));
         let caller = caller.or_else(|| match size {
             // Stubs that call Java, or are called by it, have frames as C has them.
             0 => by_frame_pointer(frame, read).filter(|c| is_code(c.frame.ip)),

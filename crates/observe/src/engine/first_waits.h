@@ -115,10 +115,11 @@ static __always_inline void leave_queue(__u16 place)
 }
 
 /*
- * Threads that sleep as the first in a lock's queue, by the lower bits of their numbers. Their wait is over when they are
- * woken, by whoever had the lock; they run only once another CPU has heard of it. For all others' wake-ups one byte is read.
+ * Threads that sleep in futexes or as the first in a lock's queue, by the lower bits of their numbers. Who wakes them is to
+ * be known, and when: their own CPU may be idle, and completes the wake-up later and in nobody's name. For all others'
+ * wake-ups one byte is read.
  */
-#define FIRST_SLEEPERS 4096
-__u8 first_sleepers[FIRST_SLEEPERS];
+#define BLAMED_SLEEPERS 4096
+__u8 blamed_sleepers[BLAMED_SLEEPERS];
 
 #endif

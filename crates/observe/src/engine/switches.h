@@ -184,8 +184,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	micro(r, next, now);
 	begin_wait(s, r, wait);
-	if (sleeps_first(r))
-		first_sleepers[MASK(p->pid, 4095)] = 1;
+	if (r->futex || sleeps_first(r))
+		blamed_sleepers[MASK(p->pid, 4095)] = 1;
 	if (!r->target || !observing)
 		return;
 	sleep_for_requests(r, p);
@@ -392,6 +392,14 @@ static __always_inline void ends_idling(void *ctx, struct cpu_slot *s, struct ta
 	take_idle(s, r, first_word(ctx), (__u64)p->tgid << 32 | p->pid, ARG0(regs));
 }
 
+/* The current thread wakes it. */
+static __always_inline void woken_here(struct cpu_slot *s, struct task_rec *r)
+{
+	r->woken_by = waker(s);
+	if (r->woken_by && r->futex && r->futex_word >> 16 == FUTEX_SEM)
+		judge_semaphore(r, look(bpf_get_current_task_btf()));
+}
+
 static __always_inline int wakeup(void *ctx, struct task_struct *p)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -404,10 +412,9 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
 	if (r->futex && (r->target || cfg_lock_all)) {
-		__u32 by = r->woken_by ?: waker(s);
-		futex_done(s, p, r, ns, by);
-		if (r->futex_word >> 16 == FUTEX_SEM && by)
-			judge_semaphore(r, look(bpf_get_current_task_btf()));
+		if (!r->woken_by)
+			woken_here(s, r);
+		futex_done(s, p, r, ns, r->woken_by);
 	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
 		add_sleep(r->call, ns);
 	}
@@ -429,7 +436,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *p)
 {
-	__u8 *sleeps = &first_sleepers[MASK(p->pid, 4095)];
+	__u8 *sleeps = &blamed_sleepers[MASK(p->pid, 4095)];
 
 	if (!*sleeps && !pending.any)
 		return 0;
@@ -438,11 +445,12 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	if (!r || r->on_cpu || r->state == LAT)
 		return 0;
 	ends_idling(ctx, s, p, r);
-	if (!*sleeps || !sleeps_first(r))
+	if (!*sleeps)
 		return 0;
 	*sleeps = 0;
-	r->woken_by = waker(s);
-	woken(s, r, p, bpf_ktime_get_ns());
+	woken_here(s, r);
+	if (sleeps_first(r))
+		woken(s, r, p, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -526,6 +526,35 @@ fn serial_phases_name_the_code_that_all_waited_for() {
 }
 
 #[test]
+fn what_cpus_idled_for_is_no_more_than_they_idled() {
+    let mut path = ncpu_schema::critical_path::Rows::new();
+    for (thread, idle) in [("reader", 6.0), ("writer", 2.0)] {
+        path.push(ncpu_schema::critical_path::Row {
+            reason: Some(IdleReason::Serial),
+            process: "app".into(),
+            thread: Some(thread).into(),
+            doing: "running".into(),
+            code: Some("work").into(),
+            stack: "main;work".into(),
+            idle: Some(idle),
+            seconds: Some(idle),
+            count: Some(100),
+            time: None,
+        });
+    }
+    // Six of the eight seconds of its idle time are serial.
+    let onion = Onion::peel(&recording().with(path.finish())).unwrap();
+    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    assert_eq!(
+        serial.evidence[..2],
+        [
+            "4.50 CPU-s (75 %) while reader was in work: without it up to 4.50 s sooner, with half of it 2.25 s",
+            "1.50 CPU-s (25 %) while writer was in work: without it up to 1.50 s sooner, with half of it 0.75 s",
+        ]
+    );
+}
+
+#[test]
 fn futexes_of_unknown_kind_are_told_and_no_more_workers_asked_for() {
     let serial = |unknown: f64, condition: f64| {
         let mut locks = ncpu_schema::user_locks::Rows::new();

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::IdleReason;
 use ncpu_schema::critical_path::{NAME, col};
+use ncpu_schema::{CpuState, IdleReason, idle_time};
 
-use super::Context;
+use super::{Context, spent};
 
 /// What threads do that samples are charged to; all else they do is wait.
 const RUNNING: &str = "running";
@@ -78,15 +78,24 @@ pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Ve
     let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, col::reason) == Some(reason.name()));
     let idle = |r: usize| ranked.number(r, col::idle).unwrap_or(0.0);
     let total: f64 = rows().map(idle).sum();
+    // Looks tell for whom CPUs idled, and with an error how long: no longer than they are known to have.
+    let known = match idle_time::Reader::open(context.recording) {
+        Ok(Some(t)) => {
+            let all: f64 = IdleReason::ALL.iter().map(|&r| t.spent.sum(r)).sum();
+            spent(context, CpuState::Idle) * t.spent.sum(reason) / all.max(f64::MIN_POSITIVE)
+        }
+        _ => total,
+    };
+    let scale = if total > known { known / total } else { 1.0 };
     let text = |r: usize, c: &str| ranked.text(r, c).unwrap_or("").to_string();
     let charged = |r: usize| Charged {
         thread: text(r, col::thread),
         doing: text(r, col::doing),
         code: text(r, col::code),
         part: 1.0,
-        idle: idle(r),
+        idle: idle(r) * scale,
         share: idle(r) / total.max(f64::MIN_POSITIVE),
-        seconds: ranked.number(r, col::seconds).unwrap_or(0.0),
+        seconds: ranked.number(r, col::seconds).unwrap_or(0.0) * scale,
     };
     gathered(rows().map(charged).collect())
 }

@@ -169,6 +169,13 @@ impl Unwinding {
         frames.iter().enumerate().filter_map(&mut of).collect()
     }
 
+    /// Forgets unwind tables, of which some may have served programs that have long ended. What is still wanted is read again.
+    pub fn forget_unused(&mut self) {
+        self.files.clear();
+        self.processes.clear();
+        self.bytes = 0;
+    }
+
     /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).
     pub fn forget(&mut self) {
         *self = Unwinding::default();
@@ -178,9 +185,7 @@ impl Unwinding {
     fn prepare(&mut self, maps: &ProcMaps, tgid: u32) {
         // Also for a process that is known: the pages that it needs are ever more.
         if self.bytes > MAX_TABLES {
-            self.files.clear();
-            self.processes.clear();
-            self.bytes = 0;
+            self.forget_unused();
         }
         let mapped = maps.code(tgid);
         if self.processes.get(&tgid).is_some_and(|p| p.mapped == mapped) {

@@ -48,6 +48,8 @@ pub struct User {
     bytes: usize,
     /// Counts what was resolved, to know which file was not for longest.
     resolved: u64,
+    /// What it was when [`User::forget_unused`] was called last.
+    aged: u64,
     generated: HashMap<u32, Generated>,
     /// Made when the first line is asked for: it reads DWARF.
     lines: Option<Symbolizer>,
@@ -104,6 +106,7 @@ impl User {
             kept: 0,
             bytes: 0,
             resolved: 0,
+            aged: 0,
             generated: HashMap::new(),
             lines: None,
             unknown: "[unknown]".into(),
@@ -323,6 +326,24 @@ impl User {
         self.lines = None;
     }
 
+    /// Forgets names and symbols that nobody has asked for since the last call.
+    pub fn forget_unused(&mut self) {
+        self.names.turn();
+        self.starts.turn();
+        for program in self.files.values_mut() {
+            for symbols in [&mut program.functions, &mut program.variables] {
+                if symbols.used <= self.aged
+                    && let Some(table) = symbols.table.take()
+                {
+                    self.kept -= 1;
+                    self.bytes -= table.bytes();
+                }
+            }
+        }
+        self.aged = self.resolved;
+        self.lines = None;
+    }
+
     /// Drops caches that have grown past their bounds; what is still wanted comes back.
     fn trim(&mut self) {
         if self.files.len() > MAX_KNOWN || self.go > MAX_FILES {
@@ -381,6 +402,26 @@ mod tests {
         assert!(names[1].contains("getpid"), "{}", names[1]);
         assert_eq!(&*names[2], "[unknown]");
         assert_eq!(names[3], names[0]);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten_and_read_again() {
+        let (mut maps, mut user) = (ProcMaps::new(Path::new("/")), User::new());
+        let here = [a_function_of_the_test()];
+        let mut name = |user: &mut User| user.symbolize(&mut maps, std::process::id(), &here)[0].clone();
+        let first = name(&mut user);
+        // Asked for since.
+        user.forget_unused();
+        assert!(user.bytes > 0 && !user.names.is_empty() && user.starts.len() == 1);
+        user.forget_unused();
+        assert_eq!((user.kept, user.bytes, user.names.len(), user.starts.len()), (0, 0, 0, 0));
+        assert_eq!(name(&mut user), first);
+        // Names that are asked for stay without the symbols that they came from.
+        for _ in 0..3 {
+            user.forget_unused();
+            assert_eq!(name(&mut user), first);
+        }
+        assert_eq!((user.kept, user.names.len()), (0, 1));
     }
 
     #[test]

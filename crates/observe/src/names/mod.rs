@@ -34,8 +34,9 @@ pub(crate) struct Symbols {
     python: Python,
     functions: Functions,
     images: Recent<u32, String>,
-    /// When all files were forgotten last.
+    /// When all files were forgotten last, and what nobody asked for.
     forgot: Instant,
+    aged: Instant,
 }
 
 /// Functions that threads begin with, or that begin on a stack of their own (Go's `mcall` and `systemstack`).
@@ -72,6 +73,8 @@ const MAX_NAMES: usize = 1 << 13;
 const MAX_IMAGES: usize = 1 << 12;
 /// Files are forgotten no more often than this, however many there are: each is read again when it is met.
 const FORGET: Duration = Duration::from_secs(60);
+/// Names and tables are kept so long at least after they were used, twice as long at most.
+const UNUSED: Duration = Duration::from_secs(300);
 
 impl Symbols {
     pub fn new() -> Symbols {
@@ -96,6 +99,7 @@ impl Symbols {
             functions: Functions::default(),
             images: Recent::new(MAX_IMAGES),
             forgot: Instant::now(),
+            aged: Instant::now(),
         }
     }
 
@@ -152,6 +156,23 @@ impl Symbols {
         self.maps.note_process(tgid);
         self.python.meet(&self.maps, tgid);
         self.images.insert(tgid, comm.to_string());
+    }
+
+    /// Once in a while, between two intervals: forgets what nobody has asked for. Else all that had to do with a program that
+    /// ran once would stay until a bound is reached, and an observation that goes on for days would grow for hours.
+    pub fn forget_unused(&mut self, now: Instant) {
+        if now.duration_since(self.aged) < UNUSED {
+            return;
+        }
+        self.aged = now;
+        self.names.turn();
+        self.user.forget_unused();
+        self.unwinding.forget_unused();
+        // SAFETY: takes no pointers. What is free within the heap goes back to the kernel, whoever else allocates meanwhile.
+        #[cfg(target_env = "gnu")]
+        unsafe {
+            libc::malloc_trim(0);
+        }
     }
 
     /// Looks again at processes that have begun lately, which may have loaded Python since.

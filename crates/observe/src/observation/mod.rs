@@ -490,6 +490,7 @@ impl Observation {
             self.queued.table(t, stood, self.program, &self.process_names),
             self.queued.bound(t, self.program, &self.process_names),
         ];
+        self.symbols.forget_unused(Instant::now());
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
             sink(table)?;
         }

@@ -24,7 +24,7 @@ use crate::out::{progress, progress_over};
 use crate::scale::peel;
 use crate::scale::plan::Spot;
 use crate::stop;
-use crate::table_args::{TableArgs, text_width};
+use crate::table_args::{TableArgs, known_table, text_width};
 use crate::undo;
 
 /// Find what makes a command faster without changing it: peel, try remedies, keep what helps; undo what was left behind
@@ -115,10 +115,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     if args.undo {
         return undo_all();
     }
-    if let Some(name) = &args.table
-        && !["path", "onions", "remedies"].contains(&name.as_str())
-    {
-        anyhow::bail!("there is no table `{name}`; there are path, onions, remedies");
+    if let Some(name) = &args.table {
+        known_table(name, ["path", "onions", "remedies"])?;
     }
     anyhow::ensure!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
     let length = Duration::try_from_secs_f64(args.length).context("--for: give seconds")?;

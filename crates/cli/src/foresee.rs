@@ -17,7 +17,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
 use crate::stop;
-use crate::table_args::{TableArgs, text_width};
+use crate::table_args::{TableArgs, no_table, text_width};
 
 mod check;
 
@@ -445,8 +445,8 @@ fn print(args: &ForeseeArgs, recording: &Recording, answer: &Answer) -> anyhow::
         Some(table) => table.clone(),
         None if name == "layers" => ncpu_report::onion::Onion::peel(recording)?.table(),
         None => {
-            let names: Vec<&str> = recording.tables.keys().map(String::as_str).collect();
-            anyhow::bail!("there is no table `{name}`; there are layers, {}", names.join(", "))
+            let tables = recording.tables.keys().map(String::as_str);
+            return Err(no_table(name, ["layers"].into_iter().chain(tables)));
         }
     };
     let mut printer = args.rows.printer()?;

@@ -123,9 +123,15 @@ pub fn leave_stdout_to_command() {
     COMMAND_HAS_STDOUT.store(true, Ordering::Relaxed);
 }
 
-/// One line on standard error. That it cannot be written is no reason to fail.
+/// One line on standard error, broken at words where a terminal is narrower. That it cannot be written is no reason to fail.
 pub fn say_line(words: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", safe::line(words));
+    let line = safe::line(words);
+    let width = Out::Stderr(std::io::stderr()).columns().unwrap_or(usize::MAX);
+    let text = match line.chars().count() > width {
+        true => ncpu_report::wrap(&line, width, "", "      "),
+        false => format!("{line}\n"),
+    };
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes a report for people: to `--output`, else to standard output, or to standard error where a command has that.

@@ -17,7 +17,7 @@ use ncpu_table::{Column, Format, Kind, Table, Unit};
 use crate::command::Done;
 use crate::metric::MetricArgs;
 use crate::out;
-use crate::table_args::{TableArgs, text_width};
+use crate::table_args::{TableArgs, known_table, text_width};
 use crate::undo;
 
 /// Run N instances of a command, each on CPUs and memory nodes of its own and on a clone of its data that shares cached pages
@@ -101,10 +101,8 @@ pub struct PartitionArgs {
 /// # Errors
 /// The machine cannot be divided so, or an instance cannot be started.
 pub fn run(args: &PartitionArgs) -> anyhow::Result<ExitCode> {
-    if let Some(name) = &args.table
-        && !["instances", "data", "compare"].contains(&name.as_str())
-    {
-        anyhow::bail!("there is no table `{name}`; there are instances, data, compare");
+    if let Some(name) = &args.table {
+        known_table(name, ["instances", "data", "compare"])?;
     }
     let machine = Topology::read("/".as_ref())?;
     let n = args.instances as usize;

@@ -23,7 +23,7 @@ use crate::patterns::PatternArgs;
 use crate::preload_locks::PreloadLocks;
 use crate::series::{self, SeriesArgs};
 use crate::subject::{Subject, interval, observe, repeat};
-use crate::table_args::{TableArgs, text_width};
+use crate::table_args::{TableArgs, known_table, no_table, text_width};
 use crate::target::TargetArgs;
 
 /// Tables that are made of those of an observation.
@@ -88,11 +88,7 @@ impl ReportArgs {
     /// no rows to sort or choose.
     fn check(&self) -> anyhow::Result<()> {
         if let Some(name) = self.table.as_deref() {
-            anyhow::ensure!(
-                tables().any(|n| n == name),
-                "there is no table `{name}`; there are {}",
-                tables().collect::<Vec<_>>().join(", ")
-            );
+            known_table(name, tables())?;
         }
         let rows = self.select.select() != ncpu_table::Select::default();
         if self.table.is_none() && self.select.format() == Format::Text && rows {
@@ -351,8 +347,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
             }
             None => {
                 let layers = observed.then_some(MADE).into_iter().flatten();
-                let names: Vec<&str> = layers.chain(recording.tables.keys().map(String::as_str)).collect();
-                anyhow::bail!("there is no table `{name}`; there are {}", names.join(", "))
+                return Err(no_table(name, layers.chain(recording.tables.keys().map(String::as_str))));
             }
         },
     };

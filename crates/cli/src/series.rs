@@ -336,7 +336,8 @@ impl Log {
         if let Some(lost) = lost {
             anyhow::bail!("{lost}");
         }
-        say!("ncpu: {written} recordings in {dir}; `ncpu report` prints one");
+        let what = if written == 1 { "recording" } else { "recordings" };
+        say!("ncpu: {written} {what} in {dir}; `ncpu report` prints one");
         Ok(())
     }
 }

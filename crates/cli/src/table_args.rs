@@ -72,6 +72,21 @@ pub struct RowArgs {
     mode: u32,
 }
 
+/// Refuses a table that a command does not have.
+///
+/// # Errors
+/// `name` is none of `tables`.
+pub fn known_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
+    let tables: Vec<&str> = tables.into_iter().collect();
+    if tables.contains(&name) { Ok(()) } else { Err(no_table(name, tables)) }
+}
+
+/// The error that a table is none of those that there are.
+pub fn no_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
+    let tables: Vec<&str> = tables.into_iter().collect();
+    anyhow::anyhow!("there is no table `{name}`; there are {}", tables.join(", "))
+}
+
 /// Permissions of a file, in octal.
 pub fn permissions(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {

@@ -217,7 +217,7 @@ pub fn is_user_lock(kind: &str) -> bool {
 }
 
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
-/// waited for first. `depth` > 0 adds a column `stack` with so many frames of a waiter.
+/// waited for first, semaphores behind the others. `depth` > 0 adds a column `stack` with so many frames of a waiter.
 pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Table> {
     let mut keys = vec!["lock", "type", "process", "pid", "caller"];
     let all = recording.tables.get("user_locks")?;
@@ -251,7 +251,9 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         .collect();
     let block = |r: usize| grouped.number(r, "block").unwrap_or(0.0);
     let wait = |r: usize| block(r) + grouped.number(r, "spin").unwrap_or(0.0);
-    rows.sort_by(|&a, &b| wait(b).total_cmp(&wait(a)));
+    // At most semaphores idle workers wait for work, which is no lock that anybody holds.
+    let for_work = |r: usize| grouped.text(r, "type") == Some("semaphore");
+    rows.sort_by(|&a, &b| for_work(a).cmp(&for_work(b)).then(wait(b).total_cmp(&wait(a))));
     let mut columns = vec![
         Column::text("lock", "static variable, or address, of the lock or its futex word"),
         Column::text(

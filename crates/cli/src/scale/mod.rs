@@ -22,7 +22,7 @@ use ncpu_table::{Format, Table};
 use crate::metric::MetricArgs;
 use crate::sink::record_once;
 use crate::stop;
-use crate::table_args::{TableArgs, text_width};
+use crate::table_args::{TableArgs, known_table, text_width};
 use plan::Plan;
 
 /// Run a command over CPU counts and fit the laws of scaling: contention, coherency, the peak
@@ -94,10 +94,8 @@ pub struct ScaleArgs {
 
 /// Runs the command.
 pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
-    if let Some(name) = &args.table
-        && !["scale", "laws", "curves", "runs", "layers"].contains(&name.as_str())
-    {
-        anyhow::bail!("there is no table `{name}`; there are scale, laws, curves, runs, layers");
+    if let Some(name) = &args.table {
+        known_table(name, ["scale", "laws", "curves", "runs", "layers"])?;
     }
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let mut code = ExitCode::SUCCESS;

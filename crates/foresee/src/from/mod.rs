@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_machine::CpuSet;
 use ncpu_record::Recording;
+use ncpu_schema::SampleClass;
 use ncpu_table::Table;
 
 use crate::hardware::{Hardware, Shape};
@@ -469,6 +470,10 @@ fn mix(recording: &Recording) -> Vec<Share> {
         let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else {
             continue;
         };
+        // What observing cost is no part of the program.
+        if class == SampleClass::Probe.name() {
+            continue;
+        }
         let detail = samples.text(row, "detail").unwrap_or_default();
         *shares.entry((class.into(), detail.into())).or_default() +=
             samples.number(row, "samples").unwrap_or(0.0);

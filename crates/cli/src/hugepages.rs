@@ -139,7 +139,8 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if refused > 0 {
-        say!("ncpu: {refused} processes of others cannot be looked at: that needs root");
+        let what = if refused == 1 { "process" } else { "processes" };
+        say!("ncpu: {refused} {what} of others cannot be looked at: that needs root");
     }
     if args.rows.format() == Format::Text && !all.is_empty() {
         let whole: Vec<_> = all.iter().map(hugepages::whole).collect();

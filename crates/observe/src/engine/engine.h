@@ -129,7 +129,7 @@ struct cpu_slot {
 	__u64 copied;		/* ns, when a sample's stack was copied last */
 	struct span spans[SPANS];
 	__u64 span;		/* number of the last */
-	__u64 drop_first;	/* waits of who was first in a queue: the table of their lengths was full */
+	__u64 other_first;	/* waits of who was first in a queue, for whose lengths the table had no room */
 	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
 	__u32 vector;		/* number of the softirq that began last */
 	__u32 kernel_thread;	/* whether the current task is one */

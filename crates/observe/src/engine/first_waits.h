@@ -47,7 +47,7 @@ APART int add_first(__u64 lock, __u64 ns, __u64 who, int first)
 	}
 	struct cpu_slot *s = slot();
 	if (s)
-		s->drop_first++;
+		s->other_first++;
 	return 0;
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER};
+use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS};
 use super::{Engine, load};
 
 /// Such waits for a lock, of lengths in one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstWaits {
-    /// Address of the lock.
+    /// Address of the lock; `OTHERS` of all waits for whose lengths there was no room, which are in no bin.
     pub lock: u64,
     /// The process whose lock it is; 0 for the kernel's.
     pub tgid: u32,
@@ -51,7 +51,7 @@ impl FirstWaits {
 }
 
 impl Engine {
-    /// Takes those of one half of the table out of it.
+    /// Takes those of one half of the table out of it, and counts those that found no room there.
     pub(super) fn first_waits(&mut self, half: usize) -> Vec<FirstWaits> {
         let mut sums: HashMap<(u64, u64, u32, u32, u64), FirstWaits> = HashMap::new();
         let rows = self.first_waits.len() / load::HALVES;
@@ -67,6 +67,11 @@ impl Engine {
             }
         }
         let mut all: Vec<FirstWaits> = sums.into_values().collect();
+        let others: u64 = (0..self.slots.len()).map(|cpu| self.slots.get(cpu).other_first).sum();
+        let count = others.saturating_sub(std::mem::replace(&mut self.first_others, others));
+        if count > 0 {
+            all.push(FirstWaits { lock: OTHERS, count, ..FirstWaits::default() });
+        }
         all.sort_by_key(|w| (w.lock, w.tgid, w.flags, w.ahead, w.from));
         all
     }

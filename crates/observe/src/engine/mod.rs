@@ -122,6 +122,8 @@ pub struct Engine {
     locks: Mapped<LockSlot>,
     other_locks: Mapped<LockSlot>,
     first_waits: Mapped<FirstSlot>,
+    /// Of those without room, so many were told.
+    first_others: u64,
     io_rows: Mapped<IoRow>,
     calls: Mapped<Calls>,
     start: Vec<CpuSlot>,
@@ -193,6 +195,7 @@ impl Engine {
             locks,
             other_locks,
             first_waits,
+            first_others: 0,
             io_rows,
             calls,
             start: Vec::new(),
@@ -493,7 +496,7 @@ impl Engine {
         let end = self.ended.unwrap_or_else(monotonic_ns);
         let mut snap =
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
-        let mut drops = [0u64; 7];
+        let mut drops = [0u64; 6];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -513,15 +516,8 @@ impl Engine {
             snap.softirqs += now.softirqs - start.softirqs;
             snap.switches += now.switches - start.switches;
             snap.unseen_switches += now.unseen - start.unseen;
-            let lost = [
-                now.drop_lock,
-                now.drop_nest,
-                now.drop_task,
-                now.drop_ring,
-                now.lost_fault_end,
-                now.drop_io,
-                now.drop_first,
-            ];
+            let lost =
+                [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end, now.drop_io];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
         if let Some(bss) = &self.skel.maps.bss_data {
@@ -541,7 +537,6 @@ impl Engine {
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",
             "requests to devices (tables full, or an end missed in an interrupt)",
-            "lengths of waits of who was first in a lock's queue (table full)",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap

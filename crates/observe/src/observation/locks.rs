@@ -376,10 +376,13 @@ impl LockTables {
                 time: Some(t),
             });
         }
-        let mut first = first_waits::Rows::new();
+        let (mut first, mut others) = (first_waits::Rows::new(), 0);
         for waits in &new.first {
             // Locks that were summed up with others are not told apart here either.
-            let Some(name) = named.get(&(waits.tgid, waits.lock)) else { continue };
+            let Some(name) = named.get(&(waits.tgid, waits.lock)).filter(|_| waits.lock != OTHERS) else {
+                others += waits.count;
+                continue;
+            };
             let ty = match (waits.tgid, waits.futex) {
                 (0, _) => type_of(waits.flags),
                 (_, true) => FutexClass::Lock.name(),
@@ -394,6 +397,14 @@ impl LockTables {
                 to: Some(waits.to as f64 / 1e3),
                 count: Some(waits.count),
                 time: Some(t),
+            });
+        }
+        if others > 0 {
+            first.push(first_waits::Row {
+                lock: bounds::OTHERS_NAME.into(),
+                count: Some(others),
+                time: Some(t),
+                ..Default::default()
             });
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish(), first.finish()]

@@ -101,7 +101,7 @@ tables! {
     /// was free, where the waiter slept. Bins of a fifth of their length or less; those without waits are left out. Spinlocks,
     /// mutexes, semaphores of readers and writers, futexes that are locks, locks of libncpu; a sample where many wait.
     first_waits {
-        lock "lock": Text, "name of the lock, as in locks or user_locks";
+        lock "lock": Text, "name of the lock, as in locks or user_locks; others: of locks without rows of their own, a count without lengths";
         ty "type": Text, "spinlock, mutex, rwsem …";
         pid "pid": Int, "the waiting process, of user locks";
         ahead "ahead": Int, "waiters before it that no tracepoint tells of: 1 of spinlocks where there is no hypervisor";

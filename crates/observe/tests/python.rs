@@ -14,7 +14,7 @@ fn version(python: &Path) -> Option<u32> {
     let told = Command::new(python).args(["-c", "import sys; print(*sys.version_info[:2])"]).output().ok()?;
     let told = String::from_utf8(told.stdout).ok()?;
     let (major, minor) = told.trim().split_once(' ')?;
-    minor.parse().ok().filter(|minor| major == "3" && (11..=13).contains(minor))
+    minor.parse().ok().filter(|minor| major == "3" && (11..=15).contains(minor))
 }
 
 /// One Python of each version there is: the system's, and those that pyenv has.
@@ -25,7 +25,7 @@ fn pythons() -> Vec<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = all.filter_map(|p| Some((version(&p)?, p))).collect();
     found.dedup_by_key(|(version, _)| *version);
     if found.is_empty() {
-        eprintln!("skipped: no Python from 3.11 to 3.13");
+        eprintln!("skipped: no Python from 3.11 to 3.15");
     }
     found.into_iter().map(|(_, path)| path).collect()
 }

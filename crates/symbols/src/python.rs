@@ -1,8 +1,8 @@
 //! Functions of Python, by the code objects of its frames: the interpreter's own loop is one function of C for all of them.
 //!
 //! The kernel side follows a thread's frames when it takes its stack, as [`PythonAt`] tells where they lie, and hands over a
-//! code object for each. Its name is read from the process's memory here. Python 3.13 says itself where its members are; of
-//! 3.11 and 3.12 that is known. Of all others frames stay the interpreter's.
+//! code object for each. Its name is read from the process's memory here. Python 3.13 and later say themselves where their
+//! members are; of 3.11 and 3.12 that is known. Of all others frames stay the interpreter's.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,9 +16,12 @@ use object::{Object, ObjectSymbol, ReadCache};
 use crate::elf::Segments;
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
+use crate::tables::Tables;
 
 /// The function that runs Python's.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
+/// Bytes that it has at least: 55 KiB in 3.11, 82 KiB in 3.14.
+const LEAST_LOOP: u64 = 32 << 10;
 /// A thread's frame has no frame of C between.
 pub const NO_CFRAME: u32 = u32::MAX;
 /// Code objects whose names are remembered, a generation.
@@ -80,6 +83,8 @@ struct Names {
 struct Process {
     at: PythonAt,
     names: Names,
+    /// Where most of the loop is that runs its functions.
+    the_loop: (u64, u64),
     /// The frame for which the loop was called stands for nothing else.
     shim: bool,
 }
@@ -90,6 +95,8 @@ struct Symbols {
     runtime: u64,
     version: u64,
     code_type: u64,
+    /// Where most of the loop is that runs functions.
+    the_loop: (u64, u64),
 }
 
 /// Processes of Python seen so far.
@@ -98,7 +105,7 @@ pub struct Pythons {
     processes: Recent<u32, Option<Process>>,
     files: HashMap<u32, Option<Symbols>>,
     names: Recent<(u32, u64), Option<Arc<str>>>,
-    /// Versions met whose frames are not known, `3.14` say.
+    /// Versions met whose frames are not known, `3.16` say.
     unknown: Vec<String>,
 }
 
@@ -142,7 +149,10 @@ impl Pythons {
             let version = word(&memory, bias.wrapping_add(symbols.version))?;
             let (major, minor) = (version >> 24, version >> 16 & 0xff);
             let runtime = bias.wrapping_add(symbols.runtime);
-            let found = process(minor as u32, runtime, bias.wrapping_add(symbols.code_type), &memory);
+            let (from, to) = symbols.the_loop;
+            let the_loop = (bias.wrapping_add(from), bias.wrapping_add(to));
+            let found = process(minor as u32, runtime, bias.wrapping_add(symbols.code_type), &memory)
+                .map(|process| Process { the_loop, ..process });
             let told = format!("{major}.{minor}");
             if found.is_none() && !self.unknown.contains(&told) && self.unknown.len() < 8 {
                 self.unknown.push(told);
@@ -237,9 +247,14 @@ impl Pythons {
         maps.find(tgid, address).is_some_and(|(file, _)| is_python(&maps.file(file).label))
     }
 
-    /// Whether a function is the interpreter's loop.
-    pub fn is_loop(name: &str) -> bool {
-        name.starts_with(LOOP)
+    /// Whether code at an address of a process, which has this name, is the interpreter's loop. Compilers part it in two, and a
+    /// program without all its symbols has a name for one of them.
+    pub fn is_loop(&self, tgid: u32, address: u64, name: &str) -> bool {
+        let held = || {
+            let (from, to) = self.processes.peek(&tgid).copied().flatten().map_or((0, 0), |p| p.the_loop);
+            (from..to).contains(&address)
+        };
+        name.starts_with(LOOP) || name.starts_with("[unknown") && held()
     }
 
     /// Whether a name is one of a function of Python, as they are told here: `work (deep.py:3)`.
@@ -278,7 +293,13 @@ fn symbols(path: &Path) -> Option<Symbols> {
     }
     let [runtime, version, code_type] = found;
     // Before 3.11 there is no Py_Version, and no frames as here.
-    (runtime != 0 && version != 0 && code_type != 0).then_some(Symbols { runtime, version, code_type })
+    if runtime == 0 || version == 0 || code_type == 0 {
+        return None;
+    }
+    // No other function of the interpreter is nearly as large.
+    let largest = Tables::read(path).and_then(|(tables, _)| tables.largest());
+    let the_loop = largest.filter(|l| l.end - l.start >= LEAST_LOOP).map_or((0, 0), |l| (l.start, l.end));
+    Some(Symbols { runtime, version, code_type, the_loop })
 }
 
 /// Where the frames of a version are; `None` where that is not known.
@@ -302,6 +323,7 @@ fn process(minor: u32, runtime: u64, code_type: u64, memory: &File) -> Option<Pr
                 line: 72,
             },
             names,
+            the_loop: (0, 0),
             shim: false,
         },
         12 => Process {
@@ -320,16 +342,66 @@ fn process(minor: u32, runtime: u64, code_type: u64, memory: &File) -> Option<Pr
                 line: 68,
             },
             names: Names { ascii: 40, other: 56, ..names },
+            the_loop: (0, 0),
             shim: true,
         },
-        13 => of_debug_offsets(runtime, code_type, memory)?,
+        13 => of_debug_offsets(&OFFSETS_13, runtime, code_type, memory)?,
+        14 => of_debug_offsets(&OFFSETS_14, runtime, code_type, memory)?,
+        15 => of_debug_offsets(&OFFSETS_15, runtime, code_type, memory)?,
         _ => return None,
     })
 }
 
-/// What Python 3.13 tells of itself: `struct _Py_DebugOffsets`, whose members come in this order in all of its releases.
-fn of_debug_offsets(runtime: u64, code_type: u64, memory: &File) -> Option<Process> {
-    let mut bytes = [0; 8 * 70];
+/// Which words of `struct _Py_DebugOffsets` (pycore_debug_offsets.h) tell what; each version has members of its own.
+struct Offsets {
+    next: usize,
+    frame: usize,
+    thread_id: usize,
+    previous: usize,
+    code: usize,
+    owner: usize,
+    file: usize,
+    name: usize,
+    line: usize,
+}
+
+const OFFSETS_13: Offsets = Offsets {
+    next: 21,
+    frame: 23,
+    thread_id: 24,
+    previous: 29,
+    code: 30,
+    owner: 33,
+    file: 35,
+    name: 37,
+    line: 39,
+};
+const OFFSETS_14: Offsets = Offsets {
+    next: 24,
+    frame: 26,
+    thread_id: 27,
+    previous: 32,
+    code: 33,
+    owner: 36,
+    file: 40,
+    name: 42,
+    line: 44,
+};
+const OFFSETS_15: Offsets = Offsets {
+    next: 24,
+    frame: 26,
+    thread_id: 30,
+    previous: 40,
+    code: 41,
+    owner: 44,
+    file: 48,
+    name: 50,
+    line: 52,
+};
+
+/// What Python tells of itself since 3.13.
+fn of_debug_offsets(offsets: &Offsets, runtime: u64, code_type: u64, memory: &File) -> Option<Process> {
+    let mut bytes = [0; 8 * 53];
     memory.read_exact_at(&mut bytes, runtime).ok()?;
     let all: Vec<u64> =
         bytes.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap_or_default())).collect();
@@ -337,24 +409,25 @@ fn of_debug_offsets(runtime: u64, code_type: u64, memory: &File) -> Option<Proce
     if all[0] != u64::from_ne_bytes(*b"xdebugpy") || all[2] != 0 {
         return None;
     }
-    let small = |i: usize| u32::try_from(all[i]).ok().filter(|o| *o < 1 << 20);
+    let small = |i: usize| all.get(i).and_then(|o| u32::try_from(*o).ok()).filter(|o| *o < 1 << 20);
     Some(Process {
         at: PythonAt {
             // The main interpreter's pointer lies behind that of the newest.
             main: runtime.wrapping_add(small(5)?.into()).wrapping_add(8),
             threads: small(9)?,
-            next: small(21)?,
-            thread_id: small(24)?,
-            frame: small(23)?,
+            next: small(offsets.next)?,
+            thread_id: small(offsets.thread_id)?,
+            frame: small(offsets.frame)?,
             cframe: NO_CFRAME,
-            previous: small(29)?,
-            code: small(30)?,
-            entry: small(33)?,
+            previous: small(offsets.previous)?,
+            code: small(offsets.code)?,
+            entry: small(offsets.owner)?,
             is_entry: 3,
-            name: small(37)?,
-            line: small(39)?,
+            name: small(offsets.name)?,
+            line: small(offsets.line)?,
         },
-        names: Names { file: small(35)?.into(), ascii: 40, other: 56, code_type },
+        names: Names { file: small(offsets.file)?.into(), ascii: 40, other: 56, code_type },
+        the_loop: (0, 0),
         shim: true,
     })
 }
@@ -419,7 +492,11 @@ mod tests {
         for name in ["foo(int)", "foo (int)", "work (deep.py:)", "work", "(:1"] {
             assert!(!Pythons::is_function(name), "{name}");
         }
-        assert!(Pythons::is_loop("_PyEval_EvalFrameDefault.cold") && !Pythons::is_loop("PyEval_EvalCode"));
+        let pythons = Pythons::default();
+        assert!(
+            pythons.is_loop(1, 8, "_PyEval_EvalFrameDefault.cold")
+                && !pythons.is_loop(1, 8, "PyEval_EvalCode")
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 use std::fs::File;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -116,6 +116,13 @@ impl Tables {
         Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows }, kept as u64))
     }
 
+    /// The largest function, from its first address to the next function's, where there is an index and no other comes near it.
+    pub fn largest(&self) -> Option<Range<u64>> {
+        let (rows, (at, index)) = (self.rows?, self.index.as_ref()?);
+        index.need(HEADER, rows * ROW)?;
+        largest(index, rows, *at)
+    }
+
     /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read.
     pub fn need(&self, address: u64) -> u64 {
         let (Some(rows), Some((at, index)), (from, frame)) = (self.rows, &self.index, &self.frame) else {
@@ -161,6 +168,26 @@ fn count_rows(index: &[u8]) -> Option<usize> {
     }
     let count = word(index, 8)? as usize;
     (count <= (index.len() - HEADER) / ROW).then_some(count)
+}
+
+/// The function of an index at `at` that is half as large again as any other, if there is one.
+fn largest(index: &[u8], rows: usize, at: u64) -> Option<Range<u64>> {
+    let start = |row: usize| {
+        let distance = word(index, HEADER + row * ROW)?;
+        Some(at.wrapping_add_signed(i64::from(distance as i32)))
+    };
+    let size = |of: &Range<u64>| of.end.saturating_sub(of.start);
+    let (mut most, mut second) = (0..0, 0);
+    for row in 1..rows {
+        let function = start(row - 1)?..start(row)?;
+        if size(&function) > size(&most) {
+            second = size(&most);
+            most = function;
+        } else {
+            second = second.max(size(&function));
+        }
+    }
+    (size(&most) / 3 * 2 > second).then_some(most)
 }
 
 /// The address of the entry for the last function that begins at or before `address`, in an index at `at`. Rows are asked for
@@ -326,6 +353,18 @@ mod tests {
         let rows: Vec<u8> = rows.into_iter().flatten().flat_map(i32::to_le_bytes).collect();
         let count = (rows.len() / ROW) as u32;
         [&[1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0][..], &count.to_le_bytes(), &rows].concat()
+    }
+
+    #[test]
+    fn the_largest_function_is_one_that_no_other_comes_near() {
+        let of = |starts: &[i32]| {
+            let index = index_of(starts.iter().map(|start| [*start, 0]));
+            largest(&index, starts.len(), 1 << 20)
+        };
+        let at = |from: u64, to: u64| Some((1 << 20) + from..(1 << 20) + to);
+        assert_eq!(of(&[0, 100, 400, 500]), at(100, 400));
+        assert_eq!(of(&[0, 250, 550, 560]), None);
+        assert_eq!((of(&[]), of(&[7]), of(&[900, 100, 50])), (None, None, None));
     }
 
     proptest! {

@@ -129,7 +129,8 @@ static long next_frame(__u32 i, struct frame_walk *w)
 
 	if (!w->frame)
 		return 1;
-	__u64 code = user_word(w->frame + w->at->code);
+	/* Since 3.14 its lowest bits say who counts references to it. */
+	__u64 code = user_word(w->frame + w->at->code) & ~3ull;
 	bpf_probe_read_user(&entry, sizeof(entry), (void *)(w->frame + w->at->entry));
 	code = (code & ~TAG) | tag_of(code, w->at) | (entry == w->at->is_entry);
 	w->c->code[MASK(i, 127)] = code;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ncpu_symbols::{ProcMaps, PythonAt, Pythons, Spliced};
 
+use super::called;
 use super::functions::Functions;
 use crate::bpf_support::Stack;
 
@@ -75,8 +76,10 @@ impl Python {
         codes: (&[u64], usize),
         functions: &mut Functions,
     ) {
-        let frames: Vec<(u64, bool)> =
-            stack.user.iter().zip(names).map(|(&a, name)| (a, Pythons::is_loop(name))).collect();
+        let is_loop = |(i, (&address, name)): (usize, (&u64, &Arc<str>))| {
+            (address, self.processes.is_loop(stack.tgid, called((i, &address)), name))
+        };
+        let frames: Vec<(u64, bool)> = stack.user.iter().zip(names).enumerate().map(is_loop).collect();
         let Some(spliced) = self.processes.splice(maps, stack.tgid, (&frames, whole), |f| f.1, codes) else {
             return;
         };

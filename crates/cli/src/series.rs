@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_feed::heap::{Trimmer, keep_small};
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::Target;
@@ -98,7 +99,7 @@ pub fn watch(
     record: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let (rotate, dir) = args.rotate(record, interval)?.context("--rotate needs --record DIR")?;
-    ncpu_feed::heap::keep_small();
+    keep_small();
     let stop = stop::on_signals()?;
     let mut log = Log::open(args, rotate, dir, subject.words.clone(), interval)?;
     // Its own sink takes nothing: what is observed goes to the series.
@@ -112,6 +113,7 @@ pub fn watch(
     go_ahead();
     subject.release()?;
     let deadline = subject.deadline();
+    let mut heap = Trimmer::begin();
     loop {
         let turn = log.turns_at();
         let until = deadline.map_or(turn, |deadline| deadline.min(turn));
@@ -126,6 +128,7 @@ pub fn watch(
             Err(e) => return Err(e),
         }
         log.turn(&mut observation, full.get())?;
+        heap.look();
     }
     let notes = observation.finish(subject.ended(), &mut |t| log.take_last(t))?;
     log.close(&notes)?;

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use ncpu_feed::heap::{Trimmer, keep_small};
 use ncpu_feed::privileges::become_user;
 use ncpu_feed::{Packed, Ready, Settings};
 use rustix::process::{Resource, Rlimit};
@@ -37,7 +38,7 @@ use listen::Listener;
 use state::State;
 
 fn main() -> ExitCode {
-    ncpu_feed::heap::keep_small();
+    keep_small();
     // Asked by `ncpu --version`.
     if std::env::args_os().skip(1).eq(["--version"]) {
         let page = if page::is_there() { "with the page" } else { "without the page (`make web` builds it)" };
@@ -117,8 +118,10 @@ fn serve(settings: Settings, listener: Listener, access: Access) -> anyhow::Resu
 /// Takes intervals until there are no more.
 fn feed(state: &State) -> io::Result<()> {
     let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
+    let mut heap = Trimmer::begin();
     while let Some(interval) = Packed::receive(&mut from)? {
         state.add(interval)?;
+        heap.look();
     }
     Ok(())
 }

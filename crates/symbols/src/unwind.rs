@@ -15,7 +15,7 @@ use crate::tables::{Bytes, Tables};
 /// Processes whose modules are kept.
 const MAX_PROCESSES: usize = 64;
 /// Bytes of unwind tables kept, of all files.
-const MAX_TABLES: u64 = 8 << 20;
+const MAX_TABLES: u64 = 4 << 20;
 /// What a file counts beside them.
 const ENTRY: u64 = 1 << 10;
 /// Frames of a stack.

@@ -13,7 +13,7 @@ use crate::go::Go;
 use crate::jit::Generated;
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
-use crate::table::{MAX_BYTES, Table, TooMany, What};
+use crate::table::{Table, TooMany, What};
 
 /// Files whose symbols are kept at once, and programs in Go; each holds a descriptor.
 const MAX_FILES: usize = 128;
@@ -22,6 +22,8 @@ const MAX_KNOWN: usize = 1 << 12;
 /// Names of a generation, by (file, offset), and by (file, where the function begins).
 const MAX_NAMES: usize = 1 << 13;
 const MAX_STARTS: usize = 1 << 12;
+/// Bytes of symbols kept; those used last may be more.
+const KEPT: usize = 8 << 20;
 /// Files told that have too many symbols.
 const MAX_TOLD: usize = 16;
 /// Processes of which functions made at run time are kept, and these.
@@ -31,7 +33,7 @@ const MAX_FUNCTIONS: usize = 1 << 18;
 /// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
 ///
 /// A file is read once however many processes ran it (1–50 ms by size), and again when it has been forgotten: symbols of all
-/// files take 12 MiB at most, those used last. An address seen before costs a hash lookup. Names are demangled. What has
+/// files take 8 MiB at most, those used last, and those of one file 12. An address seen before costs a hash lookup. Names are demangled. What has
 /// no name is told as `[vdso]`, `[anon]`, `[unknown libfoo.so]` or `[unknown]`.
 pub struct User {
     /// How each file, by its number in the maps, is symbolized.
@@ -350,7 +352,7 @@ impl User {
             self.files.clear();
             (self.kept, self.bytes, self.go) = (0, 0, 0);
             self.lines = None;
-        } else if self.kept > MAX_FILES || self.bytes > MAX_BYTES {
+        } else if self.kept > MAX_FILES || self.bytes > KEPT {
             self.drop_oldest();
         }
         let functions: usize = self.generated.values().map(Generated::len).sum();
@@ -370,7 +372,7 @@ impl User {
         // The last was asked for just now.
         kept.pop();
         for (_, symbols) in kept {
-            if self.kept <= MAX_FILES / 4 * 3 && self.bytes <= MAX_BYTES / 4 * 3 {
+            if self.kept <= MAX_FILES / 4 * 3 && self.bytes <= KEPT / 4 * 3 {
                 break;
             }
             self.kept -= 1;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_feed::heap::{Trimmer, keep_small};
 use ncpu_feed::privileges::{OBSERVER, become_user};
 use ncpu_feed::{Head, Settings};
 use ncpu_files::Dir;
@@ -125,7 +126,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let user = if root { Some(user(args.user.as_deref())?) } else { None };
     let user = user.map(|user| (user.uid, user.gid));
     anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
-    ncpu_feed::heap::keep_small();
+    keep_small();
     let stop = stop::on_signals()?;
     let subject = Subject::running(&args.target, args.seconds)?;
     if let Some(((_, dir), user)) = rotate.zip(user) {
@@ -166,6 +167,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let deadline = subject.deadline();
     let mut next = Instant::now() + interval;
     let mut since = 0.0;
+    let mut heap = Trimmer::begin();
     loop {
         let until = deadline.map_or(next, |deadline| deadline.min(next));
         let ended = || stop.load(Ordering::Relaxed) || server.has_ended();
@@ -184,6 +186,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         log.as_mut().map(|log| log.interval(&tables, since, observation.when(since), &notes)).transpose()?;
         server.send(head(since, at, notes), tables)?;
         since = at;
+        heap.look();
         if why != Until::Time || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
         }

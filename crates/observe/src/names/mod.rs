@@ -168,11 +168,6 @@ impl Symbols {
         self.names.turn();
         self.user.forget_unused();
         self.unwinding.forget_unused();
-        // SAFETY: takes no pointers. What is free within the heap goes back to the kernel, whoever else allocates meanwhile.
-        #[cfg(target_env = "gnu")]
-        unsafe {
-            libc::malloc_trim(0);
-        }
     }
 
     /// Looks again at processes that have begun lately, which may have loaded Python since.

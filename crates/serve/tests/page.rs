@@ -204,6 +204,8 @@ fn the_page_shows_what_was_observed() {
     browser.run("document.activeElement.blur()");
     browser.keys("d");
     assert_eq!(browser.run("return document.documentElement.style.colorScheme"), "dark");
+    let back = browser.run("return getComputedStyle(document.body).backgroundColor");
+    assert_eq!(back, "rgb(20, 22, 26)");
     browser.picture("dark.png");
     browser.keys("l");
     browser.until("all of it", "return document.querySelector('#all').hidden");

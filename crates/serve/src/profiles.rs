@@ -1,4 +1,4 @@
-//! `/pprof`, `/folded`, `/perfetto`, `/report`: intervals for other tools.
+//! `/pprof`, `/folded`, `/perfetto`, `/report`, `/onion`: intervals for other tools.
 
 use ncpu_record::Recording;
 use ncpu_report::{export, html};
@@ -18,6 +18,8 @@ pub enum Profile {
     Perfetto,
     /// The page of `report --html`.
     Report,
+    /// The onion of that page, as the page of this server shows it.
+    Onion,
 }
 
 impl Profile {
@@ -34,6 +36,7 @@ impl Profile {
             Some(("folded", name)) => kind(name).map(Profile::Folded),
             None if path == "perfetto" => Some(Profile::Perfetto),
             None if path == "report" => Some(Profile::Report),
+            None if path == "onion" => Some(Profile::Onion),
             _ => None,
         }
     }
@@ -53,6 +56,7 @@ impl Profile {
                 Reply::new(BYTES, export::perfetto(recording)?).file(format!("ncpu-{time}.perfetto-trace"))
             }
             Profile::Report => Reply::page(HTML, html::page(recording)?, WHOLE_PAGE),
+            Profile::Onion => Reply::new(HTML, html::onion(recording)?),
         })
     }
 }

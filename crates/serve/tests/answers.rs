@@ -88,6 +88,8 @@ fn tables_metrics_and_profiles_are_those_of_the_intervals() {
     assert_eq!(pprof.header("content-disposition"), Some(name.as_str()));
     assert!(get(&at, "/perfetto", &[]).body.len() > 100);
     assert!(get(&at, "/report", &[]).text().contains("user code"));
+    let onion = get(&at, "/onion", &[]).text();
+    assert!(onion.contains("data-layer=\"user code\"") && !onion.contains("<script"), "{onion}");
     assert_eq!(get(&at, "/api/v1/status", &[]).json()["held"]["intervals"], 4);
     server.end();
 }

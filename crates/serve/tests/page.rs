@@ -25,14 +25,14 @@ fn the_page_shows_what_was_observed() {
     (0..40).for_each(|number| server.send(number));
     server.wait(40);
     browser.go(&format!("{}/", server.address));
-    browser.until("the onion", "return document.querySelectorAll('#layers .one').length > 1");
+    browser.until("the onion", "return document.querySelectorAll('#layers .layer').length > 1");
     let text = |of: &str| {
         let text = browser.run(&format!("return document.querySelector({of:?}).innerText"));
         text.as_str().unwrap_or_default().to_owned()
     };
     let painted = |of: &str| browser.run(&PAINTED.replace("WHICH", &format!("{of:?}"))).as_u64().unwrap();
     assert!(text("#layers").contains("user code"), "{}", text("#layers"));
-    assert!(text("#layers").contains("50 %"), "{}", text("#layers"));
+    assert!(text("#layers").contains("50.0 %"), "{}", text("#layers"));
     assert!(text("#where").contains("2 CPUs"), "{}", text("#where"));
     assert!(painted("#bands canvas") > 1000 && painted("#grid") > 100 && painted("#flame") > 1000);
     assert_eq!(text("#error"), "");

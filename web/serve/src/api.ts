@@ -72,10 +72,13 @@ export const tables = () => get<{ tables: Described[]; layers: { name: string; c
 export const table = (name: string, time: Time, more: Parameters = {}) =>
   get<Rows>(`api/v1/tables/${encodeURIComponent(name)}`, { from: time.from, to: time.to, ...more });
 
-/** Stacks as lines of `outermost;...;leaf MICROSECONDS`. */
-export async function folded(kind: string, time: Time): Promise<string> {
-  const path = address(`folded/${encodeURIComponent(kind)}`, { from: time.from, to: time.to });
-  const answer = await fetch(path);
+async function text(path: string, time: Time): Promise<string> {
+  const answer = await fetch(address(path, { from: time.from, to: time.to }));
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.text();
 }
+
+/** Stacks as lines of `outermost;...;leaf MICROSECONDS`. */
+export const folded = (kind: string, time: Time) => text(`folded/${encodeURIComponent(kind)}`, time);
+/** The onion as the single-file report has it. */
+export const onion = (time: Time) => text("onion", time);

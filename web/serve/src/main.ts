@@ -232,7 +232,7 @@ async function show(now: Status, mine: number) {
   };
   const onion = async () => {
     const was = other ? other.layers : earlier((time) => api.table("layers", time));
-    const [is, past] = await Promise.all([api.table("layers", within), was]);
+    const [is, past] = await Promise.all([api.onion(within), was]);
     if (current()) showOnion(byId("layers"), is, past, other ? name(other) : "the time before, of the same length");
   };
   const stacks = async () => {

@@ -1,48 +1,24 @@
-// The onion of a time, beside another.
+// The onion of a time as the server draws it, beside another.
 
 import type { Rows } from "./api";
-import { element, key, number, percent, seconds, variable } from "./layers";
+import { element, number } from "./layers";
 
 /** `against` says what the other one is. */
-export function showOnion(place: HTMLElement, now: Rows, before: Rows | null, against: string) {
-  const past = new Map(before?.rows.map((row) => [String(row["layer"]), number(row, "share")]));
-  const list = element("div", "", "onion");
-  for (const row of now.rows) {
-    const name = String(row["layer"]);
-    const share = number(row, "share");
-    const evidence = String(row["evidence"] ?? "");
-    const advice = String(row["advice"] ?? "");
-    if (share < 0.0005 && !evidence) continue;
-    const item = element("details", "", "one");
-    item.style.setProperty("--c", `var(${variable(key(name))})`);
-    const head = element("summary");
-    head.append(element("span", name, "name"), element("span", percent(share), "share"));
-    const bar = element("span", "", "bar");
-    const fill = element("i");
-    fill.style.width = `${Math.min(100, 100 * share)}%`;
-    bar.append(fill);
-    head.append(bar);
+export function showOnion(place: HTMLElement, markup: string, before: Rows | null, against: string) {
+  const past = new Map(before?.rows.map((row) => [row["layer"], number(row, "share")]));
+  const layers = (of: ParentNode) => [...of.querySelectorAll<HTMLDetailsElement>(".layer")];
+  const open = new Map(layers(place).map((layer) => [layer.dataset["layer"], layer.open]));
+  // No script of a document that is parsed runs. What the machine's programs call themselves was escaped by the server.
+  const { body } = new DOMParser().parseFromString(markup, "text/html");
+  for (const layer of layers(body)) {
+    const name = layer.dataset["layer"] ?? "";
+    // What was opened or closed stays so.
+    layer.open = open.get(name) ?? layer.open;
     const was = past.get(name);
-    const change = was === undefined ? "" : (100 * (share - was)).toFixed(1);
-    const moved = element("span", change && `${Number(change) > 0 ? "+" : ""}${change}`, "change");
-    moved.title = `percentage points against ${against}`;
-    head.append(moved, element("span", evidence.split("; ")[0], "first"));
-    item.append(head);
-    const more = element("ul");
-    const error = number(row, "error");
-    const exact = error > 0 ? `± ${seconds(error)} (95 %)` : "exact";
-    more.append(element("li", `${seconds(number(row, "seconds"))} CPU-seconds, ${exact}`));
-    for (const line of evidence.split("; ").filter(Boolean)) more.append(element("li", line));
-    if (advice) more.append(element("li", advice, "advice"));
-    item.append(more);
-    list.append(item);
+    const points = was === undefined ? "" : (100 * (Number(layer.dataset["share"]) - was)).toFixed(1);
+    const change = element("span", points && `${Number(points) > 0 ? "+" : ""}${points}`, "change");
+    change.title = `percentage points against ${against}`;
+    layer.querySelector(".bar")?.before(change);
   }
-  place.replaceChildren(list);
-  if (now.notes.length > 0) {
-    const notes = element("aside", "", "notes");
-    const all = element("ul");
-    now.notes.slice(0, 20).forEach((note) => all.append(element("li", note)));
-    notes.append(element("strong", "Notes"), all);
-    place.append(notes);
-  }
+  place.replaceChildren(...body.childNodes);
 }

@@ -15,8 +15,14 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
          largest first; hatched bars are the rest. Each bar begins where the one above ends. \
          Open a layer for its evidence and remedy.</p>",
     );
+    scaled(out, onion);
+    out.push_str("</section>");
+}
+
+/// The layers below a scale.
+pub(super) fn scaled(out: &mut String, onion: &Onion) {
     if onion.rows.is_empty() {
-        out.push_str("<p class=none>The observation has no length: nothing to divide.</p></section>");
+        out.push_str("<p class=none>The observation has no length: nothing to divide.</p>");
         return;
     }
     out.push_str(
@@ -24,7 +30,6 @@ pub(super) fn section(out: &mut String, onion: &Onion) {
          <span>100 %</span></div>",
     );
     waterfall(out, onion, true);
-    out.push_str("</section>");
 }
 
 /// The layers of an onion; with `open`, the largest are open.
@@ -58,10 +63,11 @@ fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {
     let place = |s: f64| (s * 100.0).clamp(0.0, 100.0);
     let _ = write!(
         out,
-        "<details class=layer{open}><summary><span class=name>{}<small>{}</small></span>\
-         <span class=share>{}</span><span class=cpu>{} CPU-s <small>{error}</small></span>\
-         <span class=bar><i class=\"l-{}{}\" style=\"left:{:.3}%;width:{:.3}%\"></i>",
+        "<details class=layer data-layer=\"{0}\" data-share={1}{open}><summary><span class=name>{0}<small>{2}</small></span>\
+         <span class=share>{3}</span><span class=cpu>{4} CPU-s <small>{error}</small></span>\
+         <span class=bar><i class=\"l-{5}{6}\" style=\"left:{7:.3}%;width:{8:.3}%\"></i>",
         esc(row.layer.name()),
+        row.share,
         esc(row.layer.meaning()),
         percent(row.share),
         seconds(row.seconds),

@@ -115,6 +115,18 @@ fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
     );
 }
 
+/// The onion alone, with its evidence and notes, for a page that shows other things beside it.
+///
+/// # Errors
+/// As [`crate::onion::Onion::peel`].
+pub fn onion(recording: &Recording) -> Result<String, ncpu_schema::Error> {
+    let onion = Onion::peel(recording)?;
+    let mut out = String::new();
+    layers::scaled(&mut out, &onion);
+    notes(&mut out, &onion.notes);
+    Ok(out)
+}
+
 fn notes(out: &mut String, notes: &[String]) {
     if notes.is_empty() {
         return;

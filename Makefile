@@ -25,7 +25,7 @@ build: tools page
 
 # The page of `ncpu serve`, which is built into ncpu-serve: by Node, from the versions in package-lock.json.
 web: $(PAGE)
-$(PAGE): $(wildcard web/page.css web/shared.js web/serve/*.html web/serve/*.ts web/serve/*.json web/serve/src/*)
+$(PAGE): $(wildcard web/page.css web/shared/*.js web/serve/*.html web/serve/*.ts web/serve/*.json web/serve/src/*)
 	cd web/serve && npm ci --no-audit --no-fund && npm run build
 
 # The same where there is Node; ncpu-serve answers without it too.

@@ -34,7 +34,7 @@ fn the_page_shows_what_was_observed() {
     assert!(text("#layers").contains("user code"), "{}", text("#layers"));
     assert!(text("#layers").contains("50.0 %"), "{}", text("#layers"));
     assert!(text("#where").contains("2 CPUs"), "{}", text("#where"));
-    assert!(painted("#bands canvas") > 1000 && painted("#grid") > 100 && painted("#flame") > 1000);
+    assert!(painted("#bands canvas") > 1000 && painted("#grid") > 100 && painted("#stacks canvas") > 1000);
     assert_eq!(text("#error"), "");
     browser.picture("page.png");
 
@@ -80,18 +80,23 @@ fn the_page_shows_what_was_observed() {
     assert!(text("#brushed").contains('–'), "{}", text("#brushed"));
 
     // Stacks: of another kind, against the time before, and by keys.
-    browser.run("document.querySelector('#compare').click(); document.querySelector('#flame').focus()");
+    browser
+        .run("document.querySelector('#compare').click(); document.querySelector('#stacks canvas').focus()");
     browser.until("the comparison of stacks", "return location.hash.includes('compare')");
     browser.keys("\u{e015}\u{e015}");
-    browser.until("a frame", "return document.querySelector('#frame').textContent.startsWith('main')");
+    browser.until("a frame", "return document.querySelector('#stacks .read').textContent.startsWith('main')");
     browser.keys("\u{e007}");
-    browser.until("one frame alone", "return !document.querySelector('#unzoom').hidden");
-    browser.until("the change", "return document.querySelector('#frame').textContent.includes('points')");
+    browser.until("one frame alone", "return !document.querySelector('#stacks .back').hidden");
+    browser
+        .until("the change", "return document.querySelector('#stacks .read').textContent.includes('points')");
     browser.picture("stacks.png");
     browser.run(
         "const k = document.querySelector('#kind'); k.value = 'spin'; k.dispatchEvent(new Event('change'))",
     );
-    browser.until("no stacks", "return document.querySelector('#frame').textContent.includes('No stacks')");
+    browser.until(
+        "no stacks",
+        "return document.querySelector('#stacks .read').textContent.includes('No stacks')",
+    );
 
     // What another machine's page has saved is compared with, and nothing else.
     let saved = browser.run(
@@ -219,5 +224,14 @@ fn the_page_shows_what_was_observed() {
     browser.until("the narrow page", "return document.querySelector('#grid').clientWidth <= innerWidth");
     assert_eq!(browser.run("return document.documentElement.scrollWidth <= innerWidth"), true);
     browser.picture("narrow.png");
+
+    // The report has the same code in one script.
+    browser.go(&format!("{}/report?from=-5", server.address));
+    assert!(painted("#flame-on-cpu canvas") > 1000);
+    browser.run("document.querySelector('#flame-on-cpu canvas').focus()");
+    browser.keys("\u{e015}\u{e015}");
+    assert!(text("#flame-on-cpu .read").starts_with("main: "), "{}", text("#flame-on-cpu .read"));
+    browser.run("document.querySelector('#locks th:last-child button').click()");
+    assert!(browser.run("return document.querySelector('#locks th:last-child').ariaSort").is_string());
     server.end();
 }

@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 import type { Row, Rows, Time } from "./api";
-import { cssColour } from "../../shared.js";
+import { cssColour } from "../../shared/basics.js";
 import { clock, nameOf, number, percent, variable } from "./layers";
 
 /** A layer that is never more has no band. */

@@ -2,8 +2,8 @@
 // happened.
 
 import type { Column, Row, Rows } from "./api";
-import { byId, element, number, percent } from "./layers";
-import { cssColour, heatScale } from "../../shared.js";
+import { byId, number, percent } from "./layers";
+import { cssColour, element, heatScale } from "../../shared/basics.js";
 
 /** What is no state in `cpu_time`. */
 const NOT_STATES = new Set(["cpu", "time", "kernel"]);

@@ -21,16 +21,6 @@ export const key = (name: string) => name.toLowerCase().replaceAll("/", "_per_")
 
 export const percent = (share: number) => `${(100 * share).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
 
-/** Seconds, as short as they can be read. */
-export function seconds(value: number): string {
-  const size = Math.abs(value);
-  if (size === 0) return "0";
-  if (size >= 100) return value.toFixed(0);
-  if (size >= 1) return value.toFixed(2);
-  if (size >= 1e-3) return `${(1e3 * value).toPrecision(3)} ms`;
-  return `${(1e6 * value).toPrecision(3)} µs`;
-}
-
 export const clock = (time: number) =>
   new Date(1000 * time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
@@ -39,18 +29,6 @@ export const number = (row: Row, name: string): number => {
   const value = row[name];
   return typeof value === "number" ? value : 0;
 };
-
-/** An element with text in it, which is never markup. */
-export function element<K extends keyof HTMLElementTagNameMap>(
-  name: K,
-  text = "",
-  kind = "",
-): HTMLElementTagNameMap[K] {
-  const made = document.createElement(name);
-  if (text) made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
-}
 
 /** The element of this id, which index.html has. */
 export function byId<T extends HTMLElement>(id: string): T {

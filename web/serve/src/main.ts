@@ -3,16 +3,16 @@
 import "uplot/dist/uPlot.min.css";
 import "../../page.css";
 import "./serve.css";
-import { themed } from "../../shared.js";
+import { element, themed } from "../../shared/basics.js";
+import { Flame } from "../../shared/flame.js";
 import * as api from "./api";
 import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
 import { base } from "./changes";
-import { Flame } from "./flame";
 import { Grid } from "./grid";
 import * as kept from "./kept";
 import type { Kept } from "./kept";
-import { byId, clock, element, setLayers } from "./layers";
+import { byId, clock, setLayers } from "./layers";
 import { showOnion } from "./onion";
 import { Listing } from "./rows";
 
@@ -114,7 +114,7 @@ const grid = new Grid(byId<HTMLCanvasElement>("grid"), state, order, byId("cpu")
   [view.colour, view.byPlace] = [grid.colour, grid.byPlace];
   write();
 });
-const flame = new Flame(byId<HTMLCanvasElement>("flame"), byId("frame"), byId("unzoom"));
+const flame = new Flame(byId("stacks"));
 const listing = new Listing(byId("rows"), () => {
   [view.sort, view.ascending] = [listing.sort, listing.ascending];
   write();
@@ -130,7 +130,6 @@ const means = byId<HTMLInputElement>("means");
 const kind = byId<HTMLSelectElement>("kind");
 const compare = byId<HTMLInputElement>("compare");
 const changes = byId<HTMLInputElement>("changes");
-const find = byId<HTMLInputElement>("find");
 const live = byId<HTMLButtonElement>("live");
 const against = byId<HTMLSelectElement>("against");
 const file = byId<HTMLInputElement>("file");
@@ -425,7 +424,6 @@ changes.addEventListener("change", () => {
   write();
   void look();
 });
-find.addEventListener("input", () => flame.filter(find.value));
 means.addEventListener("change", () => {
   view.means = means.checked;
   write();

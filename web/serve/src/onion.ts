@@ -1,7 +1,8 @@
 // The onion of a time as the server draws it, beside another.
 
+import { element } from "../../shared/basics.js";
 import type { Rows } from "./api";
-import { element, number } from "./layers";
+import { number } from "./layers";
 
 /** `against` says what the other one is. */
 export function showOnion(place: HTMLElement, markup: string, before: Rows | null, against: string) {

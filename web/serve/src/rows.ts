@@ -1,10 +1,10 @@
 // A table of any length: only the rows that are seen are in the page.
 
-import { order } from "../../shared.js";
+import { element } from "../../shared/basics.js";
+import { selected, sortable } from "../../shared/table.js";
 import type { Column, Row } from "./api";
 import { BEFORE, CHANGE, base, comparedColumn, withChanges } from "./changes";
 import type { Past } from "./changes";
-import { element } from "./layers";
 import { form, written } from "./numbers";
 import type { Form } from "./numbers";
 
@@ -73,23 +73,14 @@ export class Listing {
   }
 
   filter(words: string) {
-    this.words = words.toLowerCase();
+    this.words = words;
     if (this.given) this.apply();
   }
 
   private apply() {
-    const words = this.words.split(/\s+/).filter(Boolean);
-    const texts = this.columns.map((c) => c.key);
-    this.shown = this.rows.filter((row) => {
-      if (words.length === 0) return true;
-      const text = texts.map((key) => row[key] ?? "").join(" ").toLowerCase();
-      return words.every((word) => text.includes(word));
-    });
-    if (this.sort) {
-      const key = this.sort;
-      const sign = this.ascending ? 1 : -1;
-      this.shown.sort((a, b) => order(a[key] ?? null, b[key] ?? null, sign));
-    }
+    const text = (row: Row) => this.columns.map(({ key }) => row[key] ?? "").join(" ");
+    const by = this.sort ? (row: Row) => row[this.sort] : null;
+    this.shown = selected(this.rows, this.words, text, by, this.ascending);
     // Rows are grids of their own, so that columns have the same width in all of them.
     const names = this.columns.map((c, i) => [c.name, this.forms[i]?.unit].filter(Boolean).join(" "));
     const widths = this.columns.map((c, i) => {
@@ -99,20 +90,17 @@ export class Listing {
     this.place.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width + GAP, GAP)}px`);
     this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
     const heads = this.columns.map((c, i) => {
-      const head = element("button", names[i], this.numeric(c.key) ? "n" : "");
-      head.type = "button";
-      head.title = c.meaning;
-      const sorted = c.key === this.sort;
-      head.setAttribute("aria-sort", sorted ? (this.ascending ? "ascending" : "descending") : "none");
-      if (sorted) head.textContent = `${names[i]} ${this.ascending ? "▲" : "▼"}`;
-      head.addEventListener("click", () => {
-        this.ascending = sorted ? !this.ascending : !this.numeric(c.key);
-        this.sort = c.key;
-        // What is compared goes by the order.
-        if (this.given) this.show(...this.given);
-        this.sorted();
-      });
+      const [head, button] = [element("div", "", this.numeric(c.key) ? "n" : ""), element("button", names[i])];
+      [button.type, button.title] = ["button", c.meaning];
+      head.append(button);
       return head;
+    });
+    const keys = this.columns.map((c) => c.key);
+    sortable(heads, keys.indexOf(this.sort), this.ascending, (i) => this.numeric(keys[i] ?? ""), (i, ascending) => {
+      [this.sort, this.ascending] = [keys[i] ?? "", ascending];
+      // What is compared goes by the order.
+      if (this.given) this.show(...this.given);
+      this.sorted();
     });
     this.head.replaceChildren(...heads);
     this.space.style.height = `${this.shown.length * HEIGHT}px`;

@@ -1,15 +1,14 @@
 //! Differential flame graphs: where a frame is wide now, and red or blue by how much it grew or shrank.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use ncpu_record::Recording;
 
 use super::Diff;
-use crate::html::{differential, frames};
+use crate::html::{self, frames, graph, text_of, texts};
 
 /// Stacks of one side, by kind: seconds per unit of work, the mean of its recordings.
-pub(super) type Stacks = BTreeMap<String, BTreeMap<String, f64>>;
+pub(super) type Stacks = BTreeMap<String, html::Stacks>;
 
 const KINDS: [(&str, &str); 3] =
     [("on-cpu", "On CPU"), ("spin", "Spinning in kernel locks"), ("off-cpu", "Off CPU")];
@@ -40,16 +39,27 @@ pub(super) fn graphs(diff: &Diff) -> String {
     let empty = BTreeMap::new();
     for (kind, title) in KINDS {
         let [a, b] = [0, 1].map(|s| diff.stacks[s].get(kind).unwrap_or(&empty));
-        for (letter, now, before, negate) in [("B", b, a, false), ("A", a, b, true)] {
-            let Some((svg, narrow)) = differential(now, before, negate) else { continue };
-            let _ = write!(
-                out,
-                "<div class=flame id=flame-{kind}-{letter}><h3>{title}, width of {letter}</h3><p class=lead>Red frames \
-                 grew from A to B, blue ones shrank. Frames below {narrow} % are not drawn.</p><div class=tools>\
-                 <input type=search placeholder=\"Search functions\" aria-label=\"Search functions, {title}, \
-                 {letter}\"><button type=button class=out hidden>Zoom out</button><output aria-live=polite></output>\
-                 </div><div class=\"tools goto\"></div>{svg}<output class=read></output></div>"
+        let Some((both, narrow)) = texts([a, b]) else { continue };
+        let ids = ["A", "B"].map(|letter| format!("stacks-{kind}-{letter}"));
+        for (letter, now, before, sign) in [("B", 1, 0, 1), ("A", 0, 1, -1)] {
+            if both[now].is_empty() {
+                continue;
+            }
+            let lead = format!(
+                "Red frames grew from A to B, blue ones shrank. Frames below {narrow} % are not drawn."
             );
+            let data = format!("data-now={} data-before={} data-sign={sign}", ids[now], ids[before]);
+            graph(
+                &mut out,
+                &format!("{kind}-{letter}"),
+                &format!("{title}, width of {letter}"),
+                &lead,
+                &data,
+                "",
+            );
+        }
+        for (i, letter) in [" of A", " of B"].into_iter().enumerate() {
+            out.push_str(&text_of(&ids[i], letter, &both[i]));
         }
     }
     if out.is_empty() {

@@ -56,7 +56,7 @@ pub fn page(diff: &Diff) -> String {
         PageSection {
             id: "flames",
             title: "Flame graphs",
-            lead: "Callers are below, callees above. Click or Enter zooms, Escape zooms out, arrow keys walk.",
+            lead: "Callers are above, callees below. Click or Enter zooms, Escape zooms out, arrow keys walk.",
             body: flame::graphs(diff),
         },
     ];

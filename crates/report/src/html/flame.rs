@@ -1,22 +1,18 @@
-//! Flame graphs: inferno merges the stacks, lays them out and draws them; `page.js` zooms and
-//! searches. Inferno's own script is left out: it is made for one graph in a file of its own, and
-//! cannot follow the page's theme.
+//! Flame graphs: the page holds stacks as text, which `flame.js` draws.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use inferno::flamegraph::{self, Options, color::MultiPalette, color::Palette};
 use ncpu_record::Recording;
 
-use super::markup::{sane, seconds};
+use super::markup::{esc, sane, seconds};
 
-/// A graph's share of the page; frames get coarser until it fits.
+/// Bytes of the texts of a graph; frames get coarser until they fit.
 const MOST_BYTES: usize = 400_000;
-/// Narrowest frames drawn, in per cent of the graph.
+/// Narrowest frames told, in per cent of the graph.
 const NARROW: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 /// Frames deeper than this are cut off: a page of a runaway recursion must open.
 const DEEPEST: usize = 200;
-const FRAME: usize = 18;
 
 const KINDS: [(&str, &str, &str); 4] = [
     ("on-cpu", "On CPU", "Where the program's threads executed, from timer samples."),
@@ -37,13 +33,17 @@ const KINDS: [(&str, &str, &str); 4] = [
 /// Idle time by the stacks of table `critical_path`.
 const WAITED: &str = "waited-for";
 
+/// Seconds of each stack of one side of a comparison, or of the only one.
+pub(crate) type Stacks = BTreeMap<String, f64>;
+
 pub(super) fn section(out: &mut String, recording: &Recording) {
     out.push_str(
-        "<section id=flames><h2>Flame graphs</h2><p class=lead>Width is time; callers are below, callees above. \
+        "<section id=flames><h2>Flame graphs</h2><p class=lead>Width is time; callers are above, callees below. \
          <span class=key><span><i class=f-user></i>user frames</span><span><i class=f-kernel></i>kernel frames</span>\
-         </span> Click or Enter zooms, Escape zooms out, arrow keys walk.</p>",
+         </span> Click or Enter zooms, Escape zooms out, arrow keys walk.</p>\
+         <noscript><p class=none>The graphs need JavaScript; their stacks are there as text.</p></noscript>",
     );
-    let mut stacks: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
+    let mut stacks: BTreeMap<&str, Stacks> = BTreeMap::new();
     if let Some(t) = recording.tables.get("stacks") {
         for r in 0..t.num_rows() {
             let (Some(kind), Some(stack)) = (t.text(r, "kind"), t.text(r, "stack")) else { continue };
@@ -60,22 +60,20 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
     }
     let told = |kind: &&(&str, &str, &str)| kind.0 != WAITED || stacks.contains_key(WAITED);
     for (kind, title, meaning) in KINDS.iter().filter(told).copied() {
-        let _ = write!(out, "<div class=flame id=flame-{kind}><h3>{title}");
-        let folded = stacks.get(kind);
-        let total: f64 = folded.map_or(0.0, |s| s.values().sum());
-        match folded.and_then(|folded| draw(folded, total)) {
-            Some((svg, narrow)) => {
-                let _ = write!(
-                    out,
-                    " <small>{} s</small></h3><p class=lead>{meaning} Frames below {narrow} % are not drawn.</p>\
-                     <div class=tools><input type=search placeholder=\"Search functions\" aria-label=\"Search \
-                     functions, {title}\"><button type=button class=out hidden>Zoom out</button><output \
-                     aria-live=polite></output></div><div class=\"tools goto\"></div>{svg}<output class=read></output></div>",
-                    seconds(total)
-                );
+        match stacks.get(kind).and_then(|folded| texts([folded])) {
+            Some(([text], narrow)) => {
+                let id = format!("stacks-{kind}");
+                let total = stacks[kind].values().sum();
+                let title = format!("{title} <small>{} s</small>", seconds(total));
+                let lead = format!("{meaning} Frames below {narrow} % are not drawn.");
+                graph(out, kind, &title, &lead, &format!("data-now={id}"), &text_of(&id, "", &text));
             }
             None => {
-                let _ = write!(out, "</h3><p class=none>{}</p></div>", absent(kind));
+                let _ = write!(
+                    out,
+                    "<div class=flame id=flame-{kind}><h3>{title}</h3><p class=none>{}</p></div>",
+                    absent(kind)
+                );
             }
         }
     }
@@ -90,122 +88,93 @@ fn absent(kind: &str) -> &'static str {
     }
 }
 
-/// A stack in inferno's notation: every frame marked `_[k]` (kernel) or `_[i]` (which its palette
-/// paints unlike the kernel's), so that no name can pass for a number or a comment.
-pub(crate) fn frames(stack: &str) -> String {
-    let mut out = String::with_capacity(stack.len() + 16);
-    for frame in stack.split(';').take(DEEPEST) {
-        let (name, mark) = match frame.strip_suffix("_[k]") {
-            Some(name) => (name, "_[k]"),
-            None => (frame, "_[i]"),
-        };
-        if !out.is_empty() {
-            out.push(';');
-        }
-        let name = name.trim();
-        if name.is_empty() {
-            out.push('?');
-        } else if name.starts_with('#') {
-            out.push('_');
-        }
-        out.extend(name.chars().map(|c| if ncpu_table::safe::is_unsafe(c) { '\u{fffd}' } else { c }));
-        out.push_str(mark);
-    }
-    out
+/// The markup that `flame.js` draws into. `data` names the texts to draw; `title`, `lead` and `below` are markup.
+pub(crate) fn graph(out: &mut String, id: &str, title: &str, lead: &str, data: &str, below: &str) {
+    let _ = write!(
+        out,
+        "<div class=flame id=flame-{id} {data}><h3>{title}</h3><p class=lead>{lead}</p><div class=tools>\
+         <input type=search class=find placeholder=\"Search functions\" aria-label=\"Search functions\">\
+         <button type=button class=back hidden>Zoom out</button><output class=matched aria-live=polite></output></div>\
+         <div class=\"tools first\"></div><canvas tabindex=0 role=application aria-label=\"flame graph\"></canvas>\
+         <output class=read aria-live=polite></output>{below}</div>"
+    );
 }
 
-/// The drawing, and the narrowest frame in it.
-fn draw(folded: &BTreeMap<String, f64>, total: f64) -> Option<(String, f64)> {
-    if total <= 0.0 {
-        return None;
-    }
-    let scale = scale(total);
-    let lines: Vec<String> = folded
-        .iter()
-        .map(|(stack, s)| (stack, (s * scale).round() as u64))
-        .filter(|(_, n)| *n > 0)
-        .map(|(stack, n)| format!("{stack} {n}"))
-        .collect();
-    drawn(lines, scale, false)
-}
-
-/// Stacks by their seconds now, coloured by how much that is more (red) or less (blue) than `before`; and the
-/// narrowest frame drawn.
-pub(crate) fn differential(
-    now: &BTreeMap<String, f64>,
-    before: &BTreeMap<String, f64>,
-    negate: bool,
-) -> Option<(String, f64)> {
-    let sum = |side: &BTreeMap<String, f64>| side.values().sum::<f64>();
-    let total = sum(now).max(sum(before));
-    if sum(now) <= 0.0 {
-        return None;
-    }
-    let scale = scale(total);
-    let whole = |side: &BTreeMap<String, f64>, stack: &String| {
-        (side.get(stack).copied().unwrap_or(0.0) * scale).round() as u64
-    };
-    let lines = now.keys().map(|stack| (stack, whole(before, stack), whole(now, stack)));
-    drawn(
-        lines.filter(|(.., n)| *n > 0).map(|(stack, b, n)| format!("{stack} {b} {n}")).collect(),
-        scale,
-        negate,
+/// Stacks as text, which `flame.js` draws; `of` names the side of a comparison.
+pub(crate) fn text_of(id: &str, of: &str, text: &str) -> String {
+    format!(
+        "<details class=text><summary>Stacks{of} as text, in microseconds</summary><pre id={id} tabindex=0>{}</pre></details>",
+        text.lines().map(|line| esc(line) + "\n").collect::<String>()
     )
 }
 
-/// Whole microseconds, or finer where there is less than a second; but never so many that a graph's sum overflows.
-fn scale(total: f64) -> f64 {
-    (1e15 / total).min(if total < 1.0 { 1e12 } else { 1e6 })
+/// A stack without control characters and empty frames, cut at [`DEEPEST`] frames.
+pub(crate) fn frames(stack: &str) -> String {
+    let clean = |c: char| if ncpu_table::safe::is_unsafe(c) { '\u{fffd}' } else { c };
+    let frame = |frame: &str| match frame.trim() {
+        "" => "?".into(),
+        frame => frame.chars().map(clean).collect::<String>(),
+    };
+    stack.split(';').take(DEEPEST).map(frame).collect::<Vec<_>>().join(";")
 }
 
-fn drawn(mut lines: Vec<String>, scale: f64, negate: bool) -> Option<(String, f64)> {
-    lines.sort_unstable();
-    for narrow in NARROW {
-        let mut options = Options::default();
-        options.colors = Palette::Multi(MultiPalette::Java);
-        options.deterministic = true;
-        options.negate_differentials = negate;
-        options.min_width = narrow;
-        options.frame_height = FRAME;
-        options.count_name = "us".into();
-        options.factor = 1e6 / scale;
-        let mut svg = Vec::new();
-        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).ok()?;
-        let graph = inner(&String::from_utf8(svg).ok()?)?;
-        if graph.len() <= MOST_BYTES || narrow == NARROW[NARROW.len() - 1] {
-            return Some((graph, narrow));
-        }
-    }
-    None
+/// A frame: its seconds on each side, callees included.
+struct Node<'a, const N: usize> {
+    seconds: [f64; N],
+    callees: BTreeMap<&'a str, Node<'a, N>>,
 }
 
-/// The frames alone: inferno's title, buttons and script are the page's business.
-fn inner(svg: &str) -> Option<String> {
-    let from = svg.find("<svg id=\"frames\"")?;
-    let body = &svg[from..];
-    let body = &body[body.find('>')? + 1..];
-    let body = &body[..body.find("</svg>")?];
-    let ys = body.split(" y=\"").skip(1).filter_map(|s| s.split('"').next()?.parse::<f64>().ok());
-    let (top, bottom) = ys.fold((f64::MAX, 0.0_f64), |(a, b), y| (a.min(y), b.max(y)));
-    let (top, bottom) = ((top - 2.0).max(0.0), bottom + FRAME as f64);
-    let mut out = String::with_capacity(body.len());
-    let _ = write!(
-        out,
-        "<svg class=frames tabindex=0 role=application aria-label=\"flame graph\" height={:.0} \
-         data-frame={FRAME}><svg y=\"-{top:.0}\" overflow=visible>",
-        bottom - top
-    );
-    // Frames too narrow for a word have an empty text: the script makes it when it is zoomed to.
-    let mut rest = body;
-    while let Some(at) = rest.find("<text ") {
-        out.push_str(&rest[..at]);
-        let end = rest[at..].find("</text>")? + at;
-        if !rest[at..end].ends_with('>') {
-            out.push_str(&rest[at..end + 7]);
-        }
-        rest = &rest[end + 7..];
+impl<'a, const N: usize> Node<'a, N> {
+    fn new() -> Node<'a, N> {
+        Node { seconds: [0.0; N], callees: BTreeMap::new() }
     }
-    out.push_str(rest);
-    out.push_str("</svg></svg>");
-    Some(out)
+
+    /// Writes a line for the frame and each callee of `least` seconds or more on any side. Time of smaller callees counts as
+    /// the frame's own.
+    fn write(&self, path: &mut String, least: f64, texts: &mut [String; N]) {
+        let mut own = self.seconds;
+        for (name, callee) in &self.callees {
+            if callee.seconds.iter().all(|s| *s < least) {
+                continue;
+            }
+            own.iter_mut().zip(callee.seconds).for_each(|(own, s)| *own -= s);
+            let length = path.len();
+            path.push_str(if length == 0 { "" } else { ";" });
+            path.push_str(name);
+            callee.write(path, least, texts);
+            path.truncate(length);
+        }
+        for (text, s) in texts.iter_mut().zip(own) {
+            // Smaller values are rounding errors of the subtraction.
+            if s > least * 1e-6 && !path.is_empty() {
+                let _ = writeln!(text, "{path} {}", ncpu_table::figure(s * 1e6));
+            }
+        }
+    }
+}
+
+/// The stacks of each side as lines of `outermost;...;leaf MICROSECONDS`, and the narrowest frame in them.
+pub(crate) fn texts<const N: usize>(sides: [&Stacks; N]) -> Option<([String; N], f64)> {
+    let mut root = Node::<N>::new();
+    for (side, stacks) in sides.into_iter().enumerate() {
+        for (stack, s) in stacks {
+            let mut node = &mut root;
+            node.seconds[side] += s;
+            for frame in stack.split(';') {
+                node = node.callees.entry(frame).or_insert_with(Node::new);
+                node.seconds[side] += s;
+            }
+        }
+    }
+    let total = root.seconds.iter().copied().fold(0.0, f64::max);
+    if !(total > 0.0 && (total * 1e6).is_finite()) {
+        return None;
+    }
+    NARROW.iter().find_map(|narrow| {
+        let mut texts = [const { String::new() }; N];
+        root.write(&mut String::new(), total * narrow / 100.0, &mut texts);
+        let fits =
+            texts.iter().map(String::len).sum::<usize>() <= MOST_BYTES || *narrow == NARROW[NARROW.len() - 1];
+        fits.then_some((texts, *narrow))
+    })
 }

@@ -42,8 +42,13 @@ pub(super) fn table(out: &mut String, name: &str, heads: &[Head<'_>], by: usize,
     let total = rows.len();
     let _ = write!(
         out,
-        "<div class=scroll role=region tabindex=0 aria-label=\"{0}\"><table class=\"grid{1}\"><thead><tr>",
+        "<div class=table>{1}<div class=scroll role=region tabindex=0 aria-label=\"{0}\"><table class=\"grid{2}\"><thead><tr>",
         esc(name),
+        if total > SHOWN {
+            "<div class=tools><input type=search class=filter placeholder=Filter aria-label=\"Filter rows by words\"></div>"
+        } else {
+            ""
+        },
         if total > SHOWN { " folded" } else { "" }
     );
     for (i, head) in heads.iter().enumerate() {
@@ -75,7 +80,7 @@ pub(super) fn table(out: &mut String, name: &str, heads: &[Head<'_>], by: usize,
     if total > SHOWN {
         let _ = write!(
             out,
-            "<button type=button class=all aria-expanded=false data-n={0}>Show all {0}</button>",
+            "<button type=button class=all aria-expanded=false>Show all {}</button>",
             total.min(MOST)
         );
     }
@@ -83,6 +88,7 @@ pub(super) fn table(out: &mut String, name: &str, heads: &[Head<'_>], by: usize,
         let _ =
             write!(out, "<p class=lead>The first {MOST} of {total} rows; the recording has them all.</p>");
     }
+    out.push_str("</div>");
 }
 
 /// Enough digits to sort by.

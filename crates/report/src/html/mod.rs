@@ -27,16 +27,22 @@ use crate::onion::Onion;
 use markup::{json, percent, seconds};
 use ncpu_record::utc;
 
-pub(crate) use flame::{differential, frames};
+pub(crate) use flame::{Stacks, frames, graph, text_of, texts};
 pub(crate) use markup::esc;
 pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
 const STYLE: &str = include_str!("../../web/page.css");
 
-/// What all pages share, which is a module elsewhere, and this one's own.
+/// The page's script and the modules that it imports, as one module.
 static SCRIPT: LazyLock<String> = LazyLock::new(|| {
-    let shared = include_str!("../../web/shared.js").replace("\nexport ", "\n");
-    shared + include_str!("../../web/page.js")
+    let modules = concat!(
+        include_str!("../../web/basics.js"),
+        include_str!("../../web/table.js"),
+        include_str!("../../web/flame.js"),
+        include_str!("../../web/page.js")
+    );
+    let lines = modules.lines().filter(|line| !line.starts_with("import "));
+    lines.map(|line| line.strip_prefix("export ").unwrap_or(line).to_owned() + "\n").collect()
 });
 
 const SECTIONS: [(&str, &str); 7] = [
@@ -108,7 +114,7 @@ fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
     let _ = write!(
         out,
         "<footer>ncpu {}{by}</footer>\
-         <script type=application/json id=data>{}</script><script>{}</script></body></html>",
+         <script type=application/json id=data>{}</script><script type=module>{}</script></body></html>",
         env!("CARGO_PKG_VERSION"),
         json(data),
         *SCRIPT

@@ -1,5 +1,5 @@
-// What the pages share: dark or light, colours, the order of rows. A page that is one file has this script before its own
-// (page.js); that of `ncpu serve` imports it.
+// What all pages share; see the other files here too. The page of `ncpu serve` imports these modules. The single-file report joins
+// them with page.js to one script, so names at their top level must differ.
 
 /** @type {string | null | undefined} */
 let theme = (/[#&]theme=(dark|light)/.exec(location.hash) || [])[1];
@@ -52,7 +52,8 @@ export function heatScale() {
   /** @param {number} share */
   return (share) => {
     const at = Math.max(0, Math.min(1, share)) * (stops.length - 1), low = Math.min(stops.length - 2, Math.floor(at));
-    return [0, 1, 2].map((i) => Math.round(stops[low][i] + (stops[low + 1][i] - stops[low][i]) * (at - low)));
+    const [from, to] = [stops[low] ?? [], stops[low + 1] ?? []];
+    return from.map((value, i) => Math.round(value + ((to[i] ?? value) - value) * (at - low)));
   };
 }
 
@@ -65,13 +66,13 @@ export function numbers(colour) {
 }
 
 /**
- * The order of two cells, upwards (1) or downwards (-1). What is not known comes last, whichever way.
- * @param {string | number | null} a
- * @param {string | number | null} b
- * @param {number} sign
+ * An element with text in it, which is never markup.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name
  */
-export function order(a, b, sign) {
-  if (a === null || b === null) return Number(a === null) - Number(b === null);
-  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-  return sign * String(a).localeCompare(String(b));
+export function element(name, text = "", kind = "") {
+  const made = document.createElement(name);
+  if (text) made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
 }

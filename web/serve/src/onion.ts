@@ -9,7 +9,8 @@ export function showOnion(place: HTMLElement, markup: string, before: Rows | nul
   const past = new Map(before?.rows.map((row) => [row["layer"], number(row, "share")]));
   const layers = (of: ParentNode) => [...of.querySelectorAll<HTMLDetailsElement>(".layer")];
   const open = new Map(layers(place).map((layer) => [layer.dataset["layer"], layer.open]));
-  // No script of a document that is parsed runs. What the machine's programs call themselves was escaped by the server.
+  const focused = document.activeElement?.closest<HTMLElement>("#layers .layer")?.dataset["layer"];
+  // The server has escaped all names, and DOMParser runs no scripts.
   const { body } = new DOMParser().parseFromString(markup, "text/html");
   for (const layer of layers(body)) {
     const name = layer.dataset["layer"] ?? "";
@@ -22,4 +23,5 @@ export function showOnion(place: HTMLElement, markup: string, before: Rows | nul
     layer.querySelector(".bar")?.before(change);
   }
   place.replaceChildren(...body.childNodes);
+  layers(place).find((layer) => layer.dataset["layer"] === focused)?.querySelector("summary")?.focus({ preventScroll: true });
 }

@@ -64,6 +64,8 @@ const HOLD: u32 = 8;
 const MAX_HOLD: u32 = 256;
 /// So many times as long with turns, which cost a microsecond a connection and no waiting.
 const TURNS: u32 = 8;
+/// Connections in a row after which a thread makes way for newcomers.
+const NEWCOMERS: u32 = 16;
 /// Epochs without a trial after one in vain, at first and at most.
 const REST: u32 = 8;
 const MAX_REST: u32 = 4096;
@@ -362,10 +364,12 @@ struct View {
     /// Whether the thread's last connection gave its entry the last place, and in which hold, by its first epoch.
     turned: bool,
     since: u32,
+    /// How many threads had been given a place by then.
+    places: u32,
 }
 
 const NOTHING: View =
-    View { cookie: 0, seen: 0, won: 0, epoch: 0, wins: 0, idle: 0, turned: false, since: 0 };
+    View { cookie: 0, seen: 0, won: 0, epoch: 0, wins: 0, idle: 0, turned: false, since: 0, places: 0 };
 /// Listeners that a thread remembers.
 const VIEWS: usize = 4;
 
@@ -571,9 +575,12 @@ impl Taker {
             view.turned = false;
             slot.turning.fetch_add(1, Relaxed);
         }
-        // Nobody has passed a thread that had the last connection as well.
-        if !(view.turned && at.wrapping_sub(view.won) == 1) {
-            view.turned = true;
+        // Nobody stands behind a thread that had the last connection as well, but for those that have been given a place since
+        // then; and newcomers, who need not lose to be there.
+        let places = slot.turning.load(Relaxed);
+        let last = view.turned && at.wrapping_sub(view.won) == 1 && view.places == places;
+        if !last || at.is_multiple_of(NEWCOMERS) {
+            (view.turned, view.places) = (true, places);
             watch::turn(self.epoll.get(), fd);
         }
     }

@@ -96,9 +96,9 @@ def main():
             n = len(lengths)
             print(f"frames over {what}: mean {n * 1000 / sum(lengths):.1f} a second, "
                   f"95 % within {lengths[n * 95 // 100]:.1f} ms, longest {lengths[-1]:.1f} ms")
-        run("document.querySelector('#cpus').scrollIntoView()")
+        run("document.querySelector('#cpus').scrollIntoView({ behavior: 'instant' })")
         picture("cpus")
-        run("document.querySelector('#compare').click(); document.querySelector('#stacks').scrollIntoView()")
+        run("document.querySelector('#compare').click(); document.querySelector('#stacks').scrollIntoView({ behavior: 'instant' })")
         until("return location.hash.includes('compare') && document.body.ariaBusy === 'false'")
         picture("stacks")
         ask(base, method="DELETE")

@@ -5,7 +5,7 @@ use ncpu_schema::{
 };
 use ncpu_table::Table;
 
-use super::{Onion, render};
+use super::{Onion, Row, render};
 use crate::fixtures::table;
 
 /// A row of samples: state, class, detail, process, count.
@@ -489,21 +489,17 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
     }
 }
 
-#[test]
-fn serial_phases_name_the_code_that_all_waited_for() {
+/// The serial layer of [`recording`] where CPUs idled so many seconds for a thread, what it did, and its code.
+fn serial_of<'a>(idled: impl IntoIterator<Item = (&'a str, &'a str, &'a str, f64)>) -> Row {
+    let some = |text: &'a str| Some(text).filter(|t| !t.is_empty());
     let mut path = ncpu_schema::critical_path::Rows::new();
-    for (thread, doing, code, idle) in [
-        ("main", "running", "parse_input <- load_config", 3.0),
-        ("main", "waiting for I/O in read", "load_config", 0.6),
-        ("main", "waiting in poll", "idle", 0.3),
-        ("", "about to run: on a run queue", "", 0.1),
-    ] {
+    for (thread, doing, code, idle) in idled {
         path.push(ncpu_schema::critical_path::Row {
             reason: Some(IdleReason::Serial),
             process: "app".into(),
-            thread: Some(thread).filter(|t| !t.is_empty()).into(),
+            thread: some(thread).into(),
             doing: doing.into(),
-            code: Some(code).filter(|c| !c.is_empty()).into(),
+            code: some(code).into(),
             stack: "main;load_config;parse_input".into(),
             idle: Some(idle),
             seconds: Some(idle),
@@ -512,7 +508,17 @@ fn serial_phases_name_the_code_that_all_waited_for() {
         });
     }
     let onion = Onion::peel(&recording().with(path.finish())).unwrap();
-    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap()
+}
+
+#[test]
+fn serial_phases_name_the_code_that_all_waited_for() {
+    let serial = serial_of([
+        ("main", "running", "parse_input <- load_config", 3.0),
+        ("main", "waiting for I/O in read", "load_config", 0.6),
+        ("main", "waiting in poll", "idle", 0.3),
+        ("", "about to run: on a run queue", "", 0.1),
+    ]);
     assert_eq!(
         serial.evidence[..3],
         [
@@ -527,24 +533,8 @@ fn serial_phases_name_the_code_that_all_waited_for() {
 
 #[test]
 fn what_cpus_idled_for_is_no_more_than_they_idled() {
-    let mut path = ncpu_schema::critical_path::Rows::new();
-    for (thread, idle) in [("reader", 6.0), ("writer", 2.0)] {
-        path.push(ncpu_schema::critical_path::Row {
-            reason: Some(IdleReason::Serial),
-            process: "app".into(),
-            thread: Some(thread).into(),
-            doing: "running".into(),
-            code: Some("work").into(),
-            stack: "main;work".into(),
-            idle: Some(idle),
-            seconds: Some(idle),
-            count: Some(100),
-            time: None,
-        });
-    }
     // Six of the eight seconds of its idle time are serial.
-    let onion = Onion::peel(&recording().with(path.finish())).unwrap();
-    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    let serial = serial_of([("reader", "running", "work", 6.0), ("writer", "running", "work", 2.0)]);
     assert_eq!(
         serial.evidence[..2],
         [
@@ -620,24 +610,10 @@ fn parked_threads_are_not_told_to_be_too_few() {
 
 #[test]
 fn who_ran_alone_through_many_places_is_named_itself() {
-    let mut path = ncpu_schema::critical_path::Rows::new();
-    let places = (0..20).map(|n| ("lto1-ltrans", format!("pass_{n}"), 0.1 + if n == 7 { 0.06 } else { 0.0 }));
-    for (thread, code, idle) in places.chain([("make", "read_makefile".into(), 0.4)]) {
-        path.push(ncpu_schema::critical_path::Row {
-            reason: Some(IdleReason::Serial),
-            process: thread.into(),
-            thread: Some(thread).into(),
-            doing: "running".into(),
-            code: Some(code.as_str()).into(),
-            stack: code.as_str().into(),
-            idle: Some(idle),
-            seconds: Some(idle),
-            count: Some(10),
-            time: None,
-        });
-    }
-    let onion = Onion::peel(&recording().with(path.finish())).unwrap();
-    let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
+    let names: Vec<String> = (0..20).map(|n| format!("pass_{n}")).collect();
+    let time = |n| 0.1 + if n == 7 { 0.06 } else { 0.0 };
+    let places = names.iter().enumerate().map(|(n, code)| ("lto1-ltrans", "running", code.as_str(), time(n)));
+    let serial = serial_of(places.chain([("make", "running", "read_makefile", 0.4)]));
     assert_eq!(
         serial.evidence[..2],
         [

@@ -16,7 +16,7 @@ pub const FILE: &str = "/etc/ncpu.toml";
 
 /// The commands that have a table in it, and the options that may stand there.
 const TABLES: [(&str, &[&str]); 3] = [
-    ("watch", &["interval", "freq", "keep", "max"]),
+    ("watch", &["interval", "freq", "probes", "keep", "max"]),
     (
         "serve",
         &[
@@ -29,11 +29,12 @@ const TABLES: [(&str, &[&str]); 3] = [
             "mode",
             "interval",
             "freq",
+            "probes",
             "keep",
             "max",
         ],
     ),
-    ("top", &["interval", "freq"]),
+    ("top", &["interval", "freq", "probes"]),
 ];
 
 /// The table of labels, the commands that write them into recordings (`--rotate`), and the option that it stands for.
@@ -269,7 +270,7 @@ mod tests {
             ),
             (
                 "[watch]\n\n  kepe = 1",
-                "3:3: unknown key `kepe`, did you mean `keep`?; there are interval, freq, keep, max",
+                "3:3: unknown key `kepe`, did you mean `keep`?; there are interval, freq, probes, keep, max",
             ),
             (
                 "[sevre]",
@@ -328,7 +329,7 @@ mod tests {
         assert!(
             parse("ncpu watch --config FILE 1")
                 .unwrap_err()
-                .ends_with("ncpu.toml:2:1: unknown key `x`; there are interval, freq, keep, max")
+                .ends_with("ncpu.toml:2:1: unknown key `x`; there are interval, freq, probes, keep, max")
         );
         std::fs::remove_file(&file).unwrap();
         assert!(parse("ncpu watch --config FILE 1").unwrap_err().contains("No such file"));

@@ -13,6 +13,7 @@ use ncpu_table::{Format, Table};
 
 use crate::out::put;
 use crate::patterns::PatternArgs;
+use crate::probes::ProbesArgs;
 use crate::subject::{Subject, WhenArgs, observe, reports};
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
@@ -66,6 +67,9 @@ pub struct LocksArgs {
     elapsed: Option<f64>,
 
     #[command(flatten)]
+    probes: ProbesArgs,
+
+    #[command(flatten)]
     patterns: PatternArgs,
 
     #[command(flatten)]
@@ -105,6 +109,7 @@ fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         patterns,
         tlb: false,
         user_locks_of_all: args.user_locks,
+        probes: args.probes.get(),
         ..Config::onion(target, 99)
     };
     let observed =

@@ -39,6 +39,7 @@ mod populate;
 mod power;
 mod preload;
 mod preload_locks;
+mod probes;
 mod run;
 mod scale;
 mod series;

@@ -21,6 +21,7 @@ use crate::metric::MetricArgs;
 use crate::moment;
 use crate::patterns::PatternArgs;
 use crate::preload_locks::PreloadLocks;
+use crate::probes::ProbesArgs;
 use crate::series::{self, SeriesArgs};
 use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, known_table, no_table, text_width};
@@ -117,6 +118,9 @@ pub struct ObserveArgs {
     interval: Option<f64>,
 
     #[command(flatten)]
+    probes: ProbesArgs,
+
+    #[command(flatten)]
     patterns: PatternArgs,
 
     #[command(flatten)]
@@ -132,9 +136,10 @@ const INTERVALS: [f64; 2] = [1.0, 0.1];
 impl ObserveArgs {
     /// What to observe.
     fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
-        let (hz, patterns) = (self.hz.unwrap_or(hz), self.patterns.read()?);
+        let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
         Ok(move |target| Config {
             user_locks_of_all,
+            probes,
             patterns: patterns.clone(),
             ..Config::onion(target, hz)
         })

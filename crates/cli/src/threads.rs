@@ -13,6 +13,7 @@ use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 
 use crate::observer::Observer;
+use crate::probes::ProbesArgs;
 use crate::run::HZ;
 use crate::stop;
 use crate::subject::interval;
@@ -32,6 +33,9 @@ pub struct ThreadsArgs {
     /// Threads that slept all the time too (always with -p)
     #[arg(long)]
     idle: bool,
+
+    #[command(flatten)]
+    probes: ProbesArgs,
 
     #[command(flatten)]
     select: TableArgs,
@@ -67,6 +71,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
         tlb: false,
         stacks: false,
         micro: true,
+        probes: args.probes.get(),
         ..Config::onion(target, HZ)
     };
     let select = args.select.select();

@@ -22,6 +22,7 @@ use ncpu_schema::{Purpose, StackKind, drops, stacks};
 use ncpu_table::Table;
 
 use crate::cpus::places;
+use crate::probes::ProbesArgs;
 use crate::stop;
 use crate::subject::interval;
 use crate::target::{TargetArgs, pidfd};
@@ -38,6 +39,9 @@ pub struct TopArgs {
     /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = crate::run::HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
+
+    #[command(flatten)]
+    probes: ProbesArgs,
 
     /// Length of an interval in seconds
     #[arg(default_value_t = 2.0)]
@@ -60,7 +64,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let target = args.target.target()?;
     let words = args.target.words();
     let screen = Top::new(&words.join(" "), places, crate::color::wanted(true));
-    let config = Config::onion(target.clone(), args.hz);
+    let config = Config { probes: args.probes.get(), ..Config::onion(target.clone(), args.hz) };
     let (send, feed) = sync_channel(WAITING);
     let (ready, begun) = sync_channel(1);
     let ended = Arc::new(AtomicBool::new(false));

@@ -25,6 +25,7 @@ use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
 use crate::observer::go_ahead;
+use crate::probes::ProbesArgs;
 use crate::series::{Log, SeriesArgs};
 use crate::sink::Machine;
 use crate::stop;
@@ -69,6 +70,9 @@ pub struct ServeArgs {
     /// Timer samples a second on each CPU (fewer on machines of more than 200 CPUs)
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 49, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
+
+    #[command(flatten)]
+    probes: ProbesArgs,
 
     /// Length of an interval in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
@@ -145,8 +149,11 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         mode: args.mode,
         manifest,
     })?;
-    let config =
-        Config { user_locks_of_all: args.user_locks, ..Config::onion(subject.target.clone(), args.hz) };
+    let config = Config {
+        user_locks_of_all: args.user_locks,
+        probes: args.probes.get(),
+        ..Config::onion(subject.target.clone(), args.hz)
+    };
     let mut observation = Observation::begin(&config)?;
     let mut cpus = Intervals::begin(&columns(args))?;
     // While it may.

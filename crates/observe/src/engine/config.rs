@@ -2,6 +2,7 @@
 
 use ncpu_symbols::Patterns;
 
+use super::budget::Probes;
 use crate::program::Target;
 
 /// What the engine attaches.
@@ -39,6 +40,8 @@ pub struct Config {
     pub as_on: usize,
     /// Timer samples a second, on the whole machine, that take a look at all CPUs.
     pub looks: u32,
+    /// How much the program may be slowed by probes that run at each event.
+    pub probes: Probes,
 }
 
 impl Config {
@@ -66,12 +69,30 @@ impl Config {
             patterns: Patterns::default(),
             as_on: 0,
             looks: Config::LOOKS,
+            probes: Probes::default(),
         }
     }
 
     /// Whether static tracepoints of user locks are looked for.
     pub(crate) fn traces_user_locks(&self) -> bool {
-        self.user_locks && (self.target != Target::All || self.user_locks_of_all)
+        self.probes != Probes::Off
+            && self.user_locks
+            && (self.target != Target::All || self.user_locks_of_all)
+    }
+
+    /// Whether calls, faults and signals are traced.
+    pub(crate) fn traces_calls(&self) -> bool {
+        self.probes != Probes::Off && self.micro
+    }
+
+    /// Whether contentions of kernel locks are traced.
+    pub(crate) fn traces_kernel_locks(&self) -> bool {
+        self.probes != Probes::Off && self.locks
+    }
+
+    /// Whether requests to block devices are traced.
+    pub(crate) fn traces_requests(&self) -> bool {
+        self.probes != Probes::Off && self.explain
     }
 
     /// The sampling rate for so many CPUs.

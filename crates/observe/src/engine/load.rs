@@ -57,7 +57,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         // Needed only to explain why nothing ran.
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_queues = config.explain.into();
-        ro.cfg_micro = config.micro.into();
+        ro.cfg_micro = config.traces_calls().into();
         ro.cfg_looks = config.looks.max(1);
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
@@ -84,8 +84,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
 
     let has = |tracepoint: &str| types.has(tracepoint);
-    let io = config.explain && REQUESTS.into_iter().all(has);
-    if config.explain && !io {
+    let io = config.traces_requests() && REQUESTS.into_iter().all(has);
+    if config.traces_requests() && !io {
         notes.push(
             "no requests to devices: the kernel has no block tracepoints; who waits for io_uring or libaio counts as asleep"
                 .into(),
@@ -101,8 +101,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     }
 
     let progs = &mut open.progs;
-    let locks = config.locks && has("contention_begin") && has("contention_end");
-    if config.locks && !locks {
+    let locks = config.traces_kernel_locks() && has("contention_begin") && has("contention_end");
+    if config.traces_kernel_locks() && !locks {
         notes.push(
             "no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)".into(),
         );
@@ -138,19 +138,19 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.hardirq_out.set_autoload(!hard.is_empty());
     progs.softirq_out.set_autoload(soft.is_some());
 
-    let faults = config.micro && has("page_fault_user");
-    if config.micro && !faults {
+    let faults = config.traces_calls() && has("page_fault_user");
+    if config.traces_calls() && !faults {
         notes.push("no TRP, TFL and DFL: the kernel has no exceptions:page_fault_user (it is x86's); faults count as USR".into());
     }
     progs.page_fault_user.set_autoload(faults);
-    progs.fault_minor.set_autoload(config.micro);
-    progs.fault_major.set_autoload(config.micro);
-    progs.sys_enter.set_autoload(config.micro);
-    progs.sys_exit.set_autoload(config.micro);
-    progs.user_registers.set_autoload(config.micro && has("x86_fpu_regs_activated"));
-    progs.signal_deliver.set_autoload(config.micro);
-    progs.settle.set_autoload(config.micro && has("local_timer_entry"));
-    progs.tell_mode.set_autoload(config.micro);
+    progs.fault_minor.set_autoload(config.traces_calls());
+    progs.fault_major.set_autoload(config.traces_calls());
+    progs.sys_enter.set_autoload(config.traces_calls());
+    progs.sys_exit.set_autoload(config.traces_calls());
+    progs.user_registers.set_autoload(config.traces_calls() && has("x86_fpu_regs_activated"));
+    progs.signal_deliver.set_autoload(config.traces_calls());
+    progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
+    progs.tell_mode.set_autoload(config.traces_calls());
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.explain);
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));
@@ -226,7 +226,7 @@ pub(super) fn attach(
     links.extend(load::attach_to(&p.hardirq_in, &begins(&others))?);
     links.extend(load::attach_to(&p.timer_in, &begins(&timer))?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
-    if config.micro {
+    if config.traces_calls() {
         for cpu in perf::online_cpus() {
             match attach_faults(skel, cpu) {
                 Ok(pair) => links.extend(pair),

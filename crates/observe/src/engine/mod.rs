@@ -4,6 +4,7 @@
 //! Nothing is copied out of the kernel an event at a time but stacks seen for the first time, timer
 //! samples and threads that end; the rest is counters that [`Engine::snapshot`] reads by mmap.
 
+pub mod budget;
 mod calibrate;
 mod config;
 mod events;
@@ -30,6 +31,7 @@ use ncpu_symbols::PythonAt;
 use crate::bpf_support::ring::{self, Inbox};
 use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 
+pub use budget::Probes;
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
@@ -157,16 +159,22 @@ impl Engine {
     /// [`Engine::notes`] and left out.
     pub fn attach(config: &Config) -> Result<Engine> {
         let mut notes = Vec::new();
+        if config.probes == Probes::Off {
+            notes.push(
+                "--probes off: waits for locks, system calls, faults and requests to devices are not traced"
+                    .into(),
+            );
+        }
         crate::bpf_support::log::keep();
         // Untraced it is measured before anything is attached.
-        let gauge = match config.micro.then(Gauge::start).transpose() {
+        let gauge = match config.traces_calls().then(Gauge::start).transpose() {
             Ok(gauge) => gauge,
             Err(e) => {
                 notes.push(format!("what tracing costs is not known, and lies in USR and SYS: {e}"));
                 None
             }
         };
-        hotplug::room_for_events(config.micro, &mut notes);
+        hotplug::room_for_events(config.traces_calls(), &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
         let links = load::attach(&mut skel, &interrupts, config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
@@ -248,7 +256,7 @@ impl Engine {
             }
         }
         // From now on; the events that end faults have been attached with the tracepoints.
-        self.micro = config.micro;
+        self.micro = config.traces_calls();
         if config.explain {
             self.pass_lead();
         }
@@ -264,7 +272,7 @@ impl Engine {
                 }
             }
         }
-        if config.micro {
+        if config.traces_calls() {
             // Threads that sleep through the first interval must be known to have slept.
             self.iterate(&self.skel.progs.seed_threads)?;
         }

@@ -1,0 +1,207 @@
+//! What probes may take of a program: the budget of each group of probes, and what follows from it.
+//!
+//! A group of probes counts its hits. Hits times the cost of one, measured on this machine, is what the group takes. A
+//! [`Budget`] is asked at each look, [`FIRST_LOOK`] after attaching and then every [`EVERY`], and answers with the share of
+//! the time for which the group may be on. Nothing here touches the kernel.
+
+use std::time::Duration;
+
+/// `--probes`: how much the program may be slowed by probes that run at each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probes {
+    /// No such probes.
+    Off,
+    /// As many as the budget allows.
+    #[default]
+    Auto,
+    /// All, whatever they cost.
+    All,
+}
+
+/// When a group is looked at first after it was attached.
+pub const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked at afterwards.
+pub const EVERY: Duration = Duration::from_millis(50);
+
+/// Part of the machine's capacity that a group may take.
+const OF_CAPACITY: f64 = 0.02;
+/// Part of the program's time on CPU that it may take. Half of the speed that a program may lose: a probe also costs the
+/// caches and those who wait for the thread that was hit.
+const OF_PROGRAM: f64 = 0.025;
+/// Part of one CPU that matters to nobody, however little the program runs.
+const FREE: f64 = 0.0025;
+/// A group that was over its limit is thinned out to this part of it, so that it does not return to the limit at once.
+const AIM: f64 = 0.5;
+/// The share of a group that was thinned out grows no faster than this from one look to the next: what a program does in a
+/// short window is not what it does always.
+const GROWTH: f64 = 2.0;
+
+/// What a group of probes took between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Look {
+    /// ns between the looks.
+    pub elapsed: f64,
+    /// CPUs of the machine.
+    pub cpus: f64,
+    /// ns that the program ran, summed over CPUs.
+    pub ran: f64,
+    /// ns for which the group was on, at most `elapsed`.
+    pub on: f64,
+    /// ns that its probes took: hits times the cost of one.
+    pub took: f64,
+    /// Whether hits may follow one another, however many CPUs there are, as those of waits for one lock: each then delays
+    /// the whole program.
+    pub serial: bool,
+}
+
+impl Look {
+    /// ns that the group may take in this time.
+    pub fn limit(&self) -> f64 {
+        let of_program = OF_PROGRAM * if self.serial { self.ran.min(self.elapsed) } else { self.ran };
+        of_program.max(FREE * self.elapsed).min(OF_CAPACITY * self.cpus * self.elapsed)
+    }
+
+    /// ns that it would take if it were always on.
+    fn always(&self) -> f64 {
+        if self.on > 0.0 { self.took * (self.elapsed / self.on).max(1.0) } else { 0.0 }
+    }
+}
+
+/// The budget of a group of probes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    probes: Probes,
+    share: f64,
+}
+
+impl Budget {
+    /// Of a group that has just been attached.
+    pub fn new(probes: Probes) -> Budget {
+        Budget { probes, share: if probes == Probes::Off { 0.0 } else { 1.0 } }
+    }
+
+    /// The share of the time for which the group is on: 1 is always.
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// Takes a look into account; the share of the time for which the group may be on from now on. A look in which the
+    /// group was never on changes nothing.
+    pub fn look(&mut self, look: &Look) -> f64 {
+        if self.probes != Probes::Auto || look.on <= 0.0 || look.elapsed <= 0.0 {
+            return self.share;
+        }
+        let (limit, always) = (look.limit(), look.always());
+        let aim = limit * AIM;
+        let wanted = if always <= aim {
+            1.0
+        } else if self.share == 1.0 && always <= limit {
+            1.0
+        } else {
+            aim / always
+        };
+        self.share = wanted.min(if self.share < 1.0 { self.share * GROWTH } else { 1.0 });
+        self.share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 50 ms of two CPUs, both busy with the program.
+    fn busy(took: f64) -> Look {
+        Look { elapsed: 50e6, cpus: 2.0, ran: 100e6, on: 50e6, took, serial: false }
+    }
+
+    #[test]
+    fn what_is_within_the_budget_stays_on() {
+        let mut budget = Budget::new(Probes::Auto);
+        for _ in 0..100 {
+            assert_eq!(budget.look(&busy(1.9e6)), 1.0);
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_thins_out_at_once_and_comes_back_slowly() {
+        let mut budget = Budget::new(Probes::Auto);
+        // A whole CPU: 50 ms of probes where 2 ms are allowed and 1 aimed at.
+        assert_eq!(budget.look(&busy(50e6)), 0.02);
+        // In a window of 1 ms it takes as much.
+        let window = Look { on: 1e6, took: 1e6, ..busy(0.0) };
+        assert_eq!(budget.look(&window), 0.02);
+        // Then the program does something else.
+        let quiet = Look { on: 1e6, took: 0.0, ..busy(0.0) };
+        let shares: Vec<f64> = (0..7).map(|_| budget.look(&quiet)).collect();
+        assert_eq!(shares, [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn half_of_the_limit_is_needed_to_come_back() {
+        let mut budget = Budget::new(Probes::Auto);
+        budget.look(&busy(2.1e6));
+        assert!(budget.share() < 0.5, "{budget:?}");
+        for _ in 0..20 {
+            budget.look(&busy(1.5e6));
+        }
+        assert!(budget.share() < 1.0, "three quarters of the limit: {budget:?}");
+        budget.look(&busy(0.9e6));
+        assert_eq!(budget.share(), 1.0);
+    }
+
+    #[test]
+    fn one_thread_on_a_large_machine_is_slowed_no_more_than_on_a_small_one() {
+        let one = Look { cpus: 512.0, ran: 50e6, ..busy(5e6) };
+        assert!(Budget::new(Probes::Auto).look(&one) < 1.0, "a tenth of its time");
+        // 512 threads that wait for one another: so many hits at once hold all of them up.
+        let many = Look { cpus: 512.0, ran: 512.0 * 50e6, serial: true, ..busy(25e6) };
+        assert!(Budget::new(Probes::Auto).look(&many) < 0.05);
+        assert_eq!(Budget::new(Probes::Auto).look(&Look { serial: false, ..many }), 1.0);
+    }
+
+    #[test]
+    fn a_program_that_hardly_runs_keeps_its_probes() {
+        let rare = Look { ran: 0.5e6, ..busy(0.1e6) };
+        assert_eq!(Budget::new(Probes::Auto).look(&rare), 1.0);
+    }
+
+    #[test]
+    fn all_and_off_have_no_budget() {
+        assert_eq!(Budget::new(Probes::All).look(&busy(1e9)), 1.0);
+        assert_eq!(Budget::new(Probes::Off).look(&busy(0.0)), 0.0);
+    }
+
+    proptest! {
+        /// A program that does the same all the time: whatever it does, its probes take no more than the limit from
+        /// the second look on, and the share stays between 0 and 1.
+        #[test]
+        fn probes_keep_to_their_limit(
+            cpus in 1u32..1024,
+            ran in 0.0f64..1.0,
+            rate in 0.0f64..2.0,
+            serial: bool,
+            looks in 1usize..40,
+        ) {
+            let mut budget = Budget::new(Probes::Auto);
+            let cpus = f64::from(cpus);
+            for _ in 0..looks {
+                let on = 50e6 * budget.share();
+                let took = on * rate * cpus;
+                let look = Look { elapsed: 50e6, cpus, ran: ran * cpus * 50e6, on, took, serial };
+                let share = budget.look(&look);
+                prop_assert!((0.0..=1.0).contains(&share));
+                prop_assert!(share * 50e6 * rate * cpus <= look.limit() * (1.0 + 1e-9), "{look:?} {share}");
+            }
+        }
+
+        /// More hits never give a larger share.
+        #[test]
+        fn more_hits_never_pay(took in 0.0f64..1e9, more in 0.0f64..1e9, share in 0.001f64..1.0) {
+            let start = Budget { probes: Probes::Auto, share };
+            let (mut one, mut other) = (start, start);
+            prop_assert!(one.look(&busy(took)) >= other.look(&busy(took + more)));
+        }
+    }
+}

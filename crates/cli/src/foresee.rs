@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ncpu_foresee::fix::Fix;
 use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::from::{Beside, Learnt};
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::Model;
-use ncpu_foresee::{fix, from, machines, rank};
+use ncpu_foresee::{from, machines, rank, tables};
 use ncpu_record::Recording;
 use ncpu_report::foresee::{Answer, Fixed, Told};
 use ncpu_schema::Purpose;
@@ -175,6 +176,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.check {
         return check::run(path, &args.data, &args.rows);
     }
+    let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>()?;
     let (mut model, mut notes, beside) = model(args)?;
     if args.to_model {
         crate::out::put(&model.to_toml())?;
@@ -204,8 +206,8 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let (plain, cpus_before) = (model.clone(), hardware.shape.cpus());
-    for fix in &args.fix {
-        fix::apply(fix, &mut model, &mut hardware, &mut order)?;
+    for fix in &fixes {
+        fix.apply(&mut model, &mut hardware, &mut order)?;
     }
     notes.push(format!("{}: {}", hardware.name, hardware.source));
     notes.extend(strands(&plain, &hardware));
@@ -223,11 +225,11 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         unit: model.unit.clone(),
         machine: format!("{} ({} CPUs)", hardware.name, hardware.shape.cpus()),
         recorded: model.recorded.as_ref().map(|r| (f64::from(r.cpus), r.throughput)),
-        fixes: args.fix.clone(),
+        fixes: fixes.iter().map(Fix::to_string).collect(),
         ..Answer::default()
     };
     for point in &points {
-        let recording = foretell::recording(&model, &hardware, point, Vec::new());
+        let recording = tables::recording(&model, &hardware, point, Vec::new());
         answer.points.push(Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?);
     }
     if args.rank && !stopped() {
@@ -238,7 +240,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         // Beside the fixes that the curve has already.
         for tried in rank::rank(&model, &hardware, last, order, &effort, &stopped, told)? {
             let (throughput, first) = tried.told?;
-            answer.ranked.push(Fixed { fix: tried.fix, throughput, gain: tried.gain, first });
+            answer.ranked.push(Fixed { fix: tried.fix.to_string(), throughput, gain: tried.gain, first });
         }
     }
     if !stopped() {
@@ -260,7 +262,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         notes.insert(0, words.clone());
     }
     answer.notes.clone_from(&notes);
-    let mut recording = foretell::recording(&model, &hardware, last, notes);
+    let mut recording = tables::recording(&model, &hardware, last, notes);
     for table in answer.tables() {
         recording.tables.insert(table.name().to_string(), table);
     }

@@ -228,12 +228,15 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "2x2", "--fix", "lock big split many"], "`many`: give a number"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "populate 8"], "has no class `fault`"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "line hot per-cpu"], "no line `hot`; it has none"),
-        (vec!["--model", &good, "--on", "2x2", "--fix", "pray"], "is no fix; there are: lock NAME removed"),
+        (
+            vec!["--model", &good, "--on", "2x2", "--fix", "pray"],
+            "unknown --fix 'pray'; expected one of: lock NAME removed",
+        ),
         (vec!["--model", &syntax, "--on", "2x2"], "line 2, column 11: "),
         (vec!["--model", &unknown, "--on", "2x2"], "unknown field `colour`"),
         (
             vec!["--model", &kind, "--on", "2x2"],
-            "line 7, column 8: lock `big`: kind `magic` is none of ticket, qspin, tas",
+            "line 7, column 8: unknown variant `magic`, expected one of `ticket`, `qspin`",
         ),
         (vec!["--model", &nothing, "--on", "2x2"], "line 2, column 11: a unit of work takes no time"),
         (

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use ncpu_foresee::hardware::{Hardware, Order};
-use ncpu_foresee::program::{Activity, Class, LockKind, LockModel, Op, Pick, Program};
+use ncpu_foresee::program::{Activity, Class, Handover, LockModel, Op, Pick, Program};
 use ncpu_foresee::sim::{Queue, Random, Sim, Time};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,7 +93,7 @@ fn threads(n: u32, lines: bool, most: u64) -> (u64, f64) {
     let program = Program {
         classes: vec![Class { name: "t".into(), threads: n, bound: false, ops }],
         activities: vec![Activity::new("user", "")],
-        locks: vec![LockModel::new("l", LockKind::Queue)],
+        locks: vec![LockModel::new("l", Handover::Queue)],
         lines: 256,
         ..Program::default()
     };

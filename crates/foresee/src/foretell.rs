@@ -1,13 +1,10 @@
-//! Points: a model on a machine, simulated, and handed on as the tables of an observation.
-
-use ncpu_record::{Manifest, Recording};
-use ncpu_schema::{Purpose, first_waits};
-use ncpu_table::{Column, Kind, Table, Type, Unit};
+//! Points: a model on a machine, simulated.
 
 use crate::hardware::{Hardware, Order};
 use crate::model::{Error, Model};
 use crate::parallel;
-use crate::sim::{MICRO, Mode, Outcome, REASONS, Random, Sim};
+use crate::program::{Handover, Owner};
+use crate::sim::{Outcome, Random, Sim};
 
 /// How a point is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +36,8 @@ pub struct Point {
     pub band: (f64, f64),
     /// Everything counted.
     pub outcome: Outcome,
-    /// Names of its locks, and whether each is the kernel's, the program's or none.
-    pub locks: Vec<(String, String, crate::program::Owner)>,
+    /// Its locks: name, kind and owner.
+    pub locks: Vec<(String, Handover, Owner)>,
     /// Cycles of a thread that make a unit.
     pub cycles: f64,
     /// What is left of the throughput, as a share, should locks that the recording could not show be one that all wait for.
@@ -109,11 +106,7 @@ pub fn point(
         threads,
         throughput,
         band: (throughput, throughput),
-        locks: program
-            .locks
-            .iter()
-            .map(|l| (l.name.clone(), format!("{:?}", l.kind).to_lowercase(), l.owner))
-            .collect(),
+        locks: program.locks.iter().map(|l| (l.name.clone(), l.kind, l.owner)).collect(),
         outcome,
         cycles,
         left: model.recorded.as_ref().map_or(1.0, |r| {
@@ -341,260 +334,3 @@ pub fn hangs_on(
 /// By how much models of this kind go astray for each doubling beyond what was recorded, the standard deviation of ln X: the
 /// spread that the published curves show (`ncpu foresee --check`).
 pub const ASTRAY: f64 = 0.17;
-
-/// The same rows in the columns that an observation has; what a simulation does not know is null.
-fn conform(table: &Table) -> Table {
-    let Some(definition) = ncpu_schema::definition(table.name()) else { return table.clone() };
-    let columns = definition.builder().finish().columns().to_vec();
-    let mut out = definition.builder();
-    for r in 0..table.num_rows() {
-        let mut row = out.row();
-        for c in &columns {
-            row = match c.ty {
-                Type::Text => row.text_opt(table.text(r, &c.name)),
-                Type::Int => row.int_opt(table.int(r, &c.name)),
-                Type::Float => row.float_opt(table.number(r, &c.name)),
-            };
-        }
-    }
-    out.finish()
-}
-
-const PS: f64 = 1e-12;
-
-/// The point as a recording, with the tables of an observation.
-pub fn recording(model: &Model, hardware: &Hardware, point: &Point, notes: Vec<String>) -> Recording {
-    let mut manifest = Manifest::new(Purpose::Foresee, point.cpus as u64, vec![model.name.clone()], 0.0);
-    manifest.simulated = true;
-    manifest.complete = true;
-    manifest.host = String::new();
-    manifest.kernel = String::new();
-    manifest.cpu_model = match hardware.name == hardware.shape.to_string() {
-        true => format!("simulated {}", hardware.shape),
-        false => format!("simulated {}: {}", hardware.name, hardware.shape),
-    };
-    manifest.notes = notes;
-    let tables = [
-        cpu_time(point),
-        idle_time(point),
-        samples(model, point),
-        locks(model, point, true),
-        locks(model, point, false),
-        first_waits(point),
-        threads(model, point),
-        events(point),
-        summary(point),
-    ];
-    Recording {
-        manifest,
-        name: "this simulation".into(),
-        tables: tables.iter().map(|t| (t.name().to_string(), conform(t))).collect(),
-        recovered: Vec::new(),
-        notes: Vec::new(),
-        selection: None,
-    }
-}
-
-fn seconds(point: &Point) -> f64 {
-    point.outcome.elapsed as f64 * PS
-}
-
-fn cpu_seconds(name: &str, meaning: &str) -> Column {
-    Column::float(name, Unit::CpuSeconds, Kind::Time, meaning)
-}
-
-fn time(name: &str, meaning: &str) -> Column {
-    Column::float(name, Unit::Seconds, Kind::Time, meaning)
-}
-
-fn at() -> Column {
-    Column::float("t", Unit::Seconds, Kind::Key, "end of the interval, since the observation began")
-}
-
-fn cpu_time(point: &Point) -> Table {
-    let mut columns = vec![at(), Column::id("CPU", "CPU number")];
-    for (name, meaning) in [
-        ("idle", "no thread to run"),
-        ("target", "threads of the program"),
-        ("other", "other programs"),
-        ("ncpu", "ncpu itself"),
-        ("spin", "the program on CPU in a kernel lock's slow path"),
-        ("hardirq", "interrupt handlers"),
-        ("softirq", "softirq handlers"),
-        ("tlb", "answering TLB shootdowns"),
-    ] {
-        columns.push(cpu_seconds(name, meaning));
-    }
-    let mut out = Table::builder("cpu_time", &columns);
-    for (cpu, used) in (0u64..).zip(&point.outcome.cpus) {
-        let of = |mode: Mode| used[mode as usize] as f64 * PS;
-        out.row()
-            .float(seconds(point))
-            .int(cpu)
-            .float(of(Mode::Idle))
-            .float(of(Mode::Work) + of(Mode::UserSpin) + of(Mode::Switch))
-            .float(0.0)
-            .float(0.0)
-            .float(of(Mode::Spin))
-            .float(of(Mode::Interrupt))
-            .float(0.0)
-            .float(of(Mode::Tlb));
-    }
-    out.finish()
-}
-
-fn idle_time(point: &Point) -> Table {
-    let mut columns = vec![at()];
-    columns.extend(REASONS.iter().map(|name| cpu_seconds(name, "what idle CPUs were idle for")));
-    let mut out = Table::builder("idle_time", &columns);
-    let row = out.row().float(seconds(point));
-    point.outcome.idle.iter().fold(row, |row, x| row.float(x * PS));
-    out.finish()
-}
-
-/// Samples as a timer would have taken them: as many as make a share exact to 0.001 %.
-fn samples(model: &Model, point: &Point) -> Table {
-    const SAMPLES: f64 = 1e5;
-    let mut out = Table::builder(
-        "samples",
-        &[
-            Column::text("at", "where the CPU was, as the columns of cpu_time"),
-            Column::text("class", "what it was doing there, from its stack"),
-            Column::text("detail", "which system call, or which function"),
-            Column::text("process", "name of the thread"),
-            Column::count("samples", "timer samples"),
-        ],
-    );
-    let o = &point.outcome;
-    let total = o.mode(Mode::Work) + o.mode(Mode::UserSpin) + o.mode(Mode::Switch);
-    let mut put = |class: &str, detail: &str, x: f64| {
-        let n = (SAMPLES * x / total.max(1.0)).round() as u64;
-        if n > 0 {
-            out.row().text("target").text(class).text(detail).text(&model.name).int(n);
-        }
-    };
-    let work: f64 = o.activities.iter().map(|x| *x as f64).sum();
-    let weights: f64 = model.mix.iter().map(|s| s.weight).sum();
-    if weights > 0.0 {
-        for share in &model.mix {
-            put(&share.class, &share.detail, work * share.weight / weights);
-        }
-    } else {
-        put("user", "", work);
-    }
-    put("user spin", "", o.mode(Mode::UserSpin));
-    put("switch", "", o.mode(Mode::Switch));
-    out.finish()
-}
-
-fn locks(model: &Model, point: &Point, kernel: bool) -> Table {
-    use crate::program::Owner;
-    let mut columns = vec![
-        Column::text("lock", "name of the lock"),
-        Column::text("type", "spinlock, mutex, rwsem …"),
-        Column::text("process", "name of the waiting process"),
-    ];
-    if !kernel {
-        columns.push(Column::id("pid", "the waiting process"));
-        columns.push(Column::text("caller", "where it waits, where that can be told"));
-        columns.push(Column::text("holder", "the thread that most of the wait is blamed on"));
-        columns.push(Column::text("stack", "a waiter's, innermost first"));
-    }
-    columns.push(Column::count("count", "contended acquisitions"));
-    if !kernel {
-        columns.push(Column::count("wakes", "waits ended by a waker"));
-    }
-    columns.push(time("spin", "time waiting on CPU"));
-    columns.push(time("block", "time waiting off CPU"));
-    columns.push(Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"));
-    let mut out = Table::builder(if kernel { "locks" } else { "user_locks" }, &columns);
-    let wanted = if kernel { Owner::Kernel } else { Owner::User };
-    for ((name, kind, owner), stats) in point.locks.iter().zip(&point.outcome.locks) {
-        if *owner != wanted || stats.contended == 0 {
-            continue;
-        }
-        let kind = kind.split([' ', '{']).next().unwrap_or_default();
-        let mut row = out.row().text(name).text(kind).text(&model.name);
-        if !kernel {
-            row = row.int(1).null().null().null();
-        }
-        row = row.int(stats.contended);
-        if !kernel {
-            row = row.int(stats.contended);
-        }
-        row.float(stats.spin as f64 * PS).float(stats.block as f64 * PS).float(stats.longest as f64 * 1e-6);
-    }
-    out.finish()
-}
-
-fn first_waits(point: &Point) -> Table {
-    use crate::program::Owner;
-    let mut out = first_waits::Rows::new();
-    for ((name, kind, owner), waits) in point.locks.iter().zip(&point.outcome.first) {
-        if *owner == Owner::Serial {
-            continue;
-        }
-        for bin in waits.bins() {
-            out.push(first_waits::Row {
-                lock: name.into(),
-                ty: kind.split([' ', '{']).next().unwrap_or_default().into(),
-                pid: (*owner == Owner::User).then_some(1),
-                ahead: Some(0),
-                from: Some(bin.from * 1e-3),
-                to: Some(bin.to * 1e-3),
-                count: Some(bin.count as u64),
-                time: Some(seconds(point)),
-            });
-        }
-    }
-    out.finish()
-}
-
-fn threads(model: &Model, point: &Point) -> Table {
-    let mut columns = vec![
-        at(),
-        Column::id("pid", "process"),
-        Column::id("tid", "thread"),
-        Column::text("process", "name of the process"),
-        Column::text("thread", "name of the thread"),
-    ];
-    columns.extend(MICRO.iter().map(|name| time(name, "time in this microstate")));
-    columns.push(Column::count("VCX", "voluntary context switches"));
-    columns.push(Column::count("ICX", "involuntary context switches"));
-    let mut out = Table::builder("threads", &columns);
-    for (tid, (_, micro, voluntary, involuntary)) in (1u64..).zip(&point.outcome.threads) {
-        let row = out.row().float(seconds(point)).int(1).int(tid).text(&model.name).text(&model.name);
-        micro.iter().fold(row, |row, x| row.float(*x as f64 * PS)).int(*voluntary).int(*involuntary);
-    }
-    out.finish()
-}
-
-fn events(point: &Point) -> Table {
-    let mut out = Table::builder(
-        "events",
-        &[at(), Column::text("event", "what was counted"), Column::count("count", "how often")],
-    );
-    let o = &point.outcome;
-    for (event, n) in [
-        ("context switches", o.switches.0 + o.switches.1),
-        ("TLB shootdowns sent", o.shootdowns),
-        ("TLB shootdowns received", o.interrupts),
-    ] {
-        out.row().float(seconds(point)).text(event).int(n);
-    }
-    out.finish()
-}
-
-fn summary(point: &Point) -> Table {
-    let mut out = Table::builder(
-        "summary",
-        &[
-            time("elapsed", "length of the observation"),
-            Column::int("cpus", Unit::None, Kind::Gauge, "CPUs observed"),
-            cpu_seconds("steal", "time the hypervisor gave to others"),
-            Column::float("throughput", Unit::Figure, Kind::Gauge, "units of work a second"),
-        ],
-    );
-    out.row().float(seconds(point)).int(point.cpus as u64).float(0.0).float(point.throughput);
-    out.finish()
-}

@@ -16,3 +16,4 @@ pub mod program;
 mod random;
 pub mod rank;
 pub mod sim;
+pub mod tables;

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use ncpu_schema::SampleClass;
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::{MOST_CPUS, Shape};
 use crate::place::Key;
-use crate::program::{Activity, Class, LockKind, LockModel, Op, Owner, Pick, Program};
+use crate::program::{Activity, Class, Handover, LockKind, LockModel, Op, Owner, Pick, Program};
 use crate::sim::Time;
 
 /// A program, in the units of its file: nanoseconds of CPU time for each unit of work.
@@ -73,9 +74,9 @@ pub struct Model {
     /// Memory moved for each unit, bytes, and where it lies.
     #[serde(default)]
     pub memory_bytes: f64,
-    /// `interleaved`, `local`, or `node0`: all on the first package.
-    #[serde(default = "interleaved")]
-    pub memory: String,
+    /// Where that memory lies.
+    #[serde(default)]
+    pub memory: Memory,
     /// Timer interrupts: ns each and how many a second on each CPU.
     #[serde(default)]
     pub tick_ns: f64,
@@ -96,12 +97,63 @@ pub struct Model {
     pub recorded: Option<Recorded>,
 }
 
+/// Where a program's memory lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Memory {
+    /// Spread evenly over all packages.
+    #[default]
+    Interleaved,
+    /// In the package of the CPU that uses it.
+    Local,
+    /// All in the first package.
+    Node0,
+}
+
+impl Memory {
+    /// All of them.
+    pub const ALL: [Memory; 3] = [Memory::Local, Memory::Interleaved, Memory::Node0];
+
+    /// The name in models and fixes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Memory::Interleaved => "interleaved",
+            Memory::Local => "local",
+            Memory::Node0 => "node0",
+        }
+    }
+
+    /// The place of this name.
+    pub fn from_name(name: &str) -> Option<Memory> {
+        Memory::ALL.into_iter().find(|memory| memory.name() == name)
+    }
+}
+
+/// A class of samples as its word.
+mod class {
+    use ncpu_schema::SampleClass;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(class: &SampleClass, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(class.name())
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<SampleClass, D::Error> {
+        let word = String::deserialize(from)?;
+        SampleClass::of_name(&word).map_err(|_| {
+            let all: Vec<&str> = SampleClass::ALL.iter().map(|class| class.name()).collect();
+            serde::de::Error::custom(format!("unknown class `{word}`; expected one of {}", all.join(", ")))
+        })
+    }
+}
+
 /// A part of the program's CPU time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
     /// Class of the table `samples`.
-    pub class: String,
+    #[serde(with = "class")]
+    pub class: SampleClass,
     /// Which call or function.
     #[serde(default)]
     pub detail: String,
@@ -134,8 +186,8 @@ pub struct LineModel {
 pub struct LockPart {
     /// Its name.
     pub name: String,
-    /// `ticket`, `qspin`, `tas`, `numa`, `mutex`, `rwsem`, `adaptive` or `block`.
-    pub kind: String,
+    /// How it works.
+    pub kind: LockKind,
     /// One of the kernel's.
     #[serde(default)]
     pub kernel: bool,
@@ -205,9 +257,6 @@ pub struct Recorded {
 
 fn unit() -> String {
     "units".into()
-}
-fn interleaved() -> String {
-    "interleaved".into()
 }
 fn one() -> f64 {
     1.0
@@ -306,33 +355,19 @@ const LONGEST: f64 = 2e7;
 /// A write of a bounded counter in so many needs the shared reserve.
 const RESERVE: f64 = 64.0;
 
-/// Kinds of locks.
-pub const KINDS: &[&str] = &["ticket", "qspin", "tas", "numa", "mutex", "rwsem", "adaptive", "block"];
-
 impl LockPart {
-    /// Whether it is of a kind, which may have two names.
-    pub(crate) fn is(&self, kind: &str) -> bool {
-        self.kind == kind || self.kind == "mcs" && kind == "qspin"
-    }
-
-    fn kind(&self) -> Result<LockKind, Error> {
-        Ok(match self.kind.as_str() {
-            "ticket" => LockKind::Ticket { waiter_ns: self.waiter_ns },
-            "tas" => LockKind::TestAndSet { waiter_ns: self.waiter_ns },
-            "qspin" | "mcs" => LockKind::Queue,
-            "numa" => LockKind::Numa { passes: 64 },
-            "mutex" => LockKind::Mutex { spin_ns: 20_000.0 },
-            "rwsem" => LockKind::Rwsem { spin_ns: 20_000.0 },
-            "adaptive" => LockKind::Adaptive,
-            "block" => LockKind::Block,
-            other => {
-                return Err(Error::Value(format!(
-                    "lock `{}`: kind `{other}` is none of {}",
-                    self.name,
-                    KINDS.join(", ")
-                )));
-            }
-        })
+    /// How it hands itself on.
+    fn handover(&self) -> Handover {
+        match self.kind {
+            LockKind::Ticket => Handover::Ticket { waiter_ns: self.waiter_ns },
+            LockKind::Tas => Handover::TestAndSet { waiter_ns: self.waiter_ns },
+            LockKind::Qspin => Handover::Queue,
+            LockKind::Numa => Handover::Numa { passes: 64 },
+            LockKind::Mutex => Handover::Mutex { spin_ns: 20_000.0 },
+            LockKind::Rwsem => Handover::Rwsem { spin_ns: 20_000.0 },
+            LockKind::Adaptive => Handover::Adaptive,
+            LockKind::Block => Handover::Block,
+        }
     }
 }
 
@@ -399,10 +434,6 @@ impl Model {
         if self.populate > MOST_HELPERS {
             return top("populate", format!("populate = {}: at most {MOST_HELPERS} helpers", self.populate));
         }
-        if !["interleaved", "local", "node0"].contains(&self.memory.as_str()) {
-            let why = format!("memory = \"{}\": give interleaved, local or node0", self.memory);
-            return top("memory", why);
-        }
         if let Some(i) = self.mix.iter().position(|s| !not_negative(s.weight)) {
             let key = Key { table: Some(("mix", Some(i))), name: "weight" };
             return Err((key, format!("weight = {}: give a number of 0 or more", self.mix[i].weight)));
@@ -437,7 +468,6 @@ impl Model {
         let mut all = 0;
         for (i, lock) in self.lock.iter().enumerate() {
             let key = |name| Key { table: Some(("lock", Some(i))), name };
-            lock.kind().map_err(|e| (key("kind"), e.to_string()))?;
             for (name, x) in [
                 ("takes", lock.takes),
                 ("hold_ns", lock.hold_ns),
@@ -490,7 +520,7 @@ impl Model {
     /// The program as it is simulated, with so many workers, and how many of its cycles make a unit.
     ///
     /// # Errors
-    /// A lock of a kind that there is not.
+    /// There would be more threads than can be simulated.
     pub fn program(&self, threads: u32, cpus: u32) -> Result<(Program, f64), Error> {
         let all = u64::from(threads) * u64::from(if self.shared_work() > 0.0 { self.populate } else { 1 });
         if all > u64::from(MOST_THREADS) {
@@ -521,7 +551,7 @@ impl Model {
             let first = program.locks.len() as u32;
             for copy in 0..lock.copies {
                 let name = if copy == 0 { lock.name.clone() } else { format!("{} {copy}", lock.name) };
-                let mut model = LockModel::new(&name, lock.kind()?);
+                let mut model = LockModel::new(&name, lock.handover());
                 model.owner = if lock.kernel { Owner::Kernel } else { Owner::User };
                 model.wake_ns = lock.wake_ns;
                 program.locks.push(model);
@@ -553,10 +583,10 @@ impl Model {
             }
         }
         if self.memory_bytes > 0.0 {
-            let node = match self.memory.as_str() {
-                "local" => Some(u32::MAX),
-                "node0" => Some(0),
-                _ => None,
+            let node = match self.memory {
+                Memory::Local => Some(u32::MAX),
+                Memory::Node0 => Some(0),
+                Memory::Interleaved => None,
             };
             ops.push(Op::Memory { node, bytes: self.memory_bytes * part, parallel: 8.0, activity: 0 });
         }
@@ -570,7 +600,7 @@ impl Model {
             let lock = program.locks.len() as u32;
             program
                 .locks
-                .push(LockModel { owner: Owner::Serial, ..LockModel::new("serial part", LockKind::Block) });
+                .push(LockModel { owner: Owner::Serial, ..LockModel::new("serial part", Handover::Block) });
             // Rare and long, as phases are.
             let phase = (self.serial_ns * part).max(50_000.0);
             let often = self.serial_ns * part / phase;
@@ -606,7 +636,8 @@ impl Model {
         let all: f64 = self.mix.iter().map(|s| s.weight).sum();
         let pages = |s: &&Share| {
             let called = ["mmap", "munmap", "mlock", "mlock2", "madvise"];
-            s.class == "fault" || s.class == "syscall" && called.contains(&s.detail.as_str())
+            s.class == SampleClass::Fault
+                || s.class == SampleClass::Syscall && called.contains(&s.detail.as_str())
         };
         let these: f64 = self.mix.iter().filter(pages).map(|s| s.weight).sum();
         if all > 0.0 { these / all } else { 0.0 }
@@ -615,7 +646,7 @@ impl Model {
     /// Share of the work that is page faults, 0 to 1.
     pub fn faults(&self) -> f64 {
         let all: f64 = self.mix.iter().map(|s| s.weight).sum();
-        let faults: f64 = self.mix.iter().filter(|s| s.class == "fault").map(|s| s.weight).sum();
+        let faults: f64 = self.mix.iter().filter(|s| s.class == SampleClass::Fault).map(|s| s.weight).sum();
         if all > 0.0 { faults / all } else { 0.0 }
     }
 

@@ -1,5 +1,7 @@
 //! What is simulated: classes of threads, what each does over and over, and what they share.
 
+use serde::{Deserialize, Serialize};
+
 use crate::random::Time;
 
 /// A part of a thread's time on CPU, as the onion knows it.
@@ -18,9 +20,64 @@ impl Activity {
     }
 }
 
+/// A kind of lock, by the name that models, fixes and recordings give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LockKind {
+    /// A ticket lock.
+    Ticket,
+    /// The kernel's qspinlock, or an MCS lock.
+    Qspin,
+    /// A test-and-set lock.
+    Tas,
+    /// A queue lock for each package.
+    Numa,
+    /// The kernel's or pthreads' mutex.
+    Mutex,
+    /// The kernel's semaphore of readers and writers.
+    Rwsem,
+    /// An adaptive mutex.
+    Adaptive,
+    /// A lock whose waiters sleep at once.
+    Block,
+}
+
+impl LockKind {
+    /// All of them.
+    pub const ALL: [LockKind; 8] = [
+        LockKind::Ticket,
+        LockKind::Qspin,
+        LockKind::Tas,
+        LockKind::Numa,
+        LockKind::Mutex,
+        LockKind::Rwsem,
+        LockKind::Adaptive,
+        LockKind::Block,
+    ];
+
+    /// The name in models, fixes and recordings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LockKind::Ticket => "ticket",
+            LockKind::Qspin => "qspin",
+            LockKind::Tas => "tas",
+            LockKind::Numa => "numa",
+            LockKind::Mutex => "mutex",
+            LockKind::Rwsem => "rwsem",
+            LockKind::Adaptive => "adaptive",
+            LockKind::Block => "block",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<LockKind> {
+        LockKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
 /// How a lock hands itself on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LockKind {
+pub enum Handover {
     /// First in, first out; all waiters spin on one line, so a hand-over costs more with each of them.
     Ticket {
         /// Nanoseconds a hand-over takes longer for each waiter; without it, the caches that the waiters read the line
@@ -29,7 +86,7 @@ pub enum LockKind {
     },
     /// Any waiter may win; all retry at once, so a hand-over costs more with each of them.
     TestAndSet {
-        /// As of [`LockKind::Ticket`].
+        /// As of [`Handover::Ticket`].
         waiter_ns: Option<f64>,
     },
     /// First in, first out; each waiter spins on a line of its own (MCS, the kernel's qspinlock).
@@ -57,6 +114,23 @@ pub enum LockKind {
     Block,
 }
 
+impl Handover {
+    /// The name of its kind, as models and recordings have it.
+    pub const fn name(self) -> &'static str {
+        let kind = match self {
+            Handover::Ticket { .. } => LockKind::Ticket,
+            Handover::TestAndSet { .. } => LockKind::Tas,
+            Handover::Queue => LockKind::Qspin,
+            Handover::Numa { .. } => LockKind::Numa,
+            Handover::Mutex { .. } => LockKind::Mutex,
+            Handover::Rwsem { .. } => LockKind::Rwsem,
+            Handover::Adaptive => LockKind::Adaptive,
+            Handover::Block => LockKind::Block,
+        };
+        kind.name()
+    }
+}
+
 /// Whose a lock is, and so what its waits count as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -74,7 +148,7 @@ pub struct LockModel {
     /// Its name.
     pub name: String,
     /// How it hands itself on.
-    pub kind: LockKind,
+    pub kind: Handover,
     /// Whose it is.
     pub owner: Owner,
     /// Lines that move with it: an uncontended acquisition from afar costs one transfer, a hand-over so many.
@@ -87,7 +161,7 @@ pub struct LockModel {
 
 impl LockModel {
     /// A lock of a kind.
-    pub fn new(name: &str, kind: LockKind) -> LockModel {
+    pub fn new(name: &str, kind: Handover) -> LockModel {
         LockModel {
             name: name.into(),
             kind,

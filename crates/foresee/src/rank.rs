@@ -2,11 +2,11 @@
 
 use ncpu_record::Recording;
 
-use crate::fix;
+use crate::fix::{self, Fix};
 use crate::foretell::{self, Effort, Point};
 use crate::hardware::{Hardware, Order};
 use crate::model::Model;
-use crate::parallel;
+use crate::{parallel, tables};
 
 /// Tries every fix that makes sense for a model, on all cores, at a point: what is told of each, best first, and by how much
 /// it multiplies the point's throughput. Those that were not done when told to stop are left out.
@@ -22,16 +22,16 @@ pub fn rank<T: Send>(
     stop: &(dyn Fn() -> bool + Sync),
     told: impl Fn(&Recording, &Point) -> T + Sync,
 ) -> Result<Vec<Tried<T>>, fix::Error> {
-    let tried = parallel::each(&fix::all(model, hardware, order, at.cpus), |name| {
+    let tried = parallel::each(&fix::all(model, hardware, order, at.cpus), |fix| {
         if stop() {
             return Ok(None);
         }
         let (mut model, mut hardware, mut order) = (model.clone(), hardware.clone(), order);
-        fix::apply(name, &mut model, &mut hardware, &mut order)?;
+        fix.apply(&mut model, &mut hardware, &mut order)?;
         let point = foretell::point(&model, &hardware, at.cpus, order, effort, stop)?;
-        let told = told(&foretell::recording(&model, &hardware, &point, Vec::new()), &point);
+        let told = told(&tables::recording(&model, &hardware, &point, Vec::new()), &point);
         let gain = point.throughput / at.throughput;
-        Ok((!stop()).then(|| Tried { fix: name.clone(), gain, told }))
+        Ok((!stop()).then(|| Tried { fix: fix.clone(), gain, told }))
     });
     let mut ranked: Vec<Tried<T>> =
         tried.into_iter().filter_map(Result::transpose).collect::<Result<_, fix::Error>>()?;
@@ -43,7 +43,7 @@ pub fn rank<T: Send>(
 #[derive(Clone, Debug)]
 pub struct Tried<T> {
     /// The fix.
-    pub fix: String,
+    pub fix: Fix,
     /// The throughput with it over that without.
     pub gain: f64,
     /// What is told of it.

@@ -3,7 +3,7 @@
 use super::{Row, one_class, row};
 use crate::hardware::{Hardware, Order, Shape};
 use crate::machines;
-use crate::program::{Activity, Class, LockKind, LockModel, Op, Owner, Pick, Program};
+use crate::program::{Activity, Class, Handover, LockModel, Op, Owner, Pick, Program};
 use crate::sim::{Sim, Time};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
@@ -30,8 +30,8 @@ pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
 
 /// libmctop's locks (`results/locks`), whose threads do nothing but take one: how long an acquisition takes.
 pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
-    let ticket = LockKind::Ticket { waiter_ns: None };
-    let ttas = LockKind::TestAndSet { waiter_ns: None };
+    let ticket = Handover::Ticket { waiter_ns: None };
+    let ttas = Handover::TestAndSet { waiter_ns: None };
     let mut all = Vec::new();
     // Acquisitions a second of all threads: of MCS, and of the lock.
     for (what, machine, threads, mcs, kind, rate) in [
@@ -47,7 +47,7 @@ pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
         // How strands of a core slow each other is in the time that MCS takes.
         let hardware = machines::find(machine)?;
         let hardware = Hardware { smt: f64::from(hardware.shape.strands), turbo: 1.0, ..hardware };
-        let hold = 1e9 / mcs - acquisition(&hardware, threads, LockKind::Queue, 0.0);
+        let hold = 1e9 / mcs - acquisition(&hardware, threads, Handover::Queue, 0.0);
         let foretold = acquisition(&hardware, threads, kind, hold);
         all.push(row(what, "ns", 1e9 / rate, foretold, "how long it is held, from MCS with as many threads"));
     }
@@ -55,7 +55,7 @@ pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
 }
 
 /// How long an acquisition takes of all threads together, ns, one of which always has the lock.
-fn acquisition(hardware: &Hardware, threads: u32, kind: LockKind, hold: f64) -> f64 {
+fn acquisition(hardware: &Hardware, threads: u32, kind: Handover, hold: f64) -> f64 {
     let mut program = one_class(
         threads,
         true,
@@ -101,7 +101,7 @@ fn credit() -> Result<f64, machines::Error> {
         let waiter_ns = transfer(&hardware, cpus);
         program
             .locks
-            .push(LockModel::new("swap reservation", LockKind::TestAndSet { waiter_ns: Some(waiter_ns) }));
+            .push(LockModel::new("swap reservation", Handover::TestAndSet { waiter_ns: Some(waiter_ns) }));
         Sim::new(&program, &hardware, cpus, Order::Spread, 1).steady(0.01, 8_000_000, &|| false).throughput()
     };
     Ok(rate(&reserve) / rate(&locked))
@@ -123,7 +123,7 @@ fn adaptive() -> Result<f64, machines::Error> {
                     Op::Done,
                 ],
             );
-            program.locks.push(LockModel::new("mutex", LockKind::TestAndSet { waiter_ns: Some(waiter_ns) }));
+            program.locks.push(LockModel::new("mutex", Handover::TestAndSet { waiter_ns: Some(waiter_ns) }));
             Sim::new(&program, &hardware, n as usize, Order::Spread, 1)
                 .steady(0.005, 1_000_000, &|| false)
                 .throughput()

@@ -2,7 +2,7 @@
 
 use super::{Row, one_class, row};
 use crate::hardware::{Hardware, Memory, Order, Shape};
-use crate::program::{Activity, LockKind, LockModel, Op, Owner, Pick};
+use crate::program::{Activity, Handover, LockModel, Op, Owner, Pick};
 use crate::sim::{Sim, Time};
 
 pub(super) fn rows() -> Vec<Row> {
@@ -130,7 +130,7 @@ fn populate(alone: f64, serial: f64, cpus: u32) -> f64 {
     );
     program.locks.push(LockModel {
         owner: Owner::Kernel,
-        ..LockModel::new("segment", LockKind::Mutex { spin_ns: 2e4 })
+        ..LockModel::new("segment", Handover::Mutex { spin_ns: 2e4 })
     });
     let out = Sim::new(&program, &Hardware::ideal(helpers), helpers as usize, Order::Spread, 1).steady(
         0.005,

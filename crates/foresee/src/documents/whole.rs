@@ -4,6 +4,7 @@ use super::{Row, row};
 use crate::hardware::{Hardware, Order, Shape};
 use crate::machines;
 use crate::model::{LockPart, Model};
+use crate::program::LockKind;
 use crate::sim::{Mode, Outcome, Sim};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
@@ -41,7 +42,7 @@ fn steady(model: &Model, hardware: &Hardware, threads: u32, cpus: usize) -> (Out
 fn lock(name: &str, takes: f64, hold_ns: f64) -> LockPart {
     LockPart {
         name: name.into(),
-        kind: "qspin".into(),
+        kind: LockKind::Qspin,
         kernel: true,
         takes,
         hold_ns,
@@ -65,7 +66,6 @@ fn build() -> f64 {
         name: "build.sh".into(),
         cv: 1.0,
         batch: 1.0,
-        memory: "interleaved".into(),
         work_ns: (cpu - spun) * 1e9 / UNITS,
         serial_ns: 0.2 * elapsed * 1e9 / UNITS,
         lock: vec![lock("ubc", 100.0, 0.7 * elapsed * 1e9 / UNITS / 100.0)],
@@ -101,7 +101,6 @@ fn zones() -> f64 {
             name: "zones".into(),
             cv: 1.0,
             batch: 1.0,
-            memory: "interleaved".into(),
             work_ns: 20_000.0,
             lock: vec![LockPart { copies: instances, ..lock("database", 1.0, hold) }],
             ..Model::default()

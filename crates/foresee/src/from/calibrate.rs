@@ -6,6 +6,7 @@ use crate::first::{self, Hold, Waits};
 use crate::foretell;
 use crate::hardware::{Hardware, Order, Shape};
 use crate::model::{Model, Recorded};
+use crate::program::LockKind;
 use crate::sim::{Mode, Outcome, Sim};
 
 /// Rounds; each comes nearer by half or more.
@@ -86,7 +87,7 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
             let part = 0.95 * wanted / held(model);
             for (lock, seen) in model.lock.iter_mut().zip(&seen) {
                 // A spinlock is taken no less often than it is waited for.
-                let least = if lock.kind == "qspin" { seen.rate / recorded.throughput } else { 0.0 };
+                let least = if lock.kind == LockKind::Qspin { seen.rate / recorded.throughput } else { 0.0 };
                 let least = seen.takes.unwrap_or(least);
                 let takes = (part * lock.takes).max(least.min(lock.takes));
                 lock.hold_ns *= part * lock.takes / takes;
@@ -151,7 +152,8 @@ fn halt(model: &mut Model, seen: &[Seen], out: &Outcome) {
     for (lock, seen) in model.lock.iter().zip(seen) {
         let stats = &out.locks[at];
         at += lock.copies as usize;
-        let told = lock.kind == "block" && lock.copies == 1 && seen.first.is_some() && stats.contended >= 20;
+        let told =
+            lock.kind == LockKind::Block && lock.copies == 1 && seen.first.is_some() && stats.contended >= 20;
         if told && most.is_none_or(|(rate, _)| rate < seen.rate) {
             let waited = (stats.spin + stats.block) as f64 / stats.contended as f64 * 1e-3;
             most = Some((seen.rate, seen.wait - waited));
@@ -194,7 +196,7 @@ const USUAL: f64 = 0.5;
 fn told_by(model: &Model, seen: &[Seen]) -> Option<usize> {
     let spins = |i: &usize| {
         let lock = &model.lock[*i];
-        lock.kernel && lock.kind == "qspin" && lock.copies == 1 && seen[*i].rate > 0.0
+        lock.kernel && lock.kind == LockKind::Qspin && lock.copies == 1 && seen[*i].rate > 0.0
     };
     (0..model.lock.len().min(seen.len())).filter(spins).max_by(|a, b| seen[*a].rate.total_cmp(&seen[*b].rate))
 }
@@ -224,7 +226,7 @@ fn doubt(model: &mut Model, seen: &mut [Seen], out: &Outcome) {
     for (i, (lock, seen)) in model.lock.iter_mut().zip(seen).enumerate() {
         let (count, mean, _) = waits[i];
         let off = (mean / seen.wait).ln().abs();
-        if lock.kind != "qspin" || count == 0 {
+        if lock.kind != LockKind::Qspin || count == 0 {
             continue;
         }
         if Some(i) == teller {
@@ -279,7 +281,7 @@ fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, t
         }
         // Of a spinlock that somebody always has, the rate says how long each has it, and waits for each unit of work how often
         // it is taken.
-        let got_rate = if lock.kind == "qspin" { got_rate * faster } else { got_rate };
+        let got_rate = if lock.kind == LockKind::Qspin { got_rate * faster } else { got_rate };
         // The rate goes with takes squared.
         lock.takes *= step(seen.rate, got_rate, 0.5);
     }

@@ -7,6 +7,7 @@ use ncpu_table::Table;
 
 use crate::first::{self, Bin, Hold};
 use crate::model::LockPart;
+use crate::program::LockKind;
 
 /// Locks whose waits are less than this share of the program's time tell nothing.
 const LEAST: f64 = 0.001;
@@ -98,15 +99,15 @@ fn first_waits(
 }
 
 /// How a kind of lock of a recording is simulated.
-fn kind(of: &str, kernel: bool) -> &'static str {
+fn kind(of: &str, kernel: bool) -> LockKind {
     match of {
-        "rwlock" if kernel => "qspin",
-        "rwsem" | "percpu-rwsem" if kernel => "rwsem",
-        "mutex" | "rwsem" | "rwlock" | "percpu-rwsem" | "rt-mutex" => "mutex",
+        "rwlock" if kernel => LockKind::Qspin,
+        "rwsem" | "percpu-rwsem" if kernel => LockKind::Rwsem,
+        "mutex" | "rwsem" | "rwlock" | "percpu-rwsem" | "rt-mutex" => LockKind::Mutex,
         // Their waiters sleep at once; the second is a simulated one.
-        "lock" | "block" if !kernel => "block",
-        _ if kernel => "qspin",
-        _ => "mutex",
+        "lock" | "block" if !kernel => LockKind::Block,
+        _ if kernel => LockKind::Qspin,
+        _ => LockKind::Mutex,
     }
 }
 
@@ -216,7 +217,7 @@ pub(super) fn locks(
             let takes = takes.max(count).min(0.9 * elapsed / hold.max(1e-12)).max(count);
             LockPart {
                 name,
-                kind: kind(&of, kernel).into(),
+                kind: kind(&of, kernel),
                 kernel,
                 takes: takes / units,
                 hold_ns: hold * 1e9,

@@ -8,7 +8,7 @@ use ncpu_schema::SampleClass;
 use ncpu_table::Table;
 
 use crate::hardware::{Hardware, Shape};
-use crate::model::{Model, Recorded, Share};
+use crate::model::{Memory, Model, Recorded, Share};
 use threads::Workers;
 
 mod beside;
@@ -228,7 +228,7 @@ pub fn recording_beside(
         cv: 1.0,
         batch: 1.0,
         uneven: 1.0,
-        memory: "interleaved".into(),
+        memory: Memory::Interleaved,
         mix: mix(recording),
         ..Model::default()
     };
@@ -314,13 +314,16 @@ fn unseen(model: &Model, used: &Used, workers: &Workers, notes: &mut Vec<String>
         return 0.0;
     }
     let all: f64 = model.mix.iter().map(|s| s.weight).sum();
-    let locks =
-        |s: &&Share| s.class == "fault" || s.class == "syscall" && LOCKING.contains(&s.detail.as_str());
+    let locks = |s: &&Share| {
+        s.class == SampleClass::Fault
+            || s.class == SampleClass::Syscall && LOCKING.contains(&s.detail.as_str())
+    };
     let share = model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0);
     if share < TOLD {
         return 0.0;
     }
-    let name = |s: &Share| if s.class == "fault" { "page faults".to_string() } else { s.detail.clone() };
+    let name =
+        |s: &Share| if s.class == SampleClass::Fault { "page faults".to_string() } else { s.detail.clone() };
     let mut most: Vec<String> = model.mix.iter().filter(locks).map(name).collect();
     most.dedup();
     most.truncate(3);
@@ -465,18 +468,16 @@ fn waiting(
 /// What the program's CPU time went to, by its samples.
 fn mix(recording: &Recording) -> Vec<Share> {
     let Some(samples) = recording.tables.get("samples") else { return Vec::new() };
-    let mut shares = BTreeMap::<(String, String), f64>::new();
+    let mut shares = BTreeMap::<(SampleClass, String), f64>::new();
     for row in 0..samples.num_rows() {
-        let (Some("target"), Some(class)) = (samples.text(row, "at"), samples.text(row, "class")) else {
-            continue;
-        };
+        let class = samples.text(row, "class").and_then(|class| SampleClass::of_name(class).ok());
+        let (Some("target"), Some(class)) = (samples.text(row, "at"), class) else { continue };
         // What observing cost is no part of the program.
-        if class == SampleClass::Probe.name() {
+        if class == SampleClass::Probe {
             continue;
         }
         let detail = samples.text(row, "detail").unwrap_or_default();
-        *shares.entry((class.into(), detail.into())).or_default() +=
-            samples.number(row, "samples").unwrap_or(0.0);
+        *shares.entry((class, detail.into())).or_default() += samples.number(row, "samples").unwrap_or(0.0);
     }
     let mut all: Vec<Share> =
         shares.into_iter().map(|((class, detail), weight)| Share { class, detail, weight }).collect();

@@ -8,6 +8,8 @@ use super::*;
 use crate::foretell::{self, Effort};
 use crate::hardware::Order;
 use crate::model::{LineModel, LockPart, Share};
+use crate::program::LockKind;
+use crate::tables;
 
 const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };
 
@@ -44,7 +46,7 @@ fn observed_there(model: &Model, hardware: crate::hardware::Hardware) -> (Record
     let cpus = hardware.shape.cpus() as u32;
     let point = foretell::point(model, &hardware, cpus as usize, Order::Spread, &EFFORT, &|| false).unwrap();
     let threads = foretell::workers(model, cpus as usize);
-    let mut recording = foretell::recording(model, &hardware, &point, Vec::new());
+    let mut recording = tables::recording(model, &hardware, &point, Vec::new());
     // The simulator does not say how long its threads asked to sleep; the kernel does.
     let slept: f64 = point.outcome.threads.iter().map(|t| t.1[4] as f64 * 1e-12).sum();
     if model.sleep_ns > 0.0 {
@@ -79,7 +81,6 @@ fn plain(threads: u32) -> Model {
         cv: 1.0,
         batch: 1.0,
         uneven: 1.0,
-        memory: "interleaved".into(),
         ..Model::default()
     }
 }
@@ -94,7 +95,7 @@ fn foretold(model: &Model, threads: u32, cpus: u32) -> f64 {
 fn the_recorded_machine_is_reproduced() {
     let lock = LockPart {
         name: "l".into(),
-        kind: "qspin".into(),
+        kind: LockKind::Qspin,
         kernel: true,
         takes: 1.0,
         hold_ns: 3000.0,
@@ -124,14 +125,14 @@ fn the_recorded_machine_is_reproduced() {
 fn waits_of_the_first_tell_how_long_a_lock_is_held() {
     // Locks with one of two times: most often short, seldom long; or always as long, or exponential.
     for (kernel, kind, hold, cv) in [
-        (true, "qspin", 3000.0, 0.0),
-        (true, "qspin", 3000.0, 1.0),
-        (true, "mutex", 8000.0, 1.5),
-        (false, "mutex", 30_000.0, 1.0),
+        (true, LockKind::Qspin, 3000.0, 0.0),
+        (true, LockKind::Qspin, 3000.0, 1.0),
+        (true, LockKind::Mutex, 8000.0, 1.5),
+        (false, LockKind::Mutex, 30_000.0, 1.0),
     ] {
         let lock = LockPart {
             name: "l".into(),
-            kind: kind.into(),
+            kind,
             kernel,
             takes: 1.0,
             hold_ns: hold,
@@ -150,8 +151,12 @@ fn waits_of_the_first_tell_how_long_a_lock_is_held() {
             lock.hold_ns / hold - 1.0
         };
         let (with, without) = (off(&with), off(&without));
-        println!("{kind}, cv {cv}: hold time {:+.0} % off, {:+.0} % without", 100.0 * with, 100.0 * without);
-        assert!(with.abs() < 0.24, "{kind}, cv {cv}: {with} with, {without} without");
+        println!(
+            "{kind:?}, cv {cv}: hold time {:+.0} % off, {:+.0} % without",
+            100.0 * with,
+            100.0 * without
+        );
+        assert!(with.abs() < 0.24, "{kind:?}, cv {cv}: {with} with, {without} without");
     }
 }
 
@@ -159,7 +164,7 @@ fn waits_of_the_first_tell_how_long_a_lock_is_held() {
 fn waits_tell_how_long_a_cpu_takes_to_wake_up() {
     let lock = LockPart {
         name: "l".into(),
-        kind: "block".into(),
+        kind: LockKind::Block,
         kernel: false,
         takes: 1.0,
         hold_ns: 20_000.0,
@@ -183,7 +188,7 @@ fn hand_overs_of_a_spinlock_are_told_from_the_time_it_is_held() {
     // Held for less than it takes to hand it over: most of the time is neither work nor holding.
     let lock = LockPart {
         name: "l".into(),
-        kind: "qspin".into(),
+        kind: LockKind::Qspin,
         kernel: true,
         takes: 2.0,
         hold_ns: 150.0,
@@ -295,9 +300,9 @@ fn what_a_recording_lacks_is_said() {
 
 #[test]
 fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
-    let share =
-        |class: &str, detail: &str, weight| Share { class: class.into(), detail: detail.into(), weight };
-    let mix = vec![share("syscall", "munmap", 6.0), share("syscall", "getpid", 2.0), share("user", "", 2.0)];
+    let share = |class, detail: &str, weight| Share { class, detail: detail.into(), weight };
+    let (call, user) = (SampleClass::Syscall, SampleClass::User);
+    let mix = vec![share(call, "munmap", 6.0), share(call, "getpid", 2.0), share(user, "", 2.0)];
     let truth = Model { mix, ..plain(4) };
     let (run, x) = observed(&truth, 1);
     let learnt = super::recording(&run, Some(x), None).unwrap();
@@ -418,11 +423,11 @@ fn cross_calls_tell_how_many_shootdowns_reach_how_many_and_for_how_long() {
 }
 
 /// A program of which each unit takes a lock so many times, and holds it for so long.
-fn taking(kind: &str, name: &str, takes: f64, hold_ns: f64) -> Model {
+fn taking(kind: LockKind, name: &str, takes: f64, hold_ns: f64) -> Model {
     let lock = LockPart {
         name: name.into(),
-        kind: kind.into(),
-        kernel: kind == "qspin",
+        kind,
+        kernel: kind == LockKind::Qspin,
         takes,
         hold_ns,
         cv: 0.5,
@@ -436,7 +441,9 @@ fn taking(kind: &str, name: &str, takes: f64, hold_ns: f64) -> Model {
 
 #[test]
 fn a_counted_lock_is_taken_as_often_as_was_counted_and_held_for_as_long_as_follows() {
-    for (kind, takes, hold) in [("qspin", 3.0, 400.0), ("block", 8.0, 3000.0), ("mutex", 5.0, 2000.0)] {
+    for (kind, takes, hold) in
+        [(LockKind::Qspin, 3.0, 400.0), (LockKind::Block, 8.0, 3000.0), (LockKind::Mutex, 5.0, 2000.0)]
+    {
         let (mut run, x) = observed(&taking(kind, "l", takes, hold), 2);
         // Few waits: their lengths tell nothing but their mean.
         run.tables.remove("first_waits");
@@ -447,21 +454,21 @@ fn a_counted_lock_is_taken_as_often_as_was_counted_and_held_for_as_long_as_follo
         let found = reproduce(&with.model, &EFFORT, &|| false).unwrap().unwrap();
         let lock = &with.model.lock[0];
         println!(
-            "{kind}: taken {:.2} times for {:.0} ns, {:.0} ns with the count; in truth {takes} times for {hold} ns; {found:?}",
+            "{kind:?}: taken {:.2} times for {:.0} ns, {:.0} ns with the count; in truth {takes} times for {hold} ns; {found:?}",
             without.takes, without.hold_ns, lock.hold_ns
         );
-        assert_eq!(lock.takes, takes, "{kind}");
-        assert!((lock.hold_ns / hold - 1.0).abs() < 0.2, "{kind}: {lock:?}");
-        assert!(found.good(), "{kind}: {found:?}");
+        assert_eq!(lock.takes, takes, "{kind:?}");
+        assert!((lock.hold_ns / hold - 1.0).abs() < 0.2, "{kind:?}: {lock:?}");
+        assert!(found.good(), "{kind:?}: {found:?}");
         let said = with.notes.iter().find(|n| n.contains("times a unit by --takes"));
         let apart = (without.takes / takes).max(takes / without.takes) > 1.5;
-        assert_eq!(said.map(|n| n.contains("the count is used")), Some(apart), "{kind}: {:?}", with.notes);
+        assert_eq!(said.map(|n| n.contains("the count is used")), Some(apart), "{kind:?}: {:?}", with.notes);
     }
 }
 
 #[test]
 fn a_count_below_the_waits_is_of_something_else() {
-    let (run, x) = observed(&taking("block", "l", 8.0, 3000.0), 2);
+    let (run, x) = observed(&taking(LockKind::Block, "l", 8.0, 3000.0), 2);
     let without = super::recording(&run, Some(x), None).unwrap().model;
     let beside = Beside { takes: vec![("l".into(), 0.001)], ..Beside::default() };
     let with = super::recording_beside(&run, Some(x), None, &beside).unwrap();
@@ -471,7 +478,7 @@ fn a_count_below_the_waits_is_of_something_else() {
 
 #[test]
 fn a_count_with_which_the_recorded_machine_is_not_reproduced_is_not_used() {
-    let (run, x) = observed(&taking("qspin", "l", 0.5, 4000.0), 2);
+    let (run, x) = observed(&taking(LockKind::Qspin, "l", 0.5, 4000.0), 2);
     let without = super::recording(&run, Some(x), None).unwrap().model;
     assert!(reproduce(&without, &EFFORT, &|| false).unwrap().unwrap().good());
     // A unit of 8 us has no time for so many.
@@ -510,7 +517,7 @@ fn counted_calls_tell_how_often_a_lock_of_the_kernel_is_taken() {
         ("syscalls:sys_enter_getpid", 9000),
         ("raw_syscalls:sys_enter", 12_500),
     ];
-    let (run, x) = observed(&taking("qspin", "files_struct.file_lock", 2.0, 400.0), 2);
+    let (run, x) = observed(&taking(LockKind::Qspin, "files_struct.file_lock", 2.0, 400.0), 2);
     let learn = |counters: &Recording, x: Option<f64>| {
         let mut beside = Beside::default();
         assert!(beside.add(counters));
@@ -530,7 +537,7 @@ fn counted_calls_tell_how_often_a_lock_of_the_kernel_is_taken() {
         assumed.notes
     );
     // A lock that readers take too is taken by more than these.
-    let mut read = taking("rwsem", "mm_struct.mmap_lock", 2.0, 4000.0);
+    let mut read = taking(LockKind::Rwsem, "mm_struct.mmap_lock", 2.0, 4000.0);
     read.lock[0].kernel = true;
     let (mut run, x) = observed(&read, 2);
     let seconds = |name: &str| Column::float(name, Unit::Seconds, Kind::Time, "");
@@ -709,7 +716,7 @@ fn words(findings: &[(&str, &str, &[&str])], moved: &[(u64, &str, u64)]) -> Reco
 fn locks_that_share_a_line_take_it_from_one_another() {
     let lock = |name: &str, kernel| LockPart {
         name: name.into(),
-        kind: if kernel { "qspin" } else { "block" }.into(),
+        kind: if kernel { LockKind::Qspin } else { LockKind::Block },
         kernel,
         takes: 1.0,
         hold_ns: 2000.0,
@@ -785,11 +792,11 @@ fn a_busiest_worker_holds_the_others_up_until_accept_is_balanced() {
     let mut model = Model { threads: foretell::active(&learnt.model, 8), ..learnt.model };
     let before = foretold(&model, model.threads, 8);
     let (mut hardware, mut order) = (machine(8), Order::Spread);
-    crate::fix::apply("accept balanced", &mut model, &mut hardware, &mut order).unwrap();
+    crate::fix::Fix::AcceptBalanced.apply(&mut model, &mut hardware, &mut order).unwrap();
     assert_eq!(model.threads, 8);
     let gain = foretold(&model, model.threads, 8) / before;
     assert!((gain - 2.0).abs() < 0.1, "{gain}");
-    let again = crate::fix::apply("accept balanced", &mut model, &mut hardware, &mut order).unwrap_err();
+    let again = crate::fix::Fix::AcceptBalanced.apply(&mut model, &mut hardware, &mut order).unwrap_err();
     assert!(again.to_string().contains("equal shares"), "{again}");
     // Who waits for something else was given no connections.
     run.tables.insert("sleeps".into(), sleeps("futex"));

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use super::{Job, LockStats, Mode, NONE, SPUN, Sim, State, Time, event, ps};
 use crate::first::Waits;
 use crate::hardware::{Hardware, Place};
-use crate::program::{LockKind, LockModel, Owner};
+use crate::program::{Handover, LockModel, Owner};
 
 #[derive(Debug)]
 pub(super) struct Lock {
-    pub(super) kind: LockKind,
+    pub(super) kind: Handover,
     owner: Owner,
     lines: f64,
     exponential: bool,
@@ -36,7 +36,7 @@ impl Lock {
     pub(super) fn new(model: &LockModel, hardware: &Hardware) -> Lock {
         let shape = hardware.shape;
         let caches = match model.kind {
-            LockKind::Ticket { waiter_ns: None } | LockKind::TestAndSet { waiter_ns: None } => {
+            Handover::Ticket { waiter_ns: None } | Handover::TestAndSet { waiter_ns: None } => {
                 shape.packages * shape.clusters
             }
             _ => 0,
@@ -77,11 +77,11 @@ impl Lock {
 
     /// Who spins for it stops when its holder leaves its CPU.
     fn watches_holder(&self) -> bool {
-        matches!(self.kind, LockKind::Mutex { .. } | LockKind::Rwsem { .. } | LockKind::Adaptive)
+        matches!(self.kind, Handover::Mutex { .. } | Handover::Rwsem { .. } | Handover::Adaptive)
     }
 
     pub(super) fn sleeps(&self) -> bool {
-        self.watches_holder() || self.kind == LockKind::Block
+        self.watches_holder() || self.kind == Handover::Block
     }
 }
 
@@ -128,7 +128,7 @@ impl Sim<'_> {
         let kind = lock.kind;
         let first = lock.waiters.is_empty();
         lock.waiters.push_back((thread, shared));
-        if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
+        if let Handover::Ticket { waiter_ns } | Handover::TestAndSet { waiter_ns } = kind {
             let more = self.one_more_reads(thread, id, waiter_ns);
             self.slow_hand_over(id, more);
         }
@@ -141,7 +141,7 @@ impl Sim<'_> {
             t.spun = 0;
             t.first = first;
             self.locks[id as usize].stats.contended += 1;
-        } else if kind == LockKind::Block {
+        } else if kind == Handover::Block {
             // Each sleep in a futex is a wait, whoever was faster when it was woken.
             self.locks[id as usize].stats.contended += 1;
         }
@@ -149,10 +149,10 @@ impl Sim<'_> {
             holder == NONE || matches!(self.threads[holder as usize].state, State::Running | State::Spinning)
         };
         let spin = match kind {
-            LockKind::Block => None,
-            LockKind::Mutex { spin_ns } => (runs() && spin_ns > 0.0).then_some(Some(ps(spin_ns))),
-            LockKind::Rwsem { spin_ns } => (runs() && readers == 0 && !shared).then_some(Some(ps(spin_ns))),
-            LockKind::Adaptive => runs().then_some(None),
+            Handover::Block => None,
+            Handover::Mutex { spin_ns } => (runs() && spin_ns > 0.0).then_some(Some(ps(spin_ns))),
+            Handover::Rwsem { spin_ns } => (runs() && readers == 0 && !shared).then_some(Some(ps(spin_ns))),
+            Handover::Adaptive => runs().then_some(None),
             _ => Some(None),
         };
         match spin {
@@ -266,7 +266,7 @@ impl Sim<'_> {
             let Some(at) = self.next(id, from) else { return woken };
             let lock = &mut self.locks[id as usize];
             let Some(&(thread, shared)) = lock.waiters.get(at) else { return woken };
-            let all = lock.kind == LockKind::Adaptive;
+            let all = lock.kind == Handover::Adaptive;
             if woken && !shared && !all || shared && lock.holder != NONE {
                 return woken;
             }
@@ -294,7 +294,7 @@ impl Sim<'_> {
             } else if !self.locks[id as usize].sleeps() {
                 ns += self.hardware.handover_ns;
             }
-            if let LockKind::Ticket { waiter_ns } | LockKind::TestAndSet { waiter_ns } = kind {
+            if let Handover::Ticket { waiter_ns } | Handover::TestAndSet { waiter_ns } = kind {
                 ns += self.others_read(id, from, waiter_ns);
             }
             self.locks[id as usize].handing_ns = ns;
@@ -325,8 +325,8 @@ impl Sim<'_> {
             return None;
         }
         match lock.kind {
-            LockKind::TestAndSet { .. } => Some(self.random.below(n)),
-            LockKind::Numa { passes } => {
+            Handover::TestAndSet { .. } => Some(self.random.below(n)),
+            Handover::Numa { passes } => {
                 let near = (lock.passes < passes)
                     .then(|| lock.waiters.iter().position(|w| self.place_of(w.0).package == from.package))
                     .flatten();
@@ -335,7 +335,7 @@ impl Sim<'_> {
                 Some(near.unwrap_or(0))
             }
             // Whoever spins is faster than whoever must be woken.
-            LockKind::Mutex { .. } | LockKind::Rwsem { .. } | LockKind::Adaptive => Some(
+            Handover::Mutex { .. } | Handover::Rwsem { .. } | Handover::Adaptive => Some(
                 lock.waiters
                     .iter()
                     .position(|w| self.threads[w.0 as usize].state == State::Spinning)

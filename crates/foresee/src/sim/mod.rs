@@ -12,6 +12,8 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use ncpu_schema::{IdleReason, Microstate};
+
 pub use crate::random::{Random, Time};
 pub use queue::{Event, Queue};
 
@@ -51,10 +53,18 @@ pub enum Mode {
 pub const MODES: usize = 7;
 
 /// Why CPUs idle, in the order in which idle CPUs are handed to waiting threads.
-pub const REASONS: [&str; 6] = ["runq", "klock", "ulock", "io", "serial", "asleep"];
+pub const REASONS: [IdleReason; 6] = [
+    IdleReason::RunQueue,
+    IdleReason::KernelLock,
+    IdleReason::UserLock,
+    IdleReason::Io,
+    IdleReason::Serial,
+    IdleReason::Asleep,
+];
 
 /// Microstates of a thread.
-pub const MICRO: [&str; 6] = ["USR", "SYS", "TRP", "LCK", "SLP", "LAT"];
+pub const MICRO: [Microstate; 6] =
+    [Microstate::Usr, Microstate::Sys, Microstate::Trp, Microstate::Lck, Microstate::Slp, Microstate::Lat];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

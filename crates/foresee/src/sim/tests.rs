@@ -2,7 +2,7 @@
 
 use super::{Mode, Outcome, Sim, Time};
 use crate::hardware::{Hardware, Order};
-use crate::program::{Activity, Class, LockKind, LockModel, Op, Pick, Program};
+use crate::program::{Activity, Class, Handover, LockModel, Op, Pick, Program};
 
 fn program(threads: u32, ops: Vec<Op>, locks: Vec<LockModel>) -> Program {
     Program {
@@ -52,7 +52,7 @@ fn sums(out: &Outcome) {
 #[test]
 fn one_thread_is_exact() {
     let p =
-        program(1, cycle(Time::fixed(800.0), Time::fixed(200.0)), vec![LockModel::new("l", LockKind::Queue)]);
+        program(1, cycle(Time::fixed(800.0), Time::fixed(200.0)), vec![LockModel::new("l", Handover::Queue)]);
     let hardware = Hardware::ideal(4);
     let mut sim = Sim::new(&p, &hardware, 1, Order::Spread, 3);
     sim.run_until(1_000_000_000);
@@ -76,7 +76,7 @@ fn a_hand_over_is_a_switch_on_one_cpu_and_a_wake_up_on_two() {
 #[test]
 fn queueing_is_that_of_mean_value_analysis() {
     for n in [2, 8, 32, 64] {
-        for kind in [LockKind::Queue, LockKind::TestAndSet { waiter_ns: Some(0.0) }] {
+        for kind in [Handover::Queue, Handover::TestAndSet { waiter_ns: Some(0.0) }] {
             let (think, hold) = (10_000.0, 500.0);
             let p = program(
                 n,
@@ -115,7 +115,7 @@ fn a_ticket_lock_is_its_markov_chain() {
         let (think, base, per_waiter) = (20_000.0, 300.0, 60.0);
         let lock = LockModel {
             exponential: true,
-            ..LockModel::new("l", LockKind::Ticket { waiter_ns: Some(per_waiter) })
+            ..LockModel::new("l", Handover::Ticket { waiter_ns: Some(per_waiter) })
         };
         // The whole service is the hand-over; between CPUs it takes `base`.
         let mut hardware = Hardware::ideal(n as u32);
@@ -146,7 +146,7 @@ fn the_same_seed_gives_the_same_tables() {
             Op::Memory { node: None, bytes: 4096.0, parallel: 4.0, activity: 0 },
             Op::Done,
         ],
-        vec![LockModel::new("a", LockKind::Mutex { spin_ns: 2000.0 }), LockModel::new("b", LockKind::Queue)],
+        vec![LockModel::new("a", Handover::Mutex { spin_ns: 2000.0 }), LockModel::new("b", Handover::Queue)],
     );
     let hardware = Hardware::of_shape("2x2x2".parse().unwrap());
     let run = |seed| {
@@ -209,7 +209,7 @@ fn readers_and_writers_that_sleep_are_all_woken() {
         ]);
     }
     ops.extend(cycle(work, held));
-    for kind in [LockKind::Block, LockKind::Mutex { spin_ns: 1000.0 }] {
+    for kind in [Handover::Block, Handover::Mutex { spin_ns: 1000.0 }] {
         let p = program(6, ops.clone(), vec![LockModel::new("l", kind)]);
         let hardware = Hardware { switch_ns: 1000.0, wake_ns: 500.0, halt_ns: 2000.0, ..Hardware::ideal(2) };
         let out = steady(&p, &hardware, 2, 0.02);
@@ -227,7 +227,7 @@ fn idle_cpus_know_why() {
     let p = program(
         4,
         cycle(Time::fixed(1.0), Time::fixed(100_000.0)),
-        vec![LockModel::new("l", LockKind::Block)],
+        vec![LockModel::new("l", Handover::Block)],
     );
     let out = steady(&p, &Hardware::ideal(4), 4, 0.01);
     assert!((out.throughput() / 1e4 - 1.0).abs() < 0.02);
@@ -297,7 +297,7 @@ fn queues_near_first_hand_over_cheaper() {
         steady(&p, &Hardware { turbo: 1.0, ..Hardware::of_shape("4x16".parse().unwrap()) }, 64, 0.01)
             .throughput()
     };
-    let (plain, near) = (run(LockKind::Queue), run(LockKind::Numa { passes: 64 }));
+    let (plain, near) = (run(Handover::Queue), run(Handover::Numa { passes: 64 }));
     assert!(near / plain > 1.2, "{plain} {near}");
 }
 
@@ -308,7 +308,7 @@ fn interrupts_do_not_pile_up_while_a_lock_is_waited_for() {
         let mut p = program(
             64,
             cycle(Time::exponential(1_000.0), Time::exponential(1_000.0)),
-            vec![LockModel::new("l", LockKind::Queue)],
+            vec![LockModel::new("l", Handover::Queue)],
         );
         p.tick = tick;
         steady(&p, &Hardware::ideal(64), 64, 0.01).throughput()
@@ -320,7 +320,7 @@ fn interrupts_do_not_pile_up_while_a_lock_is_waited_for() {
 #[test]
 fn who_waits_for_an_rwsem_sleeps_behind_readers_and_spins_behind_a_writer() {
     let run = |readers: bool| {
-        let lock = LockModel::new("l", LockKind::Rwsem { spin_ns: 1e6 });
+        let lock = LockModel::new("l", Handover::Rwsem { spin_ns: 1e6 });
         let mut p = program(1, cycle(Time::fixed(2_000.0), Time::fixed(20_000.0)), vec![lock]);
         let take = if readers {
             Op::AcquireShared { lock: 0, pick: Pick::One }
@@ -357,12 +357,12 @@ fn an_adaptive_lock_is_spun_for_while_its_holder_runs_and_wakes_all_who_sleep() 
             0.01,
         )
     };
-    let (mutex, adaptive) = (run(LockKind::Mutex { spin_ns: 2_000.0 }, 4, 4), run(LockKind::Adaptive, 4, 4));
+    let (mutex, adaptive) = (run(Handover::Mutex { spin_ns: 2_000.0 }, 4, 4), run(Handover::Adaptive, 4, 4));
     assert_eq!(adaptive.locks[0].block, 0, "{:?}", adaptive.locks);
     assert!(mutex.locks[0].block > mutex.locks[0].spin, "{:?}", mutex.locks);
     assert!(adaptive.throughput() > 1.02 * mutex.throughput());
     // With more threads than CPUs holders lose theirs, waiters sleep, and nobody is forgotten.
-    let many = run(LockKind::Adaptive, 16, 4);
+    let many = run(Handover::Adaptive, 16, 4);
     assert!(many.locks[0].block > 0 && many.throughput() > 0.8 * adaptive.throughput(), "{:?}", many.locks);
     assert!(many.threads.iter().all(|t| t.2 + t.3 > 0), "{:?}", many.threads);
 }

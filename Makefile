@@ -108,12 +108,11 @@ bench-timers: tools
 test-deep: tools
 	crates/libncpu/deep.sh
 
-# What `ncpu foresee` says of published curves and measurements; FORESEE_DATA holds the curves' files. Fails where curves are
-# foretold worse than docs/foresee.md claims.
-FORESEE_DATA ?= ../shared/foresee
+# Compares `ncpu foresee` with published curves and measurements. Fails where its predictions are worse than
+# docs/foresee.md claims.
 foresee-check: build
 	$(NCPU) foresee --documents
-	$(NCPU) foresee --check crates/foresee/sets --data $(FORESEE_DATA)
+	$(NCPU) foresee --check crates/foresee/sets
 
 # Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
 fuzz: tools

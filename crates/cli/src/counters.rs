@@ -460,9 +460,11 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
         if sources.cores().next().is_none() {
             say!("ncpu: hardware events: this machine shows no hardware PMU");
         }
-        match sources.tracepoints.as_ref().map_or(0, |t| t.len()) {
-            0 => say!("ncpu: tracepoints: /sys/kernel/tracing cannot be read; that takes root"),
-            n if pattern.is_empty() => say!("ncpu: and {n} tracepoints: --list '*:*', --list 'sched:*'"),
+        match (&sources.tracepoints, &sources.no_tracefs) {
+            (_, Some(why)) => say!("ncpu: tracepoints: /sys/kernel/tracing cannot be read: {why}"),
+            (Some(tracepoints), _) if pattern.is_empty() => {
+                say!("ncpu: and {} tracepoints: --list '*:*', --list 'sched:*'", tracepoints.len());
+            }
             _ => {}
         }
     }

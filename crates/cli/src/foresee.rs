@@ -91,9 +91,9 @@ pub struct ForeseeArgs {
     #[arg(long)]
     documents: bool,
 
-    /// Where the data files are that the sets of --check name
-    #[arg(long, value_name = "DIR", default_value = "../shared/foresee")]
-    data: PathBuf,
+    /// Directory of the data files for --check [default: beside the sets]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 
     /// Seed of the simulation; the same seed gives the same tables
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -174,7 +174,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.check {
-        return check::run(path, &args.data, &args.rows);
+        return check::run(path, args.data.as_deref(), &args.rows);
     }
     let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>()?;
     let (mut model, mut notes, beside) = model(args)?;

@@ -123,8 +123,6 @@ fn ctrl_c_still_reports() {
     let o = child.wait_with_output().unwrap();
     assert_eq!(o.status.code(), Some(130));
     assert!(err(&o).contains("sleep 30:") && err(&o).contains("Capacity:"), "{}", err(&o));
-    // Its `sleep` is not ours to kill: a terminal's Ctrl-C reaches it by itself.
-    let _ = Command::new("pkill").args(["-f", "^sleep 30$"]).status();
 }
 
 #[test]

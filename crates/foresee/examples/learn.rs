@@ -1,4 +1,4 @@
-//! Learns from sets of curves what may be believed of any program: `learn SETS DATA >data/belief.toml`. With a third
+//! Learns from sets of curves what may be believed of any program: `learn SETS >data/belief.toml`. With a second
 //! argument it also prints how well the curves of each family are foretold from the others'.
 
 use std::path::Path;
@@ -9,10 +9,10 @@ use ncpu_foresee::curve::set::Sets;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, sets, data, rest @ ..] = args.as_slice() else {
-        return Err("usage: learn SETS DATA [check]".into());
+    let [_, sets, rest @ ..] = args.as_slice() else {
+        return Err("usage: learn SETS [check]".into());
     };
-    let mut sets = Sets::read(Path::new(sets), Path::new(data))?;
+    let mut sets = Sets::read(Path::new(sets), None)?;
     if let Some(step) = rest.get(1).and_then(|s| s.parse().ok()) {
         sets.thin(step);
     }

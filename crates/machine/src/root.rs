@@ -30,6 +30,11 @@ impl Dir {
         Ok(Dir { fd, path: path.into() })
     }
 
+    /// An open directory, and its path for messages.
+    pub fn of(fd: OwnedFd, path: &str) -> Dir {
+        Dir { fd, path: path.into() }
+    }
+
     /// Opens a directory below, or tells why not.
     pub fn open_dir(&self, name: &str) -> rustix::io::Result<Dir> {
         let name = name.trim_start_matches('/');

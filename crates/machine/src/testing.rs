@@ -1,4 +1,4 @@
-//! The trees that tests read: written by them, or gathered, where those are at hand.
+//! Trees that tests read: written by them, or gathered on real machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,37 +15,83 @@ pub fn put(root: &Path, file: impl AsRef<Path>, text: &str) {
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// The archives: in the directory `NCPU_MACHINES` names, else `shared/machines` beside the
-/// repository. Prints one line where there are none.
-pub fn archives() -> Vec<PathBuf> {
-    let dir = std::env::var_os("NCPU_MACHINES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines"),
-        PathBuf::from,
-    );
-    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|e| e.path());
-    let mut found: Vec<_> = entries.filter(|p| p.to_string_lossy().ends_with(".tar.bz2")).collect();
-    found.sort();
-    if found.is_empty() {
-        println!("skipped: no trees in {}; set NCPU_MACHINES", dir.display());
+/// The gathered machines: those in `trees`, and the archives in the directory `NCPU_MACHINES`.
+///
+/// # Panics
+/// A directory cannot be read.
+pub fn machines() -> Vec<PathBuf> {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("trees");
+    let more = std::env::var_os("NCPU_MACHINES").map(PathBuf::from);
+    let mut found = Vec::new();
+    for dir in [Some(ours), more].into_iter().flatten() {
+        let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        found.extend(entries.map(|e| e.unwrap_or_else(|e| panic!("{}: {e}", dir.display())).path()));
     }
+    found.retain(|p| p.extension().is_none_or(|e| e != "md"));
+    found.sort();
     found
 }
 
-/// Unpacks an archive below `into`; the root of the tree, `None` where tar fails.
-pub fn unpack(archive: &Path, into: &Path) -> Option<PathBuf> {
-    let own = into.join(archive.file_name()?);
-    std::fs::create_dir_all(&own).ok()?;
-    let tar = Command::new("tar").arg("xjf").arg(archive).arg("-C").arg(&own).status();
-    if !tar.is_ok_and(|s| s.success()) {
-        println!("skipped: tar cannot unpack {}", archive.display());
-        return None;
+/// Writes the tree of a machine below `into`; its root.
+///
+/// # Panics
+/// The file is damaged, or `tar` cannot unpack the archive.
+pub fn unpack(machine: &Path, into: &Path) -> PathBuf {
+    let own = into.join(machine.file_name().expect("a file"));
+    std::fs::create_dir_all(&own).expect("a directory of tests");
+    if machine.extension().is_none_or(|e| e != "bz2") {
+        let text = std::fs::read_to_string(machine).unwrap_or_else(|e| panic!("{}: {e}", machine.display()));
+        write(&text, &own);
+        return own;
     }
-    std::fs::read_dir(&own).ok()?.flatten().map(|e| e.path()).find(|p| p.is_dir())
+    let tar = Command::new("tar").arg("xjf").arg(machine).arg("-C").arg(&own).status();
+    assert!(tar.is_ok_and(|s| s.success()), "tar cannot unpack {}", machine.display());
+    let mut entries = std::fs::read_dir(&own).expect("just unpacked").flatten().map(|e| e.path());
+    entries.find(|p| p.is_dir()).unwrap_or_else(|| panic!("{} holds no directory", machine.display()))
 }
 
-/// Unpacks the archive of this name (`2i386-2c-nohugepage`).
-pub fn tree(name: &str, into: &Path) -> Option<PathBuf> {
-    let file = format!("{name}.tar.bz2");
-    let archive = archives().into_iter().find(|a| a.file_name().is_some_and(|f| f == file.as_str()))?;
-    unpack(&archive, into)
+/// Writes the tree of the machine of this name (`2i386-2c-nohugepage`) below `into`; its root.
+///
+/// # Panics
+/// There is no such machine.
+pub fn tree(name: &str, into: &Path) -> PathBuf {
+    unpack(&Path::new(env!("CARGO_MANIFEST_DIR")).join("trees").join(name), into)
+}
+
+/// Writes the files that a text lists, in the format of `trees/README.md`.
+fn write(text: &str, root: &Path) {
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some(dirs) = line.strip_suffix('/') {
+            for dir in spread(dirs) {
+                std::fs::create_dir_all(root.join(dir)).expect("a directory of tests");
+            }
+            continue;
+        }
+        let (files, content) = match line.strip_suffix(" <<") {
+            Some(files) => {
+                let mut content = String::new();
+                while let Some(line) = lines.next_if(|line| line.starts_with('\t')) {
+                    content.push_str(&line[1..]);
+                    content.push('\n');
+                }
+                (files, content)
+            }
+            None => {
+                let (files, value) =
+                    line.split_once(" = ").unwrap_or_else(|| panic!("neither file nor directory: {line}"));
+                (files, format!("{value}\n"))
+            }
+        };
+        spread(files).iter().for_each(|file| put(root, file, &content));
+    }
+}
+
+/// `cpu{0-1,4}/x` stands for cpu0/x, cpu1/x and cpu4/x.
+fn spread(pattern: &str) -> Vec<String> {
+    let Some((before, rest)) = pattern.split_once('{') else { return vec![pattern.into()] };
+    let (numbers, after) = rest.split_once('}').unwrap_or_else(|| panic!("no }} in {pattern}"));
+    let numbers = crate::CpuSet::parse_list(numbers).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+    let after = spread(after);
+    numbers.iter().flat_map(|n| after.iter().map(move |after| format!("{before}{n}{after}"))).collect()
 }

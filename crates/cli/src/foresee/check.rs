@@ -11,7 +11,7 @@ use crate::table_args::TableArgs;
 
 /// Fits each curve to its first quarter and sixteenth and foretells the rest. Fails where all published curves are there and
 /// what the manual claims of them does not hold.
-pub fn run(path: &Path, data: &Path, rows: &TableArgs) -> anyhow::Result<ExitCode> {
+pub fn run(path: &Path, data: Option<&Path>, rows: &TableArgs) -> anyhow::Result<ExitCode> {
     let sets = Sets::read(path, data)?;
     for missing in &sets.missing {
         say!("ncpu foresee: left out {missing}");

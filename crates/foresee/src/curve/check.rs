@@ -308,6 +308,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_published_curves_are_in_the_repository() {
+        let sets = Sets::read(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("sets"), None).unwrap();
+        assert!(published(&sets), "{:?}", sets.missing);
+        assert!(sets.curves.len() > 1000, "{}", sets.curves.len());
+    }
+
+    #[test]
     fn claims_that_are_not_met_are_told() {
         let percent = |name: &str| Column::float(name, Unit::Percent, Kind::Mean, "");
         let columns = [

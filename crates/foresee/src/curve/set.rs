@@ -122,12 +122,12 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Reads a set, or every `*.toml` of a directory. `data` is where the files they name are; a set whose file is not
-    /// there is left out.
+    /// Reads a set, or every `*.toml` of a directory. The data files that the sets name are in the directory `data`, or
+    /// beside the sets; a set whose file is missing is left out.
     ///
     /// # Errors
     /// A file is no set, or its data no table.
-    pub fn read(path: &Path, data: &Path) -> Result<Sets, Error> {
+    pub fn read(path: &Path, data: Option<&Path>) -> Result<Sets, Error> {
         let io = |source| Error::Io { path: path.into(), source };
         let mut files = Vec::new();
         if path.is_dir() {
@@ -158,7 +158,7 @@ impl Sets {
         });
     }
 
-    fn add(&mut self, path: &Path, data: &Path) -> Result<(), Error> {
+    fn add(&mut self, path: &Path, data: Option<&Path>) -> Result<(), Error> {
         let wrong = |why: String| Error::Wrong { path: path.into(), why };
         let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
         let file: File = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
@@ -171,9 +171,10 @@ impl Sets {
             .map(|(name, points)| ((String::new(), name.clone()), points.clone()))
             .collect();
         if let Some(name) = &file.data {
-            let at = [data.join(name), path.parent().unwrap_or(Path::new(".")).join(name)];
-            let Some(found) = at.iter().find(|p| p.is_file()) else {
-                self.missing.push(format!("{set}: there is no {}", at[0].display()));
+            let beside = path.parent().unwrap_or(Path::new("."));
+            let places: Vec<PathBuf> = data.into_iter().chain([beside]).map(|dir| dir.join(name)).collect();
+            let Some(found) = places.iter().find(|p| p.is_file()) else {
+                self.missing.push(format!("{set}: there is no {}", places[0].display()));
                 return Ok(());
             };
             let table = Table::read(found).map_err(|source| Error::Data { path: path.into(), source })?;

@@ -16,6 +16,7 @@ mod names;
 mod parse;
 pub mod sample;
 pub mod stacks;
+mod tracefs;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +27,7 @@ pub use known::{Model, Role, Width};
 pub use list::Listed;
 pub use names::{TYPE_CACHE, TYPE_HARDWARE, TYPE_SOFTWARE, TYPE_TRACEPOINT};
 pub use parse::{EventError, Problem};
+pub use tracefs::mount_tracefs;
 
 use crate::root::Dir;
 use crate::{CpuSet, Result};
@@ -37,6 +39,8 @@ pub struct Sources {
     pub pmus: Vec<Pmu>,
     /// Tracepoints, by `subsystem:name`, with their id; `None` where tracefs was not or cannot be read.
     pub tracepoints: Option<BTreeMap<String, u64>>,
+    /// Why tracefs could not be read.
+    pub no_tracefs: Option<String>,
     /// The CPU's model.
     pub model: Model,
     /// What a reader should hear: files that were there but made no sense and were left out.
@@ -195,8 +199,13 @@ impl Sources {
     pub fn read_tracepoints(&mut self, root: &Path, list: &str) {
         let Ok(dir) = Dir::root(root) else { return };
         let mut buf = Vec::new();
-        let events = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
-        let Some(events) = events.iter().find_map(|path| dir.dir(path)) else { return };
+        let events = match tracefs::events(&dir, root) {
+            Ok(events) => events,
+            Err(why) => {
+                self.no_tracefs = Some(why);
+                return;
+            }
+        };
         let found = self.tracepoints.get_or_insert_default();
         // The names in a directory, or the only one that can match.
         let names = |dir: &Dir, pattern: &str| match pattern.contains(['*', '?', '[']) {

@@ -56,8 +56,8 @@ pub enum Problem {
     )]
     Modifier(char),
     /// Tracepoints are not readable.
-    #[error("/sys/kernel/tracing cannot be read: naming tracepoints takes root")]
-    NoTracepoints,
+    #[error("/sys/kernel/tracing cannot be read: {0}")]
+    NoTracepoints(String),
 }
 
 impl Sources {
@@ -209,7 +209,9 @@ impl Sources {
     }
 
     fn tracepoint(&self, word: &str) -> Result<Vec<Event>, Problem> {
-        let tracepoints = self.tracepoints.as_ref().ok_or(Problem::NoTracepoints)?;
+        let tracepoints = self.tracepoints.as_ref().ok_or_else(|| {
+            Problem::NoTracepoints(self.no_tracefs.clone().unwrap_or_else(|| "it is not there".into()))
+        })?;
         let of = |name: &str, point: &str, id| {
             let encoding = encoding(point, TYPE_TRACEPOINT, id);
             Event { ..event(name, Class::Tracepoint, vec![encoding]) }

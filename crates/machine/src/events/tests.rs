@@ -179,7 +179,8 @@ fn tracepoints_by_name_and_by_pattern() {
     assert_eq!(read("raw_syscalls:*"), ["raw_syscalls:sys_enter"]);
     assert_eq!(read("cs,sched:../raw_syscalls,::,:"), [""; 0]);
     let (_root, none) = tree("software/type 1");
-    assert_eq!(none.parse("sched:sched_switch").unwrap_err().problem, Problem::NoTracepoints);
+    let problem = none.parse("sched:sched_switch").unwrap_err().problem;
+    assert_eq!(problem, Problem::NoTracepoints("it is not there".into()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every view of real trees, where those are at hand.
+//! Every view of real trees.
 
 use std::process::Command;
 
@@ -9,15 +9,15 @@ use ncpu_table::render_text;
 
 use super::*;
 
-fn read(name: &str) -> Option<Topology> {
+fn read(name: &str) -> Topology {
     let dir = tempfile::tempdir().unwrap();
-    let root = testing::tree(name, dir.path())?;
-    Some(Topology::read(&root).unwrap())
+    let root = testing::tree(name, dir.path());
+    Topology::read(&root).unwrap()
 }
 
 #[test]
 fn tree_of_a_small_machine() {
-    let Some(t) = read("2i386-2c-nohugepage") else { return };
+    let t = read("2i386-2c-nohugepage");
     assert_snapshot!(tree(&t, 80), @r"
     1 package, 2 cores, 2 CPUs, 1 NUMA node, 2.0G memory
     Intel(R) Xeon(R) CPU 5130 @ 2.00GHz (1995 MHz)
@@ -29,7 +29,7 @@ fn tree_of_a_small_machine() {
 
 #[test]
 fn tree_of_offline_cpus() {
-    let Some(t) = read("16em64t-4s2c2t-offlines") else { return };
+    let t = read("16em64t-4s2c2t-offlines");
     assert_snapshot!(tree(&t, 80), @r"
     4 packages, 7 cores, 12 CPUs, 1 NUMA node, 16G memory
     Intel(R) Xeon(TM) CPU 2.60GHz (2593 MHz)
@@ -48,7 +48,7 @@ fn tree_of_offline_cpus() {
 
 #[test]
 fn tree_of_a_cpuset() {
-    let Some(t) = read("16amd64-8n2c-cpusets") else { return };
+    let t = read("16amd64-8n2c-cpusets");
     assert_snapshot!(tree(&t, 80), @r"
     8 packages, 15 cores, 15 CPUs, 8 NUMA nodes, 64G memory
     Dual Core AMD Opteron(tm) Processor 865 (1808 MHz)
@@ -99,7 +99,7 @@ fn tree_of_a_cpuset() {
 
 #[test]
 fn tree_of_a_hybrid() {
-    let Some(t) = read("20em64t-hybrid-1p6c2t+2ca4co1t") else { return };
+    let t = read("20em64t-hybrid-1p6c2t+2ca4co1t");
     assert_snapshot!(tree(&t, 80), @r"
     1 package, 14 cores, 20 CPUs, 1 NUMA node, 31G memory
     13th Gen Intel(R) Core(TM) i7-1370P (1900 MHz)
@@ -126,7 +126,7 @@ fn tree_of_a_hybrid() {
 
 #[test]
 fn tree_of_clusters() {
-    let Some(t) = read("128arm-2pa2n8cluster4co") else { return };
+    let t = read("128arm-2pa2n8cluster4co");
     assert_snapshot!(tree(&t, 80), @r"
     2 packages, 128 cores, 128 CPUs, 4 NUMA nodes, 503G memory
     HiSilicon part 0xd01
@@ -152,7 +152,7 @@ fn tree_of_clusters() {
 
 #[test]
 fn tree_of_books() {
-    let Some(t) = read("20s390-2g6s4c") else { return };
+    let t = read("20s390-2g6s4c");
     assert_snapshot!(tree(&t, 80), @r"
     8 packages, 20 cores, 20 CPUs, 1 NUMA node, 2.0G memory
     IBM/S390 machine 2817
@@ -195,60 +195,58 @@ fn a_large_tree_fits_80_columns() {
 
     Distance between nodes 21, within 10
     ");
-    for archive in testing::archives() {
+    for machine in testing::machines() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(root) = testing::unpack(&archive, dir.path()) else { continue };
+        let root = testing::unpack(&machine, dir.path());
         let text = tree(&Topology::read(&root).unwrap(), 80);
-        assert!(text.lines().all(|l| l.chars().count() <= 80), "{}\n{text}", archive.display());
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{}\n{text}", machine.display());
     }
 }
 
 #[test]
 fn psrinfo_layout() {
-    if let Some(t) = read("16em64t-4s2c2t") {
-        assert_snapshot!(psrinfo(&t), @r"
-        The physical processor has 2 cores and 4 virtual processors (0 4 8 12)
-          The core has 2 virtual processors (0 8)
-          The core has 2 virtual processors (4 12)
-            Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
+    let t = read("16em64t-4s2c2t");
+    assert_snapshot!(psrinfo(&t), @r"
+    The physical processor has 2 cores and 4 virtual processors (0 4 8 12)
+      The core has 2 virtual processors (0 8)
+      The core has 2 virtual processors (4 12)
+        Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
 
-        The physical processor has 2 cores and 4 virtual processors (1 5 9 13)
-          The core has 2 virtual processors (1 9)
-          The core has 2 virtual processors (5 13)
-            Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
+    The physical processor has 2 cores and 4 virtual processors (1 5 9 13)
+      The core has 2 virtual processors (1 9)
+      The core has 2 virtual processors (5 13)
+        Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
 
-        The physical processor has 2 cores and 4 virtual processors (2 6 10 14)
-          The core has 2 virtual processors (2 10)
-          The core has 2 virtual processors (6 14)
-            Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
+    The physical processor has 2 cores and 4 virtual processors (2 6 10 14)
+      The core has 2 virtual processors (2 10)
+      The core has 2 virtual processors (6 14)
+        Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
 
-        The physical processor has 2 cores and 4 virtual processors (3 7 11 15)
-          The core has 2 virtual processors (3 11)
-          The core has 2 virtual processors (7 15)
-            Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
-        ");
-    }
-    if let Some(t) = read("16amd64-8n2c-cpusets") {
-        assert_snapshot!(psrinfo(&t.allowed_only()), @r"
-        The physical processor has 2 virtual processors (0 1)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    The physical processor has 2 cores and 4 virtual processors (3 7 11 15)
+      The core has 2 virtual processors (3 11)
+      The core has 2 virtual processors (7 15)
+        Intel(R) Xeon(TM) CPU 2.60GHz (clock 2593 MHz)
+    ");
+    let t = read("16amd64-8n2c-cpusets");
+    assert_snapshot!(psrinfo(&t.allowed_only()), @r"
+    The physical processor has 2 virtual processors (0 1)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
 
-        The physical processor has 2 virtual processors (2 3)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    The physical processor has 2 virtual processors (2 3)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
 
-        The physical processor has 1 virtual processor (5)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    The physical processor has 1 virtual processor (5)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
 
-        The physical processor has 1 virtual processor (6)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    The physical processor has 1 virtual processor (6)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
 
-        The physical processor has 2 virtual processors (12 13)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    The physical processor has 2 virtual processors (12 13)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
 
-        The physical processor has 2 virtual processors (14 15)
-          Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
-        ");
-    }
+    The physical processor has 2 virtual processors (14 15)
+      Dual Core AMD Opteron(tm) Processor 865 (clock 1808 MHz)
+    ");
 }
 
 /// The blog's T5440: 4 packages of 8 cores of 8 strands, numbered core by core.
@@ -277,119 +275,113 @@ fn psrinfo_of_the_blog() {
 
 #[test]
 fn lgrp_layout() {
-    if let Some(t) = read("32amd64-4s2n4c-cgroup2").map(|t| t.allowed_only()) {
-        assert_snapshot!(lgrp(&t), @r"
-        lgroup 0 (root):
-                Children: 1-6
-                CPUs: 0-5
-                Memory: installed 96G, allocated 4.9G, free 91G
-        lgroup 1 (leaf):
-                Children: none, Parent: 0
-                CPUs: 0-3
-                Memory: installed 16G, allocated 1.3G, free 15G
-        lgroup 2 (leaf):
-                Children: none, Parent: 0
-                CPUs: 4 5
-                Memory: installed 16G, allocated 712M, free 15G
-        lgroup 3 (leaf):
-                Children: none, Parent: 0
-                CPUs: none
-                Memory: installed 16G, allocated 711M, free 15G
-        lgroup 4 (leaf):
-                Children: none, Parent: 0
-                CPUs: none
-                Memory: installed 16G, allocated 732M, free 15G
-        lgroup 5 (leaf):
-                Children: none, Parent: 0
-                CPUs: none
-                Memory: installed 16G, allocated 838M, free 15G
-        lgroup 6 (leaf):
-                Children: none, Parent: 0
-                CPUs: none
-                Memory: installed 16G, allocated 664M, free 15G
-        ");
-    }
-    if let Some(t) = read("2i386-2c-nohugepage") {
-        assert_snapshot!(lgrp(&t), @r"
-        lgroup 0 (root):
-                Children: none
-                CPUs: 0 1
-                Memory: installed 2.0G, allocated 297M, free 1.7G
-        ");
-    }
+    let t = read("32amd64-4s2n4c-cgroup2").allowed_only();
+    assert_snapshot!(lgrp(&t), @r"
+    lgroup 0 (root):
+            Children: 1-6
+            CPUs: 0-5
+            Memory: installed 96G, allocated 4.9G, free 91G
+    lgroup 1 (leaf):
+            Children: none, Parent: 0
+            CPUs: 0-3
+            Memory: installed 16G, allocated 1.3G, free 15G
+    lgroup 2 (leaf):
+            Children: none, Parent: 0
+            CPUs: 4 5
+            Memory: installed 16G, allocated 712M, free 15G
+    lgroup 3 (leaf):
+            Children: none, Parent: 0
+            CPUs: none
+            Memory: installed 16G, allocated 711M, free 15G
+    lgroup 4 (leaf):
+            Children: none, Parent: 0
+            CPUs: none
+            Memory: installed 16G, allocated 732M, free 15G
+    lgroup 5 (leaf):
+            Children: none, Parent: 0
+            CPUs: none
+            Memory: installed 16G, allocated 838M, free 15G
+    lgroup 6 (leaf):
+            Children: none, Parent: 0
+            CPUs: none
+            Memory: installed 16G, allocated 664M, free 15G
+    ");
+    let t = read("2i386-2c-nohugepage");
+    assert_snapshot!(lgrp(&t), @r"
+    lgroup 0 (root):
+            Children: none
+            CPUs: 0 1
+            Memory: installed 2.0G, allocated 297M, free 1.7G
+    ");
 }
 
 #[test]
 fn showcores_layout() {
-    if let Some(t) = read("16em64t-4s2c2t-offlines") {
-        assert_snapshot!(showcores(&t), @r"
-        CPU core
-          0   0
-          1   1
-          3   3
-          4   4
-          6   6
-          7   7
-          8   0
-          9   1
-         10  10
-         11   3
-         12   4
-         15   7
-        ");
-    }
-    if let Some(t) = read("2i386-2c-nohugepage") {
-        assert_snapshot!(showcores(&t), @r"
-        CPU core
-          0   0
-          1   1
-        ");
-    }
+    let t = read("16em64t-4s2c2t-offlines");
+    assert_snapshot!(showcores(&t), @r"
+    CPU core
+      0   0
+      1   1
+      3   3
+      4   4
+      6   6
+      7   7
+      8   0
+      9   1
+     10  10
+     11   3
+     12   4
+     15   7
+    ");
+    let t = read("2i386-2c-nohugepage");
+    assert_snapshot!(showcores(&t), @r"
+    CPU core
+      0   0
+      1   1
+    ");
 }
 
 #[test]
 fn numactl_layout() {
-    if let Some(t) = read("128arm-2pa2n8cluster4co") {
-        assert_snapshot!(numactl(&t), @r"
-        available: 4 nodes (0-3)
-        node 0 cpus: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-        node 0 size: 128645 MB
-        node 0 free: 127116 MB
-        node 1 cpus: 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-        node 1 size: 129021 MB
-        node 1 free: 128793 MB
-        node 2 cpus: 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
-        node 2 size: 129021 MB
-        node 2 free: 75616 MB
-        node 3 cpus: 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127
-        node 3 size: 127990 MB
-        node 3 free: 122894 MB
-        node distances:
-        node   0   1   2   3 
-          0:  10  16  32  33 
-          1:  16  10  25  32 
-          2:  32  25  10  16 
-          3:  33  32  16  10
-        ");
-    }
-    if let Some(t) = read("64fake-4n2s2ca2c2t") {
-        assert_snapshot!(numactl(&t), @r"
-        available: 4 nodes (0-3)
-        node 0 cpus: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
-        node 0 size: 1024 MB
-        node 0 free: <not available>
-        node 1 cpus: 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-        node 1 size: 1024 MB
-        node 1 free: <not available>
-        node 2 cpus: 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
-        node 2 size: 1024 MB
-        node 2 free: <not available>
-        node 3 cpus: 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-        node 3 size: 1024 MB
-        node 3 free: <not available>
-        No distance information available.
-        ");
-    }
+    let t = read("128arm-2pa2n8cluster4co");
+    assert_snapshot!(numactl(&t), @r"
+    available: 4 nodes (0-3)
+    node 0 cpus: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    node 0 size: 128645 MB
+    node 0 free: 127116 MB
+    node 1 cpus: 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+    node 1 size: 129021 MB
+    node 1 free: 128793 MB
+    node 2 cpus: 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+    node 2 size: 129021 MB
+    node 2 free: 75616 MB
+    node 3 cpus: 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127
+    node 3 size: 127990 MB
+    node 3 free: 122894 MB
+    node distances:
+    node   0   1   2   3 
+      0:  10  16  32  33 
+      1:  16  10  25  32 
+      2:  32  25  10  16 
+      3:  33  32  16  10
+    ");
+    let t = read("64fake-4n2s2ca2c2t");
+    assert_snapshot!(numactl(&t), @r"
+    available: 4 nodes (0-3)
+    node 0 cpus: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
+    node 0 size: 1024 MB
+    node 0 free: <not available>
+    node 1 cpus: 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    node 1 size: 1024 MB
+    node 1 free: <not available>
+    node 2 cpus: 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
+    node 2 size: 1024 MB
+    node 2 free: <not available>
+    node 3 cpus: 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+    node 3 size: 1024 MB
+    node 3 free: <not available>
+    No distance information available.
+    ");
 }
 
 #[test]
@@ -411,130 +403,126 @@ fn numactl_itself_says_the_same() {
 
 #[test]
 fn tables() {
-    if let Some(t) = read("16em64t-4s2c2t-offlines") {
-        assert_snapshot!(render_text(&cpus(&t), 120), @r"
-        cpu  state    allowed  core  core_id  thread  package  die  cluster  node  kind   MHz
-          0  online   yes         0        0       0        0    -        -     0  -     2593
-          1  online   yes         1        0       0        1    -        -     0  -     2593
-          2  offline  no          -        -       -        -    -        -     -  -        -
-          3  online   yes         3        0       0        3    -        -     0  -     2593
-          4  online   yes         4        1       0        0    -        -     0  -     2593
-          5  offline  no          -        -       -        -    -        -     -  -        -
-          6  online   yes         6        1       0        2    -        -     0  -     2593
-          7  online   yes         7        1       0        3    -        -     0  -     2593
-          8  online   yes         0        0       1        0    -        -     0  -     2593
-          9  online   yes         1        0       1        1    -        -     0  -     2593
-         10  online   yes        10        0       0        2    -        -     0  -     2593
-         11  online   yes         3        0       1        3    -        -     0  -     2593
-         12  online   yes         4        1       1        0    -        -     0  -     2593
-         13  offline  no          -        -       -        -    -        -     -  -        -
-         14  offline  no          -        -       -        -    -        -     -  -        -
-         15  online   yes         7        1       1        3    -        -     0  -     2593
-        ");
-        assert_snapshot!(render_text(&cores(&t), 120), @r"
-        core  core_id  package  node  kind  threads  cpus   MHz
-           0        0        0     0  -           2  0,8   2593
-           1        0        1     0  -           2  1,9   2593
-           3        0        3     0  -           2  3,11  2593
-           4        1        0     0  -           2  4,12  2593
-           6        1        2     0  -           1  6     2593
-           7        1        3     0  -           2  7,15  2593
-          10        0        2     0  -           1  10    2593
-        ");
-    }
-    if let Some(t) = read("20em64t-hybrid-1p6c2t+2ca4co1t") {
-        assert_snapshot!(render_text(&cores(&t), 120), @r"
-        core  core_id  package  node  kind      threads  cpus    MHz
-           0        0        0     0  1900 MHz        2  0-1    1900
-           2        4        0     0  1900 MHz        2  2-3    1900
-           4        8        0     0  1900 MHz        2  4-5    1900
-           6       12        0     0  1900 MHz        2  6-7    1900
-           8       16        0     0  1900 MHz        2  8-9    1900
-          10       20        0     0  1900 MHz        2  10-11  1900
-          12       24        0     0  1400 MHz        1  12     1400
-          13       25        0     0  1400 MHz        1  13     1400
-          14       26        0     0  1400 MHz        1  14     1400
-          15       27        0     0  1400 MHz        1  15     1400
-          16       28        0     0  1400 MHz        1  16     1400
-          17       29        0     0  1400 MHz        1  17     1400
-          18       30        0     0  1400 MHz        1  18     1400
-          19       31        0     0  1400 MHz        1  19     1400
-        ");
-        assert_snapshot!(render_text(&caches(&t), 120), @r"
-        cache  level  type         size B  line B  ways  ncpu  cpus
-        L1d        1  Data            48K     64B    12     2  0-1
-        L1i        1  Instruction     32K     64B     8     2  0-1
-        L2         2  Unified        1.2M     64B    10     2  0-1
-        L3         3  Unified         24M     64B    12    20  0-19
-        L1d        1  Data            48K     64B    12     2  2-3
-        L1i        1  Instruction     32K     64B     8     2  2-3
-        L2         2  Unified        1.2M     64B    10     2  2-3
-        L1d        1  Data            48K     64B    12     2  4-5
-        L1i        1  Instruction     32K     64B     8     2  4-5
-        L2         2  Unified        1.2M     64B    10     2  4-5
-        L1d        1  Data            48K     64B    12     2  6-7
-        L1i        1  Instruction     32K     64B     8     2  6-7
-        L2         2  Unified        1.2M     64B    10     2  6-7
-        L1d        1  Data            48K     64B    12     2  8-9
-        L1i        1  Instruction     32K     64B     8     2  8-9
-        L2         2  Unified        1.2M     64B    10     2  8-9
-        L1d        1  Data            48K     64B    12     2  10-11
-        L1i        1  Instruction     32K     64B     8     2  10-11
-        L2         2  Unified        1.2M     64B    10     2  10-11
-        L1d        1  Data            32K     64B     8     1  12
-        L1i        1  Instruction     64K     64B     8     1  12
-        L2         2  Unified          2M     64B    16     4  12-15
-        L1d        1  Data            32K     64B     8     1  13
-        L1i        1  Instruction     64K     64B     8     1  13
-        L1d        1  Data            32K     64B     8     1  14
-        L1i        1  Instruction     64K     64B     8     1  14
-        L1d        1  Data            32K     64B     8     1  15
-        L1i        1  Instruction     64K     64B     8     1  15
-        L1d        1  Data            32K     64B     8     1  16
-        L1i        1  Instruction     64K     64B     8     1  16
-        L2         2  Unified          2M     64B    16     4  16-19
-        L1d        1  Data            32K     64B     8     1  17
-        L1i        1  Instruction     64K     64B     8     1  17
-        L1d        1  Data            32K     64B     8     1  18
-        L1i        1  Instruction     64K     64B     8     1  18
-        L1d        1  Data            32K     64B     8     1  19
-        L1i        1  Instruction     64K     64B     8     1  19
-        ");
-    }
-    if let Some(t) = read("16amd64-8n2c-cpusets") {
-        assert_snapshot!(render_text(&nodes(&t), 120), @r"
-        node  allowed  ncpu  total B  free B  hugepages  side_cache B  cpus   local_cpus  device
-           0  no          2     8.0G    6.6G                        -  0-1    0-1         -
-           1  yes         2       8G    7.8G                        -  2-3    2-3         -
-           2  yes         1       8G    7.9G                        -  5      5           -
-           3  yes         2       8G    7.8G                        -  6-7    6-7         -
-           4  yes         2       8G    7.9G                        -  8-9    8-9         -
-           5  no          2       8G    7.9G                        -  10-11  10-11       -
-           6  no          2       8G    7.9G                        -  12-13  12-13       -
-           7  no          2       8G    7.9G                        -  14-15  14-15       -
-        ");
-        assert_eq!(distances(&t).num_rows(), 64);
-    }
-    if let Some(t) = read("2i386-2c-nohugepage") {
-        assert_snapshot!(render_text(&objects(&t), 120), @r"
-        type     id  ncpu  cpus  allowed  size B  line B  name
-        machine   -     2  0-1   0-1        2.0G       -  -
-        node      0     2  0-1   0-1        2.0G       -  -
-        package   0     2  0-1   0-1           -       -  Intel(R) Xeon(R) CPU 5130 @ 2.00GHz
-        L2        -     2  0-1   0-1          4M     64B  -
-        L1d       -     1  0     0           32K     64B  -
-        L1d       -     1  1     1           32K     64B  -
-        L1i       -     1  0     0           32K     64B  -
-        L1i       -     1  1     1           32K     64B  -
-        core      0     1  0     0             -       -  -
-        core      1     1  1     1             -       -  -
-        cpu       0     1  0     0             -       -  -
-        cpu       1     1  1     1             -       -  -
-        ");
-        assert_snapshot!(render_text(&cpus(&t), 120), @r"
-        cpu  state   allowed  core  core_id  thread  package  die  cluster  node  kind   MHz
-          0  online  yes         0        0       0        0    -        -     0  -     1995
-          1  online  yes         1        1       0        0    -        -     0  -     1995
-        ");
-    }
+    let t = read("16em64t-4s2c2t-offlines");
+    assert_snapshot!(render_text(&cpus(&t), 120), @r"
+    cpu  state    allowed  core  core_id  thread  package  die  cluster  node  kind   MHz
+      0  online   yes         0        0       0        0    -        -     0  -     2593
+      1  online   yes         1        0       0        1    -        -     0  -     2593
+      2  offline  no          -        -       -        -    -        -     -  -        -
+      3  online   yes         3        0       0        3    -        -     0  -     2593
+      4  online   yes         4        1       0        0    -        -     0  -     2593
+      5  offline  no          -        -       -        -    -        -     -  -        -
+      6  online   yes         6        1       0        2    -        -     0  -     2593
+      7  online   yes         7        1       0        3    -        -     0  -     2593
+      8  online   yes         0        0       1        0    -        -     0  -     2593
+      9  online   yes         1        0       1        1    -        -     0  -     2593
+     10  online   yes        10        0       0        2    -        -     0  -     2593
+     11  online   yes         3        0       1        3    -        -     0  -     2593
+     12  online   yes         4        1       1        0    -        -     0  -     2593
+     13  offline  no          -        -       -        -    -        -     -  -        -
+     14  offline  no          -        -       -        -    -        -     -  -        -
+     15  online   yes         7        1       1        3    -        -     0  -     2593
+    ");
+    assert_snapshot!(render_text(&cores(&t), 120), @r"
+    core  core_id  package  node  kind  threads  cpus   MHz
+       0        0        0     0  -           2  0,8   2593
+       1        0        1     0  -           2  1,9   2593
+       3        0        3     0  -           2  3,11  2593
+       4        1        0     0  -           2  4,12  2593
+       6        1        2     0  -           1  6     2593
+       7        1        3     0  -           2  7,15  2593
+      10        0        2     0  -           1  10    2593
+    ");
+    let t = read("20em64t-hybrid-1p6c2t+2ca4co1t");
+    assert_snapshot!(render_text(&cores(&t), 120), @r"
+    core  core_id  package  node  kind      threads  cpus    MHz
+       0        0        0     0  1900 MHz        2  0-1    1900
+       2        4        0     0  1900 MHz        2  2-3    1900
+       4        8        0     0  1900 MHz        2  4-5    1900
+       6       12        0     0  1900 MHz        2  6-7    1900
+       8       16        0     0  1900 MHz        2  8-9    1900
+      10       20        0     0  1900 MHz        2  10-11  1900
+      12       24        0     0  1400 MHz        1  12     1400
+      13       25        0     0  1400 MHz        1  13     1400
+      14       26        0     0  1400 MHz        1  14     1400
+      15       27        0     0  1400 MHz        1  15     1400
+      16       28        0     0  1400 MHz        1  16     1400
+      17       29        0     0  1400 MHz        1  17     1400
+      18       30        0     0  1400 MHz        1  18     1400
+      19       31        0     0  1400 MHz        1  19     1400
+    ");
+    assert_snapshot!(render_text(&caches(&t), 120), @r"
+    cache  level  type         size B  line B  ways  ncpu  cpus
+    L1d        1  Data            48K     64B    12     2  0-1
+    L1i        1  Instruction     32K     64B     8     2  0-1
+    L2         2  Unified        1.2M     64B    10     2  0-1
+    L3         3  Unified         24M     64B    12    20  0-19
+    L1d        1  Data            48K     64B    12     2  2-3
+    L1i        1  Instruction     32K     64B     8     2  2-3
+    L2         2  Unified        1.2M     64B    10     2  2-3
+    L1d        1  Data            48K     64B    12     2  4-5
+    L1i        1  Instruction     32K     64B     8     2  4-5
+    L2         2  Unified        1.2M     64B    10     2  4-5
+    L1d        1  Data            48K     64B    12     2  6-7
+    L1i        1  Instruction     32K     64B     8     2  6-7
+    L2         2  Unified        1.2M     64B    10     2  6-7
+    L1d        1  Data            48K     64B    12     2  8-9
+    L1i        1  Instruction     32K     64B     8     2  8-9
+    L2         2  Unified        1.2M     64B    10     2  8-9
+    L1d        1  Data            48K     64B    12     2  10-11
+    L1i        1  Instruction     32K     64B     8     2  10-11
+    L2         2  Unified        1.2M     64B    10     2  10-11
+    L1d        1  Data            32K     64B     8     1  12
+    L1i        1  Instruction     64K     64B     8     1  12
+    L2         2  Unified          2M     64B    16     4  12-15
+    L1d        1  Data            32K     64B     8     1  13
+    L1i        1  Instruction     64K     64B     8     1  13
+    L1d        1  Data            32K     64B     8     1  14
+    L1i        1  Instruction     64K     64B     8     1  14
+    L1d        1  Data            32K     64B     8     1  15
+    L1i        1  Instruction     64K     64B     8     1  15
+    L1d        1  Data            32K     64B     8     1  16
+    L1i        1  Instruction     64K     64B     8     1  16
+    L2         2  Unified          2M     64B    16     4  16-19
+    L1d        1  Data            32K     64B     8     1  17
+    L1i        1  Instruction     64K     64B     8     1  17
+    L1d        1  Data            32K     64B     8     1  18
+    L1i        1  Instruction     64K     64B     8     1  18
+    L1d        1  Data            32K     64B     8     1  19
+    L1i        1  Instruction     64K     64B     8     1  19
+    ");
+    let t = read("16amd64-8n2c-cpusets");
+    assert_snapshot!(render_text(&nodes(&t), 120), @r"
+    node  allowed  ncpu  total B  free B  hugepages  side_cache B  cpus   local_cpus  device
+       0  no          2     8.0G    6.6G                        -  0-1    0-1         -
+       1  yes         2       8G    7.8G                        -  2-3    2-3         -
+       2  yes         1       8G    7.9G                        -  5      5           -
+       3  yes         2       8G    7.8G                        -  6-7    6-7         -
+       4  yes         2       8G    7.9G                        -  8-9    8-9         -
+       5  no          2       8G    7.9G                        -  10-11  10-11       -
+       6  no          2       8G    7.9G                        -  12-13  12-13       -
+       7  no          2       8G    7.9G                        -  14-15  14-15       -
+    ");
+    assert_eq!(distances(&t).num_rows(), 64);
+    let t = read("2i386-2c-nohugepage");
+    assert_snapshot!(render_text(&objects(&t), 120), @r"
+    type     id  ncpu  cpus  allowed  size B  line B  name
+    machine   -     2  0-1   0-1        2.0G       -  -
+    node      0     2  0-1   0-1        2.0G       -  -
+    package   0     2  0-1   0-1           -       -  Intel(R) Xeon(R) CPU 5130 @ 2.00GHz
+    L2        -     2  0-1   0-1          4M     64B  -
+    L1d       -     1  0     0           32K     64B  -
+    L1d       -     1  1     1           32K     64B  -
+    L1i       -     1  0     0           32K     64B  -
+    L1i       -     1  1     1           32K     64B  -
+    core      0     1  0     0             -       -  -
+    core      1     1  1     1             -       -  -
+    cpu       0     1  0     0             -       -  -
+    cpu       1     1  1     1             -       -  -
+    ");
+    assert_snapshot!(render_text(&cpus(&t), 120), @r"
+    cpu  state   allowed  core  core_id  thread  package  die  cluster  node  kind   MHz
+      0  online  yes         0        0       0        0    -        -     0  -     1995
+      1  online  yes         1        1       0        0    -        -     0  -     1995
+    ");
 }

@@ -144,6 +144,19 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// What interrupts a CPU. The first five have the order of `enum irq_kind` in the BPF programs.
+    pub enum InterruptKind("kind of interrupt") {
+        Timer = "timer": "the CPU's own timer: ticks, and timers of high resolution" since 7,
+        Reschedule = "reschedule": "another CPU has a thread for this one" since 7,
+        Call = "call": "another CPU has this one run a function" since 7,
+        Work = "work": "work of the CPU's own that code put off because it may not do it where it runs" since 7,
+        Tlb = "TLB": "another CPU has this one drop translations" since 7,
+        Device = "device": "a device, by number and name" since 7,
+        Softirq = "softirq": "what interrupts put off, by name" since 7,
+    }
+}
+
+vocabulary! {
     /// What ends a wait of table `timeouts`.
     pub enum WaitScope("end of a wait") {
         Thread = "thread": "the thread's own time out",

@@ -164,6 +164,30 @@ static __always_inline __u32 walk_now(struct walks *w, __u64 now, __u64 window)
 	return mask + 1;
 }
 
+/*
+ * ncpu itself raised the interrupt that is served: nothing was charged since it began, so all of it is ncpu's. A tick that
+ * is due in the same moment is served with it, and counted as ncpu's as well.
+ */
+static __always_inline void own_interrupt(struct cpu_slot *s)
+{
+	__u32 level = s->depth - 1;
+
+	if (level >= IRQ_NEST || s->irq[MASK(level, 3)] != AT_HARDIRQ)
+		return;
+	s->irq[MASK(level, 3)] = AT_NCPU;
+	s->at_entry[MASK(level, 3)] = s->at[AT_NCPU];
+}
+
+/* Has user space woken, by an interrupt of this CPU that is ncpu's. */
+static __always_inline __u64 wake_user_space(void)
+{
+	struct cpu_slot *s = slot();
+
+	if (s)
+		s->own_work = 1;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
 /* Sends a stack to user space, or counts that there was no room. */
 static __always_inline void emit_stack(struct stack_event *e, __u64 flags)
 {

@@ -72,6 +72,31 @@ struct walks {
 
 #define SPANS 32 /* a power of two */
 
+/*
+ * Kinds of interrupts, and what a CPU served of each. Devices are told apart by their numbers, in rows that are taken as
+ * they come: which row a device has differs between CPUs.
+ */
+enum irq_kind {
+	IRQ_TIMER,
+	IRQ_RESCHEDULE,
+	IRQ_CALL,	/* a function call of another CPU */
+	IRQ_WORK,	/* of the CPU's own, deferred by code that may not do it where it runs */
+	IRQ_TLB,
+	IRQ_REST,	/* devices for which there was no row */
+	IRQ_SOFT,	/* softirqs by number */
+	IRQ_DEVICE = IRQ_SOFT + 10,
+	IRQ_KINDS = 32,
+};
+
+struct irq_row {
+	__u64 ns;
+	__u64 own_ns;	/* in those that ncpu itself raised: in AT_NCPU */
+	__u32 count;
+	__u32 own;	/* that ncpu itself raised; not in `count` */
+	__u32 number;	/* of the device's interrupt + 1; 0: the row is free */
+	__u32 pad;
+};
+
 /* What a CPU ran, until the span after it begins. */
 struct span {
 	__u64 since;	/* ns */
@@ -95,6 +120,8 @@ struct cpu_slot {
 	__u32 depth;		/* interrupt nesting */
 	__u8 irq[4];		/* enum where of each nested level */
 	__u8 timer[4];		/* whether that is the timer's interrupt or softirq */
+	__u8 kind[4];		/* enum irq_kind */
+	__u64 at_entry[4];	/* what was charged to the level's state when it began */
 	__u8 spinning[4];	/* whether a spinlock is waited for at each level; 0 is the task's */
 	__s32 waiting[8];	/* net threads of the program this CPU saw begin less end a wait */
 	__u64 switches;
@@ -112,8 +139,11 @@ struct cpu_slot {
 	__u64 drop_task;	/* no memory for a task's record */
 	__u64 drop_ring;	/* ring buffer full */
 	__u64 lost_fault_end;	/* a fault whose end was not seen; its time went to USR */
-	__u64 irqs;
-	__u64 softirqs;
+	struct irq_row irqs[IRQ_KINDS];
+	__u64 last_irq;		/* ns, when the last interrupt ended */
+	__u64 last_irq_ns;	/* what was charged to it */
+	__u32 last_kind;	/* enum irq_kind */
+	__u32 own_work;		/* a wake-up of user space has been asked for, which an IRQ_WORK does */
 	__u64 waits;		/* sleeping locks the current task waits for */
 	__u64 ended;		/* ns when the wait timed at the current level ended; 0: it has not */
 	__u64 window;		/* ns, when the count of waits below began */

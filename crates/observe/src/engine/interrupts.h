@@ -63,7 +63,12 @@ int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
 	return 0;
 }
 
-static __always_inline void irq_enter(__u32 where, bool timer)
+/* Vectors of arch/x86/include/asm/irq_vectors.h: the argument of their tracepoints. */
+#define RESCHEDULE_VECTOR 0xfd
+#define CALL_FUNCTION_VECTOR 0xfc
+#define CALL_FUNCTION_SINGLE_VECTOR 0xfb
+
+static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 {
 	struct cpu_slot *s = slot();
 
@@ -79,18 +84,49 @@ static __always_inline void irq_enter(__u32 where, bool timer)
 	}
 	s->irq[MASK(d, 3)] = where;
 	s->timer[MASK(d, 3)] = timer;
+	s->kind[MASK(d, 3)] = kind;
+	s->at_entry[MASK(d, 3)] = s->at[where];
 	s->spinning[MASK(d + 1, 3)] = 0;
-	if (where == AT_SOFTIRQ)
-		s->softirqs++;
-	else
-		s->irqs++;
+	if (kind == IRQ_WORK && s->own_work) {
+		s->own_work = 0;
+		own_interrupt(s);
+	}
 }
 
-/* These hang on several tracepoints: the loader has the list. */
+/* This hangs on the tracepoints of several vectors: the loader has the list. */
 SEC("raw_tp")
 int hardirq_in(void *ctx)
 {
-	irq_enter(AT_HARDIRQ, false);
+	__u32 vector = *(__u32 *)ctx;
+
+	irq_enter(AT_HARDIRQ, false, vector == RESCHEDULE_VECTOR ? IRQ_RESCHEDULE :
+		  vector == CALL_FUNCTION_VECTOR || vector == CALL_FUNCTION_SINGLE_VECTOR ? IRQ_CALL : IRQ_WORK);
+	return 0;
+}
+
+/* The row of a device's interrupt, in this CPU's slot: one of four. */
+static __always_inline __u32 device_row(struct cpu_slot *s, __u32 number)
+{
+	for (__u32 i = 0; i < 4; i++) {
+		__u32 at = IRQ_DEVICE + MASK(number + i, 15);
+		struct irq_row *row = &s->irqs[MASK(at, 31)];
+
+		if (!row->number)
+			row->number = number + 1;
+		if (row->number == number + 1)
+			return at;
+	}
+	return IRQ_REST;
+}
+
+SEC("raw_tp")
+int handler_in(void *ctx)
+{
+	struct cpu_slot *s = slot();
+	__u32 number = *(__u32 *)ctx;
+
+	if (s)
+		irq_enter(AT_HARDIRQ, false, device_row(s, number));
 	return 0;
 }
 
@@ -98,7 +134,7 @@ int hardirq_in(void *ctx)
 SEC("raw_tp")
 int timer_in(void *ctx)
 {
-	irq_enter(AT_HARDIRQ, true);
+	irq_enter(AT_HARDIRQ, true, IRQ_TIMER);
 	return 0;
 }
 
@@ -111,7 +147,8 @@ int softirq_in(void *ctx)
 
 	if (s)
 		s->vector = vector;
-	irq_enter(AT_SOFTIRQ, vector == TIMER_SOFTIRQ || vector == HRTIMER_SOFTIRQ);
+	irq_enter(AT_SOFTIRQ, vector == TIMER_SOFTIRQ || vector == HRTIMER_SOFTIRQ,
+		  IRQ_SOFT + (vector < IRQ_DEVICE - IRQ_SOFT ? vector : 0));
 	return 0;
 }
 
@@ -121,8 +158,27 @@ static __always_inline void irq_exit(void)
 
 	if (!s || !s->depth)
 		return;
-	charge(s, bpf_ktime_get_ns());
-	s->depth--;
+	__u64 now = bpf_ktime_get_ns();
+	charge(s, now);
+	__u32 level = --s->depth;
+	if (level >= IRQ_NEST)
+		return;
+	__u32 where = s->irq[MASK(level, 3)];
+	__u32 kind = where == AT_TLB ? IRQ_TLB : s->kind[MASK(level, 3)];
+	struct irq_row *row = &s->irqs[MASK(kind, 31)];
+	/* What nested in it lies in states of its own; what was moved to another is not its time either. */
+	__s64 ns = s->at[MASK(where, 7)] - s->at_entry[MASK(level, 3)];
+	ns &= ~(ns >> 63);
+	if (where == AT_NCPU) {
+		row->own++;
+		row->own_ns += ns;
+	} else {
+		row->count++;
+		row->ns += ns;
+	}
+	s->last_irq = now;
+	s->last_irq_ns = ns;
+	s->last_kind = kind;
 }
 
 /*
@@ -174,8 +230,10 @@ int BPF_PROG(tlb_flush, int reason, unsigned long pages)
 	} else if (reason == TLB_REMOTE_SHOOTDOWN) {
 		s->tlb_received++;
 		/* Nothing was charged since the interrupt began, so all of it becomes a shootdown. */
-		if (s->depth && s->depth <= IRQ_NEST)
+		if (s->depth && s->depth <= IRQ_NEST) {
 			s->irq[MASK(s->depth - 1, 3)] = AT_TLB;
+			s->at_entry[MASK(s->depth - 1, 3)] = s->at[AT_TLB];
+		}
 	}
 	return 0;
 }

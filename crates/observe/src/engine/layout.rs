@@ -148,6 +148,8 @@ pub const USER_LOCK: [&str; 8] =
 
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
+/// What a CPU served of a kind of interrupt.
+pub(crate) use types::irq_row as IrqRow;
 /// What each CPU writes of itself.
 pub(crate) use types::cpu_slot as CpuSlot;
 /// An octave of waits of who was first in a lock's queue.

@@ -132,7 +132,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
                 .into(),
         );
     }
-    progs.hardirq_in.set_autoload(!hard.is_empty());
+    progs.hardirq_in.set_autoload(hard.iter().any(|pair| ![LOCAL_TIMER, HANDLERS].contains(pair)));
+    progs.handler_in.set_autoload(hard.contains(&HANDLERS));
     progs.timer_in.set_autoload(hard.contains(&LOCAL_TIMER));
     progs.softirq_in.set_autoload(soft.is_some());
     progs.hardirq_out.set_autoload(!hard.is_empty());
@@ -219,12 +220,14 @@ pub(super) fn attach(
     let Interrupts(hard) = interrupts;
     // An end before its beginning, so that none is missed.
     let ends: Vec<&str> = hard.iter().map(|pair| pair.1).collect();
-    let (timer, others): (Vec<Pair>, Vec<Pair>) = hard.iter().partition(|pair| **pair == LOCAL_TIMER);
-    let begins = |of: &[Pair]| -> Vec<&str> { of.iter().map(|pair| pair.0).collect() };
+    let begins = |of: fn(&Pair) -> bool| -> Vec<&str> {
+        hard.iter().filter(|pair| of(pair)).map(|pair| pair.0).collect()
+    };
     links.extend(load::attach_to(&p.hardirq_out, &ends)?);
     links.extend(load::attach_to(&p.softirq_out, &[SOFTIRQS.1])?);
-    links.extend(load::attach_to(&p.hardirq_in, &begins(&others))?);
-    links.extend(load::attach_to(&p.timer_in, &begins(&timer))?);
+    links.extend(load::attach_to(&p.hardirq_in, &begins(|pair| ![LOCAL_TIMER, HANDLERS].contains(pair)))?);
+    links.extend(load::attach_to(&p.handler_in, &begins(|pair| *pair == HANDLERS))?);
+    links.extend(load::attach_to(&p.timer_in, &begins(|pair| *pair == LOCAL_TIMER))?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
     if config.traces_calls() {
         for cpu in perf::online_cpus() {

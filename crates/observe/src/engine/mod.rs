@@ -11,6 +11,7 @@ mod events;
 mod first_waits;
 mod go;
 mod hotplug;
+mod interrupts;
 mod layout;
 mod load;
 mod places;
@@ -19,7 +20,7 @@ mod requests;
 mod skel;
 mod usdt;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
 pub use first_waits::FirstWaits;
+pub use interrupts::{Served, Source};
 pub use ncpu_symbols::Patterns;
 
 pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
@@ -101,10 +103,8 @@ pub struct Snapshot {
     pub tlb_sent: u64,
     /// TLB shootdowns answered.
     pub tlb_received: u64,
-    /// Interrupts handled.
-    pub irqs: u64,
-    /// Softirqs handled.
-    pub softirqs: u64,
+    /// Interrupts and softirqs served, by kind and device.
+    pub interrupts: BTreeMap<Source, Served>,
     /// Context switches.
     pub switches: u64,
     /// Switches the kernel did not trace, found out at the next event.
@@ -520,8 +520,11 @@ impl Engine {
             snap.cpus.push((cpu, at));
             snap.tlb_sent += now.tlb_sent - start.tlb_sent;
             snap.tlb_received += now.tlb_received - start.tlb_received;
-            snap.irqs += now.irqs - start.irqs;
-            snap.softirqs += now.softirqs - start.softirqs;
+            for (i, (now, start)) in now.irqs.iter().zip(&start.irqs).enumerate() {
+                if let Some(source) = interrupts::source(i, now.number) {
+                    *snap.interrupts.entry(source).or_default() += interrupts::since(now, start);
+                }
+            }
             snap.switches += now.switches - start.switches;
             snap.unseen_switches += now.unseen - start.unseen;
             let lost =

@@ -91,9 +91,10 @@ int sample(void *ctx)
 	if (!s || !observing)
 		return 0;
 	look_who_runs(s);
+	own_interrupt(s);
 	/* The timer's own interrupt is not what the CPU was at. */
 	__u32 depth = s->depth, state;
-	if (depth && depth <= IRQ_NEST && s->irq[MASK(depth - 1, 3)] == AT_HARDIRQ) {
+	if (depth && depth <= IRQ_NEST && s->irq[MASK(depth - 1, 3)] == AT_NCPU) {
 		s->depth = depth - 1;
 		state = at(s);
 		s->depth = depth;
@@ -127,7 +128,7 @@ int sample(void *ctx)
 			if (may_copy(s, now))
 				copied = (__u32)copy_stack();
 		}
-		emit_copied(c, copied, first_meeting(key) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		emit_copied(c, copied, first_meeting(key) ? wake_user_space() : BPF_RB_NO_WAKEUP);
 	}
 	/* Walking was our doing, not the interrupt's. */
 	__u64 end = bpf_ktime_get_ns();
@@ -164,7 +165,10 @@ int leader(void *ctx)
 	__u64 before = leader_last;
 
 	leader_last = now;
-	if (!s || !observing || !before || now <= before)
+	if (!s || !observing)
+		return 0;
+	own_interrupt(s);
+	if (!before || now <= before)
 		return 0;
 	look_at_cpus(s, 1);
 	struct look *look = &s->look;

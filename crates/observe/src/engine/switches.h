@@ -223,7 +223,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		s->asks++;
 		if (wake)
 			s->woke = now;
-		emit_copied(c, copied, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		emit_copied(c, copied, wake ? wake_user_space() : BPF_RB_NO_WAKEUP);
 	}
 	if (walked) {
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
@@ -260,6 +260,25 @@ static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, 
 	r->off_stack = 0;
 }
 
+#define JUST_NOW 20000 /* ns */
+
+/* A thread of ncpu comes on CPU: what called the CPU to run it is ncpu's. */
+static __always_inline void called_for_us(struct cpu_slot *s, __u64 now)
+{
+	struct irq_row *row = &s->irqs[IRQ_RESCHEDULE];
+	__u64 ns = s->last_irq_ns;
+
+	if (s->last_kind != IRQ_RESCHEDULE || now - s->last_irq > JUST_NOW || !row->count || ns > row->ns)
+		return;
+	row->count--;
+	row->own++;
+	row->ns -= ns;
+	row->own_ns += ns;
+	s->last_kind = IRQ_REST;
+	if (s->last_irq - ns >= observe_from && s->last_irq < observe_until)
+		move(s, AT_HARDIRQ, AT_NCPU, ns);
+}
+
 /* A thread comes on CPU. */
 static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
@@ -277,6 +296,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		return;
 	}
 	s->base = r->target ? AT_TARGET : next->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+	if (s->base == AT_NCPU)
+		called_for_us(s, now);
 	if (!followed(r)) {
 		r->on_cpu = 1;
 		return;
@@ -406,6 +427,9 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	struct cpu_slot *s = slot();
 	struct task_rec *r = s ? look(p) : NULL;
 
+	/* A timer of ncpu's, or a call to this CPU, which wakes it. */
+	if (s && p->tgid == cfg_self)
+		own_interrupt(s);
 	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;
 	__u64 ns = now > r->since ? now - r->since : 0;

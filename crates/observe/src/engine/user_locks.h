@@ -120,7 +120,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_
 		return 0;
 	}
 	head(e, EV_EXEC, p, now);
-	bpf_ringbuf_submit(e, BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_submit(e, wake_user_space());
 	return 0;
 }
 

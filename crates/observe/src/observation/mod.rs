@@ -9,6 +9,7 @@ mod cadence;
 mod corrections;
 mod critical_path;
 mod idle;
+mod interrupts;
 pub(crate) mod locks;
 mod placement;
 mod queued;
@@ -34,13 +35,14 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Engine, Event, Places, Snapshot, ThreadOut};
+use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, ThreadOut};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
 pub(crate) use cadence::Cadence;
 use corrections::Corrections;
 use critical_path::CriticalPath;
+use interrupts::Interrupts;
 use locks::LockTables;
 use placement::Placement;
 use queued::Queued;
@@ -89,6 +91,7 @@ pub struct Observation {
     notes: Vec<String>,
     stat: Stat,
     throttle: Throttle,
+    interrupts: Interrupts,
     devices: Devices,
     queued: Queued,
     /// A process of the program, the one observed where it lives.
@@ -151,6 +154,7 @@ impl Observation {
             stat: Stat::read(),
             // Needed only to explain idle CPUs.
             throttle: if config.explain { Throttle::begin(&config.target) } else { Throttle::default() },
+            interrupts: Interrupts::default(),
             devices: Devices::default(),
             queued: if config.explain { Queued::begin(target) } else { Queued::default() },
             program: None,
@@ -425,12 +429,13 @@ impl Observation {
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;
         let unwound = std::mem::take(&mut self.unwound);
+        let interrupts = self.interrupts.table(t, &snap.interrupts, &b.interrupts);
         let mut events = events::Rows::new();
         for (event, n) in [
             (Counter::ShootdownsSent, snap.tlb_sent - b.tlb_sent),
             (Counter::ShootdownsReceived, snap.tlb_received - b.tlb_received),
-            (Counter::Interrupts, snap.irqs - b.irqs),
-            (Counter::Softirqs, snap.softirqs - b.softirqs),
+            (Counter::Interrupts, served(false, &snap).saturating_sub(served(false, b))),
+            (Counter::Softirqs, served(true, &snap).saturating_sub(served(true, b))),
             (Counter::Switches, snap.switches - b.switches),
             (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
             (Counter::RunQueueMicroseconds, (queued * 1e6) as u64),
@@ -480,6 +485,7 @@ impl Observation {
             cpu_time.finish(),
             idle.finish(),
             events.finish(),
+            interrupts,
             threads,
             samples,
             stacks,
@@ -707,6 +713,12 @@ impl Observation {
         };
         Some(format!("{who}: observed until the command itself ended; `ncpu watch -p {first}` observes on"))
     }
+}
+
+/// Softirqs, or interrupts, that somebody else than ncpu raised.
+fn served(softirqs: bool, snap: &Snapshot) -> u64 {
+    let of = |(source, _): &(&Source, _)| matches!(source, Source::Softirq(_)) == softirqs;
+    snap.interrupts.iter().filter(of).map(|(_, served)| served.count).sum()
 }
 
 /// Seconds between two readings of a counter of nanoseconds.

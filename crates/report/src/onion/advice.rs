@@ -3,7 +3,7 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, charged, deepest, length, parked, short_processes, throttled, top_advice, top_detail, top_kind,
+    Context, charged, deepest, interrupt_remedy, length, parked, short_processes, throttled, top_advice, top_detail, top_kind,
     top_lock, top_sleeper, unjudged, way_past,
 };
 
@@ -242,7 +242,7 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             format!("threads of {process} wake because a time is up and not for work: wait in {call} for the event itself (eventfd, a condition), or longer, or let one thread do it for all; `ncpu timers` tells who arms timers")
         }
         Layer::Switches => "threads hand work over too finely: batch the hand-offs, fewer threads than CPUs × 2, spin briefly before sleeping".into(),
-        Layer::Interrupts => "spread the queues (irq affinity, RSS/RPS), coalesce, keep housekeeping on few CPUs (isolcpus, nohz_full)".into(),
+        Layer::Interrupts => interrupt_remedy(context),
         Layer::Steal => "the hypervisor gives your CPUs to others: pin or reserve vCPUs, or move".into(),
         // Below a twentieth of a CPU it is not what kept threads waiting.
         Layer::RunQueue if throttled(context).first().is_some_and(|t| t.held > 0.05 * context.elapsed) => {

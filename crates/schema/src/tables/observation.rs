@@ -52,6 +52,18 @@ tables! {
         count "count": Int [None Count], "how often";
     }
 
+    /// Interrupts served, by kind. Exact. The time of TLB shootdowns lies in tlb of cpu_time, that of ncpu's own in ncpu.
+    interrupts {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 7;
+        kind "kind": Word<InterruptKind>, "what interrupted" since 7;
+        number "number": Int, "the device's interrupt, as in /proc/interrupts" since 7;
+        name "name": Text, "of the device or softirq; null where several devices stand in one row" since 7;
+        count "count": Int [None Count], "interrupts, without those that ncpu raised" since 7;
+        seconds "seconds": Float [CpuSeconds Time], "time in them" since 7;
+        own "own": Int [None Count], "interrupts that ncpu itself raised: its timers, and what wakes it" since 7;
+        own_seconds "own_seconds": Float [CpuSeconds Time], "time in those" since 7;
+    }
+
     /// Timer samples by what the CPU was doing.
     samples {
         at "at": Word<CpuState>, "where the CPU was, as the columns of cpu_time";

@@ -1,5 +1,6 @@
 //! What a layer consists of: top locks, callers, calls, processes.
 
+mod interrupts;
 mod limits;
 mod locks;
 mod memory;
@@ -14,6 +15,7 @@ use ncpu_schema::{Counter, CpuState, IdleReason, Layer, SampleClass, chance, cpu
 use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
+pub(super) use interrupts::remedy as interrupt_remedy;
 pub(super) use limits::{Throttled, limits_met, throttled};
 use locks::{kernel_locks, unjudged_told, user_locks};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
@@ -211,11 +213,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
             out.extend(sleepers(context));
             out
         }
-        Layer::Interrupts => vec![format!(
-            "{} interrupts, {} softirqs",
-            per_second(counter(context, Counter::Interrupts)),
-            per_second(counter(context, Counter::Softirqs))
-        )],
+        Layer::Interrupts => interrupts::by_kind(context),
         Layer::RunQueue => {
             let waiting = counter(context, Counter::RunQueueMicroseconds) / 1e6;
             let mut out: Vec<String> = throttled(context).iter().take(2).map(Throttled::told).collect();
@@ -287,6 +285,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         Layer::Ncpu => {
             let of_capacity = |seconds: f64| 100.0 * seconds / context.capacity.max(f64::MIN_POSITIVE);
             let mut out = vec![format!("{:.2} % of capacity", of_capacity(spent(context, CpuState::Ncpu)))];
+            out.extend(interrupts::own(context));
             let sampled = |of: fn(SampleClass) -> bool| -> u64 {
                 let of = |at, class| at == CpuState::Program && of(class);
                 counts(context, of, By::Process).iter().map(|(_, n)| n).sum()

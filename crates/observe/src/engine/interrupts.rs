@@ -1,0 +1,82 @@
+//! What CPUs served of each kind of interrupt.
+
+use std::ops::AddAssign;
+
+use ncpu_schema::InterruptKind;
+
+use super::layout::IrqRow;
+
+/// `IRQ_REST`, `IRQ_SOFT`, `IRQ_DEVICE` and `IRQ_KINDS` of engine.h.
+const REST: usize = 5;
+const SOFT: usize = 6;
+const DEVICE: usize = 16;
+
+/// Softirqs by number, as /proc/softirqs names them.
+const SOFTIRQS: [&str; DEVICE - SOFT] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// What interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// One of the kinds that have no devices.
+    Kind(InterruptKind),
+    /// A softirq, by name.
+    Softirq(&'static str),
+    /// The interrupt of a device, by number; `None` stands for those for which there was no room.
+    Device(Option<u32>),
+}
+
+/// How often and for how long, by whose the interrupts are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Served {
+    /// Interrupts, without ncpu's own.
+    pub count: u64,
+    /// ns in them.
+    pub ns: u64,
+    /// Interrupts that ncpu raised itself.
+    pub own: u64,
+    /// ns in those.
+    pub own_ns: u64,
+}
+
+impl AddAssign for Served {
+    fn add_assign(&mut self, other: Served) {
+        self.count += other.count;
+        self.ns += other.ns;
+        self.own += other.own;
+        self.own_ns += other.own_ns;
+    }
+}
+
+impl Served {
+    /// What came since `before`. A wake-up of ncpu may turn one that was somebody's into one of its own.
+    pub fn since(self, before: Served) -> Served {
+        Served {
+            count: self.count.saturating_sub(before.count),
+            ns: self.ns.saturating_sub(before.ns),
+            own: self.own.saturating_sub(before.own),
+            own_ns: self.own_ns.saturating_sub(before.own_ns),
+        }
+    }
+}
+
+/// What a row of a CPU's slot counts; `None` for a row that is free.
+pub(super) fn source(row: usize, number: u32) -> Option<Source> {
+    match row {
+        0..REST => InterruptKind::ALL.get(row).map(|kind| Source::Kind(*kind)),
+        REST => Some(Source::Device(None)),
+        SOFT..DEVICE => SOFTIRQS.get(row - SOFT).map(|name| Source::Softirq(name)),
+        _ => number.checked_sub(1).map(|number| Source::Device(Some(number))),
+    }
+}
+
+/// What a row counted since the observation began.
+pub(super) fn since(now: &IrqRow, start: &IrqRow) -> Served {
+    let of = |row: &IrqRow| Served {
+        count: row.count.into(),
+        ns: row.ns,
+        own: row.own.into(),
+        own_ns: row.own_ns,
+    };
+    of(now).since(of(start))
+}

@@ -1,0 +1,163 @@
+//! Which interrupts there were, and whose.
+
+use ncpu_schema::{Counter, InterruptKind, interrupts};
+
+use super::{Context, counter, length};
+
+/// Interrupts of a kind, of all intervals.
+struct Kind {
+    kind: InterruptKind,
+    name: String,
+    count: u64,
+    seconds: f64,
+    own: u64,
+    own_seconds: f64,
+}
+
+/// Rows of the table by kind and name; empty for recordings that do not have it.
+fn kinds(context: &Context<'_>) -> Vec<Kind> {
+    let Ok(Some(t)) = interrupts::Reader::open(context.recording) else { return Vec::new() };
+    let mut all: Vec<Kind> = Vec::new();
+    for row in t.rows() {
+        let Some(kind) = t.kind.get(row) else { continue };
+        let name = match (kind, t.name.get(row), t.number.get(row)) {
+            (InterruptKind::Softirq, name, _) => format!("softirq {}", name.unwrap_or("?")),
+            (InterruptKind::Device, Some(name), Some(number)) => format!("device {name} (interrupt {number})"),
+            (InterruptKind::Device, _, Some(number)) => format!("interrupt {number}"),
+            (InterruptKind::Device, ..) => "other devices".into(),
+            (kind, ..) => kind.name().into(),
+        };
+        let at = all.iter().position(|k| k.name == name).unwrap_or_else(|| {
+            all.push(Kind { kind, name, count: 0, seconds: 0.0, own: 0, own_seconds: 0.0 });
+            all.len() - 1
+        });
+        all[at].count += t.count.get(row).unwrap_or(0);
+        all[at].seconds += t.seconds.get(row).unwrap_or(0.0);
+        all[at].own += t.own.get(row).unwrap_or(0);
+        all[at].own_seconds += t.own_seconds.get(row).unwrap_or(0.0);
+    }
+    all
+}
+
+/// Times a second, as a number to read.
+fn rate(context: &Context<'_>, count: u64) -> String {
+    format!("{:.0}/s", count as f64 / context.elapsed.max(f64::MIN_POSITIVE))
+}
+
+/// Kinds that a line has room for.
+const KINDS: usize = 5;
+
+/// What the layer of interrupts consists of. Shootdowns have a layer of their own.
+pub(super) fn by_kind(context: &Context<'_>) -> Vec<String> {
+    let mut all = kinds(context);
+    all.retain(|k| k.kind != InterruptKind::Tlb && k.count > 0);
+    if all.is_empty() {
+        let of = |event| rate(context, counter(context, event) as u64);
+        return vec![format!("{} interrupts, {} softirqs", of(Counter::Interrupts), of(Counter::Softirqs))];
+    }
+    all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let total: f64 = all.iter().map(|k| k.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
+    let told = |k: &Kind| {
+        let each = length(k.seconds / k.count.max(1) as f64);
+        format!("{} {} of {each} each ({:.0} %)", k.name, rate(context, k.count), 100.0 * k.seconds / total)
+    };
+    vec![all.iter().take(KINDS).map(told).collect::<Vec<_>>().join(", ")]
+}
+
+/// ncpu's own interrupts, where there were any.
+pub(super) fn own(context: &Context<'_>) -> Option<String> {
+    let mut all = kinds(context);
+    all.retain(|k| k.own > 0);
+    let seconds: f64 = all.iter().map(|k| k.own_seconds).sum();
+    all.sort_by(|a, b| b.own_seconds.total_cmp(&a.own_seconds));
+    let kinds: Vec<String> = all.iter().map(|k| format!("{} {}", k.name, rate(context, k.own))).collect();
+    (!kinds.is_empty()).then(|| {
+        let share = 100.0 * seconds / context.capacity.max(f64::MIN_POSITIVE);
+        format!("{share:.2} % in its own interrupts: {}", kinds.join(", "))
+    })
+}
+
+/// From this rate on, interrupts of devices are worth spreading.
+const MANY: f64 = 1000.0;
+/// Below this rate, what softirqs of the network handle does not come from a device.
+const FEW: f64 = 100.0;
+
+/// The remedy for the kind that takes most time.
+pub(in crate::onion) fn remedy(context: &Context<'_>) -> String {
+    let all = kinds(context);
+    let per_second = |n: u64| n as f64 / context.elapsed.max(f64::MIN_POSITIVE);
+    let devices = per_second(all.iter().filter(|k| k.kind == InterruptKind::Device).map(|k| k.count).sum());
+    let of = |group: Group| all.iter().filter(move |k| Group::of(k) == Some(group));
+    let seconds = |group: &Group| of(*group).map(|k| k.seconds).sum::<f64>();
+    let Some(top) = Group::ALL.into_iter().max_by(|a, b| seconds(a).total_cmp(&seconds(b))) else {
+        return String::new();
+    };
+    if seconds(&top) <= 0.0 {
+        return "/proc/interrupts and /proc/softirqs show which they are".into();
+    }
+    match top {
+        Group::Timer => format!(
+            "most of it is timers ({}, ticks among them): `ncpu timers` names who arms the others; nohz_full= stops ticks on CPUs that run one thread each",
+            rate(context, of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum())
+        ),
+        Group::Network if devices >= MANY => {
+            "spread the network's queues over CPUs (interrupt affinity, RSS, RPS), and coalesce interrupts (ethtool -C)".into()
+        }
+        Group::Network if devices < FEW => {
+            "most of it is network traffic within this machine: larger messages, or Unix sockets, pipes or shared memory".into()
+        }
+        Group::Network => "most of it is network traffic: larger messages, fewer packets (offloads, larger MTU)".into(),
+        Group::Device if devices >= MANY => {
+            let mut largest: Vec<&Kind> = of(top).collect();
+            largest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+            let name = largest.first().map_or("", |k| k.name.as_str());
+            format!("most of it is {name}: coalesce its interrupts, or spread its queues over CPUs (interrupt affinity)")
+        }
+        Group::Device => {
+            "devices interrupt seldom, and each handler takes long: see the driver, or keep these interrupts on CPUs that the program does not use (interrupt affinity)".into()
+        }
+        Group::Block => "requests to storage are completed here: fewer, larger requests".into(),
+        Group::Wake => {
+            "threads wake one another on other CPUs: batch the hand-offs, keep partners on one CPU or on neighbours".into()
+        }
+        Group::Call => "CPUs have one another run functions: `ncpu crosscalls` names the senders and what for".into(),
+        Group::Free => {
+            "most of it frees what was given back (RCU): keep files, sockets, threads and mappings, and use them again".into()
+        }
+    }
+}
+
+/// Kinds that one remedy helps.
+#[derive(Clone, Copy, PartialEq)]
+enum Group {
+    Timer,
+    Network,
+    Device,
+    Block,
+    Wake,
+    Call,
+    Free,
+}
+
+impl Group {
+    const ALL: [Group; 7] =
+        [Group::Timer, Group::Network, Group::Device, Group::Block, Group::Wake, Group::Call, Group::Free];
+
+    /// `None` where no remedy is known.
+    fn of(k: &Kind) -> Option<Group> {
+        match k.kind {
+            InterruptKind::Timer => Some(Group::Timer),
+            InterruptKind::Reschedule => Some(Group::Wake),
+            InterruptKind::Call => Some(Group::Call),
+            InterruptKind::Device => Some(Group::Device),
+            InterruptKind::Work | InterruptKind::Tlb => None,
+            InterruptKind::Softirq => match k.name.trim_start_matches("softirq ") {
+                "TIMER" | "HRTIMER" | "SCHED" => Some(Group::Timer),
+                "NET_RX" | "NET_TX" => Some(Group::Network),
+                "BLOCK" => Some(Group::Block),
+                "RCU" => Some(Group::Free),
+                _ => None,
+            },
+        }
+    }
+}

@@ -88,7 +88,8 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
         }
         whole => Observer::Whole(Box::new(whole?)),
     };
-    for note in observer.notes() {
+    let notes = observer.notes();
+    for note in &notes {
         say!("ncpu: {note}");
     }
     let mut drops = Vec::new();
@@ -109,7 +110,10 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let deadline = args.count.map(|n| Instant::now() + interval.mul_f64(n as f64));
     let until =
         observer.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
-    observer.finish(None, &mut take)?;
+    let last = observer.finish(None, &mut take)?;
+    for note in last.iter().filter(|note| !notes.contains(note)) {
+        say!("ncpu: {note}");
+    }
     if until == Until::Ended && args.select.format() == Format::Text {
         say!("ncpu: the process has ended");
     }

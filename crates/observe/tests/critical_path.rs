@@ -43,7 +43,7 @@ impl Charged {
         let rows = seen.rows("critical_path");
         let rows =
             rows.map(|(t, r)| (text(t, r, "doing"), text(t, r, "code"), t.number(r, "idle").expect("s")));
-        let reasons = ["klock", "ulock", "io", "serial", "asleep", "runq"];
+        let reasons = ["klock", "ulock", "io", "serial", "asleep", "runq", "wake-up"];
         Charged {
             rows: rows.collect(),
             idle: reasons.iter().map(|reason| seen.sum("idle_time", reason)).sum(),

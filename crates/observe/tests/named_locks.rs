@@ -167,7 +167,7 @@ fn goroutines_wait_for_locks_of_gos_own() {
         assert!(of > 0.8 * truth && of < 1.2 * truth, "{what} {how}: {of} of {truth}: {:#?}", rows(&seen));
         // Of the CPUs one works, and the others idle for the lock.
         let idle = seen.sum("idle_time", "ulock");
-        let all: f64 = ["klock", "ulock", "io", "serial", "asleep", "runq"]
+        let all: f64 = ["klock", "ulock", "io", "serial", "asleep", "runq", "wake-up"]
             .iter()
             .map(|c| seen.sum("idle_time", c))
             .sum();

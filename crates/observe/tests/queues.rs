@@ -169,3 +169,127 @@ fn a_control_group_of_more_weight_is_named() {
     let named = format!("{}/{}", heavy.group.display(), heavy.file);
     assert!(cause.starts_with(&format!("{named} is 8")), "{cause}");
 }
+
+fn said(what: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("queues-{what}"))
+}
+
+/// The number that a part has said.
+fn truth(what: &str) -> f64 {
+    std::fs::read_to_string(said(what)).expect("what it says").parse().expect("a number")
+}
+
+#[test]
+fn a_cpu_that_wakes_for_a_thread_is_no_full_queue() {
+    let Some(_one) = allowed() else { return };
+    let seen = common::observe(&common::part("ping_pong"), |_| {});
+    assert_eq!(seen.ended.status, 0);
+    let stood = truth("ping_pong");
+    let (queue, waking) = (seen.sum("idle_time", "runq"), seen.sum("idle_time", "wake-up"));
+    let idle = seen.sum("cpu_time", "idle");
+    // Idle time beside threads that were runnable is no more than these were.
+    let lat = seen.sum("threads", "LAT");
+    assert!(queue + waking <= 1.1 * stood + 0.02, "{queue} + {waking} of {stood} s, LAT {lat}");
+    let events = |event: &str| -> f64 {
+        let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "event") == Some(event);
+        seen.rows("events").filter(of).filter_map(|(t, r)| t.number(r, "count")).sum()
+    };
+    let latency = events("wake-up latency, us") / 1e6;
+    assert!(latency <= 1.1 * stood + 0.02, "{latency} of {stood} s");
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) && idle > 0.3 * seen.elapsed {
+        assert!(events("wake-ups of idle CPUs") > 1000.0 && waking > 0.0, "{waking} s of {idle} idle");
+        // Two threads on CPUs of their own stand behind other programs only.
+        let others = seen.sum("cpu_time", "other");
+        assert!(queue < 0.5 * waking + others + 0.05, "{queue} beside {waking} s, {others} of others");
+    }
+}
+
+#[test]
+fn threads_that_bind_themselves_are_told_with_their_cpus() {
+    let Some(_one) = allowed() else { return };
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return eprintln!("skipped: one CPU is all there are");
+    }
+    let seen = common::observe(&common::part("three_on_one_cpu"), |_| {});
+    assert_eq!(seen.ended.status, 0);
+    let rows: Vec<_> = seen
+        .rows("bound")
+        .map(|(t, r)| {
+            let queued = t.number(r, "queued").expect("seconds");
+            (t.text(r, "cpus").unwrap_or("").to_string(), t.text(r, "by"), t.int(r, "threads"), queued)
+        })
+        .collect();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.0 == "1"), "{rows:?}");
+    assert!(rows.iter().all(|row| row.1 == Some("affinity")), "{rows:?}");
+    assert_eq!(rows.iter().filter_map(|row| row.2).max(), Some(3), "{rows:?}");
+    let (queued, stood) = (rows.iter().map(|row| row.3).sum::<f64>(), truth("bind"));
+    assert!(near(queued, stood), "{queued} s, {stood} by the kernel's account");
+}
+
+/// Parts that this test plays when it observes itself.
+mod parts {
+    use std::io::{Read, Write};
+    use std::time::{Duration, Instant};
+
+    fn bind(cpu: usize) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set).expect("an affinity");
+    }
+
+    /// Seconds that a thread stood on run queues.
+    fn stood_by(schedstat: &std::path::Path) -> f64 {
+        let text = std::fs::read_to_string(schedstat).expect("schedstat");
+        text.split_whitespace().nth(1).and_then(|ns| ns.parse::<f64>().ok()).expect("ns") / 1e9
+    }
+
+    /// Seconds that the calling thread did.
+    fn stood() -> f64 {
+        stood_by("/proc/thread-self/schedstat".as_ref())
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn ping_pong() {
+        let ([mut from_a, mut from_b], [mut to_b, mut to_a]) = {
+            let ((a, b), (c, d)) = (std::io::pipe().expect("a pipe"), std::io::pipe().expect("a pipe"));
+            ([a, c], [b, d])
+        };
+        let end = Instant::now() + Duration::from_millis(1500);
+        let other = std::thread::spawn(move || {
+            let last = std::thread::available_parallelism().map_or(1, usize::from).min(2) - 1;
+            bind(last);
+            let mut byte = [0];
+            while from_a.read(&mut byte).is_ok_and(|n| n == 1) && to_a.write_all(&byte).is_ok() {}
+            stood()
+        });
+        bind(0);
+        let mut byte = [0];
+        while Instant::now() < end {
+            to_b.write_all(&byte).expect("the other reads");
+            from_b.read_exact(&mut byte).expect("the other writes");
+        }
+        drop(to_b);
+        // The other has ended then; the test's first thread is there still.
+        let other = other.join().expect("it only echoes");
+        let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+        let all = other + tasks.flatten().map(|task| stood_by(&task.path().join("schedstat"))).sum::<f64>();
+        std::fs::write(super::said("ping_pong"), all.to_string()).expect("a file");
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn three_on_one_cpu() {
+        let end = Instant::now() + Duration::from_millis(1500);
+        let work = move || {
+            bind(1);
+            while Instant::now() < end {
+                std::hint::black_box((0..10_000).sum::<u64>());
+            }
+            stood()
+        };
+        let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(work)).collect();
+        let all: f64 = threads.into_iter().map(|thread| thread.join().expect("it only computes")).sum();
+        std::fs::write(super::said("bind"), all.to_string()).expect("a file");
+    }
+}

@@ -16,6 +16,7 @@ vocabulary! {
         Interrupts = "interrupts and softirqs": "devices, timers, network",
         Steal = "steal": "taken by the hypervisor",
         RunQueue = "run-queue waiting": "idle, threads queued on other CPUs",
+        WakeUp = "wake-up latency": "idle, on the way to a thread that was woken" since 7,
         Io = "I/O wait": "idle, threads waiting for I/O",
         Serial = "serial phases": "idle, fewer threads than CPUs",
         OtherKernel = "other kernel work": "kernel work of the program",
@@ -44,6 +45,7 @@ impl Layer {
             | Layer::Interrupts
             | Layer::Steal
             | Layer::RunQueue
+            | Layer::WakeUp
             | Layer::Io
             | Layer::Serial
             | Layer::OtherKernel
@@ -67,6 +69,7 @@ impl Layer {
             Layer::Interrupts => "irq",
             Layer::Steal => "steal",
             Layer::RunQueue => "runq",
+            Layer::WakeUp => "wakeup",
             Layer::Io => "io",
             Layer::Serial => "serial",
             Layer::OtherKernel => "kernel",
@@ -97,6 +100,7 @@ impl Layer {
             Layer::Interrupts
             | Layer::Steal
             | Layer::RunQueue
+            | Layer::WakeUp
             | Layer::Kernel
             | Layer::LockOrSerial
             | Layer::KernelLockOrIo
@@ -140,6 +144,7 @@ impl From<IdleReason> for Layer {
             IdleReason::Asleep => Layer::Idle,
             IdleReason::LockOrSerial => Layer::LockOrSerial,
             IdleReason::KernelLockOrIo => Layer::KernelLockOrIo,
+            IdleReason::WakeUp => Layer::WakeUp,
         }
     }
 }

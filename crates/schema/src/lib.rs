@@ -44,8 +44,8 @@ pub use error::Error;
 pub use layer::Layer;
 pub use recording::{Purpose, Tables, View};
 pub use states::{
-    AskedBy, Counter, CpuState, Doing, IdleReason, InterruptKind, Microstate, Place, SampleClass, StackKind, TimerKind,
-    WaitScope,
+    AskedBy, Counter, CpuState, Doing, IdleReason, InterruptKind, Microstate, Place, SampleClass, StackKind,
+    TimerKind, WaitScope,
 };
 pub use tables::*;
 pub use vocabulary::{Unknown, Vocabulary};

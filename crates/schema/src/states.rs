@@ -18,10 +18,10 @@ vocabulary! {
 
 vocabulary! {
     /// What an idle CPU is idle for. The first [`IdleReason::TOLD_APART`] have the order of `enum idle` in the BPF
-    /// programs: the leader hands idle CPUs to waiting threads in this order. The others are for observers who cannot
-    /// tell two of those apart.
+    /// programs: the leader hands idle CPUs to waiting threads in this order. Two are for observers who cannot
+    /// tell two of those apart. The last is known by the CPU's own clock and not by the leader's looks.
     pub enum IdleReason("idle reason") {
-        RunQueue = "runq": "a thread stood on another CPU's run queue",
+        RunQueue = "runq": "a thread stood on another CPU's run queue, behind others",
         KernelLock = "klock": "a thread was blocked in a kernel lock",
         UserLock = "ulock": "a thread was blocked in a user lock",
         Io = "io": "a thread waited for I/O",
@@ -29,6 +29,7 @@ vocabulary! {
         Asleep = "asleep": "no thread of the program was active",
         LockOrSerial = "ulock or serial": "the program was active with fewer threads than CPUs, and a thread waited in a futex: for a lock or for work" since 4,
         KernelLockOrIo = "klock or io": "a thread was blocked in the kernel: for a lock or for I/O" since 4,
+        WakeUp = "wake-up": "the CPU had been given a thread, and had not woken for it yet" since 7,
     }
 }
 
@@ -48,6 +49,7 @@ impl IdleReason {
             IdleReason::KernelLockOrIo => 5,
             IdleReason::UserLock => 6,
             IdleReason::KernelLock => 7,
+            IdleReason::WakeUp => 8,
         }
     }
 
@@ -130,6 +132,8 @@ vocabulary! {
         Switches = "context switches": "threads that left a CPU",
         UntracedSwitches = "context switches not traced": "switches that were missed because a BPF program was running",
         RunQueueMicroseconds = "run-queue waiting, us": "time threads of the program stood on run queues, in microseconds",
+        WakeUpMicroseconds = "wake-up latency, us": "of that, time in which their CPU idled and had not woken yet, in microseconds" since 7,
+        IdleWakeUps = "wake-ups of idle CPUs": "threads of the program for which a CPU woke" since 7,
         IdleTicks = "idle ticks": "times the leader looked what idle CPUs were idle for",
         StacksUnwound = "stacks unwound": "user stacks that were copied and unwound" since 5,
         StacksWhole = "stacks whole": "of those, the ones that reached the function their thread began with" since 5,
@@ -144,7 +148,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What interrupts a CPU. The first five have the order of `enum irq_kind` in the BPF programs.
+    /// Kinds of interrupts. The first five have the order of `enum irq_kind` in the BPF programs.
     pub enum InterruptKind("kind of interrupt") {
         Timer = "timer": "the CPU's own timer: ticks, and timers of high resolution" since 7,
         Reschedule = "reschedule": "another CPU has a thread for this one" since 7,

@@ -205,6 +205,14 @@ impl ProcMaps {
         files
     }
 
+    /// The name of the file among whose mappings, or behind them, an address lies: variables without a value in the file come
+    /// last.
+    pub fn file_of(&self, tgid: u32, address: u64) -> Option<&str> {
+        let mappings = &self.processes.get(&tgid)?.last()?.0;
+        let below = mappings.iter().filter(|m| m.start <= address);
+        Some(&self.file(below.max_by_key(|m| m.start)?.file).label)
+    }
+
     /// Tells the process's newest image from one that it had before.
     pub(crate) fn image(&self, tgid: u32) -> Option<(usize, usize)> {
         let image = self.processes.get(&tgid)?.last()?;

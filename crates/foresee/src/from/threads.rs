@@ -121,7 +121,9 @@ const TIMED_OUT: f64 = 0.95;
 /// What threads slept because they asked to, for a time that they gave: asked for, and beyond, and how often. Calls that only sleep, and
 /// waits that nearly always lasted until their timeout.
 pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64, f64) {
-    let Some(table) = recording.tables.get("sleepers") else { return (0.0, 0.0, 0.0) };
+    // Of all intervals: threads are the most of one.
+    let table = recording.tables.get("sleepers").and_then(|table| table.group_by(&["call", "pid"]).ok());
+    let Some(table) = table else { return (0.0, 0.0, 0.0) };
     let (mut asked, mut slept, mut threads, mut count) = (0.0, 0.0, 0.0, 0.0);
     let mine = |row: usize| workers.pids.contains(&table.int(row, "pid").unwrap_or(0));
     for row in (0..table.num_rows()).filter(|&row| mine(row)) {

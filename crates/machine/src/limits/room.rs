@@ -21,6 +21,8 @@ pub struct Room {
     pub refused: u64,
     /// Processes killed for it, since the group was made.
     pub killed: u64,
+    /// Pages that were read again soon after they were dropped for it, since the group was made; 0 without a limit.
+    pub refaults: u64,
     /// The command that lifts it.
     pub lift: String,
 }
@@ -63,28 +65,41 @@ fn rooms(
     let limit = |name: &str| number(name).filter(|n| *n < 1 << 62);
     let at = |events: &Option<String>, key: &str| events.as_deref().and_then(|e| field(e, key)).unwrap_or(0);
     let lift = |name: &str, none: &str| format!("echo {none} > {}", path(name));
+    // Of the group and those below it: in version 1 that is `total_`.
+    let refaults = |max: Option<u64>| {
+        let Some(stat) = max.and_then(|_| text("memory.stat")) else { return 0 };
+        let of = |start: &str| -> u64 {
+            let lines = stat.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' '));
+            lines.filter_map(|(_, n)| n.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
+        };
+        of("total_workingset_refault").max(of("workingset_refault"))
+    };
     let mut out = Vec::new();
     if controller == "pids" {
         let Some(used) = number("pids.current") else { return out };
         let refused = at(&text("pids.events"), "max ");
         let (max, lift) = (limit("pids.max"), lift("pids.max", "max"));
-        out.push(Room { limit: "pids.max", max, used, refused, killed: 0, lift });
+        out.push(Room { limit: "pids.max", max, used, refused, killed: 0, refaults: 0, lift });
     } else if unified {
         if let Some(used) = number("memory.current") {
             let events = text("memory.events");
             for (name, key) in [("memory.max", "max "), ("memory.high", "high ")] {
                 let killed = if name == "memory.max" { at(&events, "oom_kill ") } else { 0 };
                 let (max, refused) = (limit(name), at(&events, key));
-                out.push(Room { limit: name, max, used, refused, killed, lift: lift(name, "max") });
+                let refaults = refaults(max);
+                let lift = lift(name, "max");
+                out.push(Room { limit: name, max, used, refused, killed, refaults, lift });
             }
         }
     } else if let Some(used) = number("memory.usage_in_bytes") {
+        let max = limit("memory.limit_in_bytes");
         out.push(Room {
             limit: "memory.limit_in_bytes",
-            max: limit("memory.limit_in_bytes"),
+            max,
             used,
             refused: number("memory.failcnt").unwrap_or(0),
             killed: at(&text("memory.oom_control"), "oom_kill "),
+            refaults: refaults(max),
             lift: lift("memory.limit_in_bytes", "-1"),
         });
     }
@@ -111,6 +126,7 @@ mod tests {
                 ("memory.current", "4096\n"),
                 ("memory.max", "max\n"),
                 ("memory.high", "8192\n"),
+                ("memory.stat", "anon 4096\nworkingset_refault_anon 2\nworkingset_refault_file 40\n"),
                 ("memory.events", "low 0\nhigh 7\nmax 2\noom 1\noom_kill 1\noom_group_kill 0\n"),
             ],
             true,
@@ -124,6 +140,8 @@ mod tests {
                 ("memory.high", Some(8192), 4096, 7, 0)
             ]
         );
+        // Without a limit nothing is dropped for it.
+        assert_eq!(v2.iter().map(|r| r.refaults).collect::<Vec<_>>(), [0, 0, 42]);
         assert_eq!(v2[0].lift, "echo max > /sys/fs/cgroup/a/pids.max");
         let v1 = of(
             &[
@@ -136,6 +154,12 @@ mod tests {
         );
         assert_eq!(v1.len(), 1);
         assert_eq!((v1[0].max, v1[0].refused, v1[0].killed), (None, 5, 2));
+        let limited = [
+            ("memory.usage_in_bytes", "4096"),
+            ("memory.limit_in_bytes", "8192"),
+            ("memory.stat", "workingset_refault_file 3\ntotal_workingset_refault_file 7\n"),
+        ];
+        assert_eq!(of(&limited, false)[0].refaults, 7);
         assert!(of(&[], true).is_empty() && of(&[("pids.current", "x")], true).is_empty());
     }
 

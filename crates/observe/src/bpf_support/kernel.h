@@ -76,6 +76,10 @@ struct mm_struct {
 	unsigned long start_stack;
 };
 
+struct cpumask___first {
+	unsigned long bits[1];
+};
+
 struct thread_struct {
 	unsigned long fsbase; /* of x86 */
 };
@@ -88,6 +92,8 @@ struct task_struct {
 	unsigned int flags;
 	unsigned int __state;
 	int prio;
+	int nr_cpus_allowed;
+	struct cpumask___first cpus_mask;
 	/* `int` before 7.1, a byte since: only unsigned ones are loaded in the size the kernel has. */
 	unsigned int on_cpu;
 	int exit_code;

@@ -5,6 +5,10 @@
 //! faults, first untraced and then traced; what its microstates then have too much is taken out of those of others, a
 //! call and a fault at a time. How a call's time is parted between user and kernel nobody can tell from within:
 //! a timer that strikes the process tells, as it does for the kernel's own accounting.
+//!
+//! Tracing costs a program more or less than that process, by what it leaves in caches: a few tens of ns an event, which are
+//! many points of a program that does little but fault. So a timer strikes the program too, and its samples of the time
+//! traced correct the costs, as far as they are steadier (a Kalman filter of the two costs).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -35,6 +39,25 @@ pub struct Cost {
     pub error: f64,
 }
 
+/// How much more or less tracing may cost a program than the process that was measured: a standard error, as a part of the
+/// cost.
+const ALIKE: f64 = 0.1;
+/// An interval adds this to it: a program goes on to something else.
+const DRIFT: f64 = ALIKE / 8.0;
+
+/// Timer samples of the program in an interval, and its traced time and events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Struck {
+    /// Times the timer met user code, and anything of the program.
+    pub user: u64,
+    pub all: u64,
+    /// ns in USR, and on CPU, as they were traced.
+    pub usr: f64,
+    pub on_cpu: f64,
+    pub calls: f64,
+    pub faults: f64,
+}
+
 impl Cost {
     /// ns of an event's tracing.
     pub fn all(&self) -> f64 {
@@ -47,8 +70,9 @@ impl Cost {
         let n = strikes.max(1) as f64;
         let part = met as f64 / n;
         let truth = (part * all).min(plain);
-        let error = (part * (1.0 - part) / n).sqrt() * all;
-        Cost { user: user - truth, kernel: kernel - (plain - truth), error }
+        let chance = (part * (1.0 - part) / n).sqrt() * all;
+        let cost = Cost { user: user - truth, kernel: kernel - (plain - truth), error: 0.0 };
+        Cost { error: chance.hypot(ALIKE * cost.all()), ..cost }
     }
 }
 
@@ -59,6 +83,10 @@ pub struct Costs {
     pub call: Cost,
     /// A page fault.
     pub fault: Cost,
+    /// Covariance of the two errors.
+    both: f64,
+    /// Strikes that were learned from.
+    strikes: u64,
 }
 
 impl Costs {
@@ -84,16 +112,63 @@ impl Costs {
         (before - after).max(0.0)
     }
 
-    /// A line for people.
-    pub fn note(&self) -> String {
+    /// Corrects the costs by the timer samples of an interval.
+    pub(super) fn learn(&mut self, seen: &Struck) {
+        if seen.all == 0 || seen.on_cpu <= 0.0 {
+            return;
+        }
+        for cost in [&mut self.call, &mut self.fault] {
+            cost.error = cost.error.hypot(DRIFT * cost.all());
+        }
+        // Half a strike more of each kind, so that chance has some room where there were none.
+        let n = seen.all as f64;
+        let part = (seen.user as f64 + 0.5) / (n + 1.0);
+        let variance = part * (1.0 - part) / n * seen.on_cpu.powi(2);
+        let events = [seen.calls, seen.faults];
+        let told = seen.usr - events[0] * self.call.user - events[1] * self.fault.user;
+        let [call, fault] = [self.call.error.powi(2), self.fault.error.powi(2)];
+        let with = [call * events[0] + self.both * events[1], self.both * events[0] + fault * events[1]];
+        let total = with[0] * events[0] + with[1] * events[1] + variance;
+        if total <= 0.0 {
+            return;
+        }
+        let gain = with.map(|w| w / total);
+        for (cost, (gain, with)) in
+            [&mut self.call, &mut self.fault].into_iter().zip(gain.into_iter().zip(with))
+        {
+            let shift = gain * (told - part * seen.on_cpu);
+            cost.user += shift;
+            cost.kernel -= shift;
+            cost.error = (cost.error.powi(2) - gain * with).max(0.0).sqrt();
+        }
+        self.both -= gain[0] * with[1];
+        self.strikes += seen.all;
+    }
+
+    /// A line for people, where a timer strikes the program that often.
+    pub fn note(&self, hz: u32) -> String {
         format!(
             "tracing costs {:.0} ns a call and {:.0} ns a fault, measured just now; that is taken out of USR, SYS and TRP \
-             into NCPU, which leaves USR and SYS uncertain by some {:.0} ns a call, USR and TRP by {:.0} ns a fault",
+             into NCPU. USR and SYS are uncertain by some {:.0} ns a call, USR and TRP by {:.0} ns a fault, until samples of \
+             the program ({hz} a second on each CPU) narrow that",
             self.call.all().max(0.0),
             self.fault.all().max(0.0),
             2.0 * self.call.error,
             2.0 * self.fault.error
         )
+    }
+
+    /// How uncertain the split of the last interval was; `None` where no sample has told anything.
+    pub fn uncertain(&self) -> Option<String> {
+        (self.strikes > 0).then(|| {
+            format!(
+                "by {} samples of the program, USR and SYS were uncertain by some {:.0} ns a call at last, USR and TRP by \
+                 {:.0} ns a fault",
+                self.strikes,
+                2.0 * self.call.error,
+                2.0 * self.fault.error
+            )
+        })
     }
 }
 
@@ -288,7 +363,7 @@ impl Engine {
             costs[i] = Cost::of(gauge.plain[i], best[0], best[1], met, strikes, best[2]);
         }
         let [call, fault] = costs;
-        Ok(Costs { call, fault })
+        Ok(Costs { call, fault, ..Costs::default() })
     }
 
     /// The record of the process that is measured.
@@ -308,11 +383,53 @@ mod tests {
         // Of 400 ns traced, 100 were there before, and a tenth of the strikes met user code.
         let call = Cost::of(100.0, 220.0, 180.0, 100, 1000, 400.0);
         assert_eq!((call.user, call.kernel, call.all()), (180.0, 120.0, 300.0));
-        let costs = Costs { call, fault: Cost { user: 10.0, kernel: 20.0, error: 0.0 } };
+        let fault = Cost { user: 10.0, kernel: 20.0, error: 0.0 };
+        let costs = Costs { call, fault, ..Costs::default() };
         let mut states = [2200.0, 1800.0, 500.0];
         let taken = costs.take(&mut states, 10_000_000_000, 10_000_000_000);
         assert_eq!(taken, 3300.0);
         assert_eq!(states, [300.0, 600.0, 300.0]);
+    }
+
+    /// A program that faults a million times a second, and is in user code for a tenth of its time.
+    fn faulting(user: u64, all: u64, faults: f64) -> Struck {
+        // Tracing has added 150 ns a fault to it.
+        Struck { user, all, usr: 0.1e9 + 150.0 * faults, on_cpu: 1e9, calls: 0.0, faults }
+    }
+
+    #[test]
+    fn samples_of_the_program_correct_what_tracing_adds() {
+        // The process that was measured had 100 ns of it: 5 points of this program.
+        let fault = Cost { user: 100.0, kernel: 300.0, error: 40.0 };
+        let mut costs = Costs { fault, ..Costs::default() };
+        costs.learn(&faulting(1000, 10_000, 1e6));
+        assert!((costs.fault.user - 150.0).abs() < 2.0 * costs.fault.error, "{costs:?}");
+        assert!((costs.fault.all() - 400.0).abs() < 1e-9, "what it costs in all is known: {costs:?}");
+        assert!(costs.fault.error < 5.0 && costs.fault.error > 1.0, "{costs:?}");
+        assert_eq!(costs.call, Cost::default());
+
+        // Few samples say less than what was measured, and few faults say nothing.
+        for (struck, near) in [(faulting(1, 10, 1e6), 100.0), (faulting(1000, 10_000, 1e3), 100.0)] {
+            let mut costs = Costs { fault, ..Costs::default() };
+            costs.learn(&struck);
+            assert!((costs.fault.user - near).abs() < 25.0, "{costs:?}");
+            assert!(costs.fault.error > 30.0, "{costs:?}");
+        }
+        let mut costs = Costs { fault, ..Costs::default() };
+        costs.learn(&faulting(0, 0, 1e6));
+        assert_eq!(costs, Costs { fault, ..Costs::default() });
+    }
+
+    #[test]
+    fn calls_and_faults_are_told_apart_by_intervals_that_differ() {
+        let cost = |user| Cost { user, kernel: 300.0, error: 40.0 };
+        let mut costs = Costs { call: cost(100.0), fault: cost(100.0), ..Costs::default() };
+        for i in 0..20 {
+            let (calls, faults) = if i % 2 == 0 { (1e6, 2e5) } else { (2e5, 1e6) };
+            let usr = 0.1e9 + 70.0 * calls + 150.0 * faults;
+            costs.learn(&Struck { user: 1000, all: 10_000, usr, on_cpu: 1e9, calls, faults });
+        }
+        assert!((costs.call.user - 70.0).abs() < 5.0 && (costs.fault.user - 150.0).abs() < 5.0, "{costs:?}");
     }
 
     #[test]

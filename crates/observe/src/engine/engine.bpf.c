@@ -36,6 +36,7 @@ const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
 __u64 observe_from = ~0ULL;		/* CLOCK_MONOTONIC, ns: CPU time counts from here */
 __u64 observe_until = ~0ULL;		/* to here */
 __u32 lock_half;				/* of the lock table: the half that is written now */
+__u32 interval;				/* number of the interval at hand */
 __u32 walk_all_locks;			/* every contention's stack, whatever it costs */
 __u32 calibrating;			/* a process of ncpu that is the program too, to measure what tracing costs; 0: none */
 __u32 observing;			/* 0 until everything is attached */

@@ -73,8 +73,7 @@ struct walks {
 #define SPANS 32 /* a power of two */
 
 /*
- * Kinds of interrupts, and what a CPU served of each. Devices are told apart by their numbers, in rows that are taken as
- * they come: which row a device has differs between CPUs.
+ * Kinds of interrupts. Each device has a row of its own, found by its interrupt's number; which row differs between CPUs.
  */
 enum irq_kind {
 	IRQ_TIMER,
@@ -144,6 +143,10 @@ struct cpu_slot {
 	__u64 last_irq_ns;	/* what was charged to it */
 	__u32 last_kind;	/* enum irq_kind */
 	__u32 own_work;		/* a wake-up of user space has been asked for, which an IRQ_WORK does */
+	__u64 struck;		/* times a timer met a thread of the program */
+	__u64 struck_user;	/* of those, in user code */
+	__u64 woke_ns;		/* that threads of the program stood on this CPU's queue while it idled: until it had woken */
+	__u64 wakings;		/* threads for which it woke so */
 	__u64 waits;		/* sleeping locks the current task waits for */
 	__u64 ended;		/* ns when the wait timed at the current level ended; 0: it has not */
 	__u64 window;		/* ns, when the count of waits below began */
@@ -316,6 +319,9 @@ struct thread_out {
 	__u64 unjudged;		/* futex of its last waits, where they have ended without a verdict */
 	__u64 unjudged_place;	/* and the place */
 	__u64 unjudged_ns;	/* how long those were, part of SLP */
+	__u64 cpus;		/* a bit for each of the first 64 CPUs that it may use */
+	__u32 allowed;		/* CPUs that it may use; 0 of threads of the kernel */
+	__u32 pad;
 	char comm[16];
 	char group[16];		/* the thread group leader's comm */
 };

@@ -297,7 +297,11 @@ static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, str
 	l->block += ns;
 	if (ns > l->max)
 		l->max = ns;
-	/* Each thread counts once, however it alternates between calls. */
+	/* Each thread counts once in an interval, however it alternates between calls. */
+	if (r->slept_interval != interval) {
+		r->slept_interval = interval;
+		__builtin_memset(r->slept_in, 0, sizeof(r->slept_in));
+	}
 	__u64 *seen = &r->slept_in[MASK(r->call >> 6, 7)], bit = 1ull << (r->call & 63);
 	if (!(*seen & bit)) {
 		*seen |= bit;

@@ -54,8 +54,11 @@ pub(super) struct Online {
 }
 
 /// What fires on a CPU.
+#[derive(Default)]
 pub(super) struct Timers {
     sampler: Option<perf::Timer>,
+    /// Held, as the next.
+    _striker: Option<perf::Timer>,
     /// Held, for they detach when dropped.
     _faults: Vec<Link>,
 }
@@ -117,9 +120,9 @@ fn kept_free(root: &Path) -> CpuSet {
         .collect()
 }
 
-/// Makes room for the descriptors of events of all CPUs: of each the sampling timer, and with microstates two more.
+/// Makes room for the descriptors of events of all CPUs: of each the sampling timer, and with microstates three more.
 pub(super) fn room_for_events(micro: bool, notes: &mut Vec<String>) {
-    let events = if micro { 3 } else { 1 };
+    let events = if micro { 4 } else { 1 };
     if let Err((hard, need)) = perf_event::allow_files(perf::online_cpus().len() * FILES * events) {
         notes.push(format!(
             "a process may open {hard} files here, and events of all CPUs need {need}: some CPUs are not sampled"
@@ -226,7 +229,7 @@ impl Engine {
 
     /// Starts the sampling timer, and the events that end faults, of one CPU.
     pub(super) fn start_timers(&mut self, cpu: usize) -> std::io::Result<()> {
-        let mut timers = Timers { sampler: None, _faults: Vec::new() };
+        let mut timers = Timers::default();
         if self.hz > 0 {
             let timer = perf::Timer::start(&self.skel.progs.sample, cpu, self.hz)?;
             // Where this cannot be, it is the nominal one.
@@ -237,6 +240,16 @@ impl Engine {
             timers._faults.extend(load::attach_faults(&self.skel, cpu)?);
         }
         self.timers.insert(cpu, timers);
+        self.start_striking(cpu)
+    }
+
+    /// Starts the timer that tells user code from the kernel, of one CPU, where tracing moves time between them.
+    pub(super) fn start_striking(&mut self, cpu: usize) -> std::io::Result<()> {
+        if self.strike_hz > 0 {
+            let timer = perf::Timer::start(&self.skel.progs.strike, cpu, self.strike_hz)?;
+            let _ = timer.set_period(self.online.period(self.strike_hz));
+            self.timers.entry(cpu).or_default()._striker = Some(timer);
+        }
         Ok(())
     }
 

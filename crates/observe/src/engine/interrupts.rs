@@ -1,4 +1,4 @@
-//! What CPUs served of each kind of interrupt.
+//! Counts and times of interrupts by kind.
 
 use std::ops::AddAssign;
 
@@ -15,7 +15,7 @@ const DEVICE: usize = 16;
 const SOFTIRQS: [&str; DEVICE - SOFT] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// What interrupts.
+/// A source of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// One of the kinds that have no devices.
@@ -26,7 +26,7 @@ pub enum Source {
     Device(Option<u32>),
 }
 
-/// How often and for how long, by whose the interrupts are.
+/// How often, and for how long: of ncpu's own and of all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Served {
     /// Interrupts, without ncpu's own.
@@ -49,7 +49,7 @@ impl AddAssign for Served {
 }
 
 impl Served {
-    /// What came since `before`. A wake-up of ncpu may turn one that was somebody's into one of its own.
+    /// The difference to `before`. A wake-up of ncpu may turn an interrupt of others into one of its own.
     pub fn since(self, before: Served) -> Served {
         Served {
             count: self.count.saturating_sub(before.count),
@@ -60,7 +60,7 @@ impl Served {
     }
 }
 
-/// What a row of a CPU's slot counts; `None` for a row that is free.
+/// The source that a row of a CPU's slot counts; `None` for a row that is free.
 pub(super) fn source(row: usize, number: u32) -> Option<Source> {
     match row {
         0..REST => InterruptKind::ALL.get(row).map(|kind| Source::Kind(*kind)),
@@ -70,7 +70,7 @@ pub(super) fn source(row: usize, number: u32) -> Option<Source> {
     }
 }
 
-/// What a row counted since the observation began.
+/// The difference between a row and the same row when the observation began.
 pub(super) fn since(now: &IrqRow, start: &IrqRow) -> Served {
     let of = |row: &IrqRow| Served {
         count: row.count.into(),

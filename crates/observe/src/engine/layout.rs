@@ -148,14 +148,14 @@ pub const USER_LOCK: [&str; 8] =
 
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
-/// What a CPU served of a kind of interrupt.
-pub(crate) use types::irq_row as IrqRow;
 /// What each CPU writes of itself.
 pub(crate) use types::cpu_slot as CpuSlot;
 /// An octave of waits of who was first in a lock's queue.
 pub(crate) use types::first_slot as FirstSlot;
 /// Requests to a device of a kind, by a process.
 pub(crate) use types::io_row as IoRow;
+/// Counts of a kind of interrupt on a CPU.
+pub(crate) use types::irq_row as IrqRow;
 /// A row of the lock table.
 pub(crate) use types::lock_slot as LockSlot;
 
@@ -196,6 +196,11 @@ pub struct ThreadOut {
     pub(crate) unjudged_place: u64,
     /// ns of those waits, a part of SLP.
     pub(crate) unjudged_ns: u64,
+    /// A bit for each of the first 64 CPUs that it may use.
+    pub(crate) cpus: u64,
+    /// CPUs that it may use; 0 of threads of the kernel.
+    pub(crate) allowed: u32,
+    pub(crate) pad: u32,
     pub(crate) comm: [c_char; 16],
     pub(crate) group: [c_char; 16],
 }
@@ -257,7 +262,7 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
-    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, comm = comm, group = group);
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, cpus = cpus, allowed = allowed, comm = comm, group = group);
 const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 

@@ -152,6 +152,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.signal_deliver.set_autoload(config.traces_calls());
     progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
     progs.tell_mode.set_autoload(config.traces_calls());
+    progs.strike.set_autoload(config.traces_calls());
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.explain);
     progs.cpu_comes.set_autoload(has("cpuhp_enter"));

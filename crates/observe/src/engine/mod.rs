@@ -33,6 +33,7 @@ use crate::bpf_support::ring::{self, Inbox};
 use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 
 pub use budget::Probes;
+pub(crate) use calibrate::Struck;
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
@@ -49,6 +50,9 @@ pub(crate) use places::{Place, Places};
 use calibrate::Gauge;
 use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, WAIT_ULOCK};
 pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, OTHERS};
+
+/// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
+const STRIKES_HZ: u32 = 997;
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
@@ -99,6 +103,12 @@ pub struct Snapshot {
     pub ticks: u64,
     /// ns that threads stood on run queues, summed.
     pub runnable: u64,
+    /// Times a timer met threads of the program in user code, and anywhere; none where tracing moves no time between these.
+    pub struck: (u64, u64),
+    /// ns for which idle CPUs had been given a thread of the program, and had not woken yet.
+    pub woke_ns: u64,
+    /// Threads for which CPUs woke so.
+    pub woke: u64,
     /// TLB shootdowns sent.
     pub tlb_sent: u64,
     /// TLB shootdowns answered.
@@ -145,6 +155,8 @@ pub struct Engine {
     lead: Option<perf::Timer>,
     /// Until it has been asked.
     gauge: Option<Gauge>,
+    /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
+    strike_hz: u32,
     costs: Option<Costs>,
     /// The process that was measured: nobody's program.
     gauged: Option<u32>,
@@ -218,6 +230,7 @@ impl Engine {
             timers: HashMap::new(),
             lead: None,
             gauge,
+            strike_hz: 0,
             costs: None,
             gauged: None,
         })
@@ -264,8 +277,14 @@ impl Engine {
             self.gauged = Some(gauge.pid());
             match self.calibrate(&gauge) {
                 Ok(costs) => {
-                    self.notes.push(costs.note());
+                    self.strike_hz = config.rate_for(online.len(), STRIKES_HZ);
+                    self.notes.push(costs.note(self.strike_hz));
                     self.costs = Some(costs);
+                    for &cpu in &online {
+                        if let Err(e) = self.start_striking(cpu) {
+                            self.notes.push(format!("no samples of user code on CPU {cpu}: {e}"));
+                        }
+                    }
                 }
                 Err(e) => {
                     self.notes.push(format!("what tracing costs is not known, and lies in USR and SYS: {e}"))
@@ -335,6 +354,13 @@ impl Engine {
     /// could not be measured.
     pub fn costs(&self) -> Option<Costs> {
         self.costs
+    }
+
+    /// Learns from the program itself what tracing adds to user code.
+    pub(crate) fn learn(&mut self, seen: &Struck) {
+        if let Some(costs) = &mut self.costs {
+            costs.learn(seen);
+        }
     }
 
     /// The sampling rate in use, Hz a CPU; 0 without sampling.
@@ -518,6 +544,10 @@ impl Engine {
                 at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
             }
             snap.cpus.push((cpu, at));
+            snap.struck.0 += now.struck_user - start.struck_user;
+            snap.struck.1 += now.struck - start.struck;
+            snap.woke_ns += now.woke_ns - start.woke_ns;
+            snap.woke += now.wakings - start.wakings;
             snap.tlb_sent += now.tlb_sent - start.tlb_sent;
             snap.tlb_received += now.tlb_received - start.tlb_received;
             for (i, (now, start)) in now.irqs.iter().zip(&start.irqs).enumerate() {
@@ -633,6 +663,7 @@ impl Engine {
         let old = self.half();
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.lock_half = 1 - old as u32;
+            bss.interval = bss.interval.wrapping_add(1);
         }
         // Programs that run meanwhile may still write to the old one. The kernel waits for all of them to end here.
         // SAFETY: a call without pointers.

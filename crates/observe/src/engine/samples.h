@@ -137,22 +137,40 @@ int sample(void *ctx)
 	return 0;
 }
 
+/* Whether a timer has met user code. */
+static __always_inline bool met_user_code(void *ctx)
+{
+	/* `struct pt_regs` as user space has it. */
+#if defined(__TARGET_ARCH_arm64)
+	return (((__u64 *)ctx)[33] & 15) == 0; /* pstate */
+#else
+	return (((__u64 *)ctx)[17] & 3) == 3; /* cs */
+#endif
+}
+
 /* For the calibration: how often a timer met user code, and anything. */
 __u64 met_user, met;
 
 SEC("perf_event")
 int tell_mode(void *ctx)
 {
-	/* `struct pt_regs` as user space has it. */
-#if defined(__TARGET_ARCH_arm64)
-	bool user = (((__u64 *)ctx)[33] & 15) == 0; /* pstate */
-#else
-	bool user = (((__u64 *)ctx)[17] & 3) == 3; /* cs */
-#endif
-
 	met++;
-	if (user)
+	if (met_user_code(ctx))
 		met_user++;
+	return 0;
+}
+
+/* How the program's time on CPU parts between user code and the kernel, which tracing moves: a timer on each CPU tells. */
+SEC("perf_event")
+int strike(void *ctx)
+{
+	struct cpu_slot *s = slot();
+
+	if (!s || !observing || s->base != AT_TARGET)
+		return 0;
+	s->struck++;
+	if (met_user_code(ctx))
+		s->struck_user++;
 	return 0;
 }
 

@@ -210,7 +210,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	__u64 copied = 0;
 	head(&e->head, EV_FUTEX, p, now);
 	/* Its stack of C is the same wherever in Python it waits. */
-	__u64 python = walked ? python_frames(r) : (c->codes = 0);
+	__u64 python = python_frames(r);
 	if (fresh) {
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		copied = (__u32)copy_stack();
@@ -279,9 +279,22 @@ static __always_inline void called_for_us(struct cpu_slot *s, __u64 now)
 		move(s, AT_HARDIRQ, AT_NCPU, ns);
 }
 
+/* An idle CPU had been given a thread, and runs it: it stood behind no other. */
+static __always_inline void woke_for(struct cpu_slot *s, __u64 since, __u64 now)
+{
+	if (since < observe_from)
+		since = observe_from;
+	if (now <= since || now > observe_until)
+		return;
+	s->woke_ns += now - since;
+	s->wakings++;
+}
+
 /* A thread comes on CPU. */
 static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
+	bool idled = s->base == AT_IDLE;
+
 	s->task = (__u64)next;
 	s->kernel_thread = (next->flags & PF_KTHREAD) != 0;
 	s->waits = 0;
@@ -316,6 +329,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	}
 	if (was == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now);
+	if (was == LAT && idled && r->target && observing && r->queue == bpf_get_smp_processor_id())
+		woke_for(s, r->since, now);
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);
 	micro(r, r->on_state, now);

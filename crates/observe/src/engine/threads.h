@@ -48,7 +48,8 @@ struct task_rec {
 	__u64 key;		/* by which its verdict was found, or is asked for */
 	__u64 event_at;		/* where PostgreSQL points to the number of what it waits for; 0: not known */
 	__u64 python;		/* its state in Python's interpreter; 0: not known */
-	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout */
+	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout in an interval */
+	__u32 slept_interval;	/* that interval */
 	__u64 semaphore;	/* the last it waited for */
 	__u64 unjudged;		/* futex of its last waits, where they ended without a verdict */
 	__u64 unjudged_site;
@@ -236,6 +237,8 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->minf = BPF_CORE_READ(p, min_flt) - r->minf;
 	t->majf = BPF_CORE_READ(p, maj_flt) - r->majf;
 	t->faults = r->faults;
+	t->cpus = BPF_CORE_READ(p, cpus_mask.bits[0]);
+	t->allowed = p->flags & PF_KTHREAD ? 0 : p->nr_cpus_allowed;
 	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
 	struct task_struct *leader = BPF_CORE_READ(p, group_leader);
 	bpf_core_read(&t->group, sizeof(t->group), &leader->comm);

@@ -213,9 +213,14 @@ impl Symbols {
         frames.iter().enumerate().map(name).collect()
     }
 
-    /// The static variable at an address, where the program's symbols have it.
+    /// The static variable at an address, where the program's symbols have it. A library's has the library's name behind it.
     pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
-        self.user.variable(&self.maps, tgid, address)
+        let name = self.user.variable(&self.maps, tgid, address)?;
+        let file = self.maps.file_of(tgid, address);
+        Some(match file.filter(|file| file.contains(".so")) {
+            Some(library) => format!("{name} ({library})"),
+            None => name,
+        })
     }
 
     /// What keeps functions of programs from having names, a line each.

@@ -5,30 +5,48 @@ use ncpu_schema::IdleReason;
 /// Seconds by reason, of [`IdleReason::TOLD_APART`].
 pub type Reasons = [f64; IdleReason::TOLD_APART];
 
-/// A timer's looks tell what CPUs were idle for, and how long threads stood on run queues: `queued` seconds, where they
-/// stood there for `exact` seconds by their own clocks. A sleeping CPU takes long to wake, the longer under a hypervisor, and
-/// the timer that wakes the same CPU, or wakes late with it, then finds its thread still on the queue: the looks tell up to
-/// three times too much of two threads that wake each other. What is too much was one of the other reasons, by their shares.
-pub fn held_to(exact: f64, queued: f64, mut idle: Reasons) -> Reasons {
-    let queue = IdleReason::RunQueue as usize;
-    let others: f64 = idle.iter().sum::<f64>() - idle[queue];
-    let excess = idle[queue] * (1.0 - (exact / queued).clamp(0.0, 1.0));
-    // Without looks there is no ratio, and nothing that could be too much.
-    if queued <= 0.0 || excess <= 0.0 {
-        return idle;
+/// Seconds of an interval by the clocks of CPUs and threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exact {
+    /// CPUs idled.
+    pub idle: f64,
+    /// Of that, a thread of the program had been given to the CPU, which had not woken yet.
+    pub woke: f64,
+    /// Threads of the program stood on run queues.
+    pub stood: f64,
+}
+
+/// A timer's looks show what CPUs were idle for, and how long threads stood on run queues: `looked` seconds. A CPU that has
+/// been given a thread and is still waking up is counted among both, and too often: the timer that wakes the same CPU, or
+/// wakes late with it, finds its thread still on the queue. The CPU's own clock measures that wake-up. The rest
+/// of the idle time beside queues is no more than threads stood behind others there; the excess was one of the other reasons, by
+/// their shares. Returns the idle time by reason, and that of CPUs that were waking up.
+pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
+    let seen: f64 = looks.iter().sum();
+    if seen <= 0.0 {
+        return (looks, 0.0);
     }
-    idle[queue] -= excess;
+    let mut idle = looks.map(|spent| spent * exact.idle / seen);
+    let queue = IdleReason::RunQueue as usize;
+    let others: f64 = exact.idle - idle[queue];
+    let waking = exact.woke.min(exact.idle);
+    // Without those that only waited for a CPU to wake.
+    let beside = (idle[queue] - waking).max(0.0);
+    let stood = (exact.stood - exact.woke).max(0.0);
+    let looked = (looked - exact.woke).max(beside);
+    idle[queue] = if looked > 0.0 { beside * (stood / looked).min(1.0) } else { 0.0 };
+    let left = (exact.idle - waking - idle[queue]).max(0.0);
     if others > 0.0 {
-        let grow = 1.0 + excess / others;
+        let by = left / others;
         idle.iter_mut()
             .enumerate()
             .filter(|(reason, _)| *reason != queue)
-            .for_each(|(_, spent)| *spent *= grow);
+            .for_each(|(_, spent)| *spent *= by);
     } else {
         // The threads were about to run, so the program was active.
-        idle[IdleReason::Serial as usize] += excess;
+        idle[IdleReason::Serial as usize] += left;
     }
-    idle
+    (idle, waking)
 }
 
 #[cfg(test)]
@@ -46,25 +64,48 @@ mod tests {
         r
     }
 
+    fn same(a: Reasons, b: Reasons) -> bool {
+        a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12)
+    }
+
     #[test]
     fn no_more_idle_time_is_due_to_queues_than_threads_queued() {
-        let held = held_to(0.5, 1.25, reasons(1.25, 2.0, 1.0));
-        assert!((held[QUEUE] - 0.5).abs() < 1e-12, "{held:?}");
-        assert!((held.iter().sum::<f64>() - 4.25).abs() < 1e-12, "{held:?}");
-        assert!((held[SERIAL] - 2.5).abs() < 1e-12, "{held:?}");
+        let exact = Exact { idle: 4.25, woke: 0.0, stood: 0.5 };
+        let (held, waking) = held_to(exact, 1.25, reasons(1.25, 2.0, 1.0));
+        assert!(same(held, reasons(0.5, 2.5, 1.25)) && waking == 0.0, "{held:?} {waking}");
     }
 
     #[test]
     fn idle_time_beside_full_queues_keeps_its_share_of_them() {
         // Of 10 s on queues one looked idle; there were 8 s.
-        let held = held_to(8.0, 10.0, reasons(1.0, 0.0, 0.0));
-        assert!((held[QUEUE] - 0.8).abs() < 1e-12 && (held[SERIAL] - 0.2).abs() < 1e-12, "{held:?}");
+        let (held, _) = held_to(Exact { idle: 1.0, woke: 0.0, stood: 8.0 }, 10.0, reasons(1.0, 0.0, 0.0));
+        assert!(same(held, reasons(0.8, 0.2, 0.0)), "{held:?}");
+        // Threads that may use one CPU of two.
+        let (held, _) = held_to(Exact { idle: 4.0, woke: 0.01, stood: 12.0 }, 12.0, reasons(4.0, 0.0, 0.0));
+        assert!((held[QUEUE] - 3.99).abs() < 0.01, "{held:?}");
+    }
+
+    #[test]
+    fn a_cpu_that_wakes_for_its_thread_is_no_queue() {
+        // Two threads that wake each other: looks see 1.36 s beside queues, clocks 0.52 s, nearly all on idle CPUs.
+        let exact = Exact { idle: 4.0, woke: 0.5, stood: 0.52 };
+        let (held, waking) = held_to(exact, 1.36, reasons(1.36, 2.64, 0.0));
+        assert_eq!(waking, 0.5);
+        assert!(held[QUEUE] <= 0.02 + 1e-12, "{held:?}");
+        assert!((held.iter().sum::<f64>() + waking - 4.0).abs() < 1e-12, "{held:?}");
+        // Looks may miss what was short.
+        let (held, waking) = held_to(exact, 0.1, reasons(0.1, 3.9, 0.0));
+        assert!(held[QUEUE] == 0.0 && waking == 0.5 && (held[SERIAL] - 3.5).abs() < 1e-12, "{held:?}");
     }
 
     #[test]
     fn looks_that_tell_less_than_there_was_stand() {
-        for (exact, queued) in [(2.0, 1.0), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
-            assert_eq!(held_to(exact, queued, reasons(1.0, 2.0, 3.0)), reasons(1.0, 2.0, 3.0));
+        for (stood, looked) in [(2.0, 1.0), (1.0, 1.0)] {
+            let exact = Exact { idle: 6.0, woke: 0.0, stood };
+            assert!(same(held_to(exact, looked, reasons(1.0, 2.0, 3.0)).0, reasons(1.0, 2.0, 3.0)));
         }
+        // Nobody looked: nothing is known.
+        let exact = Exact { idle: 6.0, woke: 1.0, stood: 1.0 };
+        assert_eq!(held_to(exact, 0.0, reasons(0.0, 0.0, 0.0)), (reasons(0.0, 0.0, 0.0), 0.0));
     }
 }

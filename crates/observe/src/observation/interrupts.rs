@@ -1,4 +1,4 @@
-//! Which interrupts CPUs served, and how long.
+//! Interrupts of an interval by kind, as table `interrupts`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -73,7 +73,7 @@ impl Interrupts {
     }
 }
 
-/// Who has asked for an interrupt: drivers' names for their devices.
+/// The drivers' names for the devices of an interrupt.
 fn device(root: &Path, number: u32) -> Option<String> {
     let actions = root.join(format!("sys/kernel/irq/{number}/actions"));
     let name = std::fs::read_to_string(actions).ok()?;

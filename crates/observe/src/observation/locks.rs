@@ -291,6 +291,11 @@ impl LockTables {
                 [text(|p| p.pattern.as_ref()), text(|p| p.advice.as_ref())].map(|t| t.map(Arc::from))
             });
             let name = said.map_or_else(|| address(symbols, row), |(_, name)| name);
+            // A part of a variable is no name that anybody knows; the lock that the pattern stands for has one.
+            let name = match &pattern {
+                Some(pattern) if name.contains("+0x") => pattern.to_string(),
+                _ => name,
+            };
             named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
             user.push(user_locks::Row {
                 lock: name.into(),

@@ -27,7 +27,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ncpu_schema::{
-    Counter, IdleReason, Microstate, Per, cpu_time, drops, events, idle_time, sleeps, summary, threads,
+    Counter, CpuState, IdleReason, Microstate, Per, cpu_time, drops, events, idle_time, sleeps, summary,
+    threads,
 };
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
@@ -35,7 +36,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, ThreadOut};
+use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
@@ -212,6 +213,7 @@ impl Observation {
         notes.extend(self.user_locks.iter().flat_map(UserLocks::notes).cloned());
         notes.extend(self.symbols.notes());
         notes.extend(self.engine.hotplug_note());
+        notes.extend(self.engine.costs().and_then(|costs| costs.uncertain()));
         notes
     }
 
@@ -419,13 +421,21 @@ impl Observation {
                 kernel: None,
             });
         }
-        let (threads, queued) = self.thread_table(t);
+        let struck = (snap.struck.0 - self.before.struck.0, snap.struck.1 - self.before.struck.1);
+        let (threads, queued, bound) = self.thread_table(t, struck);
         let seconds = |ns: u64| ns as f64 / 1e9;
         let looks = std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
         let looked = seconds(snap.runnable.saturating_sub(self.before.runnable));
-        let idled = idle::held_to(queued, looked, looks);
+        let woke = seconds(snap.woke_ns.saturating_sub(self.before.woke_ns));
+        let idle_in = |snap: &Snapshot| snap.cpus.iter().map(|(_, at)| at[CpuState::Idle as usize]).sum();
+        let idle_ns = |now: u64, before: u64| seconds(now.saturating_sub(before));
+        let exact = idle::Exact { idle: idle_ns(idle_in(&snap), idle_in(&self.before)), woke, stood: queued };
+        let (idled, waking) = idle::held_to(exact, looked, looks);
         let mut idle = idle_time::Rows::new();
-        let idled = |reason: IdleReason| idled.get(reason as usize).copied();
+        let idled = |reason: IdleReason| match reason {
+            IdleReason::WakeUp => Some(waking),
+            reason => idled.get(reason as usize).copied(),
+        };
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;
         let unwound = std::mem::take(&mut self.unwound);
@@ -439,6 +449,8 @@ impl Observation {
             (Counter::Switches, snap.switches - b.switches),
             (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
             (Counter::RunQueueMicroseconds, (queued * 1e6) as u64),
+            (Counter::WakeUpMicroseconds, (woke * 1e6) as u64),
+            (Counter::IdleWakeUps, snap.woke - b.woke),
             (Counter::IdleTicks, snap.ticks - b.ticks),
             (Counter::StacksUnwound, unwound.stacks),
             (Counter::StacksWhole, unwound.whole),
@@ -494,7 +506,7 @@ impl Observation {
             self.throttle.table(t),
             self.devices.table(t, asked, &self.process_names),
             self.queued.table(t, stood, self.program, &self.process_names),
-            self.queued.bound(t, self.program, &self.process_names),
+            bound,
         ];
         self.symbols.forget_unused(Instant::now());
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
@@ -504,8 +516,9 @@ impl Observation {
     }
 
     /// What each thread did since the last table: living ones from the iterator, ended ones from
-    /// what they left behind. And the seconds that all of them stood on run queues.
-    fn thread_table(&mut self, t: f64) -> (Table, f64) {
+    /// what they left behind. And the seconds that all of them stood on run queues, and table `bound`.
+    /// `struck` is how often a timer met user code, and anything of the program.
+    fn thread_table(&mut self, t: f64, struck: (u64, u64)) -> (Table, f64, Table) {
         let mut out = threads::Rows::new();
         let mut queued = 0.0;
         let living = self.engine.threads().unwrap_or_else(|e| {
@@ -531,8 +544,23 @@ impl Observation {
         let ended = std::mem::take(&mut self.exited);
         let over: HashSet<ThreadKey> = ended.iter().map(|t| (t.tid, t.start)).collect();
         let measured = self.engine.measures();
-        let costs = self.engine.costs();
         let mut known = std::mem::take(&mut self.threads);
+        if struck.1 > 0 {
+            let mut seen = Struck { user: struck.0, all: struck.1, ..Struck::default() };
+            let told = living.iter().filter(|t| !over.contains(&(t.tid, t.start)));
+            for now in ended.iter().chain(told) {
+                let before = known.get(&(now.tid, now.start)).map(|k| k.told).unwrap_or_default();
+                let ns = |state: Microstate| {
+                    now.micro[state as usize].saturating_sub(before.micro[state as usize]) as f64
+                };
+                seen.usr += ns(Microstate::Usr);
+                seen.on_cpu += Microstate::ON_CPU.map(ns).iter().sum::<f64>();
+                seen.calls += now.scl.saturating_sub(before.scl) as f64;
+                seen.faults += now.faults.saturating_sub(before.faults) as f64;
+            }
+            self.engine.learn(&seen);
+        }
+        let costs = self.engine.costs();
         let mut kept = HashMap::with_capacity(living.len());
         // Ended ones first: one that was still listed while it ended is told once.
         for (now, alive) in ended.iter().map(|t| (t, false)).chain(living.iter().map(|t| (t, true))) {
@@ -561,7 +589,9 @@ impl Observation {
                 let calls = now.scl.saturating_sub(before.scl);
                 costs.take(&mut on_cpu, calls, now.faults.saturating_sub(before.faults))
             });
-            queued += spent(Microstate::Lat).unwrap_or(0.0);
+            let stood = spent(Microstate::Lat).unwrap_or(0.0);
+            queued += stood;
+            self.queued.thread(now, stood);
             let told = |state: Microstate| on_cpu.get(state as usize).copied().or_else(|| spent(state));
             out.push(threads::Row {
                 time: Some(t),
@@ -589,7 +619,7 @@ impl Observation {
             }
         }
         self.threads = kept;
-        (out.finish(), queued)
+        (out.finish(), queued, self.queued.bound(t))
     }
 
     /// Ends counting and hands over the last rows, with the summary.
@@ -715,7 +745,7 @@ impl Observation {
     }
 }
 
-/// Softirqs, or interrupts, that somebody else than ncpu raised.
+/// Softirqs, or interrupts, without ncpu's own.
 fn served(softirqs: bool, snap: &Snapshot) -> u64 {
     let of = |(source, _): &(&Source, _)| matches!(source, Source::Softirq(_)) == softirqs;
     snap.interrupts.iter().filter(of).map(|(_, served)| served.count).sum()

@@ -1,6 +1,7 @@
 //! Behind whom the program's threads stood on run queues, and why those went first: priorities, weights of control groups,
 //! cpusets.
 
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 use ncpu_machine::CpuSet;
@@ -11,13 +12,16 @@ use ncpu_table::Table;
 use super::bounds::Names;
 use super::throttle::chain;
 use crate::bpf_support::namespace::{self, process_dir};
-use crate::engine::{LockRow, OTHERS};
+use crate::engine::{LockRow, OTHERS, ThreadOut};
 
 /// In an interval the causes of so many processes are looked for: those with most time.
 const MOST: usize = 8;
 /// Rows of an interval; those with least time are summed up.
 const ROWS: usize = 256;
-/// ns behind a process below which nobody asks why.
+/// Rows of table `bound` in an interval, and of what is remembered.
+const BOUND: usize = 8;
+const TOLD: usize = 64;
+/// ns behind a process below which nobody asks why, and on run queues below which threads are not told again.
 const LEAST: u64 = 1_000_000;
 
 /// What right processes have to CPUs.
@@ -28,10 +32,24 @@ pub(super) struct Queued {
     cpuset: Option<Hierarchy>,
     /// What right the program had when it was seen last: it may have ended since.
     ours: Option<(Class, Option<String>)>,
-    /// The CPUs of the process that is observed, when that began.
-    first: Option<(u32, (String, String))>,
-    /// What was told of the program's CPUs last, by process.
-    told: Vec<(u32, String)>,
+    /// CPUs online when the interval began.
+    online: Vec<u32>,
+    /// Threads of the interval that may not use all CPUs, by process and CPUs.
+    bound: HashMap<(u32, Allowed), Bound>,
+    /// Reported groups of such threads, the oldest first: their CPUs, and the file or mask that sets them.
+    told: VecDeque<((u32, Allowed), (String, String))>,
+}
+
+/// How many CPUs a thread may use, and which of the first 64.
+type Allowed = (u32, u64);
+
+/// Threads that may use the same CPUs.
+struct Bound {
+    process: String,
+    /// One of them, and whether it lives.
+    tid: u32,
+    threads: u64,
+    queued: f64,
 }
 
 /// How a scheduler treats a process.
@@ -77,7 +95,7 @@ impl Queued {
         let find = |controller| Hierarchy::find(Path::new("/"), controller).unwrap_or_default();
         let mut out = Queued { cpu: find("cpu"), cpuset: find("cpuset"), ..Queued::default() };
         out.met(program);
-        out.first = program.and_then(|pid| Some((pid, out.allowed(pid)?)));
+        out.online = online();
         out
     }
 
@@ -148,29 +166,53 @@ impl Queued {
         (theirs.nice < ours.nice).then(|| (said, format!("renice -n {} -p {other}", ours.nice)))
     }
 
-    /// Table `bound`, of what is new of a process.
-    pub fn bound(&mut self, t: f64, program: Option<u32>, processes: &Names) -> Table {
+    /// Counts a thread of the interval, which stood on run queues for `stood` seconds, where it may not use all CPUs.
+    pub fn thread(&mut self, thread: &ThreadOut, stood: f64) {
+        let allowed = thread.allowed;
+        // CPUs that are not online may be allowed as well.
+        let may = |cpu: &u32| *cpu >= 64 || thread.cpus >> cpu & 1 == 1;
+        let all = allowed as usize >= self.online.len() && self.online.iter().all(may);
+        if allowed == 0 || self.online.is_empty() || all {
+            return;
+        }
+        let of = self.bound.entry((thread.tgid, (allowed, thread.cpus))).or_insert_with(|| Bound {
+            process: thread.process(),
+            tid: thread.tid,
+            threads: 0,
+            queued: 0.0,
+        });
+        of.threads += 1;
+        of.queued += stood;
+    }
+
+    /// Table `bound` of the interval.
+    pub fn bound(&mut self, t: f64) -> Table {
         let mut rows = bound::Rows::new();
-        // One that has ended meanwhile is known from the beginning.
-        let now = program.and_then(|pid| Some((pid, self.allowed(pid)?)));
-        let first = self.first.take();
-        if let Some((pid, (cpus, by))) = now.or(first)
-            && !self.told.iter().any(|(p, told)| *p == pid && *told == cpus)
-        {
+        let mut all: Vec<((u32, Allowed), Bound)> = self.bound.drain().collect();
+        all.sort_by(|a, b| b.1.queued.total_cmp(&a.1.queued).then(a.0.cmp(&b.0)));
+        for (key, bound) in all {
+            let known = self.told.iter().find(|(told, _)| *told == key).map(|(_, what)| what.clone());
+            if rows.len() >= BOUND || (known.is_some() && bound.queued < LEAST as f64 / 1e9) {
+                continue;
+            }
+            let Some((cpus, by)) = known.clone().or_else(|| self.allowed(key, bound.tid)) else { continue };
+            if known.is_none() {
+                if self.told.len() >= TOLD {
+                    self.told.pop_front();
+                }
+                self.told.push_back((key, (cpus.clone(), by.clone())));
+            }
             rows.push(bound::Row {
                 time: Some(t),
-                process: processes.of(pid).unwrap_or("[gone]").into(),
-                pid: Some(pid.into()),
-                cpus: cpus.as_str().into(),
+                process: bound.process.into(),
+                pid: Some(key.0.into()),
+                cpus: cpus.into(),
                 by: by.into(),
+                threads: Some(bound.threads),
+                queued: Some(bound.queued),
             });
-            self.told.retain(|(p, _)| *p != pid);
-            self.told.push((pid, cpus));
-            // Of those that went nobody will ask.
-            if self.told.len() > MOST {
-                self.told.remove(0);
-            }
         }
+        self.online = online();
         rows.finish()
     }
 
@@ -179,19 +221,29 @@ impl Queued {
         self.told.clear();
     }
 
-    /// The CPUs that a process may use, where that is not all, and what says so.
-    fn allowed(&self, pid: u32) -> Option<(String, String)> {
-        let status = std::fs::read_to_string(process_dir(pid).join("status")).ok()?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
-        let online = ncpu_machine::online_cpus(Path::new("/")).ok()?;
-        let allowed = CpuSet::parse_list(list).ok()?;
-        if online.iter().all(|cpu| allowed.contains(cpu)) {
+    /// The CPUs that threads may use, one of which is `tid`, and what says so. `None` where it is not known any more.
+    fn allowed(&self, (pid, (count, low)): (u32, Allowed), tid: u32) -> Option<(String, String)> {
+        let set: CpuSet = match low.count_ones() == count {
+            true => (0..64).filter(|cpu| low >> cpu & 1 == 1).collect(),
+            false => {
+                let status = process_dir(pid).join(format!("task/{tid}/status"));
+                let status = std::fs::read_to_string(status).ok()?;
+                let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+                CpuSet::parse_list(list.trim()).ok()?
+            }
+        };
+        if self.online.iter().all(|cpu| set.contains(*cpu)) {
             return None;
         }
-        let group = self.cpuset.as_ref().and_then(|set| set.cpus(&set.group_of(pid)?));
-        let of_group = group.filter(|(cpus, _)| CpuSet::parse_list(cpus).is_ok_and(|cpus| cpus == allowed));
-        Some((list.to_string(), of_group.map_or_else(|| "affinity".into(), |(_, file)| file)))
+        let group = self.cpuset.as_ref().and_then(|all| all.cpus(&all.group_of(pid)?));
+        let of_group = group.filter(|(cpus, _)| CpuSet::parse_list(cpus).is_ok_and(|cpus| cpus == set));
+        Some((set.to_string(), of_group.map_or_else(|| "affinity".into(), |(_, file)| file)))
     }
+}
+
+/// The CPUs that are online; empty where that cannot be read, and then nothing is said of threads' CPUs.
+fn online() -> Vec<u32> {
+    ncpu_machine::online_cpus(Path::new("/")).map(|set| set.iter().collect()).unwrap_or_default()
 }
 
 fn named(pid: u32) -> Option<String> {

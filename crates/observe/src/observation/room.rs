@@ -111,6 +111,7 @@ impl Room {
             for Seen { first, last, most } in seen {
                 let refused = last.refused.saturating_sub(first.refused);
                 let killed = last.killed.saturating_sub(first.killed);
+                let refaults = last.refaults.saturating_sub(first.refaults);
                 // A group's memory is usually full of page cache, so only refused requests are reported.
                 let full = first.limit == "pids.max" && last.max.is_some_and(|max| near(*most, max));
                 if refused + killed > 0 || full {
@@ -121,6 +122,7 @@ impl Room {
                         used: Some(*most),
                         refused: Some(refused),
                         killed: Some(killed),
+                        refaults: Some(refaults),
                         lift: (&last.lift).into(),
                     });
                 }
@@ -138,6 +140,7 @@ impl Room {
                 used: Some(*most),
                 refused: Some(0),
                 killed: Some(0),
+                refaults: None,
                 lift: lift.into(),
             });
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Copied, Patterns, Recent, Told, UserWait};
+use ncpu_symbols::{Copied, Patterns, Pythons, Recent, Told, UserWait};
 
 use crate::bpf_support::Stack;
 use crate::engine::{FutexClass, LockRow, Verdict, futex_key, site_key};
@@ -153,7 +153,8 @@ impl Waiters {
             return Some(Vec::new());
         }
         let before = again.then(|| self.keys.peek(&futex_key(stack.tgid, futex)).map(|k| k.class)).flatten();
-        let (is_lock, verdicts) = self.tell(&named, futex, stack, copy);
+        let python = python(symbols, stack, copy);
+        let (is_lock, verdicts) = self.tell(&named, &python, futex, stack, copy);
         // The kernel side may have found out more of a semaphore.
         if before.is_some_and(|before| verdicts.iter().all(|v| v.class == before)) {
             return Some(Vec::new());
@@ -182,7 +183,9 @@ impl Waiters {
             let unnamed = named.unnamed();
             let mut settled = unnamed == 0;
             if unnamed < doubt.unnamed {
-                let (is_lock, told) = self.tell(&named, doubt.futex, &doubt.stack, doubt.copy.as_ref());
+                let copy = doubt.copy.as_ref();
+                let python = python(symbols, &doubt.stack, copy);
+                let (is_lock, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
                 verdicts.extend(told);
                 settled |= is_lock;
             }
@@ -209,10 +212,12 @@ impl Waiters {
         (told, class)
     }
 
-    /// Whether a stack with names tells of a lock, and what the kernel side is to know of such waits.
+    /// Whether a stack with names shows a lock, and the verdicts for the kernel side. `python` is the stack
+    /// with functions of Python; empty without any.
     fn tell(
         &mut self,
         named: &Named,
+        python: &[Arc<str>],
         futex: u64,
         stack: &Stack,
         copy: Option<&Copied>,
@@ -222,9 +227,11 @@ impl Waiters {
         let [pattern, advice] = told.map_or([None, None], |t| self.told[t.pattern].clone());
         let above = named.frames.get(told.map_or(0, |t| t.frame + 1)..).unwrap_or_default();
         let asked: Vec<Arc<str>> = above.iter().skip_while(|f| self.patterns.knows(f)).cloned().collect();
-        let caller = waiting_at(&asked).or_else(|| waiting_at(&named.frames)).cloned();
-        let place =
-            self.number(Place { class, pattern, advice, caller, stack: joined(&named.frames).into() });
+        // C functions below a function of Python are the interpreter's: its users know that function alone.
+        let function = python.iter().find(|frame| Pythons::is_function(frame));
+        let caller = function.or_else(|| waiting_at(&asked)).or_else(|| waiting_at(&named.frames)).cloned();
+        let frames = if function.is_some() { python } else { &named.frames };
+        let place = self.number(Place { class, pattern, advice, caller, stack: joined(frames).into() });
         // A lock that is not made of something else is one for all, and so is a semaphore.
         let of_itself = told.is_some_and(|t| {
             t.wait == UserWait::Semaphore
@@ -306,6 +313,16 @@ impl Waiters {
         self.numbers.insert(place, n);
         n
     }
+}
+
+/// The names of a stack with its functions of Python; empty without any.
+fn python(symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Vec<Arc<str>> {
+    if copy.is_none_or(|copy| copy.python.is_empty()) {
+        return Vec::new();
+    }
+    let mut whole = stack.clone();
+    symbols.complete(&mut whole, copy);
+    symbols.functions(whole.tgid, &whole.user)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, charged, deepest, interrupt_remedy, length, parked, short_processes, throttled, top_advice, top_detail, top_kind,
-    top_lock, top_sleeper, unjudged, way_past,
+    Context, bound_queues, charged, deepest, interrupt_remedy, length, memory_short, parked, short_processes,
+    threads_begin, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper, unjudged, way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
@@ -163,8 +163,6 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
             format!("ncpu partition {}", context.cpus.clamp(2, 8))
         }
         Layer::Faults => "ncpu hugepages".into(),
-        // A CPU limit is not a matter of place.
-        Layer::RunQueue if throttled(context).is_empty() => "ncpu place balance".into(),
         // What it says of user code is whose memory lies where.
         Layer::User => "ncpu place balance".into(),
         _ => return None,
@@ -173,7 +171,7 @@ fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
     let first = words.first()?;
     if let Some(pid) = first.strip_prefix("process ") {
         // Only balancing works on what runs already.
-        return matches!(layer, Layer::RunQueue | Layer::User).then(|| format!("{before} -p {pid}"));
+        return (layer == Layer::User).then(|| format!("{before} -p {pid}"));
     }
     if first == "the machine" || first.starts_with("cgroup ") {
         return None;
@@ -230,6 +228,9 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         Layer::Calls => {
             let classes = [SampleClass::Syscall, SampleClass::Exec, SampleClass::Exit];
             match top_kind(context, &classes, |call| kind_of(call).0.to_string()) {
+                Some((kind, call)) if kind == "processes" && !call.starts_with("exec") && threads_begin(context) => {
+                    format!("threads start and end at a high rate ({call}): keep them, and hand them work (a pool)")
+                }
                 Some((_, call)) => match kind_of(&call) {
                     (_, Some(remedy)) => remedy.replace("{call}", &call),
                     (_, None) => format!("most is {call}: call it less often, or in batches"),
@@ -252,7 +253,20 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             });
             format!("{} of {} keeps CPUs idle: raise or lift it ({}){as_many}", top.limit, top.cgroup, top.lift)
         }
-        Layer::RunQueue => "CPUs idle beside full run queues: loosen affinity and cpusets, let the scheduler spread (sched domains, fewer short wake-ups)".into(),
+        Layer::RunQueue => match bound_queues(context) {
+            Some(bound) => bound.remedy(),
+            None => "threads stood behind others while CPUs idled: the scheduler did not spread them in time, as it does where they wake and sleep at a high rate; longer stretches of work between sleeps".into(),
+        },
+        Layer::WakeUp => "threads sleep and wake at a rate at which waking a CPU counts: hand over more work at a time, or spin briefly before sleeping; idle states that wake sooner (`cpupower idle-set`; in guests, halt polling)".into(),
+        Layer::Io if memory_short(context).is_some() => {
+            let short = memory_short(context);
+            short.map_or(String::new(), |short| {
+                format!(
+                    "{} of {} is less than what is read again and again: raise or lift it ({}), or read less at a time",
+                    short.limit, short.group, short.lift
+                )
+            })
+        }
         Layer::Io if deepest(context).is_some() => {
             let (device, depth, each) = deepest(context).unwrap_or_default();
             format!("{device} has {depth:.0} requests in flight on average and takes {} for each, so more of them only queue: fewer or larger requests, more memory for what is read again, a faster device or several; or work for the threads meanwhile", length(each))

@@ -24,6 +24,9 @@ pub use within::{during, within};
 /// Layers below this share of capacity are printed together in one line. No advice is given for what chance could explain.
 const SMALL: f64 = 0.005;
 
+/// Seconds below which an observation says too little for shares and advice: a few switches and samples.
+const SHORT: f64 = 0.1;
+
 /// One row of the onion.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -67,6 +70,8 @@ pub struct Onion {
     pub capacity: f64,
     /// The layers: recoverable ones first, each part largest first; layers of nothing left out.
     pub rows: Vec<Row>,
+    /// Whether it was too short for shares and advice.
+    pub short: bool,
     /// What a reader must know: what was missing, dropped, or sampled.
     pub notes: Vec<String>,
 }
@@ -85,6 +90,7 @@ impl Onion {
         let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;
         let samples = samples::Reader::open(recording)?;
         let context = evidence::Context { recording, samples, elapsed, cpus, capacity, running };
+        let short = elapsed < SHORT && !recording.manifest.simulated;
         let mut rows: Vec<Row> = layers
             .into_iter()
             .map(|(layer, s, error)| Row {
@@ -93,7 +99,7 @@ impl Onion {
                 share: s / capacity.max(f64::MIN_POSITIVE),
                 error,
                 evidence: evidence::of(layer, &context),
-                advice: match s - error >= SMALL * capacity {
+                advice: match !short && s - error >= SMALL * capacity {
                     true => advice::of(layer, &context),
                     false => String::new(),
                 },
@@ -105,6 +111,15 @@ impl Onion {
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
         let mut notes = notes(recording, total)?;
+        if short {
+            notes.insert(
+                0,
+                format!(
+                    "too short to say what to change: {:.0} ms, {total} samples; repeat it for a second or more, or observe what it is a part of",
+                    1e3 * elapsed
+                ),
+            );
+        }
         // Where other programs took the CPUs, nothing was idle and there is no layer to tell it.
         if !rows.iter().any(|r| r.layer == Layer::RunQueue && r.share >= 0.01) {
             let held = |t: &&evidence::Throttled| t.held > 0.05 * elapsed;
@@ -121,6 +136,7 @@ impl Onion {
             cpus,
             capacity,
             rows,
+            short,
             notes,
         })
     }
@@ -181,7 +197,8 @@ fn notes(recording: &Recording, samples: u64) -> Result<Vec<String>, Error> {
             }
         }
     }
-    if (1..300).contains(&samples) {
+    let short = summary::Reader::open(recording)?.and_then(|s| s.elapsed.get(0)).is_some_and(|s| s < SHORT);
+    if !short && (1..300).contains(&samples) {
         notes
             .push(format!("only {samples} samples: run longer, or sample faster with -F, for a finer split"));
     }

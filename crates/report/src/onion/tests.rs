@@ -357,11 +357,13 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
     let sleepers = table(
         "sleepers",
         &["call", "process"],
-        &["count", "asked", "slept", "threads"],
+        &["pid", "count", "asked", "slept", "threads"],
         &[
-            (&["poll", "herd"], &[90_000.0, 900.0, 909.0, 60.0]),
-            (&["poll", "herd"], &[10_000.0, 100.0, 101.0, 40.0]),
-            (&["nanosleep", "cron"], &[5.0, 50.0, 50.0, 1.0]),
+            (&["poll", "herd"], &[7.0, 50_000.0, 500.0, 505.0, 60.0]),
+            // Another interval of the same threads.
+            (&["poll", "herd"], &[7.0, 40_000.0, 400.0, 404.0, 60.0]),
+            (&["poll", "herd"], &[8.0, 10_000.0, 100.0, 101.0, 40.0]),
+            (&["nanosleep", "cron"], &[9.0, 5.0, 50.0, 50.0, 1.0]),
         ],
     );
     let recording = recording().with(sleepers).with(events(&[(Counter::Switches, 210_000)]));
@@ -422,7 +424,11 @@ fn memory_and_pressure_explain_layers_only_where_they_do() {
             "memory_events",
             &["event"],
             &["count"],
-            &[(&["allocstall"], &[stalls as f64]), (&["thp_fault_alloc"], &[12.0])],
+            &[
+                (&["allocstall"], &[stalls as f64]),
+                (&["pgscan_direct"], &[100.0 * stalls as f64]),
+                (&["thp_fault_alloc"], &[12.0]),
+            ],
         );
         let pressure = table(
             "pressure",
@@ -722,4 +728,354 @@ fn other_programs_are_told_with_who_stood_behind_them_and_why() {
     let onion = Onion::peel(&recording()).unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
     assert!(row.advice.is_empty() && !row.evidence.join("").contains("run queues"), "{row:?}");
+}
+
+/// A row of what CPUs idled for.
+fn charged(
+    reason: IdleReason,
+    process: &'static str,
+    doing: &'static str,
+    stack: &'static str,
+    idle: f64,
+) -> ncpu_schema::critical_path::Row<'static> {
+    ncpu_schema::critical_path::Row {
+        reason: Some(reason),
+        process: process.into(),
+        thread: process.into(),
+        doing: doing.into(),
+        code: "work".into(),
+        stack: stack.into(),
+        idle: Some(idle),
+        seconds: Some(idle),
+        count: Some(100),
+        time: None,
+    }
+}
+
+/// The evidence of a layer where CPUs idled for a reason, and of all these rows.
+fn idled_for(
+    command: &[&str],
+    reason: IdleReason,
+    rows: Vec<ncpu_schema::critical_path::Row<'static>>,
+    tables: Vec<Table>,
+) -> Vec<String> {
+    let mut path = ncpu_schema::critical_path::Rows::new();
+    rows.into_iter().for_each(|row| path.push(row));
+    let mut recording = recording().with(idle_time(|r| if r == reason { 6.0 } else { 0.0 }));
+    recording.manifest.command = command.iter().map(|word| (*word).to_string()).collect();
+    let recording = tables.into_iter().fold(recording.with(path.finish()), Recording::with);
+    let layer = Layer::from(reason);
+    Onion::peel(&recording).unwrap().rows.into_iter().find(|r| r.layer == layer).unwrap().evidence
+}
+
+#[test]
+fn a_kernel_lock_is_held_in_the_kernel() {
+    let rows = || {
+        vec![
+            charged(IdleReason::KernelLock, "spinner", "running", "main;work", 3.0),
+            charged(IdleReason::KernelLock, "sleeper", "asleep for a time in clock_nanosleep", "main", 2.0),
+            charged(
+                IdleReason::KernelLock,
+                "agent",
+                "running",
+                "main;read;ksys_read_[k];show_smaps_rollup_[k]",
+                1.0,
+            ),
+        ]
+    };
+    let told = idled_for(&["app"], IdleReason::KernelLock, rows(), vec![]);
+    let path: Vec<&String> = told.iter().filter(|line| line.contains("CPU-s")).collect();
+    assert_eq!(
+        path,
+        ["1.00 CPU-s (17 %) while agent was in work: without it up to 1.00 s sooner, with half of it 0.50 s"]
+    );
+    // A machine has no end that could come sooner.
+    for command in [&["the machine"][..], &["process 7"], &["cgroup /a"], &[]] {
+        let told = idled_for(command, IdleReason::KernelLock, rows(), vec![]);
+        assert!(told.iter().all(|line| !line.contains("sooner")), "{told:?}");
+        assert!(told.iter().any(|line| line == "1.00 CPU-s (17 %) while agent was in work"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_programs_lock_is_not_held_by_another_program() {
+    let locks = table(
+        "user_locks",
+        &["lock", "type", "process", "caller"],
+        &["count", "block"],
+        &[(&["0x7f", "lock", "app", "take"], &[100.0, 5.0])],
+    );
+    let rows = vec![
+        charged(IdleReason::UserLock, "spinner", "running", "main;work", 4.0),
+        charged(IdleReason::UserLock, "app", "running", "main;work", 2.0),
+    ];
+    let told = idled_for(&["the machine"], IdleReason::UserLock, rows, vec![locks]);
+    let path: Vec<&String> = told.iter().filter(|line| line.contains("CPU-s")).collect();
+    assert_eq!(path, ["2.00 CPU-s (33 %) while app was in work"]);
+}
+
+#[test]
+fn readers_and_writers_of_a_lock_have_callers_of_their_own() {
+    let locks = table(
+        "locks",
+        &["lock", "type", "process"],
+        &["count", "spin", "block", "max"],
+        &[
+            (&["mm_struct.mmap_lock", "rwsem:R", "agent"], &[100.0, 0.0, 3.0, 90.0]),
+            (&["mm_struct.mmap_lock", "rwsem:W", "app"], &[500.0, 0.0, 4.0, 90.0]),
+        ],
+    );
+    let callers = table(
+        "lock_callers",
+        &["lock", "type", "process", "caller", "stack"],
+        &["walked", "spin", "block"],
+        &[
+            (&["mm_struct.mmap_lock", "rwsem:R", "agent", "show_smaps_rollup", ""], &[10.0, 0.0, 0.3]),
+            (&["mm_struct.mmap_lock", "rwsem:W", "app", "vm_mmap_pgoff", ""], &[50.0, 0.0, 0.4]),
+        ],
+    );
+    let told = idled_for(&["app"], IdleReason::KernelLock, vec![], vec![locks, callers]);
+    assert!(told[0].ends_with("from vm_mmap_pgoff 100 %") && told[0].contains("rwsem:W"), "{told:?}");
+    assert!(told[1].ends_with("from show_smaps_rollup 100 %") && told[1].contains("rwsem:R"), "{told:?}");
+}
+
+/// The layer of interrupts where these were served in ten seconds: kind, name, count, seconds.
+fn interrupted(of: &[(ncpu_schema::InterruptKind, Option<&str>, u64, f64)]) -> Row {
+    let mut rows = ncpu_schema::interrupts::Rows::new();
+    for (kind, name, count, seconds) in of {
+        rows.push(ncpu_schema::interrupts::Row {
+            time: Some(10.0),
+            kind: Some(*kind),
+            number: (*kind == ncpu_schema::InterruptKind::Device).then_some(24),
+            name: (*name).into(),
+            count: Some(*count),
+            seconds: Some(*seconds),
+            own: Some(0),
+            own_seconds: Some(0.0),
+        });
+    }
+    let mut cpu_time = cpu_time::Rows::new();
+    for cpu in 0..2 {
+        let spent = Per::new(|state| Some(if state == CpuState::Hardirq { 0.5 } else { 9.5 / 7.0 }));
+        cpu_time.push(cpu_time::Row { time: Some(10.0), cpu: Some(cpu), spent, kernel: None });
+    }
+    let onion = Onion::peel(&recording().with(cpu_time.finish()).with(rows.finish())).unwrap();
+    onion.rows.into_iter().find(|r| r.layer == Layer::Interrupts).unwrap()
+}
+
+#[test]
+fn interrupts_are_told_by_kind_and_advised_by_what_they_are() {
+    use ncpu_schema::InterruptKind::{Device, Reschedule, Softirq, Timer, Tlb};
+    let ticks = interrupted(&[
+        (Timer, None, 5000, 0.5),
+        (Device, Some("virtio0-input.0"), 80, 0.01),
+        (Softirq, Some("NET_RX"), 80, 0.02),
+        // Of a layer of its own.
+        (Tlb, None, 100_000, 3.0),
+    ]);
+    assert_eq!(
+        ticks.evidence[0],
+        "timer 500/s of 100 us each (94 %), softirq NET_RX 8/s of 250 us each (4 %), device virtio0-input.0 (interrupt 24) 8/s of 125 us each (2 %)"
+    );
+    assert!(ticks.advice.contains("timers (500/s, ticks among them)"), "{}", ticks.advice);
+    for (of, word) in [
+        // Queues are worth spreading only where there are interrupts to spread.
+        (vec![(Softirq, Some("NET_RX"), 90_000, 0.5), (Device, Some("eth0"), 40_000, 0.2)], "RSS"),
+        (
+            vec![(Softirq, Some("NET_RX"), 90_000, 0.5), (Device, Some("eth0"), 80, 0.01)],
+            "within this machine",
+        ),
+        (vec![(Reschedule, None, 400_000, 0.5), (Timer, None, 5000, 0.1)], "wake one another"),
+        (vec![(Softirq, Some("RCU"), 9000, 0.5)], "RCU"),
+        (vec![(Device, Some("nvme0q1"), 40_000, 0.5)], "device nvme0q1 (interrupt 24)"),
+    ] {
+        let row = interrupted(&of);
+        assert!(row.advice.contains(word), "{word}: {}", row.advice);
+        assert_eq!(row.advice.contains("RSS"), word == "RSS", "{}", row.advice);
+    }
+}
+
+#[test]
+fn memory_is_short_where_something_waited_for_it_and_whose_is_told() {
+    let evidence = |events: &[(&'static str, f64)], stalled: Option<f64>, refaults: f64| {
+        let mut rows = ncpu_schema::memory_events::Rows::new();
+        for (event, count) in events {
+            rows.push(ncpu_schema::memory_events::Row { event: (*event).into(), count: Some(*count as u64) });
+        }
+        let mut stalls = ncpu_schema::pressure::Rows::new();
+        if let Some(seconds) = stalled {
+            stalls.push(ncpu_schema::pressure::Row {
+                resource: "memory".into(),
+                kind: "some".into(),
+                seconds: Some(seconds),
+            });
+        }
+        let met = table(
+            "limits_met",
+            &["limit", "of", "lift"],
+            &["allowed", "used", "refused", "killed", "refaults"],
+            &[(
+                &["memory.max", "/job", "echo max > /x"],
+                &[f64::from(64 << 20), f64::from(63 << 20), 2700.0, 0.0, refaults],
+            )],
+        );
+        let tables = vec![rows.finish(), stalls.finish(), met];
+        let told = idled_for(&["app"], IdleReason::Io, vec![], tables);
+        told.into_iter().filter(|line| line.contains("short") || line.contains("pieces")).collect::<Vec<_>>()
+    };
+    // Two dozen pages, and nobody waited: nothing was short.
+    let kswapd = [("pgscan_kswapd", 1e6), ("workingset_refault", 40.0)];
+    assert!(evidence(&kswapd, Some(0.01), 0.0).is_empty());
+    assert!(evidence(&kswapd, None, 0.0).is_empty());
+    // A group at its limit: the kernel does not look for the machine's sake.
+    let group = [("workingset_refault", 1e6)];
+    let told = evidence(&group, Some(0.9), 1e6);
+    assert_eq!(
+        told,
+        [
+            "control group /job was short of memory: its memory.max of 64 MiB was reached 2700 times, and 100000 of its pages a \
+             second were read again soon after they were dropped"
+        ]
+    );
+    let machine = [("pgscan_direct", 1e6), ("allocstall", 500.0), ("workingset_refault", 1e6)];
+    for stalled in [Some(0.9), None] {
+        let told = evidence(&machine, stalled, 0.0);
+        assert!(
+            told.len() == 1 && told[0].starts_with("the machine's memory was short: 500 alloc"),
+            "{told:?}"
+        );
+    }
+    let told = evidence(&[("compact_stall", 500.0)], Some(0.0), 0.0);
+    assert_eq!(told, ["free memory was in pieces: 500 allocations had to move pages first"]);
+}
+
+#[test]
+fn more_than_a_limit_allows_is_no_nearly_reached_limit() {
+    let met = table(
+        "limits_met",
+        &["limit", "of", "lift"],
+        &["allowed", "used", "refused", "killed"],
+        &[
+            (&["RLIMIT_NOFILE", "process 7", "prlimit"], &[64.0, 65.0, 0.0, 0.0]),
+            (&["RLIMIT_NOFILE", "process 8", "prlimit"], &[64.0, 64.0, 0.0, 0.0]),
+        ],
+    );
+    let notes = Onion::peel(&recording().with(met)).unwrap().notes;
+    for told in [
+        "limit reached: RLIMIT_NOFILE of process 7: 65 used, 64 allowed since it was lowered; lift it: prlimit",
+        "limit reached: RLIMIT_NOFILE of process 8: 64 of 64 used; lift it: prlimit",
+    ] {
+        assert!(notes.iter().any(|n| n == told), "{told} in {notes:?}");
+    }
+}
+
+#[test]
+fn threads_that_bind_themselves_are_why_cpus_idled() {
+    let mut bound = ncpu_schema::bound::Rows::new();
+    for time in [5.0, 10.0] {
+        bound.push(ncpu_schema::bound::Row {
+            time: Some(time),
+            process: "app".into(),
+            pid: Some(7),
+            cpus: "0".into(),
+            by: "affinity".into(),
+            threads: Some(4),
+            queued: Some(6.0),
+        });
+    }
+    let stood =
+        events(&[(Counter::RunQueueMicroseconds, 12_500_000), (Counter::WakeUpMicroseconds, 500_000)]);
+    let onion = Onion::peel(
+        &recording()
+            .with(idle_time(|r| if r == IdleReason::RunQueue { 8.0 } else { 0.0 }))
+            .with(stood)
+            .with(bound.finish()),
+    )
+    .unwrap();
+    let row = onion.rows.iter().find(|r| r.layer == Layer::RunQueue).unwrap();
+    assert_eq!(
+        row.evidence[..2],
+        [
+            "1.20 threads queued behind others on average",
+            "4 threads of app may use CPUs 0 only (affinity) and stood 12.0 s on run queues; the other CPUs idled 4.0 s meanwhile"
+        ]
+    );
+    assert!(row.advice.starts_with("let these threads use more CPUs than 0"), "{}", row.advice);
+    assert!(!row.advice.contains("ncpu place"), "{}", row.advice);
+}
+
+#[test]
+fn a_cpu_that_wakes_is_told_apart_from_a_queue() {
+    let woke = events(&[(Counter::WakeUpMicroseconds, 2_000_000), (Counter::IdleWakeUps, 400_000)]);
+    let times = idle_time(|r| match r {
+        IdleReason::WakeUp => 2.0,
+        IdleReason::Serial => 6.0,
+        _ => 0.0,
+    });
+    let onion = Onion::peel(&recording().with(times).with(woke)).unwrap();
+    let row = onion.rows.iter().find(|r| r.layer == Layer::WakeUp).unwrap();
+    assert!((row.seconds - 2.0).abs() < 1e-9 && onion.seconds(Layer::RunQueue) == 0.0);
+    assert_eq!(row.evidence, ["idle CPUs woke 40000/s for threads of the program, 5 us each"]);
+    assert!(row.advice.contains("spin briefly before sleeping"), "{}", row.advice);
+}
+
+#[test]
+fn a_run_of_milliseconds_gets_no_shares_and_no_advice() {
+    let of = |elapsed: f64| {
+        let part = elapsed / 10.0;
+        let mut cpu_time = cpu_time::Rows::new();
+        for cpu in 0..2 {
+            let spent = Per::new(|state| {
+                Some(match state {
+                    CpuState::Spin => 6.0 * part,
+                    CpuState::Idle => 4.0 * part,
+                    _ => 0.0,
+                })
+            });
+            cpu_time.push(cpu_time::Row { time: Some(elapsed), cpu: Some(cpu), spent, kernel: None });
+        }
+        let onion = Onion::peel(&recording().with(cpu_time.finish())).unwrap();
+        (render(&onion, 100), onion)
+    };
+    let (text, onion) = of(0.009);
+    assert!(!text.contains('%') && !text.contains("->") && !text.contains("gain"), "{text}");
+    assert!(text.contains("CPU-milliseconds, of 18.0 on 2 CPUs: kernel lock spin 10.8"), "{text}");
+    assert!(text.contains("too short to say what to change: 9 ms"), "{text}");
+    assert!(onion.rows.iter().all(|row| row.advice.is_empty()));
+    let (text, onion) = of(10.0);
+    assert!(text.contains(" 60.0 %") && text.contains("->") && !onion.short, "{text}");
+}
+
+#[test]
+fn threads_that_begin_and_end_are_no_processes() {
+    let advice = |pids: u64, threads: u64| {
+        let mut rows = ncpu_schema::threads::Rows::new();
+        for pid in 0..pids {
+            for thread in 0..threads {
+                rows.push(ncpu_schema::threads::Row {
+                    pid: Some(1000 * pid),
+                    tid: Some(1000 * pid + thread),
+                    process: "app".into(),
+                    thread: "app".into(),
+                    cpu: Some(0.001),
+                    ..Default::default()
+                });
+            }
+        }
+        let calls = samples(&[
+            (CpuState::Program, SampleClass::Syscall, "clone3", "app", 500),
+            (CpuState::Program, SampleClass::Exit, "", "app", 300),
+            (CpuState::Program, SampleClass::User, "work", "app", 100),
+        ]);
+        let onion = Onion::peel(&recording().with(calls).with(rows.finish())).unwrap();
+        onion.rows.into_iter().find(|r| r.layer == Layer::Calls).unwrap().advice
+    };
+    assert!(
+        advice(1, 900).starts_with("threads start and end at a high rate (clone3)"),
+        "{}",
+        advice(1, 900)
+    );
+    assert!(advice(900, 1).starts_with("processes start and end at a high rate (clone3)"));
+    // Few threads for all of the time are a pool already.
+    assert!(advice(1, 8).starts_with("processes start"));
 }

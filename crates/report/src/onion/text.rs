@@ -12,10 +12,30 @@ const BAR: usize = 20;
 /// Renders the onion at most `width` columns wide (evidence and advice are wrapped, never cut).
 pub fn render(onion: &Onion, width: usize) -> String {
     let width = width.clamp(60, 140);
-    let mut out = render_part(onion, width, &headline(onion));
+    let mut out = match onion.short {
+        true => times(onion, width),
+        false => render_part(onion, width, &headline(onion)),
+    };
     for note in &onion.notes {
         out.push_str(&wrap(&format!("note: {note}"), width, "", "      "));
     }
+    out
+}
+
+/// Where the time went of an observation that was too short for more.
+fn times(onion: &Onion, width: usize) -> String {
+    let mut out = wrap(&headline(onion), width, "", "  ");
+    let mut rows: Vec<&Row> = onion.rows.iter().filter(|row| row.seconds >= 5e-5).collect();
+    rows.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let told: Vec<String> =
+        rows.iter().map(|row| format!("{} {:.1}", row.layer.name(), 1e3 * row.seconds)).collect();
+    let line = format!(
+        "CPU-milliseconds, of {:.1} on {} CPUs: {}",
+        1e3 * onion.capacity,
+        onion.cpus,
+        told.join(", ")
+    );
+    out.push_str(&wrap(&line, width, "", "  "));
     out
 }
 

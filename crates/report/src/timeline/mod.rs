@@ -37,6 +37,7 @@ const ORDER: [Layer; Layer::ALL.len()] = [
     Layer::KernelLockOrIo,
     Layer::Io,
     Layer::RunQueue,
+    Layer::WakeUp,
     Layer::Serial,
     Layer::Unseen,
     Layer::Idle,

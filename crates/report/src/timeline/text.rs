@@ -36,6 +36,7 @@ fn letter(layer: Layer) -> char {
         Layer::KernelLockOrIo => 'V',
         Layer::Io => 'D',
         Layer::RunQueue => 'Q',
+        Layer::WakeUp => 'W',
         Layer::Serial => 'S',
         Layer::Unseen => '?',
         Layer::Idle => '.',

@@ -1,16 +1,16 @@
 //! The tables, as declared.
 
+mod calls;
 mod declare;
 mod derived;
-mod interrupts;
 mod lines;
 mod numa;
 mod observation;
 mod physical;
 mod timers;
 
+pub use calls::*;
 pub use derived::*;
-pub use interrupts::*;
 pub use lines::*;
 pub use numa::*;
 pub use observation::*;
@@ -28,7 +28,7 @@ pub fn tables() -> impl Iterator<Item = &'static crate::Definition> {
         &observation::DEFINITIONS[..],
         &derived::DEFINITIONS,
         &numa::DEFINITIONS,
-        &interrupts::DEFINITIONS,
+        &calls::DEFINITIONS,
         &timers::DEFINITIONS,
         &physical::DEFINITIONS,
         &lines::DEFINITIONS,

@@ -194,7 +194,7 @@ tables! {
         count "count": Int [None Count], "sleeps with a timeout; those without are left out";
         asked "asked": Float [Seconds Time], "timeouts of all sleeps together";
         slept "slept": Float [Seconds Time], "time they took";
-        threads "threads": Int [None Count], "threads that slept so, each counted once";
+        threads "threads": Int [None Peak], "threads that slept so in an interval, each counted once";
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
@@ -212,13 +212,16 @@ tables! {
         remedy "remedy": Text, "the command that changes that";
     }
 
-    /// CPUs that the program may use, where that is not all.
+    /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and
+    /// in each interval in which they stood on run queues.
     bound {
         time "t": Float [Seconds Key], "end of the interval in which it was seen, since the observation began";
         process "process": Text, "name of the process";
         pid "pid": Int, "the process";
         cpus "cpus": Text, "the CPUs, as a list";
         by "by": Text, "the file of the control group that allows no others; affinity where the group allows more";
+        threads "threads": Int [None Peak], "threads bound to them" since 7;
+        queued "queued": Float [Seconds Time], "time that these stood on run queues" since 7;
     }
 
     /// Requests to block devices that the program had done, and those of kernel threads for nobody knows whom, by interval.
@@ -257,6 +260,7 @@ tables! {
         used "used": Int [None Peak], "most used at the ends of intervals";
         refused "refused": Int [None Count], "how often more was wanted: forks refused, pages to be reclaimed first";
         killed "killed": Int [None Count], "processes killed for it";
+        refaults "refaults": Int [None Count], "pages of the group that were read again soon after they were dropped for it" since 7;
         lift "lift": Text, "the command that lifts it";
     }
 

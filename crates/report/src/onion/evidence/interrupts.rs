@@ -22,7 +22,9 @@ fn kinds(context: &Context<'_>) -> Vec<Kind> {
         let Some(kind) = t.kind.get(row) else { continue };
         let name = match (kind, t.name.get(row), t.number.get(row)) {
             (InterruptKind::Softirq, name, _) => format!("softirq {}", name.unwrap_or("?")),
-            (InterruptKind::Device, Some(name), Some(number)) => format!("device {name} (interrupt {number})"),
+            (InterruptKind::Device, Some(name), Some(number)) => {
+                format!("device {name} (interrupt {number})")
+            }
             (InterruptKind::Device, _, Some(number)) => format!("interrupt {number}"),
             (InterruptKind::Device, ..) => "other devices".into(),
             (kind, ..) => kind.name().into(),
@@ -47,7 +49,7 @@ fn rate(context: &Context<'_>, count: u64) -> String {
 /// Kinds that a line has room for.
 const KINDS: usize = 5;
 
-/// What the layer of interrupts consists of. Shootdowns have a layer of their own.
+/// The kinds in the layer of interrupts. Shootdowns have a layer of their own.
 pub(super) fn by_kind(context: &Context<'_>) -> Vec<String> {
     let mut all = kinds(context);
     all.retain(|k| k.kind != InterruptKind::Tlb && k.count > 0);

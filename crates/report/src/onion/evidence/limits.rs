@@ -61,7 +61,12 @@ pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
         let memory = limit.starts_with("memory.");
         let amount = |n: u64| if memory { size::words(n) } else { n.to_string() };
         let used = amount(t.used.get(r)?);
+        let above = t.allowed.get(r).zip(t.used.get(r)).filter(|(allowed, used)| used > allowed);
         let of_allowed = match t.allowed.get(r) {
+            // Only what is new is refused: what was there when the limit was lowered stays.
+            Some(allowed) if above.is_some() => {
+                format!("{used} used, {} allowed since it was lowered", amount(allowed))
+            }
             Some(allowed) => format!("{used} of {} used", amount(allowed)),
             None => format!("{used} used"),
         };
@@ -73,8 +78,52 @@ pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
         if killed > 0 {
             did += &format!(", {killed} processes killed");
         }
-        let met = if refused + killed > 0 { "reached" } else { "nearly reached" };
+        let full = t.allowed.get(r).zip(t.used.get(r)).is_some_and(|(allowed, used)| used >= allowed);
+        let met = if refused + killed > 0 || full { "reached" } else { "nearly reached" };
         Some(format!("limit {met}: {limit} of {of}: {of_allowed}{did}; lift it: {}", t.lift.get(r)?))
     };
     t.rows().filter_map(line).collect()
+}
+
+/// A control group whose limit on memory made the kernel drop pages that were wanted again.
+pub(in crate::onion) struct MemoryShort {
+    pub limit: String,
+    pub group: String,
+    pub lift: String,
+    allowed: Option<u64>,
+    refused: u64,
+    refaults: u64,
+}
+
+/// Pages a second that are read again below which that takes no time worth a line: at 100 us each, a hundredth of a CPU.
+pub(super) const REFAULTS: f64 = 100.0;
+
+/// The group with most such pages, where they were many.
+pub(in crate::onion) fn memory_short(context: &Context<'_>) -> Option<MemoryShort> {
+    let t = limits_met::Reader::open(context.recording).ok()??;
+    let short = |r: usize| {
+        let refaults = t.refaults.get(r).filter(|n| *n as f64 >= REFAULTS * context.elapsed)?;
+        Some(MemoryShort {
+            limit: t.limit.get(r)?.into(),
+            group: t.of.get(r)?.into(),
+            lift: t.lift.get(r)?.into(),
+            allowed: t.allowed.get(r),
+            refused: t.refused.get(r).filter(|n| *n > 0)?,
+            refaults,
+        })
+    };
+    t.rows().filter_map(short).max_by_key(|short| short.refaults)
+}
+
+impl MemoryShort {
+    pub fn told(&self, elapsed: f64) -> String {
+        let allowed = self.allowed.map_or(String::new(), |n| format!(" of {}", size::words(n)));
+        format!(
+            "control group {} was short of memory: its {}{allowed} was reached {} times, and {:.0} of its pages a second were read again soon after they were dropped",
+            self.group,
+            self.limit,
+            self.refused,
+            self.refaults as f64 / elapsed.max(f64::MIN_POSITIVE)
+        )
+    }
 }

@@ -7,16 +7,16 @@ use super::{By, Context, listed, of_layer, told};
 use crate::locks::is_user_lock;
 use crate::onion::SMALL;
 
-/// The callers of a lock from walked contentions, `spin` or `block` deciding.
-fn callers(context: &Context<'_>, lock: &str, by: &str) -> String {
-    let Some(ranked) =
-        context.ranked(lock_callers::NAME, &[lock_callers::col::lock, lock_callers::col::caller], by)
-    else {
+/// The callers of a lock from walked contentions, `spin` or `block` deciding. Readers and writers
+/// differ by the type.
+fn callers(context: &Context<'_>, lock: &str, ty: &str, by: &str) -> String {
+    use lock_callers::col;
+    let Some(ranked) = context.ranked(lock_callers::NAME, &[col::lock, col::ty, col::caller], by) else {
         return String::new();
     };
     let of: Vec<(String, f64)> = (0..ranked.num_rows())
-        .filter(|&r| ranked.text(r, lock_callers::col::lock) == Some(lock))
-        .filter_map(|r| Some((ranked.text(r, lock_callers::col::caller)?.to_string(), ranked.number(r, by)?)))
+        .filter(|&r| ranked.text(r, col::lock) == Some(lock) && ranked.text(r, col::ty) == Some(ty))
+        .filter_map(|r| Some((ranked.text(r, col::caller)?.to_string(), ranked.number(r, by)?)))
         .collect();
     let total: f64 = of.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {
@@ -34,16 +34,16 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
     (0..ranked.num_rows().min(3))
         .filter_map(|r| {
             let (lock, s) = (ranked.text(r, locks::col::lock)?, ranked.number(r, by)?);
+            let ty = ranked.text(r, locks::col::ty)?;
             if s <= 0.01 * total {
                 return None;
             }
             let n = ranked.int(r, locks::col::count)?.max(1);
             Some(format!(
-                "{lock} ({}) {:.0} %: {n} waits, {:.1} us {by} each{}",
-                ranked.text(r, locks::col::ty)?,
+                "{lock} ({ty}) {:.0} %: {n} waits, {:.1} us {by} each{}",
                 100.0 * s / total,
                 s * 1e6 / n as f64,
-                callers(context, lock, by)
+                callers(context, lock, ty, by)
             ))
         })
         .collect()
@@ -94,11 +94,13 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
             // What has an advice of its own is known to its users by name, and its address is not.
             let pattern = if named { text("pattern").filter(|_| text("advice").is_some()) } else { None };
             let which = match top {
-                Some(q) if pattern.is_some() => match single.text(q, "lock").filter(|l| !l.starts_with("0x"))
-                {
-                    Some(lock) => format!("{} {lock}", pattern.unwrap_or_default()),
-                    None => pattern.unwrap_or_default().to_string(),
-                },
+                Some(q) if pattern.is_some() => {
+                    let lock = single.text(q, "lock").filter(|l| !l.starts_with("0x") && Some(*l) != pattern);
+                    match lock {
+                        Some(lock) => format!("{} {lock}", pattern.unwrap_or_default()),
+                        None => pattern.unwrap_or_default().to_string(),
+                    }
+                }
                 None if pattern.is_some() => format!("{} ({})", pattern.unwrap_or_default(), of.len()),
                 Some(q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
                 None if kind.ends_with('x') => format!("{} {kind}es", of.len()),

@@ -16,7 +16,7 @@ use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
 pub(super) use interrupts::remedy as interrupt_remedy;
-pub(super) use limits::{Throttled, limits_met, throttled};
+pub(super) use limits::{Throttled, limits_met, memory_short, throttled};
 use locks::{kernel_locks, unjudged_told, user_locks};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
@@ -24,11 +24,12 @@ pub(super) use path::charged;
 use path::waited_for;
 use processor::{hardware, shootdowns};
 use queues::behind;
-pub(super) use queues::{bound, way_past};
+use queues::bound;
+pub(super) use queues::{bound_queues, way_past};
 pub(super) use requests::deepest;
 use requests::requests;
 use threads::{busiest, sleepers, sleeping};
-pub(super) use threads::{length, short_processes, top_sleeper};
+pub(super) use threads::{length, short_processes, threads_begin, top_sleeper};
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,
@@ -215,15 +216,25 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Interrupts => interrupts::by_kind(context),
         Layer::RunQueue => {
-            let waiting = counter(context, Counter::RunQueueMicroseconds) / 1e6;
+            let of = |event| counter(context, event) / 1e6;
+            let waiting = of(Counter::RunQueueMicroseconds) - of(Counter::WakeUpMicroseconds);
             let mut out: Vec<String> = throttled(context).iter().take(2).map(Throttled::told).collect();
             out.push(format!(
-                "{:.2} threads queued on average",
-                waiting / context.elapsed.max(f64::MIN_POSITIVE)
+                "{:.2} threads queued behind others on average",
+                waiting.max(0.0) / context.elapsed.max(f64::MIN_POSITIVE)
             ));
             out.extend(bound(context).map(|b| b.told()));
             out.extend(pressure(context, "cpu"));
             out
+        }
+        Layer::WakeUp => {
+            let (latency, wakings) =
+                (counter(context, Counter::WakeUpMicroseconds) / 1e6, counter(context, Counter::IdleWakeUps));
+            vec![format!(
+                "idle CPUs woke {} for threads of the program, {} each",
+                per_second(wakings),
+                length(latency / wakings.max(1.0))
+            )]
         }
         Layer::Serial => {
             let mut out = waited_for(context, IdleReason::Serial);

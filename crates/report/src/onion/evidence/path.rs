@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use ncpu_schema::critical_path::{NAME, col};
-use ncpu_schema::{CpuState, IdleReason, idle_time};
+use ncpu_schema::{CpuState, IdleReason, idle_time, user_locks};
 
 use super::{Context, spent};
+use crate::locks::is_user_lock;
 
 /// What threads do that samples are charged to; all else they do is wait.
 const RUNNING: &str = "running";
@@ -26,6 +27,9 @@ pub(in crate::onion) struct Charged {
     pub share: f64,
     /// For how long CPUs idled so.
     pub seconds: f64,
+    process: String,
+    /// Whether it ran, or slept, in the kernel; asked of kernel locks alone.
+    kernel: bool,
 }
 
 impl Charged {
@@ -47,7 +51,23 @@ impl Charged {
             || of("waiting for ") && !of("waiting for another thread of the program")
     }
 
-    fn told(&self) -> String {
+    /// Whether it may have held what others waited for by this reason, in the program or process that waited.
+    fn may_hold(&self, reason: IdleReason, waiting: &[String]) -> bool {
+        let waits = || waiting.is_empty() || waiting.contains(&self.process);
+        match reason {
+            _ if self.thread.is_empty() => true,
+            // Held in the kernel alone, by whatever process: not while a thread runs its own code, or sleeps for a time.
+            IdleReason::KernelLock => {
+                (self.kernel || !self.runs()) && !self.doing.starts_with("asleep for a time")
+            }
+            // A program shares the lock only if its own threads wait for it.
+            IdleReason::UserLock => waits(),
+            _ => true,
+        }
+    }
+
+    /// `ends` where the end of the program is what would come sooner.
+    fn told(&self, ends: bool) -> String {
         let Charged { thread, doing, code, idle, share, seconds, .. } = self;
         let part = format!("{idle:.2} CPU-s ({:.0} %)", 100.0 * share);
         let (who, at) = match (thread.is_empty(), code.is_empty()) {
@@ -55,7 +75,7 @@ impl Charged {
             (false, true) => (thread, String::new()),
             (false, false) => (thread, format!(" in {code}")),
         };
-        let sooner = match self.known() {
+        let sooner = match ends && self.known() {
             true => {
                 format!(": without it up to {seconds:.2} s sooner, with half of it {:.2} s", seconds / 2.0)
             }
@@ -73,7 +93,8 @@ impl Charged {
 
 /// What CPUs idled for by a reason, most first.
 pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Vec<Charged> {
-    let keys = [col::reason, col::thread, col::doing, col::code];
+    // The stack alone shows whether it is in the kernel.
+    let keys = [col::reason, col::process, col::thread, col::doing, col::code, col::stack];
     let Some(ranked) = context.ranked(NAME, &keys, col::idle) else { return Vec::new() };
     let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, col::reason) == Some(reason.name()));
     let idle = |r: usize| ranked.number(r, col::idle).unwrap_or(0.0);
@@ -96,24 +117,43 @@ pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Ve
         idle: idle(r) * scale,
         share: idle(r) / total.max(f64::MIN_POSITIVE),
         seconds: ranked.number(r, col::seconds).unwrap_or(0.0) * scale,
+        process: text(r, col::process),
+        kernel: reason == IdleReason::KernelLock && text(r, col::stack).ends_with("_[k]"),
     };
-    gathered(rows().map(charged).collect())
+    let mut all: Vec<Charged> = Vec::new();
+    for row in rows().map(charged) {
+        let same = |sum: &&mut Charged| {
+            (&sum.process, &sum.thread, &sum.doing, &sum.code, sum.kernel)
+                == (&row.process, &row.thread, &row.doing, &row.code, row.kernel)
+        };
+        match all.iter_mut().find(same) {
+            Some(sum) => {
+                sum.idle += row.idle;
+                sum.share += row.share;
+                sum.seconds += row.seconds;
+            }
+            None => all.push(row),
+        }
+    }
+    gathered(all)
 }
 
 /// Puts the places of a thread together where none of them is most of what it did: of a compiler no place says what it is
 /// that all wait for.
 fn gathered(rows: Vec<Charged>) -> Vec<Charged> {
     // Its first row is its largest.
-    let mut threads: HashMap<String, (f64, f64)> = HashMap::new();
+    let who = |row: &Charged| (row.process.clone(), row.thread.clone(), row.kernel);
+    let mut threads: HashMap<(String, String, bool), (f64, f64)> = HashMap::new();
     for row in rows.iter().filter(|row| row.runs()) {
-        threads.entry(row.thread.clone()).or_insert((row.idle, 0.0)).1 += row.idle;
+        let (most, all) = threads.entry(who(row)).or_insert((row.idle, 0.0));
+        (*most, *all) = (most.max(row.idle), *all + row.idle);
     }
     let part =
-        |row: &Charged| threads.get(&row.thread).map_or(1.0, |(most, all)| most / all.max(f64::MIN_POSITIVE));
+        |row: &Charged| threads.get(&who(row)).map_or(1.0, |(most, all)| most / all.max(f64::MIN_POSITIVE));
     let mut all: Vec<Charged> = Vec::new();
     for mut row in rows {
         let wanders = row.runs() && part(&row) < PLACE;
-        match all.iter_mut().find(|sum| wanders && sum.runs() && sum.thread == row.thread) {
+        match all.iter_mut().find(|sum| wanders && sum.runs() && who(sum) == who(&row)) {
             Some(sum) => {
                 sum.idle += row.idle;
                 sum.share += row.share;
@@ -131,6 +171,26 @@ fn gathered(rows: Vec<Charged>) -> Vec<Charged> {
 
 /// The three largest, a line each.
 pub(super) fn waited_for(context: &Context<'_>, reason: IdleReason) -> Vec<String> {
-    let most = charged(context, reason).into_iter().take(3);
-    most.filter(|c| c.share >= 0.03 && c.idle >= 0.005).map(|c| c.told()).collect()
+    // Of a machine, a group or a process that goes on, no end comes sooner.
+    let ends = match context.recording.manifest.command.first().map(String::as_str) {
+        None | Some("" | "the machine") => false,
+        Some(first) => !first.starts_with("process ") && !first.starts_with("cgroup "),
+    };
+    let waiting = waiting(context, reason);
+    let most = charged(context, reason).into_iter().filter(|c| c.may_hold(reason, &waiting)).take(3);
+    most.filter(|c| c.share >= 0.03 && c.idle >= 0.005).map(|c| c.told(ends)).collect()
+}
+
+/// Processes with threads that waited for locks of the program; empty where that is not known.
+fn waiting(context: &Context<'_>, reason: IdleReason) -> Vec<String> {
+    if reason != IdleReason::UserLock {
+        return Vec::new();
+    }
+    let Ok(Some(t)) = user_locks::Reader::open(context.recording) else { return Vec::new() };
+    let held = |r: &usize| t.ty.get(*r).is_some_and(is_user_lock);
+    let mut all: Vec<String> =
+        t.rows().filter(held).filter_map(|r| t.process.get(r).map(str::to_string)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }

@@ -2,10 +2,10 @@
 
 use ncpu_machine::CpuSet;
 use ncpu_schema::queued::{self, col};
-use ncpu_schema::{CpuState, bound, cpu_time};
+use ncpu_schema::{Counter, CpuState, bound, cpu_time};
 
-use super::Context;
 use super::threads::length;
+use super::{Context, counter};
 
 /// Other programs behind which the program's threads stood, by name and by what gave them the right to go first.
 struct Ahead {
@@ -59,38 +59,85 @@ pub(super) fn behind(context: &Context<'_>) -> Vec<String> {
     out
 }
 
-/// The CPUs that the program may use, where it may not use all and others idled meanwhile; and what says so.
+/// Threads that may use some CPUs only while others idled; and what says so.
 pub(in crate::onion) struct Bound {
-    pub cpus: String,
-    pub by: String,
-    /// CPU-seconds that the others idled.
-    pub idle: f64,
+    process: String,
+    cpus: String,
+    by: String,
+    threads: Option<u64>,
+    /// Seconds that these threads stood on run queues, where that was recorded.
+    queued: Option<f64>,
+    /// CPU-seconds that the other CPUs idled.
+    idle: f64,
 }
 
 impl Bound {
     pub fn told(&self) -> String {
+        let who = match self.threads {
+            None => "the program".to_string(),
+            Some(1) => format!("1 thread of {}", self.process),
+            Some(n) => format!("{n} threads of {}", self.process),
+        };
+        let stood = self.queued.map_or(String::new(), |s| format!(" and stood {} on run queues", length(s)));
         format!(
-            "the program may use CPUs {} only ({}); the others idled {} meanwhile",
+            "{who} may use CPUs {} only ({}){stood}; the other CPUs idled {} meanwhile",
             self.cpus,
             self.by,
             length(self.idle)
         )
     }
+
+    /// A way to let these threads use more CPUs.
+    pub fn remedy(&self) -> String {
+        match self.by.as_str() {
+            "affinity" => format!(
+                "let these threads use more CPUs than {}: `taskset` shows and sets their masks, which the program or a library of its sets as well (pthread_setaffinity_np, OMP_PROC_BIND, GOMP_CPU_AFFINITY)",
+                self.cpus
+            ),
+            file => format!("let these threads use more CPUs than {}: {file} allows no others", self.cpus),
+        }
+    }
 }
 
-/// Where that is a twentieth of capacity.
+/// Those that stood on run queues longest, where the CPUs that they may not use idled a twentieth of capacity.
 pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
     let t = bound::Reader::open(context.recording).ok()??;
-    // The last is what it ended with.
-    let last = t.rows().last()?;
-    let (cpus, by) = (t.cpus.get(last)?.to_string(), t.by.get(last)?.to_string());
-    let allowed = CpuSet::parse_list(&cpus).ok()?;
+    let mut all: Vec<Bound> = Vec::new();
+    for row in t.rows() {
+        let (Some(cpus), Some(by)) = (t.cpus.get(row), t.by.get(row)) else { continue };
+        let (process, threads) = (t.process.get(row).unwrap_or("[gone]"), t.threads.get(row));
+        let queued = t.queued.get(row);
+        match all.iter_mut().find(|b| b.cpus == cpus && b.by == by && b.process == process) {
+            Some(b) => {
+                b.threads = b.threads.max(threads);
+                b.queued = b.queued.zip(queued).map(|(a, b)| a + b);
+            }
+            None => all.push(Bound {
+                process: process.into(),
+                cpus: cpus.into(),
+                by: by.into(),
+                threads,
+                queued,
+                idle: 0.0,
+            }),
+        }
+    }
+    // Older recordings do not hold how long threads stood: the last mask counts.
+    let mut top =
+        all.into_iter().max_by(|a, b| a.queued.unwrap_or(0.0).total_cmp(&b.queued.unwrap_or(0.0)))?;
+    let allowed = CpuSet::parse_list(&top.cpus).ok()?;
     let time = cpu_time::Reader::open(context.recording).ok()??;
     let outside = |r: &usize| {
         time.cpu.get(*r).is_some_and(|cpu| !u32::try_from(cpu).is_ok_and(|cpu| allowed.contains(cpu)))
     };
-    let idle: f64 = time.rows().filter(outside).filter_map(|r| time.spent.get(r, CpuState::Idle)).sum();
-    (idle >= 0.05 * context.capacity).then_some(Bound { cpus, by, idle })
+    top.idle = time.rows().filter(outside).filter_map(|r| time.spent.get(r, CpuState::Idle)).sum();
+    (top.idle >= 0.05 * context.capacity).then_some(top)
+}
+
+/// [`bound`], where that is why threads stood on run queues: most of the time that they did.
+pub(in crate::onion) fn bound_queues(context: &Context<'_>) -> Option<Bound> {
+    let stood = counter(context, Counter::RunQueueMicroseconds) / 1e6;
+    bound(context).filter(|b| b.queued.is_none_or(|queued| queued >= 0.5 * stood))
 }
 
 /// What helps against standing behind other programs, where that is a twentieth of the observation or more.
@@ -100,11 +147,8 @@ pub(in crate::onion) fn way_past(context: &Context<'_>) -> Option<String> {
     if total < 0.05 * context.elapsed {
         return None;
     }
-    if let Some(bound) = bound(context) {
-        return Some(match bound.by.as_str() {
-            "affinity" => format!("let the program use more CPUs than {} (taskset)", bound.cpus),
-            file => format!("let the program use more CPUs than {}: {file} allows no others", bound.cpus),
-        });
+    if let Some(bound) = bound_queues(context) {
+        return Some(bound.remedy());
     }
     let with = all.iter().find(|a| a.remedy.is_some() && a.seconds >= 0.25 * total);
     Some(match with.and_then(|a| Some((a, a.remedy.as_ref()?))) {

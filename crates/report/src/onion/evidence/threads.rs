@@ -1,6 +1,6 @@
 //! Threads: where they sleep, how often, which is busiest, and which are short.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::sleepers::{self, col};
 use ncpu_schema::{Counter, sleeps, threads};
@@ -27,15 +27,24 @@ pub(super) fn sleeping(context: &Context<'_>) -> Vec<String> {
 /// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
 /// interrupt.
 pub(super) fn sleepers(context: &Context<'_>) -> Vec<String> {
-    let Some(ranked) = context.ranked(sleepers::NAME, &[col::call, col::process], col::count) else {
+    let (Some(ranked), Some(each)) = (
+        context.ranked(sleepers::NAME, &[col::call, col::process], col::count),
+        context.ranked(sleepers::NAME, &[col::call, col::process, col::pid], col::count),
+    ) else {
         return Vec::new();
+    };
+    // The most of an interval of each process, together.
+    let threads_of = |call: &str, process: &str| -> u64 {
+        let of =
+            |&r: &usize| each.text(r, col::call) == Some(call) && each.text(r, col::process) == Some(process);
+        (0..each.num_rows()).filter(of).filter_map(|r| each.int(r, col::threads)).sum()
     };
     let per_second = |n: f64| n / context.elapsed.max(f64::MIN_POSITIVE);
     (0..ranked.num_rows())
         .filter_map(|r| {
             let (call, process) = (ranked.text(r, col::call)?, ranked.text(r, col::process)?);
             let (count, asked) = (ranked.number(r, col::count)?, ranked.number(r, col::asked)?);
-            let (slept, threads) = (ranked.number(r, col::slept)?, ranked.int(r, col::threads)?.max(1));
+            let (slept, threads) = (ranked.number(r, col::slept)?, threads_of(call, process).max(1));
             // Less than one a second is no one's trouble.
             (per_second(count) >= 1.0).then(|| {
                 format!(
@@ -83,6 +92,22 @@ pub(in crate::onion) fn short_processes(context: &Context<'_>, name: &str) -> Op
     }
     let short = lived.values().filter(|&&time| time < SHORT * context.elapsed).count();
     (short >= FEW && 10 * short >= 9 * lived.len()).then_some(short)
+}
+
+/// Whether most of what began and ended are threads of processes that went on.
+pub(in crate::onion) fn threads_begin(context: &Context<'_>) -> bool {
+    const MANY: f64 = 10.0;
+    let Some(table) = context.table(threads::NAME) else { return false };
+    let mut of: HashMap<u64, HashSet<u64>> = HashMap::new();
+    for row in 0..table.num_rows() {
+        if let (Some(pid), Some(tid)) = (table.int(row, threads::col::pid), table.int(row, threads::col::tid))
+        {
+            of.entry(pid).or_default().insert(tid);
+        }
+    }
+    let more: usize = of.values().map(|threads| threads.len() - 1).sum();
+    // A pool has no more threads than work at once.
+    more > of.len() && more as f64 >= MANY * context.elapsed.max(1.0)
 }
 
 /// The thread that was on CPU longest.

@@ -8,6 +8,7 @@
 mod dir;
 mod new;
 mod read;
+pub mod reader;
 
 pub use dir::{Dir, bounded};
 pub use new::NewFile;

@@ -20,8 +20,8 @@ use crate::{page, tables};
 const QUEUE: usize = 32;
 /// Seconds of a profile at most.
 const LONGEST: f64 = 600.0;
-/// An interval may come so much later than it should.
-const LATE: Duration = Duration::from_secs(30);
+/// How late an interval may be, beside its own length: a busy machine takes a few seconds.
+const LATE: Duration = Duration::from_secs(5);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OLD_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -73,10 +73,15 @@ async fn found(state: &Arc<State>, request: &Parts) -> Result<Reply, Fail> {
 /// Whether intervals come.
 fn health(state: &State) -> Result<Reply, Fail> {
     let end = state.extent().ok_or_else(Fail::nothing_yet)?.to;
-    match now() - end < state.about.interval_s + LATE.as_secs_f64() {
+    match is_young(now() - end, state.about.interval_s) {
         true => Ok(Reply::new(crate::reply::TEXT, "ok\n")),
-        false => Err(Fail::Busy("no interval has come for half a minute")),
+        false => Err(Fail::Busy("the newest interval is old: the observer stands still")),
     }
+}
+
+/// Whether the newest interval is as young as it should be: the next has not ended for long.
+fn is_young(age_s: f64, interval_s: f64) -> bool {
+    age_s < 2.0 * interval_s + LATE.as_secs_f64()
 }
 
 fn now() -> f64 {
@@ -141,4 +146,15 @@ async fn computed(
     let done = tokio::task::spawn_blocking(move || work(&shared)).await;
     drop(one);
     done.unwrap_or_else(|e| Err(Fail::Fault(e.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_observer_that_stands_still_is_not_well() {
+        assert!(is_young(0.5, 1.0) && is_young(6.9, 1.0) && is_young(60.0, 30.0));
+        assert!(!is_young(7.1, 1.0) && !is_young(66.0, 30.0));
+    }
 }

@@ -4,24 +4,30 @@
 //! They may be anybody's. So a file counts only if it is a regular one that belongs to root, to this user or to whoever the program
 //! belongs to, and if it was made with the program: by its build id, or by its checksum where one of the two has none.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+use ncpu_files::reader::Source;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::{Endianness, ReadCache, elf};
+use object::{Endianness, elf};
 
-/// No program has more sections.
-const MAX_SECTIONS: u32 = 1 << 16;
+use crate::bounded::Bounded;
+
 /// No note or link is longer.
 const MAX_SECTION: u64 = 64 << 10;
-/// Bytes of a file whose checksum is taken: a larger one is known by its build id, or not at all.
-const MAX_SUMMED: u64 = 256 << 20;
+/// Sections and segments of notes that are looked into. Programs have three or four.
+const MAX_NOTES: usize = 32;
+/// Bytes of a file whose checksum is taken: a larger one is known by its build id, or not at all. Distributions' programs have
+/// build ids.
+const MAX_SUMMED: u64 = 64 << 20;
+/// Files whose checksum is remembered; those with the same length and place on disk are taken to be the same.
+const MAX_SUMS: usize = 1 << 10;
 
-/// The file with the debug symbols of `path`, where this machine has one.
-pub(crate) fn debug_file(path: &Path) -> Option<PathBuf> {
-    Places::of_this_machine().find(path)
+/// The file with the debug symbols of a program that was found at `path`, where this machine has one, and by which path.
+pub(crate) fn debug_file(program: &Source, path: &Path) -> Option<(Source, PathBuf)> {
+    Places::of_this_machine().find(program, path)
 }
 
 /// Where files with debug symbols are looked for.
@@ -41,46 +47,41 @@ impl Places {
         Places { system: "/usr/lib/debug".into(), fetched }
     }
 
-    fn find(&self, path: &Path) -> Option<PathBuf> {
-        let (file, program) = open(path, 0)?;
-        let of = Marks::read(&file)?;
-        let known = |candidate: &Path, flags: i32, linked: Option<u32>| {
-            let (file, about) = open(candidate, flags)?;
-            let ours = [0, program.uid(), own_uid()].contains(&about.uid());
-            let itself = (about.dev(), about.ino()) == (program.dev(), program.ino());
-            if !ours || itself {
+    fn find(&self, program: &Source, path: &Path) -> Option<(Source, PathBuf)> {
+        let of = Marks::read(program)?;
+        let known = |candidate: &Path, follow: bool, linked: Option<u32>| {
+            let file = Source::below("".as_ref(), candidate, follow, program.whose()).ok()?;
+            let ours = [0, program.user(), own_uid()].contains(&file.user());
+            if !ours || file.identity() == program.identity() {
                 return None;
             }
             let marks = Marks::read(&file).filter(|marks| marks.symbols)?;
             let same = match (&of.id, &marks.id) {
                 (Some(a), Some(b)) => a == b,
-                _ => linked.is_some() && about.len() <= MAX_SUMMED && linked == checksum(&file),
+                _ => linked.is_some() && linked == checksum(&file),
             };
-            same.then(|| candidate.to_owned())
+            same.then(|| (file, candidate.to_owned()))
         };
         let hex = of.id.as_ref().map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
         let hex = hex.filter(|hex| hex.len() > 2);
         let by_id = || {
             let (dir, name) = hex.as_deref()?.split_at_checked(2)?;
-            known(&self.system.join(".build-id").join(dir).join(format!("{name}.debug")), 0, None)
+            known(&self.system.join(".build-id").join(dir).join(format!("{name}.debug")), true, None)
         };
         let by_link = || {
             let (name, sum) = of.link.as_ref()?;
-            self.linked(path, name).into_iter().find_map(|place| known(&place, 0, Some(*sum)))
+            self.linked(path, name).into_iter().find_map(|place| known(&place, true, Some(*sum)))
         };
         let fetched = || {
             let hex = hex.as_deref()?;
             let mut places = self.fetched.iter().map(|dir| dir.join(hex).join("debuginfo"));
-            places.find_map(|place| known(&place, libc::O_NOFOLLOW, None))
+            places.find_map(|place| known(&place, false, None))
         };
         by_id().or_else(by_link).or_else(fetched)
     }
 
     /// Where a file lies whose name a program gives.
     fn linked(&self, path: &Path, name: &Path) -> Vec<PathBuf> {
-        // What is held open is known by where it was found.
-        let target = path.starts_with("/proc/self/fd").then(|| std::fs::read_link(path).ok()).flatten();
-        let path = target.as_deref().unwrap_or(path);
         let Some((dir, below)) = path.parent().and_then(|dir| Some((dir, dir.strip_prefix("/").ok()?)))
         else {
             return Vec::new();
@@ -94,13 +95,6 @@ fn own_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// A regular file; a pipe without a writer would hold us up.
-fn open(path: &Path, flags: i32) -> Option<(File, Metadata)> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path).ok()?;
-    let about = file.metadata().ok().filter(Metadata::is_file)?;
-    Some((file, about))
-}
-
 /// What a file and its debug symbols are matched by.
 struct Marks {
     id: Option<Vec<u8>>,
@@ -111,26 +105,27 @@ struct Marks {
 }
 
 impl Marks {
-    fn read(file: &File) -> Option<Marks> {
-        let cache = ReadCache::new(file);
-        let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+    fn read(file: &Source) -> Option<Marks> {
+        let bounded = Bounded::new(file);
+        let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
         let endian = header.endian().ok()?;
-        header.shnum(endian, &cache).ok().filter(|count| *count <= MAX_SECTIONS)?;
-        let sections = header.sections(endian, &cache).ok()?;
+        let sections = header.sections(endian, &bounded).ok()?;
         let small = |s: &&elf::SectionHeader64<Endianness>| s.sh_size(endian) <= MAX_SECTION;
-        let of_section = sections.iter().filter(small).find_map(|s| {
-            let mut notes = s.notes(endian, &cache).ok()??;
+        let notes = |s: &&elf::SectionHeader64<Endianness>| s.sh_type(endian) == elf::SHT_NOTE && small(s);
+        let of_section = sections.iter().filter(notes).take(MAX_NOTES).find_map(|s| {
+            let mut notes = s.notes(endian, &bounded).ok()??;
             std::iter::from_fn(|| notes.next().ok()?).find_map(|note| id(&note, endian))
         });
         let of_segment = || {
-            let segments = header.program_headers(endian, &cache).ok()?;
-            segments.iter().filter(|s| s.p_filesz(endian) <= MAX_SECTION).find_map(|s| {
-                let mut notes = s.notes(endian, &cache).ok()??;
+            let segments = header.program_headers(endian, &bounded).ok()?;
+            let notes = segments.iter().filter(|s| s.p_type(endian) == elf::PT_NOTE);
+            notes.filter(|s| s.p_filesz(endian) <= MAX_SECTION).take(MAX_NOTES).find_map(|s| {
+                let mut notes = s.notes(endian, &bounded).ok()??;
                 std::iter::from_fn(|| notes.next().ok()?).find_map(|note| id(&note, endian))
             })
         };
         let link = sections.section_by_name(endian, b".gnu_debuglink").map(|(_, s)| s).filter(small);
-        let link = link.and_then(|s| s.data(endian, &cache).ok());
+        let link = link.and_then(|s| s.data(endian, &bounded).ok());
         Some(Marks {
             id: of_section.or_else(of_segment),
             link: link.and_then(linked),
@@ -160,9 +155,35 @@ fn linked(data: &[u8]) -> Option<(PathBuf, u32)> {
     Some((std::ffi::OsStr::from_bytes(name).into(), u32::from_le_bytes(*sum)))
 }
 
-/// The checksum of a file, as `.gnu_debuglink` has it; `None` where it is too large, or cannot be read.
-fn checksum(file: &File) -> Option<u32> {
-    let (mut sum, mut at, mut bytes) = (0, 0, vec![0; 1 << 16]);
+/// The checksum of a file, as `.gnu_debuglink` has it; `None` where it is too large, mostly holes, or cannot be read. Each file's is
+/// taken once, however many programs name it.
+fn checksum(file: &Source) -> Option<u32> {
+    type Sums = HashMap<((u64, u64), u64, u64), Option<u32>>;
+    static SUMS: Mutex<Option<Sums>> = Mutex::new(None);
+    if file.size() > MAX_SUMMED || file.size() > file.on_disk().saturating_mul(8) {
+        return None;
+    }
+    let key = (file.identity(), file.size(), file.on_disk());
+    let mut sums = SUMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let sums = sums.get_or_insert_default();
+    if let Some(sum) = sums.get(&key) {
+        return *sum;
+    }
+    if !file.may_read() {
+        return None;
+    }
+    let began = std::time::Instant::now();
+    let sum = summed(file);
+    file.charge(began.elapsed());
+    if sums.len() >= MAX_SUMS {
+        sums.clear();
+    }
+    sums.insert(key, sum);
+    sum
+}
+
+fn summed(file: &Source) -> Option<u32> {
+    let (mut sum, mut at, mut bytes) = (0, 0, vec![0; 1 << 18]);
     while at <= MAX_SUMMED {
         match file.read_at(&mut bytes, at).ok()? {
             0 => return Some(sum),
@@ -245,8 +266,7 @@ mod tests {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         run("objcopy", &["--only-keep-debug", &text(&program), &text(&debug)]);
         run("objcopy", &["--strip-all", &format!("--add-gnu-debuglink={}", text(&debug)), &text(&program)]);
-        let (file, _) = open(&program, 0).unwrap();
-        let id = Marks::read(&file).unwrap().id;
+        let id = Marks::read(&Source::open(&program).unwrap()).unwrap().id;
         assert_eq!(id.is_some(), with_id);
         let id = id.unwrap_or_default().iter().map(|b| format!("{b:02x}")).collect();
         let places = Places { system: at("debug"), fetched: vec![at("cache")] };
@@ -263,7 +283,8 @@ mod tests {
         }
 
         fn found(&self) -> Option<PathBuf> {
-            self.places.find(&self.program)
+            let program = Source::open(&self.program).unwrap();
+            self.places.find(&program, &self.program).map(|(_, path)| path)
         }
     }
 
@@ -283,17 +304,13 @@ mod tests {
             for place in places {
                 let there = split.put(place.to_str().unwrap());
                 assert_eq!(split.found().as_ref(), Some(&there), "with an id: {with_id}");
+                let source = Source::open(&there).unwrap();
                 let table =
-                    crate::table::Table::read(&there, crate::table::What::Functions).unwrap().unwrap();
+                    crate::table::Table::read(&source, crate::table::What::Functions).unwrap().unwrap();
                 let names = |at| table.lookup(at).map(|(name, _)| name);
                 assert!((0..0x4000).any(|at| names(at).as_deref() == Some("named")));
                 std::fs::remove_file(there).unwrap();
             }
-            // Also of a program that is held open.
-            let there = split.put("bin/x.debug");
-            let held = File::open(&split.program).unwrap();
-            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
-            assert_eq!(split.places.find(Path::new(&path)), Some(there));
         }
     }
 

@@ -1,26 +1,36 @@
-//! Where an ELF file's segments load.
+//! Where an ELF file's segments load, and where symbols lie that are asked for by name.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, ReadCache, elf};
+use ncpu_files::reader::Source;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endian, Endianness, elf};
+
+use crate::bounded::Bounded;
 
 /// No real program has more segments.
 const MAX_SEGMENTS: usize = 256;
 /// No name is longer; one that is, is cut.
 const MAX_NAME: usize = 4 << 10;
+/// Bytes of a section's name.
+const MAX_SECTION_NAME: usize = 64;
+/// Bytes of an `Elf64_Sym`.
+pub(crate) const ENTRY: usize = 24;
+/// Symbols of a table, whatever they are of. The largest programs (browsers, compilers) have two million.
+pub(crate) const MAX_ENTRIES: u64 = 4 << 20;
+/// Symbols read at once.
+pub(crate) const AT_ONCE: usize = 1 << 12;
+/// Bytes of a table of strings that is searched.
+const MAX_STRINGS: u64 = 16 << 20;
 
 /// The string at a place of a file's table of strings, without the zero that ends it; `None` where it lies behind the table, or
 /// the file has been cut since.
-pub(crate) fn string(file: &File, table: &Range<u64>, at: u32) -> Option<Vec<u8>> {
+pub(crate) fn string(file: &Source, table: &Range<u64>, at: u32) -> Option<Vec<u8>> {
     let begin = table.start.checked_add(at.into()).filter(|b| *b < table.end)?;
     let most = usize::try_from(table.end - begin).map_or(MAX_NAME, |n| n.min(MAX_NAME));
     let mut bytes = Vec::new();
     // Most names are short.
-    for length in [most.min(128), most] {
+    for length in [most.min(256), most] {
         bytes.resize(length, 0);
         file.read_exact_at(&mut bytes, begin).ok()?;
         if let Some(end) = bytes.iter().position(|&b| b == 0) {
@@ -31,11 +41,138 @@ pub(crate) fn string(file: &File, table: &Range<u64>, at: u32) -> Option<Vec<u8>
     Some(bytes)
 }
 
+/// A section of symbols: where its entries lie, and its strings.
+pub(crate) struct SymbolSection {
+    pub entries: Range<u64>,
+    pub names: Range<u64>,
+    pub dynamic: bool,
+}
+
+/// The sections of a 64-bit file that hold symbols: the debuggers', then the dynamic linker's.
+pub(crate) fn symbol_sections(file: &Source) -> Option<(Endianness, Vec<SymbolSection>)> {
+    let bounded = Bounded::new(file);
+    let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
+    let endian = header.endian().ok()?;
+    let all = header.section_headers(endian, &bounded).ok()?;
+    let range = |header: &elf::SectionHeader64<Endianness>| {
+        let (start, size) = header.file_range(endian)?;
+        let end = start.checked_add(size)?;
+        (end <= file.size()).then_some(start..end)
+    };
+    let mut sections = Vec::new();
+    for (kind, dynamic) in [(elf::SHT_SYMTAB, false), (elf::SHT_DYNSYM, true)] {
+        // A file has one of each.
+        let of_kind = all.iter().find(|s| s.sh_type(endian) == kind);
+        sections.extend(of_kind.and_then(|s| {
+            let strings = all.get(s.sh_link(endian) as usize)?;
+            Some(SymbolSection { entries: range(s)?, names: range(strings)?, dynamic })
+        }));
+    }
+    Some((endian, sections))
+}
+
+/// The entries of a section of symbols, a part at a time, as long as `take` returns true. `None` where they are too many, or the
+/// file has been cut.
+pub(crate) fn for_entries(
+    file: &Source,
+    entries: &Range<u64>,
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> Option<()> {
+    if (entries.end - entries.start) / ENTRY as u64 > MAX_ENTRIES {
+        return None;
+    }
+    let mut at = entries.start;
+    let mut bytes = vec![0; AT_ONCE * ENTRY];
+    while at < entries.end {
+        let length = (bytes.len() as u64).min(entries.end - at) as usize;
+        file.read_exact_at(&mut bytes[..length], at).ok()?;
+        for entry in bytes[..length].chunks_exact(ENTRY) {
+            if !take(entry) {
+                return Some(());
+            }
+        }
+        at += length as u64;
+    }
+    Some(())
+}
+
+/// Addresses and sizes of symbols by their names, of those that debuggers or the dynamic linker look up; `None` for those that the
+/// file does not define.
+pub fn named_symbols(file: &Source, dynamic: bool, names: &[&str]) -> Vec<Option<(u64, u64)>> {
+    let mut found = vec![None; names.len()];
+    let Some((endian, sections)) = symbol_sections(file) else { return found };
+    let Some(section) = sections.iter().find(|s| s.dynamic == dynamic) else { return found };
+    let size = section.names.end - section.names.start;
+    if size > MAX_STRINGS || (section.entries.end - section.entries.start) / ENTRY as u64 > MAX_ENTRIES {
+        return found;
+    }
+    let mut strings = vec![0; size as usize];
+    if file.read_exact_at(&mut strings, section.names.start).is_err() {
+        return found;
+    }
+    let is = |at: u32, name: &str| {
+        let behind = strings.get(at as usize..).and_then(|s| s.strip_prefix(name.as_bytes()));
+        behind.is_some_and(|rest| rest.first() == Some(&0))
+    };
+    let mut left = names.len();
+    // What was found before the file was cut is true.
+    let _ = for_entries(file, &section.entries, |entry| {
+        let number = |at: usize| entry[at..].first_chunk().map_or(0, |b| endian.read_u64(*b));
+        let name = entry.first_chunk().map_or(0, |b| endian.read_u32(*b));
+        let address = number(8);
+        if address != 0 && name != 0 {
+            let wanted = found.iter().zip(names).position(|(f, n)| f.is_none() && is(name, n));
+            if let Some(i) = wanted {
+                found[i] = Some((address, number(16)));
+                left -= 1;
+            }
+        }
+        left > 0
+    });
+    found
+}
+
+/// Sections of a 64-bit file by their names, where they lie in the file and in memory.
+#[derive(Debug)]
+pub struct Sections(Vec<(Vec<u8>, Range<u64>, u64)>);
+
+impl Sections {
+    /// Reads the section headers of a file of this machine's byte order; `None` where it has none, or is damaged.
+    pub fn read(file: &Source) -> Option<Sections> {
+        let bounded = Bounded::new(file);
+        let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
+        let endian = header.endian().ok().filter(|e| *e == Endianness::default())?;
+        let all = header.sections(endian, &bounded).ok()?;
+        let section = |s: &elf::SectionHeader64<Endianness>| {
+            let (start, size) = s.file_range(endian)?;
+            let end = start.checked_add(size).filter(|end| *end <= file.size())?;
+            // Linkers give them names of some 20 bytes; names may overlap.
+            let name = all.section_name(endian, s).ok().filter(|name| name.len() <= MAX_SECTION_NAME)?;
+            Some((name.to_vec(), start..end, s.sh_addr(endian)))
+        };
+        Some(Sections(all.iter().filter_map(section).collect()))
+    }
+
+    /// Where a section lies, and its address.
+    pub fn named(&self, name: &str) -> Option<(Range<u64>, u64)> {
+        let found = self.0.iter().find(|(n, ..)| n == name.as_bytes());
+        found.map(|(_, range, address)| (range.clone(), *address))
+    }
+
+    /// From an address on, where its section lies in the file.
+    pub(crate) fn at(&self, address: u64) -> Option<Range<u64>> {
+        self.0.iter().find_map(|(_, range, start)| {
+            let into = address.checked_sub(*start).filter(|_| *start != 0)?;
+            (into < range.end - range.start).then(|| range.start + into..range.end)
+        })
+    }
+}
+
 /// The segments of an ELF file that are loaded, and those that are made read-only after loading.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Segments(Vec<Segment>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Segment {
     relro: bool,
     code: bool,
@@ -46,11 +183,11 @@ struct Segment {
 
 impl Segments {
     /// Reads the program headers of a 64-bit ELF file; `None` where the file is not one.
-    pub fn read(path: &Path) -> Option<Segments> {
-        let file = ReadCache::new(File::open(path).ok()?);
-        let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
+    pub fn read(file: &Source) -> Option<Segments> {
+        let bounded = Bounded::new(file);
+        let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
         let endian = header.endian().ok()?;
-        Some(Segments::of(header.program_headers(endian, &file).ok()?, endian))
+        Some(Segments::of(header.program_headers(endian, &bounded).ok()?, endian))
     }
 
     /// The segments of program headers.
@@ -93,6 +230,14 @@ impl Segments {
         self.loaded().any(|s| s.memory.contains(&address))
     }
 
+    /// Where in the file the byte lies that is loaded at an address.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.loaded().find_map(|s| {
+            let within = address.checked_sub(s.memory.start).filter(|at| *at < s.file.end - s.file.start)?;
+            s.file.start.checked_add(within)
+        })
+    }
+
     /// The address, as the symbols count it, of the byte at `offset` of the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         let s = self.loaded().find(|s| s.file.contains(&offset))?;
@@ -107,7 +252,7 @@ mod tests {
     #[test]
     fn segments_of_this_program() {
         let exe = std::env::current_exe().unwrap();
-        let segments = Segments::read(&exe).expect("a test is an ELF file");
+        let segments = Segments::read(&Source::open(&exe).unwrap()).expect("a test is an ELF file");
         assert_eq!(segments.address(0), Some(0), "a position-independent program starts at 0");
         assert_eq!(segments.address(u64::MAX), None);
     }
@@ -135,12 +280,13 @@ mod tests {
         let path = dir.path().join("x");
         for cut in [0, 1, 4, 63, 64, 100] {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            assert!(Segments::read(&path).is_none(), "{cut} bytes");
+            assert!(Segments::read(&Source::open(&path).unwrap()).is_none(), "{cut} bytes");
         }
         let mut head = whole[..4096].to_vec();
         head[32..64].fill(0xff);
         std::fs::write(&path, &head).unwrap();
-        assert!(Segments::read(&path).is_none());
-        assert!(crate::debug_file::debug_file(&path).is_none());
+        let source = Source::open(&path).unwrap();
+        assert!(Segments::read(&source).is_none());
+        assert!(crate::debug_file::debug_file(&source, &path).is_none());
     }
 }

@@ -3,16 +3,11 @@
 //!
 //! The formats are of Go 1.20 and later, whose table begins with a number of its own; others have no names from here.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endianness, ReadCache, elf};
-
-use crate::elf::string;
+use crate::elf::{Sections, named_symbols, string};
+use ncpu_files::reader::Source;
 
 /// How the table begins: its version, two zeros; then the least size of an instruction, and of a pointer.
 const MAGIC: [u8; 6] = [0xf1, 0xff, 0xff, 0xff, 0, 0];
@@ -28,21 +23,23 @@ const FUNCDATA_INL_TREE: u64 = 3;
 /// Where `moduledata` keeps what the table is relative to: the code, and what functions refer to.
 const MODULE_TEXT: u64 = 176;
 const MODULE_GOFUNC: u64 = 320;
-/// No program has more sections.
-const MAX_SECTIONS: u32 = 1 << 16;
+/// Functions of a program; the largest have some 300,000.
+const MAX_FUNCTIONS: u64 = 4 << 20;
+/// Places at which a section may refer to the table, of which one does in the module's data.
+const MAX_PLACES: usize = 64;
 /// Calls within calls; the compiler's budget ends sooner.
 const DEEPEST: usize = 64;
 /// Bytes of the table from addresses to calls that are read for a function.
 const MAX_STEPS: usize = 1 << 18;
-/// Bytes of a section that are read to find the module's data.
-const MAX_DATA: usize = 64 << 20;
+/// Bytes of a section that are read to find the module's data, or names.
+const MAX_DATA: u64 = 64 << 20;
 /// Bytes of it read at once.
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 18;
 
 /// The functions of a program in Go.
 #[derive(Debug)]
 pub(crate) struct Go {
-    file: File,
+    file: Source,
     /// Where code begins, as addresses in the file count.
     text: u64,
     functions: u64,
@@ -64,46 +61,10 @@ pub(crate) struct Found {
     pub inlined: Arc<[Arc<str>]>,
 }
 
-/// Sections by their names, and in memory.
-struct Layout {
-    sections: Vec<(Vec<u8>, Range<u64>, u64)>,
-}
-
-impl Layout {
-    fn read(file: &File) -> Option<Layout> {
-        let cache = ReadCache::new(file);
-        let length = file.metadata().ok()?.len();
-        let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
-        let endian = header.endian().ok().filter(|e| *e == Endianness::Little)?;
-        header.shnum(endian, &cache).ok().filter(|count| *count <= MAX_SECTIONS)?;
-        let all = header.sections(endian, &cache).ok()?;
-        let section = |s: &elf::SectionHeader64<Endianness>| {
-            let (start, size) = s.file_range(endian)?;
-            let end = start.checked_add(size).filter(|end| *end <= length)?;
-            Some((all.section_name(endian, s).ok()?.to_vec(), start..end, s.sh_addr(endian)))
-        };
-        Some(Layout { sections: all.iter().filter_map(section).collect() })
-    }
-
-    fn named(&self, name: &str) -> Option<(Range<u64>, u64)> {
-        let found = self.sections.iter().find(|(n, ..)| n == name.as_bytes());
-        found.map(|(_, range, address)| (range.clone(), *address))
-    }
-
-    /// From an address on, where its section lies in the file.
-    fn at(&self, address: u64) -> Option<Range<u64>> {
-        self.sections.iter().find_map(|(_, range, start)| {
-            let into = address.checked_sub(*start).filter(|_| *start != 0)?;
-            (into < range.end - range.start).then(|| range.start + into..range.end)
-        })
-    }
-}
-
 impl Go {
     /// The table of a program; `None` where it is none in Go, or of a version that is not known.
-    pub fn read(path: &Path) -> Option<Go> {
-        let file = File::open(path).ok()?;
-        let layout = Layout::read(&file)?;
+    pub fn read(file: &Source) -> Option<Go> {
+        let layout = Sections::read(file)?;
         let named = |name| layout.named(name);
         let (table, address) = named(".gopclntab").or_else(|| named(".data.rel.ro.gopclntab"))?;
         let mut header = [0; HEADER];
@@ -116,19 +77,20 @@ impl Go {
             let start = table.start.checked_add(word(i))?;
             (start <= table.end).then_some(start..table.end)
         };
-        let (text, gofunc) = module(&file, &layout, address)
-            .or_else(|| relocated(&file, &layout, address))
-            .or_else(|| symbols(path))?;
+        let functions = Some(word(1)).filter(|n| *n <= MAX_FUNCTIONS)?;
+        let (text, gofunc) = module(file, &layout, address)
+            .or_else(|| relocated(file, &layout, address))
+            .or_else(|| symbols(file))?;
         Some(Go {
             text,
-            functions: word(1),
+            functions,
             quantum: header[6].into(),
             // Names lie before all else, and units after them.
             names: part(4)?.start..part(5)?.start,
             steps: part(7)?.start..part(8)?.start,
             index: part(8)?,
             calls: layout.at(gofunc),
-            file,
+            file: file.clone(),
         })
     }
 
@@ -177,18 +139,25 @@ impl Go {
 
     /// Where names lie among the names of functions.
     fn places(&self, names: &[&str]) -> Option<Vec<Option<u32>>> {
-        let size = self.names.end.checked_sub(self.names.start)?;
-        let size = usize::try_from(size).ok().filter(|n| *n <= MAX_DATA)?;
-        let mut all = vec![0; size];
-        self.file.read_exact_at(&mut all, self.names.start).ok()?;
         let mut places = vec![None; names.len()];
-        let mut at = 0;
-        for name in all.split(|b| *b == 0) {
-            if let Some(i) = names.iter().position(|n| n.as_bytes() == name) {
-                places[i] = places[i].or(u32::try_from(at).ok());
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        // A name, and where it began; of a long one its beginning.
+        let (mut name, mut begin) = (Vec::new(), 0u64);
+        each_chunk(&self.file, &self.names, |at, bytes| {
+            for (i, &byte) in bytes.iter().enumerate() {
+                if byte != 0 {
+                    if name.len() <= longest {
+                        name.push(byte);
+                    }
+                    continue;
+                }
+                if let Some(which) = names.iter().position(|n| n.as_bytes() == name) {
+                    places[which] = places[which].or(u32::try_from(begin).ok());
+                }
+                name.clear();
+                begin = at + i as u64 + 1;
             }
-            at += name.len() + 1;
-        }
+        })?;
         Some(places)
     }
 
@@ -252,20 +221,20 @@ impl Go {
 
 /// Where functions of a program in Go lie, by their names and as addresses in the file count, by the table that also stripped
 /// programs have; nothing of a name that no function has, and of no Go program.
-pub fn go_functions(path: &Path, names: &[&str]) -> Vec<Option<Range<u64>>> {
-    let found = Go::read(path).and_then(|go| go.find(names));
+pub fn go_functions(file: &Source, names: &[&str]) -> Vec<Option<Range<u64>>> {
+    let found = Go::read(file).and_then(|go| go.find(names));
     found.unwrap_or_else(|| vec![None; names.len()])
 }
 
 /// Numbers of a file that are read in its order, a chunk at a time.
 struct Ahead<'a> {
-    file: &'a File,
+    file: &'a Source,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Ahead<'_> {
-    fn new(file: &File) -> Ahead<'_> {
+    fn new(file: &Source) -> Ahead<'_> {
         Ahead { file, start: 0, bytes: Vec::new() }
     }
 
@@ -323,32 +292,45 @@ impl Steps<'_> {
     }
 }
 
-/// The words of a section, if it is not too large.
-fn words(file: &File, range: Range<u64>) -> Option<Vec<u64>> {
-    let size = usize::try_from(range.end - range.start).ok().filter(|n| *n <= MAX_DATA)?;
-    let mut words = Vec::with_capacity(size / 8);
-    let mut bytes = vec![0; size.min(CHUNK)];
-    let mut at = range.start;
-    while at < range.end {
-        let length = usize::try_from(range.end - at).map_or(CHUNK, |left| left.min(CHUNK));
-        file.read_exact_at(&mut bytes[..length], at).ok()?;
-        words.extend(bytes[..length].as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)));
+/// Hands over the bytes of a part of a file, a chunk at a time, and where each begins in it. `None` where it is too large, or cut.
+fn each_chunk(file: &Source, range: &Range<u64>, mut take: impl FnMut(u64, &[u8])) -> Option<()> {
+    let size = range.end.checked_sub(range.start).filter(|n| *n <= MAX_DATA)?;
+    let mut bytes = vec![0; usize::try_from(size).map_or(CHUNK, |n| n.min(CHUNK))];
+    let mut at = 0;
+    while at < size {
+        let length = usize::try_from(size - at).map_or(CHUNK, |left| left.min(CHUNK));
+        file.read_exact_at(&mut bytes[..length], range.start + at).ok()?;
+        take(at, &bytes[..length]);
         at += length as u64;
     }
-    Some(words)
+    Some(())
+}
+
+/// The word at a place of a section.
+fn word_at(file: &Source, range: &Range<u64>, at: u64) -> Option<u64> {
+    let begin =
+        range.start.checked_add(at).filter(|b| b.checked_add(8).is_some_and(|end| end <= range.end))?;
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, begin).ok()?;
+    Some(u64::from_le_bytes(bytes))
 }
 
 /// Where code begins, and what functions refer to, by the module's own data: they begin with the table's address. Those of
 /// programs that are moved when they are loaded are zeros in the file.
-fn module(file: &File, layout: &Layout, table: u64) -> Option<(u64, u64)> {
+fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     // A section of its own since Go 1.26.
     for section in [".go.module", ".noptrdata", ".data"] {
         let Some((range, _)) = layout.named(section) else { continue };
-        let words = words(file, range)?;
-        let of = |at: usize, field: u64| words.get(at + field as usize / 8).copied();
-        let found = words.iter().enumerate().filter(|(_, w)| **w == table).find_map(|(at, _)| {
-            sound(layout, code, [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC].map(|field| of(at, field)))
+        let mut places = Vec::new();
+        each_chunk(file, &range, |at, bytes| {
+            let words = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).enumerate();
+            let refers = words.filter(|(_, word)| *word == table).map(|(i, _)| at + 8 * i as u64);
+            places.extend(refers.take(MAX_PLACES - places.len().min(MAX_PLACES)));
+        })?;
+        let found = places.into_iter().find_map(|at| {
+            let of = |field: u64| word_at(file, &range, at.checked_add(field)?);
+            sound(layout, code, [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC].map(of))
         });
         if found.is_some() {
             return found;
@@ -358,18 +340,41 @@ fn module(file: &File, layout: &Layout, table: u64) -> Option<(u64, u64)> {
 }
 
 /// The same where a program is moved when it is loaded, by what is to be written there then.
-fn relocated(file: &File, layout: &Layout, table: u64) -> Option<(u64, u64)> {
+fn relocated(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     for section in [".rela", ".rela.dyn"] {
         let Some((range, _)) = layout.named(section) else { continue };
-        let words = words(file, range)?;
-        // Place, type, value.
-        let entries: &[[u64; 3]] = words.as_chunks().0;
-        let at = |place: u64| entries.iter().find(|e| e[0] == place).map(|e| e[2]);
-        let found = entries.iter().filter(|e| e[2] == table).find_map(|e| {
-            let field = |field: u64| at(e[0].checked_add(field)?);
-            sound(layout, code, [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC].map(field))
-        });
+        // Place, type, value. Chunks hold whole entries.
+        let each = |take: &mut dyn FnMut(u64, u64)| {
+            let size = (range.end - range.start) / 24 * 24;
+            let mut rest = Vec::new();
+            each_chunk(file, &(range.start..range.start + size), |_, bytes| {
+                rest.extend_from_slice(bytes);
+                let (entries, left) = rest.as_chunks::<24>();
+                for entry in entries {
+                    let word = |i: usize| entry[8 * i..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+                    take(word(0), word(2));
+                }
+                let left = left.len();
+                rest.drain(..rest.len() - left);
+            })
+        };
+        let mut places = Vec::new();
+        each(&mut |place, value| {
+            if value == table && places.len() < MAX_PLACES {
+                places.push(place);
+            }
+        })?;
+        let fields = [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC];
+        let mut values = vec![[None; 3]; places.len()];
+        each(&mut |place, value| {
+            for (of, at) in values.iter_mut().zip(&places) {
+                if let Some(i) = fields.iter().position(|field| at.checked_add(*field) == Some(place)) {
+                    of[i] = of[i].or(Some(value));
+                }
+            }
+        })?;
+        let found = values.into_iter().find_map(|values| sound(layout, code, values));
         if found.is_some() {
             return found;
         }
@@ -379,31 +384,21 @@ fn relocated(file: &File, layout: &Layout, table: u64) -> Option<(u64, u64)> {
 
 /// Where code and calls begin, if that is what those fields of a module say: the least address of code is told beside where
 /// it begins, and the calls lie in the file.
-fn sound(layout: &Layout, code: u64, [text, least, gofunc]: [Option<u64>; 3]) -> Option<(u64, u64)> {
+fn sound(layout: &Sections, code: u64, [text, least, gofunc]: [Option<u64>; 3]) -> Option<(u64, u64)> {
     let (text, least, gofunc) = (text?, least?, gofunc?);
     (text >= code && least >= text && layout.at(gofunc).is_some()).then_some((text, gofunc))
 }
 
 /// The same by the symbols for debuggers.
-fn symbols(path: &Path) -> Option<(u64, u64)> {
-    use object::{Object, ObjectSymbol};
-    let file = File::open(path).ok()?;
-    let cache = ReadCache::new(&file);
-    let elf = object::File::parse(&cache).ok()?;
-    let (mut text, mut gofunc) = (None, None);
-    for symbol in elf.symbols() {
-        match symbol.name_bytes() {
-            Ok(b"runtime.text") => text = Some(symbol.address()),
-            Ok(b"go:func.*") => gofunc = Some(symbol.address()),
-            _ => {}
-        }
-    }
-    text.zip(gofunc)
+fn symbols(file: &Source) -> Option<(u64, u64)> {
+    let found = named_symbols(file, false, &["runtime.text", "go:func.*"]);
+    let mut addresses = found.into_iter().map(|found| found.map(|(address, _)| address));
+    addresses.next()?.zip(addresses.next()?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
 
     use super::*;
@@ -475,7 +470,7 @@ func main() {
         let dir = tempfile::tempdir().unwrap();
         let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
         for program in &programs {
-            let go = Go::read(program).expect("a table");
+            let go = Go::read(&Source::open(program).unwrap()).expect("a table");
             let name = |address: u64| {
                 let found = go.lookup(address)?;
                 Some([&found.inlined[..], &[found.name]].concat().join(" < "))
@@ -523,8 +518,9 @@ func main() {
         let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
         let names = ["main.outer", "no.such", "runtime.semacquire1", "main.innermost"];
         for program in &programs {
-            let found = go_functions(program, &names);
-            let go = Go::read(program).unwrap();
+            let source = Source::open(program).unwrap();
+            let found = go_functions(&source, &names);
+            let go = Go::read(&source).unwrap();
             for which in [0, 2] {
                 let range = found[which].clone().unwrap_or_else(|| panic!("{} of {program:?}", names[which]));
                 assert_eq!(&*go.lookup(range.start).unwrap().name, names[which]);
@@ -534,7 +530,7 @@ func main() {
             assert_eq!(found[1], None);
             assert_eq!(found[3], None, "it lies in others only");
         }
-        assert_eq!(go_functions(Path::new("/bin/sh"), &names), vec![None; 4]);
+        assert_eq!(go_functions(&Source::open("/bin/sh".as_ref()).unwrap(), &names), vec![None; 4]);
     }
 
     #[test]
@@ -542,7 +538,7 @@ func main() {
         let dir = tempfile::tempdir().unwrap();
         let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
         let whole = std::fs::read(&programs[0]).unwrap();
-        let go = Go::read(&programs[0]).unwrap();
+        let go = Go::read(&Source::open(&programs[0]).unwrap()).unwrap();
         let damaged = dir.path().join("damaged");
         let mut state = 7u64;
         for _ in 0..20 {
@@ -558,7 +554,7 @@ func main() {
                 }
             }
             std::fs::write(&damaged, &bytes).unwrap();
-            let Some(bad) = Go::read(&damaged) else { continue };
+            let Some(bad) = Go::read(&Source::open(&damaged).unwrap()) else { continue };
             // It comes to an end, whatever it finds.
             for address in (bad.text..bad.text + 600_000).step_by(997) {
                 bad.lookup(address);
@@ -567,8 +563,8 @@ func main() {
         }
         for cut in [0, 64, 4096, whole.len() / 2] {
             std::fs::write(&damaged, &whole[..cut]).unwrap();
-            assert!(Go::read(&damaged).is_none(), "{cut}");
+            assert!(Go::read(&Source::open(&damaged).unwrap()).is_none(), "{cut}");
         }
-        assert!(Go::read(Path::new("/bin/sh")).is_none());
+        assert!(Go::read(&Source::open("/bin/sh".as_ref()).unwrap()).is_none());
     }
 }

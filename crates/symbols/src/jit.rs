@@ -4,20 +4,24 @@
 //! of others: read within bounds, whatever they say.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use ncpu_files::reader::Source;
 
 use crate::maps::ProcMaps;
 
 /// Functions remembered of one process; of more the names are those of the first.
 const MAX_FUNCTIONS: usize = 1 << 18;
+/// Bytes of their names.
+const MAX_NAMES: usize = 8 << 20;
 /// Bytes read of a file, and at once; a record or line that is longer ends it.
 const MAX_READ: u64 = 256 << 20;
-const AT_ONCE: u64 = 4 << 20;
+const AT_ONCE: usize = 1 << 20;
+/// Bytes read of it before others are named again.
+const MAX_AT_ONCE: u64 = 16 << 20;
+/// Files of one process that are remembered.
+const MAX_FILES: usize = 64;
 /// Bytes of a name.
 const MAX_NAME: usize = 1 << 10;
 /// Jitdumps of one process.
@@ -38,21 +42,25 @@ const MOVE: u32 = 1;
 pub(crate) struct Generated {
     functions: Functions,
     /// How far each file was read, and which it was.
-    read: HashMap<PathBuf, Source>,
+    read: HashMap<(u64, u64), Read>,
     /// When there may be something new, and how long not after that.
     next: Option<(Instant, Duration)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Source {
-    identity: (u64, u64),
+struct Read {
     to: u64,
     total: u64,
 }
 
 impl Generated {
     pub fn len(&self) -> usize {
-        self.functions.0.len()
+        self.functions.all.len()
+    }
+
+    /// Bytes of their names.
+    pub fn bytes(&self) -> usize {
+        self.functions.bytes
     }
 
     /// What lies at an address.
@@ -77,90 +85,91 @@ impl Generated {
     fn read(&mut self, maps: &ProcMaps, tgid: u32) -> bool {
         let mut added = false;
         let user = maps.user(tgid);
-        let map =
-            maps.perf_maps(tgid).into_iter().find_map(|path| Some((open(&path, libc::O_NOFOLLOW)?, path)));
         // A planted one would name what it likes.
-        let own = |file: &File| {
-            let owner = file.metadata().map(|m| m.uid()).ok();
-            user.is_none() || owner == Some(0) || owner == user
-        };
-        if let Some((file, path)) = map.filter(|(file, _)| own(file)) {
-            added |= self.more(file, path, text);
+        let own = |file: &Source| user.is_none_or(|user| [0, user].contains(&file.user()));
+        if let Some(file) = maps.perf_map(tgid).filter(own) {
+            added |= self.more(&file, false, text);
         }
-        for path in maps.jitdumps(tgid).into_iter().take(MAX_DUMPS) {
-            if let Some(file) = open(&path, 0) {
-                added |= self.more(file, path, dump);
-            }
+        for file in maps.jitdumps(tgid).into_iter().take(MAX_DUMPS) {
+            added |= self.more(&file, true, dump);
         }
         added
     }
 
-    /// Has the part of a file read that was not yet.
+    /// Has the part of a file read that was not yet. One that was opened long ago may have grown since.
     fn more(
         &mut self,
-        mut file: File,
-        path: PathBuf,
+        file: &Source,
+        may_grow: bool,
         parse: fn(&[u8], bool, &mut Functions) -> usize,
     ) -> bool {
-        let Ok(meta) = file.metadata() else { return false };
-        let identity = (meta.dev(), meta.ino());
-        let source = self.read.entry(path).or_default();
-        if source.identity != identity || meta.len() < source.to {
-            *source = Source { identity, to: 0, total: source.total };
+        if !file.may_read() {
+            return false;
         }
+        let began = Instant::now();
+        if self.read.len() >= MAX_FILES {
+            self.read.clear();
+        }
+        let size = if may_grow { u64::MAX } else { file.size() };
+        let read = self.read.entry(file.identity()).or_default();
+        if size < read.to {
+            read.to = 0;
+        }
+        let most = read.total.saturating_add(MAX_AT_ONCE).min(MAX_READ);
         let mut added = false;
-        let mut bytes = Vec::new();
-        while source.to < meta.len()
-            && source.total < MAX_READ
-            && file.seek(SeekFrom::Start(source.to)).is_ok()
-        {
-            bytes.clear();
-            let _ = (&file).take(AT_ONCE).read_to_end(&mut bytes);
-            let used = parse(&bytes, source.to == 0, &mut self.functions) as u64;
-            source.to += used;
+        let mut bytes = vec![0; AT_ONCE];
+        while read.to < size && read.total < most {
+            let Ok(got) = file.read_at(&mut bytes, read.to) else { break };
+            if got == 0 {
+                break;
+            }
+            let used = parse(&bytes[..got], read.to == 0, &mut self.functions) as u64;
+            read.to += used;
             // What is read in vain counts, too.
-            source.total += bytes.len().max(1) as u64;
+            read.total += got as u64;
             added |= used > 0;
             if used == 0 {
                 break;
             }
         }
+        file.charge(began.elapsed());
         added
     }
 }
 
-fn open(path: &Path, flags: i32) -> Option<File> {
-    // A pipe without a writer would hold us up.
-    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
-}
-
 /// Functions by where they begin: their size and name. They do not overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Functions(BTreeMap<u64, (u64, Arc<str>)>);
+pub(crate) struct Functions {
+    all: BTreeMap<u64, (u64, Arc<str>)>,
+    /// Of all names.
+    bytes: usize,
+}
 
 impl Functions {
     fn lookup(&self, address: u64) -> Option<Arc<str>> {
-        let (start, (size, name)) = self.0.range(..=address).next_back()?;
+        let (start, (size, name)) = self.all.range(..=address).next_back()?;
         (address - start < *size).then(|| name.clone())
     }
 
     /// A function, in place of those that lay there.
     fn add(&mut self, start: u64, size: u64, name: &str) {
         let Some(end) = start.checked_add(size).filter(|end| *end > start) else { return };
-        let before = self.0.range(..start).next_back().map(|(at, (size, _))| (*at, at + size));
-        let over: Vec<u64> = self.0.range(start..end).map(|(at, _)| *at).collect();
+        let before = self.all.range(..start).next_back().map(|(at, (size, _))| (*at, at + size));
+        let over: Vec<u64> = self.all.range(start..end).map(|(at, _)| *at).collect();
         for at in over.into_iter().chain(before.filter(|(_, to)| *to > start).map(|(at, _)| at)) {
-            self.0.remove(&at);
+            self.remove(at);
         }
-        if self.0.len() < MAX_FUNCTIONS {
+        if self.all.len() < MAX_FUNCTIONS && self.bytes < MAX_NAMES {
             let end = (0..=name.len().min(MAX_NAME)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
-            self.0.insert(start, (size, name[..end].into()));
+            self.bytes += end;
+            self.all.insert(start, (size, name[..end].into()));
         }
     }
 
     fn remove(&mut self, start: u64) -> Option<(u64, Arc<str>)> {
-        self.0.remove(&start)
+        let removed = self.all.remove(&start);
+        self.bytes -= removed.as_ref().map_or(0, |(_, name)| name.len());
+        removed
     }
 }
 
@@ -228,6 +237,8 @@ pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn parsed(all: &str) -> Functions {
@@ -262,7 +273,7 @@ mod tests {
         assert_eq!(text(b"1 2 a\n3 4", true, &mut Functions::default()), 6);
         // Later code lies in the place of what was there.
         let map = parsed("100 100 old\n180 10 new\nffffffffffffffff 10 none\n300 0 none\n");
-        assert_eq!((map.lookup(0x110), map.0.len()), (None, 1));
+        assert_eq!((map.lookup(0x110), map.all.len()), (None, 1));
     }
 
     #[test]
@@ -333,7 +344,7 @@ mod tests {
                     prop_assert!(text(&bytes, first, &mut functions) <= bytes.len());
                 }
                 let mut last = 0;
-                for (start, (size, name)) in &functions.0 {
+                for (start, (size, name)) in &functions.all {
                     prop_assert!(*start >= last && *size > 0 && name.len() <= MAX_NAME);
                     last = start + size;
                 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here needs privileges beyond those of the files it reads, and nothing here loads BPF programs.
 
+mod bounded;
 mod btf;
 mod classify;
 mod debug_file;
@@ -27,7 +28,7 @@ pub use btf::{BtfError, BtfMembers, Variable};
 pub use classify::{KernelClass, is_tlb, kernel_class};
 pub use debug_file::crc32;
 pub use demangle::demangle;
-pub use elf::Segments;
+pub use elf::{Sections, Segments, named_symbols};
 pub use go::go_functions;
 pub use kernel::{Kernel, KernelError};
 pub use maps::{ProcMaps, code_files, region};

@@ -1,12 +1,17 @@
 //! Where a process's executable memory came from, remembered after the process is gone.
 
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use ncpu_files::reader::{Source, Whose};
 
 /// Processes remembered; beyond it the one noted longest ago is forgotten.
 const MAX_PROCESSES: usize = 1 << 12;
@@ -14,8 +19,11 @@ const MAX_PROCESSES: usize = 1 << 12;
 const MAX_MAPPINGS: usize = 1 << 16;
 /// Images remembered of one process: it may exec, and samples of before still want names.
 const MAX_IMAGES: usize = 4;
-/// Files held open because their path leads nowhere from here (deleted, or another namespace's).
-const MAX_HELD: usize = 256;
+/// Files held from when they were first seen, so that they have names whatever becomes of their paths. A descriptor each; it
+/// keeps the file's place on disk, and its file system mounted, until the file has not been asked for in a while.
+const MAX_HELD: usize = 512;
+/// Bytes read of a process's mappings: those behind have no names.
+const MAX_TEXT: u64 = 16 << 20;
 /// Files remembered; code in any further one is only known as such, until [`ProcMaps::forget`].
 const MAX_FILES: usize = 1 << 12;
 /// How long a process's mappings are not read again for an address that lies in none: at first, and at last.
@@ -27,18 +35,19 @@ const MAX_AGAIN: usize = 1 << 12;
 /// The executable mappings of processes, kept so that their addresses can be named after they exit.
 ///
 /// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes a mapping; a forked
-/// child shares its parent's until it is noted itself. It opens no file that can be opened later.
+/// child shares its parent's until it is noted itself. A file is held by its inode from when it is first seen, and opened when
+/// it is read; whoever runs a program may replace its file, or mount another over it.
 #[derive(Debug)]
 pub struct ProcMaps {
     proc: PathBuf,
-    mount_ns: Option<PathBuf>,
+    /// The machine's own processes, whose files may be anybody's.
+    live: bool,
     processes: HashMap<u32, Vec<Arc<Image>>>,
     order: VecDeque<u32>,
     /// Mappings of all images, shared ones as often as they are.
     mappings: usize,
     files: Vec<MappedFile>,
-    by_identity: HashMap<(Box<str>, u64), u32>,
-    held: usize,
+    by_identity: HashMap<Identity, u32>,
     /// When the mappings of a process may be read again for an unknown address, and how long not after that.
     again: HashMap<u32, (Instant, Duration)>,
     read_again: u64,
@@ -56,17 +65,28 @@ struct Mapping {
     file: u32,
 }
 
+/// What tells files apart: device and inode, or the label of what is no file.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    File(u64, u64),
+    Label(Box<str>),
+}
+
 /// What a mapping maps.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     /// The name people know it by: `libc.so.6`, `[vdso]`, `[anon]`.
     pub label: Box<str>,
-    /// Where to open it; `None` where there is no file.
+    /// By what path it was mapped; `None` where there is no file.
     pub path: Option<PathBuf>,
     /// Code may be made at run time here, and a perf map may name it.
     pub jit: bool,
-    /// Keeps what `path` (in `/proc/self/fd`) leads to.
-    _held: Option<fs::File>,
+    identity: (u64, u64),
+    held: RefCell<Option<Source>>,
+    /// Asked for since files that were not are let go.
+    used: Cell<bool>,
+    /// Where it was mapped last: the process, and from where to where.
+    place: Cell<(u32, u64, u64)>,
 }
 
 impl ProcMaps {
@@ -74,14 +94,13 @@ impl ProcMaps {
     pub fn new(root: &Path) -> ProcMaps {
         let proc = root.join("proc");
         ProcMaps {
-            mount_ns: fs::read_link(proc.join("self/ns/mnt")).ok(),
+            live: root == Path::new("/"),
             proc,
             processes: HashMap::new(),
             order: VecDeque::new(),
             mappings: 0,
             files: Vec::new(),
             by_identity: HashMap::new(),
-            held: 0,
             again: HashMap::new(),
             read_again: 0,
         }
@@ -91,24 +110,44 @@ impl ProcMaps {
     /// Says whether there were any (not for a kernel thread or a process that is gone).
     pub fn note_process(&mut self, tgid: u32) -> bool {
         let dir = self.proc.join(tgid.to_string());
-        let Ok(text) = fs::read(dir.join("maps")) else { return false };
-        let foreign = self.mount_ns.is_some() && fs::read_link(dir.join("ns/mnt")).ok() != self.mount_ns;
-        self.note_text(tgid, &text, foreign)
+        let whose = Whose::process(&dir, tgid);
+        let Ok(maps) = Source::of_proc(&dir.join("maps"), whose) else { return false };
+        let mut image = Vec::new();
+        let (mut text, mut at) = (Vec::new(), 0u64);
+        // Line by line: of some programs it is megabytes, most of it data's.
+        while at < MAX_TEXT && image.len() < MAX_MAPPINGS {
+            let before = text.len();
+            text.resize(before + (64 << 10), 0);
+            let got = maps.read_at(&mut text[before..], at).unwrap_or(0);
+            text.truncate(before + got);
+            at += got as u64;
+            let lines = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+            self.note_lines(tgid, &text[..lines], whose, &mut image);
+            text.drain(..lines);
+            // The longest line has a path of 4 KiB, each byte of which may take four.
+            if got == 0 || text.len() > 64 << 10 {
+                break;
+            }
+        }
+        self.note_image(tgid, image)
     }
 
     /// Takes the mappings of a process that may have ended from the text of its `maps`, in this mount namespace.
     pub fn note_maps(&mut self, tgid: u32, text: &[u8]) -> bool {
-        self.note_text(tgid, text, false)
+        let mut image = Vec::new();
+        self.note_lines(tgid, text, Whose::process(&self.proc.join(tgid.to_string()), tgid), &mut image);
+        self.note_image(tgid, image)
     }
 
-    fn note_text(&mut self, tgid: u32, text: &[u8], foreign: bool) -> bool {
-        let dir = self.proc.join(tgid.to_string());
-        let mut image = Vec::new();
+    fn note_lines(&mut self, tgid: u32, text: &[u8], whose: Whose, image: &mut Vec<Mapping>) {
         for line in text.split(|&b| b == b'\n') {
             let Some(line) = parse_line(line).filter(|line| line.code) else { continue };
-            let file = self.file_id(&dir, &line, foreign);
+            let file = self.file_id(tgid, &line, whose);
             image.push(Mapping { start: line.start, end: line.end, offset: line.offset, file });
         }
+    }
+
+    fn note_image(&mut self, tgid: u32, image: Vec<Mapping>) -> bool {
         if image.is_empty() {
             return false;
         }
@@ -166,7 +205,7 @@ impl ProcMaps {
 
     /// Whether there is no room for another file.
     pub fn is_full(&self) -> bool {
-        self.files.len() >= MAX_FILES || self.held >= MAX_HELD
+        self.files.len() >= MAX_FILES || self.held() >= MAX_HELD
     }
 
     /// Forgets all processes and files. Numbers of files are given anew: what is known by them must be forgotten too
@@ -178,7 +217,20 @@ impl ProcMaps {
         self.files = Vec::new();
         self.by_identity = HashMap::new();
         self.again = HashMap::new();
-        self.held = 0;
+    }
+
+    /// Lets go of files that were not asked for since the last call. They are found again by who maps them, or by their paths.
+    pub fn release_unused(&mut self) {
+        for file in &self.files {
+            if !file.used.take() {
+                file.held.take();
+            }
+        }
+    }
+
+    /// Files held.
+    fn held(&self) -> usize {
+        self.files.iter().filter(|file| file.held.borrow().is_some()).count()
     }
 
     /// Whether anything is known of `tgid`.
@@ -229,21 +281,82 @@ impl ProcMaps {
         &self.files[id as usize]
     }
 
-    /// Where the process's perf map is: by the id it has in its own namespace, under its own root.
-    pub(crate) fn perf_maps(&self, tgid: u32) -> [PathBuf; 2] {
+    /// The file that a mapping maps, to be read.
+    pub(crate) fn source(&self, id: u32) -> Option<Source> {
+        let file = self.file(id);
+        file.path.as_ref()?;
+        file.used.set(true);
+        if let Some(held) = &*file.held.borrow() {
+            return Some(held.clone());
+        }
+        let (tgid, start, end) = file.place.get();
+        let whose = Whose::process(&self.proc.join(tgid.to_string()), tgid);
+        let found = self.find_source(file, tgid, (start, end), whose)?;
+        if self.held() < MAX_HELD {
+            *file.held.borrow_mut() = Some(found.clone());
+        }
+        Some(found)
+    }
+
+    /// The same where it is to be parsed, which its user must have time left for.
+    pub(crate) fn to_parse(&self, id: u32) -> Option<Source> {
+        self.source(id).filter(Source::may_read)
+    }
+
+    /// Opens the inode that is mapped, by the mapping, and else by what paths lead to it.
+    fn find_source(
+        &self,
+        file: &MappedFile,
+        tgid: u32,
+        (start, end): (u64, u64),
+        whose: Whose,
+    ) -> Option<Source> {
         let dir = self.proc.join(tgid.to_string());
+        // The mapping, or what a path leads to, may be another file by now; and what is found is taken for all that map this one.
+        let is_it = |source: &Source| {
+            let ((device, inode), (mapped, number)) = (source.identity(), file.identity);
+            !self.live || inode == number && (device == mapped || source.has_other_numbers())
+        };
+        let mapping = Source::mapped(&dir.join(format!("map_files/{start:x}-{end:x}")), whose);
+        if let Some(source) = mapping.ok().filter(is_it) {
+            return Some(source);
+        }
+        let path = file.path.as_deref()?;
+        let plain = PathBuf::from(OsStr::from_bytes(&plain_name(path.as_os_str().as_bytes())));
+        let path = path.to_owned();
+        let nowhere = Path::new("");
+        let exe = || Source::mapped(&dir.join("exe"), whose).ok().filter(is_it);
+        let inside = |path: &Path| {
+            let below = path.strip_prefix("/").ok()?;
+            Source::below(&dir.join("root"), below, true, whose).ok().filter(is_it)
+        };
+        let outside = |path: &Path| Source::below(nowhere, path, true, whose).ok().filter(is_it);
+        exe()
+            .or_else(|| inside(&plain))
+            .or_else(|| inside(&path))
+            .or_else(|| outside(&plain))
+            .or_else(|| outside(&path))
+    }
+
+    /// The process's perf map: by the id that it has in its own namespace, under its own root.
+    pub(crate) fn perf_map(&self, tgid: u32) -> Option<Source> {
+        let dir = self.proc.join(tgid.to_string());
+        let whose = Whose::process(&dir, tgid);
         let status = fs::read_to_string(dir.join("status")).unwrap_or_default();
         let inner = status.lines().find_map(|l| l.strip_prefix("NStgid:")?.split_whitespace().next_back());
         let inner = inner.map_or_else(|| tgid.to_string(), str::to_owned);
+        let inside = format!("tmp/perf-{inner}.map");
         let outside = self.proc.parent().unwrap_or(Path::new("/")).join(format!("tmp/perf-{tgid}.map"));
-        [dir.join(format!("root/tmp/perf-{inner}.map")), outside]
+        Source::below(&dir.join("root"), inside.as_ref(), false, whose)
+            .or_else(|_| Source::below("".as_ref(), &outside, false, whose))
+            .ok()
     }
 
     /// The jitdumps that it has mapped, so that others find them.
-    pub(crate) fn jitdumps(&self, tgid: u32) -> Vec<PathBuf> {
+    pub(crate) fn jitdumps(&self, tgid: u32) -> Vec<Source> {
         let is_one = |label: &str| label.starts_with("jit-") && label.ends_with(".dump");
-        let files = self.mapped(tgid).into_iter().map(|(file, ..)| self.file(file));
-        files.filter(|file| is_one(&file.label)).filter_map(|file| file.path.clone()).collect()
+        let files = self.mapped(tgid).into_iter().map(|(file, ..)| file);
+        files.filter(|file| is_one(&self.file(*file).label)).filter_map(|file| self.source(file)).collect()
     }
 
     /// Whose the process is, while it lives.
@@ -251,9 +364,10 @@ impl ProcMaps {
         fs::metadata(self.proc.join(tgid.to_string())).ok().map(|meta| meta.uid())
     }
 
-    /// Where the process's memory can be read.
-    pub(crate) fn memory(&self, tgid: u32) -> PathBuf {
-        self.proc.join(tgid.to_string()).join("mem")
+    /// The process's memory, to be read while it lives.
+    pub(crate) fn memory(&self, tgid: u32) -> Option<Source> {
+        let dir = self.proc.join(tgid.to_string());
+        Source::of_proc(&dir.join("mem"), Whose::process(&dir, tgid)).ok()
     }
 
     fn images(&mut self, tgid: u32) -> &mut Vec<Arc<Image>> {
@@ -273,52 +387,84 @@ impl ProcMaps {
         }
     }
 
-    fn file_id(&mut self, dir: &Path, line: &Line, foreign: bool) -> u32 {
+    fn file_id(&mut self, tgid: u32, line: &Line, whose: Whose) -> u32 {
         let name = String::from_utf8_lossy(line.path);
-        let key = (Box::from(&*name), line.inode);
-        if let Some(&id) = self.by_identity.get(&key) {
+        let label = label(&name);
+        let is_file = line.inode != 0 && name.starts_with('/');
+        let identity = match is_file {
+            true => Identity::File(line.device, line.inode),
+            false => Identity::Label(label.into()),
+        };
+        if let Some(&id) = self.by_identity.get(&identity) {
+            if let Some(file) = self.files.get(id as usize) {
+                file.place.set((tgid, line.start, line.end));
+            }
             return id;
         }
         if self.files.len() > MAX_FILES {
             return MAX_FILES as u32;
         }
-        let file = match self.files.len() {
-            MAX_FILES => MappedFile { label: "[other]".into(), path: None, jit: false, _held: None },
-            _ => self.describe(dir, line, &name, foreign),
+        let other = self.files.len() == MAX_FILES;
+        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let file = MappedFile {
+            label: if other { "[other]".into() } else { label.into() },
+            path: (is_file && !other).then(|| OsStr::from_bytes(path).into()),
+            jit: !other && may_be_generated(&name),
+            identity: (line.device, line.inode),
+            held: RefCell::default(),
+            used: Cell::new(true),
+            place: Cell::new((tgid, line.start, line.end)),
         };
+        if file.path.is_some() && self.held() < MAX_HELD {
+            *file.held.borrow_mut() = self.find_source(&file, tgid, (line.start, line.end), whose);
+        }
         let id = self.files.len() as u32;
         self.files.push(file);
-        self.by_identity.insert(key, id);
+        self.by_identity.insert(identity, id);
         id
     }
+}
 
-    fn describe(&mut self, dir: &Path, line: &Line, name: &str, foreign: bool) -> MappedFile {
-        let label = |s: &str| MappedFile { label: s.into(), path: None, jit: false, _held: None };
-        if !name.starts_with('/') || name == "/dev/zero (deleted)" {
-            let named = name.starts_with('[') && !name.starts_with("[anon");
-            let jit = !matches!(name, "[vdso]" | "[vsyscall]" | "[uprobes]");
-            return MappedFile { jit, ..label(if named { name } else { "[anon]" }) };
-        }
-        let path = name.strip_suffix(" (deleted)").unwrap_or(name);
-        let base = path.rsplit('/').next().unwrap_or(path);
-        let mut file = MappedFile { jit: path.starts_with("/memfd:"), ..label(base) };
-        let way = if path.len() < name.len() {
-            dir.join(format!("map_files/{:x}-{:x}", line.start, line.end))
-        } else if foreign {
-            dir.join("root").join(&path[1..])
-        } else {
-            file.path = Some(path.into());
-            return file;
-        };
-        if self.held < MAX_HELD
-            && let Ok(open) = fs::File::open(way)
-        {
-            self.held += 1;
-            file.path = Some(format!("/proc/self/fd/{}", open.as_raw_fd()).into());
-            file._held = Some(open);
-        }
-        file
+/// The name that people know a mapping by.
+fn label(name: &str) -> &str {
+    if !name.starts_with('/') || name == "/dev/zero (deleted)" {
+        let named = name.starts_with('[') && !name.starts_with("[anon");
+        return if named { name } else { "[anon]" };
     }
+    let path = name.strip_suffix(" (deleted)").unwrap_or(name);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether code may be made there at run time, which a perf map may name.
+fn may_be_generated(name: &str) -> bool {
+    match name.starts_with('/') && name != "/dev/zero (deleted)" {
+        true => name.starts_with("/memfd:"),
+        false => !matches!(name, "[vdso]" | "[vsyscall]" | "[uprobes]"),
+    }
+}
+
+/// A file's name without the escapes of `/proc/PID/maps`, which writes a new line as `\012` and nothing else otherwise than it
+/// is (`seq_file_path`).
+fn plain_name(name: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPED: &[u8] = b"\\012";
+    if !name.windows(ESCAPED.len()).any(|w| w == ESCAPED) {
+        return name.into();
+    }
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(&first) = rest.first() {
+        match rest.strip_prefix(ESCAPED) {
+            Some(behind) => {
+                plain.push(b'\n');
+                rest = behind;
+            }
+            None => {
+                plain.push(first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    plain.into()
 }
 
 /// Mappings of some images.
@@ -339,7 +485,9 @@ pub fn region(maps: &[u8], addr: u64) -> Option<String> {
 
 /// The files whose code a process has mapped: device and inode, and where a mapping starts and ends.
 pub fn code_files(pid: u32) -> Vec<((u64, u64), u64, u64)> {
-    let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return Vec::new() };
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    let text = ncpu_files::reader::proc_text(&dir.join("maps"), Whose::process(&dir, pid), MAX_TEXT as usize);
+    let Ok(text) = text else { return Vec::new() };
     let mut files: Vec<_> = text
         .split(|&b| b == b'\n')
         .filter_map(parse_line)

@@ -5,21 +5,21 @@
 //! extension's, the number is told.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
+use ncpu_files::reader::Source;
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endianness, elf};
 
-use crate::elf::Segments;
+use crate::bounded::Bounded;
+use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
 
 /// A server's own sections: some 2 MiB of strings and 128 KiB of arrays.
-const MAX_STRINGS: u64 = 16 << 20;
-const MAX_ARRAYS: u64 = 4 << 20;
+const MAX_STRINGS: u64 = 6 << 20;
+const MAX_ARRAYS: u64 = 1 << 20;
 /// Names of an array; there are some 100.
 const MAX_NAMES: usize = 1024;
 /// Classes of wait events (`PG_WAIT_LWLOCK`, `PG_WAIT_LOCK`).
@@ -60,7 +60,8 @@ pub struct Postgres {
 /// A server's program.
 #[derive(Debug)]
 struct Server {
-    path: PathBuf,
+    segments: Segments,
+    file: Source,
     /// Variables that it lets others see: address and size, as the file counts.
     variables: HashMap<&'static str, (u64, u64)>,
     /// Read when they are asked for.
@@ -83,7 +84,7 @@ impl Postgres {
         let (bias, server) = self.server(maps, tgid)?;
         if server.events.is_none() {
             // A backend that has just ended cannot be asked, the next can.
-            let memory = File::open(memory).ok()?;
+            let memory = memory?;
             server.events = Some(Arc::new(server.names(bias, &memory).unwrap_or_default()));
         }
         server.events.clone()
@@ -96,9 +97,12 @@ impl Postgres {
         }
         let all = maps.mapped(tgid);
         let &(file, start, offset) = all.iter().find(|(file, ..)| &*maps.file(*file).label == "postgres")?;
-        let path = maps.file(file).path.as_deref()?;
-        let bias = Segments::read(path)?.bias(start, offset)?;
-        let server = self.files.entry(file).or_insert_with(|| Server::read(path)).as_mut()?;
+        let server = match self.files.entry(file) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Server::read(&maps.to_parse(file)?)),
+        };
+        let server = server.as_mut()?;
+        let bias = server.segments.bias(start, offset)?;
         Some((bias, server))
     }
 
@@ -109,25 +113,31 @@ impl Postgres {
 }
 
 impl Server {
-    fn read(path: &Path) -> Option<Server> {
-        let cache = ReadCache::new(File::open(path).ok()?);
-        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
-        let mut variables = HashMap::new();
-        for symbol in elf.dynamic_symbols().filter(|s| s.address() != 0) {
-            let known = VARIABLES.iter().find(|v| symbol.name_bytes() == Ok(v.as_bytes()));
-            variables.extend(known.map(|name| (*name, (symbol.address(), symbol.size()))));
-        }
-        variables.contains_key(VARIABLES[0]).then(|| Server { path: path.into(), variables, events: None })
+    fn read(file: &Source) -> Option<Server> {
+        let found = named_symbols(file, true, &VARIABLES);
+        let variables: HashMap<_, _> =
+            VARIABLES.iter().zip(found).filter_map(|(name, at)| Some((*name, at?))).collect();
+        let segments = Segments::read(file)?;
+        variables.contains_key(VARIABLES[0]).then(|| Server {
+            segments,
+            file: file.clone(),
+            variables,
+            events: None,
+        })
     }
 
     /// Names from the memory of a process that was loaded so far from the file's own addresses.
-    fn names(&self, bias: u64, memory: &File) -> Option<WaitEvents> {
-        let cache = ReadCache::new(File::open(&self.path).ok()?);
-        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
+    fn names(&self, bias: u64, memory: &Source) -> Option<WaitEvents> {
+        let bounded = Bounded::new(&self.file);
+        let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, &bounded).ok()?;
         let section = |name: &str, most: u64| {
-            let section = elf.section_by_name(name).filter(|s| s.size() <= most)?;
-            let data = section.data().ok()?.to_vec();
-            Some((section.address()..section.address().checked_add(data.len() as u64)?, data))
+            let (_, section) = sections.section_by_name(endian, name.as_bytes())?;
+            let data =
+                (section.sh_size(endian) <= most).then(|| section.data(endian, &bounded).ok())??.to_vec();
+            let address = section.sh_addr(endian);
+            Some((address..address.checked_add(data.len() as u64)?, data))
         };
         let strings = section(".rodata", MAX_STRINGS)?;
         let (range, mut bytes) = section(".data.rel.ro", MAX_ARRAYS)?;
@@ -172,6 +182,8 @@ fn name((range, data): &(Range<u64>, Vec<u8>), address: u64) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -192,8 +204,8 @@ mod tests {
         let mut postgres = Postgres::default();
         assert!(postgres.wait_event_at(&mut maps, std::process::id()).is_none());
         assert!(postgres.wait_events(&mut maps, std::process::id()).is_none());
-        assert!(Server::read(&std::env::current_exe().expect("own path")).is_none());
-        assert!(Server::read(Path::new("/proc/self/status")).is_none());
+        assert!(Server::read(&Source::open(&std::env::current_exe().unwrap()).unwrap()).is_none());
+        assert!(Server::read(&Source::open("/etc/passwd".as_ref()).unwrap()).is_none());
     }
 
     #[test]

@@ -5,15 +5,13 @@
 //! members are; of 3.11 and 3.12 that is known. Of all others frames stay the interpreter's.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Instant;
 
-use object::read::elf::ElfFile64;
-use object::{Object, ObjectSymbol, ReadCache};
+use ncpu_files::reader::Source;
 
-use crate::elf::Segments;
+use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::tables::Tables;
@@ -90,8 +88,9 @@ struct Process {
 }
 
 /// A version's symbols, as its file counts addresses.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Symbols {
+    segments: Segments,
     runtime: u64,
     version: u64,
     code_type: u64,
@@ -141,11 +140,17 @@ impl Pythons {
             if !is_python(&mapped.label) {
                 continue;
             }
-            let Some(path) = mapped.path.as_deref() else { continue };
+            let symbols = match self.files.entry(file) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let Some(source) = maps.to_parse(file) else { continue };
+                    new.insert(symbols(&source))
+                }
+            };
             // The program itself may only load the library that has them.
-            let Some(symbols) = *self.files.entry(file).or_insert_with(|| symbols(path)) else { continue };
-            let bias = Segments::read(path)?.bias(start, offset)?;
-            let memory = File::open(maps.memory(tgid)).ok()?;
+            let Some(symbols) = symbols else { continue };
+            let bias = symbols.segments.bias(start, offset)?;
+            let memory = maps.memory(tgid)?;
             let version = word(&memory, bias.wrapping_add(symbols.version))?;
             let (major, minor) = (version >> 24, version >> 16 & 0xff);
             let runtime = bias.wrapping_add(symbols.runtime);
@@ -231,12 +236,12 @@ impl Pythons {
         tgid: u32,
         code: u64,
         process: &Process,
-        memory: &mut Option<Option<File>>,
+        memory: &mut Option<Option<Source>>,
     ) -> Option<Arc<str>> {
         if let Some(name) = self.names.get(&(tgid, code)) {
             return name.clone();
         }
-        let memory = memory.get_or_insert_with(|| File::open(maps.memory(tgid)).ok()).as_ref();
+        let memory = memory.get_or_insert_with(|| maps.memory(tgid)).as_ref();
         let name: Option<Arc<str>> = memory.and_then(|memory| told(memory, code, process)).map(Into::into);
         self.names.insert((tgid, code), name.clone());
         name
@@ -280,30 +285,25 @@ fn is_python(label: &str) -> bool {
     name.strip_prefix("python").is_some_and(|rest| rest.is_empty() || rest.starts_with('3'))
 }
 
-fn symbols(path: &Path) -> Option<Symbols> {
-    let cache = ReadCache::new(File::open(path).ok()?);
-    let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
-    let mut found = [0; 3];
-    for symbol in elf.dynamic_symbols().filter(|s| s.address() != 0) {
-        let Ok(name) = symbol.name() else { continue };
-        let at = ["_PyRuntime", "Py_Version", "PyCode_Type"].iter().position(|n| *n == name);
-        if let Some(at) = at {
-            found[at] = symbol.address();
-        }
-    }
-    let [runtime, version, code_type] = found;
+fn symbols(file: &Source) -> Option<Symbols> {
+    let began = Instant::now();
+    let found = named_symbols(file, true, &["_PyRuntime", "Py_Version", "PyCode_Type"]);
+    file.charge(began.elapsed());
+    let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));
+    let (runtime, version, code_type) = (found.next()?, found.next()?, found.next()?);
     // Before 3.11 there is no Py_Version, and no frames as here.
     if runtime == 0 || version == 0 || code_type == 0 {
         return None;
     }
     // No other function of the interpreter is nearly as large.
-    let largest = Tables::read(path).and_then(|(tables, _)| tables.largest());
+    let segments = Segments::read(file)?;
+    let largest = Tables::read(file).and_then(|(tables, _)| tables.largest());
     let the_loop = largest.filter(|l| l.end - l.start >= LEAST_LOOP).map_or((0, 0), |l| (l.start, l.end));
-    Some(Symbols { runtime, version, code_type, the_loop })
+    Some(Symbols { segments, runtime, version, code_type, the_loop })
 }
 
 /// Where the frames of a version are; `None` where that is not known.
-fn process(minor: u32, runtime: u64, code_type: u64, memory: &File) -> Option<Process> {
+fn process(minor: u32, runtime: u64, code_type: u64, memory: &Source) -> Option<Process> {
     let main = runtime.wrapping_add(48);
     let names = Names { file: 112, ascii: 48, other: 72, code_type };
     Some(match minor {
@@ -400,7 +400,7 @@ const OFFSETS_15: Offsets = Offsets {
 };
 
 /// What Python tells of itself since 3.13.
-fn of_debug_offsets(offsets: &Offsets, runtime: u64, code_type: u64, memory: &File) -> Option<Process> {
+fn of_debug_offsets(offsets: &Offsets, runtime: u64, code_type: u64, memory: &Source) -> Option<Process> {
     let mut bytes = [0; 8 * 53];
     memory.read_exact_at(&mut bytes, runtime).ok()?;
     let all: Vec<u64> =
@@ -432,14 +432,14 @@ fn of_debug_offsets(offsets: &Offsets, runtime: u64, code_type: u64, memory: &Fi
     })
 }
 
-fn word(memory: &File, at: u64) -> Option<u64> {
+fn word(memory: &Source, at: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     memory.read_exact_at(&mut bytes, at).ok()?;
     Some(u64::from_ne_bytes(bytes))
 }
 
 /// What the code object with a tagged address is called: its function, file and first line.
-fn told(memory: &File, tagged: u64, process: &Process) -> Option<String> {
+fn told(memory: &Source, tagged: u64, process: &Process) -> Option<String> {
     let (names, code) = (&process.names, tagged & !TAG);
     let at = |offset: u64| word(memory, code.checked_add(offset)?);
     let name = at(process.at.name.into())?;
@@ -457,7 +457,7 @@ fn told(memory: &File, tagged: u64, process: &Process) -> Option<String> {
 }
 
 /// A string of Python, of so many characters at most.
-fn text(memory: &File, at: u64, names: &Names, most: usize) -> Option<String> {
+fn text(memory: &Source, at: u64, names: &Names, most: usize) -> Option<String> {
     // Length, and behind the hash the state: interned, kind, compact, ascii.
     let length = word(memory, at.checked_add(16)?)?;
     let state = word(memory, at.checked_add(32)?)? as u32;
@@ -478,6 +478,8 @@ fn text(memory: &File, at: u64, names: &Names, most: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -507,6 +509,6 @@ mod tests {
         assert!(pythons.meet(&maps, std::process::id()).is_none());
         assert!(pythons.splice(&maps, std::process::id(), (&[1, 2], true), |_| true, (&[8], 2)).is_none());
         assert_eq!(pythons.notes().count(), 0);
-        assert!(symbols(&std::env::current_exe().expect("own path")).is_none());
+        assert!(symbols(&Source::open(&std::env::current_exe().unwrap()).unwrap()).is_none());
     }
 }

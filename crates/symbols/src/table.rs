@@ -1,25 +1,16 @@
 //! The symbols of an ELF file: where functions or variables lie, 16 bytes each. Names stay in the file and are read from it
 //! when they are asked for, so the file is never mapped, and a large one costs no more memory than its symbols.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endian, Endianness, ReadCache, elf};
+use ncpu_files::reader::Source;
+use object::{Endian, Endianness};
 
 use crate::demangle::demangle;
-use crate::elf::string;
+use crate::elf::{ENTRY, MAX_ENTRIES, SymbolSection, for_entries, string, symbol_sections};
 
-/// Bytes of an `Elf64_Sym`.
-const ENTRY: usize = 24;
-/// Symbols read at once.
-const CHUNK: usize = 1 << 11;
 /// Bytes that a file's symbols may take.
 pub(crate) const MAX_BYTES: usize = 12 << 20;
-/// No program has more sections.
-const MAX_SECTIONS: u32 = 1 << 16;
 
 /// Which symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +23,7 @@ pub(crate) enum What {
 /// Symbols by address.
 #[derive(Debug)]
 pub(crate) struct Table {
-    file: File,
+    file: Source,
     names: Range<u64>,
     symbols: Box<[Symbol]>,
 }
@@ -50,26 +41,18 @@ struct Symbol {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany(pub u64);
 
-/// A section: where its entries lie, and its strings.
-struct Section {
-    entries: Range<u64>,
-    names: Range<u64>,
-    dynamic: bool,
-}
-
 impl Table {
     /// Reads a 64-bit ELF file's symbols, those for debuggers or else those for the dynamic linker. `None` where there are
     /// none, or the file is damaged.
     ///
     /// # Errors
     /// There are too many to keep.
-    pub fn read(path: &Path, what: What) -> Result<Option<Table>, TooMany> {
-        let Ok(file) = File::open(path) else { return Ok(None) };
-        let Some((endian, sections)) = sections(&file) else { return Ok(None) };
+    pub fn read(file: &Source, what: What) -> Result<Option<Table>, TooMany> {
+        let Some((endian, sections)) = symbol_sections(file) else { return Ok(None) };
         for section in sections {
-            let Some(symbols) = section.symbols(&file, endian, what)? else { return Ok(None) };
+            let Some(symbols) = section.symbols(file, endian, what)? else { return Ok(None) };
             if !symbols.is_empty() {
-                return Ok(Some(Table { file, names: section.names, symbols }));
+                return Ok(Some(Table { file: file.clone(), names: section.names, symbols }));
             }
         }
         Ok(None)
@@ -104,23 +87,28 @@ impl Table {
     }
 }
 
-impl Section {
+impl SymbolSection {
     /// Its symbols, sorted and one for each address; `None` where the section is cut.
-    fn symbols(&self, file: &File, endian: Endianness, what: What) -> Result<Option<Box<[Symbol]>>, TooMany> {
+    fn symbols(
+        &self,
+        file: &Source,
+        endian: Endianness,
+        what: What,
+    ) -> Result<Option<Box<[Symbol]>>, TooMany> {
+        let count = (self.entries.end - self.entries.start) / ENTRY as u64;
+        if count > MAX_ENTRIES {
+            return Err(TooMany(count));
+        }
         let mut symbols = Vec::new();
-        let mut at = self.entries.start;
-        let mut bytes = vec![0; CHUNK * ENTRY];
-        while at < self.entries.end {
-            let length = (bytes.len() as u64).min(self.entries.end - at) as usize;
-            let bytes = &mut bytes[..length];
-            if file.read_exact_at(bytes, at).is_err() {
-                return Ok(None);
-            }
-            symbols.extend(bytes.chunks_exact(ENTRY).filter_map(|entry| self.symbol(entry, endian, what)));
-            if symbols.len() * size_of::<Symbol>() > MAX_BYTES {
-                return Err(TooMany((self.entries.end - self.entries.start) / ENTRY as u64));
-            }
-            at += length as u64;
+        let read = for_entries(file, &self.entries, |entry| {
+            symbols.extend(self.symbol(entry, endian, what));
+            symbols.len() * size_of::<Symbol>() <= MAX_BYTES
+        });
+        if read.is_none() {
+            return Ok(None);
+        }
+        if symbols.len() * size_of::<Symbol>() > MAX_BYTES {
+            return Err(TooMany(count));
         }
         // At one address the largest comes first, and of several names one that others may call.
         symbols.sort_unstable_by_key(|(s, local): &(Symbol, bool)| {
@@ -159,30 +147,6 @@ impl Section {
     }
 }
 
-/// The sections that hold symbols: the debuggers', then the dynamic linker's.
-fn sections(file: &File) -> Option<(Endianness, Vec<Section>)> {
-    let length = file.metadata().ok()?.len();
-    let cache = ReadCache::new(file);
-    let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
-    let endian = header.endian().ok()?;
-    header.shnum(endian, &cache).ok().filter(|count| *count <= MAX_SECTIONS)?;
-    let all = header.section_headers(endian, &cache).ok()?;
-    let range = |header: &elf::SectionHeader64<Endianness>| {
-        let (start, size) = header.file_range(endian)?;
-        let end = start.checked_add(size)?;
-        (end <= length).then_some(start..end)
-    };
-    let mut sections = Vec::new();
-    for (kind, dynamic) in [(elf::SHT_SYMTAB, false), (elf::SHT_DYNSYM, true)] {
-        let of_kind = all.iter().filter(|s| s.sh_type(endian) == kind);
-        sections.extend(of_kind.filter_map(|s| {
-            let strings = all.get(s.sh_link(endian) as usize)?;
-            Some(Section { entries: range(s)?, names: range(strings)?, dynamic })
-        }));
-    }
-    Some((endian, sections))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +167,8 @@ mod tests {
     #[test]
     fn own_functions_and_variables_are_found_by_address() {
         let exe = std::env::current_exe().unwrap();
-        let read = |what| Table::read(&exe, what).unwrap().unwrap();
+        let source = Source::open(&exe).unwrap();
+        let read = |what| Table::read(&source, what).unwrap().unwrap();
         let (functions, variables) = (read(What::Functions), read(What::Variables));
         let name = |table: &Table, at: usize| table.lookup((at - loaded()) as u64);
         let (found, offset) = name(&functions, a_function() + 1).unwrap();
@@ -221,7 +186,8 @@ mod tests {
         use blazesym::symbolize::source::{Elf, Source};
         use blazesym::symbolize::{Input, Symbolizer};
         let exe = std::env::current_exe().unwrap();
-        let table = Table::read(&exe, What::Functions).unwrap().unwrap();
+        let table =
+            Table::read(&ncpu_files::reader::Source::open(&exe).unwrap(), What::Functions).unwrap().unwrap();
         let some: Vec<u64> =
             table.symbols.iter().step_by(97).map(|s| s.start + u64::from(s.size) / 2).collect();
         let mut elf = Elf::new(exe);
@@ -246,14 +212,15 @@ mod tests {
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         for cut in [0, 1, 63, 64, 4096, whole.len() / 2, whole.len() - 1] {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            assert!(matches!(Table::read(&path, What::Functions), Ok(None)), "{cut}");
+            let source = Source::open(&path).unwrap();
+            assert!(matches!(Table::read(&source, What::Functions), Ok(None)), "{cut}");
         }
         // Cut while it is in use.
         std::fs::write(&path, &whole).unwrap();
-        let table = Table::read(&path, What::Functions).unwrap().unwrap();
+        let table = Table::read(&Source::open(&path).unwrap(), What::Functions).unwrap().unwrap();
         let address = table.symbols[table.symbols.len() / 2].start;
         assert!(table.lookup(address).is_some());
-        File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
         assert_eq!(table.lookup(address), None);
     }
 }

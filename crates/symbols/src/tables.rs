@@ -2,20 +2,26 @@
 //! its processes at work need some pages.
 
 use std::cmp::Ordering;
-use std::fs::File;
 use std::ops::{Deref, Range};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gimli::{BaseAddresses, CallFrameInstruction, EhFrame, LittleEndian, Operation, UnwindSection};
+use ncpu_files::reader::Source;
 use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endianness, ReadCache, elf};
+use object::{Endianness, elf};
 
+use crate::bounded::Bounded;
 use crate::elf::Segments;
 
 /// Bytes of a table of one file. The largest programs there are (compilers, browsers) have some 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
+/// Bytes of a table that cannot be read by the page: one without the index that linkers make.
+const MAX_WHOLE: u64 = 1 << 20;
+/// Rows of an index that are read to find the largest function.
+const MAX_ROWS: usize = 1 << 18;
+/// Entries of a table that has no index.
+const MAX_ENTRIES: usize = 1 << 14;
 /// Tables up to this size are read whole. Larger ones keep the file's descriptor, which counts as much.
 const SMALL: usize = 32 << 10;
 /// What is read at once.
@@ -78,10 +84,10 @@ impl Deref for Bytes {
 
 impl Tables {
     /// The tables of a 64-bit ELF file, and how many bytes they count as kept; `None` where it has none, or is none.
-    pub fn read(path: &Path) -> Option<(Tables, u64)> {
-        let segments = Segments::read(path)?;
+    pub fn read(source: &Source) -> Option<(Tables, u64)> {
+        let segments = Segments::read(source)?;
         // Section by section: the whole file would be read with its symbols, of which some have hundreds of megabytes.
-        let file = ReadCache::new(File::open(path).ok()?);
+        let file = Bounded::new(source);
         let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, &file).ok()?;
@@ -93,11 +99,13 @@ impl Tables {
             (section.sh_addr(endian), section.sh_offset(endian), section.sh_size(endian) as usize)
         };
         let whole = |section: &elf::SectionHeader64<Endianness>| {
-            Some(Bytes::Whole(Arc::from(section.data(endian, &file).ok()?)))
+            let small = section.sh_size(endian) <= MAX_WHOLE;
+            Some(Bytes::Whole(Arc::from(small.then(|| section.data(endian, &file).ok())??)))
         };
         let pages = |section: &elf::SectionHeader64<Endianness>| {
             let (_, offset, size) = lies(section);
-            Some(Bytes::Pages(Arc::new(Pages::new(File::open(path).ok()?, offset, size)?)))
+            let within = offset.checked_add(size as u64).is_some_and(|end| end <= source.size());
+            Some(Bytes::Pages(Arc::new(Pages::new(within.then(|| source.clone())?, offset, size)?)))
         };
         let (frame, index) = (section(b".eh_frame")?, section(b".eh_frame_hdr"));
         // What the header of the index says decides whether both can be read by the page.
@@ -112,6 +120,10 @@ impl Tables {
         });
         let index = index.zip(index_bytes).map(|(section, bytes)| (lies(section).0, bytes));
         let bytes = if rows.is_some() && lies(frame).2 > SMALL { pages(frame)? } else { whole(frame)? };
+        // Without an index the unwinder looks at any entry.
+        if rows.is_none() && !all_end(&bytes) {
+            return None;
+        }
         let kept = bytes.kept() + index.as_ref().map_or(0, |(_, index)| index.kept());
         Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows }, kept as u64))
     }
@@ -119,18 +131,19 @@ impl Tables {
     /// The largest function, from its first address to the next function's, where there is an index and no other comes near it.
     pub fn largest(&self) -> Option<Range<u64>> {
         let (rows, (at, index)) = (self.rows?, self.index.as_ref()?);
-        index.need(HEADER, rows * ROW)?;
+        (rows <= MAX_ROWS).then(|| index.need(HEADER, rows * ROW))??;
         largest(index, rows, *at)
     }
 
-    /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read.
-    pub fn need(&self, address: u64) -> u64 {
+    /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read; `None` where
+    /// that must not be followed, since it may never end.
+    pub fn need(&self, address: u64) -> Option<u64> {
         let (Some(rows), Some((at, index)), (from, frame)) = (self.rows, &self.index, &self.frame) else {
-            return 0;
+            return Some(0);
         };
         let mut read = 0;
         let entry = entry(index, rows, *at, address, &mut read).and_then(|entry| entry.checked_sub(*from));
-        let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return read };
+        let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return Some(read) };
         read += frame.need(entry, 8).unwrap_or(0);
         read += word(frame, entry).and_then(|own| frame.need(entry, entry_length(own))).unwrap_or(0);
         // What entries have in common: so far before the second word.
@@ -139,8 +152,54 @@ impl Tables {
             read += frame.need(common, 4).unwrap_or(0);
             read += word(frame, common).and_then(|n| frame.need(common, entry_length(n))).unwrap_or(0);
         }
-        read
+        ends(frame, entry).then_some(read)
     }
+}
+
+/// Whether following the entry at a place of a table must end: expressions in it have no jumps, and neither has what it has in
+/// common with others. No compiler writes any. What makes no sense ends at once.
+fn ends(frame: &[u8], entry: usize) -> bool {
+    let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
+    let get = |section: &EhFrame<_>, bases: &BaseAddresses, at| section.cie_from_offset(bases, at);
+    let Ok(entry) = section.fde_from_offset(&bases, entry.into(), get) else { return true };
+    let jumps = |instructions: gimli::CallFrameInstructionIter<'_, gimli::EndianSlice<'_, LittleEndian>>| {
+        let mut instructions = instructions;
+        while let Ok(Some(instruction)) = instructions.next() {
+            let expression = match instruction {
+                CallFrameInstruction::DefCfaExpression { expression }
+                | CallFrameInstruction::Expression { expression, .. }
+                | CallFrameInstruction::ValExpression { expression, .. } => expression,
+                _ => continue,
+            };
+            let Ok(expression) = expression.get(&section) else { return false };
+            let mut operations = expression.operations(entry.cie().encoding());
+            while let Ok(Some(operation)) = operations.next() {
+                if matches!(operation, Operation::Skip { .. } | Operation::Bra { .. }) {
+                    return true;
+                }
+            }
+        }
+        false
+    };
+    !jumps(entry.instructions(&section, &bases)) && !jumps(entry.cie().instructions(&section, &bases))
+}
+
+/// The same of all entries of a table.
+fn all_end(frame: &[u8]) -> bool {
+    let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
+    let mut entries = section.entries(&bases);
+    for _ in 0..MAX_ENTRIES {
+        match entries.next() {
+            Ok(Some(gimli::CieOrFde::Fde(entry))) => {
+                if !ends(frame, entry.offset()) {
+                    return false;
+                }
+            }
+            Ok(Some(gimli::CieOrFde::Cie(_))) => {}
+            Ok(None) | Err(_) => return true,
+        }
+    }
+    false
 }
 
 /// The length of an entry whose first word this is. Those of more than 4 GiB are not read, and then end the unwinding.
@@ -221,7 +280,7 @@ fn entry(index: &Bytes, rows: usize, at: u64, address: u64, read: &mut u64) -> O
 /// A part of a file as long as it is, of which only pages that were needed have been read; the others are zeros without
 /// memory. Not a mapping of the file: who shortens one that is mapped kills the process that reads it.
 pub(crate) struct Pages {
-    file: File,
+    file: Source,
     offset: u64,
     length: usize,
     base: NonNull<u8>,
@@ -235,7 +294,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    fn new(file: File, offset: u64, length: usize) -> Option<Pages> {
+    fn new(file: Source, offset: u64, length: usize) -> Option<Pages> {
         // SAFETY: new memory at an address that the kernel chooses.
         let base = unsafe {
             let (read_write, new) =
@@ -300,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_needed_is_read_and_the_rest_is_not() {
         let path = std::env::current_exe().unwrap();
-        let (tables, kept) = Tables::read(&path).expect("a test has unwind tables");
+        let (tables, kept) = Tables::read(&Source::open(&path).unwrap()).expect("a test has unwind tables");
         let file = std::fs::read(&path).unwrap();
         let both = |bytes: &Bytes| {
             let Bytes::Pages(pages) = bytes else { panic!("they are large, and linkers write an index") };
@@ -318,20 +377,20 @@ mod tests {
                 at.wrapping_add_signed(i64::from(distance))
             };
             let function = value(0);
-            read += tables.need(function + 1);
+            read += tables.need(function + 1).expect("no jumps");
             let entry = (value(1) - tables.frame.0) as usize;
             let length = word(&whole, entry).unwrap() as usize + 4;
             assert_eq!(lazy[entry..entry + length], whole[entry..entry + length]);
             let common = entry + 4 - word(&whole, entry + 4).unwrap() as usize;
             assert_eq!(lazy[common..common + 16], whole[common..common + 16]);
-            assert_eq!(tables.need(function + 1), 0, "it is there");
+            assert_eq!(tables.need(function + 1), Some(0), "it is there");
         }
         let all = (whole.len() + whole_index.len()) as u64;
         assert!(read > 0 && read < all / 2, "{read} of {all} bytes");
         assert!(kept < whole.len() as u64 && whole.len() > SMALL, "{kept} of {} bytes", whole.len());
         // Before the first function, and beyond the section.
         tables.need(0);
-        assert_eq!(tables.need(0), 0);
+        assert_eq!(tables.need(0), Some(0));
         assert_eq!(lazy.need(lazy.length, 1), None);
         assert_eq!(lazy.need(usize::MAX, 2), None);
     }
@@ -341,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cut");
         std::fs::write(&path, [7; 3 * PAGE]).unwrap();
-        let pages = Pages::new(File::open(&path).unwrap(), 0, 3 * PAGE).unwrap();
+        let pages = Pages::new(Source::open(&path).unwrap(), 0, 3 * PAGE).unwrap();
         assert_eq!(pages.need(10, PAGE), Some(2 * PAGE as u64));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
         assert_eq!(pages.need(2 * PAGE, 1), None);
@@ -390,7 +449,7 @@ mod tests {
             let whole = index_of(starts.iter().enumerate().map(|(row, start)| [*start, row as i32 * 8]));
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), &whole).unwrap();
-            let pages = Pages::new(File::open(file.path()).unwrap(), 0, whole.len()).unwrap();
+            let pages = Pages::new(Source::open(file.path()).unwrap(), 0, whole.len()).unwrap();
             let lazy = Bytes::Pages(Arc::new(pages));
             lazy.need(0, HEADER);
             for address in addresses {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
@@ -18,6 +19,10 @@ const MAX_PROCESSES: usize = 64;
 const MAX_TABLES: u64 = 4 << 20;
 /// What a file counts beside them.
 const ENTRY: u64 = 1 << 10;
+/// How long all stacks of a process may take in a period. A stack takes some 20 µs, and the tables of a large program some
+/// 20 ms once.
+const MAX_SPENT: Duration = Duration::from_millis(300);
+const PERIOD: Duration = Duration::from_secs(5);
 /// Frames of a stack.
 const MAX_FRAMES: usize = 128;
 
@@ -56,6 +61,33 @@ pub struct Unwinding {
     files: HashMap<u32, Option<Arc<Tables>>>,
     bytes: u64,
     machines: Machines,
+    spent: Spent,
+}
+
+/// The time that the stacks of each process took in a period: a program's tables may be made to take long.
+struct Spent {
+    since: Instant,
+    processes: HashMap<u32, Duration>,
+}
+
+impl Default for Spent {
+    fn default() -> Spent {
+        Spent { since: Instant::now(), processes: HashMap::new() }
+    }
+}
+
+impl Spent {
+    /// Whether there is time left for another stack.
+    fn allow(&mut self, tgid: u32, now: Instant) -> bool {
+        if now.duration_since(self.since) >= PERIOD {
+            *self = Spent { since: now, processes: HashMap::new() };
+        }
+        self.processes.get(&tgid).is_none_or(|spent| *spent < MAX_SPENT)
+    }
+
+    fn add(&mut self, tgid: u32, took: Duration) {
+        *self.processes.entry(tgid).or_default() += took;
+    }
 }
 
 struct Process {
@@ -78,12 +110,18 @@ impl Unwinding {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
+        let began = Instant::now();
+        if !self.spent.allow(tgid, began) {
+            return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
+        }
         let (unwound, unknown) = self.attempt(maps, tgid, copy);
         // As of names: a process is met in its loader already, and opens libraries later.
-        match unknown && maps.note_again(tgid) {
+        let unwound = match unknown && maps.note_again(tgid) {
             true => self.attempt(maps, tgid, copy).0,
             false => unwound,
-        }
+        };
+        self.spent.add(tgid, began.elapsed());
+        unwound
     }
 
     /// Unwinds by what is known of the process; whether it came to where no code is known.
@@ -128,7 +166,8 @@ impl Unwinding {
                 address = next;
                 continue;
             }
-            self.bytes += process.need(address.address_for_lookup());
+            let Some(bytes) = process.need(address.address_for_lookup()) else { break };
+            self.bytes += bytes;
             let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut read);
             let Ok(next) = next else { break };
             let Some(next) = next.and_then(framehop::FrameAddress::from_return_address) else {
@@ -195,17 +234,27 @@ impl Unwinding {
             self.processes.clear();
         }
         let mut unwinder = UnwinderX86_64::new();
+        let mut complete = true;
         let mut known = Vec::new();
         for &(file, start, end, offset) in &mapped {
-            let Some(path) = maps.file(file).path.as_deref() else { continue };
-            let tables = self.files.entry(file).or_insert_with(|| {
-                // What has none is remembered, too.
-                self.bytes += ENTRY;
-                let (tables, kept) = Tables::read(path)?;
-                self.bytes += kept;
-                Some(Arc::new(tables))
-            });
-            let Some(tables) = tables.clone() else { continue };
+            let tables = match self.files.get(&file) {
+                Some(known) => known.clone(),
+                None => {
+                    let Some(source) = maps.to_parse(file) else {
+                        complete &= maps.file(file).path.is_none();
+                        continue;
+                    };
+                    let began = Instant::now();
+                    let (tables, kept) = Tables::read(&source).unzip();
+                    source.charge(began.elapsed());
+                    // What has none is remembered, too.
+                    self.bytes += ENTRY + kept.unwrap_or(0);
+                    let tables = tables.map(Arc::new);
+                    self.files.insert(file, tables.clone());
+                    tables
+                }
+            };
+            let Some(tables) = tables else { continue };
             let Some(bias) = tables.segments.bias(start, offset) else { continue };
             let range = |(address, data): &(u64, Bytes)| {
                 (*address..address.saturating_add(data.len() as u64), data.clone())
@@ -223,15 +272,17 @@ impl Unwinding {
             known.push((start, end, bias, tables));
         }
         let cache = CacheX86_64::new();
+        // Those that could not be read now are looked for with the next stack.
+        let mapped = if complete { mapped } else { Vec::new() };
         self.processes.insert(tgid, Process { mapped, unwinder, tables: known, cache });
     }
 }
 
 impl Process {
-    /// Reads what unwinding the function at an address needs; returns the bytes read.
-    fn need(&self, address: u64) -> u64 {
+    /// Reads what unwinding the function at an address needs; returns the bytes read, `None` where it must not be unwound.
+    fn need(&self, address: u64) -> Option<u64> {
         let at = self.tables.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
-        at.map_or(0, |(_, _, bias, tables)| tables.need(address.wrapping_sub(*bias)))
+        at.map_or(Some(0), |(_, _, bias, tables)| tables.need(address.wrapping_sub(*bias)))
     }
 }
 

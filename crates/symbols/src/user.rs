@@ -1,13 +1,18 @@
 //! Names of user code, by file and offset, so that the process need not live.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
+use ncpu_files::reader::{Source as File, Whose};
 
 use crate::debug_file::debug_file;
+use crate::demangle::shown;
 use crate::elf::Segments;
 use crate::go::Go;
 use crate::jit::Generated;
@@ -22,6 +27,14 @@ const MAX_KNOWN: usize = 1 << 12;
 /// Names of a generation, by (file, offset), and by (file, where the function begins).
 const MAX_NAMES: usize = 1 << 13;
 const MAX_STARTS: usize = 1 << 12;
+/// Bytes of these names, a generation.
+const MAX_NAME_BYTES: usize = 4 << 20;
+/// Bytes of names of functions made at run time.
+const MAX_GENERATED_BYTES: usize = 16 << 20;
+/// How long a file that could not be had is not looked for again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Bytes of a file with debug information that lines are read from, and of what is compressed in it.
+const MAX_LINES: u64 = 512 << 20;
 /// Bytes of symbols kept; those used last may be more.
 const KEPT: usize = 8 << 20;
 /// Files told that have too many symbols.
@@ -41,6 +54,8 @@ pub struct User {
     names: Recent<(u32, u64), Name>,
     /// Of a large function ever new addresses are met, and its name is read from the file and demangled once.
     starts: Recent<(u32, u64), Arc<str>>,
+    /// Bytes of new names since both were turned over last.
+    name_bytes: usize,
     /// Programs in Go that were met; each holds a descriptor.
     go: usize,
     /// Some name has others that were put into it.
@@ -70,14 +85,28 @@ struct Name {
 
 /// A program or library.
 struct Program {
-    /// Where its symbols are, in the program itself or beside it.
-    path: Option<PathBuf>,
+    /// Where its symbols are.
+    place: Place,
+    /// When it is looked for again, where it could not be had.
+    again: Option<Instant>,
     segments: Segments,
     functions: Symbols,
     variables: Symbols,
     unknown: Arc<str>,
     /// Its own table of functions, where it is a program in Go.
     go: Option<Go>,
+    /// A copy to read lines of the source from, where one could be made.
+    copy: Option<Option<std::fs::File>>,
+}
+
+/// Where a program's symbols are.
+#[derive(Debug)]
+enum Place {
+    Nowhere,
+    /// In the program itself.
+    Own,
+    /// In a file beside it, of this device and inode.
+    Beside(PathBuf, (u64, u64)),
 }
 
 /// Symbols of a kind.
@@ -103,6 +132,7 @@ impl User {
             files: HashMap::new(),
             names: Recent::new(MAX_NAMES),
             starts: Recent::new(MAX_STARTS),
+            name_bytes: 0,
             go: 0,
             inlined: false,
             kept: 0,
@@ -190,15 +220,16 @@ impl User {
     /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
     pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         for (file, start, offset) in maps.mapped(tgid) {
-            let program = self.program(maps, file);
+            let Some(program) = self.program(maps, file) else { continue };
             let Some(address) = program.segments.bias(start, offset).map(|bias| addr.wrapping_sub(bias))
             else {
                 continue;
             };
-            if program.path.is_none() || !program.segments.holds(address) {
+            if !program.segments.holds(address) {
                 continue;
             }
-            let found = self.symbols(file, What::Variables).and_then(|table| table.lookup(address));
+            let table = self.symbols(maps, file, What::Variables).unwrap_or_default();
+            let found = table.and_then(|table| table.lookup(address));
             self.trim();
             return found.map(|(name, offset)| match offset {
                 0 => name,
@@ -211,9 +242,14 @@ impl User {
     /// The line of the source that `addr` was made of, as `file.c:12`; `None` without debug information.
     pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         let (file, offset) = maps.find(tgid, addr)?;
-        let path = maps.file(file).path.as_deref()?;
-        let address = Segments::read(path)?.address(offset)?;
-        let source = Source::Elf(Elf::new(debug_file(path).unwrap_or_else(|| path.to_owned())));
+        let program = self.program(maps, file)?;
+        let address = program.segments.address(offset)?;
+        if program.copy.is_none() {
+            let source = program.source(maps, file)?;
+            program.copy = Some(private_copy(&source));
+        }
+        let copy = program.copy.as_ref()?.as_ref()?;
+        let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", copy.as_raw_fd())));
         let lines = self.lines.get_or_insert_with(|| {
             Symbolizer::builder()
                 .enable_code_info(true)
@@ -232,74 +268,82 @@ impl User {
         Some(format!("{}{line}", code.file.to_string_lossy()))
     }
 
-    fn program(&mut self, maps: &ProcMaps, file: u32) -> &mut Program {
-        self.files.entry(file).or_insert_with(|| {
-            let file = maps.file(file);
-            let found = file.path.as_deref().and_then(|p| Some((p, Segments::read(p)?)));
-            let go = found.as_ref().and_then(|(path, _)| Go::read(path));
-            self.go += usize::from(go.is_some());
-            let (path, segments) = found.map_or((None, Segments::default()), |(path, segments)| {
-                (Some(debug_file(path).unwrap_or_else(|| path.to_owned())), segments)
-            });
-            let unknown = format!("[unknown {}]", file.label).into();
-            Program {
-                path,
-                segments,
-                functions: Symbols::default(),
-                variables: Symbols::default(),
-                unknown,
-                go,
-            }
-        })
+    /// What is known of a file; `None` where it cannot be read now.
+    fn program(&mut self, maps: &ProcMaps, file: u32) -> Option<&mut Program> {
+        let now = Instant::now();
+        if self.files.get(&file).is_some_and(|program| program.again.is_some_and(|again| now >= again)) {
+            self.files.remove(&file);
+        }
+        if !self.files.contains_key(&file) {
+            let program = Program::find(maps, file)?;
+            self.go += usize::from(program.go.is_some());
+            self.files.insert(file, program);
+        }
+        self.files.get_mut(&file)
     }
 
-    /// A known file's symbols, read where they are not kept.
-    fn symbols(&mut self, file: u32, what: What) -> Option<&Table> {
-        let Program { path, functions, variables, .. } = self.files.get_mut(&file)?;
-        let symbols = if what == What::Functions { functions } else { variables };
+    /// A known file's symbols, read where they are not kept; an error where that cannot be done now.
+    fn symbols(&mut self, maps: &ProcMaps, file: u32, what: What) -> Result<Option<&Table>, Later> {
+        let Some(program) = self.files.get_mut(&file) else { return Ok(None) };
         self.resolved += 1;
-        symbols.used = self.resolved;
-        if symbols.table.is_none() && !symbols.none {
-            match Table::read(path.as_deref()?, what) {
+        program.kind(what).used = self.resolved;
+        if program.kind(what).table.is_none() && !program.kind(what).none {
+            let source = program.source(maps, file);
+            if source.as_ref().is_some_and(|source| !source.may_read()) {
+                return Err(Later);
+            }
+            let began = Instant::now();
+            let table = source.as_ref().map_or(Ok(None), |source| Table::read(source, what));
+            source.inspect(|source| source.charge(began.elapsed()));
+            match table {
                 Ok(Some(table)) => {
                     self.kept += 1;
                     self.bytes += table.bytes();
-                    symbols.table = Some(table);
+                    program.kind(what).table = Some(table);
                 }
-                Ok(None) => symbols.none = true,
+                Ok(None) => program.kind(what).none = true,
                 Err(TooMany(count)) => {
-                    symbols.none = true;
+                    program.kind(what).none = true;
                     if self.too_large.len() < MAX_TOLD
-                        && let Some(path) = path
+                        && let Some(path) = &maps.file(file).path
                     {
                         self.too_large.insert(path.clone(), count);
                     }
                 }
             }
         }
-        symbols.table.as_ref()
+        let program = self.files.get(&file);
+        Ok(program
+            .and_then(|p| if what == What::Functions { &p.functions } else { &p.variables }.table.as_ref()))
     }
 
     /// Names offsets of one file.
     fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
-        let program = self.program(maps, file);
+        let Some(program) = self.program(maps, file).filter(|program| program.again.is_none()) else {
+            return;
+        };
         let unknown = program.unknown.clone();
         let addresses: Vec<_> = offsets.iter().map(|&o| program.segments.address(o)).collect();
         let mut starts = std::mem::replace(&mut self.starts, Recent::new(1));
-        let table = self.symbols(file, What::Functions);
-        let mut name = |address: Option<u64>| {
-            let (address, table) = (address?, table?);
-            let start = (file, table.start(address)?);
-            if let Some(name) = starts.get(&start) {
-                return Some(name.clone());
-            }
-            let name: Arc<str> = table.lookup(address)?.0.into();
-            starts.insert(start, name.clone());
-            Some(name)
-        };
-        let names: Vec<_> = addresses.iter().map(|&at| name(at).unwrap_or_else(|| unknown.clone())).collect();
+        let mut bytes = 0;
+        let table = self.symbols(maps, file, What::Functions);
+        let names: Option<Vec<_>> = table.ok().map(|table| {
+            let mut name = |address: Option<u64>| {
+                let (address, table) = (address?, table?);
+                let start = (file, table.start(address)?);
+                if let Some(name) = starts.get(&start) {
+                    return Some(name.clone());
+                }
+                let name: Arc<str> = shown(table.lookup(address)?.0).into();
+                bytes += name.len();
+                starts.insert(start, name.clone());
+                Some(name)
+            };
+            addresses.iter().map(|&at| name(at).unwrap_or_else(|| unknown.clone())).collect()
+        });
         self.starts = starts;
-        let program = self.program(maps, file);
+        let Some(names) = names else { return };
+        let Some(program) = self.files.get(&file) else { return };
         let known: Vec<Name> = addresses
             .into_iter()
             .zip(names)
@@ -314,7 +358,16 @@ impl User {
             .collect();
         for (&offset, name) in offsets.iter().zip(known) {
             self.inlined |= name.inlined.is_some();
+            // Of Go's each is a text of its own.
+            let inlined = name.inlined.iter().flat_map(|names| names.iter());
+            bytes += inlined.map(|name| name.len()).sum::<usize>() + size_of::<Name>();
             self.names.insert((file, offset), name);
+        }
+        self.name_bytes += bytes;
+        if self.name_bytes > MAX_NAME_BYTES {
+            self.name_bytes = 0;
+            self.names.turn();
+            self.starts.turn();
         }
     }
 
@@ -356,7 +409,9 @@ impl User {
             self.drop_oldest();
         }
         let functions: usize = self.generated.values().map(Generated::len).sum();
-        if functions > MAX_FUNCTIONS && self.generated.len() > 1 || self.generated.len() > MAX_GENERATED {
+        let bytes: usize = self.generated.values().map(Generated::bytes).sum();
+        let many = functions > MAX_FUNCTIONS || bytes > MAX_GENERATED_BYTES;
+        if many && self.generated.len() > 1 || self.generated.len() > MAX_GENERATED {
             self.generated.clear();
         }
     }
@@ -380,6 +435,102 @@ impl User {
         }
         self.lines = None;
     }
+}
+
+/// The time for a file's user is used up; there will be more.
+struct Later;
+
+impl Program {
+    /// Looks into a file; `None` where that cannot be done now.
+    fn find(maps: &ProcMaps, file: u32) -> Option<Program> {
+        let mapped = maps.file(file);
+        let mut program = Program {
+            place: Place::Nowhere,
+            again: None,
+            segments: Segments::default(),
+            functions: Symbols::default(),
+            variables: Symbols::default(),
+            unknown: format!("[unknown {}]", mapped.label).into(),
+            go: None,
+            copy: None,
+        };
+        let Some(path) = &mapped.path else { return Some(program) };
+        let Some(source) = maps.source(file) else {
+            program.again = Some(Instant::now() + AGAIN);
+            return Some(program);
+        };
+        if !source.may_read() {
+            return None;
+        }
+        let began = Instant::now();
+        if let Some(segments) = Segments::read(&source) {
+            program.segments = segments;
+            program.go = Go::read(&source);
+            program.place = match debug_file(&source, path) {
+                Some((debug, path)) => Place::Beside(path, debug.identity()),
+                None => Place::Own,
+            };
+        }
+        source.charge(began.elapsed());
+        Some(program)
+    }
+
+    /// The file with its symbols.
+    fn source(&self, maps: &ProcMaps, file: u32) -> Option<File> {
+        match &self.place {
+            Place::Nowhere => None,
+            Place::Own => maps.source(file),
+            Place::Beside(path, identity) => {
+                let whose = maps.source(file).map_or(Whose::OWN, |source| source.whose());
+                let found = File::below("".as_ref(), path, true, whose).ok();
+                found.filter(|found| found.identity() == *identity)
+            }
+        }
+    }
+
+    fn kind(&mut self, what: What) -> &mut Symbols {
+        if what == What::Functions { &mut self.functions } else { &mut self.variables }
+    }
+}
+
+/// A copy of a file in memory, which nobody can cut while it is mapped; `None` where it is too large, or says that it unpacks
+/// to more than that.
+fn private_copy(file: &File) -> Option<std::fs::File> {
+    if file.size() > MAX_LINES
+        || file.size() > file.on_disk().saturating_mul(8)
+        || unpacked(file)? > MAX_LINES
+    {
+        return None;
+    }
+    // SAFETY: a new descriptor, which nothing else owns.
+    let mut copy = unsafe {
+        let fd = libc::memfd_create(c"ncpu-lines".as_ptr(), libc::MFD_CLOEXEC);
+        (fd >= 0).then(|| <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd))?
+    };
+    let (mut at, mut bytes) = (0, vec![0; 1 << 20]);
+    while at < file.size() {
+        let got = file.read_at(&mut bytes, at).ok().filter(|got| *got > 0)?;
+        copy.write_all(&bytes[..got]).ok()?;
+        at += got as u64;
+    }
+    Some(copy)
+}
+
+/// Bytes of all compressed sections of a file, unpacked.
+fn unpacked(file: &File) -> Option<u64> {
+    use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
+    let bounded = crate::bounded::Bounded::new(file);
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(&bounded).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.section_headers(endian, &bounded).ok()?;
+    let compressed = sections.iter().filter(|s| s.sh_flags(endian).contains(object::elf::SHF_COMPRESSED));
+    let mut sizes = compressed.map(|s| {
+        use object::ReadRef;
+        let header: &object::elf::CompressionHeader64<object::Endianness> =
+            (&bounded).read_at(s.sh_offset(endian)).ok()?;
+        Some(header.ch_size(endian))
+    });
+    sizes.try_fold(0u64, |sum, size| sum.checked_add(size?))
 }
 
 #[cfg(test)]

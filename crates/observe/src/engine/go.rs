@@ -1,10 +1,7 @@
 //! Where Go parks goroutines that wait for a lock: the functions that `sync.Mutex` and `sync.RWMutex` call when they must.
 
-use std::fs::File;
-use std::path::Path;
-
-use object::read::ReadCache;
-use object::{Object, ObjectSegment, ObjectSymbol};
+use ncpu_files::reader::Source;
+use ncpu_symbols::{Sections, Segments, named_symbols};
 
 use super::usdt::Probe;
 
@@ -24,33 +21,25 @@ const LONGEST: u64 = 4096;
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.
-pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    let cache = ReadCache::new(file);
-    let Ok(elf) = object::File::parse(&cache) else { return Ok(Vec::new()) };
-    if !elf.is_64() || elf.section_by_name(".go.buildinfo").is_none() {
+pub(super) fn probes(file: &Source) -> Result<Vec<Probe>, String> {
+    let Some(sections) = Sections::read(file) else { return Ok(Vec::new()) };
+    if sections.named(".go.buildinfo").is_none() {
         return Ok(Vec::new());
     }
-    let (mut waits, mut parks) = symbols(&elf);
+    let (mut waits, mut parks) = symbols(file);
     if parks.is_none() {
-        (waits, parks) = table(path);
+        (waits, parks) = table(file);
     }
     let Some(parks) = parks else { return Ok(Vec::new()) };
+    let segments = Segments::read(file).unwrap_or_default();
     let mut found = Vec::new();
     for (name, kind, address, size) in waits {
-        let code = elf.segments().find_map(|s| s.data_range(address, size.min(LONGEST)).ok().flatten());
-        let code = code.ok_or_else(|| format!("{name} lies outside of the file"))?;
-        let Some(after) = after_call(code, address, parks) else { continue };
-        let in_file = |address: u64| {
-            elf.segments().find_map(|s| {
-                let (offset, size) = s.file_range();
-                let within = address.checked_sub(s.address()).filter(|&o| o < size)?;
-                offset.checked_add(within)
-            })
-        };
-        let (Some(begin), Some(end)) = (in_file(address), in_file(address + after)) else {
-            return Err(format!("{name} lies outside of the file"));
-        };
+        let outside = || format!("{name} lies outside of the file");
+        let begin = segments.offset(address).ok_or_else(outside)?;
+        let mut code = vec![0; size.min(LONGEST) as usize];
+        file.read_exact_at(&mut code, begin).map_err(|_| outside())?;
+        let Some(after) = after_call(&code, address, parks) else { continue };
+        let end = segments.offset(address + after).ok_or_else(outside)?;
         let probe = |offset, event| Probe { name, offset, semaphore: 0, cookie: kind << 8 | event };
         // The end first, so that none is missed.
         found.extend([probe(end, 1), probe(begin, 0)]);
@@ -61,32 +50,29 @@ pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
 /// A function that waits: its name, the lock's kind, address and size.
 type Wait = (&'static str, u64, u64, u64);
 
+/// The names of functions that wait, and last of the one that they call.
+fn names() -> Vec<&'static str> {
+    WAITS.iter().map(|(name, _)| *name).chain([PARKS]).collect()
+}
+
+/// Functions that wait, by their places in [`WAITS`], and where they go to do so.
+fn found(mut places: Vec<Option<(u64, u64)>>) -> (Vec<Wait>, Option<u64>) {
+    let parks = places.pop().flatten().map(|(address, _)| address);
+    let of = |((name, kind), place): (&(&'static str, u64), Option<(u64, u64)>)| {
+        place.map(|(address, size)| (*name, *kind, address, size))
+    };
+    (WAITS.iter().zip(places).filter_map(of).collect(), parks)
+}
+
 /// Functions that wait, and where they go to do so, by the symbols.
-fn symbols<'a>(elf: &object::File<'a, &'a ReadCache<File>>) -> (Vec<Wait>, Option<u64>) {
-    let mut waits = Vec::new();
-    let mut parks = None;
-    for symbol in elf.symbols() {
-        match symbol.name() {
-            Ok(PARKS) => parks = Some(symbol.address()),
-            Ok(name) => {
-                let kind = WAITS.iter().find(|(wait, _)| *wait == name);
-                waits.extend(kind.map(|(name, kind)| (*name, *kind, symbol.address(), symbol.size())));
-            }
-            Err(_) => {}
-        }
-    }
-    (waits, parks)
+fn symbols(file: &Source) -> (Vec<Wait>, Option<u64>) {
+    found(named_symbols(file, false, &names()))
 }
 
 /// The same by the table that Go has for its own tracebacks, which stripped programs keep.
-fn table(path: &Path) -> (Vec<Wait>, Option<u64>) {
-    let names = WAITS.map(|(name, _)| name);
-    let mut found = ncpu_symbols::go_functions(path, &[&names[..], &[PARKS]].concat());
-    let parks = found.pop().flatten().map(|range| range.start);
-    let of = |((name, kind), range): (&(&'static str, u64), Option<std::ops::Range<u64>>)| {
-        range.map(|range| (*name, *kind, range.start, range.end.saturating_sub(range.start)))
-    };
-    (WAITS.iter().zip(found).filter_map(of).collect(), parks)
+fn table(file: &Source) -> (Vec<Wait>, Option<u64>) {
+    let ranges = ncpu_symbols::go_functions(file, &names()).into_iter();
+    found(ranges.map(|range| range.map(|r| (r.start, r.end.saturating_sub(r.start)))).collect())
 }
 
 /// How far behind the beginning of a function at `address` the instruction lies that follows its call of `callee`.
@@ -126,8 +112,10 @@ mod tests {
 
     #[test]
     fn other_programs_have_none() {
-        assert_eq!(probes(&std::env::current_exe().expect("own path")), Ok(Vec::new()));
-        assert_eq!(probes(Path::new("/proc/self/status")), Ok(Vec::new()));
-        assert!(probes(Path::new("/nowhere")).is_err());
+        assert_eq!(
+            probes(&Source::open(&std::env::current_exe().expect("own path")).expect("own file")),
+            Ok(Vec::new())
+        );
+        assert_eq!(probes(&Source::open("/etc/passwd".as_ref()).expect("a file")), Ok(Vec::new()));
     }
 }

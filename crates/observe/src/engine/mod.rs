@@ -26,6 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::{Iter, Link, MapCore, RingBuffer, UprobeOpts};
+use ncpu_files::reader;
 use ncpu_schema::{CpuState, IdleReason, Microstate};
 use ncpu_symbols::PythonAt;
 
@@ -437,12 +438,17 @@ impl Engine {
     ///
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
-    pub fn trace_user_locks(&mut self, file: &Path) -> Result<usize, String> {
+    pub fn trace_user_locks(&mut self, file: &reader::Source) -> Result<usize, String> {
         let (program, go_program) = (&self.skel.progs.user_lock, &self.skel.progs.go_lock);
         if !program.autoload() {
             return Ok(0);
         }
         let (own, go) = (usdt::probes(file)?, go::probes(file)?);
+        // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer.
+        if file.is_remote() && own.len() + go.len() > 0 {
+            return Err("its file system is another process or machine".into());
+        }
+        let path = file.path();
         let all = own.iter().map(|p| (p, program)).chain(go.iter().map(|p| (p, go_program)));
         for (probe, program) in all {
             let opts = UprobeOpts {
@@ -450,7 +456,7 @@ impl Engine {
                 cookie: probe.cookie,
                 ..UprobeOpts::default()
             };
-            let link = program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts);
+            let link = program.attach_uprobe_with_opts(-1, &path, probe.offset as usize, opts);
             self.links.push(link.map_err(|e| format!("attaching to {}: {e}", probe.name))?);
         }
         self.go |= !go.is_empty();

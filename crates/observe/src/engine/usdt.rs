@@ -1,10 +1,7 @@
 //! Static tracepoints (USDT) of libncpu's locks, found where SystemTap's `<sys/sdt.h>` notes them.
 
-use std::fs::File;
-use std::path::Path;
-
-use object::read::ReadCache;
-use object::{Object, ObjectSection, ObjectSegment};
+use ncpu_files::reader::Source;
+use ncpu_symbols::{Sections, Segments};
 
 /// `enum user_lock` and `enum user_event` of engine.h.
 const KNOWN: [(&str, u64, u64); 9] = [
@@ -18,6 +15,9 @@ const KNOWN: [(&str, u64, u64); 9] = [
     ("write_slow", 4, 0),
     ("write_acquired", 4, 1),
 ];
+
+/// Bytes of all notes of a file: those of a Java virtual machine, which has hundreds of tracepoints, are 40,000.
+const MAX_NOTES: usize = 1 << 20;
 
 /// A place in a file at which a wait for a lock begins or ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,32 +35,18 @@ pub(super) struct Probe {
 ///
 /// # Errors
 /// The file cannot be read, or its notes make no sense.
-pub(super) fn probes(path: &Path) -> Result<Vec<Probe>, String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    // Reads what is asked for, of files that may be gigabytes.
-    let cache = ReadCache::new(file);
-    let Ok(elf) = object::File::parse(&cache) else { return Ok(Vec::new()) };
-    if !elf.is_64() {
-        return Ok(Vec::new()); // libncpu is for 64 bits
-    }
-    let Some(section) = elf.section_by_name(".note.stapsdt") else { return Ok(Vec::new()) };
-    let notes = section.data().map_err(|e| format!(".note.stapsdt: {e}"))?;
-    let base = elf.section_by_name(".stapsdt.base").map(|s| s.address());
-    let segments: Vec<(u64, u64, u64)> = elf
-        .segments()
-        .map(|s| {
-            let (offset, size) = s.file_range();
-            (s.address(), offset, size)
-        })
-        .collect();
-    let in_file = |address: u64| {
-        segments.iter().find_map(|&(start, offset, size)| {
-            let within = address.checked_sub(start).filter(|&o| o < size)?;
-            offset.checked_add(within)
-        })
-    };
+pub(super) fn probes(file: &Source) -> Result<Vec<Probe>, String> {
+    let Some(sections) = Sections::read(file) else { return Ok(Vec::new()) };
+    let Some((range, _)) = sections.named(".note.stapsdt") else { return Ok(Vec::new()) };
+    let size = usize::try_from(range.end - range.start).ok().filter(|size| *size <= MAX_NOTES);
+    let mut notes =
+        vec![0; size.ok_or_else(|| format!("its notes of tracepoints are longer than {MAX_NOTES} bytes"))?];
+    file.read_exact_at(&mut notes, range.start).map_err(|e| format!(".note.stapsdt: {e}"))?;
+    let base = sections.named(".stapsdt.base").map(|(_, address)| address);
+    let segments = Segments::read(file).unwrap_or_default();
+    let in_file = |address: u64| segments.offset(address);
     let mut found = Vec::new();
-    for note in Notes(notes).filter(|n| n.provider == b"ncpu") {
+    for note in Notes(&notes).filter(|n| n.provider == b"ncpu") {
         let Some(&(name, lock, event)) = KNOWN.iter().find(|(name, ..)| name.as_bytes() == note.name) else {
             continue;
         };
@@ -212,14 +198,13 @@ mod tests {
         let mutex = libncpu::Mutex::new(0);
         *mutex.lock() += 1;
         let me = std::env::current_exe().expect("own path");
-        let found = probes(&me).expect("a good file");
+        let found = probes(&Source::open(&me).expect("own file")).expect("a good file");
         for name in ["mutex_slow", "mutex_acquired", "mutex_abandoned"] {
             let probe = found.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("{name}: {found:?}"));
             let bytes = std::fs::read(&me).expect("own file");
             assert_eq!(bytes[probe.offset as usize], 0x90, "{name} is a nop");
         }
-        assert_eq!(probes(Path::new("/proc/self/status")), Ok(Vec::new()));
-        assert!(probes(Path::new("/nowhere")).is_err());
+        assert_eq!(probes(&Source::open("/etc/passwd".as_ref()).expect("a file")), Ok(Vec::new()));
     }
 
     proptest! {

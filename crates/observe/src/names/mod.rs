@@ -87,6 +87,8 @@ impl Symbols {
     }
 
     fn below(root: &Path) -> Symbols {
+        // While this process is small. Where it cannot be started now, the first file that is read tries again.
+        let _ = ncpu_files::reader::start();
         Symbols {
             kernel: None,
             aside: None,
@@ -166,6 +168,7 @@ impl Symbols {
         }
         self.aged = now;
         self.names.turn();
+        self.maps.release_unused();
         self.user.forget_unused();
         self.unwinding.forget_unused();
     }

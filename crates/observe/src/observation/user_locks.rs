@@ -8,8 +8,7 @@
 //! those opened at run time.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
+use ncpu_files::reader::{Source, Whose};
 use ncpu_symbols::code_files;
 
 /// How long after it was met a process is looked at, milliseconds.
@@ -72,8 +72,8 @@ impl UserLocks {
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let preloaded = preloaded.to_string_lossy().into_owned();
         for file in in_path(program).into_iter().chain(preloaded.split([':', ' ']).map(PathBuf::from)) {
-            if let Ok(open) = File::open(file) {
-                self.file(&open, engine);
+            if let Ok(source) = Source::open(&file) {
+                self.file(&source, &file, engine);
             }
         }
     }
@@ -157,6 +157,8 @@ impl UserLocks {
         if namespace::is_own() {
             return 0;
         }
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let whose = Whose::process(&dir, pid);
         for (identity, start, end) in code_files(pid) {
             if self.files.contains(&identity) || self.attached.contains(&identity) {
                 continue;
@@ -166,8 +168,14 @@ impl UserLocks {
             }
             // Also of a file that has been deleted, or lies in another mount namespace.
             // If it has ended or unmapped it, whoever maps it next shows it again.
-            let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else { continue };
-            new += usize::from(self.file(&file, engine));
+            let mapping = dir.join(format!("map_files/{start:x}-{end:x}"));
+            let Ok(source) = Source::mapped(&mapping, whose) else { continue };
+            if !source.may_read() {
+                continue;
+            }
+            let began = Instant::now();
+            new += usize::from(self.file(&source, &mapping, engine));
+            source.charge(began.elapsed());
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }
@@ -175,15 +183,13 @@ impl UserLocks {
     }
 
     /// Looks into a file; whether it was new.
-    fn file(&mut self, file: &File, engine: &mut Engine) -> bool {
-        let Ok(meta) = file.metadata() else { return false };
-        let identity = (meta.dev(), meta.ino());
-        if !meta.is_file() || self.attached.contains(&identity) || !self.files.insert(identity) {
+    fn file(&mut self, file: &Source, mapping: &Path, engine: &mut Engine) -> bool {
+        let identity = file.identity();
+        if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
         }
-        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let traced = match self.attached.len() < MAX_ATTACHED {
-            true => engine.trace_user_locks(&path),
+            true => engine.trace_user_locks(file),
             false => Err(format!("those of {MAX_ATTACHED} files are")),
         };
         match traced {
@@ -192,7 +198,7 @@ impl UserLocks {
                 self.attached.insert(identity);
             }
             Err(e) => {
-                let name = fs::read_link(&path).unwrap_or(path);
+                let name = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
                 if self.notes.len() < 10 {
                     self.notes.push(format!("user locks of {} are not traced: {e}", name.display()));
                 }

@@ -2,13 +2,12 @@
 //! (`vmStructs.cpp` of HotSpot), from JDK 9 on.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
+use std::time::Instant;
 
-use object::read::elf::ElfFile64;
-use object::{Object, ObjectSymbol, ReadCache};
+use ncpu_files::reader::Source;
 
 use super::memory::{Memory, Pages};
+use crate::elf::named_symbols;
 
 /// Entries read of a table.
 const MAX_ENTRIES: u64 = 1 << 14;
@@ -38,16 +37,12 @@ const SYMBOLS: [&str; 12] = [
 
 impl Symbols {
     /// Of a libjvm; `None` where it is none of HotSpot.
-    pub fn read(path: &Path) -> Option<Symbols> {
-        let cache = ReadCache::new(File::open(path).ok()?);
-        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
-        let mut found = [0; SYMBOLS.len()];
-        for symbol in elf.dynamic_symbols().filter(|s| s.address() != 0) {
-            let Ok(name) = symbol.name() else { continue };
-            if let Some(at) = SYMBOLS.iter().position(|n| *n == name) {
-                found[at] = symbol.address();
-            }
-        }
+    pub fn read(file: &Source) -> Option<Symbols> {
+        let began = Instant::now();
+        let found = named_symbols(file, true, &SYMBOLS);
+        file.charge(began.elapsed());
+        let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));
+        let found: [u64; SYMBOLS.len()] = std::array::from_fn(|_| found.next().unwrap_or(0));
         found.iter().all(|a| *a != 0).then_some(Symbols(found))
     }
 }
@@ -382,9 +377,8 @@ mod tests {
 
     #[test]
     fn what_is_no_virtual_machine_has_no_tables() {
-        assert!(Symbols::read(&std::env::current_exe().expect("own path")).is_none());
-        assert!(
-            Symbols::read(Path::new("/etc/passwd")).is_none() && Symbols::read(Path::new("/none")).is_none()
-        );
+        for path in [std::env::current_exe().unwrap(), "/etc/passwd".into()] {
+            assert!(Symbols::read(&Source::open(&path).unwrap()).is_none(), "{path:?}");
+        }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
+
+use ncpu_files::reader::Source;
 
 /// What can be read by address.
 pub(crate) trait Memory {
@@ -23,9 +25,46 @@ pub(crate) trait Memory {
     }
 }
 
-impl Memory for File {
+/// Bytes read at once, how many such blocks are kept, and for how long they are taken to be the same.
+const BLOCK: u64 = 512;
+const MAX_BLOCKS: usize = 64;
+const SAME: Duration = Duration::from_millis(5);
+
+type Block = Box<[u8; BLOCK as usize]>;
+
+/// A process's memory, read by the block: what is asked for lies together.
+pub(crate) struct Blocks {
+    source: Source,
+    kept: RefCell<(Instant, HashMap<u64, Block>)>,
+}
+
+impl Blocks {
+    pub fn of(source: Source) -> Blocks {
+        Blocks { source, kept: RefCell::new((Instant::now(), HashMap::new())) }
+    }
+}
+
+impl Memory for Blocks {
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
-        self.read_exact_at(into, at).ok()
+        let (first, within) = (at / BLOCK * BLOCK, (at % BLOCK) as usize);
+        if within + into.len() > BLOCK as usize {
+            return self.source.read_exact_at(into, at).ok();
+        }
+        let mut kept = self.kept.borrow_mut();
+        if kept.0.elapsed() > SAME || kept.1.len() >= MAX_BLOCKS {
+            *kept = (Instant::now(), HashMap::new());
+        }
+        let block = match kept.1.entry(first) {
+            Entry::Occupied(block) => block.into_mut(),
+            Entry::Vacant(new) => {
+                let mut block = Box::new([0; BLOCK as usize]);
+                // Pages are mapped or not as a whole, and blocks lie within one.
+                self.source.read_exact_at(&mut block[..], first).ok()?;
+                new.insert(block)
+            }
+        };
+        into.copy_from_slice(&block[within..within + into.len()]);
+        Some(())
     }
 }
 

@@ -6,7 +6,7 @@ mod layout;
 mod memory;
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use code::{Blob, Heap};
 use layout::{Layout, Symbols};
-use memory::Memory;
+use memory::{Blocks, Memory};
 
 /// What the library is called.
 const LIBRARY: &str = "libjvm.so";
@@ -44,7 +44,7 @@ const INTERPRETER: &str = "[Interpreter]";
 
 /// The virtual machines of the processes that were seen.
 pub(crate) struct Machines {
-    libraries: HashMap<u32, Option<Symbols>>,
+    libraries: HashMap<u32, Option<(Symbols, Segments)>>,
     machines: HashMap<u32, Known>,
     /// Images of processes that have none.
     without: Recent<u32, (usize, usize)>,
@@ -86,8 +86,14 @@ impl Machines {
             self.without.insert(tgid, image);
             return None;
         };
-        let path = maps.file(file).path.as_deref()?;
-        let symbols = (*self.libraries.entry(file).or_insert_with(|| Symbols::read(path)))?;
+        let library = match self.libraries.entry(file) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let source = maps.to_parse(file)?;
+                new.insert(Symbols::read(&source).zip(Segments::read(&source)))
+            }
+        };
+        let (symbols, segments) = library.as_ref()?;
         if self.machines.len() >= MAX_MACHINES && !self.machines.contains_key(&tgid) {
             self.machines.clear();
         }
@@ -102,16 +108,15 @@ impl Machines {
         if known.machine.is_none() && now >= known.next {
             known.next = now + known.wait;
             known.wait = (2 * known.wait).min(LAST_AGAIN);
-            let bias = Segments::read(path)?.bias(start, offset)?;
-            let memory = File::open(maps.memory(tgid)).ok()?;
-            known.machine = Machine::read(memory, &symbols, bias);
+            let bias = segments.bias(start, offset)?;
+            known.machine = Machine::read(Blocks::of(maps.memory(tgid)?), symbols, bias);
         }
         Some(())
     }
 }
 
 /// A virtual machine.
-pub(crate) struct Machine<M = File> {
+pub(crate) struct Machine<M = Blocks> {
     memory: M,
     layout: Layout,
     bias: u64,

@@ -1,0 +1,544 @@
+//! Files and memory of other users' processes, read by a process that can be given up.
+//!
+//! A file system may be another user's program (FUSE), or a machine that is down (NFS). A read of it, its opening, even the lookup of
+//! its name may then take for ever, and no signal ends it: a thread that waits there keeps its whole process from ending. So
+//! another process does all of it, a fork of this one with few capabilities that interprets nothing. When its answer is late it is
+//! killed and left behind, a new one takes its place, and what was asked for has no answer.
+//!
+//! Answers that take long are charged to the user whose process was read, and to all together. A user who has used up their time
+//! gets no more reads for a while, so that nobody can hold up the program for longer than that.
+
+mod child;
+mod message;
+mod time;
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use message::{ANSWER, Answer, CHUNK, MAX_PATH, OPEN, OPEN_PROC, READ, REQUEST, Request, START};
+use time::Times;
+
+/// How long an answer may take.
+const LATE: Duration = Duration::from_millis(300);
+/// How long it may take where the reader waits for a CPU.
+const STARVED: Duration = Duration::from_millis(1000);
+/// `f_type` of file systems whose data come from another process or machine, or may: `statfs(2)`.
+const FUSE: u64 = 0x6573_5546;
+const NFS: u64 = 0x6969;
+const CIFS: u64 = 0xff53_4d42;
+const SMB2: u64 = 0xfe53_4d42;
+const P9: u64 = 0x0102_1997;
+const CEPH: u64 = 0x00c3_6400;
+const AFS: [u64; 2] = [0x5346_414f, 0x6b41_4653];
+/// Those that number files and devices as they like.
+const OVERLAY: u64 = 0x794c_7630;
+const BTRFS: u64 = 0x9123_683e;
+const BCACHEFS: u64 = 0xca45_1a4e;
+
+/// Whose process is read: time is charged to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Whose(u64);
+
+impl Whose {
+    /// Of this program's own choosing.
+    pub const OWN: Whose = Whose(u64::MAX);
+
+    /// The user of a process, whose directory in `/proc` this is; each process of root counts for itself.
+    pub fn process(directory: &Path, pid: u32) -> Whose {
+        match std::fs::metadata(directory).map(|about| about.uid()) {
+            Ok(0) | Err(_) => Whose(1 << 32 | u64::from(pid)),
+            Ok(user) => Whose(user.into()),
+        }
+    }
+}
+
+/// A regular file, or a file of `/proc`, that the reader reads.
+#[derive(Clone, Debug)]
+pub struct Source(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    /// Stands for the file, and is not opened: what happens to its path meanwhile does not matter.
+    fd: OwnedFd,
+    whose: Whose,
+    about: Answer,
+    /// It did not answer.
+    late: AtomicBool,
+}
+
+impl Source {
+    /// A regular file by its path.
+    ///
+    /// # Errors
+    /// There is none, it is no regular file, it may not be read, or its file system does not answer in time.
+    pub fn open(path: &Path) -> io::Result<Source> {
+        Source::find(OPEN, Path::new(""), path, true, Whose::OWN)
+    }
+
+    /// A regular file that a process has mapped, by the name of the mapping in `map_files`.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub fn mapped(path: &Path, whose: Whose) -> io::Result<Source> {
+        Source::find(OPEN, Path::new(""), path, true, whose)
+    }
+
+    /// A regular file by its path below a root, which no link leads out of. A link in the last place is followed where
+    /// `follow` says so.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub fn below(root: &Path, path: &Path, follow: bool, whose: Whose) -> io::Result<Source> {
+        Source::find(OPEN, root, path, follow, whose)
+    }
+
+    /// A file of a process's directory in `/proc`: `maps`, `mem`.
+    ///
+    /// # Errors
+    /// There is none, or it may not be read.
+    pub fn of_proc(path: &Path, whose: Whose) -> io::Result<Source> {
+        let nowhere = Path::new("");
+        let found = Source::find(OPEN_PROC, nowhere, path, false, whose);
+        match found {
+            // A tree that was made to look like it.
+            Err(e) if e.raw_os_error() == Some(EINVAL) => Source::find(OPEN, nowhere, path, false, whose),
+            found => found,
+        }
+    }
+
+    fn find(kind: u32, root: &Path, path: &Path, follow: bool, whose: Whose) -> io::Result<Source> {
+        let (root, path) = (root.as_os_str().as_bytes(), path.as_os_str().as_bytes());
+        if root.len() >= MAX_PATH || path.len() >= MAX_PATH || root.contains(&0) || path.contains(&0) {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
+        let request = Request {
+            kind,
+            root: root.len() as u16,
+            path: path.len() as u16,
+            follow: follow.into(),
+            ..Request::default()
+        };
+        let (about, fd) = ask(whose, &request, &[root, b"\0", path, b"\0"].concat(), None, &mut [])?;
+        let fd = fd.ok_or(io::ErrorKind::InvalidData)?;
+        // A user's misdeeds are not to keep others from the names of libraries that all share.
+        let whose = if kind == OPEN && is_roots(&about) { Whose::OWN } else { whose };
+        Ok(Source(Arc::new(Held { fd, whose, about, late: AtomicBool::new(false) })))
+    }
+
+    /// Fills `into` from a place on; how many bytes there were.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::TimedOut`] where there was no answer in time, [`io::ErrorKind::ResourceBusy`] where nothing
+    /// more is read of that user for a while.
+    pub fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let held = &*self.0;
+        if held.late.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut got = 0;
+        while got < into.len() {
+            let part = (into.len() - got).min(CHUNK);
+            let offset = at.checked_add(got as u64).ok_or(io::ErrorKind::InvalidInput)?;
+            let request = Request { kind: READ, length: part as u32, offset, ..Request::default() };
+            let answer =
+                ask(held.whose, &request, &[], Some(held.fd.as_raw_fd()), &mut into[got..got + part]);
+            if answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) {
+                held.late.store(true, Ordering::Relaxed);
+            }
+            let (answer, _) = answer?;
+            got += answer.length as usize;
+            if (answer.length as usize) < part {
+                break;
+            }
+        }
+        Ok(got)
+    }
+
+    /// Fills all of `into`.
+    ///
+    /// # Errors
+    /// As [`Source::read_at`], or [`io::ErrorKind::UnexpectedEof`].
+    pub fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        match self.read_at(into, at)? == into.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// How many bytes it had when it was opened; 0 for a file of `/proc`.
+    pub fn size(&self) -> u64 {
+        self.0.about.size
+    }
+
+    /// How many bytes of it were on disk when it was opened.
+    pub fn on_disk(&self) -> u64 {
+        self.0.about.blocks.saturating_mul(512)
+    }
+
+    /// Device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.0.about.device, self.0.about.inode)
+    }
+
+    /// To whom it belongs.
+    pub fn user(&self) -> u32 {
+        self.0.about.user
+    }
+
+    /// Whose process it was opened for.
+    pub fn whose(&self) -> Whose {
+        self.0.whose
+    }
+
+    /// Whether its user has time left for more to be read and parsed.
+    pub fn may_read(&self) -> bool {
+        state().times.allow_work(self.0.whose, Instant::now())
+    }
+
+    /// Charges its user with the time that it took to parse.
+    pub fn charge(&self, took: Duration) {
+        state().times.charge_work(self.0.whose, took, Instant::now());
+    }
+
+    /// Whether its data come from another process or machine, which may not answer.
+    pub fn is_remote(&self) -> bool {
+        is_remote(&self.0.about)
+    }
+
+    /// Whether its file system may have other numbers for its files and devices than `/proc/PID/maps` has.
+    pub fn has_other_numbers(&self) -> bool {
+        [OVERLAY, BTRFS, BCACHEFS].contains(&(self.0.about.system & 0xffff_ffff))
+    }
+
+    /// A path that leads to it as long as it is held.
+    pub fn path(&self) -> std::path::PathBuf {
+        format!("/proc/self/fd/{}", self.0.fd.as_raw_fd()).into()
+    }
+}
+
+fn is_remote(about: &Answer) -> bool {
+    let system = about.system & 0xffff_ffff;
+    [FUSE, NFS, CIFS, SMB2, P9, CEPH].contains(&system) || AFS.contains(&system)
+}
+
+/// Whether it is root's own file on a disk of this machine. What lies below an overlay is not known.
+fn is_roots(about: &Answer) -> bool {
+    about.user == 0 && !is_remote(about) && about.system & 0xffff_ffff != OVERLAY
+}
+
+/// Bytes of a file of `/proc` by its path, `most` of them.
+///
+/// # Errors
+/// As [`Source::of_proc`].
+pub fn proc_text(path: &Path, whose: Whose, most: usize) -> io::Result<Vec<u8>> {
+    let source = Source::of_proc(path, whose)?;
+    let mut text = Vec::new();
+    while text.len() < most {
+        let before = text.len();
+        text.resize((before + CHUNK).min(most), 0);
+        let got = source.read_at(&mut text[before..], before as u64)?;
+        text.truncate(before + got);
+        if got == 0 {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
+
+/// Answers that did not come in time, and requests that were refused since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Readers that were given up.
+    pub late: u64,
+    /// Requests that were not made, since their user had none left.
+    pub refused: u64,
+}
+
+static LATE_ANSWERS: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// What was not read so far.
+pub fn counts() -> Counts {
+    Counts { late: LATE_ANSWERS.load(Ordering::Relaxed), refused: REFUSED.load(Ordering::Relaxed) }
+}
+
+/// Starts the reader, which else the first request does: while the program is small, and before it gives up what it may do.
+///
+/// # Errors
+/// There can be no more processes.
+pub fn start() -> io::Result<()> {
+    state().child().map(drop)
+}
+
+/// The process id of the reader, if there is one.
+pub fn pid() -> Option<u32> {
+    state().child.as_ref().map(|child| child.pid.unsigned_abs())
+}
+
+/// The reader, and the process that starts readers.
+#[derive(Debug, Default)]
+struct State {
+    starter: Option<Starter>,
+    child: Option<Child>,
+    times: Times,
+}
+
+/// The process that starts readers, which is small and waits for no file.
+#[derive(Debug)]
+struct Starter {
+    socket: OwnedFd,
+    pid: i32,
+    /// Whose child it is: another fork of the program must have its own.
+    parent: u32,
+}
+
+#[derive(Debug)]
+struct Child {
+    socket: OwnedFd,
+    pid: i32,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// The state, locked.
+struct Locked(std::sync::MutexGuard<'static, Option<State>>);
+
+impl std::ops::Deref for Locked {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        // Filled in by `state`.
+        self.0.as_ref().expect("filled in")
+    }
+}
+
+impl std::ops::DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.get_or_insert_with(State::default)
+    }
+}
+
+fn state() -> Locked {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.get_or_insert_with(State::default);
+    Locked(state)
+}
+
+impl State {
+    /// The reader, started where there is none.
+    fn child(&mut self) -> io::Result<&Child> {
+        let own = std::process::id();
+        if self.starter.as_ref().is_some_and(|starter| starter.parent != own) {
+            // Of the process that this one is a fork of.
+            (self.child, self.starter) = (None, None);
+        }
+        if self.child.is_none() {
+            let started = match &self.starter {
+                Some(starter) => starter.reader(),
+                None => Err(io::ErrorKind::NotFound.into()),
+            };
+            self.child = Some(match started {
+                Ok(child) => child,
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e),
+                // It has ended, by whatever cause.
+                Err(_) => self.starter.insert(Starter::start()?).reader()?,
+            });
+        }
+        self.child.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Gives up the reader. Killed, it may still wait for its file system.
+    fn abandon(&mut self) {
+        if let (Some(child), Some(starter)) = (self.child.take(), &self.starter) {
+            // A starter that has ended has killed its readers.
+            let _ = rustix::io::write(&starter.socket, &child.pid.to_ne_bytes());
+        }
+    }
+}
+
+/// Both ends of a connection.
+fn ends() -> io::Result<[OwnedFd; 2]> {
+    let mut ends = [0; 2];
+    // SAFETY: a live local; both are open, and this process's alone.
+    unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(ends.map(|end| OwnedFd::from_raw_fd(end)))
+    }
+}
+
+impl Starter {
+    fn start() -> io::Result<Starter> {
+        let [own, other] = ends()?;
+        // SAFETY: the child calls only async-signal-safe functions until it exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: the child of a fork has one thread.
+            unsafe { child::start_readers(other.as_raw_fd()) }
+        }
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Starter { socket: own, pid, parent: std::process::id() })
+    }
+
+    /// Has a reader started.
+    fn reader(&self) -> io::Result<Child> {
+        let [own, other] = ends()?;
+        send(&self.socket, &START.to_ne_bytes(), &[], Some(other.as_raw_fd()))?;
+        drop(other);
+        if !wait(&self.socket, self.pid, Instant::now())? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut pid = [0; 4];
+        let got = rustix::io::read(&self.socket, &mut pid)?;
+        match i32::from_ne_bytes(pid) {
+            pid if got == 4 && pid > 0 => Ok(Child { socket: own, pid }),
+            _ if got == 4 => Err(io::ErrorKind::ResourceBusy.into()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        if self.parent == std::process::id() {
+            // SAFETY: a child that was not waited for yet; it ends, or has.
+            unsafe {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+/// Whether a process waits for a CPU, and for nothing else.
+fn is_runnable(pid: i32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind = stat.iter().rposition(|b| *b == b')').map_or(0, |at| at + 2);
+    stat.get(behind) == Some(&b'R')
+}
+
+/// Has the reader answer a request; bytes that it read come to `into`.
+fn ask(
+    whose: Whose,
+    request: &Request,
+    text: &[u8],
+    fd: Option<RawFd>,
+    into: &mut [u8],
+) -> io::Result<(Answer, Option<OwnedFd>)> {
+    let mut state = state();
+    if !state.times.allow(whose, Instant::now()) {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    // One that has ended, by whatever cause, is replaced once.
+    for _ in 0..2 {
+        let child = state.child()?;
+        let began = Instant::now();
+        // SAFETY: it has no padding that is not initialised: all its members are numbers.
+        let head = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), REQUEST) };
+        if send(&child.socket, head, text, fd).is_err() {
+            state.abandon();
+            continue;
+        }
+        if !wait(&child.socket, child.pid, began)? {
+            state.times.charge(whose, began.elapsed(), Instant::now());
+            state.abandon();
+            LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let Some((answer, fd)) = receive(child, into)? else {
+            state.abandon();
+            continue;
+        };
+        state.times.charge(whose, Duration::from_nanos(answer.ns), Instant::now());
+        return match answer.error {
+            0 => Ok((answer, fd)),
+            error => Err(io::Error::from_raw_os_error(error)),
+        };
+    }
+    Err(io::ErrorKind::BrokenPipe.into())
+}
+
+fn send(socket: &OwnedFd, head: &[u8], text: &[u8], fd: Option<RawFd>) -> io::Result<()> {
+    let mut control = [0u64; 8];
+    // SAFETY: pointers are to live values as long as the message header says.
+    unsafe {
+        let mut parts = [
+            libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
+        ];
+        let mut header: libc::msghdr = zeroed();
+        header.msg_iov = parts.as_mut_ptr();
+        header.msg_iovlen = 2;
+        child::attach(&mut header, &mut control, fd.unwrap_or(-1));
+        match libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) {
+            n if n >= 0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Waits for the answer of a process; whether it came in time.
+fn wait(socket: &OwnedFd, pid: i32, began: Instant) -> io::Result<bool> {
+    let mut most = LATE;
+    loop {
+        let left = most.saturating_sub(began.elapsed());
+        let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: a live local.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, left.as_millis() as i32 + 1) };
+        match ready {
+            1.. => return Ok(true),
+            0 if began.elapsed() < STARVED && is_runnable(pid) => {
+                most = (began.elapsed() + LATE / 10).min(STARVED);
+            }
+            0 => return Ok(false),
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// The answer; `None` where the reader has ended.
+fn receive(child: &Child, into: &mut [u8]) -> io::Result<Option<(Answer, Option<OwnedFd>)>> {
+    let mut answer = Answer::default();
+    let mut control = [0u64; 8];
+    // SAFETY: pointers are to live values as long as the message header says; a descriptor that came is this process's alone.
+    unsafe {
+        let mut parts = [
+            libc::iovec { iov_base: (&raw mut answer).cast(), iov_len: ANSWER },
+            libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() },
+        ];
+        let mut header: libc::msghdr = zeroed();
+        header.msg_iov = parts.as_mut_ptr();
+        header.msg_iovlen = 2;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        let got = libc::recvmsg(child.socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
+        let fd = match child::descriptor(&header) {
+            fd if got > 0 && fd >= 0 => Some(OwnedFd::from_raw_fd(fd)),
+            _ => None,
+        };
+        let bytes = usize::try_from(got).ok().and_then(|got| got.checked_sub(ANSWER));
+        Ok(bytes.filter(|n| *n == answer.length as usize && *n <= into.len()).map(|_| (answer, fd)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use anyhow::Context;
 use ncpu_machine::CpuSet;
 use ncpu_observe::cpus::parse;
 use ncpu_observe::program::{Child, Ended, Setting};
+use ncpu_remedy::guard::Guard;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 
@@ -23,6 +24,18 @@ pub struct Held {
     /// The process.
     pub child: Child,
     output: File,
+    /// Kills the process and its group if ncpu is killed.
+    _guard: Guard,
+}
+
+/// How a run ended.
+pub enum Ran {
+    /// By itself.
+    Done(Done),
+    /// A signal to ncpu ended it.
+    Stopped,
+    /// It took too long and was ended.
+    Late,
 }
 
 /// A program that has ended.
@@ -68,18 +81,51 @@ impl Held {
     /// # Errors
     /// No process or no memory for its output.
     pub fn new(argv: &[OsString], cpus: Option<&CpuSet>) -> anyhow::Result<Held> {
+        Held::with(argv, cpus, &[])
+    }
+
+    /// [`Held::new`] with variables in its environment.
+    ///
+    /// # Errors
+    /// No process or no memory for its output.
+    pub fn with(
+        argv: &[OsString],
+        cpus: Option<&CpuSet>,
+        variables: &[(OsString, OsString)],
+    ) -> anyhow::Result<Held> {
         let output = rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)
             .context("memory for the program's output")?;
-        let child =
-            Child::hold_in(argv, &Setting { cpus, output: Some(output.as_fd()), ..Setting::default() })?;
-        Ok(Held { cpus: cpus.cloned(), child, output: output.into() })
+        let child = Child::hold_in(
+            argv,
+            &Setting { cpus, output: Some(output.as_fd()), variables, ..Setting::default() },
+        )?;
+        let group =
+            i32::try_from(child.pid()).ok().and_then(Pid::from_raw).context("the program's number")?;
+        let guard = Guard::over(group).context("a helper that ends the program with ncpu")?;
+        Ok(Held { cpus: cpus.cloned(), child, output: output.into(), _guard: guard })
     }
 
     /// Lets it run to its end; `None` where `stop` ended it before.
     ///
     /// # Errors
     /// It cannot be executed.
-    pub fn run(mut self, stop: &AtomicBool) -> anyhow::Result<Option<Done>> {
+    pub fn run(self, stop: &AtomicBool) -> anyhow::Result<Option<Done>> {
+        match self.run_for(stop, Duration::MAX, &mut |_| ())? {
+            Ran::Done(done) => Ok(Some(done)),
+            Ran::Stopped | Ran::Late => Ok(None),
+        }
+    }
+
+    /// Lets it run, for at most `most`. `each` hears ten times a second how long it has run.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn run_for(
+        mut self,
+        stop: &AtomicBool,
+        most: Duration,
+        each: &mut dyn FnMut(Duration),
+    ) -> anyhow::Result<Ran> {
         let before = busy(self.cpus.as_ref());
         let begin = Instant::now();
         self.child.release()?;
@@ -91,14 +137,19 @@ impl Held {
         while !poll(Duration::from_millis(100)) {
             if stop.load(Ordering::Relaxed) {
                 self.stop();
-                return Ok(None);
+                return Ok(Ran::Stopped);
             }
+            if begin.elapsed() >= most {
+                self.stop();
+                return Ok(Ran::Late);
+            }
+            each(begin.elapsed());
         }
         let elapsed = begin.elapsed().as_secs_f64();
         // Ctrl-C went to ncpu alone; but a program may have had it from elsewhere, just then.
         if stop.load(Ordering::Relaxed) {
             self.stop();
-            return Ok(None);
+            return Ok(Ran::Stopped);
         }
         let after = busy(self.cpus.as_ref());
         let mut done = self.done(elapsed)?;
@@ -106,7 +157,7 @@ impl Held {
             let taken = after - before - done.ended.user - done.ended.system;
             (taken / (elapsed * cpus as f64).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
         });
-        Ok(Some(done))
+        Ok(Ran::Done(done))
     }
 
     /// What it left, once it has ended.

@@ -1,6 +1,7 @@
 //! `ncpu fix`: peels a command, tries the remedies that need no change of it, and keeps those that help.
 
-use std::ffi::OsString;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +14,13 @@ use ncpu_machine::Topology;
 use ncpu_machine::limits::Limits;
 use ncpu_measure::compare::Ratio;
 use ncpu_remedy::fix::{self, Allowed, Kind as RemedyKind, Remedy};
-use ncpu_remedy::journal::{self, Id, Journal};
+use ncpu_remedy::journal::{self, Id, Journal, Undo};
 use ncpu_remedy::preload::Places;
+use ncpu_remedy::program::{self, Program};
 use ncpu_report::onion::Onion;
 use ncpu_table::{Column, Format, Kind, Table, Unit};
 
-use crate::command::Held;
+use crate::command::{Held, Ran};
 use crate::metric::{Measure, MetricArgs};
 use crate::out::{progress, progress_over};
 use crate::scale::peel;
@@ -49,7 +51,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     least: f64,
 
-    /// Begin no comparison after so many seconds
+    /// Begin no comparison after SECONDS; a first run that takes longer is ended
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 900.0)]
     length: f64,
 
@@ -94,12 +96,83 @@ struct Tried {
     rounds: usize,
     verdict: String,
     kept: bool,
+    /// Why there was no comparison.
+    untried: Option<Untried>,
+    /// Largest resident set of a process without the remedy and with it, bytes.
+    rss: Option<(u64, u64)>,
+}
+
+impl Tried {
+    fn without_comparison(remedy: Remedy, why: Untried) -> Tried {
+        let verdict = match &why {
+            Untried::Inapplicable(why) => format!("not applicable: {why}"),
+            why => format!("not tried: {}", why.words()),
+        };
+        Tried {
+            remedy,
+            foretold: None,
+            ratio: None,
+            rounds: 0,
+            verdict,
+            kept: false,
+            untried: Some(why),
+            rss: None,
+        }
+    }
+}
+
+/// Why a remedy was not compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Untried {
+    /// `--for` is over.
+    Late,
+    /// Ctrl-C.
+    Stopped,
+    /// It can do nothing for this program.
+    Inapplicable(String),
+}
+
+impl Untried {
+    fn words(&self) -> &str {
+        match self {
+            Untried::Late => "time is up (--for)",
+            Untried::Stopped => "stopped",
+            Untried::Inapplicable(why) => why,
+        }
+    }
+}
+
+/// One run of the command.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    throughput: f64,
+    elapsed: f64,
+    /// CPU seconds of the command and of what it has waited for.
+    cpu: f64,
+    rss: u64,
+}
+
+/// A comparison.
+struct Compared {
+    ratio: Option<Ratio>,
+    rounds: usize,
+    verdict: String,
+    stopped: bool,
+    rss: Option<(u64, u64)>,
 }
 
 /// The verdict on a remedy that helps.
 const KEPT: &str = "kept";
 /// Runs after which a command, or a remedy for one that fails, is taken to work.
 const TRIALS: u32 = 3;
+/// Runs of `true` with and without a remedy, for the time that the remedy itself takes to start.
+const STARTS: usize = 5;
+/// A first run that takes longer is worth a line.
+const LONG: Duration = Duration::from_secs(30);
+/// A run may take so many times as long as the longest of the first ones.
+const MUCH_LONGER: u32 = 10;
+/// CPU seconds by which a first run stands out of the later ones, and how many times as much it then is.
+const MORE_AT_FIRST: (f64, f64) = (0.1, 3.0);
 /// How much of user code is taken to wait for memory when remedies are put in order: more than other programs spend so would
 /// put what may help before what will.
 const USER_CODE_FOR_MEMORY: f64 = 0.25;
@@ -152,12 +225,19 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         length,
         set: Vec::new(),
         all: None,
+        most: Duration::MAX,
+        starts: HashMap::new(),
+        token: format!("fix-{}-{:x}", std::process::id(), fastrand::u64(..)),
     };
+    // Only if this command is killed: what a run leaves behind by itself is the user's own.
+    let runs = search.journal.will(Undo::Marked { token: search.token.clone() })?;
     let result = search.go(remedies);
-    let Search { journal, kept, tried, onions, all, .. } = search;
+    let Search { mut journal, kept, tried, onions, all, ncpu, starts, .. } = search;
+    let forgotten = journal.done(runs);
     undo::tell(&journal.finish(), false);
     result?;
-    report(args, &kept, &tried, &onions, all)?;
+    forgotten?;
+    report(args, &Found { kept, tried, onions, all, starts }, &ncpu)?;
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
@@ -212,61 +292,123 @@ struct Search<'a> {
     set: Vec<(Id, PathBuf)>,
     /// What all that was kept gives.
     all: Option<Ratio>,
+    /// How long a run may take.
+    most: Duration,
+    /// Seconds that remedies themselves take to start, by the names of those that are applied.
+    starts: HashMap<String, f64>,
+    /// What marks the processes of runs.
+    token: String,
+}
+
+/// What came of one run.
+enum Once {
+    Ran(Run),
+    Failed(String),
+    Stopped,
+    Late,
 }
 
 impl Search<'_> {
-    fn go(&mut self, mut left: Vec<Remedy>) -> anyhow::Result<()> {
-        // A command that fails now and then is to be mended before anything is compared.
-        let mut failed = None;
+    /// Runs the command as it is, a few times; why it fails, if so. `None` where it was stopped.
+    fn first_runs(&mut self) -> anyhow::Result<Option<Option<String>>> {
+        let mut runs: Vec<Run> = Vec::new();
         for _ in 0..TRIALS {
+            self.most = self.length.saturating_sub(self.begin.elapsed());
             match self.once(&[])? {
-                None => return Ok(()),
-                Some(Err(why)) => {
-                    failed = Some(why);
-                    break;
-                }
-                Some(Ok(_)) => {}
+                Once::Stopped => return Ok(None),
+                Once::Failed(why) => return Ok(Some(Some(why))),
+                Once::Ran(run) => runs.push(run),
+                Once::Late if runs.is_empty() => anyhow::bail!(
+                    "the command did not end within {} s (--for) and was ended: give a command that ends, such as a load \
+                     generator with its server, or more time",
+                    self.args.length
+                ),
+                Once::Late => break,
             }
         }
+        let longest = runs.iter().map(|r| r.elapsed).fold(0.0, f64::max);
+        self.most = (MUCH_LONGER * Duration::from_secs_f64(longest)).max(Duration::from_secs(10));
+        // With a metric, the work of a run may change as long as the figure is of the same.
+        if self.args.metric.metric.is_none()
+            && let Some((first, later)) = more_at_first(&runs)
+        {
+            anyhow::bail!(
+                "the command does not repeat its work: {first:.3} CPU-seconds in its first run, {later:.3} in the next: \
+                 nothing can be compared; make it begin anew each time, as in `sh -c 'make clean; make -j{{n}}'`"
+            );
+        }
+        Ok(Some(None))
+    }
+
+    /// Notes that nothing more is compared.
+    fn give_up(&mut self, left: Vec<Remedy>, why: &Untried) {
+        self.tried.extend(left.into_iter().map(|remedy| Tried::without_comparison(remedy, why.clone())));
+    }
+
+    /// Takes out remedies that can do nothing for the program.
+    fn sort_out(&mut self, left: &mut Vec<Remedy>) {
+        let path = std::env::var_os("PATH");
+        let program = program::find(&self.args.command[0], path.as_deref())
+            .and_then(|file| Program::look(&file, path.as_deref()));
+        // Where it cannot be looked at, running it says why.
+        let Ok(program) = program else { return };
+        for remedy in std::mem::take(left) {
+            match fix::inapplicable(&remedy, &program) {
+                Some(why) => {
+                    let why = format!("{} {why}", program.loaded.display());
+                    self.tried.push(Tried::without_comparison(remedy, Untried::Inapplicable(why)));
+                }
+                None => left.push(remedy),
+            }
+        }
+    }
+
+    fn go(&mut self, mut left: Vec<Remedy>) -> anyhow::Result<()> {
+        self.sort_out(&mut left);
+        // A command that fails now and then is to be mended before anything is compared.
+        let Some(failed) = self.first_runs()? else {
+            self.give_up(left, &Untried::Stopped);
+            return Ok(());
+        };
         // It has run: what it ran into can be seen.
         left.extend(self.limits_met());
         if let Some(why) = failed {
             self.mend(&mut left, &why)?;
         }
         self.peel();
-        while !left.is_empty() && !self.stop.load(Ordering::Relaxed) {
-            let layers = self.onions.last().cloned().unwrap_or_default();
-            let share = |r: &Remedy| called(&layers, r, USER_CODE_FOR_MEMORY);
-            // What the onion calls for first; of equal ones the catalogue's order.
-            let best =
-                (0..left.len()).max_by(|&a, &b| share(&left[a]).total_cmp(&share(&left[b])).then(b.cmp(&a)));
-            let Some(best) = best else { break };
-            let remedy = left.remove(best);
-            let foretold = foretold(&layers, &remedy);
-            if self.begin.elapsed() >= self.length {
-                let verdict = "not tried: time is up".into();
-                self.tried.push(Tried { remedy, foretold, ratio: None, rounds: 0, verdict, kept: false });
-                continue;
+        while !left.is_empty() {
+            let over = match (self.stop.load(Ordering::Relaxed), self.begin.elapsed() >= self.length) {
+                (true, _) => Some(Untried::Stopped),
+                (_, true) => Some(Untried::Late),
+                _ => None,
+            };
+            if let Some(why) = over {
+                self.give_up(std::mem::take(&mut left), &why);
+                break;
             }
+            let layers = self.onions.last().cloned().unwrap_or_default();
+            let remedy = left.remove(next(&left, &layers));
+            let foretold = foretold(&layers, &remedy);
             let chosen = self.beside(&remedy);
-            let (mut ratio, mut rounds, mut verdict) =
-                self.compare(&self.kept.clone(), &chosen, &remedy.name)?;
+            let mut compared = self.compare(&self.kept.clone(), &chosen, &remedy.name)?;
             // Of a dozen remedies that do nothing, one seems to help by chance now and then. It does so seldom twice, and
             // the second figure is not one that was picked for being large.
-            if verdict == KEPT {
+            if compared.verdict == KEPT {
                 let again = self.compare(&self.kept.clone(), &chosen, &format!("{}, again", remedy.name))?;
-                rounds += again.1;
-                (ratio, verdict) = (again.0.or(ratio), again.2);
-                if verdict != KEPT {
-                    verdict = format!("not found again: {verdict}");
+                let rounds = compared.rounds + again.rounds;
+                compared = Compared { rounds, ratio: again.ratio.or(compared.ratio), ..again };
+                if compared.verdict != KEPT {
+                    compared.verdict = format!("not found again: {}", compared.verdict);
                 }
             }
+            let Compared { ratio, rounds, verdict, stopped, rss } = compared;
             let kept = verdict == KEPT;
             if kept {
                 // Another of the kind can still take its place, but only one that was not tried before it.
                 self.kept = chosen;
             }
-            self.tried.push(Tried { remedy, foretold, ratio, rounds, verdict, kept });
+            let untried = stopped.then_some(Untried::Stopped);
+            self.tried.push(Tried { remedy, foretold, ratio, rounds, verdict, kept, untried, rss });
             self.tell_last();
             if kept {
                 self.peel();
@@ -274,7 +416,7 @@ impl Search<'_> {
         }
         // The product of the steps' gains is not the gain of all.
         if self.tried.iter().any(|t| t.kept) && self.tried.iter().all(|t| !t.kept || t.ratio.is_some()) {
-            self.all = self.compare(&[], &self.kept.clone(), "all that helped")?.0;
+            self.all = self.compare(&[], &self.kept.clone(), "all that helped")?.ratio;
         }
         progress_over();
         Ok(())
@@ -315,9 +457,9 @@ impl Search<'_> {
             let mut works = 0;
             while works < TRIALS {
                 match self.once(&self.beside(&left[at]))? {
-                    Some(Ok(_)) => works += 1,
-                    Some(Err(_)) => break,
-                    None => return Ok(()),
+                    Once::Ran(_) => works += 1,
+                    Once::Failed(_) | Once::Late => break,
+                    Once::Stopped => return Ok(()),
                 }
             }
             if works == TRIALS {
@@ -331,6 +473,8 @@ impl Search<'_> {
                     rounds: TRIALS as usize,
                     verdict,
                     kept: true,
+                    untried: None,
+                    rss: None,
                 });
                 self.tell_last();
                 return Ok(());
@@ -398,30 +542,97 @@ impl Search<'_> {
         }
     }
 
-    /// One run; its throughput, or why it has none. `None` where it was stopped.
-    fn once(&mut self, chosen: &[Remedy]) -> anyhow::Result<Option<Result<f64, String>>> {
+    /// One run.
+    fn once(&mut self, chosen: &[Remedy]) -> anyhow::Result<Once> {
         let argv = self.argv(chosen);
+        self.run(chosen, &argv)
+    }
+
+    fn run(&mut self, chosen: &[Remedy], argv: &[OsString]) -> anyhow::Result<Once> {
         let remedies: Vec<&Remedy> = chosen.iter().collect();
         let set = fix::set(&mut self.journal, &remedies, &mut self.set);
         let ran = match set {
-            Ok(()) => Held::new(&argv, None)?.run(self.stop),
+            Ok(()) => self.held(argv),
             Err(e) => {
                 fix::restore(&mut self.journal, &mut self.set)?;
-                return Ok(Some(Err(e.to_string())));
+                return Ok(Once::Failed(e.to_string()));
             }
         };
         fix::restore(&mut self.journal, &mut self.set)?;
-        Ok(ran?.map(|done| self.measure.of(&done)))
+        Ok(match ran? {
+            Ran::Stopped => Once::Stopped,
+            Ran::Late => Once::Late,
+            Ran::Done(done) => match self.measure.of(&done) {
+                Ok(throughput) => Once::Ran(Run {
+                    throughput,
+                    elapsed: done.elapsed,
+                    cpu: done.ended.user + done.ended.system,
+                    rss: done.ended.max_rss,
+                }),
+                Err(why) => Once::Failed(why),
+            },
+        })
+    }
+
+    fn held(&self, argv: &[OsString]) -> anyhow::Result<Ran> {
+        let mark = [("NCPU_RUN".into(), self.token.clone().into())];
+        let mut said = false;
+        let first = self.tried.iter().all(|t| t.untried.is_some()) && self.onions.is_empty();
+        Held::with(argv, None, &mark)?.run_for(self.stop, self.most, &mut |time| {
+            if first && !said && time >= LONG {
+                said = true;
+                say!(
+                    "ncpu fix: the command has run for {} s; it is ended after {:.0} s if it does not end by itself",
+                    LONG.as_secs(),
+                    self.most.as_secs_f64()
+                );
+            }
+        })
+    }
+
+    /// Seconds that remedies take before the command begins, which are no matter for one that runs long: those that `true`
+    /// takes longer with them.
+    fn start_of(&mut self, chosen: &[Remedy]) -> anyhow::Result<f64> {
+        if chosen.iter().all(|r| r.prefix.is_empty()) || self.args.metric.metric.is_some() {
+            return Ok(0.0);
+        }
+        let names: Vec<&str> =
+            chosen.iter().filter(|r| !r.prefix.is_empty()).map(|r| r.name.as_str()).collect();
+        let name = names.join(", ");
+        if let Some(&known) = self.starts.get(&name) {
+            return Ok(known);
+        }
+        let idle = ["true".into()];
+        let all: Vec<&Remedy> = chosen.iter().collect();
+        let (with, _) = fix::applied(&idle, &all, &self.ncpu);
+        let mut times: [Vec<f64>; 2] = Default::default();
+        for _ in 0..STARTS {
+            for (argv, times) in [&idle[..], &with[..]].into_iter().zip(&mut times) {
+                if let Ran::Done(done) = self.held(argv)?
+                    && done.ended.status == 0
+                {
+                    times.push(done.elapsed);
+                }
+            }
+        }
+        let [without, with] = times.map(|mut t| median(&mut t));
+        let start = without.zip(with).map_or(0.0, |(without, with)| (with - without).max(0.0));
+        self.starts.insert(name, start);
+        Ok(start)
     }
 
     /// Compares the command with some remedies and with others; the verdict is `kept` or why not.
-    fn compare(
-        &mut self,
-        before: &[Remedy],
-        after: &[Remedy],
-        name: &str,
-    ) -> anyhow::Result<(Option<Ratio>, usize, String)> {
+    fn compare(&mut self, before: &[Remedy], after: &[Remedy], name: &str) -> anyhow::Result<Compared> {
         let mut pairs: Vec<(f64, f64)> = Vec::new();
+        let mut sizes: [Vec<f64>; 2] = Default::default();
+        let starts = [self.start_of(before)?, self.start_of(after)?];
+        let without_figure = |verdict: String, pairs: &[(f64, f64)], stopped| Compared {
+            ratio: if stopped { Ratio::of_pairs(pairs) } else { None },
+            rounds: pairs.len(),
+            verdict,
+            stopped,
+            rss: None,
+        };
         let least = 1.0 + self.args.least / 100.0;
         for round in 0..self.args.rounds {
             progress(&format!("{name}: round {} of {}", round + 1, self.args.rounds));
@@ -429,14 +640,44 @@ impl Search<'_> {
             let mut order = [false, true];
             fastrand::shuffle(&mut order);
             for with in order {
+                let side = usize::from(with);
                 match self.once(if with { after } else { before })? {
-                    None => return Ok((Ratio::of_pairs(&pairs), pairs.len(), "stopped".into())),
-                    Some(Ok(x)) => pair[usize::from(with)] = x,
-                    Some(Err(why)) if with => {
-                        let why = undo::shown(&why, 200);
-                        return Ok((None, pairs.len(), format!("the command fails with it: {why}")));
+                    Once::Stopped => return Ok(without_figure("stopped".into(), &pairs, true)),
+                    Once::Ran(run) => {
+                        let start = starts[side];
+                        // What is left of such a run is mostly the error of the start.
+                        if self.args.metric.metric.is_none() && run.elapsed < 1.25 * start {
+                            let verdict = format!(
+                                "too short to compare: ncpu's own start takes {:.0} ms, the run {:.0} ms",
+                                1e3 * start,
+                                1e3 * run.elapsed
+                            );
+                            return Ok(without_figure(verdict, &pairs, false));
+                        }
+                        pair[side] = match self.args.metric.metric {
+                            None => 1.0 / (run.elapsed - start),
+                            Some(_) => run.throughput,
+                        };
+                        sizes[side].push(run.rss as f64);
                     }
-                    Some(Err(why)) => anyhow::bail!("the command fails as it is: {}", undo::shown(&why, 300)),
+                    Once::Failed(why) if with => {
+                        let verdict = format!("the command fails with it: {}", undo::shown(&why, 200));
+                        return Ok(without_figure(verdict, &pairs, false));
+                    }
+                    Once::Late if with => {
+                        let verdict = format!(
+                            "with it the command did not end within {:.0} s",
+                            self.most.as_secs_f64()
+                        );
+                        return Ok(without_figure(verdict, &pairs, false));
+                    }
+                    Once::Failed(why) => {
+                        anyhow::bail!("the command fails as it is: {}", undo::shown(&why, 300))
+                    }
+                    Once::Late => anyhow::bail!(
+                        "the command as it is did not end within {:.0} s, {MUCH_LONGER} times what its first runs took",
+                        self.most.as_secs_f64()
+                    ),
                 }
             }
             pairs.push((pair[0], pair[1]));
@@ -453,8 +694,42 @@ impl Search<'_> {
             Some(r) if r.value >= least => "not beyond noise".into(),
             Some(_) => "no gain".into(),
         };
-        Ok((ratio, pairs.len(), verdict))
+        let [without, with] = sizes.map(|mut s| median(&mut s));
+        let rss = without.zip(with).map(|(without, with)| (without as u64, with as u64));
+        Ok(Compared { ratio, rounds: pairs.len(), verdict, stopped: false, rss })
     }
+}
+
+/// The middle of some figures.
+fn median(all: &mut [f64]) -> Option<f64> {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// CPU seconds of the first run and the most of a later one, where the first did work that the later ones did not.
+fn more_at_first(runs: &[Run]) -> Option<(f64, f64)> {
+    let (first, later) = runs.split_first()?;
+    let most = later.iter().map(|r| r.cpu).reduce(f64::max)?;
+    let (beyond, times) = MORE_AT_FIRST;
+    (first.cpu - most > beyond && first.cpu > times * most).then_some((first.cpu, most))
+}
+
+/// The place of the remedy to try next: the number of workers, which every other remedy depends on; then what the onion calls
+/// for; of equal ones the catalogue's order.
+fn next(left: &[Remedy], layers: &Layers) -> usize {
+    let share = |r: &Remedy| called(layers, r, USER_CODE_FOR_MEMORY);
+    let workers = |r: &Remedy| r.kind == RemedyKind::Workers;
+    let of = |at: usize| &left[at];
+    (0..left.len())
+        .max_by(|&a, &b| {
+            let shares = if workers(of(a)) {
+                std::cmp::Ordering::Equal
+            } else {
+                share(of(a)).total_cmp(&share(of(b)))
+            };
+            workers(of(a)).cmp(&workers(of(b))).then(shares).then(b.cmp(&a))
+        })
+        .unwrap_or(0)
 }
 
 /// What the onion has in the layers of a remedy; of user code, `of_user_code` of it.
@@ -485,6 +760,8 @@ fn path_table(tried: &[Tried]) -> Table {
         x("x", "median of the rounds' throughput over that without"),
         x("low", "lower end of its 95 % interval"),
         x("high", "upper end of its 95 % interval"),
+        Column::int("rss_before", Unit::Bytes, Kind::Gauge, "largest resident set of a process without it"),
+        Column::int("rss", Unit::Bytes, Kind::Gauge, "largest resident set of a process with it"),
         Column::count("rounds", "rounds that were measured"),
         Column::text("verdict", "kept, or why not"),
     ];
@@ -497,6 +774,8 @@ fn path_table(tried: &[Tried]) -> Table {
             .float_opt(t.ratio.map(|r| r.value))
             .float_opt(t.ratio.and_then(|r| r.interval).map(|i| i.0))
             .float_opt(t.ratio.and_then(|r| r.interval).map(|i| i.1))
+            .int_opt(t.rss.map(|r| r.0))
+            .int_opt(t.rss.map(|r| r.1))
             .int(t.rounds as u64)
             .text(&t.verdict);
     }
@@ -519,17 +798,66 @@ fn onions_table(onions: &[Layers]) -> Table {
     table.finish()
 }
 
-fn report(
-    args: &FixArgs,
-    kept: &[Remedy],
-    tried: &[Tried],
-    onions: &[Layers],
+/// What the search has found.
+struct Found {
+    kept: Vec<Remedy>,
+    tried: Vec<Tried>,
+    onions: Vec<Layers>,
     all: Option<Ratio>,
-) -> anyhow::Result<()> {
+    starts: HashMap<String, f64>,
+}
+
+/// Layers that are not the program's: no change of it takes them away.
+const NOT_THE_PROGRAM: [&str; 3] = ["other programs", "steal", "ncpu itself"];
+
+/// Commands that change how a program runs. `fix` has tried those that it can; others are no change of the program.
+const COMMANDS: [&str; 8] = [
+    "ncpu hugepages",
+    "ncpu place",
+    "ncpu partition",
+    "ncpu preload",
+    "renice",
+    "chrt",
+    "taskset",
+    "without a change of it",
+];
+
+/// Of advice, what is a change of the program.
+fn of_the_program(advice: &str) -> String {
+    let kept: Vec<&str> =
+        advice.split("; ").filter(|part| !COMMANDS.iter().any(|command| part.contains(command))).collect();
+    kept.join("; ")
+}
+
+/// How many of the remedies were compared, where not all of them.
+fn not_tried(tried: &[Tried]) -> Option<String> {
+    let why = |t: &Tried| t.untried.clone().filter(|u| !matches!(u, Untried::Inapplicable(_)));
+    let left: Vec<Untried> = tried.iter().filter_map(why).collect();
+    let reason = left.last()?.words();
+    Some(format!("{} of {} not tried: {reason}", left.len(), tried.len()))
+}
+
+/// The drop-in of a service.
+fn drop_in(args: &FixArgs, kept: &[&Remedy], ncpu: &OsStr) -> anyhow::Result<String> {
+    let argv = fix::absolute(&args.command, kept, ncpu).context("--systemd")?;
+    let mut out = String::new();
+    for (path, value) in kept.iter().flat_map(|r| &r.settings) {
+        let file = undo::shown(&path.display().to_string(), 400);
+        out.push_str(&format!(
+            "# with {} in {file}, which is not set by this file\n",
+            undo::shown(value, 100)
+        ));
+    }
+    out.push_str(&format!("[Service]\nExecStart=\nExecStart={}\n", fix::exec_start(&argv)));
+    Ok(out)
+}
+
+fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
+    let Found { kept, tried, onions, all, starts } = found;
     let chosen: Vec<&Remedy> = kept.iter().collect();
     let (_, typed) = fix::applied(&args.command, &chosen, "ncpu".as_ref());
     if let Some(file) = &args.systemd {
-        std::fs::write(file, format!("[Service]\nExecStart=\nExecStart={typed}\n"))
+        std::fs::write(file, drop_in(args, &chosen, ncpu)?)
             .with_context(|| format!("writing {}", file.display()))?;
         say!("ncpu: wrote {}", file.display());
     }
@@ -556,19 +884,45 @@ fn report(
     }
     let table = args.rows.select().apply(path_table(tried))?;
     out.push_str(&ncpu_table::render_text(&table, text_width()));
+    let mut own: Vec<String> =
+        starts.iter().filter(|s| *s.1 >= 1e-3).map(|(name, s)| format!("{name} {:.0} ms", 1e3 * s)).collect();
+    if !own.is_empty() {
+        own.sort();
+        out.push_str(&format!("not counted, their own start: {}\n", own.join(", ")));
+    }
     out.push('\n');
     let helped: Vec<&Tried> = tried.iter().filter(|t| t.kept).collect();
-    if helped.is_empty() {
+    let untried = not_tried(tried);
+    if let Some(untried) = &untried {
+        let rest = tried.iter().filter(|t| t.untried.is_none()).count();
+        match (helped.is_empty(), rest) {
+            (true, 0) => out.push_str(&format!("Nothing was compared: {untried}.\n")),
+            (true, n) => out.push_str(&format!("None of the {n} that were tried helps; {untried}.\n")),
+            (false, _) => out.push_str(&format!("{untried}.\n")),
+        }
+    } else if helped.is_empty() {
         out.push_str("Nothing helps that needs no change of the program.\n");
-    } else {
+    }
+    if !helped.is_empty() {
         let gain = match all {
-            Some(Ratio { value, interval: Some((low, high)) }) => {
+            &Some(Ratio { value, interval: Some((low, high)) }) => {
                 format!("x{value:.2} ({low:.2} to {high:.2})")
             }
             Some(all) => format!("x{:.2}", all.value),
             None => "It works".into(),
         };
-        let said = format!("{gain} by:");
+        let sizes = helped.iter().filter_map(|t| t.rss);
+        let memory = match (sizes.clone().next(), sizes.last()) {
+            (Some((before, _)), Some((_, after))) if after > before + before / 10 => {
+                format!(
+                    ", for {} of memory instead of {} in its largest process",
+                    ncpu_table::size::words(after),
+                    ncpu_table::size::words(before)
+                )
+            }
+            _ => String::new(),
+        };
+        let said = format!("{gain}{memory} by:");
         out.push_str(&format!("{said}\n  {}\n", undo::shown(&typed, 4000)));
         for (path, value) in kept.iter().flat_map(|r| &r.settings) {
             let file = undo::shown(&path.display().to_string(), 400);
@@ -579,8 +933,13 @@ fn report(
         if onions.len() > 1 {
             out.push_str(&format!("onion after it: {}\n", onion(last)));
         }
-        let mut rest: Vec<_> = last.iter().filter(|l| l.1 >= 0.02 && l.1 < 1.0 && !l.2.is_empty()).collect();
-        rest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut rest: Vec<_> = last
+            .iter()
+            .filter(|l| l.1 >= 0.02 && l.1 < 1.0 && !NOT_THE_PROGRAM.contains(&l.0.as_str()))
+            .map(|(name, share, advice)| (name, share, of_the_program(advice)))
+            .filter(|l| !l.2.is_empty())
+            .collect();
+        rest.sort_by(|a, b| b.1.total_cmp(a.1));
         for (name, share, advice) in rest.into_iter().take(3) {
             out.push_str(&format!(
                 "a change of the program could give x{:.2} ({name}): {advice}\n",
@@ -589,4 +948,67 @@ fn report(
         }
     }
     crate::out::put(&out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_whose_work_is_done_is_known_by_its_first_run() {
+        let runs = |cpu: &[f64]| -> Vec<Run> {
+            cpu.iter().map(|&cpu| Run { throughput: 1.0, elapsed: 1.0, cpu, rss: 0 }).collect()
+        };
+        assert_eq!(more_at_first(&runs(&[2.57, 0.004, 0.004])), Some((2.57, 0.004)));
+        // Cold caches, short commands, and a run that is not the first.
+        for cpu in [&[1.3, 1.0, 1.0][..], &[0.05, 0.004, 0.004], &[1.0, 0.1, 1.0], &[1.0], &[]] {
+            assert_eq!(more_at_first(&runs(cpu)), None, "{cpu:?}");
+        }
+    }
+
+    #[test]
+    fn advice_is_a_change_of_the_program() {
+        let advice = "touch less fresh memory, huge pages; without a change of it: `ncpu hugepages -- node`";
+        assert_eq!(of_the_program(advice), "touch less fresh memory, huge pages");
+        assert_eq!(of_the_program("`renice 5 -p 17`"), "");
+        assert_eq!(of_the_program("batch; `ncpu lines` counts them"), "batch; `ncpu lines` counts them");
+    }
+
+    #[test]
+    fn workers_come_first_and_then_what_the_onion_calls_for() {
+        let remedy = |name: &str, kind, layers| Remedy {
+            name: name.into(),
+            about: String::new(),
+            kind,
+            layers,
+            prefix: Vec::new(),
+            workers: None,
+            settings: Vec::new(),
+        };
+        let left = [
+            remedy("a", RemedyKind::Library, &["system calls"]),
+            remedy("b", RemedyKind::Pages, &["page faults and zeroing"]),
+            remedy("2 workers", RemedyKind::Workers, &["idle"]),
+            remedy("4 workers", RemedyKind::Workers, &["idle"]),
+        ];
+        // A busy machine: nothing is idle.
+        let layers = vec![("page faults and zeroing".to_string(), 0.4, String::new())];
+        assert_eq!(next(&left, &layers), 2);
+        assert_eq!(next(&left[..2], &layers), 1);
+        assert_eq!(next(&left[..2], &Vec::new()), 0);
+    }
+
+    #[test]
+    fn what_was_not_tried_is_counted() {
+        let tried = |untried: Option<Untried>| {
+            let remedy = fix::lifted("x", "y", "/f".into(), "1".into());
+            let mut tried = Tried::without_comparison(remedy, Untried::Late);
+            tried.untried = untried;
+            tried
+        };
+        let all = [None, Some(Untried::Late), Some(Untried::Late), Some(Untried::Inapplicable("z".into()))];
+        let all: Vec<Tried> = all.into_iter().map(tried).collect();
+        assert_eq!(not_tried(&all).unwrap(), "2 of 4 not tried: time is up (--for)");
+        assert_eq!(not_tried(&all[..1]), None);
+    }
 }

@@ -18,6 +18,9 @@ use crate::table_args::TableArgs;
 use crate::undo;
 use crate::{out, stop};
 
+/// Copies of smaller files are not spoken of.
+const WORTH_A_LINE: u64 = 16 << 20;
+
 /// Show what of a process lies on huge pages and why the rest does not; put it there; run a command with more of them
 #[derive(Args, Debug)]
 pub struct HugepagesArgs {
@@ -245,10 +248,11 @@ fn start(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
                 Err(e) => notes.push(format!("text stays on small pages: {e}")),
             }
         }
-        if !candidates.is_empty()
-            && let Err(e) = text::mount(&candidates, huge)
-        {
-            notes.push(format!("text stays on small pages: {e}"));
+        if !candidates.is_empty() {
+            match text::mount(&candidates, huge) {
+                Err(e) => notes.push(format!("text stays on small pages: {e}")),
+                Ok(()) => notes.extend(candidates.iter().filter_map(|c| copied(&c.path))),
+            }
         }
     }
     // Last, so that nothing is left to be undone where the command cannot be started.
@@ -283,6 +287,18 @@ fn start(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         undo::tell(&journal.finish(), false);
     }
     Ok(ExitCode::from(status?))
+}
+
+/// What a copy of a large file takes.
+fn copied(file: &Path) -> Option<String> {
+    let size = std::fs::metadata(file).ok()?.len();
+    (size >= WORTH_A_LINE).then(|| {
+        format!(
+            "{} of {} were copied to memory, as at each start; --no-text leaves its text on small pages",
+            ncpu_table::size::words(size),
+            file.display()
+        )
+    })
 }
 
 /// Runs a command to its end, and passes a wish to end on to it.

@@ -279,3 +279,45 @@ fn without_room_for_the_journal_nothing_is_changed() {
         assert!(!ran.exists(), "{command} ran the program");
     }
 }
+
+/// Its group at once; what has left the group by what the journal says.
+#[test]
+fn a_run_of_fix_ends_with_fix() {
+    let killed = Killed::new();
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let script = format!(
+        "sleep 71.25 & echo $! >{0}; setsid sleep 71.25 & echo $! >>{0}; echo end >>{0}; wait",
+        pids.display()
+    );
+    let mut child = killed
+        .command(NCPU, &["fix", "--no-peel", "--try", "batch", "--", "sh", "-c", &script])
+        .spawn()
+        .unwrap();
+    let list = || std::fs::read_to_string(&pids).unwrap_or_default();
+    while !list().ends_with("end\n") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pids: Vec<u32> = list().lines().filter_map(|l| l.parse().ok()).collect();
+    let runs = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains("(sleep)") && !stat.contains(") Z")
+    };
+    // Its own session has begun.
+    while !runs(pids[1]) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for _ in 0..400 {
+        if !runs(pids[0]) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!runs(pids[0]), "its group is left");
+    let mut undo = Command::new(NCPU);
+    let o = undo.args(["fix", "--undo"]).env("NCPU_STATE_DIR", killed.state.path()).output().unwrap();
+    assert!(o.status.success() && err(&o).contains("killed what was left of run fix-"), "{}", err(&o));
+    assert!(!runs(pids[1]), "what has left the group is left");
+}

@@ -333,6 +333,106 @@ fn a_remedy_that_helps_is_kept_and_others_are_not() {
     assert!(err(&o).contains("nothing to undo"), "{}", err(&o));
 }
 
+#[test]
+fn what_was_not_tried_is_not_said_to_be_of_no_help() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let fix = |args: &[&str]| ncpu(&state, &[&["fix", "--no-peel", "--rounds", "2"], args].concat());
+    // The first runs take the time there is.
+    let o = fix(&["--for", "1", "--try", "batch,arena", "--", "sleep", "0.6"]);
+    let text = out(&o);
+    assert!(
+        o.status.success() && text.contains("Nothing was compared: 2 of 2 not tried: time is up"),
+        "{text}"
+    );
+    assert!(!text.contains("Nothing helps"), "{text}");
+    // So does one that never ends, and it is not left behind.
+    let begin = std::time::Instant::now();
+    let o = fix(&["--for", "1", "--try", "batch", "--", "sh", "-c", "sleep 77.5; :"]);
+    assert!(
+        !o.status.success() && err(&o).contains("the command did not end within 1 s (--for)"),
+        "{}",
+        err(&o)
+    );
+    assert!(begin.elapsed() < Duration::from_secs(30));
+    // The work is done by the first run, as that of make.
+    let done = dir.path().join("done");
+    let script = format!(
+        "test -e {0} || {{ i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; : >{0}; }}",
+        done.display()
+    );
+    let o = fix(&["--try", "batch", "--", "sh", "-c", &script]);
+    assert!(!o.status.success() && err(&o).contains("does not repeat its work"), "{}{}", out(&o), err(&o));
+    // Interrupted before the first run has ended.
+    let mut child = Command::new("env")
+        .args([
+            "--default-signal=INT",
+            env!("CARGO_BIN_EXE_ncpu"),
+            "fix",
+            "--no-peel",
+            "--try",
+            "batch",
+            "--",
+        ])
+        .args(["sleep", "60"])
+        .env("NCPU_STATE_DIR", &state)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let started = || {
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        children.split_whitespace().any(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sleep")
+        })
+    };
+    while !started() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(text.contains("Nothing was compared: 1 of 1 not tried: stopped"), "{text}");
+}
+
+#[test]
+fn the_start_of_ncpu_itself_is_not_counted_and_memory_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let args = ["fix", "--no-peel", "--rounds", "5", "--try", "batch", "-o", "json", "--", "sleep", "0.1"];
+    let o = ncpu(&state, &args);
+    assert!(o.status.success(), "{}", err(&o));
+    let text = out(&o);
+    // A debug build takes half as long to start as the command to run.
+    assert!(number(&text, "x") > 0.85, "{text}");
+    assert!(number(&text, "rss") > 0.0 && number(&text, "rss_before") > 0.0, "{text}");
+    let drop_in = dir.path().join("drop-in.conf");
+    let file = drop_in.to_str().unwrap();
+    let o = ncpu(
+        &state,
+        &[
+            "fix",
+            "--no-peel",
+            "--rounds",
+            "2",
+            "--try",
+            "batch",
+            "--systemd",
+            file,
+            "--",
+            "sh",
+            "-c",
+            "echo 100% $$",
+        ],
+    );
+    assert!(o.status.success(), "{}", err(&o));
+    let text = std::fs::read_to_string(drop_in).unwrap();
+    let line = text.lines().find(|l| l.starts_with("ExecStart=/")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.ends_with(r#"sh -c "echo 100%% $$$$""#), "{text}");
+}
+
 /// A control group of version 1 or 2 with one process in it, gone with the test.
 struct Group(std::path::PathBuf);
 

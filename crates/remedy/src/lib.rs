@@ -7,6 +7,7 @@ mod chase;
 pub mod colour;
 pub mod fix;
 pub mod group;
+pub mod guard;
 pub mod hugepages;
 pub mod image;
 pub mod journal;

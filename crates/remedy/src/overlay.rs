@@ -36,10 +36,10 @@ impl Clone {
         }
         out.extend(match (privileged, commit) {
             (false, _) => &b",userxattr"[..],
-            // What is taken over later must be whole.
-            (true, true) => b",metacopy=off,redirect_dir=off",
+            // What is taken over later must be whole. With an index, the names of a file stay one file when it changes.
+            (true, true) => b",metacopy=off,redirect_dir=off,index=on",
             // A changed mode or owner copies no data.
-            (true, false) => b",redirect_dir=on,metacopy=on",
+            (true, false) => b",redirect_dir=on,metacopy=on,index=on",
         });
         out
     }
@@ -206,6 +206,15 @@ fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
     if there.as_ref().is_some_and(Metadata::is_dir) {
         clear(to, there.as_ref())?;
     }
+    // A file of several names that the clone changed, and did not replace, stays one file. Cut short, it is written again.
+    if meta.is_file()
+        && marked(from, "origin")
+        && there.as_ref().is_some_and(|t| t.is_file() && t.nlink() > 1)
+    {
+        let mut file = File::options().write(true).truncate(true).open(to)?;
+        io::copy(&mut File::open(from)?, &mut file)?;
+        return same_attributes(from, to, &meta);
+    }
     let mut part = std::ffi::OsString::from(PART);
     part.push(name);
     let part = to.with_file_name(part);
@@ -316,13 +325,18 @@ mod tests {
         for name in ["upper", "work", "at"] {
             std::fs::create_dir(path(name)).unwrap();
         }
+        // Of two files with two names each, one is changed and one replaced.
+        for (name, other) in [("changed", "changed-too"), ("replaced", "not-replaced")] {
+            ncpu_machine::testing::put(&path("lower"), name, "first\n");
+            std::fs::hard_link(path("lower").join(name), path("lower").join(other)).unwrap();
+        }
         let clone = Clone { lower: path("lower"), at: path("at"), upper: path("upper"), work: path("work") };
         let options = String::from_utf8(clone.options(true, true)).unwrap();
         // Mounted in a namespace of its own, so that nothing is left if this test is killed.
         let script = format!(
             "mount -t overlay overlay -o '{options}' {at} && cd {at} && rm gone && echo more >> sub/a \
              && rm -r new-dir && mkdir new-dir && echo x > new-dir/fresh && rm to-link && ln -s keep to-link \
-             && chmod 751 sub && mkfifo pipe && cp -a . {seen}",
+             && echo second >> changed && echo third > new && mv new replaced && chmod 751 sub && mkfifo pipe && cp -a . {seen}",
             at = path("at").display(),
             seen = path("seen").display()
         );
@@ -330,12 +344,18 @@ mod tests {
             std::process::Command::new("unshare").args(["-m", "sh", "-ec", &script]).status().unwrap();
         assert!(status.success(), "{script}");
         assert_eq!(changes(&path("upper")).unwrap().removed, 1);
-        assert_eq!(changes(&path("upper")).unwrap().files, 2);
+        assert_eq!(changes(&path("upper")).unwrap().files, 4);
+        let seen = tree(&path("seen"));
+        assert!(seen["changed-too"].ends_with("first\nsecond\n"), "{seen:?}");
+        assert!(seen["not-replaced"].ends_with("first\n"), "{seen:?}");
         // Cut short in the middle, then done again.
         std::fs::write(path("lower/.ncpu-part-to-link"), "half").unwrap();
         for _ in 0..2 {
             commit(&path("upper"), &path("lower")).unwrap();
             assert_eq!(tree(&path("lower")), tree(&path("seen")));
+            let number = |name: &str| std::fs::metadata(path("lower").join(name)).unwrap().ino();
+            assert_eq!(number("changed"), number("changed-too"));
+            assert_ne!(number("replaced"), number("not-replaced"));
         }
     }
 

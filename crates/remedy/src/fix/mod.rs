@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ncpu_machine::Topology;
 
+use crate::image::Image;
 use crate::journal::{Journal, Undo, chosen};
+use crate::program::Program;
 use crate::{Error, Result};
 
 /// What stands for the number of workers in a command.
@@ -157,7 +159,7 @@ pub fn catalogue(
         if let Some(path) = library(root, files) {
             // Shown as it is to be typed.
             let path = path.strip_prefix(root).map_or(path.clone(), |p| Path::new("/").join(p));
-            let preload = format!("LD_PRELOAD={}", path.display());
+            let preload = preloading(&path, std::env::var_os("LD_PRELOAD").as_deref());
             add(Kind::Allocator, name, "another malloc", HEAP, &["env", &preload]);
         }
     }
@@ -371,14 +373,126 @@ pub fn applied(command: &[OsString], remedies: &[&Remedy], ncpu: &OsStr) -> (Vec
         let skip = usize::from(remedy.prefix[0] == "env" && argv.first().is_some_and(|a| a == "env"));
         argv.extend(remedy.prefix[skip..].iter().cloned());
     }
-    argv.extend(command.iter().map(|w| fill(w, workers)));
+    let mut command: Vec<OsString> = command.iter().map(|w| fill(w, workers)).collect();
+    extend_preloads(&mut argv, &mut command);
+    let before = argv.len();
+    argv.extend(command);
     let typed = argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-    for word in argv.iter_mut().take_while(|w| *w != &command[0]) {
+    for word in &mut argv[..before] {
         if word == "ncpu" {
             *word = ncpu.to_owned();
         }
     }
     (argv, typed)
+}
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+/// `LD_PRELOAD=` a library before those that are preloaded already.
+fn preloading(library: &Path, already: Option<&OsStr>) -> String {
+    let own = library.display().to_string();
+    match already.map(OsStr::to_string_lossy).filter(|a| !a.is_empty()) {
+        Some(already) if !already.split([':', ' ']).any(|a| a == own) => {
+            format!("LD_PRELOAD={own}:{already}")
+        }
+        Some(already) => format!("LD_PRELOAD={already}"),
+        None => format!("LD_PRELOAD={own}"),
+    }
+}
+
+/// A command that begins with `env LD_PRELOAD=…` would replace what stands before it: its own is extended instead.
+fn extend_preloads(before: &mut Vec<OsString>, command: &mut [OsString]) {
+    if command.first().is_none_or(|c| c != "env" && !c.as_bytes().ends_with(b"/env")) {
+        return;
+    }
+    let assigns = |w: &OsString| w.as_bytes().contains(&b'=') && !w.as_bytes().starts_with(b"-");
+    let own = command[1..].iter_mut().take_while(|w| assigns(w)).find(|w| w.as_bytes().starts_with(PRELOAD));
+    let Some(own) = own else { return };
+    let Some(at) = before.iter().position(|w| w.as_bytes().starts_with(PRELOAD)) else { return };
+    let ours = before.remove(at);
+    // Without a variable, `env` would only stand in the way.
+    if before.get(at.wrapping_sub(1)).is_some_and(|w| w == "env")
+        && before.get(at).is_none_or(|w| !w.as_bytes().contains(&b'='))
+    {
+        before.remove(at - 1);
+    }
+    let first = ours.as_bytes()[PRELOAD.len()..].split(|&b| b == b':').next().unwrap_or_default().to_vec();
+    let already = OsStr::from_bytes(&own.as_bytes()[PRELOAD.len()..]).to_owned();
+    *own = preloading(Path::new(OsStr::from_bytes(&first)), Some(&already)).into();
+}
+
+/// Why a remedy can do nothing for a program, if so: words that follow its name.
+pub fn inapplicable(remedy: &Remedy, program: &Program) -> Option<String> {
+    let image = &program.image;
+    let preloads = match remedy.kind {
+        Kind::Library => true,
+        Kind::Allocator => remedy.prefix.iter().any(|w| w.as_bytes().starts_with(PRELOAD)),
+        _ => false,
+    };
+    if preloads {
+        // A library of the program's own kind, made for glibc.
+        let library =
+            Image { interpreter: None, needed: vec!["libc.so.6".into()], soname: None, ..image.clone() };
+        return program.obstacle(&library);
+    }
+    (remedy.kind == Kind::Allocator && image.go && image.interpreter.is_none())
+        .then(|| "is a static Go program, which has no malloc of glibc".into())
+}
+
+/// A line `ExecStart=` of a service: the executable by its absolute path, and words as systemd takes them apart.
+pub fn exec_start(argv: &[OsString]) -> String {
+    argv.iter().map(|w| unit_word(w.as_bytes())).collect::<Vec<_>>().join(" ")
+}
+
+fn unit_word(word: &[u8]) -> String {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-+=./,:@{}".contains(b);
+    let mut out = String::new();
+    for chunk in word.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                // Specifiers and variables.
+                '%' => out.push_str("%%"),
+                '$' => out.push_str("$$"),
+                '"' | '\\' => out.extend(['\\', c]),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                '\r' => out.push_str("\\r"),
+                c if c.is_control() => {
+                    let mut bytes = [0; 4];
+                    c.encode_utf8(&mut bytes).bytes().for_each(|b| out.push_str(&format!("\\x{b:02x}")));
+                }
+                c => out.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|b| out.push_str(&format!("\\x{b:02x}")));
+    }
+    if !word.is_empty() && word.iter().all(plain) { out } else { format!("\"{out}\"") }
+}
+
+/// A command for a service: each program that it names by its absolute path.
+///
+/// # Errors
+/// There is no such program.
+pub fn absolute(
+    command: &[OsString],
+    remedies: &[&Remedy],
+    ncpu: &OsStr,
+) -> std::result::Result<Vec<OsString>, crate::program::Error> {
+    let path = std::env::var_os("PATH");
+    let find = |word: &OsStr| -> std::result::Result<OsString, crate::program::Error> {
+        let found = crate::program::find(word, path.as_deref())?;
+        Ok(std::path::absolute(&found).unwrap_or(found).into_os_string())
+    };
+    let mut command = command.to_vec();
+    if let Some(first) = command.first_mut() {
+        *first = find(first)?;
+    }
+    let (mut argv, _) = applied(&command, remedies, ncpu);
+    // `env` and its like; within, the service's own PATH is for them to search.
+    if let Some(first) = argv.first_mut() {
+        *first = find(first)?;
+    }
+    Ok(argv)
 }
 
 fn fill(word: &OsStr, n: u32) -> OsString {
@@ -498,6 +612,72 @@ mod tests {
         );
         let (argv, _) = applied(&command, &pick(&["preload getenv"]), "/bin/ncpu".as_ref());
         assert_eq!(argv[..3], ["/bin/ncpu", "preload", "getenv"]);
+    }
+
+    #[test]
+    fn a_library_is_preloaded_before_those_of_the_user() {
+        let jemalloc = Path::new("/lib/jemalloc.so");
+        let value = |already: &str| preloading(jemalloc, Some(already.as_ref()));
+        assert_eq!(preloading(jemalloc, None), "LD_PRELOAD=/lib/jemalloc.so");
+        assert_eq!(value(""), "LD_PRELOAD=/lib/jemalloc.so");
+        assert_eq!(value("/a.so b.so"), "LD_PRELOAD=/lib/jemalloc.so:/a.so b.so");
+        assert_eq!(value("/a.so:/lib/jemalloc.so"), "LD_PRELOAD=/a.so:/lib/jemalloc.so");
+        // `env` within the command would take the place of what stands before it.
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), format!("usr/lib/{}-linux-gnu/libjemalloc.so.2", std::env::consts::ARCH), "");
+        let all = all(dir.path(), "x", Allowed::default());
+        let remedies: Vec<&Remedy> =
+            ["jemalloc", "batch"].iter().map(|n| all.iter().find(|r| r.name == *n).unwrap()).collect();
+        let line = |command| applied(&words(command), &remedies, "ncpu".as_ref()).1;
+        let arch = std::env::consts::ARCH;
+        let place = "ncpu place any --class batch --";
+        assert_eq!(
+            line("env A=1 LD_PRELOAD=/a.so prog LD_PRELOAD=x"),
+            format!(
+                "{place} env A=1 LD_PRELOAD=/usr/lib/{arch}-linux-gnu/libjemalloc.so.2:/a.so prog LD_PRELOAD=x"
+            )
+        );
+        assert!(line("prog LD_PRELOAD=x").starts_with("env LD_PRELOAD=/usr/lib/"));
+    }
+
+    #[test]
+    fn a_service_is_given_words_that_systemd_leaves_as_they_are() {
+        let line = |words: &[&str]| exec_start(&words.iter().map(Into::into).collect::<Vec<_>>());
+        assert_eq!(line(&["/bin/a", "-x=1"]), "/bin/a -x=1");
+        assert_eq!(line(&["/bin/a", "100%", "$HOME", "", "a b"]), r#"/bin/a "100%%" "$$HOME" "" "a b""#);
+        assert_eq!(line(&["/a", "say \"x\\y\"\n", ";"]), r#"/a "say \"x\\y\"\n" ";""#);
+        assert_eq!(exec_start(&[OsString::from_vec(b"/\xff\x01".into())]), r#""/\xff\x01""#);
+        let own = std::env::current_exe().unwrap();
+        let ncpu = own.as_os_str();
+        let dir = tempfile::tempdir().unwrap();
+        let all = all(dir.path(), "x", Allowed::default());
+        let batch = all.iter().find(|r| r.name == "batch").unwrap();
+        let argv = absolute(&words("sh -c x"), &[batch], ncpu).unwrap();
+        assert_eq!(argv[0], ncpu);
+        let sh = argv[argv.len() - 3].to_string_lossy().into_owned();
+        assert!(sh.starts_with('/') && sh.ends_with("/sh"), "{argv:?}");
+        let arena = all.iter().find(|r| r.name == "one arena").unwrap();
+        let argv = absolute(&words("sh"), &[arena], ncpu).unwrap();
+        assert!(argv[0].to_string_lossy().ends_with("/env") && argv[0].as_bytes()[0] == b'/', "{argv:?}");
+        assert!(absolute(&words("no-such-program-x"), &[], ncpu).is_err());
+    }
+
+    #[test]
+    fn what_only_a_dynamic_linker_or_glibc_does_is_nothing_for_a_static_go_program() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), format!("usr/lib/{}-linux-gnu/libjemalloc.so.2", std::env::consts::ARCH), "");
+        let all = all(dir.path(), "x", Allowed::default());
+        let sh = Program::look(Path::new("/bin/sh"), None).unwrap();
+        let mut go = sh.clone();
+        (go.image.go, go.image.interpreter) = (true, None);
+        let mut fixed = go.clone();
+        fixed.image.go = false;
+        let none = |program: &Program| -> Vec<&str> {
+            all.iter().filter(|r| inapplicable(r, program).is_some()).map(|r| r.name.as_str()).collect()
+        };
+        assert_eq!(none(&sh), [""; 0]);
+        assert_eq!(none(&go), ["preload getenv", "jemalloc", "malloc keeps memory", "one arena"]);
+        assert_eq!(none(&fixed), ["preload getenv", "jemalloc"]);
     }
 
     #[test]

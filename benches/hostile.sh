@@ -2,7 +2,7 @@
 # Hostile files and programs beside `ncpu serve`, all at once: whether intervals are missed, how much memory the observer takes, and
 # how quickly it stops. The files are made by tests/hostile/make.py; each kind is run by the user nobody, over and over.
 # usage: benches/hostile.sh [MINUTES]      needs root
-# NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5).
+# NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5), CGROUP a control group for it.
 # Fails where an interval is missed, the observer takes more than MOST megabytes (120), or it needs more than 2 s to stop.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,13 +28,14 @@ python3 tests/hostile/make.py "$dir/files"
 mkdir "$dir/own"
 chmod 755 "$dir"
 chown -R nobody "$dir/files" "$dir/own"
-export dir nice
+export dir nice CGROUP=${CGROUP:-}
 # Runs a command again and again as another user, in a session that `end` ends.
 again() {
-  setsid bash -c 'echo $$ >> "$dir/sessions"; while :; do "$@" || sleep 0.2; done' again "$@" > /dev/null 2>&1 &
+  setsid bash -c 'echo $$ >> "$dir/sessions"; [ -z "$CGROUP" ] || echo 0 > "$CGROUP/cgroup.procs"; while :; do "$@" || sleep 0.2; done' again "$@" > /dev/null 2>&1 &
   disown
 }
-anyone() { echo setpriv --reuid=65534 --regid=65534 --clear-groups nice -n "$nice" "$@"; }
+# The user nobody, who runs it.
+nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups nice -n "$nice")
 
 port=$((20000 + RANDOM % 20000))
 setsid "$ncpu" serve --listen "127.0.0.1:$port" 2> "$dir/said" &
@@ -51,11 +52,13 @@ kind() { kinds=$((kinds + 1)); again "$@"; }
 f=$dir/files
 for file in program-headers section-headers notes section-names lib/libpython3.11.so lib/python3 bin/postgres jvm/libjvm.so \
   no-functions names-that-unfold tracepoints packed unwind-loop unwind-loop-without-index unwind-rows unwind-entries go; do
-  kind $(anyone "$dir/mapper" -s 20 "$f/$file")
+  kind "${nobody[@]}" "$dir/mapper" -s 20 "$f/$file"
 done
-kind $(anyone "$dir/mapper" -s 20 "$f/symbols-1" "$f/symbols-2")
-kind $(anyone "$dir/mapper" -s 60 "$f"/links/program-*)
-kind $(anyone "$dir/mapper" -s 60 "$f"/many/file-*)
+kind "${nobody[@]}" "$dir/mapper" -s 20 "$f/symbols-1" "$f/symbols-2"
+# Some of many, others each time.
+for many in links/program many/file; do
+  kind "${nobody[@]}" bash -c 'exec "$dir/mapper" -s 10 $(shuf -n 20 -e "$dir/files/$0"-*)' "$many"
+done
 # What a program does to its own file.
 cat > "$dir/behave" <<'SH'
 #!/bin/bash
@@ -94,7 +97,7 @@ wait $pid
 SH
 chmod 755 "$dir/behave"
 for behaviour in newline deleted cut mappings jitdump fifo link map-fifo map-link map-holes map-names; do
-  kind $(anyone "$dir/behave" "$behaviour")
+  kind "${nobody[@]}" "$dir/behave" "$behaviour"
 done
 # A file mounted over it, in a mount namespace of its own.
 cat > "$dir/mounts" <<'SH'
@@ -114,11 +117,11 @@ if [ -e /dev/fuse ]; then
     mkdir "$dir/silent$n"
     again "$dir/silent-fs" "$dir/silent$n" "$f/many/file-3"
     sleep 0.5
-    kind $(anyone "$dir/mapper" -s 3600 "$dir/silent$n/program")
+    kind "${nobody[@]}" "$dir/mapper" -s 3600 "$dir/silent$n/program"
   done
 fi
 # Programs that come and go.
-kind $(anyone bash -c 'for i in {1..50}; do /bin/true; done; sleep 1')
+kind "${nobody[@]}" bash -c 'for i in {1..50}; do /bin/true; done; sleep 1'
 echo "$kinds kinds at once"
 
 metric() { get metrics | awk -v name="ncpu_$1_total" '$1 == name { print int($2) }'; }

@@ -35,6 +35,9 @@ const MAX_GENERATED_BYTES: usize = 16 << 20;
 const AGAIN: Duration = Duration::from_secs(10);
 /// Bytes of a file with debug information that lines are read from, and of what is compressed in it.
 const MAX_LINES: u64 = 512 << 20;
+/// Sections of such a file, and bytes of their names.
+const MAX_SECTIONS: usize = 1 << 12;
+const MAX_SECTION_NAME: usize = 200;
 /// Bytes of symbols kept; those used last may be more.
 const KEPT: usize = 8 << 20;
 /// Files told that have too many symbols.
@@ -516,13 +519,18 @@ fn private_copy(file: &File) -> Option<std::fs::File> {
     Some(copy)
 }
 
-/// Bytes of all compressed sections of a file, unpacked.
+/// Bytes of all compressed sections of a file, unpacked; `None` of one whose sections no compiler makes, with which the reader of
+/// debug information would not come to an end.
 fn unpacked(file: &File) -> Option<u64> {
     use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
     let bounded = crate::bounded::Bounded::new(file);
     let header = object::elf::FileHeader64::<object::Endianness>::parse(&bounded).ok()?;
     let endian = header.endian().ok()?;
-    let sections = header.section_headers(endian, &bounded).ok()?;
+    let sections = header.sections(endian, &bounded).ok()?;
+    let named = |s| sections.section_name(endian, s).is_ok_and(|name| name.len() <= MAX_SECTION_NAME);
+    if sections.len() > MAX_SECTIONS || !sections.iter().all(named) {
+        return None;
+    }
     let compressed = sections.iter().filter(|s| s.sh_flags(endian).contains(object::elf::SHF_COMPRESSED));
     let mut sizes = compressed.map(|s| {
         use object::ReadRef;

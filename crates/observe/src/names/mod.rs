@@ -228,7 +228,14 @@ impl Symbols {
 
     /// What keeps functions of programs from having names, a line each.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.user.notes().chain(self.python.notes())
+        let unread = ncpu_files::reader::counts();
+        let late = (unread.late + unread.refused > 0).then(|| {
+            format!(
+                "some functions have no names: {} reads of programs' files or memory did not end in time, and {} more were not tried",
+                unread.late, unread.refused
+            )
+        });
+        self.user.notes().chain(self.python.notes()).chain(late)
     }
 
     /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.

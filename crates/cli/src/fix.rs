@@ -152,6 +152,20 @@ struct Run {
     rss: u64,
 }
 
+/// What remedies take before the command begins, by a command that does nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    seconds: f64,
+    rss: u64,
+}
+
+impl Start {
+    /// The resident set of a command, if it is more than that of the start.
+    fn above(&self, rss: f64) -> Option<u64> {
+        (rss > 1.1 * self.rss as f64).then_some(rss as u64)
+    }
+}
+
 /// A comparison.
 struct Compared {
     ratio: Option<Ratio>,
@@ -294,8 +308,8 @@ struct Search<'a> {
     all: Option<Ratio>,
     /// How long a run may take.
     most: Duration,
-    /// Seconds that remedies themselves take to start, by the names of those that are applied.
-    starts: HashMap<String, f64>,
+    /// What remedies themselves take to start, by the names of those that are applied.
+    starts: HashMap<String, Start>,
     /// What marks the processes of runs.
     token: String,
 }
@@ -590,12 +604,8 @@ impl Search<'_> {
         })
     }
 
-    /// Seconds that remedies take before the command begins, which are no matter for one that runs long: those that `true`
-    /// takes longer with them.
-    fn start_of(&mut self, chosen: &[Remedy]) -> anyhow::Result<f64> {
-        if chosen.iter().all(|r| r.prefix.is_empty()) || self.args.metric.metric.is_some() {
-            return Ok(0.0);
-        }
+    /// What remedies take before the command begins, which is no matter for one that runs long: what `true` takes with them.
+    fn start_of(&mut self, chosen: &[Remedy]) -> anyhow::Result<Start> {
         let names: Vec<&str> =
             chosen.iter().filter(|r| !r.prefix.is_empty()).map(|r| r.name.as_str()).collect();
         let name = names.join(", ");
@@ -606,17 +616,23 @@ impl Search<'_> {
         let all: Vec<&Remedy> = chosen.iter().collect();
         let (with, _) = fix::applied(&idle, &all, &self.ncpu);
         let mut times: [Vec<f64>; 2] = Default::default();
+        let mut rss = 0;
         for _ in 0..STARTS {
             for (argv, times) in [&idle[..], &with[..]].into_iter().zip(&mut times) {
                 if let Ran::Done(done) = self.held(argv)?
                     && done.ended.status == 0
                 {
                     times.push(done.elapsed);
+                    rss = done.ended.max_rss;
                 }
             }
         }
         let [without, with] = times.map(|mut t| median(&mut t));
-        let start = without.zip(with).map_or(0.0, |(without, with)| (with - without).max(0.0));
+        let seconds = match (names.is_empty(), without.zip(with)) {
+            (false, Some((without, with))) => (with - without).max(0.0),
+            _ => 0.0,
+        };
+        let start = Start { seconds, rss };
         self.starts.insert(name, start);
         Ok(start)
     }
@@ -644,7 +660,7 @@ impl Search<'_> {
                 match self.once(if with { after } else { before })? {
                     Once::Stopped => return Ok(without_figure("stopped".into(), &pairs, true)),
                     Once::Ran(run) => {
-                        let start = starts[side];
+                        let start = starts[side].seconds;
                         // What is left of such a run is mostly the error of the start.
                         if self.args.metric.metric.is_none() && run.elapsed < 1.25 * start {
                             let verdict = format!(
@@ -695,7 +711,8 @@ impl Search<'_> {
             Some(_) => "no gain".into(),
         };
         let [without, with] = sizes.map(|mut s| median(&mut s));
-        let rss = without.zip(with).map(|(without, with)| (without as u64, with as u64));
+        let above = |side: usize, size: Option<f64>| size.and_then(|size| starts[side].above(size));
+        let rss = above(0, without).zip(above(1, with));
         Ok(Compared { ratio, rounds: pairs.len(), verdict, stopped: false, rss })
     }
 }
@@ -804,7 +821,7 @@ struct Found {
     tried: Vec<Tried>,
     onions: Vec<Layers>,
     all: Option<Ratio>,
-    starts: HashMap<String, f64>,
+    starts: HashMap<String, Start>,
 }
 
 /// Layers that are not the program's: no change of it takes them away.
@@ -884,8 +901,11 @@ fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
     }
     let table = args.rows.select().apply(path_table(tried))?;
     out.push_str(&ncpu_table::render_text(&table, text_width()));
-    let mut own: Vec<String> =
-        starts.iter().filter(|s| *s.1 >= 1e-3).map(|(name, s)| format!("{name} {:.0} ms", 1e3 * s)).collect();
+    let mut own: Vec<String> = starts
+        .iter()
+        .filter(|s| s.1.seconds >= 1e-3)
+        .map(|(name, s)| format!("{name} {:.0} ms", 1e3 * s.seconds))
+        .collect();
     if !own.is_empty() {
         own.sort();
         out.push_str(&format!("not counted, their own start: {}\n", own.join(", ")));
@@ -911,8 +931,8 @@ fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
             Some(all) => format!("x{:.2}", all.value),
             None => "It works".into(),
         };
-        let sizes = helped.iter().filter_map(|t| t.rss);
-        let memory = match (sizes.clone().next(), sizes.last()) {
+        let mut sizes = helped.iter().filter_map(|t| t.rss);
+        let memory = match (sizes.clone().next(), sizes.next_back()) {
             (Some((before, _)), Some((_, after))) if after > before + before / 10 => {
                 format!(
                     ", for {} of memory instead of {} in its largest process",

@@ -6,11 +6,13 @@
 //! that was checked before a byte of it is taken.
 
 mod dir;
+mod guard;
 mod new;
 mod read;
 pub mod reader;
 
 pub use dir::{Dir, bounded};
+pub use guard::guarded;
 pub use new::NewFile;
 pub use read::{MOST_TEXT, lines, read, text};
 

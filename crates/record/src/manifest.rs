@@ -80,6 +80,12 @@ pub struct Manifest {
     pub notes: Vec<String>,
 }
 
+/// The number `format` of a manifest that could not be read. Nothing else of it is kept.
+#[derive(Deserialize)]
+struct Probe {
+    format: Option<u64>,
+}
+
 /// How the CPUs of a machine lie whose packages are alike, and whose cores are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -215,9 +221,13 @@ impl Manifest {
             Ok(manifest) if (1..=FORMAT).contains(&manifest.format) => manifest,
             parsed => {
                 // The format is told first: a newer one may differ in any other field.
-                let value: serde_json::Value =
-                    serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}")))?;
-                return Err(match value.get("format").and_then(serde_json::Value::as_u64) {
+                let object = text.trim_start().starts_with('{');
+                let format = match serde_json::from_str::<Probe>(text) {
+                    Ok(probe) => probe.format.filter(|_| object),
+                    Err(e) if e.is_data() => None,
+                    Err(e) => return Err(wrong(format!("not JSON: {e}"))),
+                };
+                return Err(match format {
                     None => wrong("it has no number `format`".into()),
                     Some(0) => wrong("`format` is 0, and formats start at 1".into()),
                     Some(found) if found > u64::from(FORMAT) => {

@@ -1,12 +1,14 @@
 //! Reading a recording, whole or cut off.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ncpu_files::Dir;
 use ncpu_schema::{Purpose, Tables};
-use ncpu_table::Table;
+use ncpu_table::{Budget, Table};
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
@@ -72,6 +74,11 @@ impl Recording {
         }
     }
 
+    /// A recording in which nothing was seen but for an empty table: its views have the columns that they will have.
+    pub fn empty(purpose: Purpose, table: Table) -> Recording {
+        Recording::new(Manifest::new(purpose, 1, Vec::new(), 1.0)).with(table)
+    }
+
     /// The recording with this table, which replaces one of the same name.
     pub fn with(mut self, table: Table) -> Recording {
         self.tables.insert(table.name().into(), table);
@@ -111,7 +118,7 @@ impl Recording {
             return Err(Error::Unfinished(dir.path().into()));
         }
         for (name, entry) in &manifest.files {
-            checked(&dir, name, entry)?;
+            checked(&dir, name, entry, None)?;
         }
         Ok(manifest)
     }
@@ -160,29 +167,27 @@ impl Recording {
         }
     }
 
-    fn read_files(&mut self, dir: &Dir) -> Result<()> {
+    fn read_files(&mut self, dir: &Dir, budget: &mut Budget) -> Result<()> {
         for (name, entry) in &self.manifest.files {
             // `parse` let no other name through.
             let Some(table) = table_of(name, PARQUET).filter(|t| wanted(self.selection, t)) else { continue };
             let path = dir.path().join(name);
-            let bytes = checked(dir, name, entry)?;
-            let rows = parquet(&path, table, bytes, self.selection)?;
-            if rows.num_rows() as u64 != entry.rows {
-                return Err(Error::damaged(
-                    &path,
-                    format!("it holds {} rows and the manifest says {}", rows.num_rows(), entry.rows),
-                ));
-            }
+            let bytes = checked(dir, name, entry, Some(budget))?;
+            let rows = parquet(&path, table, bytes, entry.rows, self.selection, budget)?;
             self.tables.insert(table.into(), rows);
         }
         Ok(())
     }
 
-    fn recover(&mut self, dir: &Dir, names: &[String]) -> Result<()> {
+    fn recover(&mut self, dir: &Dir, names: &[String], budget: &mut Budget) -> Result<()> {
         for name in names {
             let Some(table) = table_of(name, STREAM).filter(|t| wanted(self.selection, t)) else { continue };
             let path = dir.path().join(name);
-            let bytes = dir.read(name, MOST).map_err(|e| Error::io(&path, "read", e))?;
+            let failed = |e| Error::io(&path, "read", e);
+            let file = dir.open_file(name).map_err(failed)?;
+            charge(&file.metadata().map_err(failed)?, budget)
+                .map_err(|e| Error::damaged(&path, e.to_string()))?;
+            let bytes = ncpu_files::bounded(file, MOST).map_err(failed)?;
             let Some(found) = recover(&bytes).map_err(|why| Error::damaged(&path, why))? else {
                 self.notes.push(format!("{} was cut off before its first interval", path.display()));
                 continue;
@@ -243,15 +248,20 @@ impl Opened {
             notes: Vec::new(),
             selection,
         };
+        // Selections are of many recordings at a time.
+        let mut budget = match selection {
+            Some(_) => Budget::new(LEAST_OF_MANY, MOST_OF_MANY),
+            None => Budget::new(LEAST, MOST),
+        };
         // Who selects tables is not told of files that are none.
         let names = match recording.manifest.complete && selection.is_some() {
             true => Vec::new(),
             false => dir.names().map_err(|e| Error::io(dir.path(), "list", e))?,
         };
         if recording.manifest.complete {
-            recording.read_files(dir)?;
+            recording.read_files(dir, &mut budget)?;
         } else {
-            recording.recover(dir, &names)?;
+            recording.recover(dir, &names, &mut budget)?;
         }
         recording.rename_old_tables();
         for name in names {
@@ -266,8 +276,23 @@ impl Opened {
     }
 }
 
-/// Bytes of one table's file that are read at most: an array of Arrow holds 2 GiB of text.
+/// Bytes of one table's file that are read at most, and the memory that all tables may take: an array of Arrow holds 2 GiB of
+/// text.
 const MOST: u64 = 4 << 30;
+
+/// Memory that the tables of a recording may take however few bytes it has on disk.
+const LEAST: u64 = 256 << 20;
+
+/// The same of one of many recordings that are read at once, and the most of one with many bytes.
+const LEAST_OF_MANY: u64 = 64 << 20;
+const MOST_OF_MANY: u64 = 1 << 30;
+
+/// Adds a file to the budget. Bytes that take no room on disk, in the holes of a sparse file, add nothing and are taken out.
+fn charge(file: &Metadata, budget: &mut Budget) -> ncpu_table::Result<()> {
+    let on_disk = file.len().min(file.blocks().saturating_mul(512));
+    budget.add_file(on_disk);
+    budget.take(file.len() - on_disk)
+}
 
 fn held(dir: &Path) -> Result<Dir> {
     Dir::open(dir).map_err(|e| match e.kind() {
@@ -277,19 +302,23 @@ fn held(dir: &Path) -> Result<Dir> {
 }
 
 /// The bytes of a file that are exactly those the manifest tells of. Its length is looked at before any is read.
-fn checked(dir: &Dir, name: &str, entry: &FileEntry) -> Result<Vec<u8>> {
+fn checked(dir: &Dir, name: &str, entry: &FileEntry, budget: Option<&mut Budget>) -> Result<Vec<u8>> {
     let path = &dir.path().join(name);
     let refused = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => Error::Missing(path.into()),
         _ => Error::io(path, "read", e),
     };
     let file = dir.open_file(name).map_err(refused)?;
-    let found = file.metadata().map_err(refused)?.len();
+    let metadata = file.metadata().map_err(refused)?;
+    let found = metadata.len();
     if found < entry.bytes {
         return Err(Error::damaged(path, format!("it is truncated to {found} of {} bytes", entry.bytes)));
     }
     if found > entry.bytes {
         return Err(Error::damaged(path, format!("it has {found} bytes instead of {}", entry.bytes)));
+    }
+    if let Some(budget) = budget {
+        charge(&metadata, budget).map_err(|e| Error::damaged(path, e.to_string()))?;
     }
     let bytes = ncpu_files::bounded(file, MOST).map_err(refused)?;
     if bytes.len() as u64 != entry.bytes {
@@ -308,16 +337,22 @@ fn wanted(selection: Option<Selection>, table: &str) -> bool {
     selection.is_none_or(|selection| selection.iter().any(|(name, _)| *name == table))
 }
 
-fn parquet(path: &Path, table: &str, bytes: Vec<u8>, selection: Option<Selection>) -> Result<Table> {
+fn parquet(
+    path: &Path,
+    table: &str,
+    bytes: Vec<u8>,
+    rows: u64,
+    selection: Option<Selection>,
+    budget: &mut Budget,
+) -> Result<Table> {
     if !bytes.starts_with(b"PAR1") {
         return Err(Error::damaged(path, "it is no Parquet file"));
     }
-    let rows = match selection {
-        None => Table::from_bytes(table, bytes),
-        Some(_) => {
-            let columns = selected(selection, table);
-            Table::cells_of_parquet(table, bytes, |c| columns.is_none_or(|columns| columns.contains(&c)))
-        }
+    let columns = selected(selection, table);
+    let wanted = |c: &str| columns.is_none_or(|columns| columns.contains(&c));
+    let read = match selection {
+        None => Table::of_parquet(table, bytes, Some(rows), budget, wanted),
+        Some(_) => Table::cells_of_parquet(table, bytes, Some(rows), budget, wanted),
     };
-    rows.map_err(|e| Error::damaged(path, e.to_string()))
+    read.map_err(|e| Error::damaged(path, e.to_string()))
 }

@@ -215,13 +215,16 @@ fn batch(schema: &SchemaRef, message: Message, body: &[u8]) -> Result<RecordBatc
         return Err(format!("a record batch of {} bytes claims {rows} rows", body.len()));
     };
     let mut nodes = batch.nodes().unwrap_or_default().iter();
+    // Each is copied, so no byte may belong to several.
+    let mut left = body.len();
     let mut buffers = batch.buffers().unwrap_or_default().iter().map(|b| {
         let (at, len) = (usize::try_from(b.offset()).ok()?, usize::try_from(b.length()).ok()?);
+        left = left.checked_sub(len)?;
         body.get(at..at.checked_add(len)?)
     });
     let mut buffer = || match buffers.next() {
         Some(Some(bytes)) => Ok(bytes),
-        Some(None) => Err("a column of a record batch lies outside it"),
+        Some(None) => Err("a column of a record batch lies outside it, or in another"),
         None => Err("a record batch has too few columns"),
     };
     let mut columns = Vec::with_capacity(schema.fields().len());

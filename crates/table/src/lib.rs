@@ -19,6 +19,7 @@
 //! assert_eq!(top.apply(table).unwrap().num_rows(), 1);
 //! ```
 
+mod budget;
 mod build;
 mod column;
 mod compact;
@@ -34,6 +35,7 @@ mod select;
 pub mod size;
 mod text;
 
+pub use budget::Budget;
 use build::Cell;
 pub use build::{Builder, Row, Table};
 pub use column::{Column, Kind, Type, Unit};

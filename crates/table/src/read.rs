@@ -10,10 +10,13 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::gathered::Gathered;
-use crate::{Error, Result, Table};
+use crate::{Budget, Error, Result, Table};
 
 /// Bytes of a file that are read at most.
 const MOST: u64 = 256 << 20;
+
+/// Memory for a cell while its column grows.
+const CELL: u64 = size_of::<Option<String>>() as u64;
 
 /// What a file of Parquet begins with.
 const PARQUET: &[u8] = b"PAR1";
@@ -41,10 +44,13 @@ impl Table {
     /// # Errors
     /// The bytes are no table.
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Table> {
+        let mut budget = Budget::for_bytes(bytes.len() as u64);
         let batch = match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             None => return Err(empty()),
-            Some(_) if bytes.starts_with(PARQUET) => return crate::parquet::read(name, bytes, |_| true),
-            Some(b'{') => json(&bytes)?,
+            Some(_) if bytes.starts_with(PARQUET) => {
+                return crate::parquet::read(name, bytes, None, &mut budget, |_| true);
+            }
+            Some(b'{') => json(&bytes, &mut budget)?,
             Some(_) => separated(&bytes)?,
         };
         Table::from_batch(name, batch)
@@ -52,20 +58,32 @@ impl Table {
 }
 
 impl Table {
-    /// Reads those columns of a file of Parquet whose names are wanted.
+    /// Reads the wanted columns of a file of Parquet. `rows` is the expected number of rows, where it is known.
     ///
     /// # Errors
-    /// It is no such file, or such a column holds lists, structures or bytes.
-    pub fn of_parquet(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
-        crate::parquet::read(name, bytes, wanted)
+    /// It is not a file of Parquet, a wanted column holds lists, structures or bytes, or they take more than the budget.
+    pub fn of_parquet(
+        name: &str,
+        bytes: Vec<u8>,
+        rows: Option<u64>,
+        budget: &mut Budget,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Table> {
+        crate::parquet::read(name, bytes, rows, budget, wanted)
     }
 
     /// [`Table::of_parquet`] without units, kinds and meanings, which take long to read where there are few rows.
     ///
     /// # Errors
     /// As [`Table::of_parquet`].
-    pub fn cells_of_parquet(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
-        crate::parquet::cells(name, bytes, wanted)
+    pub fn cells_of_parquet(
+        name: &str,
+        bytes: Vec<u8>,
+        rows: Option<u64>,
+        budget: &mut Budget,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Table> {
+        crate::parquet::cells(name, bytes, rows, budget, wanted)
     }
 
     /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
@@ -107,10 +125,10 @@ fn separated(bytes: &[u8]) -> Result<RecordBatch> {
     batch(columns)
 }
 
-fn json(bytes: &[u8]) -> Result<RecordBatch> {
+fn json(bytes: &[u8], budget: &mut Budget) -> Result<RecordBatch> {
     let mut columns: Vec<(String, Gathered)> = Vec::new();
     let mut place: HashMap<String, usize> = HashMap::new();
-    let mut rows = 0;
+    let mut rows = 0_usize;
     for object in serde_json::Deserializer::from_slice(bytes).into_iter::<Object>() {
         for (key, value) in object.map_err(text)?.0 {
             let at = *place.entry(key).or_insert_with_key(|key| {
@@ -118,6 +136,8 @@ fn json(bytes: &[u8]) -> Result<RecordBatch> {
                 columns.len() - 1
             });
             let column = &mut columns[at].1;
+            // A key that comes late makes a column of empty cells.
+            budget.take((rows.saturating_sub(column.len()) as u64 + 1) * CELL)?;
             if column.len() > rows {
                 let key = &columns[at].0;
                 return Err(text(format!("key `{key}` stands twice in object {}", rows + 1)));
@@ -132,7 +152,10 @@ fn json(bytes: &[u8]) -> Result<RecordBatch> {
         }
         rows += 1;
     }
-    columns.iter_mut().for_each(|(_, column)| column.fill(rows));
+    for (_, column) in &mut columns {
+        budget.take((rows - column.len()) as u64 * CELL)?;
+        column.fill(rows);
+    }
     batch(columns)
 }
 

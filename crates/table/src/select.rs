@@ -52,6 +52,14 @@ pub struct Select {
 }
 
 impl Select {
+    /// Checks that a table of these columns can be sorted so, before there is one.
+    ///
+    /// # Errors
+    /// The column to sort by is not among them, or a number is 0.
+    pub fn check(&self, columns: &[Column], table: &str) -> Result<()> {
+        self.apply(Table::builder(table, columns).finish()).map(|_| ())
+    }
+
     /// Sorts, bands and cuts.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Tables as Parquet, by the columns of the `parquet` crate: its readers and writers of Arrow arrays know every type
 //! and every nesting there is, which is a fifth of the program for the three types that tables have.
 
+mod check;
 mod read;
 mod write;
 

@@ -2,46 +2,74 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
-use arrow_array::{ArrayRef, Float64Array, UInt64Array};
+use arrow_array::ArrayRef;
+use arrow_array::builder::{ArrayBuilder, Float64Builder, Int64Builder, StringBuilder};
+use arrow_array::types::{Float64Type, UInt64Type};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
 use parquet::column::page::Page;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{AsBytes, DataType};
 use parquet::file::metadata::FileMetaData;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::ARROW_SCHEMA;
-use crate::{Column, Error, Kind, Result, Table, Type, Unit};
+use super::check::Checked;
+use crate::{Budget, Column, Error, Kind, Result, Table, Type, Unit};
 
 /// Rows that are decoded at a time.
 const ROWS: usize = 8192;
+
+/// Memory for a cell, beside its text: 64 bits, and one that says whether it has a value.
+const NUMBER: u64 = 9;
 
 /// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others,
 /// integers are unsigned ones where none is negative, other numbers floats, truth values texts, and dates and times the
 /// number that is stored.
 ///
 /// # Errors
-/// It is no such file, or has lists, structures or bytes.
-pub(crate) fn read(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
+/// It is not a file of Parquet, has lists, structures or bytes, another number of rows, or takes more than the budget.
+pub(crate) fn read(
+    name: &str,
+    bytes: Vec<u8>,
+    rows: Option<u64>,
+    budget: &mut Budget,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Table> {
+    whole(name, bytes, rows, budget, wanted, true)
+}
+
+fn whole(
+    name: &str,
+    bytes: Vec<u8>,
+    rows: Option<u64>,
+    budget: &mut Budget,
+    wanted: impl Fn(&str) -> bool,
+    told: bool,
+) -> Result<Table> {
     guarded(|| {
-        let file = SerializedFileReader::new(Bytes::from(bytes))?;
-        decoded(name, &file, 0..file.num_row_groups(), wanted, true)
+        let file = Checked::open(bytes, budget)?;
+        let groups = 0..file.reader.num_row_groups();
+        let found = file.rows(groups.clone())?;
+        match rows {
+            Some(rows) if rows != found => {
+                Err(wrong(format!("it holds {found} rows and the manifest says {rows}")))
+            }
+            _ => decoded(name, &file, groups, wanted, told, budget),
+        }
     })
 }
 
 /// The rows of a file of Parquet, a row group at a time, without units, kinds and meanings.
 pub struct Groups {
     name: String,
-    file: SerializedFileReader<Bytes>,
+    file: Checked,
     next: usize,
+    bytes: u64,
 }
 
 impl Groups {
@@ -50,8 +78,9 @@ impl Groups {
     /// # Errors
     /// It is no such file.
     pub fn open(name: &str, bytes: Vec<u8>) -> Result<Groups> {
-        let file = guarded(|| Ok(SerializedFileReader::new(Bytes::from(bytes))?))?;
-        Ok(Groups { name: name.into(), file, next: 0 })
+        let length = bytes.len() as u64;
+        let file = guarded(|| Checked::open(bytes, &mut Budget::for_bytes(length)))?;
+        Ok(Groups { name: name.into(), file, next: 0, bytes: length })
     }
 }
 
@@ -61,8 +90,10 @@ impl Iterator for Groups {
     fn next(&mut self) -> Option<Result<Table>> {
         let at = self.next;
         self.next += 1;
-        (at < self.file.num_row_groups())
-            .then(|| guarded(|| decoded(&self.name, &self.file, at..at + 1, |_| true, false)))
+        // Row groups are held one at a time.
+        let mut budget = Budget::for_bytes(self.bytes);
+        let read = || decoded(&self.name, &self.file, at..at + 1, |_| true, false, &mut budget);
+        (at < self.file.reader.num_row_groups()).then(|| guarded(read))
     }
 }
 
@@ -71,17 +102,20 @@ impl Iterator for Groups {
 /// # Errors
 /// It is no such file, or has no such column of texts.
 pub(crate) fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
+    let mut budget = Budget::for_bytes(bytes.len() as u64);
     guarded(|| {
-        let file = SerializedFileReader::new(Bytes::from(bytes))?;
-        let columns = file.metadata().file_metadata().schema_descr().columns();
+        let file = Checked::open(bytes, &mut budget)?;
+        let columns = file.reader.metadata().file_metadata().schema_descr().columns();
         let at = columns.iter().position(|c| c.name() == column);
         let at = at.ok_or_else(|| wrong(format!("it has no column `{column}`")))?;
         let mut out = HashSet::new();
-        for group in 0..file.num_row_groups() {
-            match words(file.get_row_group(group)?.as_ref(), at)? {
+        for group in 0..file.reader.num_row_groups() {
+            file.pages(group, at, &mut budget)?;
+            match words(file.reader.get_row_group(group)?.as_ref(), at)? {
                 Some(words) => out.extend(words),
                 None => {
-                    let table = decoded("texts", &file, group..group + 1, |c| c == column, false)?;
+                    let wanted = |c: &str| c == column;
+                    let table = decoded("texts", &file, group..group + 1, wanted, false, &mut budget)?;
                     let cells = (0..table.num_rows()).filter_map(|r| table.text(r, column));
                     out.extend(cells.map(String::from));
                 }
@@ -124,21 +158,23 @@ fn words(group: &dyn RowGroupReader, column: usize) -> Result<Option<Vec<String>
     Ok(words)
 }
 
-/// The crate does not promise to take every file that was made to deceive without a panic.
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    let gave_up = |_| Err(wrong("the Parquet reader gave up on it".into()));
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(gave_up)
+    let gave_up = |why| Err(wrong(format!("it is damaged: the Parquet reader gave up ({why})")));
+    ncpu_files::guarded(read).unwrap_or_else(gave_up)
 }
 
 /// [`read`] without units, kinds and meanings.
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn cells(name: &str, bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> Result<Table> {
-    guarded(|| {
-        let file = SerializedFileReader::new(Bytes::from(bytes))?;
-        decoded(name, &file, 0..file.num_row_groups(), wanted, false)
-    })
+pub(crate) fn cells(
+    name: &str,
+    bytes: Vec<u8>,
+    rows: Option<u64>,
+    budget: &mut Budget,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Table> {
+    whole(name, bytes, rows, budget, wanted, false)
 }
 
 fn wrong(why: String) -> Error {
@@ -148,20 +184,24 @@ fn wrong(why: String) -> Error {
 /// Some row groups of a file; with units, kinds and meanings where they are to be told.
 fn decoded(
     name: &str,
-    file: &SerializedFileReader<Bytes>,
+    file: &Checked,
     groups: Range<usize>,
     wanted: impl Fn(&str) -> bool,
     told: bool,
+    budget: &mut Budget,
 ) -> Result<Table> {
-    let meta = file.metadata().file_metadata();
+    let meta = file.reader.metadata().file_metadata();
     let mut meanings = if told { meanings(meta) } else { HashMap::new() };
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
     let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
-    for group in groups {
-        let group = file.get_row_group(group)?;
+    let rows = file.rows(groups.clone())?;
+    budget.take(rows.saturating_mul(NUMBER).saturating_mul(columns.len() as u64))?;
+    for at in groups {
+        let group = file.reader.get_row_group(at)?;
         for (column, (i, described)) in columns.iter_mut().zip(&described) {
-            column.read(group.get_column_reader(*i)?, described.max_def_level())?;
+            file.pages(at, *i, budget)?;
+            column.read(group.get_column_reader(*i)?, described.max_def_level(), budget)?;
         }
     }
     let (columns, arrays) = columns
@@ -232,8 +272,8 @@ enum Stored {
 struct Decoded {
     stored: Stored,
     texts: StringBuilder,
-    ints: Vec<Option<i64>>,
-    floats: Vec<Option<f64>>,
+    ints: Int64Builder,
+    floats: Float64Builder,
 }
 
 impl Decoded {
@@ -276,10 +316,15 @@ impl Decoded {
             Physical::FLOAT | Physical::DOUBLE => Stored::Float,
             other => return Err(refused(&other.to_string())),
         };
-        Ok(Decoded { stored, texts: StringBuilder::new(), ints: Vec::new(), floats: Vec::new() })
+        Ok(Decoded {
+            stored,
+            texts: StringBuilder::new(),
+            ints: Int64Builder::new(),
+            floats: Float64Builder::new(),
+        })
     }
 
-    fn read(&mut self, reader: ColumnReader, nullable: i16) -> Result<()> {
+    fn read(&mut self, reader: ColumnReader, nullable: i16, budget: &mut Budget) -> Result<()> {
         let unsigned = matches!(self.stored, Stored::Unsigned);
         match reader {
             ColumnReader::BoolColumnReader(r) => each(r, nullable, |cell| {
@@ -294,39 +339,43 @@ impl Decoded {
                 each(r, nullable, |cell| self.int(cell.map(|time| time.to_nanos())))
             }
             ColumnReader::FloatColumnReader(r) => each(r, nullable, |cell| {
-                self.floats.push(cell.map(f64::from));
+                self.floats.append_option(cell.map(f64::from));
                 Ok(())
             }),
             ColumnReader::DoubleColumnReader(r) => each(r, nullable, |cell| {
-                self.floats.push(cell);
+                self.floats.append_option(cell);
                 Ok(())
             }),
             ColumnReader::ByteArrayColumnReader(r) => {
-                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes)))
+                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes), budget))
             }
             ColumnReader::FixedLenByteArrayColumnReader(r) => {
-                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes)))
+                each(r, nullable, |cell| self.bytes(cell.as_ref().map(AsBytes::as_bytes), budget))
             }
         }
     }
 
     fn int(&mut self, cell: Option<i64>) -> Result<()> {
         match self.stored {
-            Stored::Decimal(unit) => self.floats.push(cell.map(|n| n as f64 / unit)),
-            _ => self.ints.push(cell),
+            Stored::Decimal(unit) => self.floats.append_option(cell.map(|n| n as f64 / unit)),
+            _ => self.ints.append_option(cell),
         }
         Ok(())
     }
 
     /// Text, or a decimal number: big-endian, in two's complement.
-    fn bytes(&mut self, cell: Option<&[u8]>) -> Result<()> {
+    fn bytes(&mut self, cell: Option<&[u8]>, budget: &mut Budget) -> Result<()> {
         if let Stored::Decimal(unit) = self.stored {
             let number = |bytes: &[u8]| {
                 let below = bytes.first().is_some_and(|b| b & 0x80 != 0);
                 bytes.iter().fold(if below { -1.0 } else { 0.0 }, |n, &b| n * 256.0 + f64::from(b))
             };
-            self.floats.push(cell.map(|bytes| number(bytes) / unit));
+            self.floats.append_option(cell.map(|bytes| number(bytes) / unit));
             return Ok(());
+        }
+        budget.take(cell.map_or(0, |text| text.len() as u64))?;
+        if self.texts.values_slice().len() + cell.map_or(0, <[u8]>::len) > i32::MAX as usize {
+            return Err(wrong("a column has more than 2 GiB of text".into()));
         }
         let text = cell.map(str::from_utf8).transpose();
         self.texts.append_option(text.map_err(|e| wrong(format!("a text is not UTF-8: {e}")))?);
@@ -334,22 +383,21 @@ impl Decoded {
     }
 
     fn finish(mut self) -> (Type, ArrayRef) {
-        let float = |floats: Vec<Option<f64>>| -> (Type, ArrayRef) {
-            (Type::Float, Arc::new(Float64Array::from(floats)))
-        };
         match self.stored {
             Stored::Text | Stored::Truth => (Type::Text, Arc::new(self.texts.finish())),
             Stored::Nothing => {
                 (0..self.ints.len() + self.floats.len()).for_each(|_| self.texts.append_null());
                 (Type::Text, Arc::new(self.texts.finish()))
             }
-            Stored::Float | Stored::Decimal(_) => float(self.floats),
-            Stored::Signed if self.ints.iter().flatten().any(|&n| n < 0) => {
-                float(self.ints.iter().map(|n| n.map(|n| n as f64)).collect())
-            }
+            Stored::Float | Stored::Decimal(_) => (Type::Float, Arc::new(self.floats.finish())),
             Stored::Signed | Stored::Unsigned => {
-                let ints: UInt64Array = self.ints.iter().map(|n| n.map(i64::cast_unsigned)).collect();
-                (Type::Int, Arc::new(ints))
+                let ints = self.ints.finish();
+                match self.stored {
+                    Stored::Signed if ints.iter().flatten().any(|n| n < 0) => {
+                        (Type::Float, Arc::new(ints.unary::<_, Float64Type>(|n| n as f64)))
+                    }
+                    _ => (Type::Int, Arc::new(ints.unary::<_, UInt64Type>(i64::cast_unsigned))),
+                }
             }
         }
     }

@@ -135,6 +135,10 @@ pub struct Rows {
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Write the answer to FILE as one self-contained HTML page
+    #[arg(id = "fleet-html", long = "html", value_name = "FILE", conflicts_with_all = ["format", "output"])]
+    pub html: Option<PathBuf>,
+
     /// Permissions of what is written, in octal
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = permissions, hide_short_help = true)]
     pub mode: u32,
@@ -173,10 +177,6 @@ pub struct AskArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub rows: Rows,
-
-    /// Write one self-contained HTML page of the fleet to FILE
-    #[arg(id = "fleet-html", long = "html", value_name = "FILE")]
-    pub html: Option<PathBuf>,
 }
 
 /// Arguments of `regress`.
@@ -222,13 +222,9 @@ pub struct OutliersArgs {
     #[allow(missing_docs)]
     pub scope: Scope,
 
-    /// What machines must have in common to be kin
-    #[arg(
-        long,
-        value_name = "COLUMNS",
-        value_delimiter = ',',
-        default_value = "kernel,cpu_model,cpus,labels"
-    )]
+    /// Columns in which kin must agree [default: kernel, cpu_model, cpus and labels; fewer of them where fewer than 8
+    /// machines agree in all]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     pub by: Vec<String>,
 
     /// Only recordings since then: 30m, 12h, 7d, or a date as 2026-11-10

@@ -1,6 +1,6 @@
 WITH parts AS (
     SELECT {keys}, layer, CAST(sum(us) AS BIGINT) AS us, sum(variance) AS variance,
-        count(DISTINCT machine) AS machines
+        count(DISTINCT CASE WHEN us > 0 THEN machine END) AS machines
     FROM {layers} AS l
     WHERE {where}
     GROUP BY {group}, layer
@@ -12,5 +12,6 @@ WITH parts AS (
 SELECT {p.names}, p.layer, CASE WHEN p.layer IN ({recoverable}) THEN 'yes' ELSE 'no' END AS recoverable,
     p.us, p.variance, w.capacity_us, p.machines
 FROM parts AS p JOIN whole AS w ON {same}
+WHERE p.us > 0
 ORDER BY {p.names}, recoverable DESC, p.us DESC, p.layer
 LIMIT {top}

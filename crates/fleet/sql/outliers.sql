@@ -6,7 +6,7 @@ WITH named AS (
 ), facts AS (
     SELECT machine, 'layer' AS subject, layer AS name, us
     FROM {layers} AS l
-    WHERE {where}
+    WHERE ({where}) AND us > 0
     UNION ALL
     SELECT machine, 'lock' AS subject, concat(lock, ' ', type) AS name, spin_us AS us
     FROM {locks} AS k

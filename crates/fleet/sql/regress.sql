@@ -7,7 +7,7 @@ WITH named AS (
     SELECT machine, CASE WHEN {after} THEN 1 ELSE 0 END AS period, 'layer' AS subject, layer AS name,
         us, CAST(round(CAST(us AS DOUBLE) * 1e6 / capacity_us) AS BIGINT) AS ppm
     FROM {layers} AS l
-    WHERE ({before} OR {after}) AND ({where})
+    WHERE ({before} OR {after}) AND ({where}) AND us > 0
     UNION ALL
     SELECT machine, CASE WHEN {after} THEN 1 ELSE 0 END AS period, 'lock' AS subject, concat(lock, ' ', type) AS name,
         spin_us AS us, CAST(round(CAST(spin_us AS DOUBLE) * 1e6 / capacity_us) AS BIGINT) AS ppm

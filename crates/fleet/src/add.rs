@@ -129,7 +129,12 @@ pub fn add(
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            match roll(one, options) {
+            // Whatever a stranger's recording does, the others are added.
+            let fault = |why| {
+                let why = format!("it cannot be read: {why}");
+                Err(Error::Recording { path: one.path.clone(), why })
+            };
+            match ncpu_files::guarded(|| roll(one, options)).unwrap_or_else(fault) {
                 Ok(one) => rolled.push(one),
                 Err(e) => {
                     let mut left_out = left_out.lock().unwrap_or_else(PoisonError::into_inner);

@@ -45,6 +45,12 @@ pub fn locks(asked: &mut Asked, question: &Question, user: bool) -> Result<Table
     }
     columns.extend([
         Column::float("share", Unit::Percent, Of::Share, "capacity spent spinning for it"),
+        Column::float(
+            "waited",
+            Unit::Percent,
+            Of::Gauge,
+            "time waited for it, on CPU and off, over the capacity; above 100 where more threads wait than there are CPUs",
+        ),
         Column::float("spin", Unit::Seconds, Of::Time, "time waiting on CPU"),
         Column::float("block", Unit::Seconds, Of::Time, "time waiting off CPU"),
         Column::count("waits", "contended acquisitions"),
@@ -55,7 +61,9 @@ pub fn locks(asked: &mut Asked, question: &Question, user: bool) -> Result<Table
         let number = |c: &str| raw.number(r, c);
         let row = row.text_opt(raw.text(r, "lock")).text_opt(raw.text(r, "type"));
         let row = if user { row.text_opt(raw.text(r, "process")) } else { row };
+        let waited = number("spin_us").zip(number("block_us")).map(|(spin, block)| spin + block);
         row.float_opt(share(number("spin_us"), number("capacity_us")))
+            .float_opt(share(waited, number("capacity_us")))
             .float_opt(number("spin_us").map(|us| us / 1e6))
             .float_opt(number("block_us").map(|us| us / 1e6))
             .int_opt(raw.int(r, "waits"))

@@ -26,6 +26,7 @@ pub struct By {
     pub name: String,
     sql: String,
     day: bool,
+    label: Option<String>,
 }
 
 /// Reads `--by`.
@@ -34,7 +35,7 @@ pub struct By {
 /// There is no such column.
 pub fn by(columns: &[String]) -> Result<Vec<By>> {
     let one = |name: &String| {
-        let plain = |sql: &str| By { name: name.clone(), sql: sql.into(), day: false };
+        let plain = |sql: &str| By { name: name.clone(), sql: sql.into(), day: false, label: None };
         match name.as_str() {
             "kernel" | "cpu_model" | "host" | "machine" | "labels" => Ok(plain(name)),
             "cpus" => Ok(plain("CAST(cpus AS STRING)")),
@@ -42,7 +43,7 @@ pub fn by(columns: &[String]) -> Result<Vec<By>> {
                 Ok(By { day: true, ..plain("CAST(CAST(floor(at_us / 86400000000) AS BIGINT) AS STRING)") })
             }
             _ => match name.strip_prefix("label:").filter(|key| labels::is_key(key)) {
-                Some(key) => Ok(plain(&labels::sql(key))),
+                Some(key) => Ok(By { label: Some(key.into()), ..plain(&labels::sql(key)) }),
                 None => Err(Error::Usage(format!(
                     "--by {name}: there are kernel, cpu_model, cpus, host, machine, day, labels and label:KEY"
                 ))),
@@ -52,8 +53,9 @@ pub fn by(columns: &[String]) -> Result<Vec<By>> {
     columns.iter().map(one).collect()
 }
 
-/// SQL of a condition, `label:KEY` in it outside of texts replaced.
-fn condition(text: &str) -> Result<String> {
+/// SQL of a condition, `label:KEY` in it outside of texts replaced, and these keys.
+fn condition(text: &str) -> Result<(String, Vec<String>)> {
+    let mut keys = Vec::new();
     let mut out = String::new();
     for (i, piece) in text.split('\'').enumerate() {
         if i > 0 {
@@ -75,6 +77,7 @@ fn condition(text: &str) -> Result<String> {
             }
             out += before;
             out += &labels::sql(&after[..end]);
+            keys.push(after[..end].to_string());
             rest = &after[end..];
         }
         out += rest;
@@ -82,7 +85,7 @@ fn condition(text: &str) -> Result<String> {
     if text.matches('\'').count() % 2 == 1 {
         return Err(Error::Usage(format!("--where {text}: a quote is not closed")));
     }
-    Ok(out)
+    Ok((out, keys))
 }
 
 /// A fleet, and an engine that answers questions about it.
@@ -223,7 +226,7 @@ impl Asked {
         };
         let mut conditions = vec![within(&question.period)];
         if let Some(filter) = &self.scope.filter {
-            conditions.push(format!("({})", condition(filter)?));
+            conditions.push(format!("({})", condition(filter)?.0));
         }
         let mut out = template.to_string();
         let top = question.top.unwrap_or(ALL);
@@ -259,8 +262,35 @@ impl Asked {
     /// The engine refuses or is gone.
     pub fn ask(&mut self, name: &str, template: &str, question: &Question) -> Result<Table> {
         let sql = self.sql(template, question)?;
+        self.labels_exist(question)?;
         let table = self.send(name, &sql)?;
         grouped(&table, &question.by)
+    }
+
+    /// A label that no recording has would make one group of all, or match none.
+    fn labels_exist(&mut self, question: &Question) -> Result<()> {
+        let mut asked: Vec<(&str, String)> = Vec::new();
+        asked.extend(question.by.iter().filter_map(|by| Some(("--by", by.label.clone()?))));
+        if let Some(filter) = &self.scope.filter {
+            asked.extend(condition(filter)?.1.into_iter().map(|key| ("--where", key)));
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let from = self.relation(Kept::Recordings, &Period::ALL)?;
+        let table = self.send("labels", &format!("SELECT DISTINCT labels FROM {from} AS r"))?;
+        let rows = (0..table.num_rows()).filter_map(|r| table.text(r, "labels"));
+        let keys: BTreeSet<String> = rows.flat_map(labels::keys).map(String::from).collect();
+        match asked.into_iter().find(|(_, key)| !keys.contains(key)) {
+            None => Ok(()),
+            Some((option, key)) if keys.is_empty() => {
+                Err(Error::Usage(format!("{option} label:{key}: no recording of the fleet has labels")))
+            }
+            Some((option, key)) => {
+                let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+                Err(Error::Usage(format!("{option}: unknown label `{key}`; expected one of: {keys}")))
+            }
+        }
     }
 
     /// Asks in the user's own words: `locks` is the table of that name.
@@ -405,7 +435,7 @@ mod tests {
     #[test]
     fn labels_in_conditions() {
         assert_eq!(
-            condition("kernel = 'label:x' AND label:type = 'it''s' OR label:rack-1='7'").unwrap(),
+            condition("kernel = 'label:x' AND label:type = 'it''s' OR label:rack-1='7'").unwrap().0,
             "kernel = 'label:x' AND split_part(split_part(labels, ';type=', 2), ';', 1) = 'it''s' OR \
              split_part(split_part(labels, ';rack-1=', 2), ';', 1)='7'"
         );

@@ -149,9 +149,11 @@ impl Engine {
             Kind::Flight(uri) => uri.clone(),
         };
         let failed = |e: &dyn std::fmt::Display| Error::Engine(format!("{who}: {}", first(&e.to_string())));
-        let mut statement = self.connection.new_statement().map_err(|e| failed(&e))?;
-        statement.set_sql_query(sql).map_err(|e| failed(&e))?;
-        let reader = statement.execute().map_err(|e| failed(&e))?;
+        // Its error also prints the status fields of the driver interface, which DuckDB leaves at zero.
+        let refused = |e: adbc_core::error::Error| failed(&e.message);
+        let mut statement = self.connection.new_statement().map_err(refused)?;
+        statement.set_sql_query(sql).map_err(refused)?;
+        let reader = statement.execute().map_err(refused)?;
         let schema = reader.schema();
         let fields: Vec<Field> = schema.fields().iter().map(|f| f.as_ref().clone()).collect();
         let batches = reader.collect::<Result<Vec<RecordBatch>, _>>().map_err(|e| failed(&e))?;

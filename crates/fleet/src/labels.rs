@@ -69,6 +69,16 @@ pub fn decoded(value: &str) -> String {
     value.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 }
 
+/// The keys of a row's labels.
+pub fn keys(text: &str) -> impl Iterator<Item = &str> {
+    pairs(text).map(|(key, _)| key)
+}
+
+/// The labels of a row, with their values as people wrote them.
+pub fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
+    text.split(';').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key, decoded(value)))
+}
+
 /// SQL for the value of a label; empty where a row has none.
 pub fn sql(key: &str) -> String {
     format!("split_part(split_part(labels, ';{key}=', 2), ';', 1)")
@@ -93,7 +103,11 @@ pub fn by_host(path: &Path) -> Result<HashMap<String, Labels>> {
         for (key, value) in head.iter().zip(&cells).skip(1).filter(|(_, value)| !value.is_empty()) {
             labels.set(key, value).map_err(|e| wrong(e.to_string()))?;
         }
-        out.insert(cells[0].to_string(), labels);
+        let host = cells[0].to_string();
+        if out.insert(host.clone(), labels).is_some() {
+            let line = cells.position().map_or(0, csv::Position::line);
+            return Err(wrong(format!("line {line}: host `{host}` has a line already")));
+        }
     }
     Ok(out)
 }
@@ -124,9 +138,12 @@ mod tests {
         let labels = by_host(&file).unwrap();
         assert_eq!(labels["a"].text(), ";site=Zurich, 2;type=web;");
         assert_eq!(labels["b"].text(), ";site=x;");
-        for (text, why) in
-            [("type\nx\n", "`host` first"), ("host,t\na\n", "line: 2"), ("host,a b\nx,y\n", "`a b`")]
-        {
+        for (text, why) in [
+            ("type\nx\n", "`host` first"),
+            ("host,t\na\n", "line: 2"),
+            ("host,a b\nx,y\n", "`a b`"),
+            ("host,t\na,x\nb,x\na,y\n", "line 4: host `a` has a line already"),
+        ] {
             std::fs::write(&file, text).unwrap();
             let error = by_host(&file).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

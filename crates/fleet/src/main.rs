@@ -18,14 +18,32 @@ use ncpu_fleet::when::{self, Period};
 use ncpu_fleet::{compact, delta, install, outliers, page, regress, store};
 use ncpu_fleet_args::{
     AddArgs, AskArgs, CompactArgs, DeltaArgs, EngineCommand, FleetCommand, OutliersArgs, Program,
-    RegressArgs, Scope, SqlArgs,
+    RegressArgs, Rows, Scope, SqlArgs,
 };
 use out::say;
 
 /// Recordings left out that are named; more are counted.
 const NAMED: usize = 20;
 
+/// The stack that arguments and answers are made for. `ulimit -s` may leave much less.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    if limit.is_none_or(|bytes| bytes >= STACK as u64) {
+        return command_line();
+    }
+    // The stack of a thread has no limit.
+    match std::thread::Builder::new().stack_size(STACK).spawn(command_line).map(|thread| thread.join()) {
+        Ok(joined) => joined.unwrap_or(ExitCode::FAILURE),
+        Err(e) => {
+            say(&format!("ncpu fleet: no memory for a stack: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command_line() -> ExitCode {
     let program = match Program::try_parse() {
         Ok(program) => program,
         Err(e) => return out::usage(&e),
@@ -43,7 +61,7 @@ fn main() -> ExitCode {
 fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
     match command {
         FleetCommand::Add(args) => add(&args),
-        FleetCommand::Onion(args) => question(&args, include_str!("../sql/onion.sql"), answers::onion),
+        FleetCommand::Onion(args) => onion(&args),
         FleetCommand::Locks(args) => question(&args, include_str!("../sql/locks.sql"), |asked, question| {
             answers::locks(asked, question, false)
         }),
@@ -168,19 +186,38 @@ fn question(
         return Ok(code);
     }
     let mut asked = Asked::open(&args.scope)?;
-    if let Some(file) = &args.html {
-        let text = page::page(&mut asked, &question)?;
-        out::file(file, args.rows.mode, text.as_bytes())?;
-        say(&format!("ncpu fleet: wrote {}", file.display()));
-        notes(&asked.notes);
-        return Ok(ExitCode::SUCCESS);
-    }
     let table = ask(&mut asked, &question)?;
     notes(&asked.notes);
     if table.num_rows() == 0 {
         say("ncpu fleet: no recording of the fleet matches");
     }
-    out::table(&args.rows, table)?;
+    answered(&args.rows, table, &asked)
+}
+
+/// Prints an answer, or writes it as a page.
+fn answered(rows: &Rows, table: ncpu_table::Table, asked: &Asked) -> anyhow::Result<ExitCode> {
+    match &rows.html {
+        None => out::table(rows, table)?,
+        Some(file) => {
+            let text = page::of_table(asked, &rows.select().apply(table)?);
+            out::file(file, rows.mode, text.as_bytes())?;
+            say(&format!("ncpu fleet: wrote {}", file.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The onion, whose page shows the machines too.
+fn onion(args: &AskArgs) -> anyhow::Result<ExitCode> {
+    let Some(file) = args.rows.html.as_ref().filter(|_| !args.scope.explain) else {
+        return question(args, include_str!("../sql/onion.sql"), answers::onion);
+    };
+    let question = Question::of(ask::by(&args.by)?, args.since.as_deref(), args.until.as_deref(), args.top)?;
+    let mut asked = Asked::open(&args.scope)?;
+    let text = page::page(&mut asked, &question)?;
+    out::file(file, args.rows.mode, text.as_bytes())?;
+    say(&format!("ncpu fleet: wrote {}", file.display()));
+    notes(&asked.notes);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -202,26 +239,27 @@ fn regress(args: &RegressArgs) -> anyhow::Result<ExitCode> {
     if table.num_rows() == 0 {
         say("ncpu fleet: nothing changed beyond noise");
     }
-    out::table(&args.rows, table)?;
-    Ok(ExitCode::SUCCESS)
+    answered(&args.rows, table, &asked)
 }
 
 fn outliers(args: &OutliersArgs) -> anyhow::Result<ExitCode> {
     let by = ask::by(&args.by)?;
     let question = Question::of(by, args.since.as_deref(), args.until.as_deref(), None)?;
-    if let Some(code) = explained(&args.scope, &question, include_str!("../sql/outliers.sql"))? {
-        return Ok(code);
+    if args.scope.explain {
+        let by = if question.by.is_empty() { ask::by(&outliers::BY.map(String::from))? } else { question.by };
+        let asked = Asked::open(&args.scope)?;
+        out::put(&asked.sql(include_str!("../sql/outliers.sql"), &Question { by, ..question })?)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut asked = Asked::open(&args.scope)?;
     let answer = outliers::ask(&mut asked, &question, args.least / 100.0)?;
     notes(&asked.notes);
     notes(&answer.notes);
-    let table = answer.table(&question.by, args.top);
+    let table = answer.shown(&question.by, args.top);
     if table.num_rows() == 0 {
-        say("ncpu fleet: no machine is unlike its kin");
+        say("ncpu fleet: no outliers");
     }
-    out::table(&args.rows, table)?;
-    Ok(ExitCode::SUCCESS)
+    answered(&args.rows, table, &asked)
 }
 
 fn sql(args: &SqlArgs) -> anyhow::Result<ExitCode> {
@@ -233,8 +271,7 @@ fn sql(args: &SqlArgs) -> anyhow::Result<ExitCode> {
     }
     let table = asked.own(&args.sql)?;
     notes(&asked.notes);
-    out::table(&args.rows, table)?;
-    Ok(ExitCode::SUCCESS)
+    answered(&args.rows, table, &asked)
 }
 
 fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {

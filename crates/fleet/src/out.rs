@@ -77,7 +77,10 @@ fn width() -> usize {
 pub fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render();
     if e.use_stderr() {
-        let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text.to_string()));
+        let text = text.to_string();
+        // As all other errors begin.
+        let text = text.strip_prefix("error: ").map_or(text.clone(), |rest| format!("ncpu fleet: {rest}"));
+        let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
         return ExitCode::from(2);
     }
     let _ = write!(std::io::stdout().lock(), "{}", text.ansi());

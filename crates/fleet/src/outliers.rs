@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use crate::ask::{Asked, By, Question};
+use crate::ask::{self, Asked, By, Question};
 use crate::statistics::{middle, threshold};
 use crate::{Result, labels};
 
@@ -53,21 +53,56 @@ struct Machine {
     subjects: BTreeMap<(String, String), f64>,
 }
 
-/// Asks for machines that are off by at least `least` of capacity.
+impl Machine {
+    fn share(&self, subject: &(String, String)) -> f64 {
+        match self.capacity > 0.0 {
+            true => self.subjects.get(subject).copied().unwrap_or(0.0) / self.capacity,
+            false => 0.0,
+        }
+    }
+}
+
+/// Machines that are compared with each other.
+struct Kin<'a> {
+    /// The values they have in common.
+    group: Vec<String>,
+    machines: Vec<&'a Machine>,
+    /// Those that have no closer kin: only they are judged here.
+    judged: Vec<bool>,
+}
+
+impl Kin<'_> {
+    fn subjects(&self) -> BTreeSet<(String, String)> {
+        self.machines.iter().flat_map(|m| m.subjects.keys().cloned()).collect()
+    }
+}
+
+/// The columns in which kin agree by default.
+pub const BY: [&str; 4] = ["kernel", "cpu_model", "cpus", "labels"];
+
+/// Asks for machines that are off by at least `least` of capacity. Without groups in the question, kin agree in all of
+/// [`BY`] that leaves at least [`FEWEST`] of them.
 ///
 /// # Errors
 /// As [`Asked::ask`].
 pub fn ask(asked: &mut Asked, question: &Question, least: f64) -> Result<Answer> {
-    let raw = asked.ask("outliers", include_str!("../sql/outliers.sql"), question)?;
-    Ok(judge(&raw, &question.by, least))
+    if !question.by.is_empty() {
+        let raw = asked.ask("outliers", include_str!("../sql/outliers.sql"), question)?;
+        return Ok(judge(&raw, &question.by, least, false));
+    }
+    let question = Question { by: ask::by(&BY.map(String::from))?, ..question.clone() };
+    let raw = asked.ask("outliers", include_str!("../sql/outliers.sql"), &question)?;
+    Ok(judge(&raw, &question.by, least, true))
 }
 
-/// Judges rows of a machine and a subject: see `sql/outliers.sql`.
-pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
+/// Judges rows of a machine and a subject: see `sql/outliers.sql`. With `widen`, groups by [`BY`] that are too small are
+/// judged with others that have less in common.
+pub fn judge(raw: &Table, by: &[By], least: f64, widen: bool) -> Answer {
     let mut groups: BTreeMap<Vec<String>, BTreeMap<String, Machine>> = BTreeMap::new();
     for r in 0..raw.num_rows() {
         let Some(name) = raw.text(r, "machine") else { continue };
-        let group = by.iter().map(|b| labels::decoded(raw.text(r, &b.name).unwrap_or(""))).collect();
+        // `Asked::ask` has decoded them.
+        let group = by.iter().map(|b| raw.text(r, &b.name).unwrap_or("").to_string()).collect();
         let machine = groups.entry(group).or_default().entry(name.into()).or_default();
         machine.host = raw.text(r, "host").unwrap_or("").into();
         let us = raw.number(r, "us").unwrap_or(0.0);
@@ -79,40 +114,36 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
             }
         }
     }
+    let kin = if widen { widened(&groups) } else { plain(&groups) };
     let mut answer = Answer::default();
-    let alone: usize = groups.values().filter(|g| g.len() < FEWEST).map(BTreeMap::len).sum();
-    if alone > 0 {
+    let all: usize = groups.values().map(BTreeMap::len).sum();
+    let judged: usize = kin.iter().map(|k| k.judged.iter().filter(|judged| **judged).count()).sum();
+    if judged < all {
         answer.notes.push(format!(
-            "{alone} machines have fewer than {} kin: nothing is said of them (--by says what kin have in common)",
+            "{} machines have fewer than {} kin: nothing is said of them (--by says what kin have in common)",
+            all - judged,
             FEWEST - 1
         ));
     }
-    groups.retain(|_, g| g.len() >= FEWEST);
-    let subjects = |g: &BTreeMap<String, Machine>| -> BTreeSet<(String, String)> {
-        g.values().flat_map(|m| m.subjects.keys().cloned()).collect()
-    };
-    let tests: usize = groups.values().map(|g| g.len() * subjects(g).len()).sum();
+    let tests: usize = kin.iter().map(|k| k.machines.len() * k.subjects().len()).sum();
     let limit = threshold(tests);
-    for (group, machines) in &groups {
-        for subject in subjects(machines) {
-            let share = |m: &Machine| match m.capacity > 0.0 {
-                true => m.subjects.get(&subject).copied().unwrap_or(0.0) / m.capacity,
-                false => 0.0,
-            };
-            let shares: Vec<f64> = machines.values().map(share).collect();
+    for kin in &kin {
+        for subject in kin.subjects() {
+            let shares: Vec<f64> = kin.machines.iter().map(|m| m.share(&subject)).collect();
             let Some((centre, spread)) = middle(&shares) else { continue };
             let spread = spread.max(SPREAD * least);
-            for (machine, share) in machines.values().zip(shares) {
+            let judged = kin.machines.iter().zip(shares).zip(&kin.judged).filter(|(_, judged)| **judged);
+            for ((machine, share), _) in judged {
                 let off = (share - centre) / spread;
                 if off.abs() > limit && (share - centre).abs() >= least {
                     answer.outliers.push(Outlier {
-                        group: group.clone(),
+                        group: kin.group.clone(),
                         host: machine.host.clone(),
                         subject: subject.clone(),
                         share,
                         middle: centre,
                         off,
-                        kin: machines.len(),
+                        kin: kin.machines.len(),
                     });
                 }
             }
@@ -125,9 +156,92 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
     answer
 }
 
+/// The groups that are large enough.
+fn plain(groups: &BTreeMap<Vec<String>, BTreeMap<String, Machine>>) -> Vec<Kin<'_>> {
+    let large = groups.iter().filter(|(_, machines)| machines.len() >= FEWEST);
+    large
+        .map(|(group, machines)| Kin {
+            group: group.clone(),
+            judged: vec![true; machines.len()],
+            machines: machines.values().collect(),
+        })
+        .collect()
+}
+
+/// For each machine those that have most in common with it and are enough. First given up are labels by which no machine
+/// has kin, such as a rack's; then kernel, processor and CPUs, for what a machine works at matters more to its layers; then
+/// the labels, those with most values first.
+fn widened(groups: &BTreeMap<Vec<String>, BTreeMap<String, Machine>>) -> Vec<Kin<'_>> {
+    // The values of each machine by name: a column, or `label:KEY`.
+    let mut has: Vec<(BTreeMap<String, String>, &Machine)> = Vec::new();
+    for (group, machines) in groups {
+        let mut facts = BTreeMap::new();
+        for (name, value) in BY.iter().zip(group) {
+            match *name {
+                "labels" => {
+                    facts.extend(labels::pairs(value).map(|(key, value)| (format!("label:{key}"), value)));
+                }
+                name => drop(facts.insert(name.to_string(), value.clone())),
+            }
+        }
+        has.extend(machines.values().map(|machine| (facts.clone(), machine)));
+    }
+    let mut values: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for (name, value) in has.iter().flat_map(|(facts, _)| facts) {
+        *values.entry(name).or_default().entry(value).or_default() += 1;
+    }
+    let is_label = |name: &str| name.starts_with("label:");
+    let alone = |name: &str| values.get(name).is_some_and(|v| v.values().all(|count| *count < FEWEST));
+    let mut names: Vec<&str> = values.keys().copied().filter(|name| is_label(name)).collect();
+    names.sort_by_key(|name| (!alone(name), std::cmp::Reverse(values.get(name).map_or(0, BTreeMap::len))));
+    let first = names.iter().filter(|name| alone(name)).count();
+    names.splice(first..first, BY.into_iter().filter(|name| *name != "labels"));
+
+    let mut placed = vec![false; has.len()];
+    let mut out = Vec::new();
+    for given_up in 0..=names.len() {
+        let kept = names.get(given_up..).unwrap_or_default();
+        let mut alike: BTreeMap<Vec<Option<&String>>, Vec<usize>> = BTreeMap::new();
+        for (at, (facts, _)) in has.iter().enumerate() {
+            alike.entry(kept.iter().map(|name| facts.get(*name)).collect()).or_default().push(at);
+        }
+        for (facts, members) in alike.into_iter().filter(|(_, members)| members.len() >= FEWEST) {
+            let judged: Vec<bool> =
+                members.iter().map(|at| !std::mem::replace(&mut placed[*at], true)).collect();
+            if judged.contains(&true) {
+                let facts = kept.iter().copied().zip(facts).filter_map(|(name, value)| Some((name, value?)));
+                let machines = members.iter().map(|at| has[*at].1).collect();
+                out.push(Kin { group: columns(facts), machines, judged });
+            }
+        }
+    }
+    out
+}
+
+/// The common values of kin in the columns of [`BY`]; `any` where they differ.
+fn columns<'a>(facts: impl Iterator<Item = (&'a str, &'a String)>) -> Vec<String> {
+    let facts: BTreeMap<&str, &String> = facts.collect();
+    let column = |name: &str| match name {
+        "labels" => {
+            let labels = facts.iter().filter_map(|(name, value)| Some((name.strip_prefix("label:")?, value)));
+            labels.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(";")
+        }
+        name => facts.get(name).map_or("any", |value| value).to_string(),
+    };
+    BY.iter().map(|name| column(name)).map(|text| if text.is_empty() { "any".into() } else { text }).collect()
+}
+
 impl Answer {
+    /// As a table; without `by` the columns are those of [`BY`].
+    pub fn shown(&self, by: &[By], top: Option<u64>) -> Table {
+        match by.is_empty() {
+            true => self.table(&BY, top),
+            false => self.table(&by.iter().map(|b| b.name.as_str()).collect::<Vec<_>>(), top),
+        }
+    }
+
     /// As a table.
-    pub fn table(&self, by: &[By], top: Option<u64>) -> Table {
+    fn table(&self, by: &[&str], top: Option<u64>) -> Table {
         let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Gauge, meaning);
         let mut columns = vec![
             Column::text("host", "the machine"),
@@ -138,7 +252,7 @@ impl Answer {
             Column::float("off", Unit::None, Kind::Gauge, "how many spreads of its kin it is off"),
             Column::count("kin", "how many they are"),
         ];
-        columns.extend(by.iter().map(|b| Column::text(&b.name, "what they have in common")));
+        columns.extend(by.iter().map(|name| Column::text(name, "what they have in common")));
         let mut out = Table::builder("outliers", &columns);
         for o in self.outliers.iter().take(top.map_or(usize::MAX, |n| n as usize)) {
             let row = out

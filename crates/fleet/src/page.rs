@@ -78,11 +78,42 @@ pub fn page(asked: &mut Asked, question: &Question) -> Result<String> {
     Ok(whole_page(asked, machines, &data))
 }
 
+/// A page of one answer.
+pub fn of_table(asked: &Asked, table: &Table) -> String {
+    let numbers: Vec<bool> = table.columns().iter().map(|c| c.ty != ncpu_table::Type::Text).collect();
+    let class = |number: bool| if number { " class=n" } else { "" };
+    let mut rows = String::new();
+    for r in 0..table.num_rows() {
+        rows += "<tr>";
+        for (column, &number) in table.columns().iter().zip(&numbers) {
+            let text = table.text(r, &column.name).map(String::from);
+            let cell = text.or_else(|| Some(ncpu_table::figure(table.number(r, &column.name)?)));
+            rows += &format!("<td{}>{}</td>", class(number), escaped(cell.as_deref().unwrap_or("-")));
+        }
+        rows += "</tr>";
+    }
+    let head = table.columns().iter().zip(&numbers).map(|(column, &number)| {
+        let unit = column.unit.symbol();
+        let unit = if unit.is_empty() { String::new() } else { format!(" <small>{}</small>", escaped(unit)) };
+        let (name, meaning) = (escaped(&column.name), escaped(&column.meaning));
+        format!("<th{} title=\"{meaning}\">{name}{unit}</th>", class(number))
+    });
+    let head: String = head.collect();
+    let name = escaped(table.name());
+    framed(
+        asked,
+        &format!("{}: {name}", escaped(asked.root())),
+        &format!("{} rows", table.num_rows()),
+        &format!(
+            "<h2>{name}</h2><div class=wide tabindex=0><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        ),
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
+        "",
+    )
+}
+
 fn whole_page(asked: &Asked, machines: usize, data: &Value) -> String {
     let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
-    let notes: String = asked.notes.iter().map(|n| format!("<p class=dim>{}</p>", escaped(n))).collect();
-    let root = escaped(asked.root());
-    let colours = COLOURS.split_once('}').map_or("", |(rule, _)| rule);
     // JSON that can stand in a script: no `<` can end it.
     let data: String = data
         .to_string()
@@ -92,21 +123,35 @@ fn whole_page(asked: &Asked, machines: usize, data: &Value) -> String {
             c => c.to_string(),
         })
         .collect();
-    format!(
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
-         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'sha256-{script}'; img-src data:; base-uri 'none'; form-action 'none'\">\
-         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
-         <meta name=color-scheme content=\"light dark\"><meta name=referrer content=no-referrer>\
-         <link rel=icon href=\"data:,\"><title>ncpu: {root}</title><style>{colours}}}{STYLE}</style></head><body>\
-         <header><h1>{root}</h1><p class=where>{machines} machines; every CPU-second in exactly one layer</p>{notes}</header>\
-         <main><h2>Layers by group</h2><div class=cards id=groups></div>\
+    framed(
+        asked,
+        &escaped(asked.root()),
+        &format!("{machines} machines; every CPU-second in exactly one layer"),
+        "<h2>Layers by group</h2><div class=cards id=groups></div>\
          <h2>Machines</h2><div class=tools><label>Share of <select id=layer></select></label>\
          <span class=scale id=scale></span></div><div class=heat id=cells></div>\
          <h2>A machine</h2><section id=machine></section>\
-         <h2>All machines</h2><div class=wide tabindex=0><table><thead><tr id=head></tr></thead><tbody id=rows></tbody></table></div></main>\
-         <footer>ncpu {}</footer>\
-         <script type=application/json id=data>{data}</script><script>{SCRIPT}</script></body></html>\n",
+         <h2>All machines</h2><div class=wide tabindex=0><table><thead><tr id=head></tr></thead><tbody id=rows></tbody></table></div>",
+        &format!(
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script}'; img-src data:; base-uri 'none'; \
+             form-action 'none'"
+        ),
+        &format!("<script type=application/json id=data>{data}</script><script>{SCRIPT}</script>"),
+    )
+}
+
+/// The frame of all pages. Title, subtitle, content and scripts are HTML.
+fn framed(asked: &Asked, title: &str, subtitle: &str, content: &str, policy: &str, scripts: &str) -> String {
+    let notes: String = asked.notes.iter().map(|n| format!("<p class=dim>{}</p>", escaped(n))).collect();
+    let colours = COLOURS.split_once('}').map_or("", |(rule, _)| rule);
+    format!(
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
+         <meta http-equiv=Content-Security-Policy content=\"{policy}\">\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
+         <meta name=color-scheme content=\"light dark\"><meta name=referrer content=no-referrer>\
+         <link rel=icon href=\"data:,\"><title>ncpu: {title}</title><style>{colours}}}{STYLE}</style></head><body>\
+         <header><h1>{title}</h1><p class=where>{subtitle}</p>{notes}</header>\
+         <main>{content}</main><footer>ncpu {}</footer>{scripts}</body></html>\n",
         env!("CARGO_PKG_VERSION")
     )
 }

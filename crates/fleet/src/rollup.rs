@@ -57,6 +57,9 @@ pub struct Wait {
     max_us: u64,
 }
 
+/// Bytes of a text that each row of a recording has.
+const LONGEST: usize = 4096;
+
 /// A recording, rolled up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rolled {
@@ -122,10 +125,23 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     let division = Division::beside(&recording, strange).map_err(schema)?;
     let m = &recording.manifest;
     let at_us = begin(m).map_err(bad)?;
+    let machine = m.machine.clone().unwrap_or_else(|| format!("host:{}", m.host));
+    // Each of its rows repeats them.
+    for (what, text) in [
+        ("host name", &m.host),
+        ("machine", &machine),
+        ("kernel release", &m.kernel),
+        ("CPU model", &m.cpu_model),
+        ("labels", &labels),
+    ] {
+        if text.len() > LONGEST {
+            return Err(bad(format!("its {what} has {} bytes, more than {LONGEST}", text.len())));
+        }
+    }
     let mut rolled = Rolled {
         key: Key {
             id: id.into(),
-            machine: m.machine.clone().unwrap_or_else(|| format!("host:{}", m.host)),
+            machine,
             host: m.host.clone(),
             kernel: m.kernel.clone(),
             cpu_model: m.cpu_model.clone(),
@@ -135,9 +151,14 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
         },
         ..Rolled::default()
     };
-    for (layer, seconds, error) in &division.layers {
-        let ms = (error * 1e3).round();
-        rolled.layers.push((layer.name(), us(*seconds), ms * ms));
+    // A row for each layer, so that a sum over a fleet's rows of a layer has the capacity of all recordings beside it.
+    for layer in Layer::ALL {
+        let of_layer = division.layers.iter().filter(|(other, ..)| *other == layer);
+        let (time, variance) = of_layer.fold((0, 0.0), |sum, (_, seconds, error)| {
+            let ms = (error * 1e3).round();
+            (sum.0 + us(*seconds), sum.1 + ms * ms)
+        });
+        rolled.layers.push((layer.name(), time, variance));
     }
     rolled.layers.sort_by_key(|(name, ..)| *name);
     let capacity_us: u64 = rolled.layers.iter().map(|(_, us, _)| us).sum();

@@ -1,10 +1,13 @@
 //! Recordings into a fleet: each once, whatever goes wrong.
 
+#[path = "../../table/tests/bomb/mod.rs"]
+mod bomb;
 mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bomb::Bomb;
 use common::{add, bad, fleet, good, once, plan, rows, run, said, seed};
 use ncpu_fleet::generate::Plan;
 use ncpu_fleet::rollup::{self, Rolled};
@@ -14,6 +17,7 @@ use ncpu_fleet::tables::{self, Kept};
 use ncpu_record::Recording;
 use ncpu_schema::Layer;
 use ncpu_table::{Column, Kind, Table, Unit};
+use sha2::{Digest, Sha256};
 
 /// A seed, changed and saved elsewhere.
 fn changed(at: &Path, change: impl FnOnce(&mut Recording)) {
@@ -86,6 +90,87 @@ fn a_corrupt_one_is_named_and_the_rest_is_taken() {
     // Mended, it is added.
     fs::write(from.join("m0001/00001.ncpu/samples.parquet"), bytes).unwrap();
     assert_eq!(add(fleet(&root).as_ref(), &[&from]).added, 1);
+}
+
+/// A copy of a recording with one file replaced, of which the manifest tells the truth but for the rows.
+fn replaced(from: &Path, to: &Path, table: &str, bytes: &[u8], rows: i64) {
+    let copied = std::process::Command::new("cp").args(["-r", "--"]).arg(from).arg(to).status();
+    assert!(copied.unwrap().success());
+    let name = format!("{table}.parquet");
+    fs::write(to.join(&name), bytes).unwrap();
+    let text = fs::read_to_string(to.join("manifest.json")).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let sha256: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+    manifest["files"][name] = serde_json::json!({"rows": rows, "bytes": bytes.len(), "sha256": sha256});
+    // Not the recording that it was copied from.
+    manifest["notes"] = serde_json::json!([to.display().to_string()]);
+    fs::write(to.join("manifest.json"), manifest.to_string()).unwrap();
+}
+
+#[test]
+fn a_recording_that_is_a_bomb_is_left_out_and_the_rest_is_taken() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("recordings");
+    plan(2, 2, false).write(&from, 2).unwrap();
+    let good = from.join("m0000/00000.ncpu");
+    let many = Bomb::floats(300_000_000);
+    replaced(&good, &from.join("many"), "idle_time", &many.file("t"), many.rows);
+    let long = Bomb::texts(2000, 2_000_000);
+    replaced(&good, &from.join("long"), "samples", &long.file("detail"), long.rows);
+    let rows = Bomb::floats(10);
+    replaced(&good, &from.join("rows"), "samples", &rows.file("t"), 11);
+    let mut torn = Bomb::floats(10).file("t");
+    torn.truncate(40);
+    replaced(&good, &from.join("torn"), "samples", &torn, 10);
+    let text = fs::read_to_string(good.join("manifest.json")).unwrap();
+    let copied =
+        std::process::Command::new("cp").args(["-r", "--"]).arg(&good).arg(from.join("name")).status();
+    assert!(copied.unwrap().success());
+    let mut manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+    manifest["host"] = serde_json::Value::String("h".repeat(100_000));
+    fs::write(from.join("name/manifest.json"), manifest.to_string()).unwrap();
+    // The first alone would take 7 GB.
+    let root = place.path().join("fleet");
+    let program = format!("ulimit -v 1500000; exec {} add \"$@\"", env!("CARGO_BIN_EXE_ncpu-fleet"));
+    let out = std::process::Command::new("sh")
+        .args(["-c", &program, "sh", "-j", "2"])
+        .arg(&root)
+        .arg(&from)
+        .output();
+    let out = out.unwrap();
+    let said = said(&out);
+    assert!(out.status.success(), "{said}");
+    for (name, why) in [
+        ("many", "MiB of memory"),
+        ("long", "MiB of memory"),
+        ("rows", "it holds 10 rows and the manifest says 11"),
+        ("torn", "it is not a Parquet file, or is cut off"),
+        ("name", "its host name has 100000 bytes"),
+    ] {
+        let line = |l: &&str| l.contains(&format!("/{name}")) && l.contains(why);
+        assert_eq!(said.lines().filter(line).count(), 1, "{name}: {said}");
+    }
+    assert!(said.contains("4 added, 0 there already, 5 left out") && !said.contains("panicked"), "{said}");
+    once(fleet(&root).as_ref(), 4);
+}
+
+/// The sum that people write: no layer's capacity lacks the recordings in which nothing was in it.
+#[test]
+fn every_recording_has_a_row_of_each_layer() {
+    for name in ["build", "torture", "files"] {
+        let rolled = roll(&seed(name));
+        let mut rows = Kept::Layers.builder();
+        rolled.rows(Kept::Layers, &mut rows);
+        let rows = rows.finish();
+        let names: Vec<&str> = (0..rows.num_rows()).filter_map(|r| rows.text(r, "layer")).collect();
+        let mut all: Vec<&str> = Layer::ALL.iter().map(|l| l.name()).collect();
+        all.sort_unstable();
+        assert_eq!(names, all, "{name}");
+        let empty = (0..rows.num_rows()).filter(|r| rows.int(*r, "us") == Some(0)).count();
+        assert!(empty > 0 && empty < names.len(), "{name}: {empty} of {} layers are empty", names.len());
+        let capacity: u64 = (0..rows.num_rows()).filter_map(|r| rows.int(r, "us")).sum();
+        assert!((0..rows.num_rows()).all(|r| rows.int(r, "capacity_us") == Some(capacity)), "{name}");
+    }
 }
 
 #[test]

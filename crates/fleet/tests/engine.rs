@@ -99,6 +99,41 @@ fn what_was_planted_is_found() {
     }
     assert!(rows(&good(&["machines", root, "-o", "csv"])).len() == 45);
 
+    // Kin by default have less in common where there are too few of them.
+    let found = rows(&good(&["outliers", root, "--until", "2026-11-10T03", "-o", "csv"]));
+    let hosts: std::collections::HashSet<_> = found.iter().map(|r| r["host"].as_str()).collect();
+    let planted = OUTLIERS.map(Plan::host);
+    assert!(planted.iter().all(|host| hosts.contains(host.as_str())) && hosts.len() <= 3, "{found:?}");
+    assert!(found.iter().all(|r| r["labels"].contains("type=") && r["kernel"] == "any"), "{found:?}");
+
+    // The obvious sum is that of `onion`.
+    let sum =
+        "SELECT 100.0 * sum(us) / sum(capacity_us) AS percent FROM layers WHERE layer = 'kernel lock spin'";
+    let percent = number(&rows(&good(&["sql", root, sum, "-o", "csv"]))[0], "percent");
+    let onion = rows(&good(&["onion", root, "-o", "csv"]));
+    let share = onion.iter().find(|r| r["layer"] == "kernel lock spin").map(|r| number(r, "share"));
+    assert!((percent - share.unwrap()).abs() < 0.01, "{percent} {share:?}");
+    // Time blocked in user locks takes no capacity, and is shown all the same.
+    let locks = rows(&good(&["user-locks", root, "-o", "csv"]));
+    assert!(locks.iter().any(|r| number(r, "block") > 0.0 && number(r, "waited") > 0.0), "{locks:?}");
+
+    let said = bad(&["onion", root, "--by", "label:nosuch"]);
+    assert!(said.contains("unknown label `nosuch`; expected one of: type"), "{said}");
+    let said = bad(&["locks", root, "--where", "label:nosuch = 'x'"]);
+    assert!(said.contains("unknown label `nosuch`"), "{said}");
+    let said = bad(&["sql", root, "SELECT nosuch FROM layers"]);
+    assert!(said.contains("nosuch") && !said.contains("sqlstate"), "{said}");
+
+    for question in ["locks", "outliers", "sql"] {
+        let page = place.path().join("answer.html");
+        let mut arguments = vec![question, root, "--html", page.to_str().unwrap()];
+        arguments.extend((question == "sql").then_some("SELECT '<b>' AS name, count(*) AS rows FROM layers"));
+        good(&arguments);
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(page.contains("Content-Security-Policy") && page.contains("<th") && !page.contains("<b>"));
+        assert!(question != "locks" || page.contains("file_lock"), "{page}");
+    }
+
     let page = place.path().join("fleet.html");
     good(&["onion", root, "--by", "label:type", "--html", page.to_str().unwrap()]);
     let page = std::fs::read_to_string(page).unwrap();

@@ -321,3 +321,28 @@ fn living(mark: &str) -> Vec<String> {
     let lines = entries.filter_map(|e| std::fs::read_to_string(e.path().join("cmdline")).ok());
     lines.filter(|l| l.contains(&format!("sleep\0{mark}"))).collect()
 }
+
+#[test]
+fn isolated_servers_do_not_share_a_data_directory() {
+    let place = Place::new();
+    let data = place.data();
+    let mark = place.dir.path().join("started");
+    let script = format!("echo x >> {}", mark.display());
+    for isolate in ["pid,ipc", "pid", "ipc", "net"] {
+        let o = place.ncpu(&[
+            "partition",
+            "2",
+            "--share",
+            "--isolate",
+            isolate,
+            "sh",
+            "-c",
+            &script,
+            data.to_str().unwrap(),
+        ]);
+        assert!(!o.status.success() && err(&o).contains("--clone"), "{isolate}: {}", err(&o));
+        assert_eq!(err(&o).lines().count(), 1, "{}", err(&o));
+    }
+    assert!(!mark.exists(), "an instance was started");
+    assert_eq!(place.left(), [""; 0]);
+}

@@ -2,6 +2,7 @@
 //! files share their cached pages with the data itself.
 
 pub mod cgroup;
+mod guard;
 pub mod parts;
 mod supervise;
 mod tables;
@@ -217,6 +218,7 @@ impl Partition {
 
     fn fill(&mut self, parts: Vec<Part>) -> Result<()> {
         let n = parts.len();
+        guard::check(&self.config)?;
         if let Some(i) = self.config.commit.filter(|&i| i >= n) {
             return Err(Error::Refused(format!("--commit {i}: there are instances 0 to {}", n - 1)));
         }

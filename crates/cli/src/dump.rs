@@ -23,7 +23,7 @@ use crate::{out, stop};
 #[derive(Args, Debug)]
 pub struct DumpArgs {
     /// The process
-    #[arg(value_name = "PID", required_unless_present_any = ["extract", "cat", "info", "mount", "install", "uninstall", "crash", "crash_server", "crash_socket"])]
+    #[arg(value_name = "PID", required_unless_present_any = ["extract", "cat", "info", "mount", "install", "uninstall", "crash", "crash_server", "crash_socket", "reap"])]
     pid: Option<i32>,
 
     /// The dump, or with --extract the core; `-` is standard output [default: core.PID.zst]
@@ -95,11 +95,11 @@ pub struct DumpArgs {
     #[arg(long, value_name = "DIR", default_value = "/var/crash/ncpu", requires = "install")]
     directory: PathBuf,
 
-    /// With --install: how many dumps are kept, the newest; 0 is all
+    /// With --install: number of dumps to keep, the oldest of the user with most of them going first; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 10, requires = "install")]
     keep: u64,
 
-    /// With --install: how many dumps a minute are written; 0 is all
+    /// With --install: dumps to write a minute for each user; 0 writes all
     #[arg(long, value_name = "N", default_value_t = 10, requires = "install")]
     rate: u64,
 
@@ -114,6 +114,10 @@ pub struct DumpArgs {
     /// What the server starts for a crash; standard input is the connection
     #[arg(long, group = "other", hide = true)]
     crash_socket: bool,
+
+    /// What `--method fork` starts: has process PID forget its copy if standard input ends early
+    #[arg(long, value_name = "PID", group = "other", hide = true)]
+    reap: Option<i32>,
 
     /// What the kernel starts for a crash: PID, signal, user, group, time, mode
     #[arg(long, num_args = 6, group = "other", hide = true)]
@@ -150,6 +154,8 @@ pub fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     if let &[pid, signal, uid, gid, time, mode] = &args.crash[..] {
         let (pid, signal, mode) = (pid as i32, signal as i32, mode as u32);
         crash::run(Some(Crash { pid, signal, uid: uid as u32, gid: gid as u32, time, mode }))?;
+    } else if let Some(pid) = args.reap {
+        ncpu_dump::reap(pid)?;
     } else if args.crash_socket {
         crash::run(None)?;
     } else if args.crash_server {
@@ -166,8 +172,9 @@ pub fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     } else if let [file, directory] = &args.mount[..] {
         let stop = stop::on_signals()?;
         let dump = Contents::new(read::open(file)?);
-        say!("ncpu: {}/{} until it is unmounted", directory.display(), ncpu_dump::mount::NAME);
-        ncpu_dump::mount::mount(dump, directory, &stop)?;
+        let mounted =
+            || say!("ncpu: {}/{} until it is unmounted", directory.display(), ncpu_dump::mount::NAME);
+        ncpu_dump::mount::mount(dump, directory, &stop, mounted)?;
     } else if args.install {
         install(args)?;
     } else if args.uninstall {
@@ -204,6 +211,7 @@ fn dump(args: &DumpArgs, threads: usize) -> anyhow::Result<ExitCode> {
     let pid = args.pid.context("which process?")?;
     let options = Options {
         output: args.output.clone().unwrap_or_else(|| live::default_name(pid)),
+        reaper: std::env::current_exe().ok(),
         method: match (args.consistent, args.method) {
             (Consistent::No, _) => Some(Method::Never),
             (Consistent::Yes, Some(Way::Protect)) => Some(Method::Protect),

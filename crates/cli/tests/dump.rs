@@ -283,3 +283,45 @@ fn gdb_shows_every_thread_in_its_function() {
     );
     assert!(text.contains("main ()"), "{text}");
 }
+
+#[test]
+fn a_mount_that_was_killed_is_not_in_the_way_of_the_next() {
+    if !root() || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let dumpee = Dumpee::start(directory.path(), &["1", "1", "100"]);
+    let path = directory.path().join("core.zst");
+    dump(&dumpee, &path, &[]);
+    dumpee.kill();
+    let mounted = directory.path().join("a place with blanks");
+    std::fs::create_dir(&mounted).unwrap();
+    let core = mounted.join("core");
+    let mount = || {
+        let mut mount = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        mount.args(["dump", "--mount", path.to_str().unwrap(), mounted.to_str().unwrap()]);
+        mount.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let there = || {
+        let since = Instant::now();
+        while !core.exists() {
+            assert!(since.elapsed() < Duration::from_secs(30), "no {}", core.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let mut killed = mount();
+    there();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let since = Instant::now();
+    while !std::fs::read_dir(&mounted).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN)) {
+        assert!(since.elapsed() < Duration::from_secs(30), "the mount outlives its program");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut again = mount();
+    there();
+    assert!(Command::new("umount").arg(&mounted).status().unwrap().success());
+    assert!(again.wait().unwrap().success());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(mounted.to_str().unwrap()), "{mounts}");
+}

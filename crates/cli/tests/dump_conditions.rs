@@ -379,17 +379,28 @@ fn a_copy_never_runs_however_ncpu_ends() {
     assert!(consistent(Core::open(&path).counters(dumpee.record)));
     let whole = began.elapsed();
     std::fs::remove_file(&path).unwrap();
+    let mut left = 0;
     killed_at_random(&dumpee, &path, &["--method", "fork"], (60, 15), whole, |killed| {
-        // Its copies are dead: none but numbers are left, and those go with the process.
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", dumpee.pid())).unwrap();
-        for copy in children.split_whitespace() {
-            let since = Instant::now();
-            while Status::read(copy.parse().unwrap()).is_ok_and(|status| status.state != 'Z') {
-                assert!(since.elapsed() < Duration::from_secs(10), "a copy lives, killed {killed} times");
-                std::thread::yield_now();
-            }
+        // Its copies are dead, and forgotten unless the kill came before the reaper had the copy's number.
+        let children =
+            || std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", dumpee.pid())).unwrap();
+        let since = Instant::now();
+        let copies = || {
+            let children = children();
+            let alive = children.split_whitespace().filter_map(|copy| copy.parse().ok());
+            alive.filter(|copy| Status::read(*copy).is_ok_and(|status| status.state != 'Z')).count()
+        };
+        while copies() > 0 {
+            assert!(since.elapsed() < Duration::from_secs(10), "a copy lives, killed {killed} times");
+            std::thread::yield_now();
         }
+        while children().split_whitespace().count() > left && since.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        left = children().split_whitespace().count();
     });
+    // Without a reaper nearly all of the 60 do.
+    assert!(left <= 6, "{left} copies have left their numbers");
     let verdict = dumpee.verdict();
     assert!(verdict.starts_with("right"), "{verdict}");
 }
@@ -447,4 +458,44 @@ fn with_64_mb_of_memory_a_larger_process_is_dumped() {
     dumpee.is_left_alone("little memory");
     let verdict = dumpee.verdict();
     assert!(verdict.starts_with("right"), "{verdict}");
+}
+
+/// A process in `vfork` sleeps uninterruptibly until its child executes a program or ends: no thread of it stops.
+#[test]
+fn a_process_in_vfork_is_dumped_or_told_why_not() {
+    if !root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = "#include <stdio.h>\n#include <unistd.h>\nint main(void) { puts(\"ready\"); fflush(stdout); \
+                  if (vfork() == 0) { sleep(100); _exit(0); } return 0; }";
+    let Some(program) = compile(directory.path(), source, &[]) else {
+        println!("skipped: no C compiler");
+        return;
+    };
+    let mut child = started(Command::new(program));
+    while !std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap().contains("State:\tD") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let (pid, path) = (child.id().to_string(), directory.path().join("core.zst"));
+    let path = path.to_str().unwrap();
+    for way in [&[][..], &["--method", "stop"], &["--consistent", "no"]] {
+        let o = ncpu(&[&["dump", &pid, "-o", path][..], way].concat());
+        assert!(o.status.success(), "{way:?}: {}", err(&o));
+        let info = out(&ncpu(&["dump", "--info", path]));
+        assert!(info.contains("core       whole") && info.contains(&format!("thread     {pid}")), "{info}");
+        std::fs::remove_file(path).unwrap();
+    }
+    for method in ["protect", "fork"] {
+        let o = ncpu(&["dump", &pid, "-o", path, "--method", method]);
+        one_line(&o, "sleeps uninterruptibly, as in vfork", directory.path());
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("TracerPid:\t0"), "{status}");
+    for one in children.split_whitespace() {
+        // SAFETY: plain numbers; it is the child of our child.
+        unsafe { libc::kill(one.parse().unwrap(), libc::SIGKILL) };
+    }
+    assert!(child.wait().unwrap().success());
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,11 +112,22 @@ fn is_ours(now: &str) -> bool {
     now.contains(" dump --crash ") || now == socket::pattern()
 }
 
+/// # Errors
+/// The settings of the kernel are not ours to change.
+fn needs_root(what: &str) -> Result<(), Error> {
+    // SAFETY: no arguments, cannot fail.
+    match unsafe { libc::geteuid() } {
+        0 => Ok(()),
+        _ => Err(Error::Unsupported(format!("{what} needs root: it sets {PATTERN}"))),
+    }
+}
+
 /// Has `program` started for each process that crashes: by a socket if the kernel has them and `pipe` is false.
 ///
 /// # Errors
 /// Not root, or a file cannot be written.
 pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Error> {
+    needs_root("--install")?;
     let pattern = pattern(program)?;
     let mut settings = settings;
     // Installed anew, what was before the first time stays known.
@@ -155,6 +166,7 @@ pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Er
 /// # Errors
 /// Nothing is installed, or the settings were changed by somebody else.
 pub fn uninstall() -> Result<Settings, Error> {
+    needs_root("--uninstall")?;
     let settings = saved().ok_or_else(|| Error::Unsupported(format!("not installed: no {SETTINGS}")))?;
     let now = read(PATTERN)?;
     if !is_ours(&now) {
@@ -224,20 +236,22 @@ pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, 
     // SAFETY: a descriptor of ours.
     unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
     if settings.per_minute > 0 {
-        let recent =
-            count(&mut lock, settings.per_minute).map_err(|e| Error::file(&settings.directory, e))?;
+        let recent = count(&mut lock, crash.uid, settings.per_minute)
+            .map_err(|e| Error::file(&settings.directory, e))?;
         if recent >= settings.per_minute {
             return Err(Error::Unsupported(format!(
-                "{recent} dumps were written within a minute: this one is left out (--rate)"
+                "{recent} dumps of user {} were written within a minute: this one is left out (--rate)",
+                crash.uid
             )));
         }
     }
-    let old = dumps(&settings.directory)?;
+    let mut old = dumps(&settings.directory)?;
     // Room for the new one is made before, as it may be needed for it.
     if settings.keep > 0 {
-        let over = (old.len() as u64 + 1).saturating_sub(settings.keep);
-        for (_, path) in old.iter().take(over as usize) {
-            let _ = fs::remove_file(path);
+        for _ in settings.keep..=old.len() as u64 {
+            if let Some(victim) = victim(&old) {
+                let _ = fs::remove_file(old.remove(victim).path);
+            }
         }
     }
     let path = settings.directory.join(format!("core.{program}.{}.{}.zst", crash.pid, crash.time));
@@ -256,18 +270,22 @@ pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, 
     Ok(Caught { path, program, signal, memory, written: output.written(), gone, elapsed: began.elapsed() })
 }
 
-/// Counts the dumps of the last minute, and this one if it may be written. The file has their times, in seconds since
-/// 1970, a line each; it is ours alone, and a damaged line counts for nothing.
-fn count(file: &mut File, most: u64) -> io::Result<u64> {
+/// Counts a user's dumps of the last minute, and this one if it may be written. The file has their times, in seconds since
+/// 1970, and users, a line each; it is ours alone, and a damaged line counts for nothing.
+fn count(file: &mut File, user: u32, most: u64) -> io::Result<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut text = String::new();
     Read::take(&mut *file, 1 << 20).read_to_string(&mut text)?;
-    let times = text.lines().filter_map(|line| line.parse::<u64>().ok());
-    let mut recent: Vec<u64> = times.filter(|time| (now.saturating_sub(60)..=now).contains(time)).collect();
-    let count = recent.len() as u64;
+    let lines = text.lines().filter_map(|line| {
+        let (time, user) = line.split_once(' ')?;
+        Some((time.parse::<u64>().ok()?, user.parse::<u32>().ok()?))
+    });
+    let mut recent: Vec<(u64, u32)> =
+        lines.filter(|(time, _)| (now.saturating_sub(60)..=now).contains(time)).collect();
+    let count = recent.iter().filter(|(_, other)| *other == user).count() as u64;
     if count < most {
-        recent.push(now);
-        let text: String = recent.iter().map(|time| format!("{time}\n")).collect();
+        recent.push((now, user));
+        let text: String = recent.iter().map(|(time, user)| format!("{time} {user}\n")).collect();
         file.set_len(0)?;
         file.seek(io::SeekFrom::Start(0))?;
         file.write_all(text.as_bytes())?;
@@ -275,20 +293,36 @@ fn count(file: &mut File, most: u64) -> io::Result<u64> {
     Ok(count)
 }
 
+/// A dump that was written before.
+struct Old {
+    time: SystemTime,
+    path: PathBuf,
+    owner: u32,
+}
+
+/// The dump that makes room for another: the oldest of the user with most dumps, so that one user's crashes do not remove the
+/// dumps of the others.
+fn victim(old: &[Old]) -> Option<usize> {
+    let mut count: BTreeMap<u32, usize> = BTreeMap::new();
+    old.iter().for_each(|dump| *count.entry(dump.owner).or_default() += 1);
+    let most = count.values().copied().max()?;
+    old.iter().position(|dump| count.get(&dump.owner) == Some(&most))
+}
+
 /// The dumps of a directory, the oldest first.
-fn dumps(directory: &Path) -> Result<Vec<(SystemTime, PathBuf)>, Error> {
+fn dumps(directory: &Path) -> Result<Vec<Old>, Error> {
     let entries = fs::read_dir(directory).map_err(|e| Error::file(directory, e))?;
-    let mut out: Vec<(SystemTime, PathBuf)> = entries
+    let mut out: Vec<Old> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let name = entry.file_name().into_string().ok()?;
             let ours =
                 name.starts_with("core.") && (name.ends_with(".zst") || name.ends_with(".zst.partial"));
             let data = entry.metadata().ok().filter(|data| ours && data.is_file())?;
-            Some((data.modified().ok()?, entry.path()))
+            Some(Old { time: data.modified().ok()?, path: entry.path(), owner: data.uid() })
         })
         .collect();
-    out.sort();
+    out.sort_by(|a, b| (a.time, &a.path).cmp(&(b.time, &b.path)));
     Ok(out)
 }
 
@@ -472,5 +506,30 @@ fn tell(words: &str, directory: Option<&Path>) {
     });
     if let Ok(mut log) = log {
         let _ = log.write_all(format!("{words}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_who_crashes_often_takes_nothing_from_others() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut crash = |user| {
+            file.rewind().unwrap();
+            count(&mut file, user, 2).unwrap()
+        };
+        assert_eq!([crash(1000), crash(1000), crash(1000), crash(1000)], [0, 1, 2, 2]);
+        assert_eq!([crash(0), crash(0), crash(1000)], [0, 1, 2]);
+
+        let old = |owner, name: &str| Old { time: SystemTime::UNIX_EPOCH, path: name.into(), owner };
+        let mut dumps = vec![old(0, "a"), old(7, "b"), old(7, "c"), old(7, "d"), old(1, "e")];
+        let mut removed = Vec::new();
+        while let Some(at) = victim(&dumps) {
+            removed.push(dumps.remove(at).path.display().to_string());
+        }
+        // User 7 comes down to one like the others, then the oldest go.
+        assert_eq!(removed.concat(), "bcade");
     }
 }

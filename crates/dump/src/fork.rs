@@ -3,12 +3,18 @@
 //! The copy never executes an instruction of the program. It is born stopped, because we trace the thread that makes it;
 //! if we end before we know of it, it exits by itself (see [`Session::copy`]); afterwards the kernel kills it with us
 //! (PTRACE_O_EXITKILL, which is set for the copy alone). What may then be left is the number of the copy in the table of
-//! processes, until the process ends: it has no handler for it, as no signal tells it.
+//! processes, for no signal tells its process of it: another process of ours, which waits for our end, has it forgotten.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::inject::{Injector, Refused, Session};
 use crate::memory::{self, Memory};
-use crate::target::{self, Mapping};
+use crate::target::{self, Mapping, Status};
 use crate::trace::{self, Change, Stop, ptrace};
 
 /// How many threads are tried for one that calls can be injected into.
@@ -36,6 +42,7 @@ impl Twin {
         parent: i32,
         mappings: &[Mapping],
         memory: &Memory,
+        reaper: Option<&mut Reaper>,
     ) -> Result<Self, Refused> {
         let mut last = Refused("it has no threads".into());
         for tid in tids {
@@ -49,6 +56,9 @@ impl Twin {
             let made = session.copy(memory).map_err(|e| Refused(e.to_string()));
             let (pid, number) = made?;
             let twin = Self { pid, number, parent };
+            if let Some(reaper) = reaper {
+                reaper.tell(&twin);
+            }
             if let Err(refused) = twin.settle(&session) {
                 drop(twin);
                 // Fails only if the thread was killed, and the process with it.
@@ -90,27 +100,109 @@ impl Twin {
         let parent = self.parent;
         let number = self.number;
         drop(self);
-        let mappings = target::mappings_only(parent)?;
-        let mut last = Error::Gone(parent);
-        for tid in target::threads(parent)?.into_iter().take(CANDIDATES) {
-            let stop = match Stop::one(parent, tid) {
-                Ok(stop) => stop,
-                Err(e) => {
-                    last = e;
-                    continue;
-                }
-            };
-            let waited = match injector.enter(&stop, tid, &mappings, memory) {
-                Ok(mut session) => forget(&mut session, number, memory),
-                Err(Refused(why)) => Err(Error::Unsupported(why)),
-            };
-            match waited {
-                Ok(()) => return Ok(()),
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
+        forget_by_any_thread(injector, parent, number, memory)
     }
+}
+
+/// Has a thread of a process wait for the process's copy, which has been killed.
+fn forget_by_any_thread(injector: &Injector, parent: i32, number: i64, memory: &Memory) -> Result<(), Error> {
+    let mappings = target::mappings_only(parent)?;
+    let mut last = Error::Gone(parent);
+    for tid in target::threads(parent)?.into_iter().take(CANDIDATES) {
+        let stop = match Stop::one(parent, tid) {
+            Ok(stop) => stop,
+            Err(e) => {
+                last = e;
+                continue;
+            }
+        };
+        let waited = match injector.enter(&stop, tid, &mappings, memory) {
+            Ok(mut session) => forget(&mut session, number, memory),
+            Err(Refused(why)) => Err(Error::Unsupported(why)),
+        };
+        match waited {
+            Ok(()) => return Ok(()),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// A process of ours that outlives us where we are killed, and then has a process forget its copy.
+pub(crate) struct Reaper(Child);
+
+/// The last word to a reaper that is not needed.
+const DONE: &[u8] = b"done";
+
+impl Reaper {
+    /// Starts it: `program` calls [`reap`] for the argument `--reap`.
+    ///
+    /// # Errors
+    /// The program cannot be run.
+    pub(crate) fn start(program: &Path, process: i32) -> io::Result<Reaper> {
+        let mut command = Command::new(program);
+        command.args(["dump", "--reap", &process.to_string()]);
+        // In a group of its own, which a terminal's Ctrl-C and a kill of our group do not reach.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map(Reaper)
+    }
+
+    /// Tells it of the copy.
+    fn tell(&mut self, twin: &Twin) {
+        if let Some(pipe) = &mut self.0.stdin {
+            // Fails only if it was killed.
+            let _ = pipe.write_all(format!("{} {}\n", twin.pid, twin.number).as_bytes());
+        }
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        if let Some(mut pipe) = self.0.stdin.take() {
+            let _ = pipe.write_all(DONE);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// How long a copy is waited for whose tracer was killed.
+const DYING: Duration = Duration::from_secs(10);
+
+/// The work of a [`Reaper`]: waits until standard input ends. Without [`DONE`] at its end, has the process forget the copy.
+///
+/// # Errors
+/// The process could not be made to.
+pub fn reap(process: i32) -> Result<(), Error> {
+    let mut text = Vec::new();
+    let read = io::stdin().lock().read_to_end(&mut text);
+    read.map_err(|e| Error::call("reading standard input", e))?;
+    if text.ends_with(DONE) {
+        return Ok(());
+    }
+    let numbers: Vec<i64> =
+        String::from_utf8_lossy(&text).split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    // Killed before there was a copy.
+    let &[copy, number] = &numbers[..] else { return Ok(()) };
+    let began = Instant::now();
+    while Status::read(copy as i32).is_ok_and(|status| status.state != 'Z') && began.elapsed() < DYING {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    loop {
+        // The one that was killed may trace threads for a moment longer.
+        match forget_copy(process, number) {
+            Err(_) if began.elapsed() < DYING => std::thread::sleep(Duration::from_millis(10)),
+            done => return done,
+        }
+    }
+}
+
+fn forget_copy(process: i32, number: i64) -> Result<(), Error> {
+    let status = target::check(process)?;
+    let memory = Memory::open(process)?;
+    let mappings = target::mappings_only(process)?;
+    let injector =
+        Injector::find(&status, &memory, &mappings).map_err(|Refused(why)| Error::Unsupported(why))?;
+    forget_by_any_thread(&injector, process, number, &memory)
 }
 
 /// Has a process wait for its copy, which has been killed.

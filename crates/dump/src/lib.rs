@@ -49,3 +49,4 @@ mod trace;
 mod userfaultfd;
 
 pub use error::Error;
+pub use fork::reap;

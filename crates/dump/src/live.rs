@@ -23,7 +23,7 @@ use crate::pipeline::{self, Job, Read};
 use crate::protect::Guard;
 use crate::seekable::{Codec, Trailer};
 use crate::target::{self, Mapping, Status, mappings_text};
-use crate::trace::{Stop, Thread};
+use crate::trace::{Stop, Thread, unstopped};
 
 /// How the memory of a running process is kept as it was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,8 @@ impl From<Refused> for Attempt {
 pub struct Options {
     /// The file; `-` is standard output.
     pub output: PathBuf,
+    /// `ncpu`, of which one is started that outlives this process where that is killed; see [`crate::reap`].
+    pub reaper: Option<PathBuf>,
     /// How memory is kept consistent; without, the gentlest that the process allows.
     pub method: Option<Method>,
     /// How frames are compressed.
@@ -193,13 +195,21 @@ pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool)
                 return Err(Error::Unsupported(format!("not by {}: {why}", way.words())));
             }
             Err(Attempt::Refused(why)) => {
-                // It may have ended just now.
-                target::check(pid)?;
+                // It may have ended just now. A thread that slept uninterruptibly may still be ours to stop.
+                match target::check(pid) {
+                    Err(Error::Traced { tracer, .. }) if is_ours(tracer) => {}
+                    checked => drop(checked?),
+                }
                 subject.notes.push(format!("not by {}: {why}", way.words()));
             }
         }
     }
     Err(Error::Unsupported("no way of dumping it is left".into()))
+}
+
+/// Whether a tracer is a thread of this process.
+fn is_ours(tracer: i32) -> bool {
+    std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists()
 }
 
 impl Subject<'_> {
@@ -359,7 +369,7 @@ impl Subject<'_> {
         let pages = PageMap::open(self.pid)?;
         let began = Instant::now();
         // If we end anywhere here, the kernel lets the threads run.
-        let mut standing = Stop::all(self.pid)?;
+        let mut standing = Stop::all_that_stop(self.pid)?;
         let mappings = target::mappings(self.pid)?;
         let chosen = self.choose(&mappings)?;
         let filled = filled(&chosen, &pages)?;
@@ -369,7 +379,7 @@ impl Subject<'_> {
         let mut tick = || Duration::from_millis(20);
         let result =
             self.write(Method::Stop, &moment, &chosen, filled, early, output, progress, stop, &mut tick);
-        while !standing.release() {
+        while !standing.release() && !standing.is_asleep() {
             std::thread::sleep(Duration::from_millis(1));
         }
         result.map(|summary| Summary { stopped: began.elapsed(), ..summary })
@@ -386,9 +396,14 @@ impl Subject<'_> {
         let mut threads = Vec::new();
         for tid in target::threads(self.pid)? {
             // A thread that has ended meanwhile is none.
-            let Ok(mut one) = Stop::one(self.pid, tid) else { continue };
-            threads.extend(one.registers());
-            one.release();
+            match Stop::one(self.pid, tid) {
+                Ok(mut one) => {
+                    threads.extend(one.registers());
+                    one.release();
+                }
+                Err(Error::Unsupported(_)) => threads.extend(unstopped(self.pid, tid)),
+                Err(_) => {}
+            }
         }
         if threads.is_empty() {
             return Err(Error::Gone(self.pid));

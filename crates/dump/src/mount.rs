@@ -1,8 +1,10 @@
 //! A dump as a plain core in a directory (FUSE), so that any debugger reads it without expanding it.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -115,18 +117,80 @@ impl Filesystem for Files {
     }
 }
 
-/// Shows a dump in a directory until it is unmounted or the flag is set.
+/// The name by which mounts of ours are known.
+const SOURCE: &str = "ncpu-dump";
+
+/// Unmounts what a program of ours has left that was killed: nothing answers below it any more.
+///
+/// # Errors
+/// It is dead, and cannot be unmounted.
+fn remove_dead(directory: &Path) -> Result<(), Error> {
+    // Attributes may be cached; a directory is opened by the program.
+    let dead = std::fs::read_dir(directory).err().and_then(|e| e.raw_os_error()) == Some(libc::ENOTCONN);
+    let path = std::path::absolute(directory).map_err(|e| Error::file(directory, e))?;
+    if !dead || !is_ours(&path) {
+        return Ok(());
+    }
+    let name = CString::new(path.as_os_str().as_bytes())
+        .map_err(|e| Error::file(directory, std::io::Error::from(e)))?;
+    // SAFETY: a string that ends with a zero.
+    let unmounted = unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0;
+    if unmounted {
+        return Ok(());
+    }
+    let refused = std::io::Error::last_os_error();
+    let helped = ["fusermount3", "fusermount"].iter().any(|program| {
+        Command::new(program).arg("-u").arg(&path).status().is_ok_and(|status| status.success())
+    });
+    if helped { Ok(()) } else { Err(Error::call(format!("unmounting {}", directory.display()), refused)) }
+}
+
+/// Whether the newest mount at a path is one of ours.
+fn is_ours(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let at = |line: &&str| line.split(' ').nth(4).is_some_and(|point| unescaped(point) == path.as_os_str());
+    let newest = mounts.lines().rfind(at);
+    newest.is_some_and(|line| line.split(" - ").nth(1).is_some_and(|kind| kind.contains(SOURCE)))
+}
+
+/// A path as the kernel writes it: blanks, tabs, ends of lines and backslashes as octal numbers.
+fn unescaped(text: &str) -> OsString {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+/// Shows a dump in a directory until it is unmounted or the flag is set; `mounted` is called once it is there.
 ///
 /// # Errors
 /// It cannot be mounted: without root this takes the program fusermount3.
-pub fn mount(dump: Contents<File>, directory: &Path, stop: &AtomicBool) -> Result<(), Error> {
+pub fn mount(
+    dump: Contents<File>,
+    directory: &Path,
+    stop: &AtomicBool,
+    mounted: impl FnOnce(),
+) -> Result<(), Error> {
+    remove_dead(directory)?;
     // SAFETY: no arguments, cannot fail.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     let files = Files { contents: Arc::new(dump), uid, gid, time: SystemTime::now() };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::RO,
-        MountOption::FSName("ncpu-dump".into()),
+        MountOption::FSName(SOURCE.into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
         MountOption::NoSuid,
@@ -134,6 +198,7 @@ pub fn mount(dump: Contents<File>, directory: &Path, stop: &AtomicBool) -> Resul
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some(threads.min(8));
     let session = fuser::spawn_mount(files, directory, &config).map_err(|e| Error::file(directory, e))?;
+    mounted();
     while !stop.load(Ordering::Relaxed) && !session.guard.is_finished() {
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -141,6 +141,9 @@ pub(crate) struct Stop {
     running: Vec<i32>,
 }
 
+/// Why a thread does not stop.
+const ASLEEP: &str = "it sleeps uninterruptibly, as in vfork until its child executes a program or ends";
+
 /// How long threads are waited for without sleeping.
 const BRISK: Duration = Duration::from_micros(200);
 /// How long is waited for threads that sleep uninterruptibly, after all others have stopped.
@@ -156,7 +159,7 @@ impl Stop {
         stop.ask(tid)?;
         stop.wait();
         if stop.stopped.is_empty() {
-            return Err(Error::Unsupported(format!("thread {tid} does not stop")));
+            return Err(Error::Unsupported(format!("thread {tid} does not stop: {ASLEEP}")));
         }
         Ok(stop)
     }
@@ -164,8 +167,20 @@ impl Stop {
     /// Attaches to all threads and stops them, those that they create meanwhile among them.
     ///
     /// # Errors
-    /// The process cannot be traced, or has ended.
+    /// The process cannot be traced, has ended, or all its threads sleep uninterruptibly.
     pub(crate) fn all(pid: i32) -> Result<Self, Error> {
+        let stop = Self::all_that_stop(pid)?;
+        match stop.stopped.is_empty() {
+            true => Err(Error::Unsupported(format!("no thread of it stops: {ASLEEP}"))),
+            false => Ok(stop),
+        }
+    }
+
+    /// [`Stop::all`], also where all threads sleep uninterruptibly: these execute nothing meanwhile.
+    ///
+    /// # Errors
+    /// The process cannot be traced, or has ended.
+    pub(crate) fn all_that_stop(pid: i32) -> Result<Self, Error> {
         let mut stop = Self { pid, stopped: Vec::new(), running: Vec::new() };
         let mut known = BTreeSet::new();
         loop {
@@ -183,7 +198,7 @@ impl Stop {
             }
             stop.wait();
         }
-        if stop.stopped.is_empty() { Err(Error::Gone(pid)) } else { Ok(stop) }
+        if stop.stopped.is_empty() && stop.running.is_empty() { Err(Error::Gone(pid)) } else { Ok(stop) }
     }
 
     /// The thread runs until the stop takes effect. If we end here it runs on.
@@ -260,6 +275,12 @@ impl Stop {
         self.stopped.extend(stopped);
     }
 
+    /// Whether those that have not been let go all sleep uninterruptibly. The kernel lets them go when we end.
+    pub(crate) fn is_asleep(&self) -> bool {
+        let asleep = |tid: &i32| Status::read(*tid).is_ok_and(|s| matches!(s.state, 'D' | 'I'));
+        self.stopped.is_empty() && self.running.iter().all(asleep)
+    }
+
     /// Whether a thread stopped because it is about to receive a signal.
     pub(crate) fn has_signal(&self, tid: i32) -> bool {
         self.stopped.iter().any(|&(t, signal)| t == tid && signal != 0)
@@ -329,7 +350,7 @@ pub(crate) fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
 }
 
 /// What /proc tells of a thread that sleeps uninterruptibly: its last two words are stack and program counter.
-fn unstopped(pid: i32, tid: i32) -> Option<Thread> {
+pub(crate) fn unstopped(pid: i32, tid: i32) -> Option<Thread> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let mut words = text.split_whitespace().rev();
     let mut word = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();

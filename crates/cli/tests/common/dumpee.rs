@@ -92,7 +92,13 @@ impl Dumpee {
 
     /// It runs as if nothing had been.
     pub fn is_left_alone(&self, when: &str) {
-        let status = Status::read(self.pid()).unwrap();
+        // After `--method fork` a second ncpu traces it for a moment, to have it wait for its copy.
+        let since = std::time::Instant::now();
+        let mut status = Status::read(self.pid()).unwrap();
+        while (status.tracer != 0 || status.state == 't') && since.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+            status = Status::read(self.pid()).unwrap();
+        }
         assert_eq!(status.tracer, 0, "{when}");
         assert!(matches!(status.state, 'R' | 'S' | 'D'), "{when}: {}", status.state);
         let protected: Vec<_> = mappings(self.pid()).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Attempt, Early, Method, Moment, Progress, Subject, Summary, filled};
 use crate::Error;
 use crate::choose::choose;
-use crate::fork::Twin;
+use crate::fork::{Reaper, Twin};
 use crate::inject::Injector;
 use crate::memory::Memory;
 use crate::mend::Huge;
@@ -29,11 +29,17 @@ impl Subject<'_> {
         let pages = PageMap::open(self.pid)?;
         let huge = Huge::of(&pages)?;
         let injector = Injector::find(&self.status, &self.memory, &before)?;
+        // A dump is possible without the reaper; a copy may then leave its number where ncpu is killed.
+        let mut reaper =
+            self.options.reaper.as_deref().and_then(|program| Reaper::start(program, self.pid).ok());
         let began = Instant::now();
-        let mut standing = Stop::all(self.pid)?;
+        let mut standing = Stop::all(self.pid).map_err(|e| match e {
+            Error::Unsupported(why) => Attempt::Refused(why),
+            e => Attempt::Failed(e),
+        })?;
         let threads = standing.registers();
         let tids = threads.iter().filter(|thread| thread.stopped).map(|thread| thread.tid);
-        let twin = Twin::make(&injector, &standing, tids, self.pid, &before, &self.memory)?;
+        let twin = Twin::make(&injector, &standing, tids, self.pid, &before, &self.memory, reaper.as_mut())?;
         let mut released = standing.release();
         let stopped = began.elapsed();
 
@@ -46,6 +52,7 @@ impl Subject<'_> {
             if released { Duration::from_millis(20) } else { Duration::from_millis(1) }
         });
         let ended = twin.end(&injector, &process);
+        drop(reaper);
         self.memory = process;
         let mut summary = result?;
         if let Err(e) = ended {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ncpu_table::{Select, figure};
 
 use super::{Diff, Section, Verdict, flame};
-use crate::html::{self, Figure, Section as PageSection, esc, layer_class};
+use crate::html::{self, Figure, Section as PageSection, esc, layer_class, sized};
 
 /// The page.
 pub fn page(diff: &Diff) -> String {
@@ -86,14 +86,14 @@ fn bars(diff: &Diff) -> String {
         };
         let _ = write!(
             out,
-            "<g class={class}><title>{name}: {va:.4} -&gt; {vb:.4} CPU-s {per}</title><text x=0 y={ty:.1}>{name}</text>\
+            "<g class={class}><title>{name}: {va} -&gt; {vb} CPU-s {per}</title><text x=0 y={ty:.1}>{name}</text>\
              <rect fill=\"var(--c)\" opacity=0.4 x={LEFT} y={y0:.1} width={a:.1} height=11 />\
              <rect fill=\"var(--c)\" x={LEFT} y={y1:.1} width={b:.1} height=11 />\
              <text x={tx:.1} y={ty:.1}>{by:+.1} % {word}</text></g>",
             class = layer_class(&e.name),
             name = esc(&e.name),
-            va = e.change.a,
-            vb = e.change.b,
+            va = sized(e.change.a),
+            vb = sized(e.change.b),
             per = diff.per.words(),
             ty = y + 18.0,
             y0 = y + 4.0,

@@ -8,6 +8,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use ncpu_schema::{Error, StackKind, Tables, stacks};
+use ncpu_table::safe;
 
 pub use perfetto::perfetto;
 pub use pprof::pprof;
@@ -42,9 +43,12 @@ pub fn folded(recording: &impl Tables, kind: StackKind) -> Result<Vec<u8>, Error
         let spin = if kind == StackKind::OnCpu { sums[StackKind::Spin as usize].0 } else { 0.0 };
         let microseconds = ((sums[kind as usize].0 + spin) * 1e6).round() as u64;
         if microseconds > 0 {
-            // A line's end is a stack's end; nothing else in it has a meaning here.
-            let clean = |c: char| if c.is_control() { ':' } else { c };
-            out.extend(stack.chars().map(clean));
+            // A line's end is a stack's end.
+            for part in stack.split_inclusive(safe::is_unsafe) {
+                let clean = part.trim_end_matches(safe::is_unsafe);
+                out.push_str(clean);
+                out.push_str(&safe::line(&part[clean.len()..]));
+            }
             out.push_str(&format!(" {microseconds}\n"));
         }
     }

@@ -38,7 +38,7 @@ fn recording() -> Recording {
         (StackKind::OnCpu, "web;main;work", 0.5, 50),
         (StackKind::OnCpu, "web;main;work", 0.25, 25),
         (StackKind::Spin, "web;main;write;ksys_write_[k];queued_spin_lock_[k]", 0.125, 12),
-        (StackKind::OffCpu, "web;main;wait\nfor;futex_wait_[k]", 2.5, 0),
+        (StackKind::OffCpu, "web;main;wait\nfor\u{202e};futex_wait_[k]", 2.5, 0),
         (StackKind::OnCpu, "[others]", 0.0625, 6),
     ] {
         let (stack, kind) = (stack.into(), Some(kind));
@@ -59,7 +59,16 @@ fn stacks_as_lines() {
         "[others] 62500\nweb;main;work 750000\nweb;main;write;ksys_write_[k];queued_spin_lock_[k] 125000\n"
     );
     assert_eq!(text(StackKind::Spin), "web;main;write;ksys_write_[k];queued_spin_lock_[k] 125000\n");
-    assert_eq!(text(StackKind::OffCpu), "web;main;wait:for;futex_wait_[k] 2500000\n");
+    assert_eq!(text(StackKind::OffCpu), "web;main;wait\\nfor\\u202e;futex_wait_[k] 2500000\n");
+}
+
+#[test]
+fn names_of_others_cannot_turn_or_move_what_a_tool_prints() {
+    let profile = pprof(&recording(), StackKind::OffCpu).unwrap();
+    for bytes in [profile, perfetto(&recording()).unwrap()] {
+        let found = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        assert!(found(b"web") && !found("\u{202e}".as_bytes()));
+    }
 }
 
 /// Runs a program on a file; `None`, with words, where there is none.

@@ -46,9 +46,9 @@ impl Message {
         self
     }
 
-    /// Text, empty too.
+    /// Text, empty too, as terminals may have it: `go tool pprof` prints names as they are.
     pub fn text(self, field: u32, text: &str) -> Message {
-        self.bytes(field, text.as_bytes())
+        self.bytes(field, ncpu_table::safe::line(text).as_bytes())
     }
 
     /// A message in it.

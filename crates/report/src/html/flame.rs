@@ -90,12 +90,13 @@ fn absent(kind: &str) -> &'static str {
 
 /// The markup that `flame.js` draws into. `data` names the texts to draw; `title`, `lead` and `below` are markup.
 pub(crate) fn graph(out: &mut String, id: &str, title: &str, lead: &str, data: &str, below: &str) {
+    let name = title.split('<').next().unwrap_or(title).trim();
     let _ = write!(
         out,
         "<div class=flame id=flame-{id} {data}><h3>{title}</h3><p class=lead>{lead}</p><div class=tools>\
          <input type=search class=find placeholder=\"Search functions\" aria-label=\"Search functions\">\
          <button type=button class=back hidden>Zoom out</button><output class=matched aria-live=polite></output></div>\
-         <div class=\"tools first\"></div><canvas tabindex=0 role=application aria-label=\"flame graph\"></canvas>\
+         <div class=\"tools first\"></div><canvas tabindex=0 role=application aria-label=\"Flame graph: {name}\"></canvas>\
          <output class=read aria-live=polite></output>{below}</div>"
     );
 }

@@ -51,6 +51,19 @@ pub(super) fn count(n: f64) -> String {
     out
 }
 
+/// A figure of any size: `1,170,899`, `12.5`, `7.1143e-8`.
+pub(crate) fn sized(x: f64) -> String {
+    match x.abs() {
+        size if size >= 1e5 => count(x),
+        size if size > 0.0 && size < 1e-3 => {
+            let text = format!("{x:.4e}");
+            let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+            format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => ncpu_table::figure(x),
+    }
+}
+
 /// Seconds with the digits that matter.
 pub(super) fn seconds(s: f64) -> String {
     match s {

@@ -28,7 +28,7 @@ use markup::{json, percent, seconds};
 use ncpu_record::utc;
 
 pub(crate) use flame::{Stacks, frames, graph, text_of, texts};
-pub(crate) use markup::esc;
+pub(crate) use markup::{esc, sized};
 pub(crate) use plain::{Figure, Section, layer_class, plain, quoted, table_of};
 
 const STYLE: &str = include_str!("../../web/page.css");

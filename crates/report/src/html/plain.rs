@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ncpu_table::{Kind, Table, Type, Unit, figure};
 
 use super::grid::{Cell, Head, table};
-use super::markup::{count, esc};
+use super::markup::{count, esc, sized};
 use super::{foot, head};
 use crate::onion::Layer;
 
@@ -101,9 +101,7 @@ pub(crate) fn table_of(out: &mut String, t: &Table, name: &str) {
                 (Some(x), _) if c.ty == Type::Int => {
                     Cell::Number(x, if c.kind == Kind::Key { figure(x) } else { count(x) })
                 }
-                (Some(x), _) if c.unit == Unit::Figure => {
-                    Cell::Number(x, if x < 1e5 { figure(x) } else { count(x) })
-                }
+                (Some(x), _) if c.unit == Unit::Figure => Cell::Number(x, sized(x)),
                 (Some(x), _) => Cell::Number(x, format!("{x:.*}", c.unit.decimals())),
                 (_, Some(s)) if i == 0 => Cell::Text(s.into()),
                 (_, Some(s)) => Cell::Words(s.into()),

@@ -141,31 +141,33 @@ impl Onion {
         })
     }
 
+    /// The columns of [`Onion::table`].
+    pub fn columns() -> Vec<Column> {
+        vec![
+            Column::text("layer", "where capacity went"),
+            Column::float("share", Unit::Percent, Kind::Share, "share of capacity"),
+            Column::float("seconds", Unit::CpuSeconds, Kind::Time, "CPU-seconds"),
+            Column::float(
+                "error",
+                Unit::CpuSeconds,
+                Kind::Gauge,
+                "half-width of the 95 % interval; 0 is exact",
+            ),
+            Column::text("recoverable", "whether it could come back"),
+            Column::float(
+                "gain",
+                Unit::None,
+                Kind::Gauge,
+                "throughput without it over throughput with it, at most",
+            ),
+            Column::text("evidence", "what it consists of"),
+            Column::text("advice", "the remedy"),
+        ]
+    }
+
     /// The layers as a table.
     pub fn table(&self) -> Table {
-        let mut out = Table::builder(
-            "layers",
-            &[
-                Column::text("layer", "where capacity went"),
-                Column::float("share", Unit::Percent, Kind::Share, "share of capacity"),
-                Column::float("seconds", Unit::CpuSeconds, Kind::Time, "CPU-seconds"),
-                Column::float(
-                    "error",
-                    Unit::CpuSeconds,
-                    Kind::Gauge,
-                    "half-width of the 95 % interval; 0 is exact",
-                ),
-                Column::text("recoverable", "whether it could come back"),
-                Column::float(
-                    "gain",
-                    Unit::None,
-                    Kind::Gauge,
-                    "throughput without it over throughput with it, at most",
-                ),
-                Column::text("evidence", "what it consists of"),
-                Column::text("advice", "the remedy"),
-            ],
-        );
+        let mut out = Table::builder("layers", &Onion::columns());
         for row in &self.rows {
             out.row()
                 .text(row.layer.name())

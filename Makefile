@@ -40,13 +40,23 @@ page:
 static: static-guest page
 	$(CARGO) build --release --locked -p ncpu-fleet --bin ncpu-fleet
 	install $(FLEET) target/static
-	$(CARGO) rustc --release --locked -p ncpu-serve --bin ncpu-serve -- -C target-feature=+crt-static
-	install $(SERVE) target/static
+	$(call statically,ncpu-serve)
+
+# Builds one program without shared libraries into target/static; target/release keeps the one that was there, or none.
+define statically
+	mkdir -p target/static
+	rm -f target/static/.shared-$(1)
+	[ ! -e target/release/$(1) ] || cp -p target/release/$(1) target/static/.shared-$(1)
+	built=0; $(CARGO) rustc --release --locked -p $(1) --bin $(1) -- -C target-feature=+crt-static && \
+		install target/release/$(1) target/static/$(1) || built=$$?; \
+	rm -f target/release/$(1); \
+	[ ! -e target/static/.shared-$(1) ] || mv target/static/.shared-$(1) target/release/$(1); \
+	exit $$built
+endef
 
 # What the guests' tests need of it.
 static-guest: tools
-	$(CARGO) rustc --release --locked -p ncpu --bin ncpu -- -C target-feature=+crt-static
-	install -D $(NCPU) target/static/ncpu
+	$(call statically,ncpu)
 	$(CARGO) build --release --locked -p 'ncpu-preload-*'
 	install -m 644 $(PRELOADS) target/static
 

@@ -66,6 +66,54 @@ def test_two_recordings_compare(example):
     assert {c.a for c in ncpu.compare(a, a) if c.name == "user code"} == {c.b for c in ncpu.compare(a, a) if c.name == "user code"}
 
 
+def test_errors_say_what_is_wrong(example, tmp_path, monkeypatch):
+    recording = example[0]
+    with pytest.raises(ncpu.NoTable, match="no_such_table: .*threads"):
+        recording["no_such_table"]
+    there = recording.save(tmp_path / "there.ncpu").path
+    with pytest.raises(ncpu.NcpuError, match="there.ncpu"):
+        recording.save(there)
+    # Nothing is run, and what was there is not taken for what the command did.
+    with pytest.raises(ncpu.NcpuError, match="exists already") as exists:
+        ncpu.run(["touch", tmp_path / "ran"], record=there)
+    assert not isinstance(exists.value, ncpu.CommandFailed) and not (tmp_path / "ran").exists()
+    with pytest.raises(ncpu.BadRecording, match="holds 1 recordings: open one of them, as in .*there.ncpu"):
+        ncpu.open(tmp_path)
+    with pytest.raises(ncpu.BadRecording, match="nowhere: No such file"):
+        ncpu.open(tmp_path / "nowhere")
+    # The whole error, not its last line.
+    with pytest.raises(ncpu.CommandFailed, match="--no-such-option") as failed:
+        ncpu.run(["true"], options=["--no-such-option"])
+    assert str(failed.value).startswith("ncpu: ")
+    monkeypatch.setenv("NCPU", str(tmp_path / "no-ncpu"))
+    with pytest.raises(ncpu.NotFound, match="no-ncpu: No such file"):
+        ncpu.run(["true"])
+
+
+def test_a_few_bytes_that_stand_for_many_rows_are_refused(example, tmp_path):
+    import hashlib
+
+    import pyarrow
+    import pyarrow.parquet
+
+    place = example[0].save(tmp_path / "bomb.ncpu").path
+    # One text, 2 MB long, in 2,000 rows, and one number in 10^8.
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * 2_000_000])
+    pyarrow.parquet.write_table(pyarrow.table({"thread": texts.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))}),
+                                place / "threads.parquet", store_schema=False)
+    manifest = json.loads((place / "manifest.json").read_text())
+    content = (place / "threads.parquet").read_bytes()
+    assert len(content) < 5_000_000
+    manifest["files"]["threads.parquet"] = {"rows": 2000, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ncpu.BadRecording, match="MiB of memory"):
+        ncpu.open(place)["threads"]
+    manifest["files"]["threads.parquet"]["rows"] = 3
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ncpu.BadRecording, match="holds 2000 rows and the manifest says 3"):
+        ncpu.open(place)["threads"]
+
+
 def test_a_command_that_fails(tmp_path):
     with pytest.raises(ncpu.CommandFailed, match="exit status 3") as failed:
         ncpu.run(["sh", "-c", "exit 3"])
@@ -82,7 +130,7 @@ def test_what_is_not_kept_goes_and_what_is_saved_stays(tmp_path):
     recording = ncpu.run(["true"])
     folder = recording.path.parent
     saved = recording.save(tmp_path / "kept.ncpu")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ncpu.NcpuError, match="File exists"):
         recording.save(tmp_path / "kept.ncpu")
     del recording
     gc.collect()

@@ -15,7 +15,7 @@
 """
 
 from ._command import CommandFailed, NcpuError, NotFound, command
-from ._recording import BadRecording, Recording, open, run
+from ._recording import BadRecording, NoTable, Recording, open, run
 from ._views import Change, Comparison, Layer, Onion, compare
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Comparison",
     "Layer",
     "NcpuError",
+    "NoTable",
     "NotFound",
     "Onion",
     "Recording",

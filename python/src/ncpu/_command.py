@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 if TYPE_CHECKING:
     import pyarrow
 
 
 class NcpuError(Exception):
-    """What this module raises."""
+    """What this module raises for what it is given; wrong types of arguments are a TypeError."""
 
 
 class NotFound(NcpuError):
@@ -43,9 +43,23 @@ def command() -> str:
 
 
 def words(stderr: bytes) -> str:
-    """The last line of words on standard error."""
-    lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    """The error on standard error: from the last line that begins as those of ncpu do, to the end."""
+    lines = [line.rstrip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    begin = max((at for at, line in enumerate(lines) if line.startswith("ncpu: ")), default=len(lines) - 1)
+    return "\n".join(lines[max(begin, 0) :])
+
+
+def start(arguments: Sequence[str], *, stdout: Optional[int]) -> "subprocess.CompletedProcess[bytes]":
+    """Runs `ncpu` to its end.
+
+    Raises NotFound.
+    """
+    try:
+        return subprocess.run(
+            [command(), *arguments], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, check=False
+        )
+    except OSError as error:
+        raise NotFound(f"{command()}: {error.strerror}") from error
 
 
 def ask(arguments: Sequence[str | os.PathLike[str]]) -> "pyarrow.Table":
@@ -61,12 +75,7 @@ def ask(arguments: Sequence[str | os.PathLike[str]]) -> "pyarrow.Table":
     with tempfile.TemporaryDirectory(prefix="ncpu-") as folder:
         path = os.path.join(folder, "table.json")
         wanted = [os.fspath(argument) for argument in arguments]
-        said = subprocess.run(
-            [command(), wanted[0], "-o", "json", "--output", path, *wanted[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        said = start([wanted[0], "-o", "json", "--output", path, *wanted[1:]], stdout=subprocess.DEVNULL)
         if said.returncode != 0:
             raise CommandFailed(words(said.stderr) or f"ncpu: exit status {said.returncode}", said.returncode)
         return pyarrow.json.read_json(path) if os.path.getsize(path) else pyarrow.table({})

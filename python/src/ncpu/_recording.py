@@ -13,7 +13,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
-from ._command import CommandFailed, NcpuError, ask, command, words
+from ._command import CommandFailed, NcpuError, ask, start, words
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,11 +27,23 @@ FORMAT = 1
 #: What a manifest and a table may have, in bytes: as `ncpu` itself reads them.
 MOST_MANIFEST = 64 << 20
 MOST_TABLE = 256 << 20
+#: Memory that a table may take, and for each byte of its file, as in `ncpu` itself; rows that are decoded at a time.
+LEAST_MEMORY = 256 << 20
+MEMORY_RATIO = 64
+MOST_MEMORY = 4 << 30
+BATCH = 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\.parquet")
 
 
 class BadRecording(NcpuError):
     """What was to be opened is no recording, or was changed since it was made."""
+
+
+class NoTable(NcpuError, KeyError):
+    """A recording has no such table. It is a KeyError too, as mappings raise."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def _bytes(path: Path, most: int) -> bytes:
@@ -45,6 +57,44 @@ def _bytes(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise BadRecording(f"{path}: larger than {most} bytes")
     return content
+
+
+def _without_manifest(path: Path) -> str:
+    """What to say of a path that is not a recording."""
+    if not path.exists():
+        return f"{path}: No such file or directory"
+    if not path.is_dir():
+        return f"{path}: Not a directory: a recording is a folder with a manifest.json"
+    try:
+        below = sorted(entry.name for entry in os.scandir(path) if os.path.exists(os.path.join(entry.path, "manifest.json")))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if below:
+        return f"{path}: holds {len(below)} recordings: open one of them, as in {path / below[-1]}"
+    return f"{path}: not a recording: it has no manifest.json"
+
+
+def _table(content: bytes, rows: object) -> "pyarrow.Table":
+    """A table of a file of Parquet, a few bytes of which can stand for any number of rows.
+
+    Raises ValueError, pyarrow.ArrowException.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
+    if not isinstance(rows, int) or file.metadata.num_rows != rows:
+        raise ValueError(f"it holds {file.metadata.num_rows} rows and the manifest says {rows}")
+    budget = whole = min(LEAST_MEMORY + MEMORY_RATIO * len(content), MOST_MEMORY)
+    batches = []
+    if rows * 8 * len(file.schema_arrow) > budget:
+        raise ValueError(f"its rows take more than {whole >> 20} MiB of memory")
+    for batch in file.iter_batches(batch_size=BATCH):
+        budget -= batch.nbytes
+        if budget < 0:
+            raise ValueError(f"its rows take more than {whole >> 20} MiB of memory")
+        batches.append(batch)
+    return pyarrow.Table.from_batches(batches, schema=file.schema_arrow).combine_chunks()
 
 
 class Recording(Mapping[str, "pyarrow.Table"]):
@@ -63,6 +113,8 @@ class Recording(Mapping[str, "pyarrow.Table"]):
         self.path = Path(path)
         self.status = None
         self._read: dict[str, "pyarrow.Table"] = {}
+        if not (self.path / "manifest.json").exists():
+            raise BadRecording(_without_manifest(self.path))
         try:
             manifest = json.loads(_bytes(self.path / "manifest.json", MOST_MANIFEST))
         except ValueError as error:
@@ -84,15 +136,15 @@ class Recording(Mapping[str, "pyarrow.Table"]):
 
         if table not in self._read:
             if table not in self:
-                raise KeyError(f"{table}: {self.path} has {', '.join(self) or 'no table'}")
+                raise NoTable(f"{table}: {self.path} has {', '.join(self) or 'no table'}")
             told = self.manifest["files"][f"{table}.parquet"]
             path = self.path / f"{table}.parquet"
             content = _bytes(path, MOST_TABLE)
             if not isinstance(told, dict) or hashlib.sha256(content).hexdigest() != told.get("sha256"):
                 raise BadRecording(f"{path}: changed since it was recorded")
             try:
-                self._read[table] = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
-            except (pyarrow.ArrowException, OSError) as error:
+                self._read[table] = _table(content, told.get("rows"))
+            except (pyarrow.ArrowException, OSError, ValueError) as error:
                 raise BadRecording(f"{path}: {error}") from error
         return self._read[table]
 
@@ -125,11 +177,17 @@ class Recording(Mapping[str, "pyarrow.Table"]):
         return ask(["report", "--table", table, "--", self.path])
 
     def save(self, path: StrPath) -> "Recording":
-        """Copies it to a folder that is not there yet; `run` without `record` keeps it only as long as the object."""
+        """Copies it to a folder that is not there yet; `run` without `record` keeps it only as long as the object.
+
+        Raises NcpuError where it cannot be written.
+        """
         saved = Path(path)
-        saved.mkdir(mode=0o700)
-        for name in [*self.manifest["files"], "manifest.json"]:
-            shutil.copyfile(self.path / name, saved / name, follow_symlinks=False)
+        try:
+            saved.mkdir(mode=0o700)
+            for name in [*self.manifest["files"], "manifest.json"]:
+                shutil.copyfile(self.path / name, saved / name, follow_symlinks=False)
+        except OSError as error:
+            raise NcpuError(f"{error.filename or saved}: {error.strerror}") from error
         return Recording(saved)
 
 
@@ -157,21 +215,22 @@ def run(
     work a second in the command's output, `freq` how often each CPU is sampled a second, `options` more of `ncpu run`.
     The command's output goes nowhere unless `capture` is False. Without root there are fewer layers.
 
-    Raises CommandFailed where the command fails (not if `check` is False) or ncpu cannot run it.
+    Raises CommandFailed where the command fails (not if `check` is False) or ncpu cannot run it, and NcpuError where
+    `record` is there already.
     """
     folder = None
+    if record is not None and os.path.lexists(record):
+        raise NcpuError(f"record={os.fspath(record)!r} exists already: name a folder that is not there yet")
     if record is None:
         folder = tempfile.mkdtemp(prefix="ncpu-")
         record = os.path.join(folder, "run.ncpu")
     try:
-        wanted = [command(), "run", "--record", os.fspath(record), *options]
+        wanted = ["run", "--record", os.fspath(record), *options]
         wanted += ["--metric", metric] if metric is not None else []
         wanted += ["-F", str(freq)] if freq is not None else []
-        said = subprocess.run(
+        said = start(
             [*wanted, "--", *(os.fspath(argument) for argument in arguments)],
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if capture else None,
-            stderr=subprocess.PIPE,
         )
         try:
             recording = Recording(record)

@@ -83,6 +83,7 @@ pub struct CountersArgs {
 
     /// Seconds between reports; without, one report: of a command or process when it ends, else of one
     /// second
+    #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
     /// How many reports; until Ctrl-C without

@@ -123,7 +123,7 @@ fn columns(list: &str) -> Result<Metrics, String> {
 }
 
 fn seconds(s: &str) -> Result<Duration, String> {
-    let seconds: f64 = s.parse().map_err(|_| format!("`{s}` is no number of seconds"))?;
+    let seconds = crate::duration::seconds(s)?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(d) if d >= Duration::from_millis(1) => Ok(d),
         _ => Err(format!("`{s}` seconds is no interval: the shortest is 0.001")),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ncpu_observe::crosscalls::{Config, Crosscalls, package_of};
-use ncpu_record::Recording;
+use ncpu_record::{Manifest, Recording};
 use ncpu_report::crosscalls::{By, footer, table};
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
@@ -72,6 +72,10 @@ pub fn run(args: CrosscallsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
+    // A column that the table lacks is an error before anything is observed.
+    let nothing = Recording::new(Manifest::new(Purpose::Crosscalls, 1, Vec::new(), 1.0));
+    let shown = table(&nothing, args.by(), args.stack);
+    args.select.select().check(shown.columns(), shown.name())?;
     let mut subject = match args.metric.of_command(&args.when.command)? {
         Some(metric) => Subject::measured(&args.when.command, Some(metric), None, None)?,
         None => Subject::of(&args.target, &args.when)?,
@@ -94,16 +98,21 @@ fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
     failed.map_or_else(|| Ok(subject.exit_code(ended)), Err)
 }
 
+impl CrosscallsArgs {
+    fn by(&self) -> By {
+        match self.by {
+            None => By::Sender,
+            Some(ByArg::Caller) => By::Caller,
+            Some(ByArg::Process) => By::Process,
+            Some(ByArg::Cpu) => By::Cpu,
+            Some(ByArg::Syscall) => By::Syscall,
+            Some(ByArg::Cause) => By::Cause,
+        }
+    }
+}
+
 fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
-    let by = match args.by {
-        None => By::Sender,
-        Some(ByArg::Caller) => By::Caller,
-        Some(ByArg::Process) => By::Process,
-        Some(ByArg::Cpu) => By::Cpu,
-        Some(ByArg::Syscall) => By::Syscall,
-        Some(ByArg::Cause) => By::Cause,
-    };
-    let table = args.select.select().apply(table(recording, by, args.stack))?;
+    let table = args.select.select().apply(table(recording, args.by(), args.stack))?;
     let text = args.select.format() == Format::Text;
     if text && table.num_rows() == 0 {
         put("no cross-call was sent\n")?;

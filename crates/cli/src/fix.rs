@@ -52,7 +52,7 @@ pub struct FixArgs {
     least: f64,
 
     /// Begin no comparison after SECONDS; a first run that takes longer is ended
-    #[arg(long = "for", value_name = "SECONDS", default_value_t = 900.0)]
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 900.0, value_parser = crate::duration::seconds)]
     length: f64,
 
     /// Try settings of the whole machine and of control groups too; they are undone at the end

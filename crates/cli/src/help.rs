@@ -327,15 +327,48 @@ const MORE: &[More] = &[
 
 /// The command line, with examples in the help of each command.
 pub fn command() -> clap::Command {
-    MORE.iter().fold(Cli::command().after_help(text(&WHOLE)), |whole, more| {
-        match whole.find_subcommand(more.command) {
-            None => whole,
-            Some(_) => whole.mut_subcommand(more.command, |command| {
-                let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-                command.after_help(before + &text(more))
-            }),
-        }
+    let mut whole = Cli::command().after_help(text(&WHOLE));
+    // `--config` is taken anywhere, and shown where it does something.
+    for name in ["watch", "serve", "top"] {
+        whole = whole.mut_subcommand(name, |command| {
+            command.after_help("--config FILE takes options from FILE instead of /etc/ncpu.toml.")
+        });
+    }
+    // Options of `run` that say more for `watch`.
+    whole = whole.mut_subcommand("run", |command| {
+        let hz = "Timer samples a second on each CPU (fewer on machines of more than 200 CPUs) [default: 99]";
+        let interval = "Seconds between rows of the tables over time [default: 1; with --timeline 0.1]";
+        command.mut_arg("hz", |arg| arg.help(hz)).mut_arg("interval", |arg| arg.help(interval))
+    });
+    MORE.iter().fold(whole, |whole, more| match whole.find_subcommand(more.command) {
+        None => whole,
+        Some(_) => whole.mut_subcommand(more.command, |command| {
+            let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+            command.after_help(before + &text(more))
+        }),
     })
+}
+
+/// A mistaken command with the one that is meant: the fewest letters changed, left out, added or exchanged with their
+/// neighbours.
+pub fn nearer(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) {
+        let whole = Cli::command();
+        let names =
+            whole.get_subcommands().flat_map(|c| std::iter::once(c.get_name()).chain(c.get_all_aliases()));
+        let near = names.map(|name| (strsim::osa_distance(given, name), name)).min();
+        let near = near.filter(|(distance, _)| *distance <= given.len() / 3 + usize::from(given.len() < 3));
+        let near = near.map(|(_, name)| name.to_string());
+        error.remove(ContextKind::SuggestedSubcommand);
+        if let Some(name) = near {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![name]));
+        }
+    }
+    error
 }
 
 fn text(more: &More) -> String {

@@ -45,7 +45,7 @@ pub struct LinesArgs {
     pid: Option<u32>,
 
     /// Sample for so long; a command until it ends, a process for 5 s without; 0 does not sample
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::duration::seconds)]
     seconds: Option<f64>,
 
     /// Bytes of a line, a power of two; 128 where CPUs fetch lines in pairs [default: this machine's]
@@ -105,11 +105,6 @@ enum Which {
     Accesses,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "give a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map(|_| seconds).map_err(|e| e.to_string())
-}
-
 fn line_size(text: &str) -> Result<u64, String> {
     let size: u64 = text.parse().map_err(|_| "give a number of bytes".to_owned())?;
     if !(8..=4096).contains(&size) || !size.is_power_of_two() {
@@ -123,6 +118,17 @@ fn line_size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// There is nothing to look at: no such file or process, or it is no ELF file.
 pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
+    // A column that the table lacks is an error before a program runs; those of samples are known once there are some.
+    let shown = match args.table.unwrap_or(Which::Findings) {
+        Which::Findings => Some(findings::NAME),
+        Which::Words => Some(words::NAME),
+        Which::Objects => Some(objects::NAME),
+        Which::Accesses => Some(accesses::NAME),
+        Which::Lines | Which::Offsets => None,
+    };
+    if let Some(shown) = shown.and_then(ncpu_schema::definition) {
+        args.rows.select().check(&(shown.columns)(), shown.name)?;
+    }
     let mut notes = Vec::new();
     let line = args.line.unwrap_or_else(|| this_machines_line(&args.root, &mut notes));
     let options = Options {

@@ -63,7 +63,7 @@ pub struct LocksArgs {
     ncpu: Option<u64>,
 
     /// Elapsed seconds, for imported files that do not tell them
-    #[arg(long, value_name = "SECONDS", requires = "import")]
+    #[arg(long, value_name = "SECONDS", requires = "import", value_parser = crate::duration::seconds)]
     elapsed: Option<f64>,
 
     #[command(flatten)]
@@ -90,6 +90,17 @@ enum ByArg {
     Process,
 }
 
+impl LocksArgs {
+    fn by(&self) -> By {
+        match self.by {
+            None => By::LockAndCaller,
+            Some(ByArg::Lock) => By::Lock,
+            Some(ByArg::Caller) => By::Caller,
+            Some(ByArg::Process) => By::Process,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     if let (Some(file), Some(ncpu)) = (&args.import, args.ncpu) {
@@ -99,6 +110,19 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
+    // A column that neither table has is an error before anything is observed.
+    let kernel = table(
+        &Recording::empty(Purpose::Locks, ncpu_schema::locks::Rows::new().finish()),
+        args.by(),
+        args.stack,
+    );
+    let user = Recording::empty(Purpose::Locks, ncpu_schema::user_locks::Rows::new().finish());
+    let user = user_table(&user, args.futexes, args.stack);
+    let select = args.select.select();
+    let in_user = user.is_some_and(|user| select.check(user.columns(), user.name()).is_ok());
+    if !in_user || args.kernel {
+        select.check(kernel.columns(), kernel.name())?;
+    }
     let subject = match args.preload {
         true => Subject::with_locks(&args.when)?,
         false => Subject::of(&args.target, &args.when)?,
@@ -123,12 +147,7 @@ fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<()> {
-    let by = match args.by {
-        None => By::LockAndCaller,
-        Some(ByArg::Lock) => By::Lock,
-        Some(ByArg::Caller) => By::Caller,
-        Some(ByArg::Process) => By::Process,
-    };
+    let by = args.by();
     let select = args.select.select();
     let text = args.select.format() == Format::Text;
     let mut printer = args.select.printer()?;

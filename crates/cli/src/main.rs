@@ -15,6 +15,7 @@ mod cpus;
 mod crosscalls;
 mod diff;
 mod dump;
+mod duration;
 mod energy;
 mod export;
 mod fix;
@@ -68,7 +69,7 @@ use ncpu_observe::program::StartError;
 #[command(name = "ncpu", version, long_version = version::LONG, max_term_width = 100)]
 struct Cli {
     /// Take options of watch, serve and top from FILE instead of /etc/ncpu.toml
-    #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", global = true, hide = true)]
     config: Option<std::path::PathBuf>,
 
     #[command(subcommand)]
@@ -117,7 +118,49 @@ enum Command {
     Man(generate::ManArgs),
 }
 
+/// The stack that arguments and reports are made for. `ulimit -s` may leave much less.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    begin_quietly();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    if limit.is_none_or(|bytes| bytes >= STACK as u64) {
+        return command_line();
+    }
+    // The stack of a thread has no limit. A program that is run gets the user's.
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(command_line);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        Ok(Err(_)) => ExitCode::from(FAULT),
+        Err(e) => {
+            out::say_line(&format!("ncpu: no memory for a stack: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The exit status of a fault of ours.
+const FAULT: u8 = 101;
+
+/// Has the end of a limit (`ulimit -f`) be an error of the call that meets it, and a fault of ours be a line.
+fn begin_quietly() {
+    // SAFETY: the handler does nothing. A handler and not SIG_IGN, which a program that is run would inherit.
+    let caught = unsafe { signal_hook_registry::register(libc::SIGXFSZ, || ()) };
+    if let Err(e) = caught {
+        out::say_line(&format!("ncpu: cannot catch SIGXFSZ: {e}"));
+    }
+    std::panic::set_hook(Box::new(|fault| {
+        let at = fault.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
+        let why = fault.payload_as_str().unwrap_or("no message");
+        let asked = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+        out::say_line(&format!("ncpu: a fault of ncpu{at}: {why}; please report it"));
+        if asked {
+            out::say_line(&std::backtrace::Backtrace::force_capture().to_string());
+        }
+    }));
+}
+
+fn command_line() -> ExitCode {
     let read = |command: clap::Command, arguments: Vec<std::ffi::OsString>| {
         let matches = command.try_get_matches_from(arguments)?;
         Ok::<_, clap::Error>((Cli::from_arg_matches(&matches)?, matches))
@@ -129,7 +172,7 @@ fn main() -> ExitCode {
         // What clap repeats of the arguments it is to repeat as they may be shown.
         Err(e) if e.use_stderr() => {
             let shown = arguments.iter().map(|a| ncpu_table::safe::os(a).into()).collect();
-            return out::usage(&parse(shown).err().unwrap_or(e));
+            return out::usage(&help::nearer(parse(shown).err().unwrap_or(e)));
         }
         Err(e) => {
             let status = out::usage(&e);

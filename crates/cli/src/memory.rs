@@ -52,6 +52,7 @@ pub struct MemoryArgs {
     record: Option<PathBuf>,
 
     /// Seconds between reports; without it, one report
+    #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
     /// How many reports; until Ctrl-C without

@@ -47,6 +47,7 @@ pub struct NumaArgs {
     record: Option<PathBuf>,
 
     /// Seconds of CPU time that a report tells of; 1 unless given
+    #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
     /// How many reports: until Ctrl-C where an interval is given without, else 1
@@ -88,6 +89,17 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     if args.exact {
         config.sample_above = u64::MAX;
     }
+    // A column that the table lacks is an error before anything is observed.
+    let raw = match args.table {
+        Some(TableName::Memory) => Some("numa_memory"),
+        Some(TableName::Cpu) => Some("numa_cpu"),
+        Some(TableName::Events) => Some("numa_events"),
+        _ => None,
+    };
+    let raw: Vec<Table> =
+        raw.and_then(ncpu_schema::definition).map(|shown| shown.builder().finish()).into_iter().collect();
+    let shown = rows(&view::Numa::read(raw.iter()), &raw, args.table);
+    args.select.select().check(shown.columns(), shown.name())?;
     let stop = stop::on_signals()?;
     let mut numa = Numa::begin(config)?;
     let mut sink = Sink::open(Purpose::Numa, words, seconds, args.record.as_deref())?;

@@ -172,6 +172,8 @@ pub fn between() -> anyhow::Result<()> {
 pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         let text = error.render().to_string();
+        // As all other errors begin.
+        let text = text.strip_prefix("error: ").map_or(text.clone(), |rest| format!("ncpu: {rest}"));
         let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
     } else if let Err(e) = error.print()
         && e.kind() != std::io::ErrorKind::BrokenPipe

@@ -65,7 +65,7 @@ pub struct PartitionArgs {
     restart: Restart,
 
     /// Seconds from a signal to end until instances are killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::duration::seconds)]
     grace: f64,
 
     /// Append the output of each instance to FILE, which takes {i}
@@ -116,6 +116,7 @@ pub fn run(args: &PartitionArgs) -> anyhow::Result<ExitCode> {
     if args.log.is_none() {
         out::leave_stdout_to_command();
     }
+    args.rows.select().check(partition::instances_table(&[]).columns(), "instances")?;
     let mut done = once(args, &machine, parts, false)?;
     let mut tables = vec![done.instances];
     if !args.clones.is_empty() {

@@ -49,11 +49,11 @@ pub struct PlaceArgs {
     no_memory: bool,
 
     /// Seconds between two looks at the threads
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::duration::seconds)]
     interval: f64,
 
     /// End after so many seconds, and give threads their CPUs back; without, when the program ends
-    #[arg(long = "for", value_name = "SECONDS")]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = crate::duration::seconds)]
     length: Option<f64>,
 
     #[command(flatten)]

@@ -24,7 +24,7 @@ pub struct PowerArgs {
     price: Option<f64>,
 
     /// Seconds to watch, before the command where there is one; 0 leaves that out
-    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 5.0)]
+    #[arg(allow_negative_numbers = true, long, value_name = "SECONDS", default_value_t = 5.0, value_parser = crate::duration::seconds)]
     seconds: f64,
 
     /// Read meters below DIR instead of /

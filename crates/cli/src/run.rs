@@ -95,6 +95,12 @@ impl ReportArgs {
         if self.table.is_none() && self.select.format() == Format::Text && rows {
             anyhow::bail!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
         }
+        if let Some(known) = self.table.as_deref().and_then(ncpu_schema::definition) {
+            self.select.select().check(&(known.columns)(), known.name)?;
+        }
+        if self.table.as_deref() == Some("layers") {
+            self.select.select().check(&Onion::columns(), "layers")?;
+        }
         if self.timeline && (self.table.is_some() || self.select.format() != Format::Text) {
             anyhow::bail!("--timeline prints text: for a table give --table timeline, or --table phases");
         }
@@ -114,7 +120,7 @@ pub struct ObserveArgs {
     record: Option<PathBuf>,
 
     /// Seconds between rows of the tables over time [default: 1; with --timeline 0.1, with --rotate 5]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
     #[command(flatten)]
@@ -199,7 +205,8 @@ pub struct WatchArgs {
     #[command(flatten)]
     series: SeriesArgs,
 
-    /// How long; until Ctrl-C without
+    /// How long, in seconds or as in 10m [default: until Ctrl-C]
+    #[arg(value_parser = crate::duration::seconds)]
     seconds: Option<f64>,
 
     /// How many reports, one after the other

@@ -205,7 +205,7 @@ impl WhenArgs {
 }
 
 fn number(word: &str) -> Result<f64, String> {
-    word.parse().map_err(|_| "not a number of seconds; a command goes after `--`".to_string())
+    crate::duration::seconds(word).map_err(|e| format!("{e}; a command goes after `--`"))
 }
 
 /// Gives as many reports as the arguments ask for, or until Ctrl-C; the exit status is the last one's.

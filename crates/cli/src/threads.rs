@@ -41,7 +41,7 @@ pub struct ThreadsArgs {
     select: TableArgs,
 
     /// Seconds between reports
-    #[arg(default_value_t = 1.0)]
+    #[arg(default_value_t = 1.0, value_parser = crate::duration::seconds)]
     interval: f64,
 
     /// How many reports; until Ctrl-C without
@@ -61,6 +61,10 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("0 reports: give 1 or more");
     }
     let stop = stop::on_signals()?;
+    let by_process = args.by == Some(ByArg::Process);
+    // A column that the table lacks is an error before anything is observed.
+    let shown = table(&ncpu_schema::threads::Rows::new().finish(), by_process, false);
+    args.select.select().check(shown.columns(), shown.name())?;
     let target = args.target.target()?;
     let watched = pidfd(&target);
     let every = args.idle || matches!(target, Target::Tree(_));
@@ -76,7 +80,6 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     };
     let select = args.select.select();
     let mut printer = args.select.printer()?;
-    let by_process = args.by == Some(ByArg::Process);
     let mut observer = match Observation::begin(&config) {
         Err(Error::NotPermitted | Error::PidNamespace) => {
             let thin = Unprivileged::begin(&config.target, false, HZ, None).ok_or(Error::NotPermitted)?;

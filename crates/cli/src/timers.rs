@@ -166,6 +166,15 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let by = match args.by {
+        Some(ByArg::Function) => view::By::Function,
+        Some(ByArg::Process) => view::By::Process,
+        _ => view::By::Caller,
+    };
+    // A column that the table lacks is an error before anything is observed.
+    let (arms, callers) = (timer_arms::Rows::new().finish(), timer_callers::Rows::new().finish());
+    let shown = view::who(&timer_arms::Reader::of(&arms)?, &timer_callers::Reader::of(&callers)?, 0.0, by);
+    args.select.select().check(shown.columns(), shown.name())?;
     let mut subject = Subject::of(&args.target, &args.when)?;
     let mut who = Who::begin(&subject.target)?;
     subject.release()?;
@@ -175,11 +184,6 @@ fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     for note in &notes {
         say!("ncpu: {note}");
     }
-    let by = match args.by {
-        Some(ByArg::Function) => view::By::Function,
-        Some(ByArg::Process) => view::By::Process,
-        _ => view::By::Caller,
-    };
     let arms = timer_arms::Reader::of(&tables[0])?;
     let callers = timer_callers::Reader::of(&tables[1])?;
     let elapsed = timer_span::Reader::of(&tables[2])?.elapsed.sum();

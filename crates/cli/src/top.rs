@@ -44,7 +44,7 @@ pub struct TopArgs {
     probes: ProbesArgs,
 
     /// Length of an interval in seconds
-    #[arg(default_value_t = 2.0)]
+    #[arg(default_value_t = 2.0, value_parser = crate::duration::seconds)]
     interval: f64,
 }
 

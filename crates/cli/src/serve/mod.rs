@@ -75,7 +75,7 @@ pub struct ServeArgs {
     probes: ProbesArgs,
 
     /// Length of an interval in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::duration::seconds)]
     interval: f64,
 
     /// With -a: trace the locks of libncpu too, in every program of the machine that has them. That puts breakpoints
@@ -95,7 +95,8 @@ pub struct ServeArgs {
     #[arg(long)]
     system_calls: bool,
 
-    /// How long; until Ctrl-C without
+    /// How long, in seconds or as in 10m [default: until Ctrl-C]
+    #[arg(value_parser = crate::duration::seconds)]
     seconds: Option<f64>,
 }
 

@@ -1,10 +1,10 @@
-//! Batches of one table put together.
+//! Tables of one name put together.
 
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use ncpu_table::Table;
+use ncpu_table::{Column, Table};
 
 use crate::{Error, Result};
 
@@ -15,12 +15,16 @@ pub(crate) fn with_schema(table: &Table, schema: &SchemaRef) -> Result<RecordBat
         .map_err(|e| Error::table(table.name(), e))
 }
 
-pub(crate) fn same_columns(first: &Table, next: &Table) -> Result<()> {
-    if first.columns() == next.columns() {
-        return Ok(());
-    }
-    let names = |t: &Table| {
-        t.columns().iter().map(|c| format!("{} ({:?})", c.name, c.ty)).collect::<Vec<_>>().join(", ")
+/// The next rows of a table that began with these columns: the same columns in the same order, null where the rows lack
+/// one, then columns that are new.
+pub(crate) fn like(first: &[Column], next: &Table) -> Result<Table> {
+    next.with_columns(first).map_err(|_| unlike(first, next))
+}
+
+/// A table cannot go on with these rows.
+pub(crate) fn unlike(first: &[Column], next: &Table) -> Error {
+    let names = |columns: &[Column]| {
+        columns.iter().map(|c| format!("{} ({:?})", c.name, c.ty)).collect::<Vec<_>>().join(", ")
     };
-    Err(Error::Columns { table: next.name().into(), was: names(first), now: names(next) })
+    Error::Columns { table: next.name().into(), was: names(first), now: names(next.columns()) }
 }

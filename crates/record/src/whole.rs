@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ncpu_schema::{Tables, VERSION, drops, limits_met, memory_change, memory_events, pressure, summary};
-use ncpu_table::{Kind, Table};
+use ncpu_table::Table;
 
 use crate::{Error, Result};
 
@@ -53,16 +53,14 @@ impl Whole {
         let both = match self.tables.get(&name).filter(|_| !name.starts_with(PLACES)) {
             None => table.clone(),
             Some(before) => {
+                let table = table.with_columns(before.columns()).map_err(|e| failed(&e))?;
+                let before = before.with_columns(table.columns()).map_err(|e| failed(&e))?;
                 let batches = [before.batch().clone(), table.batch().clone()];
                 Table::of_batches(&name, &before.batch().schema(), &batches).map_err(|e| failed(&e))?
             }
         };
         let both = match SUMMED.contains(&name.as_str()) {
-            true => {
-                let keys = both.columns().iter().filter(|c| c.kind == Kind::Key && c.name != "t");
-                let keys: Vec<&str> = keys.map(|c| c.name.as_str()).collect();
-                both.group_by(&keys).map_err(|e| failed(&e))?
-            }
+            true => both.summed().map_err(|e| failed(&e))?,
             false => both,
         };
         self.tables.insert(name.clone(), both);

@@ -12,7 +12,7 @@ use ncpu_table::{ParquetWriter, Table};
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
-use crate::join::{same_columns, with_schema};
+use crate::join::{like, unlike, with_schema};
 use crate::manifest::{MANIFEST, begin, is_table_name, temporary};
 use crate::stream::Batches;
 use crate::sync::Syncer;
@@ -119,8 +119,8 @@ impl Writer {
     /// Adds a table's rows to those of the same name.
     ///
     /// # Errors
-    /// The name is not one a recording can have, the columns are not those the table began with, or
-    /// the stream cannot be written.
+    /// The name is not one a recording can have, the table has a column that it did not begin with or that had another type,
+    /// or the stream cannot be written.
     pub fn append(&mut self, table: &Table) -> Result<()> {
         let name = table.name();
         if !is_table_name(name) {
@@ -133,7 +133,11 @@ impl Writer {
             self.streams.insert(name.into(), Stream::create(&self.dir, self.mode, table)?);
         }
         let Some(stream) = self.streams.get_mut(name) else { return Ok(()) };
-        same_columns(&stream.first, table)?;
+        let first = stream.first.columns();
+        let table = &like(first, table)?;
+        if table.columns().len() > first.len() {
+            return Err(unlike(first, table));
+        }
         let batch = with_schema(table, &stream.first.batch().schema())?;
         stream.writer.write(&batch).map_err(|e| arrow_error(&stream.path, name, e))?;
         stream.rows += batch.num_rows() as u64;

@@ -68,6 +68,15 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// The same rows with all columns of the declaration, in its order. A column that the table lacks is null in every row,
+    /// and its readers give `None`. Columns that are not declared follow.
+    ///
+    /// # Errors
+    /// A column has another type.
+    pub fn complete(&self, table: &ncpu_table::Table) -> ncpu_table::Result<ncpu_table::Table> {
+        table.with_columns(&(self.columns)())
+    }
+
     /// Starts a table of these columns, to be filled cell by cell.
     pub fn builder(&self) -> ncpu_table::Builder {
         ncpu_table::Table::builder(self.name, &(self.columns)())

@@ -40,7 +40,7 @@ impl Held {
         Ok(Held { head: interval.head.clone(), body: body.as_slice().into(), tables })
     }
 
-    /// Its tables whose names are wanted.
+    /// Its tables whose names are wanted, with all columns that the schema declares of them.
     ///
     /// # Errors
     /// They are not what they were.
@@ -50,7 +50,11 @@ impl Held {
         for ((name, _), (end, length)) in self.head.tables.iter().zip(&self.tables) {
             if wanted(name) {
                 let body = zstd::bulk::decompress(&self.body[begin..*end], (*length).min(MOST))?;
-                out.push(ncpu_feed::table(name, &body)?);
+                let table = ncpu_feed::table(name, &body)?;
+                out.push(match ncpu_schema::definition(name) {
+                    Some(declared) => declared.complete(&table).map_err(io::Error::other)?,
+                    None => table,
+                });
             }
             begin = *end;
         }

@@ -98,6 +98,115 @@ fn keys(table: &Table) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::made_up::{about, interval};
+    use crate::metrics::Metrics;
+    use crate::profiles::Profile;
+    use ncpu_feed::{Head, Packed};
+    use ncpu_schema::{Definition, limits_met};
+    use ncpu_table::Type;
+
+    fn held(number: u64, tables: &[Table]) -> Arc<Held> {
+        let start = 1000.0 + number as f64;
+        let head = Head { start, end: start + 1.0, since: number as f64, ..Head::default() };
+        Arc::new(Held::new(&Packed::new(head, tables).unwrap()).unwrap())
+    }
+
+    /// A row of a table in which every cell has a value that its column can have.
+    fn a_row(table: &Definition) -> Table {
+        let all = (table.columns)();
+        let row = |text: &dyn Fn(usize) -> bool| {
+            let mut rows = table.builder();
+            all.iter().enumerate().fold(rows.row(), |row, (at, column)| match column.ty {
+                Type::Text if text(at) => row.text("a"),
+                Type::Text => row.null(),
+                Type::Int => row.int(1),
+                Type::Float => row.float(1.0),
+            });
+            rows.finish()
+        };
+        // Text that is a word of a vocabulary is left null.
+        let free =
+            |at: usize| (table.check)("this", ncpu_schema::VERSION, &row(&|other| other == at)).is_ok();
+        row(&free)
+    }
+
+    /// Columns in another order, and in turn without each of them.
+    #[test]
+    fn every_answer_is_given_whichever_column_an_interval_lacks() {
+        const PATHS: [&str; 9] = [
+            "onion",
+            "report",
+            "perfetto",
+            "pprof/cpu",
+            "pprof/spin",
+            "pprof/offcpu",
+            "folded/cpu",
+            "folded/spin",
+            "folded/offcpu",
+        ];
+        let tables: Vec<_> = ncpu_schema::tables().map(|table| (table, a_row(table))).collect();
+        let most = tables.iter().map(|(_, row)| row.columns().len()).max().unwrap();
+        for lacking in 0..most {
+            let without = |(_, row): &(&Definition, Table)| {
+                let mut names: Vec<&str> = row.columns().iter().rev().map(|c| c.name.as_str()).collect();
+                // A table of one column would have none.
+                if names.len() > 1 {
+                    names.remove(lacking % names.len());
+                }
+                row.project(&names).unwrap()
+            };
+            let whole: Vec<Table> = tables.iter().map(|(_, row)| row.clone()).collect();
+            let part: Vec<Table> = tables.iter().map(without).collect();
+            let intervals = [held(0, &whole), held(1, &part), held(2, &part), held(3, &whole)];
+            for some in [&intervals[..], &intervals[1..3], &intervals[1..]] {
+                let merged = recording(&about(), some).unwrap();
+                ncpu_schema::check(&merged).unwrap();
+                for path in PATHS {
+                    let answer = Profile::at(path).unwrap().of(&merged);
+                    assert!(answer.is_ok(), "{path} without column {lacking}: {:?}", answer.err());
+                }
+                for (table, row) in &tables {
+                    let sums = sums(&about(), some, table.name).unwrap().unwrap();
+                    let time = sums.columns().iter().any(|c| c.name == "t");
+                    let declared = row.columns().iter().filter(|c| time || c.name != "t").count();
+                    assert_eq!(sums.columns().len(), declared, "{} without column {lacking}", table.name);
+                }
+            }
+            for one in &intervals {
+                let merged = recording(&about(), std::slice::from_ref(one)).unwrap();
+                Metrics::new("1").add(&one.head, &merged, 1).unwrap();
+            }
+        }
+    }
+
+    /// `lift` is a key that stands behind the numbers.
+    #[test]
+    fn limits_met_in_several_intervals_are_one_row_each() {
+        let of = |used: u64| {
+            let mut rows = limits_met::Rows::new();
+            for limit in ["RLIMIT_NOFILE", "pids.max"] {
+                rows.push(limits_met::Row {
+                    limit: limit.into(),
+                    of: "process 7".into(),
+                    allowed: Some(64),
+                    used: Some(used),
+                    refused: Some(1),
+                    killed: Some(0),
+                    lift: "prlimit --pid 7 --nofile=256".into(),
+                });
+            }
+            rows.finish()
+        };
+        let intervals: Vec<_> = (0..4).map(|n| held(n, &[of(60 + n)])).collect();
+        let merged = recording(&about(), &intervals).unwrap();
+        let limits = limits_met::Reader::need(&merged).unwrap();
+        let row = |row| {
+            (limits.limit.get(row), limits.used.get(row), limits.refused.get(row), limits.allowed.get(row))
+        };
+        assert_eq!(limits.len(), 2);
+        assert_eq!(row(0), (Some("RLIMIT_NOFILE"), Some(63), Some(4), Some(64)));
+        assert_eq!(limits.lift.get(1), Some("prlimit --pid 7 --nofile=256"));
+        assert_eq!(merged.tables[limits_met::NAME].columns(), limits_met::columns());
+    }
 
     #[test]
     fn intervals_are_one_recording() {

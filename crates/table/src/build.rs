@@ -46,28 +46,52 @@ impl Table {
         Ok(Table { name: name.into(), columns, batch })
     }
 
-    /// Puts batches of one schema one behind the other.
+    /// Concatenates batches of one schema. Columns are matched by name.
     ///
     /// # Errors
-    /// A batch has other columns than the schema, or they are none that a table has, or there is more text than one
-    /// Arrow array holds (2 GiB).
+    /// A batch lacks a column of the schema or has it of another type, a column has a type that no table has, or there is more
+    /// text than one Arrow array holds (2 GiB).
     pub fn of_batches(name: &str, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Table> {
         if let [only] = batches {
             return Table::from_batch(name, only.clone().with_schema(Arc::clone(schema))?);
         }
         let empty = Table::from_batch(name, RecordBatch::new_empty(Arc::clone(schema)))?;
         let mut arrays = Vec::with_capacity(empty.columns.len());
-        for (i, column) in empty.columns.iter().enumerate() {
+        for column in &empty.columns {
             let mut cells = Cells::new(column.ty);
             for batch in batches {
-                let array = batch.columns().get(i);
-                array
-                    .ok_or_else(|| missing(&column.name))
-                    .and_then(|array| cells.append(&column.name, array))?;
+                let array = batch.column_by_name(&column.name).ok_or_else(|| missing(&column.name))?;
+                cells.append(&column.name, array)?;
             }
             arrays.push(cells.finish());
         }
         Ok(Table { batch: RecordBatch::try_new(Arc::clone(schema), arrays)?, ..empty })
+    }
+
+    /// The same rows with these columns first, in this order. A column that the table lacks is null in every row. The
+    /// table's other columns follow.
+    ///
+    /// # Errors
+    /// The table has a column of the same name and another type.
+    pub fn with_columns(&self, columns: &[Column]) -> Result<Table> {
+        if self.columns == columns {
+            return Ok(self.clone());
+        }
+        let rest = self.columns.iter().filter(|own| !columns.iter().any(|c| c.name == own.name));
+        let columns: Vec<Column> = columns.iter().chain(rest).cloned().collect();
+        let arrays = columns.iter().map(|column| {
+            let Ok(at) = self.index(&column.name) else {
+                let mut cells = Cells::new(column.ty);
+                (0..self.num_rows()).for_each(|_| cells.null());
+                return Ok(cells.finish());
+            };
+            match self.columns[at].ty == column.ty {
+                true => Ok(Arc::clone(self.batch.column(at))),
+                false => Err(missing(&column.name)),
+            }
+        });
+        let arrays = arrays.collect::<Result<_>>()?;
+        Table::from_parts(&self.name, columns, arrays)
     }
 
     /// These rows, in this order.

@@ -95,15 +95,13 @@ impl Groups {
         })
     }
 
-    /// Adds the rows of a table.
+    /// Adds the rows of a table. Columns are matched by name; cells of a column that this table lacks are null.
     ///
     /// # Errors
-    /// It has other columns.
+    /// It has a column more, or one of another type.
     pub fn add(&mut self, table: &Table) -> Result<()> {
-        let shape = |columns: &[Column]| -> Vec<(String, Type)> {
-            columns.iter().map(|c| (c.name.clone(), c.ty)).collect()
-        };
-        if shape(table.columns()) != shape(&self.columns) {
+        let table = &table.with_columns(&self.columns)?;
+        if table.columns().len() != self.columns.len() {
             return Err(unlike(&self.name));
         }
         let values =
@@ -248,7 +246,9 @@ mod tests {
                 none => none.insert(Groups::of(&t, &["name", "cpu", "t"]).unwrap()),
             };
             groups.add(&t).unwrap();
-            assert!(groups.add(&Table::builder("x", &columns[1..]).finish()).is_err());
+            let more = [&columns[..], &[Column::text("more", "")]].concat();
+            assert!(groups.add(&Table::builder("x", &more).finish()).is_err());
+            assert!(groups.add(&Table::builder("x", &[Column::id("name", "")]).finish()).is_err());
         }
         let all = groups.unwrap().finish().unwrap();
         assert_eq!(all.num_rows(), 3 + 3);
@@ -260,5 +260,20 @@ mod tests {
         assert_eq!((all.int(2, "cpu"), all.number(2, "t"), all.number(2, "share")), (None, Some(0.5), None));
         assert_eq!((all.text(5, "name"), all.number(5, "t")), (Some("only 2"), None));
         assert_eq!(all.columns().len(), 4);
+    }
+
+    #[test]
+    fn columns_are_matched_by_name() {
+        use super::Groups;
+        let columns = [Column::count("count", ""), Column::text("name", ""), Column::count("waits", "")];
+        let mut first = Table::builder("x", &columns);
+        first.row().int(1).text("a").int(10);
+        let first = first.finish();
+        let mut groups = Groups::of(&first, &["name"]).unwrap();
+        groups.add(&first).unwrap();
+        groups.add(&first.project(&["name", "waits", "count"]).unwrap()).unwrap();
+        groups.add(&first.project(&["name", "count"]).unwrap()).unwrap();
+        let all = groups.finish().unwrap();
+        assert_eq!((all.num_rows(), all.int(0, "count"), all.int(0, "waits")), (1, Some(3), Some(20)));
     }
 }

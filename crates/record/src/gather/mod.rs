@@ -5,15 +5,16 @@ mod small;
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
-use ncpu_table::Table;
+use ncpu_table::{Column, Table};
 
-use crate::join::{same_columns, with_schema};
+use crate::join::{like, with_schema};
 use crate::manifest::is_table_name;
 use crate::{Error, Manifest, Recording, Result};
 use small::Small;
 
 /// Gathers the tables of a live run and hands them over as a [`Recording`], without touching the
-/// disk. Rows of tables of the same name are put together. However long the run is, a table takes some megabytes: one that
+/// disk. Rows of tables of the same name are put together, columns by their names; a cell is null where its table has no such
+/// column. However long the run is, a table takes some megabytes: one that
 /// grows past that is told by coarser times, then with its smallest rows summed up, and a note says so.
 #[derive(Debug)]
 pub struct Gather {
@@ -30,6 +31,15 @@ struct Parts {
 }
 
 impl Parts {
+    /// Adds columns that the table had not so far.
+    fn widen(&mut self, columns: &[Column]) -> Result<()> {
+        let before = self.table()?;
+        let wide = |table: &Table| table.with_columns(columns).map_err(|e| Error::table(table.name(), e));
+        self.first = wide(&self.first)?;
+        self.batches = vec![with_schema(&wide(&before)?, &self.first.batch().schema())?];
+        Ok(())
+    }
+
     fn table(&self) -> Result<Table> {
         let name = self.first.name();
         let schema = self.first.batch().schema();
@@ -51,7 +61,7 @@ impl Gather {
     /// Adds a table's rows.
     ///
     /// # Errors
-    /// The name is not one a recording can have, or the columns are not those the table began with.
+    /// The name is not one a recording can have, or a column has another type than before.
     pub fn append(&mut self, table: &Table) -> Result<()> {
         let name = table.name();
         if !self.parts.contains_key(name) {
@@ -65,7 +75,10 @@ impl Gather {
             self.parts.insert(name.into(), Parts { first, batches: Vec::new(), bytes: 0, small });
         }
         let Some(parts) = self.parts.get_mut(name) else { return Ok(()) };
-        same_columns(&parts.first, table)?;
+        let table = &like(parts.first.columns(), table)?;
+        if table.columns().len() > parts.first.columns().len() {
+            parts.widen(table.columns())?;
+        }
         parts.batches.push(with_schema(table, &parts.first.batch().schema())?);
         parts.bytes += table.bytes();
         if parts.bytes > parts.small.most() {
@@ -92,8 +105,6 @@ impl Gather {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_table::Column;
-
     use super::*;
 
     #[test]
@@ -114,5 +125,24 @@ mod tests {
         assert_eq!(recording.tables["cpus"].num_rows(), 2);
         assert_eq!(recording.tables["cpus"].int(1, "cpu"), Some(1));
         assert_eq!(recording.tables.len(), 2);
+    }
+
+    #[test]
+    fn a_column_that_some_rows_lack_is_null_there() {
+        let all = [Column::id("cpu", "CPU"), Column::count("a", "a"), Column::count("b", "b")];
+        let rows = |names: &[&str], n: u64| {
+            let mut b = Table::builder("cpus", &all);
+            b.row().int(n).int(10 * n).int(100 * n);
+            b.finish().project(names).unwrap()
+        };
+        let mut gather = Gather::new(Manifest::new(ncpu_schema::Purpose::Other, 2, vec![], 1.0));
+        for (n, names) in (1..).zip([&["cpu", "a"][..], &["a", "cpu"], &["b", "a", "cpu"], &["cpu"]]) {
+            gather.append(&rows(names, n)).unwrap();
+        }
+        let table = &gather.finish().unwrap().tables["cpus"];
+        let column = |name: &str| (0..4).map(|row| table.int(row, name)).collect::<Vec<_>>();
+        assert_eq!(column("cpu"), [1, 2, 3, 4].map(Some));
+        assert_eq!(column("a"), [Some(10), Some(20), Some(30), None]);
+        assert_eq!(column("b"), [None, None, Some(300), None]);
     }
 }

@@ -1,13 +1,23 @@
 // What all pages share; see the other files here too. The page of `ncpu serve` imports these modules. The single-file report joins
 // them with page.js to one script, so names at their top level must differ.
 
+/** The theme that the address names. */
+const themeOfAddress = () => (/[#&]theme=(dark|light)/.exec(location.hash) || [])[1];
+
 /** @type {string | null | undefined} */
-let theme = (/[#&]theme=(dark|light)/.exec(location.hash) || [])[1];
+let theme = themeOfAddress();
+/** Whether the address or the button has said it, and not only the browser's memory. */
+let themeIsChosen = Boolean(theme);
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 /** Whether the page is dark: as the system is, unless the address (`#theme=dark`) or the button said otherwise. */
 export function isDark() {
   return theme ? theme === "dark" : system.matches;
+}
+
+/** The theme that was chosen here, for the address; empty where it is the system's or that of the last time. */
+export function chosenTheme() {
+  return (themeIsChosen && theme) || "";
 }
 
 /**
@@ -24,12 +34,19 @@ export function themed(button, repaint) {
   };
   const change = () => {
     theme = isDark() ? "light" : "dark";
+    themeIsChosen = true;
     try { localStorage.setItem("ncpu-theme", theme); } catch { /* as above */ }
     paint();
   };
   button.hidden = false;
   button.addEventListener("click", change);
   system.addEventListener("change", paint);
+  addEventListener("hashchange", () => {
+    const named = themeOfAddress();
+    if (!named || named === theme) return;
+    [theme, themeIsChosen] = [named, true];
+    paint();
+  });
   paint();
   return change;
 }

@@ -1,10 +1,12 @@
 //! Why there is no answer, and the reply that says so.
 
 use hyper::StatusCode;
+use ncpu_record::utc;
 
 use crate::merge;
 use crate::query::Wrong;
 use crate::reply::Reply;
+use crate::state::Extent;
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -22,6 +24,21 @@ pub enum Fail {
 }
 
 impl Fail {
+    /// Nothing is held of this time.
+    pub fn not_held(from: f64, to: f64, held: &Extent) -> Fail {
+        let dated = |time: f64| match utc(time) {
+            date if date.is_empty() => format!("{time:.3}"),
+            date => format!("{time:.3} ({date})"),
+        };
+        Fail::NotFound(format!(
+            "nothing is held from {} to {}; tables are held from {} to {}",
+            dated(from),
+            dated(to),
+            dated(held.from),
+            dated(held.to)
+        ))
+    }
+
     /// The first interval has not ended.
     pub fn nothing_yet() -> Fail {
         Fail::Busy("nothing was observed yet: the first interval is under way")

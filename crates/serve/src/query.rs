@@ -65,7 +65,9 @@ impl Query {
         let to = time("to")?.unwrap_or(newest);
         let from = time("from")?.unwrap_or(to - 60.0);
         if from >= to {
-            return Err(Wrong("from must be before to".into()));
+            return Err(Wrong(format!(
+                "from ({from:.3}) must be before to ({to:.3}); the newest interval ended at {newest:.3}"
+            )));
         }
         Ok((from, to))
     }

@@ -95,7 +95,11 @@ async fn profiled(state: &Arc<State>, profile: Profile, text: &str) -> Result<Re
         None => {
             let extent = state.extent().ok_or_else(Fail::nothing_yet)?;
             let (from, to) = query.time(extent.to)?;
-            state.between(from, to)
+            let intervals = state.between(from, to);
+            if intervals.is_empty() {
+                return Err(Fail::not_held(from, to, &extent));
+            }
+            intervals
         }
         Some(_) if query.text("from").or(query.text("to")).is_some() => {
             return Err(Wrong("seconds are the next ones: give them, or from and to".into()).into());
@@ -103,7 +107,7 @@ async fn profiled(state: &Arc<State>, profile: Profile, text: &str) -> Result<Re
         Some(seconds) => coming(state, seconds).await?,
     };
     if intervals.is_empty() {
-        return Err(Fail::NotFound("nothing is held of that time: see /api/v1/status".into()));
+        return Err(Fail::Busy("no interval has ended within these seconds: ask for more of them"));
     }
     computed(state, move |state| profile.of(&state.merged(&intervals)?)).await
 }

@@ -18,7 +18,7 @@ const CSV: &str = "text/csv";
 const MOST_BANDS: f64 = 10_000.0;
 
 /// Tables whose rows are of an interval each, unless sums are asked for.
-const OVER_TIME: [&str; 4] = ["cpu_time", "idle_time", "events", "throttling"];
+const OVER_TIME: [&str; 5] = ["cpu_time", "idle_time", "events", "throttling", "cgroup_cpu"];
 
 /// What a table's request may say.
 pub const PARAMETERS: [&str; 9] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows"];
@@ -45,10 +45,7 @@ pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Re
     } else {
         let intervals = state.between(from, to);
         let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else {
-            return Err(Fail::NotFound(format!(
-                "nothing is held from {from:.3} to {to:.3}; there is {:.3} to {:.3}",
-                extent.from, extent.to
-            )));
+            return Err(Fail::not_held(from, to, &extent));
         };
         let (from, to) = (first.head.start, last.head.end);
         let table = match name {

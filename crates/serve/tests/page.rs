@@ -212,6 +212,26 @@ fn the_page_shows_what_was_observed() {
     let back = browser.run("return getComputedStyle(document.body).backgroundColor");
     assert_eq!(back, "rgb(20, 22, 26)");
     browser.picture("dark.png");
+    let hash = browser.run("return location.hash").as_str().unwrap().to_owned();
+    assert!(hash.contains("theme=dark"), "{hash}");
+    browser.keys("d");
+    assert!(browser.run("return location.hash").as_str().unwrap().contains("theme=light"));
+
+    // A brushed time has a frame, and the bands in it keep their colours.
+    let tint = browser.run("return getComputedStyle(document.querySelector('.u-select')).backgroundColor");
+    assert_eq!(tint, "rgba(0, 0, 0, 0)");
+    assert!(text("#brushed").contains("UTC") || text("#brushed").contains("GMT"), "{}", text("#brushed"));
+    assert!(text("#where").contains("times in "), "{}", text("#where"));
+
+    // Keys are shown by one of them, which moves nothing else meanwhile.
+    browser.keys("?");
+    assert_eq!(browser.run("return document.querySelector('#keys').open"), true);
+    assert!(text("#keys").contains("filter the table"), "{}", text("#keys"));
+    let before = browser.run("return location.hash");
+    browser.keys("l");
+    assert_eq!(browser.run("return location.hash"), before);
+    browser.keys("?");
+    assert_eq!(browser.run("return document.querySelector('#keys').open"), false);
     browser.keys("l");
     browser.until("all of it", "return document.querySelector('#all').hidden");
 
@@ -219,7 +239,44 @@ fn the_page_shows_what_was_observed() {
     browser.go("about:blank");
     browser.go(&link);
     browser.until("the link's time", "return !document.querySelector('#all').hidden");
-    // A narrow screen is not scrolled sideways.
+
+    // One to a time that is not held says so, and what is held; nothing of another time is shown.
+    for of in ["from=100&until=200", "to=200", "from=1e11&until=2e11"] {
+        browser.go("about:blank");
+        browser.go(&format!("{}/#span=60&{of}", server.address));
+        browser.until(
+            "what is held",
+            "const e = document.querySelector('#error').textContent; \
+             return e.startsWith('Nothing is held of ') && e.includes('Tables are held of ')",
+        );
+        assert_eq!(text("#layers"), "", "{of}");
+        assert!(browser.run("return document.querySelector('#report').getAttribute('href')").is_null());
+    }
+    // The server's reason is shown.
+    browser.go("about:blank");
+    browser.go(&format!("{}/#span=60&table=nosuch", server.address));
+    browser.until(
+        "the server's words",
+        "return document.querySelector('#error').textContent.includes('there is no such table')",
+    );
+
+    // On a telephone the column of the order is seen.
+    browser.go("about:blank");
+    browser.size(500, 900);
+    browser.go(&format!("{}/#span=60&table=cpus&sort=idl", server.address));
+    browser.until("the order", "return document.querySelector('#rows [aria-sort]') !== null");
+    assert_eq!(
+        browser.run(
+            "const { left, right } = document.querySelector('#rows [aria-sort]').getBoundingClientRect(); \
+             return left >= 0 && right <= innerWidth"
+        ),
+        true
+    );
+    browser.picture("phone.png");
+
+    // The link again. A narrow screen is not scrolled sideways.
+    browser.go(&link);
+    browser.until("the link's time", "return !document.querySelector('#all').hidden");
     browser.size(500, 900);
     browser.until("the narrow page", "return document.querySelector('#grid').clientWidth <= innerWidth");
     assert_eq!(browser.run("return document.documentElement.scrollWidth <= innerWidth"), true);

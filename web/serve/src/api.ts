@@ -59,12 +59,24 @@ export function address(path: string, parameters: Parameters = {}): string {
 
 async function get<T>(path: string, parameters: Parameters = {}): Promise<T> {
   const answer = await fetch(address(path, parameters), { headers: { Accept: "application/json" } });
-  const json: unknown = await answer.json();
-  if (!answer.ok) {
-    const why = (json as { error?: string }).error;
-    throw new Error(why ?? `${path}: ${answer.status}`);
+  if (!answer.ok) throw await refusal(path, answer);
+  return (await answer.json()) as T;
+}
+
+/** Characters that are shown of an answer from another program. */
+const LONGEST = 200;
+
+/** The reason in the body of an answer that is an error. A proxy's body is shown as it is, but shortened. */
+export async function refusal(path: string, answer: Response): Promise<Error> {
+  const body = await answer.text();
+  let why = body.trim().slice(0, LONGEST);
+  try {
+    const told = (JSON.parse(body) as { error?: unknown }).error;
+    if (typeof told === "string") why = told;
+  } catch {
+    // Not of this server.
   }
-  return json as T;
+  return new Error(`${path}: ${why || answer.statusText || "no reason given"} (HTTP ${answer.status})`);
 }
 
 export const status = () => get<Status>("api/v1/status");
@@ -74,7 +86,7 @@ export const table = (name: string, time: Time, more: Parameters = {}) =>
 
 async function text(path: string, time: Time): Promise<string> {
   const answer = await fetch(address(path, { from: time.from, to: time.to }));
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  if (!answer.ok) throw await refusal(path, answer);
   return answer.text();
 }
 

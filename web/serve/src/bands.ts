@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import type { Row, Rows, Time } from "./api";
 import { cssColour } from "../../shared/basics.js";
-import { clock, nameOf, number, percent, variable } from "./layers";
+import { clock, nameOf, number, percent, variable, zone } from "./layers";
 
 /** A layer that is never more has no band. */
 const LEAST = 5e-4;
@@ -72,7 +72,7 @@ export class Bands {
       scales: { y: { range: [0, 1] } },
       axes: [{ ...axis, space: 90, values: (_, splits) => splits.map(clock) }, { ...axis, size: 56, values: (_, splits) => splits.map(percent) }],
       series: [
-        { value: (_, time) => (time == null ? "" : clock(time)) },
+        { label: "Time", value: (_, time) => (time == null ? "" : `${clock(time)} ${zone(time)}`) },
         ...this.layers.map((layer, i): uPlot.Series => ({
           label: nameOf(layer),
           stroke: cssColour(variable(layer)),

@@ -24,6 +24,19 @@ export const percent = (share: number) => `${(100 * share).toFixed(Math.abs(shar
 export const clock = (time: number) =>
   new Date(1000 * time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
+/** The browser's time zone, as at this time. */
+export const zone = (time: number) =>
+  new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(1000 * time).find((part) => part.type === "timeZoneName")?.value ?? "";
+
+/** A time of day, with the date where it is not today's. */
+const moment = (time: number) => {
+  const day = new Date(1000 * time).toLocaleDateString("sv");
+  return day === new Date().toLocaleDateString("sv") ? clock(time) : `${day} ${clock(time)}`;
+};
+
+/** From when to when, with the time zone. */
+export const period = (from: number, to: number) => `${moment(from)} – ${moment(to)} ${zone(to)}`;
+
 /** A number of a row. */
 export const number = (row: Row, name: string): number => {
   const value = row[name];

@@ -3,7 +3,7 @@
 import "uplot/dist/uPlot.min.css";
 import "../../page.css";
 import "./serve.css";
-import { element, themed } from "../../shared/basics.js";
+import { chosenTheme, element, themed } from "../../shared/basics.js";
 import { Flame } from "../../shared/flame.js";
 import * as api from "./api";
 import type { Described, Status, Time } from "./api";
@@ -12,7 +12,7 @@ import { base } from "./changes";
 import { Grid } from "./grid";
 import * as kept from "./kept";
 import type { Kept } from "./kept";
-import { byId, clock, setLayers } from "./layers";
+import { byId, period, setLayers, zone } from "./layers";
 import { showOnion } from "./onion";
 import { Listing } from "./rows";
 
@@ -105,6 +105,7 @@ function write() {
   if (view.changes) words.set("changes", "");
   if (view.colour !== first.colour) words.set("colour", view.colour);
   if (!view.byPlace) words.set("order", "number");
+  if (chosenTheme()) words.set("theme", chosenTheme());
   history.replaceState(null, "", `#${words}`);
 }
 
@@ -184,15 +185,22 @@ async function show(now: Status, mine: number) {
   const held = now.held;
   if (!held) return;
   const to = Math.min(view.to ?? held.to, held.to);
-  const shown = { from: Math.max(to - view.span, held.bands_from), to };
+  // A link may name a time that is not held any more: then the oldest that is.
+  const end = to > held.bands_from ? to : Math.min(held.bands_from + view.span, held.to);
+  const shown = { from: Math.max(end - view.span, held.bands_from), to: end };
   const drawn = await api.table("bands", shown, { rows: BANDS });
   if (mine !== looking) return;
   bands.show(drawn, view.brush);
-  const time = chosen(shown);
+  const time = chosen({ from: to - view.span, to });
   const length = time.to - time.from;
-  const within = { from: Math.max(time.from, held.from), to: time.to };
-  byId("brushed").textContent = view.brush ? `${clock(time.from)} – ${clock(time.to)}` : "";
+  const within = { from: Math.max(time.from, held.from), to: Math.min(time.to, held.to) };
+  byId("brushed").textContent = view.brush ? period(time.from, time.to) : "";
   byId("all").hidden = !view.brush;
+  if (within.from >= within.to) {
+    nothing();
+    tell(`Nothing is held of ${period(time.from, time.to)}. Tables are held of ${period(held.from, held.to)}, layers from ${period(held.bands_from, held.to)}. Press “Live” for the newest.`);
+    return;
+  }
   links(within);
   const before = { from: time.from - length, to: time.from };
   // Before what is held there is nothing to compare with.
@@ -204,7 +212,9 @@ async function show(now: Status, mine: number) {
   if ((view.compare || comparable) && !known && !other) {
     errors.push("Nothing is held of the time before: there is nothing to compare with.");
   }
-  if (within.from > time.from + 1) errors.push(`Tables are held from ${clock(held.from)} on; the bands reach further back.`);
+  if (within.from > Math.max(time.from, held.bands_from) + 1) {
+    errors.push(`Tables are held of ${period(held.from, held.to)}; the bands reach further back.`);
+  }
   if (now.lost > 0) errors.push(`${now.lost} intervals were lost.`);
   const earlier = async <T>(asked: (time: Time) => Promise<T>) => (known ? asked(before).catch(() => null) : null);
   const current = () => mine === looking;
@@ -243,6 +253,15 @@ async function show(now: Status, mine: number) {
   if (current()) tell(errors.join(" "));
 }
 
+/** Shows that nothing is known of the chosen time. */
+function nothing() {
+  byId("layers").replaceChildren();
+  listing.show([], []);
+  flame.show("", null);
+  grid.show({ table: "cpu_time", from: 0, to: 0, notes: [], rows: [] }, null, []);
+  for (const link of ["report", "pprof", "perfetto"]) byId(link).removeAttribute("href");
+}
+
 /** The column by which rows are sorted, as a request says it; words go backwards too. */
 function orderBy(sort: string): string | undefined {
   // The server knows nothing of changes.
@@ -258,7 +277,7 @@ function folding(): api.Parameters {
 
 function head(now: Status) {
   byId("what").textContent = now.observed;
-  const where = [now.host, `Linux ${now.kernel}`, now.cpu_model, `${now.cpus} CPUs`, `ncpu ${now.version}`];
+  const where = [now.host, `Linux ${now.kernel}`, now.cpu_model, `${now.cpus} CPUs`, `ncpu ${now.version}`, `times in ${zone(Date.now() / 1000)}`];
   byId("where").textContent = where.filter(Boolean).join(" · ");
   document.title = `ncpu: ${now.host}`;
   live.setAttribute("aria-pressed", String(view.to === null));
@@ -303,7 +322,7 @@ async function save(what: string, kind: string, ending: string) {
   if (!time) return;
   const more = what === "shown" ? asShown() : what === "bands" ? { rows: MOST_BANDS } : {};
   const answer = await fetch(api.address(`api/v1/tables/${encodeURIComponent(name)}`, { ...time, ...more }), { headers: { Accept: kind } });
-  if (!answer.ok) throw new Error(`${name}: ${answer.status} ${await answer.text()}`);
+  if (!answer.ok) throw await api.refusal(name, answer);
   download(await answer.blob(), `${name}.${ending}`);
 }
 
@@ -326,8 +345,7 @@ async function keep() {
 
 /** How what is compared with is called. */
 function name(of: Kept): string {
-  const day = new Date(1000 * of.layers.from).toLocaleDateString();
-  return `${of.host}, ${of.cpus} CPUs, ${day} ${clock(of.layers.from)} – ${clock(of.layers.to)}`;
+  return `${of.host}, ${of.cpus} CPUs, ${period(of.layers.from, of.layers.to)}`;
 }
 
 /** Compares with what a file holds, or again with the time before. */
@@ -368,6 +386,7 @@ const darkOrLight = themed(byId("theme"), () => {
   if (described.length > 0) void look();
 });
 
+byId("theme").addEventListener("click", write);
 live.addEventListener("click", follow);
 byId("keep").addEventListener("click", () => keep().catch((error: unknown) => tell(String(error))));
 against.addEventListener("change", () => {
@@ -430,7 +449,16 @@ means.addEventListener("change", () => {
   void look();
 });
 
+const help = byId<HTMLDialogElement>("keys");
+const showKeys = () => (help.open ? help.close() : help.showModal());
+byId("help").addEventListener("click", showKeys);
+
 addEventListener("keydown", (event) => {
+  if (help.open) {
+    // Escape closes it, without further effect.
+    if (event.key === "?") showKeys();
+    return;
+  }
   const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
   if (event.key === "Escape") {
     (document.activeElement as HTMLElement | null)?.blur();
@@ -448,8 +476,12 @@ addEventListener("keydown", (event) => {
   };
   const keys: Record<string, () => void> = {
     l: follow,
-    d: darkOrLight,
+    d: () => {
+      darkOrLight();
+      write();
+    },
     "/": () => filter.focus(),
+    "?": showKeys,
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
   };

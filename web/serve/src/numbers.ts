@@ -2,7 +2,7 @@
 
 import type { Cell, Column, Row } from "./api";
 import { CHANGE } from "./changes";
-import { clock } from "./layers";
+import { clock, number, zone } from "./layers";
 
 export interface Form {
   unit: string;
@@ -23,7 +23,7 @@ const WHOLE = new Intl.NumberFormat("en");
 
 /** How a column is written, by the numbers in it and in those that are like it. */
 export function form(column: Column, rows: Row[], alike: string[]): Form {
-  if (column.key === "time") return { unit: "", factor: 1, digits: null, kind: "clock" };
+  if (column.key === "time") return { unit: zone(number(rows[0] ?? {}, "time")), factor: 1, digits: null, kind: "clock" };
   if (column.kind === "key") return { unit: "", factor: 1, digits: null, kind: "name" };
   let [most, whole] = [0, true];
   for (const row of rows) {

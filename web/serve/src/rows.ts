@@ -11,6 +11,11 @@ import type { Form } from "./numbers";
 const HEIGHT = 26;
 /** Pixels between columns. */
 const GAP = 12;
+/** Characters of a column at most, and on a narrow screen, where the column of the order stands behind the first name. */
+const LONGEST = 48;
+const NARROW_LONGEST = 18;
+/** Pixels of a narrow screen's table at most. */
+const NARROW = 620;
 /** Lines in the page: more than are seen at once. */
 const LINES = 64;
 
@@ -31,6 +36,7 @@ export class Listing {
   private words = "";
   /** Lines in the page, and the row that each shows: the row of a number is always in the same. */
   private lines: { line: HTMLElement; cells: Place[]; row: number }[] = [];
+  private narrow = false;
   private readonly head = element("div", "", "head");
   private readonly space = element("div", "", "space");
   sort = "";
@@ -42,7 +48,24 @@ export class Listing {
   ) {
     place.append(this.head, this.space);
     place.addEventListener("scroll", () => this.draw(), { passive: true });
-    new ResizeObserver(() => this.draw()).observe(place);
+    new ResizeObserver(() => {
+      if (this.given && this.narrow !== this.isNarrow()) this.show(...this.given);
+      else this.draw();
+    }).observe(place);
+  }
+
+  private isNarrow() {
+    return this.place.clientWidth < NARROW;
+  }
+
+  /** On a narrow screen: the first name, the column of the order and what it is compared with, then the others. */
+  private arrange() {
+    this.narrow = this.isNarrow();
+    if (!this.narrow || !this.sort) return;
+    const name = this.columns.find((c) => c.kind === "key" && this.rows.some((row) => typeof row[c.key] === "string"));
+    const ordered = this.columns.filter((c) => base(c.key) === base(this.sort) && c !== name);
+    const first = [...(name ? [name] : []), ...ordered];
+    this.columns = [...first, ...this.columns.filter((c) => !first.includes(c))];
   }
 
   show(rows: Row[], columns: Column[], past: Past | null = null) {
@@ -64,11 +87,12 @@ export class Listing {
       );
       keys.push(key, key + BEFORE, key + CHANGE);
     }
+    if (!keys.includes(this.sort)) this.sort = "";
+    this.arrange();
     this.forms = this.columns.map((column) => {
       const alike = this.columns.filter((c) => base(c.key) === base(column.key)).map((c) => c.key);
       return form(column, this.rows, alike);
     });
-    if (!keys.includes(this.sort)) this.sort = "";
     this.apply();
   }
 
@@ -85,7 +109,7 @@ export class Listing {
     const names = this.columns.map((c, i) => [c.name, this.forms[i]?.unit].filter(Boolean).join(" "));
     const widths = this.columns.map((c, i) => {
       const longest = this.shown.slice(0, 200).reduce((most, row) => Math.max(most, written(row[c.key] ?? null, this.forms[i]).length), 0);
-      return Math.round(8.5 * Math.max((names[i] ?? "").length + 3, Math.min(longest + 1, 48)));
+      return Math.round(8.5 * Math.max((names[i] ?? "").length + 3, Math.min(longest + 1, this.narrow ? NARROW_LONGEST : LONGEST)));
     });
     this.place.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width + GAP, GAP)}px`);
     this.place.style.setProperty("--columns", widths.map((width) => `${width}px`).join(" "));
@@ -98,8 +122,9 @@ export class Listing {
     const keys = this.columns.map((c) => c.key);
     sortable(heads, keys.indexOf(this.sort), this.ascending, (i) => this.numeric(keys[i] ?? ""), (i, ascending) => {
       [this.sort, this.ascending] = [keys[i] ?? "", ascending];
-      // What is compared goes by the order.
+      // The order decides which column is compared, and which is at the left of a narrow screen.
       if (this.given) this.show(...this.given);
+      if (this.narrow) this.place.scrollLeft = 0;
       this.sorted();
     });
     this.head.replaceChildren(...heads);

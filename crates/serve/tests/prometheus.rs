@@ -78,3 +78,18 @@ fn prometheus_scrapes_what_is_observed() {
     assert!(rules.matches("\"type\":\"alerting\"").count() >= 5, "{rules}");
     server.end();
 }
+
+#[test]
+fn alert_rules_do_what_their_tests_say() {
+    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
+    let told = Command::new("promtool")
+        .args(["test", "rules", "ncpu-alerts.test.yml"])
+        .current_dir(contrib)
+        .output();
+    let Ok(told) = told else {
+        eprintln!("skipped: no promtool (Debian's package prometheus has it)");
+        return;
+    };
+    let words = [told.stdout, told.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(told.status.success(), "{}", words.join("\n"));
+}

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_live::top::{Interval, Stack, Top};
+use ncpu_live::top::{Asleep, Interval, Stack, Top};
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::Target;
 use ncpu_record::{Gather, Manifest};
 use ncpu_report::onion::Onion;
-use ncpu_report::top;
+use ncpu_report::{export, top};
 use ncpu_schema::{Purpose, StackKind, drops, stacks};
 use ncpu_table::Table;
 
@@ -145,7 +145,16 @@ impl Watch {
         let mut asleep = Vec::new();
         if let Some(all) = stacks::Reader::open(&recording)? {
             let off = all.rows().filter(|&row| all.kind.get(row) == Some(StackKind::OffCpu));
-            asleep.extend(off.filter_map(|row| Some((all.stack.get(row)?.into(), all.seconds.get(row)?))));
+            asleep.extend(off.filter_map(|row| {
+                let parts = export::Parts::of(&all, row)?;
+                Some(Asleep {
+                    process: parts.process.into(),
+                    thread: parts.thread.into(),
+                    wait: parts.wait.unwrap_or("").into(),
+                    stack: parts.frames.into(),
+                    seconds: all.seconds.get(row)?,
+                })
+            }));
         }
         let mut notes = self.observation.notes();
         if let Some(all) = drops::Reader::open(&recording)? {
@@ -163,7 +172,7 @@ impl Watch {
             waiters: top::waiters(&recording),
             cpus_table: top::cpus(&recording),
             stacks: executing
-                .map(|s| Stack { pid: s.pid, tid: s.tid, stack: s.stack, seconds: s.seconds })
+                .map(|s| Stack { pid: s.pid, tid: s.tid, stack: s.stack, layer: s.layer, seconds: s.seconds })
                 .collect(),
             asleep,
             notes,

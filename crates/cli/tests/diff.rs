@@ -158,6 +158,7 @@ fn a_hundred_thousand_stacks_a_side_are_compared() {
                 seconds: Some(0.01),
                 samples: Some(1),
                 time: None,
+                ..stacks::Row::default()
             });
         }
         record_of(dir.path(), name, None, &[spent(1.0), rows.finish()])

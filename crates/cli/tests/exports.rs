@@ -63,4 +63,16 @@ fn other_tools_are_given_what_the_tables_tell() {
         text.lines().find(|line| line.ends_with(" counts_and_counts")).unwrap_or_else(|| panic!("{text}"));
     let flat: f64 = line.split_whitespace().next().unwrap().trim_end_matches("ms").parse().unwrap();
     assert!((flat / 1e3 - seconds).abs() < 0.01 * seconds + 1e-3, "{flat} ms of {seconds} s");
+
+    // The file that has the code, and the process.
+    let pprof = |args: &[&str]| {
+        let args = [&["tool", "pprof", "-symbolize=none", "-sample_index=cpu"], args, &[&profile]].concat();
+        let told = Command::new("go").args(args).output().unwrap();
+        assert!(told.status.success(), "{}", err(&told));
+        out(&told)
+    };
+    let raw = pprof(&["-raw"]);
+    assert!(raw.lines().any(|line| line.contains(" busy ") && line.contains("[FN]")), "{raw}");
+    let top = pprof(&["-top", "-tagfocus=process=^busy$"]);
+    assert!(top.lines().any(|line| line.ends_with(" counts_and_counts")), "{top}");
 }

@@ -115,6 +115,10 @@ fn who_asks_is_told_what_runs_here() {
     assert!((sum("ncpu_layer_cpu_seconds_total{") / capacity - 1.0).abs() < 0.01, "{metrics}");
     assert!(sum("ncpu_own_cpu_seconds_total{process=\"observer\"}") > 0.0);
     assert_eq!(sum("ncpu_lost_intervals_total "), 0.0);
+    assert!(sum("ncpu_process_cpu_seconds_total{process=\"busy\"}") > 0.5, "{metrics}");
+    let groups = sum("ncpu_cgroup_cpu_seconds_total{");
+    assert!(groups > 0.5 || !std::path::Path::new("/sys/fs/cgroup").exists(), "{metrics}");
+    assert!(groups < 1.2 * capacity, "groups are not counted twice: {metrics}");
     check(&metrics);
 
     let args =

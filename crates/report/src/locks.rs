@@ -216,6 +216,26 @@ pub fn is_user_lock(kind: &str) -> bool {
     !matches!(kind, "condition" | "barrier" | "unknown" | "")
 }
 
+/// [`is_user_lock`], without the semaphores by which idle workers may wait for work.
+pub fn is_held_lock(kind: &str) -> bool {
+    is_user_lock(kind) && kind != "semaphore"
+}
+
+/// A short name of a user lock: its symbol, else what it is to its users, else where it is waited for, else its address.
+pub fn user_lock_name(lock: &str, kind: &str, caller: Option<&str>, pattern: Option<&str>) -> String {
+    let known = |text: Option<&str>| text.filter(|t| !t.is_empty()).map(String::from);
+    let (caller, pattern) = (known(caller), known(pattern));
+    // A place within a larger variable says less than what the lock is.
+    let symbol = !lock.is_empty() && !lock.starts_with("0x") && (pattern.is_none() || !lock.contains('+'));
+    match (symbol, pattern, caller) {
+        (true, Some(pattern), _) if pattern != lock => format!("{lock} ({pattern})"),
+        (true, ..) => lock.into(),
+        (false, Some(pattern), _) => pattern,
+        (false, None, Some(caller)) => format!("{} in {caller}", if kind.is_empty() { "lock" } else { kind }),
+        (false, None, None) => lock.into(),
+    }
+}
+
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
 /// waited for first, semaphores behind the others. `depth` > 0 adds a column `stack` with so many frames of a waiter.
 pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Table> {
@@ -437,6 +457,18 @@ mod tests {
         assert_eq!(t.number(1, "spin"), None, "a futex does not tell");
         let t = user_table(&recording, true, 2).unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(0, "stack")), (3, Some("idle"), Some("a;b")));
+    }
+
+    #[test]
+    fn a_user_lock_has_the_name_that_says_most() {
+        let name = |lock, caller, pattern| user_lock_name(lock, "lock", caller, pattern);
+        assert_eq!(name("0x7f00", Some("take_gil"), Some("GIL")), "GIL");
+        assert_eq!(name("_PyRuntime+0x1b8", None, Some("GIL")), "GIL");
+        assert_eq!(name("table_lock", Some("f"), Some("Rust Mutex")), "table_lock (Rust Mutex)");
+        assert_eq!(name("ProcArray", None, Some("ProcArray")), "ProcArray");
+        assert_eq!(name("heap+0x8", Some("f"), None), "heap+0x8");
+        assert_eq!(name("0x7f00", Some("push"), None), "lock in push");
+        assert_eq!(name("0x7f00", None, None), "0x7f00");
     }
 
     #[test]

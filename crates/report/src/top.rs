@@ -1,5 +1,7 @@
 //! What `ncpu top` shows of an interval: rates and shares of what the recording's tables sum.
 
+use std::collections::HashMap;
+
 use ncpu_record::Recording;
 use ncpu_schema::{cpu_time, summary, threads, user_locks};
 use ncpu_table::{Column, Kind, Result, Table, Unit};
@@ -89,7 +91,8 @@ pub fn locks(recording: &Recording) -> Result<Table> {
     let mut out = Table::builder(
         "locks",
         &[
-            Column::text("lock", "name of the lock"),
+            Column::text("lock", "symbol of the lock, or its address"),
+            Column::text("name", "the name that says most, and the process"),
             Column::text("type", "spinlock, mutex, futex …"),
             Column::float("waiting", Unit::Figure, Kind::Gauge, "threads that wait for it, on average"),
             share("util", "share of capacity spent spinning for it"),
@@ -100,13 +103,14 @@ pub fn locks(recording: &Recording) -> Result<Table> {
             Column::text("process", "the waiting process, of a program's lock"),
         ],
     );
-    let mut add = |table: &Table, row: usize, process: Option<&str>| {
+    let mut add = |table: &Table, row: usize, name: &str, process: Option<&str>| {
         let number = |name: &str| table.number(row, name).unwrap_or(0.0);
         let count = number("count").max(1.0);
         let told = !table.text(row, "type").is_some_and(|kind| process.is_some() && is_futex(kind));
         let spin = Some(number("spin")).filter(|_| told);
         out.row()
             .text_opt(table.text(row, "lock"))
+            .text(name)
             .text_opt(table.text(row, "type"))
             .float((spin.unwrap_or(0.0) + number("block")) / elapsed)
             .float_opt(spin.map(|s| 100.0 * s / capacity))
@@ -117,12 +121,27 @@ pub fn locks(recording: &Recording) -> Result<Table> {
             .text_opt(process);
     };
     let kernel = locks::table(recording, By::Lock, 0);
-    (0..kernel.num_rows()).for_each(|row| add(&kernel, row, None));
+    (0..kernel.num_rows()).for_each(|row| add(&kernel, row, kernel.text(row, "lock").unwrap_or("?"), None));
     if let Some(all) = recording.tables.get(user_locks::NAME) {
         let keys = ["lock", "type", "process"];
+        // The place that is waited at longest gives a lock its name.
+        let key = |table: &Table, row: usize| keys.map(|key| table.text(row, key).map(str::to_owned));
+        let waited = |row: usize| ["spin", "block"].iter().filter_map(|c| all.number(row, c)).sum::<f64>();
+        let mut longest: HashMap<_, usize> = HashMap::new();
+        for row in 0..all.num_rows() {
+            let most = longest.entry(key(all, row)).or_insert(row);
+            if waited(row) > waited(*most) {
+                *most = row;
+            }
+        }
         let user = all.group_by(&keys)?;
         for row in (0..user.num_rows()).filter(|&row| user.text(row, "type").is_some_and(is_user_lock)) {
-            add(&user, row, Some(user.text(row, "process").unwrap_or("?")));
+            let process = user.text(row, "process").unwrap_or("?");
+            let most = longest.get(&key(&user, row)).copied();
+            let of = |column: &str| most.and_then(|row| all.text(row, column));
+            let [lock, kind] = ["lock", "type"].map(|column| user.text(row, column).unwrap_or(""));
+            let name = locks::user_lock_name(lock, kind, of("caller"), of("pattern"));
+            add(&user, row, &format!("{name} of {process}"), Some(process));
         }
     }
     Ok(out.finish())

@@ -124,6 +124,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             seconds: Some(part * busy),
             samples: Some(99),
             time: t,
+            ..stacks::Row::default()
         });
     }
     let mut waits = locks::Rows::new();

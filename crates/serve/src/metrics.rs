@@ -1,11 +1,16 @@
 //! What Prometheus reads: sums since the beginning, of few and bounded names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 
 use ncpu_feed::Head;
 use ncpu_record::Recording;
-use ncpu_schema::{Counter as Event, Error, Layer, drops, events, locks, memory_change, pressure, summary};
+use ncpu_report::locks::{is_held_lock, user_lock_name};
+use ncpu_schema::{
+    Counter as Event, Error, Layer, Microstate, cgroup_cpu, drops, events, locks, memory_change, pressure,
+    summary, threads, throttling, user_locks,
+};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,19 +25,70 @@ type Seconds = Counter<f64, AtomicU64>;
 type Value = Gauge<f64, AtomicU64>;
 type Labels = Vec<(&'static str, String)>;
 
-/// Locks that have a name of their own, over all time: those of most waiting in an interval, as they come. The waiting for
-/// all others is told together.
+/// Names that have series of their own at a time: locks of the kernel, locks of programs, processes, control groups.
 const LOCKS: usize = 50;
-/// Of an interval so many may get a name, if their waiting is so much of capacity.
-const NEW_LOCKS: usize = 5;
+const USER_LOCKS: usize = 30;
+const PROCESSES: usize = 50;
+const CGROUPS: usize = 30;
+/// An interval's largest may get a name, at most this many, if each is this share of capacity.
+const NEW_NAMES: usize = 5;
 const WORTH_A_NAME: f64 = 1e-4;
+/// Seconds after which a name that was not worth one gives its place to another.
+const IDLE: f64 = 3600.0;
 /// Classes of memory, events that are dropped, resources: far more than there are.
 const NAMES: usize = 100;
 /// Characters of a name.
 const LONGEST: usize = 80;
 
-/// The waiting for locks without a name.
+/// The label of all without a name.
 const OTHERS: &str = "others";
+
+/// Names that have series of their own. Their number is bounded, and a name keeps its place while it is among the large
+/// ones now and then, so that few series begin and end.
+struct Named<K> {
+    places: usize,
+    /// When each was last worth a name, in seconds since 1970.
+    last: HashMap<K, f64>,
+}
+
+impl<K: Clone + Eq + Hash + Ord> Named<K> {
+    fn new(places: usize) -> Named<K> {
+        Named { places, last: HashMap::new() }
+    }
+
+    /// Takes an interval's sizes and gives places to the largest. `gone` is called for each name that lost its place.
+    fn take(&mut self, sizes: &HashMap<K, f64>, least: f64, now: f64, mut gone: impl FnMut(&K)) {
+        let mut order: Vec<(&K, f64)> = sizes
+            .iter()
+            .filter(|(_, size)| **size > 0.0 && **size >= least)
+            .map(|(key, size)| (key, *size))
+            .collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+        for (key, _) in &order {
+            if let Some(last) = self.last.get_mut(*key) {
+                *last = now;
+            }
+        }
+        for (key, _) in order.into_iter().take(NEW_NAMES) {
+            if self.last.contains_key(key) {
+                continue;
+            }
+            if self.last.len() >= self.places {
+                let idle = self.last.iter().filter(|(_, last)| now - **last > IDLE);
+                let Some(idle) = idle.min_by(|a, b| a.1.total_cmp(b.1)).map(|(key, _)| key.clone()) else {
+                    break;
+                };
+                self.last.remove(&idle);
+                gone(&idle);
+            }
+            self.last.insert(key.clone(), now);
+        }
+    }
+
+    fn has(&self, key: &K) -> bool {
+        self.last.contains_key(key)
+    }
+}
 
 /// All of them.
 pub struct Metrics {
@@ -41,8 +97,18 @@ pub struct Metrics {
     capacity: Seconds,
     cpus: Value,
     locks: Family<Labels, Seconds>,
-    named: HashSet<String>,
+    named_locks: Named<String>,
     waits: Family<Labels, Counter>,
+    user_locks: Family<Labels, Seconds>,
+    user_waits: Family<Labels, Counter>,
+    named_user_locks: Named<[String; 2]>,
+    processes: Family<Labels, Seconds>,
+    queued: Family<Labels, Seconds>,
+    named_processes: Named<String>,
+    throttled: Family<Labels, Seconds>,
+    named_throttled: Named<String>,
+    cgroups: Family<Labels, Seconds>,
+    named_cgroups: Named<String>,
     events: Family<Labels, Counter>,
     run_queue: Seconds,
     memory: Family<Labels, Value>,
@@ -91,8 +157,34 @@ impl Metrics {
                 "Time waited for kernel locks, on CPU (spin) and off (block)",
                 Seconds
             ),
-            named: HashSet::new(),
+            named_locks: Named::new(LOCKS),
             waits: metric!("lock_waits", "Contended acquisitions of kernel locks"),
+            user_locks: metric!(
+                "user_lock_wait",
+                "Time waited for locks of programs, off CPU (block), and on CPU (spin) where the lock tells",
+                Seconds
+            ),
+            user_waits: metric!("user_lock_waits", "Waits for locks of programs"),
+            named_user_locks: Named::new(USER_LOCKS),
+            processes: metric!("process_cpu", "CPU time by name of the process", Seconds),
+            queued: metric!(
+                "process_run_queue_wait",
+                "Time that threads stood on run queues, by name of the process",
+                Seconds
+            ),
+            named_processes: Named::new(PROCESSES),
+            throttled: metric!(
+                "cgroup_throttled",
+                "CPU time for which a CPU limit held back run queues of the control group",
+                Seconds
+            ),
+            named_throttled: Named::new(CGROUPS),
+            cgroups: metric!(
+                "cgroup_cpu",
+                "CPU time of the control group's processes, without those of the groups below it",
+                Seconds
+            ),
+            named_cgroups: Named::new(CGROUPS),
             events: metric!("events", "Shootdowns, interrupts, switches"),
             run_queue: metric!("run_queue_wait", "Time that threads stood on run queues", Seconds),
             memory: metric!("memory", "Memory by class, as in /proc/meminfo", Bytes),
@@ -134,7 +226,12 @@ impl Metrics {
         if let Some(summary) = summary::Reader::open(interval)? {
             self.cpus.set(summary.cpus.get(0).unwrap_or(0) as f64);
         }
-        self.add_locks(interval, capacity)?;
+        let least = WORTH_A_NAME * capacity.max(0.0);
+        self.add_locks(interval, least, head.end)?;
+        self.add_user_locks(interval, least, head.end)?;
+        self.add_processes(interval, least, head.end)?;
+        self.add_throttled(interval, head.end)?;
+        self.add_cgroups(interval, least, head.end)?;
         if let Some(table) = events::Reader::open(interval)? {
             for row in table.rows() {
                 let (Some(event), Some(count)) = (table.event.get(row), table.count.get(row)) else {
@@ -172,29 +269,113 @@ impl Metrics {
         Ok(())
     }
 
-    fn add_locks(&mut self, interval: &Recording, capacity: f64) -> Result<(), Error> {
+    fn add_locks(&mut self, interval: &Recording, least: f64, now: f64) -> Result<(), Error> {
         let Some(table) = locks::Reader::open(interval)? else { return Ok(()) };
-        let mut sums: std::collections::HashMap<&str, (f64, f64, u64)> = std::collections::HashMap::new();
+        let mut sums: HashMap<String, (f64, f64, u64)> = HashMap::new();
         for row in table.rows() {
-            let sum = sums.entry(table.lock.get(row).unwrap_or("")).or_default();
+            let sum = sums.entry(name(table.lock.get(row).unwrap_or(""))).or_default();
             sum.0 += table.spin.get(row).unwrap_or(0.0).max(0.0);
             sum.1 += table.block.get(row).unwrap_or(0.0).max(0.0);
             sum.2 += table.count.get(row).unwrap_or(0);
         }
-        let mut order: Vec<_> = sums.into_iter().collect();
-        order.sort_by(|(_, a), (_, b)| (b.0 + b.1).total_cmp(&(a.0 + a.1)));
-        for (i, (lock, (spin, block, waits))) in order.into_iter().enumerate() {
-            let lock = name(lock);
-            let worth = i < NEW_LOCKS && self.named.len() < LOCKS && spin + block >= WORTH_A_NAME * capacity;
-            if worth && !lock.is_empty() {
-                self.named.insert(lock.clone());
+        let of = |lock: &str, how: &str| vec![("lock", lock.to_owned()), ("how", how.to_owned())];
+        let waits = |lock: &str| vec![("lock", lock.to_owned())];
+        let named = sums.iter().filter(|(lock, _)| may_be_named(lock));
+        let sizes = named.map(|(lock, (spin, block, _))| (lock.clone(), spin + block)).collect();
+        self.named_locks.take(&sizes, least, now, |lock| {
+            for how in ["spin", "block"] {
+                self.locks.remove(&of(lock, how));
             }
-            let lock = if self.named.contains(&lock) { lock } else { OTHERS.into() };
-            let of = |how: &str| vec![("lock", lock.clone()), ("how", how.to_owned())];
-            self.locks.get_or_create(&of("spin")).inc_by(spin);
-            self.locks.get_or_create(&of("block")).inc_by(block);
-            self.waits.get_or_create(&vec![("lock", lock)]).inc_by(waits);
+            self.waits.remove(&waits(lock));
+        });
+        for (lock, (spin, block, count)) in sums {
+            let lock = if self.named_locks.has(&lock) { &lock } else { OTHERS };
+            self.locks.get_or_create(&of(lock, "spin")).inc_by(spin);
+            self.locks.get_or_create(&of(lock, "block")).inc_by(block);
+            self.waits.get_or_create(&waits(lock)).inc_by(count);
         }
+        Ok(())
+    }
+
+    /// Locks of programs by process and by the name that their users know.
+    fn add_user_locks(&mut self, interval: &Recording, least: f64, now: f64) -> Result<(), Error> {
+        let Some(table) = user_locks::Reader::open(interval)? else { return Ok(()) };
+        let mut sums: HashMap<[String; 2], (f64, Option<f64>, u64)> = HashMap::new();
+        for row in table.rows().filter(|&row| table.ty.get(row).is_some_and(is_held_lock)) {
+            let (lock, kind) = (table.lock.get(row).unwrap_or(""), table.ty.get(row).unwrap_or(""));
+            let lock = match user_lock_name(lock, kind, table.caller.get(row), table.pattern.get(row)) {
+                // An address is of one process's life.
+                address if address.starts_with("0x") => kind.into(),
+                name => name,
+            };
+            let key = [table.process.get(row).unwrap_or(""), &lock].map(name);
+            let sum = sums.entry(key).or_default();
+            sum.0 += table.block.get(row).unwrap_or(0.0).max(0.0);
+            if let Some(spin) = table.spin.get(row) {
+                sum.1 = Some(sum.1.unwrap_or(0.0) + spin.max(0.0));
+            }
+            sum.2 += table.count.get(row).unwrap_or(0);
+        }
+        let waits =
+            |[process, lock]: &[String; 2]| vec![("process", process.clone()), ("lock", lock.clone())];
+        let of = |key: &[String; 2], how: &str| {
+            let mut labels = waits(key);
+            labels.push(("how", how.to_owned()));
+            labels
+        };
+        let sizes =
+            sums.iter().map(|(key, (block, spin, _))| (key.clone(), block + spin.unwrap_or(0.0))).collect();
+        self.named_user_locks.take(&sizes, least, now, |key| {
+            for how in ["spin", "block"] {
+                self.user_locks.remove(&of(key, how));
+            }
+            self.user_waits.remove(&waits(key));
+        });
+        for (key, (block, spin, count)) in sums {
+            let key = if self.named_user_locks.has(&key) { key } else { [OTHERS, OTHERS].map(String::from) };
+            self.user_locks.get_or_create(&of(&key, "block")).inc_by(block);
+            if let Some(spin) = spin {
+                self.user_locks.get_or_create(&of(&key, "spin")).inc_by(spin);
+            }
+            self.user_waits.get_or_create(&waits(&key)).inc_by(count);
+        }
+        Ok(())
+    }
+
+    fn add_processes(&mut self, interval: &Recording, least: f64, now: f64) -> Result<(), Error> {
+        let Some(table) = threads::Reader::open(interval)? else { return Ok(()) };
+        let mut sums: HashMap<String, (f64, f64)> = HashMap::new();
+        for row in table.rows() {
+            let sum = sums.entry(name(table.process.get(row).unwrap_or(""))).or_default();
+            sum.0 += table.cpu.get(row).unwrap_or(0.0).max(0.0);
+            sum.1 += table.micro.get(row, Microstate::Lat).unwrap_or(0.0).max(0.0);
+        }
+        let of = |process: &str| vec![("process", process.to_owned())];
+        let named = sums.iter().filter(|(process, _)| may_be_named(process));
+        let sizes = named.map(|(process, (cpu, queued))| (process.clone(), cpu + queued)).collect();
+        self.named_processes.take(&sizes, least, now, |process| {
+            self.processes.remove(&of(process));
+            self.queued.remove(&of(process));
+        });
+        for (process, (cpu, queued)) in sums {
+            let labels = of(if self.named_processes.has(&process) { &process } else { OTHERS });
+            self.processes.get_or_create(&labels).inc_by(cpu);
+            self.queued.get_or_create(&labels).inc_by(queued);
+        }
+        Ok(())
+    }
+
+    fn add_throttled(&mut self, interval: &Recording, now: f64) -> Result<(), Error> {
+        let Some(table) = throttling::Reader::open(interval)? else { return Ok(()) };
+        let rows = table.rows().map(|row| (table.cgroup.get(row), table.held.get(row)));
+        add_by_group(&self.throttled, &mut self.named_throttled, rows, 0.0, now);
+        Ok(())
+    }
+
+    fn add_cgroups(&mut self, interval: &Recording, least: f64, now: f64) -> Result<(), Error> {
+        let Some(table) = cgroup_cpu::Reader::open(interval)? else { return Ok(()) };
+        let rows = table.rows().map(|row| (table.cgroup.get(row), table.cpu.get(row)));
+        add_by_group(&self.cgroups, &mut self.named_cgroups, rows, least, now);
         Ok(())
     }
 
@@ -220,6 +401,30 @@ impl Metrics {
     }
 }
 
+/// Adds seconds by control group.
+fn add_by_group<'a>(
+    series: &Family<Labels, Seconds>,
+    named: &mut Named<String>,
+    rows: impl Iterator<Item = (Option<&'a str>, Option<f64>)>,
+    least: f64,
+    now: f64,
+) {
+    let mut sums: HashMap<String, f64> = HashMap::new();
+    for (cgroup, seconds) in rows {
+        *sums.entry(name(cgroup.unwrap_or(""))).or_default() += seconds.unwrap_or(0.0).max(0.0);
+    }
+    let of = |cgroup: &str| vec![("cgroup", cgroup.to_owned())];
+    let sizes = sums.iter().filter(|(cgroup, _)| may_be_named(cgroup));
+    let sizes = sizes.map(|(cgroup, seconds)| (cgroup.clone(), *seconds)).collect();
+    named.take(&sizes, least, now, |cgroup| {
+        series.remove(&of(cgroup));
+    });
+    for (cgroup, seconds) in sums {
+        let cgroup = if named.has(&cgroup) { &cgroup } else { OTHERS };
+        series.get_or_create(&of(cgroup)).inc_by(seconds);
+    }
+}
+
 /// Counts up to what another counter tells.
 fn upto(counter: &Seconds, told: f64) {
     counter.inc_by((told - counter.get()).max(0.0));
@@ -230,9 +435,14 @@ fn of_layer(layer: Layer) -> Labels {
     vec![("layer", layer.name().into()), ("recoverable", recoverable.into())]
 }
 
+/// Whether a name can have a series of its own.
+fn may_be_named(name: &str) -> bool {
+    !name.is_empty() && name != OTHERS
+}
+
 /// A label: short, and without what has a meaning in the format.
 fn name(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || matches!(c, '"' | '\\') { '_' } else { c };
+    let plain = |c: char| if ncpu_table::safe::is_unsafe(c) || matches!(c, '"' | '\\') { '_' } else { c };
     text.chars().map(plain).take(LONGEST).collect()
 }
 
@@ -295,6 +505,105 @@ mod tests {
         let text = metrics.text(3, false).unwrap();
         assert!(text.contains("# TYPE ncpu_capacity_cpu_seconds_total counter\n"), "{text}");
         assert!(!text.contains("# UNIT") && !text.contains("EOF"));
+    }
+
+    /// The value of a series; `None` where the text lacks it.
+    fn value(text: &str, series: &str) -> Option<f64> {
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    #[test]
+    fn processes_user_locks_and_control_groups_have_series() {
+        let mut metrics = Metrics::new("1.2.3");
+        let (head, base) = one(0);
+        let mut rows = threads::Rows::new();
+        for (process, thread, cpu) in
+            [("rustc", "opt cgu.0", 0.5), ("rustc", "rustc", 0.25), ("tiny", "tiny", 1e-6)]
+        {
+            rows.push(threads::Row {
+                process: process.into(),
+                thread: thread.into(),
+                cpu: Some(cpu),
+                micro: ncpu_schema::Per::new(|state| (state == Microstate::Lat).then_some(0.125)),
+                ..Default::default()
+            });
+        }
+        let mut waits = user_locks::Rows::new();
+        for (lock, ty, caller, pattern, block) in [
+            ("0x7f00", "lock", Some("take_gil"), Some("GIL"), 0.5),
+            ("0x7f80", "lock", Some("take_gil"), Some("GIL"), 0.25),
+            ("0x7f90", "lock", None, None, 0.125),
+            ("0x7fa0", "condition", None, None, 9.0),
+            ("0x7fb0", "semaphore", None, None, 9.0),
+        ] {
+            waits.push(user_locks::Row {
+                lock: lock.into(),
+                ty: ty.into(),
+                process: "py\"thon".into(),
+                caller: caller.into(),
+                pattern: pattern.into(),
+                count: Some(3),
+                block: Some(block),
+                ..Default::default()
+            });
+        }
+        let mut held = throttling::Rows::new();
+        held.push(throttling::Row { cgroup: "/job".into(), held: Some(0.5), ..Default::default() });
+        let mut groups = cgroup_cpu::Rows::new();
+        groups.push(cgroup_cpu::Row { cgroup: "/job".into(), cpu: Some(0.25), ..Default::default() });
+        groups.push(cgroup_cpu::Row { cgroup: "/small".into(), cpu: Some(1e-6), ..Default::default() });
+        let interval = [rows.finish(), waits.finish(), held.finish(), groups.finish()]
+            .into_iter()
+            .fold(base, Recording::with);
+        metrics.add(&head, &interval, 1).unwrap();
+        metrics.add(&head, &interval, 1).unwrap();
+        let text = metrics.text(0, true).unwrap();
+        for (series, wanted) in [
+            (r#"ncpu_process_cpu_seconds_total{process="rustc"}"#, 1.5),
+            (r#"ncpu_process_run_queue_wait_seconds_total{process="rustc"}"#, 0.5),
+            (r#"ncpu_user_lock_wait_seconds_total{process="py_thon",lock="GIL",how="block"}"#, 1.5),
+            (r#"ncpu_user_lock_waits_total{process="py_thon",lock="GIL"}"#, 12.0),
+            (r#"ncpu_user_lock_wait_seconds_total{process="py_thon",lock="lock",how="block"}"#, 0.25),
+            (r#"ncpu_cgroup_throttled_seconds_total{cgroup="/job"}"#, 1.0),
+            (r#"ncpu_cgroup_cpu_seconds_total{cgroup="/job"}"#, 0.5),
+            (r#"ncpu_cgroup_cpu_seconds_total{cgroup="others"}"#, 2e-6),
+        ] {
+            assert_eq!(value(&text, series), Some(wanted), "{series}: {text}");
+        }
+        assert!(!text.contains("0x7f"), "addresses are of one process's life: {text}");
+    }
+
+    #[test]
+    fn a_name_that_is_idle_gives_its_place_to_another() {
+        let mut metrics = Metrics::new("1.2.3");
+        let (head, base) = one(0);
+        let mut add = |process: &str, end: f64| {
+            let mut rows = threads::Rows::new();
+            rows.push(threads::Row { process: process.into(), cpu: Some(0.5), ..Default::default() });
+            let head = Head { end, ..head.clone() };
+            metrics.add(&head, &base.clone().with(rows.finish()), 1).unwrap();
+            metrics.text(0, true).unwrap()
+        };
+        let mut text = String::new();
+        for n in 0..PROCESSES + 10 {
+            text = add(&format!("p{n}"), 1000.0 + n as f64);
+        }
+        let names = |text: &str| text.matches("ncpu_process_cpu_seconds_total{").count();
+        assert_eq!(names(&text), PROCESSES + 1);
+        let others = r#"ncpu_process_cpu_seconds_total{process="others"}"#;
+        assert_eq!(value(&text, others), Some(5.0));
+        // Within an hour nobody gives way; p7 is used again.
+        let text = add("p7", 1000.0 + 0.9 * IDLE);
+        assert_eq!(names(&text), PROCESSES + 1);
+        let text = add("new", 1010.0 + IDLE);
+        assert_eq!(names(&text), PROCESSES + 1);
+        let of = |name: &str| value(&text, &format!("ncpu_process_cpu_seconds_total{{process=\"{name}\"}}"));
+        assert_eq!(
+            (of("p0"), of("p7"), of("new")),
+            (None, Some(1.0), Some(0.5)),
+            "the one that is idle longest"
+        );
+        assert!(!text.contains(r#"run_queue_wait_seconds_total{process="p0"}"#));
     }
 
     #[test]

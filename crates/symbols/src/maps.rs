@@ -247,6 +247,12 @@ impl ProcMaps {
         })
     }
 
+    /// The usual name of the file that `addr` maps: `libc.so.6`, `[vdso]`, `[anon]`.
+    pub fn label(&self, tgid: u32, addr: u64) -> Option<&str> {
+        let (file, _) = self.find(tgid, addr)?;
+        Some(&self.file(file).label)
+    }
+
     /// The files mapped by the process's newest image: each with a mapping's start and file offset.
     pub(crate) fn mapped(&self, tgid: u32) -> Vec<(u32, u64, u64)> {
         let image = self.processes.get(&tgid).and_then(|images| images.last());

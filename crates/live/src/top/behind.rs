@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ncpu_schema::Layer;
 use ncpu_table::{Table, safe};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
@@ -10,7 +11,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use super::stacks::Tree;
-use super::{Interval, Stack};
+use super::{Asleep, Interval, Stack};
 use crate::view::write;
 
 /// Different stacks that are summed up at most; what comes after is left out, and that is told.
@@ -22,7 +23,7 @@ pub(super) enum Behind {
     Layer(String),
     Thread { pid: u32, tid: u32, name: String, thread: String },
     Process { pid: u32, name: String },
-    Lock { lock: Option<String>, kind: Option<String>, process: Option<String> },
+    Lock { name: String, lock: Option<String>, kind: Option<String>, process: Option<String> },
     Notes,
     Help,
 }
@@ -41,6 +42,63 @@ pub(super) struct Screen {
     stacks: HashMap<Arc<str>, f64>,
     asleep: HashMap<Arc<str>, f64>,
     left_out: bool,
+}
+
+/// Rows of a list behind a layer.
+const ROWS: usize = 8;
+
+/// Where in an interval's tables the causes of a layer are.
+struct Causes {
+    /// Threads that were off CPU for this.
+    wait: Option<&'static str>,
+    /// Locks: the kernel's, or the programs'.
+    locks: Option<Whose>,
+    /// Column of the processes.
+    process: Option<&'static str>,
+    /// Columns of the CPUs.
+    cpus: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Whose {
+    Kernel,
+    Programs,
+}
+
+impl Causes {
+    fn of(layer: Layer) -> Causes {
+        let none = Causes { wait: None, locks: None, process: None, cpus: &[] };
+        match layer {
+            Layer::UserLock | Layer::LockOrSerial => {
+                Causes { wait: Some("user lock"), locks: Some(Whose::Programs), process: Some("LCK"), ..none }
+            }
+            Layer::KernelSpin => {
+                Causes { locks: Some(Whose::Kernel), process: Some("spin"), cpus: &["spin"], ..none }
+            }
+            Layer::KernelBlock | Layer::KernelLockOrIo => {
+                Causes { wait: Some("kernel lock"), locks: Some(Whose::Kernel), process: Some("LCK"), ..none }
+            }
+            Layer::Io => Causes { wait: Some("I/O"), process: Some("SLP"), ..none },
+            Layer::RunQueue | Layer::WakeUp => {
+                Causes { wait: Some("run queue"), process: Some("LAT"), cpus: &["prog", "idl"], ..none }
+            }
+            // The threads that run while others wait for them.
+            Layer::Serial => {
+                Causes { wait: Some("asleep"), process: Some("CPU"), cpus: &["prog", "idl"], ..none }
+            }
+            Layer::Interrupts => Causes { cpus: &["intr", "soft"], ..none },
+            Layer::Tlb => Causes { cpus: &["tlb"], ..none },
+            Layer::Switches => Causes { process: Some("VCX"), ..none },
+            Layer::Faults => Causes { process: Some("flt"), ..none },
+            Layer::Others => Causes { cpus: &["othr"], ..none },
+            Layer::Ncpu => Causes { cpus: &["ncpu"], ..none },
+            Layer::Idle => Causes { wait: Some("asleep"), cpus: &["idl"], ..none },
+            Layer::User | Layer::Calls | Layer::OtherKernel | Layer::Kernel => {
+                Causes { process: Some("CPU"), cpus: &["prog"], ..none }
+            }
+            Layer::Steal | Layer::Unseen => none,
+        }
+    }
 }
 
 impl Screen {
@@ -67,13 +125,17 @@ impl Screen {
         self.seconds += interval.elapsed;
         let lines = match &self.behind {
             Behind::Help => return,
-            Behind::Layer(name) => layer(interval, name),
+            Behind::Layer(_) => {
+                self.gather(interval);
+                self.layer(interval)
+            }
             Behind::Notes if interval.notes.is_empty() => vec![("There is nothing to note.".into(), false)],
             Behind::Notes => {
                 interval.notes.iter().map(|note| (safe::line(note).into_owned(), false)).collect()
             }
-            Behind::Lock { lock, kind, process } => {
-                waiters(interval, [lock, kind, process].map(Option::as_deref))
+            Behind::Lock { .. } => {
+                self.gather(interval);
+                self.waiters(interval)
             }
             Behind::Thread { .. } | Behind::Process { .. } => {
                 self.gather(interval);
@@ -87,16 +149,96 @@ impl Screen {
         for new in interval.stacks.iter().filter(|stack| is_of(&self.behind, stack)) {
             self.left_out |= !add(&mut self.stacks, &new.stack, new.seconds);
         }
-        let name = match &self.behind {
-            Behind::Thread { thread, .. } => thread,
-            Behind::Process { name, .. } => name,
-            _ => return,
-        };
-        for (stack, seconds) in &interval.asleep {
-            if stack.split(';').next() == Some(name.as_str()) {
-                self.left_out |= !add(&mut self.asleep, stack, *seconds);
-            }
+        for new in interval.asleep.iter().filter(|asleep| slept_in(&self.behind, asleep)) {
+            self.left_out |= !add(&mut self.asleep, &new.stack, new.seconds);
         }
+    }
+
+    /// Stacks off CPU, below a headline that begins with these words.
+    fn asleep(&self, words: &str) -> Vec<Line> {
+        let mut tree = Tree::default();
+        for (stack, seconds) in &self.asleep {
+            tree.add(stack.split(';'), *seconds);
+        }
+        if tree.seconds() <= 0.0 {
+            return Vec::new();
+        }
+        let head =
+            format!("off CPU{words}: {:.2} s of all threads, in {:.1} s", tree.seconds(), self.seconds);
+        let lines = tree.lines().into_iter().map(|line| (line, false));
+        [(String::new(), false), (head, true)].into_iter().chain(lines).collect()
+    }
+
+    /// Stacks on CPU.
+    fn on_cpu(&self) -> Vec<Line> {
+        let mut tree = Tree::default();
+        for (stack, seconds) in &self.stacks {
+            tree.add(frames(stack), *seconds);
+        }
+        let head = format!("on CPU: {:.2} s of {:.1} s, by timer samples", tree.seconds(), self.seconds);
+        let lines = tree.lines().into_iter().map(|line| (line, false));
+        [(String::new(), false), (head, true)].into_iter().chain(lines).collect()
+    }
+
+    /// The causes of a layer: locks, processes, CPUs, and stacks since the screen was opened.
+    fn layer(&self, interval: &Interval) -> Vec<Line> {
+        let Behind::Layer(name) = &self.behind else { return Vec::new() };
+        let table = &interval.layers;
+        let row = (0..table.num_rows()).find(|&row| table.text(row, "layer") == Some(name));
+        let mut lines = match row {
+            Some(row) => layer_lines(table, row),
+            None => vec![(format!("{}: nothing in the last interval", safe::line(name)), true)],
+        };
+        // One of a newer version may be unknown.
+        let Ok(layer) = Layer::of_name(name) else { return lines };
+        let causes = Causes::of(layer);
+        if let Some(whose) = causes.locks {
+            lines.extend(locks(&interval.locks, whose));
+        }
+        if let Some(column) = causes.process {
+            lines.extend(largest(&interval.processes, &[column], "processes", |row| {
+                let name = safe::line(interval.processes.text(row, "name").unwrap_or("?")).into_owned();
+                format!(
+                    "{name} ({})",
+                    interval.processes.int(row, "pid").map_or("?".into(), |pid| pid.to_string())
+                )
+            }));
+        }
+        if !causes.cpus.is_empty() {
+            lines.extend(largest(&interval.cpus_table, causes.cpus, "CPUs", |row| {
+                format!(
+                    "CPU {}",
+                    interval.cpus_table.int(row, "CPU").map_or("?".into(), |cpu| cpu.to_string())
+                )
+            }));
+        }
+        if !self.stacks.is_empty() {
+            lines.extend(self.on_cpu());
+        }
+        lines.extend(self.asleep(&causes.wait.map_or(String::new(), |wait| match wait {
+            "asleep" => String::new(),
+            wait => format!(" for {wait}"),
+        })));
+        lines.extend(self.bound());
+        lines
+    }
+
+    /// That some stacks are left out.
+    fn bound(&self) -> Option<Line> {
+        let words = || format!("{MOST} different stacks are shown; those that came later are left out");
+        self.left_out.then(|| (words(), false))
+    }
+
+    /// The waiters of a lock.
+    fn waiters(&self, interval: &Interval) -> Vec<Line> {
+        let Behind::Lock { name, lock, kind, process } = &self.behind else { return Vec::new() };
+        let lock = [lock, kind, process].map(Option::as_deref);
+        let mut lines = waiters(interval, name, lock);
+        if lock[2].is_some() {
+            lines.extend(self.asleep(&format!(" for locks of {}", safe::line(lock[2].unwrap_or("?")))));
+        }
+        lines.extend(self.bound());
+        lines
     }
 
     fn executing(&self, interval: &Interval) -> Vec<Line> {
@@ -129,32 +271,9 @@ impl Screen {
                 (parts.join("   "), false)
             }
         });
-        lines.push((String::new(), false));
-        let mut tree = Tree::default();
-        for (stack, seconds) in &self.stacks {
-            tree.add(frames(stack), *seconds);
-        }
-        lines.push((
-            format!("on CPU: {:.2} s of {:.1} s, by timer samples", tree.seconds(), self.seconds),
-            true,
-        ));
-        lines.extend(tree.lines().into_iter().map(|line| (line, false)));
-        let mut tree = Tree::default();
-        for (stack, seconds) in &self.asleep {
-            tree.add(frames(stack), *seconds);
-        }
-        if tree.seconds() > 0.0 {
-            lines.push((String::new(), false));
-            let whose = safe::line(name);
-            lines.push((format!("off CPU: {:.2} s, all threads named {whose}", tree.seconds()), true));
-            lines.extend(tree.lines().into_iter().map(|line| (line, false)));
-        }
-        if self.left_out {
-            lines.push((
-                format!("{MOST} different stacks are shown; those that came later are left out"),
-                false,
-            ));
-        }
+        lines.extend(self.on_cpu());
+        lines.extend(self.asleep(&format!(", by name ({})", safe::line(name))));
+        lines.extend(self.bound());
         lines
     }
 
@@ -189,8 +308,70 @@ fn is_of(behind: &Behind, stack: &Stack) -> bool {
     match behind {
         Behind::Thread { pid, tid, .. } => stack.pid == *pid && stack.tid == *tid,
         Behind::Process { pid, .. } => stack.pid == *pid,
-        _ => false,
+        Behind::Layer(name) => {
+            let merged = stack.layer.merged().map(Layer::name);
+            stack.layer.name() == name || merged.is_some_and(|merged| merged == name)
+        }
+        Behind::Lock { .. } | Behind::Notes | Behind::Help => false,
     }
+}
+
+/// Whether threads that were off CPU are of what a screen is about. Only names are known of them.
+fn slept_in(behind: &Behind, asleep: &Asleep) -> bool {
+    match behind {
+        Behind::Thread { name, thread, .. } => *asleep.process == **name && *asleep.thread == **thread,
+        Behind::Process { name, .. } => *asleep.process == **name,
+        Behind::Layer(name) => {
+            let wait = Layer::of_name(name).ok().and_then(|layer| Causes::of(layer).wait);
+            wait.is_some_and(|wait| *asleep.wait == *wait)
+        }
+        Behind::Lock { process: Some(process), .. } => {
+            *asleep.process == **process && &*asleep.wait == "user lock"
+        }
+        Behind::Lock { process: None, .. } | Behind::Notes | Behind::Help => false,
+    }
+}
+
+/// The rows of a table of shares with most in these columns, together, below a headline.
+fn largest(table: &Table, columns: &[&str], head: &str, name: impl Fn(usize) -> String) -> Vec<Line> {
+    let value = |row: usize| columns.iter().filter_map(|c| table.number(row, c)).sum::<f64>();
+    let mut rows: Vec<usize> = (0..table.num_rows()).filter(|&row| value(row) > 0.0).collect();
+    rows.sort_by(|&a, &b| value(b).total_cmp(&value(a)));
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let unit = |column: &str| if matches!(column, "VCX" | "flt") { "/s" } else { " %" };
+    let mut lines = vec![(String::new(), false), (format!("{head} by {}", columns.join(" and ")), true)];
+    lines.extend(rows.iter().take(ROWS).map(|&row| {
+        let cells =
+            columns.iter().map(|c| format!("{c} {:>6.1}{}", table.number(row, c).unwrap_or(0.0), unit(c)));
+        (format!("   {}  {}", cells.collect::<Vec<_>>().join("  "), name(row)), false)
+    }));
+    if rows.len() > ROWS {
+        lines.push((format!("   and {} more", rows.len() - ROWS), false));
+    }
+    lines
+}
+
+/// The locks that most threads wait for.
+fn locks(table: &Table, whose: Whose) -> Vec<Line> {
+    let waiting = |row: usize| table.number(row, "waiting").unwrap_or(0.0);
+    let of = |row: &usize| table.text(*row, "process").is_some() == (whose == Whose::Programs);
+    let mut rows: Vec<usize> = (0..table.num_rows()).filter(of).filter(|&row| waiting(row) > 0.0).collect();
+    rows.sort_by(|&a, &b| waiting(b).total_cmp(&waiting(a)));
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![(String::new(), false), ("locks by threads that wait, on average".into(), true)];
+    lines.extend(rows.iter().take(ROWS).map(|&row| {
+        let [name, kind] = ["name", "type"].map(|c| safe::line(table.text(row, c).unwrap_or("?")));
+        let waits = table.number(row, "waits").unwrap_or(0.0);
+        (format!("   {:>7.3}  {name} ({kind}), {waits:.0} waits a second", waiting(row)), false)
+    }));
+    if rows.len() > ROWS {
+        lines.push((format!("   and {} more", rows.len() - ROWS), false));
+    }
+    lines
 }
 
 /// Adds to a stack's time; tells whether there was room.
@@ -274,22 +455,14 @@ pub(super) fn draw_layer(buffer: &mut Buffer, area: Rect, table: &Table, row: us
     draw_lines(buffer, area, lines.iter());
 }
 
-fn layer(interval: &Interval, name: &str) -> Vec<Line> {
-    let table = &interval.layers;
-    match (0..table.num_rows()).find(|&row| table.text(row, "layer") == Some(name)) {
-        Some(row) => layer_lines(table, row),
-        None => vec![(format!("{}: nothing in the last interval", safe::line(name)), true)],
-    }
-}
-
 /// Who waits for a lock.
-fn waiters(interval: &Interval, lock: [Option<&str>; 3]) -> Vec<Line> {
+fn waiters(interval: &Interval, shown: &str, lock: [Option<&str>; 3]) -> Vec<Line> {
     let table = &interval.waiters;
     let names = ["lock", "type", "process"];
-    let [name, kind, process] = lock.map(|text| safe::line(text.unwrap_or("?")));
-    let mut head = format!("{name} ({kind})");
-    if lock[2].is_some() {
-        head += &format!(" of {process}");
+    let [symbol, kind, _] = lock.map(|text| safe::line(text.unwrap_or("?")));
+    let mut head = format!("{} ({kind})", safe::line(shown));
+    if !shown.starts_with(&*symbol) {
+        head += &format!(" at {symbol}");
     }
     let mut lines = vec![(head, true)];
     let mut rows: Vec<usize> =
@@ -321,8 +494,8 @@ fn help() -> Vec<Line> {
     const HELP: &str = "\
 *Views
  1 2 3 4, Tab   onion, threads, locks, CPUs
- Enter          behind the row: a layer's evidence and remedy, a thread's or
-                process's stacks, a lock's waiters with their stacks
+ Enter          behind the row: a layer's locks, processes, CPUs and stacks, a
+                thread's or process's stacks, a lock's waiters with their stacks
  Esc            back; no filter
  n              notes: what could not be observed
  q, Ctrl-C      leave

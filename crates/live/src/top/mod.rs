@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
+use ncpu_schema::Layer;
 use ncpu_table::{Table, safe};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -35,7 +36,7 @@ pub struct Interval {
     pub threads: Table,
     /// The same by process, without `tid` and `thread`.
     pub processes: Table,
-    /// Locks: `lock`, `type`, `process`, `waiting`, `util`, `waits`, `spin_us`, `block_us`, `max`.
+    /// Locks: `lock`, `name`, `type`, `process`, `waiting`, `util`, `waits`, `spin_us`, `block_us`, `max`.
     pub locks: Table,
     /// Who waits for them: `lock`, `type`, `process`, `caller`, `holder`, `count`, `spin`, `block`, `stack`.
     pub waiters: Table,
@@ -43,8 +44,8 @@ pub struct Interval {
     pub cpus_table: Table,
     /// What threads were executing.
     pub stacks: Vec<Stack>,
-    /// Where threads slept, by the name of the thread: stacks that begin with it, and seconds.
-    pub asleep: Vec<(Arc<str>, f64)>,
+    /// Where threads were off CPU.
+    pub asleep: Vec<Asleep>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -58,7 +59,24 @@ pub struct Stack {
     pub tid: u32,
     /// The thread's name, then frames, outermost first, `;` between them.
     pub stack: Arc<str>,
+    /// The layer that it is in.
+    pub layer: Layer,
     /// For so many seconds.
+    pub seconds: f64,
+}
+
+/// Where threads of one name were off CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asleep {
+    /// Name of the process.
+    pub process: Arc<str>,
+    /// Name of the threads.
+    pub thread: Arc<str>,
+    /// Reason of the wait: `run queue`, `kernel lock`, `user lock`, `I/O` or `asleep`.
+    pub wait: Arc<str>,
+    /// Frames, outermost first, `;` between them.
+    pub stack: Arc<str>,
+    /// Seconds, of all threads together.
     pub seconds: f64,
 }
 
@@ -149,8 +167,8 @@ const LOCKS: &[Shown] = &[
     Shown::new("max", "max us", 7, Cell::Number(0)).wide(),
     Shown::new("type", "type", 11, Cell::Text),
     Shown::new("waiting", "", 21, Cell::Bar).wide(),
-    Shown::new("process", "process", 16, Cell::Text).wide(),
-    Shown::new("lock", "lock", 0, Cell::Text),
+    Shown::new("lock", "symbol or address", 20, Cell::Text).wide(),
+    Shown::new("name", "lock", 0, Cell::Text),
 ];
 
 /// Lines below the onion for what is known of the layer that is selected.
@@ -330,6 +348,7 @@ impl Top {
                 _ => return,
             },
             Tab::Locks => Behind::Lock {
+                name: text("name"),
                 lock: table.text(row, "lock").map(str::to_string),
                 kind: table.text(row, "type").map(str::to_string),
                 process: table.text(row, "process").map(str::to_string),

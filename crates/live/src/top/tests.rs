@@ -30,6 +30,14 @@ fn table(name: &str, columns: &[&str], rows: &[&[&str]]) -> Table {
     out.finish()
 }
 
+fn stack(pid: u32, tid: u32, stack: &str, layer: Layer, seconds: f64) -> Stack {
+    Stack { pid, tid, stack: stack.into(), layer, seconds }
+}
+
+fn asleep(process: &str, thread: &str, wait: &str, stack: &str, seconds: f64) -> Asleep {
+    Asleep { process: process.into(), thread: thread.into(), wait: wait.into(), stack: stack.into(), seconds }
+}
+
 /// A name that would turn the terminal red, set its title and turn the reading direction.
 const HOSTILE: &str = "ev\x1b[31mil\x1b]0;x\x07\u{202e}";
 
@@ -93,10 +101,33 @@ fn interval() -> Interval {
         ),
         locks: table(
             "locks",
-            &["lock", "type", "#waiting", "#util", "#waits", "#spin_us", "#block_us", "#max", "process"],
             &[
-                &["files_struct.file_lock", "spinlock", "0.624", "31.2", "228835", "2.7", "0", "96", "-"],
-                &["queue", "lock", "1.2", "-", "400", "-", "3000", "12000", HOSTILE],
+                "lock",
+                "name",
+                "type",
+                "#waiting",
+                "#util",
+                "#waits",
+                "#spin_us",
+                "#block_us",
+                "#max",
+                "process",
+            ],
+            &[
+                &[
+                    "files_struct.file_lock",
+                    "files_struct.file_lock",
+                    "spinlock",
+                    "0.624",
+                    "31.2",
+                    "228835",
+                    "2.7",
+                    "0",
+                    "96",
+                    "-",
+                ],
+                &["0x7f00", "GIL of python3", "lock", "1.2", "-", "400", "-", "3000", "12000", HOSTILE],
+                &["0x7f10", HOSTILE, "lock", "0.1", "-", "40", "-", "300", "120", "web"],
             ],
         ),
         waiters: table(
@@ -114,7 +145,7 @@ fn interval() -> Interval {
                     "0",
                     "close_fd;__x64_sys_close;do_syscall_64",
                 ],
-                &["queue", "lock", HOSTILE, "push", "w2/92", "800", "0", "2.4", "push;run;main"],
+                &["0x7f00", "lock", HOSTILE, "push", "w2/92", "800", "0", "2.4", "push;run;main"],
             ],
         ),
         cpus_table: table(
@@ -130,13 +161,18 @@ fn interval() -> Interval {
                 pid: 80,
                 tid: 80,
                 stack: "fdtorture;main;dup2;do_syscall_64_[k];file_lock_[k]".into(),
+                layer: Layer::KernelSpin,
                 seconds: 1.2,
             },
-            Stack { pid: 80, tid: 80, stack: "fdtorture;main;close;do_syscall_64_[k]".into(), seconds: 0.6 },
-            Stack { pid: 90, tid: 91, stack: "w1;start;\x1b[2Jwork".into(), seconds: 0.4 },
-            Stack { pid: 90, tid: 92, stack: "w2;start;other".into(), seconds: 0.2 },
+            stack(80, 80, "fdtorture;main;close;do_syscall_64_[k]", Layer::Calls, 0.6),
+            stack(90, 91, "w1;start;\x1b[2Jwork", Layer::User, 0.4),
+            stack(90, 92, "w2;start;other", Layer::User, 0.2),
         ],
-        asleep: vec![("w1;start;push;futex_wait_[k]".into(), 1.2), ("w2;start;sleep".into(), 1.6)],
+        asleep: vec![
+            asleep(HOSTILE, "w1", "user lock", "start;push;futex_wait_[k]", 1.2),
+            asleep(HOSTILE, "w2", "asleep", "start;sleep", 1.6),
+            asleep("another", "w1", "asleep", "elsewhere", 7.0),
+        ],
         notes: vec!["no hardware counters".into()],
     }
 }
@@ -200,12 +236,27 @@ fn what_is_behind_a_row() {
     insta::assert_snapshot!("layer", show("\n"));
     insta::assert_snapshot!("help", show("?"));
     let thread = show("2v\n");
-    assert!(thread.contains("\\x1b[2Jwork") && thread.contains("off CPU: 1.20 s"), "{thread}");
+    assert!(thread.contains("\\x1b[2Jwork") && thread.contains(": 1.20 s of all threads"), "{thread}");
+    assert!(thread.contains("futex_wait_[k]") && !thread.contains("elsewhere"), "{thread}");
     let process = show("2fv\n");
     assert!(
         process.contains("other") && process.contains("0.60 s of 2.0 s"),
         "both of its threads: {process}"
     );
+    assert!(process.contains(": 2.80 s of all threads"), "and not those of another name: {process}");
+    // More than the panel below the onion has: the layer's locks, processes, CPUs and stacks, and no others.
+    let layer = show("\n");
+    for cause in [
+        "files_struct.file_lock (spinlock), 228835 waits",
+        "spin   61.2 %  fdtorture (80)",
+        "CPU 1",
+        "file_lock_[k]",
+    ] {
+        assert!(layer.contains(cause), "no {cause}: {layer}");
+    }
+    assert!(!layer.contains("GIL") && !layer.contains("%  close"), "{layer}");
+    let lock = show("3\n");
+    assert!(lock.contains("GIL of python3 (lock) at 0x7f00") && lock.contains("futex_wait_[k]"), "{lock}");
     assert_eq!(show("2\n^"), show("2"), "and back");
     assert!(show("n").contains("no hardware counters"));
 }

@@ -126,6 +126,15 @@ impl Hierarchy {
         Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
     }
 
+    /// Microseconds of CPU time that a group's processes and those of the groups below it have taken since it was made;
+    /// `None` if it is gone, or nobody counts.
+    pub fn usage(&self, group: &str) -> Option<u64> {
+        match self.unified {
+            true => field(&self.text(group, "cpu.stat")?, "usage_usec "),
+            false => self.text(group, "cpuacct.usage").and_then(|text| first(&text)).map(|ns: u64| ns / 1000),
+        }
+    }
+
     /// A group's share of CPU time beside its siblings: the file that says it, and its number; `None` for the root, which
     /// has none.
     pub fn weight(&self, group: &str) -> Option<(String, u64)> {

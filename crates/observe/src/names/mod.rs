@@ -248,6 +248,37 @@ impl Symbols {
         self.user.with_inlined(&self.maps, tgid, &code, names)
     }
 
+    /// The files that have user frames, which got this number of names: `libc.so.6*2;python3.13*14;-*1`, outermost first.
+    /// Empty where functions were put into others in one of several files: their names are of one file then.
+    pub fn binaries(&self, tgid: u32, frames: &[u64], names: usize) -> String {
+        let label = |(i, address): (usize, &u64)| {
+            let known = || {
+                self.maps
+                    .label(tgid, called((i, address)))
+                    .filter(|label| !label.is_empty() && !label.starts_with('['))
+            };
+            if Functions::is_one(*address) { "-" } else { known().unwrap_or("-") }
+        };
+        let labels: Vec<&str> = frames.iter().enumerate().map(label).collect();
+        let mut runs: Vec<(&str, usize)> =
+            labels.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).rev().collect();
+        if names != frames.len() {
+            match &mut runs[..] {
+                [(_, count)] => *count = names,
+                _ => return String::new(),
+            }
+        }
+        let mut out = String::new();
+        for (label, count) in runs {
+            if !out.is_empty() {
+                out.push(';');
+            }
+            push_clean(&mut out, label);
+            out.push_str(&format!("*{count}"));
+        }
+        out
+    }
+
     /// A name for each user frame.
     pub fn functions(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
         if frames.is_empty() {

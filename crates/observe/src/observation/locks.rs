@@ -201,6 +201,7 @@ impl LockTables {
         threads: &Names,
     ) -> [Table; 6] {
         let new = bounds::of(new, |row| row.futex >> 16);
+        let name_of = |tgid| process.of(tgid);
         let process = |row: &LockRow| match row.tgid {
             0 if row.lock == OTHERS => bounds::OTHERS_NAME,
             tgid => process.of(tgid).unwrap_or("[gone]"),
@@ -351,12 +352,16 @@ impl LockTables {
             });
         }
         for row in &new.off_cpu {
-            let folded = match self.off_stacks.get(&row.stack).cloned() {
-                None if row.stack == OTHERS => bounds::OTHERS_NAME.into(),
+            let (folded, process, thread, binaries) = match self.off_stacks.get(&row.stack).cloned() {
+                None if row.stack == OTHERS => (bounds::OTHERS_NAME.into(), None, None, String::new()),
                 None => continue,
                 Some(stack) => {
                     let kernel = symbols.kernel(&stack.kernel);
-                    fold(&stack.comm, &symbols.user(stack.tgid, &stack.user), without_probe(&kernel))
+                    let user = symbols.user(stack.tgid, &stack.user);
+                    let folded = fold(&stack.comm, &user, without_probe(&kernel));
+                    let process = name_of(stack.tgid).unwrap_or(&stack.comm).to_owned();
+                    let binaries = symbols.binaries(stack.tgid, &stack.user, user.len());
+                    (folded, Some(process), Some(stack.comm), binaries)
                 }
             };
             let why = crate::engine::WAIT.get(row.flags as usize).copied().unwrap_or("");
@@ -366,6 +371,10 @@ impl LockTables {
                 seconds: Some(row.block as f64 / 1e9),
                 samples: Some(row.count),
                 time: Some(t),
+                process: process.into(),
+                thread: thread.into(),
+                wait: why.into(),
+                binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
             });
         }
         let mut sleepers = sleepers::Rows::new();

@@ -475,7 +475,8 @@ impl Observation {
             &self.process_names,
         );
         self.before = snap;
-        let (samples, stacks) = self.samples.tables(t, &mut self.symbols, self.engine.hz());
+        let process = |tgid| self.process_names.of(tgid).map(String::from);
+        let (samples, stacks) = self.samples.tables(t, &mut self.symbols, self.engine.hz(), &process);
         let locks = self.locks.tables(t, locks, &mut self.symbols, &self.process_names, &self.thread_names);
         let forgotten = self.locks.forgotten();
         forgotten.futexes.iter().for_each(|key| self.engine.forget_futex(*key));
@@ -493,6 +494,7 @@ impl Observation {
                 });
             }
         }
+        let [throttled, cgroups] = self.throttle.tables(t);
         let tables = [
             cpu_time.finish(),
             idle.finish(),
@@ -503,7 +505,8 @@ impl Observation {
             stacks,
             sleeps.finish(),
             path,
-            self.throttle.table(t),
+            throttled,
+            cgroups,
             self.devices.table(t, asked, &self.process_names),
             self.queued.table(t, stood, self.program, &self.process_names),
             bound,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ncpu_schema::{CpuState, SampleClass, StackKind, samples, stacks};
+use ncpu_schema::{CpuState, Layer, SampleClass, StackKind, samples, stacks};
 use ncpu_symbols::{KernelClass, Pythons, is_tlb, kernel_class};
 use ncpu_table::Table;
 
@@ -98,6 +98,8 @@ pub struct ThreadStack {
     pub tid: u32,
     /// The thread's name, then frames, outermost first, `;` between them.
     pub stack: Arc<str>,
+    /// The layer that it is in.
+    pub layer: Layer,
     /// Time with this stack (sampled).
     pub seconds: f64,
 }
@@ -131,10 +133,17 @@ impl Samples {
         self.pending.is_empty()
     }
 
-    /// The tables `samples` and `stacks` of what came since the last call, up to `t`.
-    pub fn tables(&mut self, t: f64, symbols: &mut Symbols, hz: u32) -> (Table, Table) {
+    /// The tables `samples` and `stacks` of what came since the last call, up to `t`. `process` names a process.
+    pub fn tables(
+        &mut self,
+        t: f64,
+        symbols: &mut Symbols,
+        hz: u32,
+        process: &dyn Fn(u32) -> Option<String>,
+    ) -> (Table, Table) {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
-        let mut stacks: HashMap<(StackKind, String), u64> = HashMap::new();
+        // By kind, process, thread, stack and files.
+        let mut stacks: HashMap<(StackKind, [String; 4]), u64> = HashMap::new();
         let seconds = |n: u64| n as f64 / f64::from(hz.max(1));
         if let Some(by_thread) = &mut self.by_thread {
             by_thread.clear();
@@ -156,10 +165,13 @@ impl Samples {
                 let kind = if spins { StackKind::Spin } else { StackKind::OnCpu };
                 let folded = fold(&stack.comm, &user, &kernel);
                 if let Some(by_thread) = &mut self.by_thread {
+                    let layer = if spins { Layer::KernelSpin } else { class.into() };
                     let (pid, tid, stack) = (stack.tgid, stack.tid, folded.as_str().into());
-                    by_thread.push(ThreadStack { pid, tid, stack, seconds: seconds(n) });
+                    by_thread.push(ThreadStack { pid, tid, stack, layer, seconds: seconds(n) });
                 }
-                *stacks.entry((kind, folded)).or_default() += n;
+                let process = process(stack.tgid).unwrap_or_else(|| stack.comm.clone());
+                let binaries = symbols.binaries(stack.tgid, &stack.user, user.len());
+                *stacks.entry((kind, [process, stack.comm, folded, binaries])).or_default() += n;
             }
         }
         let mut samples = samples::Rows::new();
@@ -174,13 +186,17 @@ impl Samples {
             });
         }
         let mut folded = stacks::Rows::new();
-        for ((kind, stack), n) in stacks {
+        for ((kind, [process, thread, stack, binaries]), n) in stacks {
             folded.push(stacks::Row {
                 kind: Some(kind),
                 stack: stack.into(),
                 seconds: Some(seconds(n)),
                 samples: Some(n),
                 time: Some(t),
+                process: process.into(),
+                thread: thread.into(),
+                wait: None::<&str>.into(),
+                binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
             });
         }
         (samples.finish(), folded.finish())
@@ -221,20 +237,20 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(CpuState::Program, stack(8));
         samples.add(CpuState::Program, stack(9));
-        assert_eq!(samples.tables(1.0, &mut symbols, 10).1.num_rows(), 1);
+        assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None).1.num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {
             samples.add(CpuState::Program, stack(tid));
         }
-        let (_, table) = samples.tables(1.0, &mut symbols, 10);
+        let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");
         let mut threads = samples.take_threads();
         threads.sort_by_key(|thread| thread.tid);
         let told: Vec<_> = threads.iter().map(|t| (t.pid, t.tid, t.seconds)).collect();
         assert_eq!(told, [(7, 8, 0.1), (7, 9, 0.2)]);
         assert!(threads[0].stack.starts_with("worker;"), "{}", threads[0].stack);
-        samples.tables(1.0, &mut symbols, 10);
+        samples.tables(1.0, &mut symbols, 10, &|_| None);
         assert!(samples.take_threads().is_empty(), "each is told once");
     }
 }

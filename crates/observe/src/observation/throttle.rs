@@ -1,14 +1,14 @@
-//! Whether the program's threads were held back by the CPU bandwidth of their cgroups.
+//! CPU time by control group, and whether the program's threads were held back by the CPU bandwidth of their cgroups.
 //!
 //! A throttled thread is runnable and its CPU idle, so it counts as waiting on a run queue; only the
 //! cgroup's `cpu.stat` tells that no scheduler could have run it. Costs a read of /proc/PID/cgroup for
-//! each new process and one of `cpu.stat` for each of their groups, an interval.
+//! each new process and one of `cpu.stat` for each of their groups, an interval (with cgroup v1 one of `cpuacct.usage` too).
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use ncpu_machine::limits::throttle::{Bandwidth, Hierarchy};
-use ncpu_schema::throttling;
+use ncpu_schema::{cgroup_cpu, throttling};
 use ncpu_table::Table;
 
 use crate::bpf_support::namespace;
@@ -32,20 +32,35 @@ impl Looks {
     }
 }
 
+/// The last figures in a group's files.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    /// `None` of the root of version 2, which has no limit.
+    bandwidth: Option<Bandwidth>,
+    /// Microseconds of CPU time; `None` where they are not wanted or nobody counts.
+    usage: Option<u64>,
+}
+
 /// The groups the program's processes are in, and those above them.
 #[derive(Default)]
 pub(crate) struct Throttle {
     /// `None` where there is no CPU controller.
     hierarchy: Option<Hierarchy>,
+    /// The hierarchy whose files count CPU time. Only where the whole machine is observed: else a group's time is not the
+    /// program's alone.
+    accounts: Option<Hierarchy>,
     processes: Looks,
-    groups: HashMap<String, Bandwidth>,
+    groups: HashMap<String, Told>,
 }
 
 impl Throttle {
     /// Begins with the process that is observed, whose group is known before it runs.
     pub fn begin(target: &Target) -> Throttle {
-        let hierarchy = Hierarchy::find(Path::new("/"), "cpu").unwrap_or_default();
-        let mut out = Throttle { hierarchy, ..Throttle::default() };
+        let find = |controller| Hierarchy::find(Path::new("/"), controller).unwrap_or_default();
+        // Version 2 counts in each group, without a controller.
+        let accounts = || find("cpuacct").or_else(|| find("cpu"));
+        let accounts = matches!(target, Target::All).then(accounts).flatten();
+        let mut out = Throttle { hierarchy: find("cpu"), accounts, ..Throttle::default() };
         if let Target::Tree(pid) = target {
             out.met(std::iter::once(*pid));
         }
@@ -59,28 +74,41 @@ impl Throttle {
             let Some(group) = hierarchy.group_of(pid) else { continue };
             for group in chain(&group) {
                 // What a group counted before it was seen was not of this program, or not of now.
-                if !self.groups.contains_key(group)
-                    && let Some((_, now)) = hierarchy.read(group)
-                {
-                    self.groups.insert(group.into(), now);
+                if self.groups.contains_key(group) {
+                    continue;
+                }
+                let bandwidth = hierarchy.read(group).map(|(_, now)| now);
+                let usage = self.accounts.as_ref().and_then(|accounts| accounts.usage(group));
+                if bandwidth.is_some() || usage.is_some() {
+                    self.groups.insert(group.into(), Told { bandwidth, usage });
                 }
             }
         }
     }
 
-    /// What the groups' limits did since the last table.
-    pub fn table(&mut self, t: f64) -> Table {
+    /// Tables `throttling` and `cgroup_cpu`: what the groups' limits did since the last ones, and their CPU time.
+    pub fn tables(&mut self, t: f64) -> [Table; 2] {
         let mut out = throttling::Rows::new();
-        let Some(hierarchy) = &self.hierarchy else { return out.finish() };
+        let Some(hierarchy) = &self.hierarchy else {
+            return [out.finish(), cgroup_cpu::Rows::new().finish()];
+        };
         let mut names: Vec<String> = self.groups.keys().cloned().collect();
         names.sort_unstable();
+        let mut used: HashMap<String, u64> = HashMap::new();
         for name in names {
-            let Some((limit, now)) = hierarchy.read(&name) else {
+            let read = hierarchy.read(&name);
+            let usage = self.accounts.as_ref().and_then(|accounts| accounts.usage(&name));
+            if read.is_none() && usage.is_none() {
                 self.groups.remove(&name);
                 continue;
-            };
-            let before = self.groups.insert(name.clone(), now).unwrap_or_default();
-            let new = now.since(before);
+            }
+            let bandwidth = read.map(|(_, now)| now);
+            let before = self.groups.insert(name.clone(), Told { bandwidth, usage }).unwrap_or_default();
+            if let (Some(now), Some(before)) = (usage, before.usage) {
+                used.insert(name.clone(), now.saturating_sub(before));
+            }
+            let Some((limit, now)) = read else { continue };
+            let new = now.since(before.bandwidth.unwrap_or_default());
             if new.throttled > 0 || new.throttled_us > 0 {
                 out.push(throttling::Row {
                     time: Some(t),
@@ -94,8 +122,29 @@ impl Throttle {
                 });
             }
         }
-        out.finish()
+        let mut times = cgroup_cpu::Rows::new();
+        for (cgroup, us) in own(&used) {
+            times.push(cgroup_cpu::Row { time: Some(t), cgroup: cgroup.into(), cpu: Some(us as f64 / 1e6) });
+        }
+        [out.finish(), times.finish()]
     }
+}
+
+/// CPU time of groups without the groups below them, from that of each with them. The largest comes first; groups without any
+/// are left out.
+fn own(used: &HashMap<String, u64>) -> Vec<(&str, u64)> {
+    let mut below: HashMap<&str, u64> = HashMap::new();
+    for (group, us) in used {
+        if let Some(above) = chain(group).skip(1).find(|above| used.contains_key(*above)) {
+            *below.entry(above).or_default() += us;
+        }
+    }
+    let own = used.iter().map(|(group, us)| {
+        (group.as_str(), us.saturating_sub(below.get(group.as_str()).copied().unwrap_or(0)))
+    });
+    let mut own: Vec<_> = own.filter(|(_, us)| *us > 0).collect();
+    own.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    own
 }
 
 /// A group and those above it, the root last: `/a/b`, `/a`, `/`.
@@ -111,6 +160,13 @@ pub(super) fn chain(group: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_has_what_those_below_it_have_not() {
+        let used = [("/", 100), ("/a", 70), ("/a/b", 30), ("/a/b/c", 30), ("/d", 20), ("/gone/e", 5)];
+        let used = used.map(|(group, us)| (group.to_owned(), us)).into_iter().collect();
+        assert_eq!(own(&used), [("/a", 40), ("/a/b/c", 30), ("/d", 20), ("/", 5), ("/gone/e", 5)]);
+    }
 
     #[test]
     fn groups_above() {

@@ -489,8 +489,9 @@ impl Unprivileged {
         self.throttle.met(pids.iter().copied());
         self.room.look(&pids);
         self.shortage.look();
-        let (samples, stacks) = self.samples.tables(elapsed, &mut self.symbols, self.hz);
-        let throttled = self.throttle.table(elapsed);
+        let process = |tgid: u32| self.processes.names.get(&tgid).cloned();
+        let (samples, stacks) = self.samples.tables(elapsed, &mut self.symbols, self.hz, &process);
+        let [throttled, cgroups] = self.throttle.tables(elapsed);
         let (names, comms, gone) = (&self.processes.names, &self.comms, &self.gone);
         let thread = |tid| comms.get(&tid).or_else(|| gone.get(&tid)).or_else(|| names.get(&tid)).cloned();
         let lives = |pid| ended.is_none() && self.processes.has(pid);
@@ -500,7 +501,7 @@ impl Unprivileged {
         if let Some(locks) = locks.filter(|t| t.num_rows() > 0) {
             sink(&locks)?;
         }
-        [samples, stacks, throttled].iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
+        [samples, stacks, throttled, cgroups].iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
     }
 
     /// The program's seconds on each CPU, where there are clocks.

@@ -13,7 +13,7 @@ const TIME: &str = "t";
 const LOST: [(&str, &[&[&str]]); 8] = [
     ("threads", &[&["pid", "tid", "thread"], &["process"]]),
     ("samples", &[&["detail"], &["process"]]),
-    ("stacks", &[&["stack"]]),
+    ("stacks", &[&["stack", "binaries"], &["thread"]]),
     ("locks", &[&["lock"], &["process"]]),
     ("lock_callers", &[&["stack"], &["lock", "caller"], &["process"]]),
     ("user_locks", &[&["lock", "caller", "holder", "stack"], &["process", "pid"]]),
@@ -130,6 +130,7 @@ mod tests {
                     seconds: Some(0.01),
                     samples: Some(1),
                     time: t,
+                    ..stacks::Row::default()
                 });
             }
             gather.append(&rows.finish()).unwrap();

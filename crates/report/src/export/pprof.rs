@@ -6,7 +6,7 @@ use ncpu_record::Recording;
 use ncpu_schema::{Error, StackKind, summary};
 
 use super::wire::Message;
-use super::{KERNEL, sums};
+use super::{KERNEL, Parts, sums};
 
 /// Words by number, as the profile holds them.
 #[derive(Default)]
@@ -25,11 +25,40 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Mappings: code of programs, whose addresses are not kept, and of the kernel.
-const MAPPINGS: [&str; 2] = ["[programs]", "[kernel]"];
+/// Names of mappings without a file: code of an unknown file or made at run time, and the kernel's. Addresses are not kept.
+const NO_FILE: &str = "[programs]";
+const KERNEL_FILE: &str = "[kernel]";
+
+/// A function: its name, the file that has its code, and the file and line of its source where its name tells them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Function<'a> {
+    name: &'a str,
+    binary: &'a str,
+    source: Option<(&'a str, u64)>,
+}
+
+impl<'a> Function<'a> {
+    /// That of a frame. Functions of Python are `name (file:line)`.
+    fn of((frame, binary): (&'a str, Option<&'a str>)) -> Function<'a> {
+        if let Some(name) = frame.strip_suffix(KERNEL) {
+            return Function { name, binary: KERNEL_FILE, source: None };
+        }
+        let binary = binary.unwrap_or(NO_FILE);
+        let source = frame.strip_suffix(')').and_then(|frame| {
+            let (name, place) = frame.rsplit_once(" (")?;
+            let (file, line) = place.rsplit_once(':')?;
+            Some((name, (file, line.parse().ok()?)))
+        });
+        match source {
+            Some((name, source)) => Function { name, binary, source: Some(source) },
+            None => Function { name: frame, binary, source: None },
+        }
+    }
+}
 
 /// The stacks of a recording with four values each: timer samples, time on CPU, the part of that spinning in kernel locks,
-/// and time off CPU, in nanoseconds. The process is a label. `first` is the one that is shown where none is asked for.
+/// and time off CPU, in nanoseconds. Labels are `process`, `thread` and `wait`, the reason to be off CPU. Off CPU the leaf is
+/// the function that waits and not the scheduler. `first` is the value that is shown where none is asked for.
 ///
 /// # Errors
 /// A table is not as the schema has it.
@@ -52,18 +81,17 @@ pub fn pprof(recording: &Recording, first: StackKind) -> Result<Vec<u8>, Error> 
     {
         out = out.message(1, value_type(&mut words, ty, unit));
     }
-    let process = words.number("process");
+    let keys = ["process", "thread", "wait"].map(|key| words.number(key));
     // A function has one place: there are no addresses.
-    let mut places: HashMap<(&str, bool), u64> = HashMap::new();
+    let mut places: HashMap<Function<'_>, u64> = HashMap::new();
     let mut order = Vec::new();
-    for (stack, kinds) in &stacks {
-        let (name, frames) = stack.split_once(';').unwrap_or((stack, stack));
-        let mut locations: Vec<u64> = frames
-            .split(';')
+    for (parts @ Parts { process, thread, wait, .. }, kinds) in &stacks {
+        let mut locations: Vec<u64> = parts
+            .with_files()
             .map(|frame| {
-                let (name, kernel) = frame.strip_suffix(KERNEL).map_or((frame, false), |name| (name, true));
-                *places.entry((name, kernel)).or_insert_with(|| {
-                    order.push((name, kernel));
+                let function = Function::of(frame);
+                *places.entry(function).or_insert_with(|| {
+                    order.push(function);
                     order.len() as u64
                 })
             })
@@ -72,19 +100,31 @@ pub fn pprof(recording: &Recording, first: StackKind) -> Result<Vec<u8>, Error> 
         let of = |kind: StackKind| kinds[kind as usize];
         let (on, spin, off) = (of(StackKind::OnCpu), of(StackKind::Spin), of(StackKind::OffCpu));
         let values = [on.1 + spin.1, nanoseconds(on.0 + spin.0), nanoseconds(spin.0), nanoseconds(off.0)];
-        let label = Message::default().int(1, process).int(2, words.number(name));
-        out = out.message(2, Message::default().ints(1, locations).ints(2, values).message(3, label));
+        let mut sample = Message::default().ints(1, locations).ints(2, values);
+        for (key, word) in keys.into_iter().zip([Some(*process), Some(*thread), *wait]) {
+            let Some(word) = word.filter(|word| !word.is_empty()) else { continue };
+            sample = sample.message(3, Message::default().int(1, key).int(2, words.number(word)));
+        }
+        out = out.message(2, sample);
     }
-    for (id, name) in (1..).zip(MAPPINGS) {
-        let mapping = Message::default().int(1, id).int(5, words.number(name)).int(7, 1);
-        out = out.message(3, mapping);
+    let mut mappings: HashMap<&str, u64> = HashMap::new();
+    // pprof takes the first for the program: no file is that of all stacks.
+    for binary in [NO_FILE].into_iter().chain(order.iter().map(|function| function.binary)) {
+        let next = mappings.len() as u64 + 1;
+        if *mappings.entry(binary).or_insert(next) == next {
+            // has_functions and has_filenames: there is nothing to be looked up in the file.
+            let name = words.number(binary);
+            out = out.message(3, Message::default().int(1, next).int(5, name).int(7, 1).int(8, 1));
+        }
     }
-    for (id, (name, kernel)) in (1..).zip(order) {
-        let line = Message::default().int(1, id);
-        let mapping = if kernel { 2 } else { 1 };
+    for (id, Function { name, binary, source }) in (1..).zip(order) {
+        let (file, at) = source.unwrap_or(("", 0));
+        let line = Message::default().int(1, id).int(2, at);
+        let mapping = mappings.get(binary).copied().unwrap_or(0);
         out = out.message(4, Message::default().int(1, id).int(2, mapping).message(4, line));
-        let name = words.number(name);
-        out = out.message(5, Message::default().int(1, id).int(2, name).int(3, name));
+        // Names are readable already. With the same system name pprof would take them for symbols and cut off all between < and >.
+        let function = Message::default().int(1, id).int(2, words.number(name)).int(4, words.number(file));
+        out = out.message(5, function);
     }
     let first = words.number(match first {
         StackKind::OnCpu => "cpu",

@@ -34,15 +34,43 @@ fn recording() -> Recording {
     }
     gather.append(&rows.finish()).unwrap();
     let mut rows = stacks::Rows::new();
-    for (kind, stack, seconds, samples) in [
-        (StackKind::OnCpu, "web;main;work", 0.5, 50),
-        (StackKind::OnCpu, "web;main;work", 0.25, 25),
-        (StackKind::Spin, "web;main;write;ksys_write_[k];queued_spin_lock_[k]", 0.125, 12),
-        (StackKind::OffCpu, "web;main;wait\nfor\u{202e};futex_wait_[k]", 2.5, 0),
-        (StackKind::OnCpu, "[others]", 0.0625, 6),
+    let worker = Some(("web", "worker"));
+    for (kind, stack, of, wait, seconds, samples) in [
+        (StackKind::OnCpu, "worker;main;work", worker, None, 0.5, 50),
+        (StackKind::OnCpu, "worker;main;work", worker, None, 0.25, 25),
+        (StackKind::OnCpu, "worker;main;run (pool.py:7)", worker, None, 0.03125, 3),
+        (StackKind::OnCpu, "worker;main;<chan::Rx<T>>::recv", worker, None, 0.015625, 1),
+        (
+            StackKind::Spin,
+            "web;main;write;ksys_write_[k];queued_spin_lock_[k]",
+            Some(("web", "web")),
+            None,
+            0.125,
+            12,
+        ),
+        (
+            StackKind::OffCpu,
+            "user lock;worker;main;wait\nfor\u{202e};futex_wait_[k];schedule_[k];__schedule_[k]",
+            worker,
+            Some("user lock"),
+            2.5,
+            0,
+        ),
+        (StackKind::OffCpu, "asleep;db;__schedule_[k]", Some(("db", "db")), Some("asleep"), 0.25, 0),
+        (StackKind::OnCpu, "[others]", None, None, 0.0625, 6),
+        (StackKind::OffCpu, "I/O;[others]", None, Some("I/O"), 0.125, 0),
     ] {
-        let (stack, kind) = (stack.into(), Some(kind));
-        rows.push(stacks::Row { kind, stack, seconds: Some(seconds), samples: Some(samples), time: None });
+        rows.push(stacks::Row {
+            kind: Some(kind),
+            stack: stack.into(),
+            seconds: Some(seconds),
+            samples: Some(samples),
+            time: None,
+            process: of.map(|(process, _)| process).into(),
+            thread: of.map(|(_, thread)| thread).into(),
+            wait: wait.into(),
+            binaries: stack.starts_with("worker;main;work").then_some("libc.so.6*1;web*1").into(),
+        });
     }
     gather.append(&rows.finish()).unwrap();
     let mut rows = summary::Rows::new();
@@ -56,10 +84,17 @@ fn stacks_as_lines() {
     let text = |kind| String::from_utf8(folded(&recording(), kind).unwrap()).unwrap();
     assert_eq!(
         text(StackKind::OnCpu),
-        "[others] 62500\nweb;main;work 750000\nweb;main;write;ksys_write_[k];queued_spin_lock_[k] 125000\n"
+        "[others] 62500\n\
+         web;main;write;ksys_write_[k];queued_spin_lock_[k] 125000\n\
+         worker;main;<chan::Rx<T>>::recv 15625\n\
+         worker;main;run (pool.py:7) 31250\n\
+         worker;main;work 750000\n"
     );
     assert_eq!(text(StackKind::Spin), "web;main;write;ksys_write_[k];queued_spin_lock_[k] 125000\n");
-    assert_eq!(text(StackKind::OffCpu), "web;main;wait\\nfor\\u202e;futex_wait_[k] 2500000\n");
+    assert_eq!(
+        text(StackKind::OffCpu),
+        "I/O;[others] 125000\nasleep;db;__schedule_[k] 250000\nuser lock;worker;main;wait\\nfor\\u202e;futex_wait_[k] 2500000\n"
+    );
 }
 
 #[test]
@@ -69,6 +104,43 @@ fn names_of_others_cannot_turn_or_move_what_a_tool_prints() {
         let found = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         assert!(found(b"web") && !found("\u{202e}".as_bytes()));
     }
+}
+
+#[test]
+fn stacks_of_older_recordings_have_their_parts_in_their_text() {
+    let table = |kind, stack: &str| {
+        let mut rows = stacks::Rows::new();
+        rows.push(stacks::Row { kind: Some(kind), stack: stack.into(), ..Default::default() });
+        rows.finish().project(&["kind", "stack", "seconds", "samples"]).unwrap()
+    };
+    for (kind, stack, process, wait, frames) in [
+        (StackKind::OnCpu, "web;main;work", "web", None, "main;work"),
+        (StackKind::OnCpu, "asleep;main", "asleep", None, "main"),
+        (StackKind::OffCpu, "user lock;web;main", "web", Some("user lock"), "main"),
+        (StackKind::OffCpu, ";web;main", "web", None, "main"),
+        (StackKind::OffCpu, "web;main", "web", None, "main"),
+        (StackKind::OffCpu, "web", "web", None, "web"),
+        (StackKind::OnCpu, "[others]", "[others]", None, "[others]"),
+    ] {
+        let recording =
+            Recording::new(Manifest::new(Purpose::Watch, 2, Vec::new(), 1.0)).with(table(kind, stack));
+        let recording = Recording { manifest: Manifest { schema: 4, ..recording.manifest }, ..recording };
+        let reader = stacks::Reader::need(&recording).unwrap();
+        let parts = Parts { process, thread: process, wait, frames, binaries: "" };
+        assert_eq!(Parts::of(&reader, 0), Some(parts), "{stack}");
+    }
+}
+
+#[test]
+fn frames_have_the_files_of_their_runs() {
+    let files = |frames, binaries| {
+        let parts = Parts { process: "p", thread: "p", wait: None, frames, binaries };
+        parts.with_files().map(|(_, file)| file.unwrap_or("?")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(files("a;b;c;d_[k]", "libc.so.6*1;x*2"), "libc.so.6 x x ?");
+    assert_eq!(files("a;b;c", "-*1;a*b*1"), "? a*b ?");
+    assert_eq!(files("a;b", "x*0;y*1;z*99999999999999999999"), "y ?");
+    assert_eq!(files("a_[k]", ""), "?");
 }
 
 /// Runs a program on a file; `None`, with words, where there is none.
@@ -91,40 +163,58 @@ fn go_tool_pprof_finds_what_the_tables_tell() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("profile.pb");
     std::fs::write(&file, pprof(&recording(), StackKind::OnCpu).unwrap()).unwrap();
-    let top = |kind: &str| {
+    let pprof = |kind: &str, more: &[&str]| {
         let index = format!("-sample_index={kind}");
-        let args = [
-            "tool",
-            "pprof",
-            "-top",
-            "-unit=ms",
-            "-nodecount=100",
-            "-symbolize=none",
-            &index,
-            file.to_str().unwrap(),
-        ];
-        let text = run("go", &args, "no go tool pprof")?;
+        let mut args = vec!["tool", "pprof", "-unit=ms", "-nodecount=100", "-symbolize=none", &index];
+        args.extend(more);
+        args.push(file.to_str().unwrap());
+        run("go", &args, "no go tool pprof")
+    };
+    let top = |kind: &str, more: &[&str]| {
+        let text = pprof(kind, &[&["-top"], more].concat())?;
         // flat flat% sum% cum cum% name
         let row = |line: &str| {
             let mut words = line.split_whitespace();
             let number = |word: Option<&str>| word?.trim_end_matches("ms").parse::<f64>().ok();
             let flat = number(words.next())?;
             let cum = number(words.nth(2))?;
-            Some((words.nth(1)?.to_owned(), flat, cum))
+            Some((words.skip(1).collect::<Vec<_>>().join(" "), flat, cum))
         };
         Some(text.lines().skip_while(|l| !l.contains("flat%")).skip(1).filter_map(row).collect::<Vec<_>>())
     };
-    let Some(cpu) = top("cpu") else { return };
+    let Some(cpu) = top("cpu", &[]) else { return };
     let of = |rows: &[(String, f64, f64)], name: &str| {
         rows.iter().find(|r| r.0 == name).map(|r| (r.1, r.2)).unwrap_or_else(|| panic!("no {name}: {rows:?}"))
     };
     assert_eq!(of(&cpu, "work"), (750.0, 750.0));
-    assert_eq!(of(&cpu, "main"), (0.0, 875.0));
+    assert_eq!(of(&cpu, "main"), (0.0, 921.88));
     assert_eq!(of(&cpu, "queued_spin_lock"), (125.0, 125.0));
-    let spin = top("spin").unwrap();
+    // Names are whole, and Python's have their file and line.
+    assert_eq!(of(&cpu, "<chan::Rx<T>>::recv"), (15.62, 15.62));
+    assert_eq!(of(&cpu, "run"), (31.25, 31.25));
+    let lines = pprof("cpu", &["-traces", "-lines"]).unwrap();
+    assert!(lines.contains("run pool.py:7"), "{lines}");
+    // The files that have the code are mappings.
+    let raw = pprof("cpu", &["-raw"]).unwrap();
+    for file in ["libc.so.6", "web", "[kernel]", "[programs]"] {
+        let named = |line: &str| line.contains("[FN]") && line.split_whitespace().any(|word| word == file);
+        assert!(raw.lines().any(named), "no mapping {file}: {raw}");
+    }
+    // Labels: process, thread, and the reason to be off CPU.
+    assert_eq!(of(&top("cpu", &["-tagfocus=process=web"]).unwrap(), "work"), (750.0, 750.0));
+    assert!(!top("cpu", &["-tagfocus=thread=^web$"]).unwrap().iter().any(|r| r.0 == "work"));
+    assert_eq!(of(&top("cpu", &["-tagfocus=thread=worker"]).unwrap(), "work"), (750.0, 750.0));
+    let tags = pprof("off-cpu", &["-tags"]).unwrap();
+    for tag in ["process: Total", "thread: Total", "wait: Total", "user lock", "asleep"] {
+        assert!(tags.contains(tag), "no {tag}: {tags}");
+    }
+    let off = top("off-cpu", &[]).unwrap();
+    assert_eq!(of(&off, "__schedule"), (250.0, 250.0), "where there is nothing else");
+    assert_eq!(of(&top("off-cpu", &["-tagfocus=wait=user lock"]).unwrap(), "futex_wait"), (2500.0, 2500.0));
+    let spin = top("spin", &[]).unwrap();
     assert_eq!(of(&spin, "ksys_write"), (0.0, 125.0));
     assert!(!spin.iter().any(|r| r.0 == "work" && r.2 > 0.0), "{spin:?}");
-    assert_eq!(of(&top("off-cpu").unwrap(), "futex_wait"), (2500.0, 2500.0));
+    assert_eq!(of(&off, "futex_wait"), (2500.0, 2500.0));
 }
 
 /// Prints tracks and their values as Perfetto's own messages have them.

@@ -77,10 +77,14 @@ tables! {
     /// Stacks, outermost frame first, `;` between frames, `_[k]` behind kernel frames. Sampled.
     stacks {
         kind "kind": Word<StackKind>, "on-cpu, spin (kernel locks) or off-cpu";
-        stack "stack": Text, "frames, outermost first";
+        stack "stack": Text, "name of the thread, then frames, outermost first; of off-cpu the reason comes before the thread";
         seconds "seconds": Float [Seconds Time], "time with this stack (sampled)";
         samples "samples": Int [None Count], "samples behind it";
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
+        process "process": Text, "name of the process; null where stacks of several were put together" since 7;
+        thread "thread": Text, "name of the thread; null where stacks of several were put together" since 7;
+        wait "wait": Text, "of off-cpu: run queue, kernel lock, user lock, I/O or asleep" since 7;
+        binaries "binaries": Text, "files of the program's frames, outermost first: name*count, ; between them; - of frames in no file" since 7;
     }
 
     /// Kernel locks by process. Exact.
@@ -250,6 +254,13 @@ tables! {
         periods "periods": Int [None Count], "periods in which the group had something to run";
         throttled "throttled": Int [None Count], "periods in which it had used up its limit";
         held "held": Float [CpuSeconds Time], "CPU time for which its run queues were held back";
+    }
+
+    /// CPU time of the machine by control group, by interval. Exact, by the kernel's own accounts.
+    cgroup_cpu {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 7;
+        cgroup "cgroup": Text, "the group" since 7;
+        cpu "CPU": Float [CpuSeconds Time], "CPU time of its processes, without those of the groups below it; that of a group that has ended is in the one above" since 7;
     }
 
     /// Limits that the program reached or came near to.

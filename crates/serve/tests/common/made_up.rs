@@ -74,6 +74,7 @@ pub fn interval(number: u64) -> Packed {
         seconds: Some(1.0),
         samples: Some(99),
         time: None,
+        ..stacks::Row::default()
     });
     let mut whole = summary::Rows::new();
     whole.push(summary::Row {

@@ -191,6 +191,7 @@ mod tests {
                     used: Some(used),
                     refused: Some(1),
                     killed: Some(0),
+                    refaults: Some(0),
                     lift: "prlimit --pid 7 --nofile=256".into(),
                 });
             }

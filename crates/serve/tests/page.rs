@@ -34,7 +34,10 @@ fn the_page_shows_what_was_observed() {
     assert!(text("#layers").contains("user code"), "{}", text("#layers"));
     assert!(text("#layers").contains("50.0 %"), "{}", text("#layers"));
     assert!(text("#where").contains("2 CPUs"), "{}", text("#where"));
-    assert!(painted("#bands canvas") > 1000 && painted("#grid") > 100 && painted("#stacks canvas") > 1000);
+    for (of, least) in [("#bands canvas", 1000), ("#grid", 100), ("#stacks canvas", 1000)] {
+        // Each part comes with an answer of its own.
+        browser.until(of, &format!("{} > {least}", PAINTED.replace("WHICH", &format!("{of:?}"))));
+    }
     assert_eq!(text("#error"), "");
     browser.picture("page.png");
 

@@ -252,6 +252,8 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         keys.push("stack");
     }
     let grouped = all.group_by(&keys).ok()?;
+    // Where all were counted, that needs no column.
+    let scaled = has("error") && (0..all.num_rows()).any(|r| all.number(r, "error").is_some_and(|e| e > 0.0));
     // A lock has one row however many held it; it names the one that most of the wait is blamed on.
     let held = all.group_by(&[&keys[..], &["holder"]].concat()).ok()?;
     let waited = |r: usize| held.number(r, "block").unwrap_or(0.0) + held.number(r, "spin").unwrap_or(0.0);
@@ -285,12 +287,22 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         Column::text("caller", "where it waits"),
         Column::text("holder", "the thread most of the wait is blamed on: it ended the waits"),
         Column::count("count", "waits"),
+    ];
+    if scaled {
+        columns.push(Column::float(
+            "+-",
+            Unit::None,
+            Kind::Count,
+            "half-width of the 95 % interval of count, which is scaled, as the times are; 0 is exact",
+        ));
+    }
+    columns.extend([
         Column::float("spin", Unit::Seconds, Kind::Time, "time waiting on CPU, where the lock tells"),
         Column::float("spin_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("block", Unit::Seconds, Kind::Time, "time waiting off CPU, all threads"),
         Column::float("block_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         Column::float("max", Unit::Microseconds, Kind::Peak, "longest wait"),
-    ];
+    ]);
     if patterns {
         columns.push(Column::text("pattern", "what the lock is to its users, by a waiter's stack"));
     }
@@ -307,8 +319,11 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
         let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller"));
         let holder = holders.get(&key(&grouped, r)).and_then(|&h| held.text(h, "holder"));
         let cells = cells.text_opt(holder);
+        let mut cells = cells.int(n);
+        if scaled {
+            cells = cells.float_opt(grouped.number(r, "error"));
+        }
         let mut cells = cells
-            .int(n)
             .float_opt(spin)
             .float_opt(spin.map(mean))
             .float(block(r))

@@ -53,6 +53,15 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         Kind::Share,
         "in ncpu's tracing of its calls and faults",
     ));
+    let sampled = (0..raw.num_rows()).any(|r| raw.number(r, "error").is_some());
+    if sampled {
+        columns.push(Column::float(
+            "+-",
+            Unit::Percent,
+            Kind::Share,
+            "half-width of the 95 % interval of USR, and of SYS and TRP together, where they are sampled",
+        ));
+    }
     let meanings = [
         "voluntary switches",
         "involuntary switches",
@@ -88,6 +97,9 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
         }
         let own = raw.number(r, "NCPU");
         row = row.float_opt(own.filter(|_| time > 0.0).map(|own| 100.0 * own / time));
+        if sampled {
+            row = row.float_opt(raw.number(r, "error").filter(|_| time > 0.0).map(|e| 100.0 * e / time));
+        }
         for c in COUNTS {
             row = row.int_opt(raw.int(r, c));
         }

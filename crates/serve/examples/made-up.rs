@@ -163,6 +163,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             minf: Some(thread % 7),
             majf: Some(0),
             cpu: Some(on),
+            error: None,
             off: None,
         });
     }

@@ -39,6 +39,8 @@ __u32 lock_half;				/* of the lock table: the half that is written now */
 __u32 interval;				/* number of the interval at hand */
 __u32 walk_all_locks;			/* every contention's stack, whatever it costs */
 __u32 calibrating;			/* a process of ncpu that is the program too, to measure what tracing costs; 0: none */
+__u32 calls_off;			/* calls and faults are traced no more: a timer samples what threads do */
+__u32 user_locks_off;			/* libncpu's locks are traced no more: waits in progress have no end */
 __u32 observing;			/* 0 until everything is attached */
 
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
@@ -63,6 +65,7 @@ struct {
 #include "places.h"
 #include "switches.h"
 #include "interrupts.h"
+#include "probe_counts.h"
 #include "user_locks.h"
 #include "go_locks.h"
 #include "microstates.h"

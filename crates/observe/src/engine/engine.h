@@ -234,7 +234,8 @@ enum cause {
 /* Locks that tell of their waits by static tracepoints, and what these tell. */
 /* Those of Go are told by the functions that park goroutines. */
 enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE, GO_MUTEX, GO_READ, GO_WRITE };
-enum user_event { USER_BEGIN, USER_END };
+/* USER_GAUGE is hit by ncpu itself, to measure what a hit costs. */
+enum user_event { USER_BEGIN, USER_END, USER_GAUGE };
 
 /* The attach cookie of such a tracepoint: the offset in struct pt_regs of the register that holds the lock. */
 #define USER_COOKIE(register, lock, event) ((__u64)(register) << 16 | (lock) << 8 | (event))
@@ -316,6 +317,8 @@ struct thread_out {
 	__u64 vcx, icx, scl, sig;
 	__u64 minf, majf;
 	__u64 faults;		/* of minf and majf those that were traced */
+	__u64 untraced;		/* ns of USR that are to be divided by the ticks */
+	__u32 ticks[4];		/* of a timer, by USR, SYS and TRP */
 	__u64 unjudged;		/* futex of its last waits, where they have ended without a verdict */
 	__u64 unjudged_place;	/* and the place */
 	__u64 unjudged_ns;	/* how long those were, part of SLP */

@@ -314,7 +314,7 @@ static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, str
 static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns,
 				       __u32 waker)
 {
-	__u64 lock = r->in_user ? r->user.lock : 0;
+	__u64 lock = in_user(r) ? r->user.lock : 0;
 	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, p->tgid,
 					lock ? KIND_USER | r->user.kind : KIND_FUTEX | r->event);
 

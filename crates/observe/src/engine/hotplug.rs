@@ -60,7 +60,14 @@ pub(super) struct Timers {
     /// Held, as the next.
     _striker: Option<perf::Timer>,
     /// Held, for they detach when dropped.
-    _faults: Vec<Link>,
+    faults: Vec<Link>,
+}
+
+impl Timers {
+    /// Ends of faults are not told any more.
+    pub(super) fn end_faults(&mut self) {
+        self.faults.clear();
+    }
 }
 
 impl Online {
@@ -237,7 +244,7 @@ impl Engine {
             timers.sampler = Some(timer);
         }
         if self.micro {
-            timers._faults.extend(load::attach_faults(&self.skel, cpu)?);
+            timers.faults.extend(load::attach_faults(&self.skel, cpu)?);
         }
         self.timers.insert(cpu, timers);
         self.start_striking(cpu)

@@ -146,6 +146,9 @@ pub(super) use types::python as KernelPython;
 pub const USER_LOCK: [&str; 8] =
     ["", "mutex", "queue lock", "rwlock:R", "rwlock:W", "sync.Mutex", "sync.RWMutex:R", "sync.RWMutex:W"];
 
+/// The first of them that is Go's (`GO_MUTEX`).
+pub(crate) const GO_MUTEX: u32 = 5;
+
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
 /// What each CPU writes of itself.
@@ -158,6 +161,8 @@ pub(crate) use types::io_row as IoRow;
 pub(crate) use types::irq_row as IrqRow;
 /// A row of the lock table.
 pub(crate) use types::lock_slot as LockSlot;
+/// Hits of probes on a CPU, by `enum probe_group`.
+pub(crate) use types::probe_counts as ProbeCounts;
 
 /// `struct thread_out`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,6 +195,10 @@ pub struct ThreadOut {
     pub majf: u64,
     /// Faults whose length was traced.
     pub faults: u64,
+    /// ns of USR in which calls and faults were not traced.
+    pub untraced: u64,
+    /// Of a timer meanwhile, in user code, a call or a fault.
+    pub ticks: [u32; 4],
     /// The futex of its last waits, where they have ended before anybody said what they were for; else 0.
     pub(crate) unjudged: u64,
     /// The place of those waits, a key of verdicts.
@@ -227,6 +236,8 @@ unsafe impl Plain for GoWait {}
 unsafe impl Plain for IoRow {}
 // SAFETY: integers only.
 unsafe impl Plain for Calls {}
+// SAFETY: integers only.
+unsafe impl Plain for ProbeCounts {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for ThreadOut {}
 
@@ -262,7 +273,7 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
-    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, cpus = cpus, allowed = allowed, comm = comm, group = group);
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, comm = comm, group = group);
 const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 

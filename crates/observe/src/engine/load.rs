@@ -1,6 +1,6 @@
 //! Loading and attaching what the kernel has, and saying what it lacks.
 
-use libbpf_rs::Link;
+use libbpf_rs::{Link, ProgramAttachType};
 
 use super::layout::FirstSlot;
 use super::skel::{EngineSkel, EngineSkelBuilder};
@@ -81,6 +81,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
     open.maps.copies.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.probe_hits.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
 
     let has = |tracepoint: &str| types.has(tracepoint);
@@ -113,6 +114,11 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.sched_waking.set_autoload(has("sched_waking"));
     progs.user_lock.set_autoload(config.traces_user_locks());
     progs.go_lock.set_autoload(config.traces_user_locks());
+    progs.let_goroutines_go.set_autoload(config.traces_user_locks() && many_uprobes());
+    if many_uprobes() {
+        progs.user_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+        progs.go_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+    }
     progs.sched_process_exec.set_autoload(config.traces_user_locks() && has("sched_process_exec"));
 
     let tlb = config.tlb && has("tlb_flush");
@@ -166,6 +172,13 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     Ok((skel, Interrupts(hard)))
 }
 
+/// Whether the kernel attaches several uprobes as one (Linux 6.6).
+pub(super) fn many_uprobes() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6u32, 6u32)
+}
+
 /// Without these a request's life is not known.
 const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_complete"];
 
@@ -187,12 +200,7 @@ const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
 pub(super) struct Interrupts(Vec<Pair>);
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
-pub(super) fn attach(
-    skel: &mut EngineSkel<'static>,
-    interrupts: &Interrupts,
-    config: &Config,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Link>> {
+pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) -> Result<Vec<Link>> {
     let p = &skel.progs;
     let mut links = load::attach([
         &p.sched_process_fork,
@@ -211,10 +219,6 @@ pub(super) fn attach(
         &p.block_rq_insert,
         &p.contention_end,
         &p.contention_begin,
-        &p.sys_exit,
-        &p.sys_enter,
-        &p.user_registers,
-        &p.page_fault_user,
         &p.signal_deliver,
         &p.settle,
     ])?;
@@ -230,6 +234,17 @@ pub(super) fn attach(
     links.extend(load::attach_to(&p.handler_in, &begins(|pair| *pair == HANDLERS))?);
     links.extend(load::attach_to(&p.timer_in, &begins(|pair| *pair == LOCAL_TIMER))?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
+    Ok(links)
+}
+
+/// Attaches the programs that see calls and faults begin and end, if they are loaded.
+pub(super) fn attach_calls(
+    skel: &EngineSkel<'static>,
+    config: &Config,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Link>> {
+    let p = &skel.progs;
+    let mut links = load::attach([&p.sys_exit, &p.sys_enter, &p.user_registers, &p.page_fault_user])?;
     if config.traces_calls() {
         for cpu in perf::online_cpus() {
             match attach_faults(skel, cpu) {

@@ -19,8 +19,10 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long id)
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
-	if (!r || !r->target)
+	count_hit(ALL_CALLS);
+	if (!r || !r->target || calls_off)
 		return 0;
+	count_hit(CALL_PROBES);
 	seen_to_run(r);
 	r->scl++;
 	if (r->state != SYS)
@@ -34,7 +36,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
-	if (!r || !r->target)
+	if (!r || !r->target || calls_off)
 		return 0;
 	if (r->state != USR)
 		micro(r, USR, bpf_ktime_get_ns());
@@ -49,7 +51,7 @@ int user_registers(void *ctx)
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_rec *r = look(p);
 
-	if (!r || !r->target || r->state != USR)
+	if (!r || !r->target || calls_off || r->state != USR)
 		return 0;
 	not_back_yet(r, p);
 	if (r->state != USR)
@@ -62,8 +64,9 @@ int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsig
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
-	if (!r || !r->target)
+	if (!r || !r->target || calls_off)
 		return 0;
+	count_hit(FAULT_PROBES);
 	seen_to_run(r);
 	__u64 now = bpf_ktime_get_ns();
 	if (r->state == TRP) {
@@ -84,7 +87,7 @@ static __always_inline int fault_end(void)
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
-	if (!r || !r->target)
+	if (!r || !r->target || calls_off)
 		return 0;
 	if (r->on_state == TRP) {
 		micro(r, USR, bpf_ktime_get_ns());
@@ -201,6 +204,8 @@ int dump_threads(struct bpf_iter__task *ctx)
 	__u64 since = r->since;
 	if (now > since)
 		t.micro[MASK(r->state, 7)] += now - since;
+	if (now > since && calls_off && r->state == USR)
+		t.untraced += now - since;
 	bpf_seq_write(seq, &t, sizeof(t));
 	return 0;
 }

@@ -14,10 +14,12 @@ mod hotplug;
 mod interrupts;
 mod layout;
 mod load;
+mod per_call;
 mod places;
 mod requests;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
+mod uprobes;
 mod usdt;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,15 +27,15 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use libbpf_rs::{Iter, Link, MapCore, RingBuffer, UprobeOpts};
-use ncpu_files::reader;
+use libbpf_rs::{Iter, Link, MapCore, RingBuffer};
+use ncpu_files::reader::Source as FileSource;
 use ncpu_schema::{CpuState, IdleReason, Microstate};
 use ncpu_symbols::PythonAt;
 
 use crate::bpf_support::ring::{self, Inbox};
 use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
 
-pub use budget::Probes;
+pub use budget::{Coverage, Probes};
 pub(crate) use calibrate::Struck;
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
@@ -43,13 +45,17 @@ pub use interrupts::{Served, Source};
 pub use ncpu_symbols::Patterns;
 
 pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
-pub(crate) use layout::{futex_key, site_key, wait_event};
+pub(crate) use layout::{GO_MUTEX, futex_key, site_key, wait_event};
 pub use requests::Requests;
 
+pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
 
 use calibrate::Gauge;
-use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, WAIT_ULOCK};
+use per_call::PerCall;
+use uprobes::{Group, Programs, Uprobes};
+
+use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts, WAIT_ULOCK};
 pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, OTHERS};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
@@ -126,9 +132,12 @@ pub struct Snapshot {
 
 /// Everything attached; detaches when dropped.
 pub struct Engine {
+    /// First, for its thread uses what follows. Nothing where locks of programs are not traced.
+    uprobes: Option<Uprobes>,
+    per_call: Option<PerCall>,
     skel: Box<skel::EngineSkel<'static>>,
     /// Held, for they detach when dropped.
-    links: Vec<Link>,
+    _links: Vec<Link>,
     ring: RingBuffer<'static>,
     inbox: Inbox<Event>,
     slots: Mapped<CpuSlot>,
@@ -146,8 +155,6 @@ pub struct Engine {
     hz: u32,
     /// Whether the end of faults is watched.
     micro: bool,
-    /// Whether goroutines are traced.
-    go: bool,
     online: hotplug::Online,
     /// CPUs that came or went since the observation began.
     changed: BTreeSet<u32>,
@@ -189,7 +196,8 @@ impl Engine {
         };
         hotplug::room_for_events(config.traces_calls(), &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
-        let links = load::attach(&mut skel, &interrupts, config, &mut notes)?;
+        let links = load::attach(&mut skel, &interrupts)?;
+        let traced = load::attach_calls(&skel, config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
         let io = |doing| move |source| Error::Io { doing, source };
         let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
@@ -207,9 +215,31 @@ impl Engine {
             Mapped::to_clear(&skel.maps.io_rows, io_count).map_err(io("mapping the requests to devices"))?;
         let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
         let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
+        let hits = || {
+            Mapped::<ProbeCounts>::new(&skel.maps.probe_hits, cpus).map_err(io("mapping the hits of probes"))
+        };
+        let per_call = config
+            .traces_calls()
+            .then(|| Ok::<_, Error>(PerCall::new(traced, hits()?, config.probes)))
+            .transpose()?;
+        let uprobes = config.traces_user_locks().then(|| -> Result<Uprobes> {
+            let hits = hits()?;
+            let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
+            let progs = &skel.progs;
+            let programs = Programs {
+                go: &progs.go_lock,
+                user: &progs.user_lock,
+                let_go: &progs.let_goroutines_go,
+                multi: load::many_uprobes(),
+            };
+            Ok(Uprobes::new(config.probes, &programs, hits, slots))
+        });
+        let uprobes = uprobes.transpose()?;
         Ok(Engine {
+            uprobes,
+            per_call,
             skel: Box::new(skel),
-            links,
+            _links: links,
             ring,
             inbox,
             slots,
@@ -225,7 +255,6 @@ impl Engine {
             notes,
             hz: 0,
             micro: false,
-            go: false,
             online: hotplug::Online::default(),
             changed: BTreeSet::new(),
             timers: HashMap::new(),
@@ -306,12 +335,29 @@ impl Engine {
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 1;
         }
+        if let Some(uprobes) = &mut self.uprobes {
+            uprobes.begin();
+        }
+        self.begin_calls();
         Ok(())
+    }
+
+    /// Watches from now on over what probes in programs take. With the capabilities that this thread has by now: it may have
+    /// given some up since the engine was attached.
+    pub fn watch_probes(&mut self) {
+        let Some(uprobes) = &mut self.uprobes else { return };
+        uprobes.watch();
+        if uprobes.locks_off()
+            && let Some(bss) = &mut self.skel.maps.bss_data
+        {
+            bss.user_locks_off = 1;
+        }
     }
 
     /// The microstates that are measured, by [`Microstate`]: calls and faults are traced on request only.
     pub fn measures(&self) -> [bool; Microstate::ALL.len()] {
-        let (calls, faults) = (self.micro, self.micro && self.skel.progs.page_fault_user.autoload());
+        let calls = self.per_call.is_some();
+        let faults = calls && self.skel.progs.page_fault_user.autoload();
         [calls, calls, faults, faults, faults, true, true, true]
     }
 
@@ -335,6 +381,9 @@ impl Engine {
             std::hint::spin_loop();
         }
         self.ended = Some(until);
+        if let Some(uprobes) = &mut self.uprobes {
+            uprobes.end();
+        }
         self.mark(&perf::online_cpus());
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
@@ -346,9 +395,10 @@ impl Engine {
         crate::bpf_support::load::run_on(&self.skel.progs.mark, cpus);
     }
 
-    /// What is missing on this machine, one line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    /// Missing parts of this machine, and probes that were thinned out or detached, one line each.
+    pub fn notes(&self) -> Vec<String> {
+        let probes = self.uprobes.iter().flat_map(|uprobes| uprobes.notes(self.age().as_secs_f64()));
+        self.notes.iter().cloned().chain(probes).chain(self.calls_note()).collect()
     }
 
     /// What tracing adds to the microstates of a thread; `None` where calls and faults are not traced, or where it
@@ -438,41 +488,28 @@ impl Engine {
     ///
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
-    pub fn trace_user_locks(&mut self, file: &reader::Source) -> Result<usize, String> {
-        let (program, go_program) = (&self.skel.progs.user_lock, &self.skel.progs.go_lock);
-        if !program.autoload() {
-            return Ok(0);
-        }
+    pub fn trace_user_locks(&mut self, file: &FileSource) -> std::result::Result<usize, String> {
+        let Some(uprobes) = &mut self.uprobes else { return Ok(0) };
         let (own, go) = (usdt::probes(file)?, go::probes(file)?);
+        let found = own.len() + go.len();
         // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer.
-        if file.is_remote() && own.len() + go.len() > 0 {
+        if file.is_remote() && found > 0 {
             return Err("its file system is another process or machine".into());
         }
-        let path = file.path();
-        let all = own.iter().map(|p| (p, program)).chain(go.iter().map(|p| (p, go_program)));
-        for (probe, program) in all {
-            let opts = UprobeOpts {
-                ref_ctr_offset: probe.semaphore as usize,
-                cookie: probe.cookie,
-                ..UprobeOpts::default()
-            };
-            let link = program.attach_uprobe_with_opts(-1, &path, probe.offset as usize, opts);
-            self.links.push(link.map_err(|e| format!("attaching to {}: {e}", probe.name))?);
-        }
-        self.go |= !go.is_empty();
-        Ok(own.len() + go.len())
+        uprobes.attach(Group::Static, file, own, &self.skel.progs.user_lock)?;
+        uprobes.attach(Group::Go, file, go, &self.skel.progs.go_lock)?;
+        Ok(found)
     }
 
     /// Forgets the waits of goroutines whose process has ended, where any are traced.
     pub fn forget_goroutines(&mut self, living: &[u32]) {
-        if !self.go {
-            return;
-        }
+        let Some(uprobes) = &self.uprobes else { return };
+        let all = uprobes.goroutines_off();
         let waits = &self.skel.maps.go_waits;
         let over = |key: &Vec<u8>| {
             let wait = waits.lookup(key, libbpf_rs::MapFlags::ANY).ok().flatten()?;
             let tgid = read::<layout::GoWait>(&wait)?.tgid;
-            living.binary_search(&tgid).is_err().then_some(())
+            (all || living.binary_search(&tgid).is_err()).then_some(())
         };
         let over: Vec<Vec<u8>> = waits.keys().filter(|key| over(key).is_some()).collect();
         // Whoever deletes one subtracts it.
@@ -629,8 +666,13 @@ impl Engine {
             }
         }
         self.forget_ended();
-        let mut locks =
-            Locks { requests: self.requests(old), first: self.first_waits(old), ..Locks::default() };
+        let goroutines = self.uprobes.as_ref().map_or(Coverage::ALL, Uprobes::coverage);
+        let mut locks = Locks {
+            requests: self.requests(old),
+            first: self.first_waits(old),
+            goroutines,
+            ..Locks::default()
+        };
         for ((lock, stack, tgid, kind), (mut row, _)) in sums {
             (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
             if kind & KIND_FUTEX != 0 {
@@ -747,4 +789,6 @@ pub struct Locks {
     pub requests: Vec<Requests>,
     /// How long those waited that were first in a lock's queue.
     pub first: Vec<FirstWaits>,
+    /// How much of the time the waits of goroutines were counted in.
+    pub goroutines: Coverage,
 }

@@ -160,6 +160,22 @@ int tell_mode(void *ctx)
 	return 0;
 }
 
+/* What a thread does whose calls and faults are not traced any more. */
+static __always_inline void tick(void *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_rec *r = look(p);
+
+	if (!r || !r->target)
+		return;
+	/* What is in the kernel and not in a call is in a fault, but for the interrupts of user code. */
+	__u32 state = met_user_code(ctx) ? USR : in_call(p) ? SYS : TRP;
+	r->ticks[MASK(state, 3)]++;
+	if (r->state == SYS || r->state == TRP)
+		micro(r, USR, bpf_ktime_get_ns());
+	r->on_state = USR;
+}
+
 /* How the program's time on CPU parts between user code and the kernel, which tracing moves: a timer on each CPU tells. */
 SEC("perf_event")
 int strike(void *ctx)
@@ -168,6 +184,10 @@ int strike(void *ctx)
 
 	if (!s || !observing || s->base != AT_TARGET)
 		return 0;
+	if (calls_off) {
+		tick(ctx);
+		return 0;
+	}
 	s->struck++;
 	if (met_user_code(ctx))
 		s->struck_user++;

@@ -111,7 +111,7 @@ static __always_inline bool sleeps_first(struct task_rec *r)
 
 	if (r->nlocks)
 		return w->first && !w->woken;
-	return r->asleep_in ? r->first : r->in_user && r->user.first && !r->user.woken;
+	return r->asleep_in ? r->first : in_user(r) && r->user.first && !r->user.woken;
 }
 
 /* Who wakes another thread now; 0: a timer or signal, which wake from interrupt context, where nobody held it up. */
@@ -125,7 +125,7 @@ static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct
 {
 	if (r->nlocks && !r->locks[MASK(r->nlocks - 1, 3)].woken)
 		r->locks[MASK(r->nlocks - 1, 3)].woken = now;
-	if (r->in_user && !r->user.woken)
+	if (in_user(r) && !r->user.woken)
 		r->user.woken = now;
 	if (!r->asleep_in)
 		return;
@@ -163,18 +163,18 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		wait = WAIT_KLOCK;
 		next = LCK;
 		r->call = -1;
-	} else if (r->on_state == TRP) {
+	} else if (r->on_state == TRP || (calls_off && !in_call(p))) {
 		wait = WAIT_IO;
 		next = r->instr ? TFL : DFL;
 		r->call = -1;
 	} else {
 		classify_futex(r, p);
-		__u32 class = !r->futex ? FUTEX_UNKNOWN : r->in_user ? FUTEX_LOCK : r->futex_word >> 16;
+		__u32 class = !r->futex ? FUTEX_UNKNOWN : in_user(r) ? FUTEX_LOCK : r->futex_word >> 16;
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
 			next = LCK;
 			/* Calls that stand for futexes, and the semaphores of PostgreSQL's backends, serve many locks. */
-			if (r->target && !r->in_user && !r->event && r->futex > SYSCALLS)
+			if (r->target && !in_user(r) && !r->event && r->futex > SYSCALLS)
 				sleep_in_lock(r, p, woken_in, now);
 		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
@@ -191,8 +191,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	sleep_for_requests(r, p);
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
-	bool again = r->futex && !r->in_user && ask_again(s, p, r, now);
-	bool fresh = again || (r->futex && r->ask && !r->in_user && may_ask(s, now) && first_sight(r->key));
+	bool again = r->futex && !in_user(r) && ask_again(s, p, r, now);
+	bool fresh = again || (r->futex && r->ask && !in_user(r) && may_ask(s, now) && first_sight(r->key));
 	/*
 	 * A long sleep may be the only one: it is not to be passed over because many short ones came before, nor to stand for
 	 * those. So sleeps are chosen among their like. Who has not slept for a while does so seldom, or for long.
@@ -333,6 +333,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		woke_for(s, r->since, now);
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);
+	if (calls_off)
+		r->on_state = USR;
 	micro(r, r->on_state, now);
 	end_wait(s, r);
 	r->on_cpu = 1;
@@ -462,7 +464,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 		slept(s, p, r, ns);
 	off_done(s, p, r, ns);
 	__u32 was = micro(r, LAT, now);
-	if (was == SLP && r->target && r->futex && !r->in_user && r->futex_word >> 16 == FUTEX_UNKNOWN)
+	if (was == SLP && r->target && r->futex && !in_user(r) && r->futex_word >> 16 == FUTEX_UNKNOWN)
 		keep_unjudged(r, ns);
 	r->queue = task_cpu(p);
 	begin_wait(s, r, WAIT_RUNQ);

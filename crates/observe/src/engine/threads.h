@@ -44,6 +44,8 @@ struct task_rec {
 	__u64 slept;		/* ns, when it fell asleep last */
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */
+	__u64 untraced;		/* ns of USR that are to be divided by the ticks: calls and faults were not traced */
+	__u32 ticks[4];		/* of a timer, by USR, SYS and TRP */
 	__u64 site;		/* the futex at its place, as a key of `verdicts` */
 	__u64 key;		/* by which its verdict was found, or is asked for */
 	__u64 event_at;		/* where PostgreSQL points to the number of what it waits for; 0: not known */
@@ -83,6 +85,12 @@ struct {
 } tasks SEC(".maps");
 
 #define POSTGRES 0x7365726774736f70ull /* its name, as it lies in memory */
+
+/* Whether a thread waits for a lock of libncpu, as far as is known. */
+static __always_inline bool in_user(struct task_rec *r)
+{
+	return r->in_user && !user_locks_off;
+}
 
 static __always_inline struct task_rec *look(struct task_struct *p)
 {
@@ -148,6 +156,8 @@ static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
 
 	if (now > r->since)
 		r->micro[i] += now - r->since;
+	if (calls_off && i == USR && now > r->since)
+		r->untraced += now - r->since;
 	r->since = now;
 	r->state = next;
 	return i;
@@ -165,7 +175,8 @@ static __always_inline __u64 off_in_all(struct task_rec *r)
  */
 static __always_inline void not_back_yet(struct task_rec *r, struct task_struct *p)
 {
-	if (r->state == USR && in_call(p))
+	/* What is not traced is divided by samples, wherever it ends. */
+	if (!calls_off && r->state == USR && in_call(p))
 		r->state = SYS;
 }
 
@@ -237,6 +248,9 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->minf = BPF_CORE_READ(p, min_flt) - r->minf;
 	t->majf = BPF_CORE_READ(p, maj_flt) - r->majf;
 	t->faults = r->faults;
+	t->untraced = r->untraced;
+	for (int i = 0; i < 4; i++)
+		t->ticks[i] = r->ticks[i];
 	t->cpus = BPF_CORE_READ(p, cpus_mask.bits[0]);
 	t->allowed = p->flags & PF_KTHREAD ? 0 : p->nr_cpus_allowed;
 	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);

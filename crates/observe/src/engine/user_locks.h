@@ -31,8 +31,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 }
 
 /* A lock of libncpu: what its wait begins and ends with. Blocked is, as ever, who is off CPU meanwhile. */
-SEC("uprobe")
-int user_lock(struct pt_regs *ctx)
+static __always_inline void user_event(struct pt_regs *ctx, __u64 cookie)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	/* A thread that has not been switched yet is met later. */
@@ -40,20 +39,19 @@ int user_lock(struct pt_regs *ctx)
 	struct cpu_slot *s = slot();
 
 	if (!observing || !r || !s || !(r->target || cfg_lock_all))
-		return 0;
-	__u64 cookie = bpf_get_attach_cookie(ctx), lock = 0, now = bpf_ktime_get_ns();
+		return;
+	__u64 lock = 0, now = bpf_ktime_get_ns();
 	__u32 kind = cookie >> 8 & 0xff, at = cookie >> 16;
 	struct lock_wait *w = &r->user;
 
 	if (bpf_probe_read_kernel(&lock, sizeof(lock), (void *)ctx + at) || !lock)
-		return 0;
+		return;
 	if ((cookie & 0xff) == USER_BEGIN) {
 		/* An rwlock's wait for its mutex is a part of its own. */
 		if (r->in_user && (w->kind == USER_READ || w->kind == USER_WRITE) && kind == USER_MUTEX)
-			return 0;
+			return;
 		if (r->in_user)
 			s->drop_nest++; /* its end was missed */
-		s->lock_events++;
 		bool first, alone;
 		leave_queue(w->queue);
 		w->queue = join_queue(p, lock, &first, &alone);
@@ -65,11 +63,11 @@ int user_lock(struct pt_regs *ctx)
 		w->stack = walk_user_lock(ctx, s, p, now);
 		w->lock = lock;
 		r->in_user = 1;
-		return 0;
+		return;
 	}
 	/* Not of one whose begin was missed, nor of the mutex in an rwlock. */
 	if (!r->in_user || w->lock != lock || w->kind != kind)
-		return 0;
+		return;
 	__u64 all = now > w->begin ? now - w->begin : 0;
 	__u64 off = off_in_all(r) - w->off;
 	__u64 block = off < all ? off : all;
@@ -83,6 +81,15 @@ int user_lock(struct pt_regs *ctx)
 	add_lock(lock_slot(s, lock, 0, p->tgid, KIND_USER | kind), all - block, block, 1);
 	if (w->stack)
 		add_lock(lock_slot(s, lock, w->stack, p->tgid, KIND_USER | kind), all - block, block, 1);
+}
+
+SEC("uprobe")
+int user_lock(struct pt_regs *ctx)
+{
+	__u64 begin = hit(USER_PROBES);
+
+	user_event(ctx, bpf_get_attach_cookie(ctx));
+	hit_done(USER_PROBES, begin);
 	return 0;
 }
 

@@ -12,7 +12,7 @@ use super::backends::Backends;
 use super::bounds::{self, Names};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
-use crate::engine::{Engine, FutexClass, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
+use crate::engine::{Coverage, Engine, FutexClass, GO_MUTEX, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
 use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
 use crate::names::{Symbols, call_name, fold, without_probe};
@@ -306,6 +306,8 @@ impl LockTables {
                 caller: text(|p| p.caller.as_ref()).into(),
                 holder: holder.into(),
                 count: Some(row.count),
+                counted: Some(row.count),
+                error: Some(0.0),
                 wakes: Some(row.wakes),
                 // A futex does not tell how long its waiter spun before.
                 spin: None,
@@ -326,6 +328,7 @@ impl LockTables {
             }
         }
         for row in new.traced.iter().filter(|r| r.stack == 0) {
+            let scaled = Scaled::of(row, new.goroutines);
             let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack));
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
@@ -340,10 +343,12 @@ impl LockTables {
                 pid: pid(row),
                 caller: at.into(),
                 holder: holder(row, threads).into(),
-                count: Some(row.count),
-                wakes: Some(row.wakes),
+                count: Some(scaled.count),
+                counted: Some(row.count),
+                error: Some(scaled.error),
+                wakes: Some(scaled.wakes),
                 spin: Some(row.spin as f64 / 1e9),
-                block: Some(row.block as f64 / 1e9),
+                block: Some(scaled.block),
                 max: Some(row.max as f64 / 1e3),
                 stack: joined(&frames).into(),
                 pattern: pattern.as_deref().into(),
@@ -425,6 +430,34 @@ impl LockTables {
     }
 }
 
+/// The figures of a lock that tells of its waits.
+struct Scaled {
+    count: u64,
+    error: f64,
+    wakes: u64,
+    block: f64,
+}
+
+impl Scaled {
+    /// Of goroutines, waits that a window's end has cut short are counted as wakes: their time until then is in the row's, and
+    /// their mean length is that of all, as of waits whose end does not depend on how long they have lasted.
+    fn of(row: &LockRow, goroutines: Coverage) -> Scaled {
+        let go = row.flags >= GO_MUTEX;
+        if !go || !goroutines.scaled() {
+            let wakes = if go { 0 } else { row.wakes };
+            return Scaled { count: row.count, error: 0.0, wakes, block: row.block as f64 / 1e9 };
+        }
+        let begun = row.count + row.wakes;
+        let block = row.block as f64 * begun as f64 / row.count.max(1) as f64;
+        Scaled {
+            count: goroutines.of(begun),
+            error: goroutines.error(begun),
+            wakes: 0,
+            block: block * goroutines.scale / 1e9,
+        }
+    }
+}
+
 /// The thread that most of the waiting is blamed on.
 fn holder(row: &LockRow, threads: &Names) -> Option<String> {
     (row.holder != 0).then(|| match threads.of(row.holder) {
@@ -459,6 +492,22 @@ mod tests {
         );
         assert_eq!(caller(&frames(&["down_read", "down_write_killable"])), "[unknown]");
         assert_eq!(caller(&frames(&["download_thing"])), "download_thing");
+    }
+
+    #[test]
+    fn waits_of_goroutines_are_scaled_to_all_of_the_time() {
+        // Of 40 waits 30 ended in the windows, a tenth of the time; those lasted 3 ms.
+        let row = LockRow { flags: GO_MUTEX, count: 30, wakes: 10, block: 3_000_000, ..LockRow::default() };
+        let all = Scaled::of(&row, Coverage::ALL);
+        assert_eq!((all.count, all.wakes, all.block, all.error), (30, 0, 0.003, 0.0));
+        let some = Scaled::of(&row, Coverage { scale: 10.0, spread: Some(0.1) });
+        assert_eq!((some.count, some.wakes), (400, 0));
+        assert!((some.block - 0.04).abs() < 1e-9, "each of 400 lasted 0.1 ms: {}", some.block);
+        assert!(some.error > 40.0, "{}", some.error);
+        // libncpu's are never scaled: their wakes are wakes.
+        let own = LockRow { flags: 1, ..row };
+        let own = Scaled::of(&own, Coverage { scale: 10.0, spread: None });
+        assert_eq!((own.count, own.wakes), (30, 10));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut};
+use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut, divide};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
@@ -208,7 +208,7 @@ impl Observation {
 
     /// What could not be observed, one line each.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.engine.notes().to_vec();
+        let mut notes = self.engine.notes();
         notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
         notes.extend(self.user_locks.iter().flat_map(UserLocks::notes).cloned());
         notes.extend(self.symbols.notes());
@@ -232,7 +232,9 @@ impl Observation {
     ) -> Result<Until, E> {
         let mut cadence = Cadence::of(interval);
         loop {
+            self.engine.watch_probes();
             let now = Instant::now();
+            self.engine.watch_calls(now);
             if stop() {
                 return Ok(Until::Stopped);
             }
@@ -253,6 +255,7 @@ impl Observation {
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
+            let until = self.engine.next_calls().map_or(until, |at| until.min(at));
             let until = self.symbols.next_look().map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
@@ -548,7 +551,7 @@ impl Observation {
         let over: HashSet<ThreadKey> = ended.iter().map(|t| (t.tid, t.start)).collect();
         let measured = self.engine.measures();
         let mut known = std::mem::take(&mut self.threads);
-        if struck.1 > 0 {
+        if struck.1 > 0 && !self.engine.calls_off() {
             let mut seen = Struck { user: struck.0, all: struck.1, ..Struck::default() };
             let told = living.iter().filter(|t| !over.contains(&(t.tid, t.start)));
             for now in ended.iter().chain(told) {
@@ -564,6 +567,15 @@ impl Observation {
             self.engine.learn(&seen);
         }
         let costs = self.engine.costs();
+        let ticks_of = |now: &ThreadOut, before: &ThreadOut| -> [u64; 3] {
+            std::array::from_fn(|i| u64::from(now.ticks[i].saturating_sub(before.ticks[i])))
+        };
+        // Of threads that no tick has met.
+        let mut all_ticks = [0; 3];
+        for now in ended.iter().chain(&living) {
+            let before = known.get(&(now.tid, now.start)).map(|k| k.told).unwrap_or_default();
+            all_ticks.iter_mut().zip(ticks_of(now, &before)).for_each(|(all, n)| *all += n);
+        }
         let mut kept = HashMap::with_capacity(living.len());
         // Ended ones first: one that was still listed while it ended is told once.
         for (now, alive) in ended.iter().map(|t| (t, false)).chain(living.iter().map(|t| (t, true))) {
@@ -592,6 +604,13 @@ impl Observation {
                 let calls = now.scl.saturating_sub(before.scl);
                 costs.take(&mut on_cpu, calls, now.faults.saturating_sub(before.faults))
             });
+            let untraced = since(now.untraced, before.untraced).unwrap_or(0.0).min(on_cpu[0]);
+            let divided =
+                if untraced > 0.0 { divide(untraced, ticks_of(now, &before), all_ticks) } else { None };
+            if let Some((parts, _)) = divided {
+                on_cpu[0] -= untraced;
+                on_cpu.iter_mut().zip(parts).for_each(|(spent, part)| *spent += part);
+            }
             let stood = spent(Microstate::Lat).unwrap_or(0.0);
             queued += stood;
             self.queued.thread(now, stood);
@@ -607,7 +626,9 @@ impl Observation {
                 spin: since(now.spin, before.spin),
                 vcx: new(now.vcx, before.vcx),
                 icx: new(now.icx, before.icx),
-                scl: traced(new(now.scl, before.scl)),
+                // Those of which some were not traced are not known.
+                scl: traced(new(now.scl, before.scl)).filter(|_| untraced == 0.0),
+                error: divided.map(|(_, error)| error),
                 sig: traced(new(now.sig, before.sig)),
                 minf: new(now.minf, before.minf),
                 majf: new(now.majf, before.majf),

@@ -31,8 +31,6 @@ const ENOUGH: u32 = 4 * AFTER.len() as u32;
 const MAX_WAITING: usize = 4096;
 /// Files remembered; then all are forgotten but for those that are attached to, and looked into again when they are met.
 const MAX_FILES: usize = 1 << 15;
-/// Files attached to: each takes a few descriptors for as long as the observation lasts.
-const MAX_ATTACHED: usize = 1 << 10;
 
 /// Which files were looked into, and which processes are to be looked at.
 #[derive(Default)]
@@ -188,11 +186,7 @@ impl UserLocks {
         if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
         }
-        let traced = match self.attached.len() < MAX_ATTACHED {
-            true => engine.trace_user_locks(file),
-            false => Err(format!("those of {MAX_ATTACHED} files are")),
-        };
-        match traced {
+        match engine.trace_user_locks(file) {
             Ok(0) => {}
             Ok(_) => {
                 self.attached.insert(identity);
@@ -222,11 +216,11 @@ fn in_path(program: &Path) -> Option<PathBuf> {
     std::env::split_paths(&dirs).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// The processes that an observation begins with: all of the machine unless it is of one and what that started.
+/// The processes that an observation begins with: a process and what that started, those of a cgroup, or all.
 fn first(target: &Target) -> Vec<u32> {
     match target {
         Target::Tree(root) => processes::tree(Path::new("/"), *root),
-        _ => processes::all(Path::new("/")),
+        _ => target.among(processes::all(Path::new("/"))),
     }
 }
 
@@ -244,6 +238,14 @@ mod tests {
         assert!(tree.contains(&child.id()) && tree.contains(&std::process::id()), "{tree:?}");
         assert!(!tree.contains(&1));
         assert!(tree.iter().all(|p| *p == std::process::id() || all.contains(p)));
+    }
+
+    #[test]
+    fn of_a_cgroup_only_its_processes_are_looked_at() {
+        let Ok(root) = Target::cgroup("/") else { return eprintln!("skipped: no cgroup v2") };
+        assert!(first(&root).contains(&std::process::id()), "everything is below the root");
+        let none = Target::Cgroup { id: u64::MAX, level: 1 };
+        assert_eq!(first(&none), Vec::<u32>::new());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whose threads count as the program.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,25 @@ impl Target {
             .map_err(|source| Error::Cgroup { path: dir.display().to_string(), source })?;
         let below = dir.strip_prefix(&mount).unwrap_or(&dir);
         Ok(Target::Cgroup { id: meta.ino(), level: below.components().count() as u32 })
+    }
+
+    /// Of these processes, those in the cgroup; all of them for other targets.
+    pub(crate) fn among(&self, pids: Vec<u32>) -> Vec<u32> {
+        let (&Target::Cgroup { id, level }, Some(mount)) = (self, cgroup2_mount()) else { return pids };
+        let mut known: HashMap<PathBuf, bool> = HashMap::new();
+        let within = |pid: &u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            let path = text.lines().find_map(|line| line.strip_prefix("0::/"));
+            let path: Option<PathBuf> =
+                path.map(|p| Path::new(p).components().take(level as usize).collect());
+            path.is_some_and(|path| {
+                let dir = mount.join(&path);
+                *known
+                    .entry(path)
+                    .or_insert_with(|| std::fs::metadata(dir).is_ok_and(|meta| meta.ino() == id))
+            })
+        };
+        pids.into_iter().filter(within).collect()
     }
 
     /// The settings of `target.h`: all, the process, the cgroup and its level.

@@ -244,6 +244,8 @@ impl Locks {
                 None => row.holder.to_string(),
             });
             out.push(user_locks::Row {
+                counted: None,
+                error: None,
                 pattern: None::<&str>.into(),
                 advice: None::<&str>.into(),
                 lock: name.into(),

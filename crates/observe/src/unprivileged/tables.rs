@@ -99,6 +99,7 @@ impl Unprivileged {
             let lived = (uptime - now.start as f64 / ticks).clamp(0.0, length);
             let slept = (lived - ran.unwrap_or(0.0) - waited.unwrap_or(0.0)).max(0.0);
             out.push(threads::Row {
+                error: None,
                 time: Some(t),
                 pid: Some(now.pid.into()),
                 tid: Some((*tid).into()),

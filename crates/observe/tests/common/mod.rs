@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ncpu_observe::engine::Config;
+use ncpu_observe::engine::{Config, Probes};
 use ncpu_observe::observation::Observation;
 use ncpu_observe::program::Target;
 use ncpu_observe::program::{Child, Ended};
@@ -44,6 +44,7 @@ pub struct Seen {
     pub tables: Vec<Table>,
     pub ended: Ended,
     pub elapsed: f64,
+    pub notes: Vec<String>,
 }
 
 impl Seen {
@@ -88,7 +89,8 @@ pub fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
 pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&mut Config)) -> Seen {
     let mut child = Child::hold(argv).unwrap();
     place(child.pid());
-    let mut config = Config::onion(Target::Tree(child.pid()), 499);
+    // Figures are held to the truth, whatever that costs.
+    let mut config = Config { probes: Probes::All, ..Config::onion(Target::Tree(child.pid()), 499) };
     change(&mut config);
     let mut observation = Observation::begin(&config).unwrap();
     observation.expect(std::path::Path::new(&argv[0]));
@@ -107,5 +109,5 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
     // Seen when a test fails.
     notes.iter().for_each(|n| eprintln!("note: {n}"));
     let elapsed = tables.iter().find(|t| t.name() == "summary").and_then(|t| t.number(0, "elapsed")).unwrap();
-    Seen { tables, ended, elapsed }
+    Seen { tables, ended, elapsed, notes }
 }

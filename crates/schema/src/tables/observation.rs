@@ -127,7 +127,8 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
     }
 
-    /// User locks, and other futexes. Exact.
+    /// User locks, and other futexes. Exact, but for locks of Go programs whose waits came too often for a probe at each: those
+    /// were counted in short windows, and their number and times are scaled to all of the time.
     user_locks {
         lock "lock": Text, "symbol of the lock, or of its futex word, where it is static, else its address";
         ty "type": Text, "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's, or with barrier pthreads' where a preloaded library timed them";
@@ -144,6 +145,8 @@ tables! {
         pattern "pattern": Text, "what the lock is to its users, by the pattern of a waiter's stack: GIL, Java monitor …" since 5;
         advice "advice": Text, "what helps, of that pattern" since 5;
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
+        counted "counted": Int [None Count], "waits that were counted to their end; `count` and times are scaled where they are fewer" since 7;
+        error "error": Float [None Count], "half-width of the 95 % interval of `count`; 0 is exact" since 7;
     }
 
     /// Whom idle CPUs waited for: idle time charged to what those threads of the program did that ran meanwhile, by timer
@@ -180,6 +183,7 @@ tables! {
         minf "minf": Int [None Count], "minor faults, those on behalf of a call too";
         majf "majf": Int [None Count], "major faults";
         cpu "CPU": Float [Seconds Time], "on CPU: USR, SYS, TRP and NCPU together" since 2;
+        error "error": Float [Seconds Time], "half-width of the 95 % interval of USR, and of SYS and TRP together, where their division is sampled since calls or faults came too often to trace each; null is traced" since 7;
         off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not told apart (without root)" since 4;
     }
 

@@ -1,0 +1,676 @@
+//! Probes in programs: attached to files, and kept within their budget by a thread of their own.
+//!
+//! A uprobe is a breakpoint: one to three microseconds a hit, many of which follow one another where a lock is hot. So a
+//! thread compares what each group's hits cost with what they may cost, every few milliseconds where there are hits. Probes
+//! of Go's locks that are hit too often are attached in short windows only, and what they count is scaled. Those of
+//! libncpu's locks are detached for good: their waits are seen as those of the futexes in which they sleep.
+//!
+//! It is a thread, so that a window is no longer because names are being read meanwhile.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{Link, ProgramMut, UprobeOpts};
+use ncpu_files::reader::Source;
+use ncpu_schema::CpuState;
+
+use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
+use super::layout::{CpuSlot, ProbeCounts};
+use super::usdt::Probe;
+use crate::bpf_support::{Mapped, monotonic_ns};
+
+/// Probes attached to one file: Go has 8, libncpu 9 and more where functions were inlined.
+pub(super) const MAX_PER_FILE: usize = 64;
+/// And in all. Each takes some 10 µs for each process that maps the file, to attach and to detach.
+pub(super) const MAX_PROBES: usize = 512;
+/// And in all where each is attached on its own: to detach one takes the kernel some 20 ms.
+const MAX_SINGLE: usize = 64;
+/// Time between looks while probes are hit.
+const BUSY: Duration = Duration::from_millis(5);
+/// Length of a window, if the budget has room for it in each [`PERIOD`].
+const WINDOW: Duration = Duration::from_millis(10);
+/// A shorter one costs more to attach than it tells.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// The time from one window to the next; longer where the shortest window is too much for it.
+const PERIOD: Duration = Duration::from_millis(200);
+const LONGEST_PERIOD: Duration = Duration::from_secs(5);
+/// ns that a hit is taken to cost where it could not be measured.
+const UNKNOWN_COST: f64 = 3000.0;
+/// Windows whose rates are kept for the interval of what was counted.
+const RATES: usize = 4096;
+
+/// The groups, in the order of `enum probe_group`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Go's functions that park goroutines.
+    Go,
+    /// libncpu's static tracepoints.
+    Static,
+}
+
+impl Group {
+    /// A hit delays the program by this many times its cost. A goroutine that comes late to a hot lock makes others wait, and more of
+    /// them park: a program with a read-write mutex over a map lost 63 % of its speed to 18,000 hits a second, 35 us each.
+    fn delays(self) -> f64 {
+        match self {
+            Group::Go => 20.0,
+            Group::Static => 2.0,
+        }
+    }
+}
+
+/// Maps and programs of the engine, which outlive the thread.
+struct Kernel {
+    hits: Mapped<ProbeCounts>,
+    slots: Mapped<CpuSlot>,
+    go: RawFd,
+    user: RawFd,
+    /// Ends the waits of goroutines whose end will not be seen.
+    let_go: RawFd,
+    /// Several probes of a file in one link, which are attached and detached at once.
+    multi: bool,
+}
+
+/// Keeps probes attached.
+enum Held {
+    Many { _link: OwnedFd },
+    One { _link: Link },
+}
+
+struct Traced {
+    file: Source,
+    probes: Vec<Probe>,
+}
+
+/// A group of probes, and what it took.
+struct State {
+    group: Group,
+    budget: Budget,
+    files: Vec<Traced>,
+    held: Vec<Held>,
+    /// Since when it is attached; nothing between windows.
+    since: Option<Instant>,
+    /// How long it was attached in all before that.
+    on: Duration,
+    /// When to look, to open or to close a window next.
+    next: Instant,
+    looked: Seen,
+    /// At the last [`Uprobes::coverage`]: when, and how long attached until then.
+    taken: (Instant, Duration),
+    /// Hits per second in the windows since then, and at the beginning of this one.
+    rates: Vec<f64>,
+    before: u64,
+    last: Coverage,
+    windows: u64,
+    /// The most hits a second that were seen, and ns that each takes, once it was too many.
+    beyond: Option<(f64, f64)>,
+    /// Detached for good.
+    gone: bool,
+    failed: Option<String>,
+}
+
+/// Counts at a look.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Instant,
+    on: Duration,
+    hits: u64,
+    ran: u64,
+}
+
+struct Inner {
+    kernel: Kernel,
+    groups: [State; 2],
+    /// ns that a hit takes on its way into the kernel and back, once measured.
+    trap: Option<f64>,
+    probes: usize,
+    /// Probes that were too many, and the files they are in.
+    left_out: (usize, usize),
+    /// Set when libncpu's locks are not traced any more.
+    off: bool,
+    stop: bool,
+}
+
+/// The probes in programs.
+pub(super) struct Uprobes {
+    shared: Arc<(Mutex<Inner>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+    probes: Probes,
+}
+
+/// What [`Uprobes`] is made of.
+pub(super) struct Programs<'p> {
+    pub go: &'p ProgramMut<'p>,
+    pub user: &'p ProgramMut<'p>,
+    pub let_go: &'p ProgramMut<'p>,
+    pub multi: bool,
+}
+
+fn fd(program: &ProgramMut<'_>) -> RawFd {
+    use std::os::fd::AsFd;
+    program.as_fd().as_raw_fd()
+}
+
+impl Uprobes {
+    /// None are attached yet.
+    pub fn new(
+        probes: Probes,
+        programs: &Programs<'_>,
+        hits: Mapped<ProbeCounts>,
+        slots: Mapped<CpuSlot>,
+    ) -> Uprobes {
+        let now = Instant::now();
+        let group = |group| State {
+            group,
+            budget: Budget::new(probes),
+            files: Vec::new(),
+            held: Vec::new(),
+            since: None,
+            on: Duration::ZERO,
+            next: now + FIRST_LOOK,
+            looked: Seen { at: now, on: Duration::ZERO, hits: 0, ran: 0 },
+            taken: (now, Duration::ZERO),
+            rates: Vec::new(),
+            before: 0,
+            last: Coverage::ALL,
+            windows: 0,
+            beyond: None,
+            gone: false,
+            failed: None,
+        };
+        let kernel = Kernel {
+            hits,
+            slots,
+            go: fd(programs.go),
+            user: fd(programs.user),
+            let_go: fd(programs.let_go),
+            multi: programs.multi,
+        };
+        let groups = [group(Group::Go), group(Group::Static)];
+        let inner =
+            Inner { kernel, groups, trap: None, probes: 0, left_out: (0, 0), off: false, stop: false };
+        Uprobes { shared: Arc::new((Mutex::new(inner), Condvar::new())), thread: None, probes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the probes of a file, up to the bounds.
+    ///
+    /// # Errors
+    /// The kernel has no uprobes, or not there.
+    pub fn attach(
+        &mut self,
+        group: Group,
+        file: &Source,
+        mut probes: Vec<Probe>,
+        program: &ProgramMut<'_>,
+    ) -> Result<(), String> {
+        if probes.is_empty() {
+            return Ok(());
+        }
+        let mut inner = self.lock();
+        let Inner { kernel, groups, probes: all, left_out, .. } = &mut *inner;
+        let state = &mut groups[group as usize];
+        if state.gone {
+            return Ok(());
+        }
+        let found = probes.len();
+        let most = if kernel.multi { MAX_PROBES } else { MAX_SINGLE };
+        probes.truncate(MAX_PER_FILE.min(most.saturating_sub(*all)));
+        if probes.len() < found {
+            left_out.0 += found - probes.len();
+            left_out.1 += 1;
+        }
+        if !probes.is_empty() {
+            let traced = Traced { file: file.clone(), probes };
+            // Between windows it is attached with the next.
+            if state.since.is_some() || state.windows == 0 {
+                kernel.attach(&traced, group, program, &mut state.held).map_err(|e| e.to_string())?;
+                if state.since.is_none() {
+                    state.open(kernel);
+                }
+            }
+            *all += traced.probes.len();
+            state.files.push(traced);
+        }
+        drop(inner);
+        self.shared.1.notify_one();
+        Ok(())
+    }
+
+    /// Observing begins now: what came before is not in the tables.
+    pub fn begin(&mut self) {
+        let now = Instant::now();
+        for state in &mut self.lock().groups {
+            state.taken = (now, state.attached(now));
+        }
+    }
+
+    /// Begins to watch over what probes take, where there are any: from now on in a thread, which has the capabilities of the
+    /// one that calls.
+    pub fn watch(&mut self) {
+        if self.thread.is_some() || self.probes != Probes::Auto || self.lock().probes == 0 {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("ncpu-probes".into()).spawn(move || keep(&shared));
+        match thread {
+            Ok(thread) => self.thread = Some(thread),
+            // Probes need a watcher.
+            Err(e) => {
+                for state in &mut self.lock().groups {
+                    state.held.clear();
+                    state.since = None;
+                    state.gone = true;
+                    state.failed =
+                        Some(format!("probes on locks of programs: none, for lack of a thread: {e}"));
+                }
+            }
+        }
+    }
+
+    /// Whether waits of goroutines that are known have no end any more, and no program has ended them.
+    pub fn goroutines_off(&self) -> bool {
+        let inner = self.lock();
+        inner.groups[Group::Go as usize].gone && !inner.kernel.multi
+    }
+
+    /// Whether libncpu's locks are traced no more.
+    pub fn locks_off(&self) -> bool {
+        self.lock().off
+    }
+
+    /// How much of the time since the last call the waits of goroutines were counted in.
+    pub fn coverage(&self) -> Coverage {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.groups[Group::Go as usize].coverage(now)
+    }
+
+    /// A line for each group of probes that cost too much.
+    pub fn notes(&self, elapsed: f64) -> Vec<String> {
+        let now = Instant::now();
+        let inner = self.lock();
+        let (probes, files) = inner.left_out;
+        let left_out = (probes > 0).then(|| {
+            format!(
+                "user locks: {probes} probes are not attached, in {}: at most {MAX_PER_FILE} a file are, and {MAX_PROBES} in all",
+                if files == 1 { "one file".into() } else { format!("{files} files") }
+            )
+        });
+        let groups = inner.groups.iter().flat_map(|state| [state.note(now, elapsed), state.failed.clone()]);
+        groups.chain([left_out]).flatten().collect()
+    }
+
+    /// Detaches all, for good.
+    pub fn end(&mut self) {
+        self.lock().stop = true;
+        self.shared.1.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It has panicked: there is nothing more to wait for.
+            let _ = thread.join();
+        }
+        for state in &mut self.lock().groups {
+            state.held.clear();
+        }
+    }
+}
+
+impl Drop for Uprobes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The thread.
+fn keep(shared: &(Mutex<Inner>, Condvar)) {
+    let mut inner = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    while !inner.stop {
+        if inner.trap.is_none() && inner.probes > 0 {
+            inner.trap = Some(inner.kernel.trap().unwrap_or(UNKNOWN_COST));
+        }
+        let trap = inner.trap.unwrap_or(UNKNOWN_COST);
+        let Inner { kernel, groups, off, .. } = &mut *inner;
+        for state in groups.iter_mut().filter(|s| !s.files.is_empty() && !s.gone) {
+            if state.next <= Instant::now() {
+                state.turn(kernel, trap);
+            }
+        }
+        *off |= groups[Group::Static as usize].gone;
+        let next = groups.iter().filter(|s| !s.files.is_empty() && !s.gone).map(|s| s.next).min();
+        let wait = next.map_or(Duration::from_secs(1), |at| at.saturating_duration_since(Instant::now()));
+        inner = shared.1.wait_timeout(inner, wait).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+impl Kernel {
+    /// Hits of a group so far, and ns that one takes on average within its program.
+    fn hits(&self, group: Group) -> (u64, f64) {
+        let (mut hits, mut timed, mut ns) = (0, 0, 0);
+        for cpu in 0..self.hits.len() {
+            let of = self.hits.get(cpu).of[group as usize];
+            (hits, timed, ns) = (hits + of.hits, timed + of.timed, ns + of.ns);
+        }
+        (hits, if timed > 0 { ns as f64 / timed as f64 } else { 0.0 })
+    }
+
+    /// ns that the program ran so far, on all CPUs, and the CPUs.
+    fn ran(&self) -> (u64, usize) {
+        let (mut ran, mut cpus, now) = (0, 0, monotonic_ns());
+        for cpu in 0..self.slots.len() {
+            let slot = self.slots.get(cpu);
+            if slot.last == 0 {
+                continue;
+            }
+            cpus += 1;
+            ran += slot.at[CpuState::Program as usize] + slot.at[CpuState::Spin as usize];
+            // The current state is charged at its end.
+            if matches!(slot.now_at(), CpuState::Program | CpuState::Spin) {
+                ran += now.saturating_sub(slot.last);
+            }
+        }
+        (ran, cpus)
+    }
+
+    fn attach(
+        &self,
+        traced: &Traced,
+        group: Group,
+        one: &ProgramMut<'_>,
+        held: &mut Vec<Held>,
+    ) -> io::Result<()> {
+        if self.multi {
+            held.push(self.attach_many(traced, group)?);
+            return Ok(());
+        }
+        let path = traced.file.path();
+        for probe in &traced.probes {
+            let opts = UprobeOpts {
+                ref_ctr_offset: probe.semaphore as usize,
+                cookie: probe.cookie,
+                ..UprobeOpts::default()
+            };
+            let link = one.attach_uprobe_with_opts(-1, &path, probe.offset as usize, opts);
+            let link = link.map_err(|e| io::Error::other(format!("attaching to {}: {e}", probe.name)))?;
+            held.push(Held::One { _link: link });
+        }
+        Ok(())
+    }
+
+    fn attach_many(&self, traced: &Traced, group: Group) -> io::Result<Held> {
+        let path = traced.file.path();
+        let offsets: Vec<u64> = traced.probes.iter().map(|p| p.offset).collect();
+        let semaphores: Vec<u64> = traced.probes.iter().map(|p| p.semaphore).collect();
+        let cookies: Vec<u64> = traced.probes.iter().map(|p| p.cookie).collect();
+        let program = if group == Group::Go { self.go } else { self.user };
+        many(program, &path.to_string_lossy(), &offsets, &semaphores, &cookies)
+            .map(|link| Held::Many { _link: link })
+    }
+
+    /// Ends the waits of goroutines that are known.
+    fn let_goroutines_go(&self) {
+        let mut opts = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ..Default::default()
+        };
+        // SAFETY: the engine keeps the program loaded, and the options are a live local. It has no
+        // way to fail.
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(self.let_go, &raw mut opts) };
+    }
+
+    /// ns that a hit of a probe takes without its program, measured with a function of our own.
+    fn trap(&self) -> Option<f64> {
+        if !self.multi {
+            return None;
+        }
+        const CALLS: u32 = 200;
+        let round = || {
+            let began = Instant::now();
+            for n in 0..CALLS {
+                std::hint::black_box(gauge(n));
+            }
+            began.elapsed().as_nanos() as f64 / f64::from(CALLS)
+        };
+        let best = |rounds: usize| (0..rounds).map(|_| round()).fold(f64::MAX, f64::min);
+        let plain = best(5);
+        // `USER_GAUGE` of engine.h.
+        let link =
+            many(self.go, "/proc/self/exe", &[own_offset(gauge as *const () as u64)?], &[0], &[2]).ok()?;
+        let hit = best(10);
+        drop(link);
+        Some((hit - plain).max(0.0)).filter(|ns| *ns > 50.0)
+    }
+}
+
+/// Hit by our own probe.
+#[inline(never)]
+extern "C" fn gauge(n: u32) -> u32 {
+    std::hint::black_box(n)
+}
+
+/// Where in our own file an address of code is.
+fn own_offset(address: u64) -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
+        (start..end).contains(&address).then(|| address - start + offset)
+    })
+}
+
+/// Attaches a program to several places of a file, in all processes.
+fn many(
+    program: RawFd,
+    path: &str,
+    offsets: &[u64],
+    semaphores: &[u64],
+    cookies: &[u64],
+) -> io::Result<OwnedFd> {
+    let path = CString::new(path)?;
+    let mut opts = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        ..Default::default()
+    };
+    opts.__bindgen_anon_1.uprobe_multi = libbpf_sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_3 {
+        path: path.as_ptr(),
+        offsets: offsets.as_ptr(),
+        ref_ctr_offsets: semaphores.as_ptr(),
+        cookies: cookies.as_ptr(),
+        cnt: offsets.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the options, the path and the arrays, each of `cnt` words, outlive the call; the union's member is
+    // the one of this type of attachment.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program, 0, libbpf_sys::BPF_TRACE_UPROBE_MULTI, &raw const opts)
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a descriptor that has just been made for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl State {
+    /// How long it was attached until now.
+    fn attached(&self, now: Instant) -> Duration {
+        self.on + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// It is attached from now on.
+    fn open(&mut self, kernel: &Kernel) {
+        let now = Instant::now();
+        self.since = Some(now);
+        self.before = kernel.hits(self.group).0;
+        if self.windows == 0 {
+            self.looked = Seen { at: now, on: self.on, hits: self.before, ran: kernel.ran().0 };
+            self.next = now + FIRST_LOOK.min(BUSY);
+        }
+    }
+
+    /// Looks at what it took, and opens or closes a window.
+    fn turn(&mut self, kernel: &Kernel, trap: f64) {
+        let Some(since) = self.since else {
+            // The breakpoints are there from the first moment on.
+            let began = Instant::now();
+            for i in 0..self.files.len() {
+                match kernel.attach_many(&self.files[i], self.group) {
+                    Ok(link) => self.held.push(link),
+                    Err(e) => return self.give_up(kernel, &e),
+                }
+            }
+            self.open(kernel);
+            self.since = Some(began);
+            self.next = Instant::now() + window(self.budget.share());
+            return;
+        };
+        let now = Instant::now();
+        let (hits, inside) = kernel.hits(self.group);
+        let (ran, cpus) = kernel.ran();
+        let cost = trap + inside;
+        let seen = Seen { at: now, on: self.attached(now), hits, ran };
+        let was = std::mem::replace(&mut self.looked, seen);
+        let on = seen.on.saturating_sub(was.on);
+        let new = hits.saturating_sub(was.hits);
+        let share = self.budget.look(&Look {
+            elapsed: now.saturating_duration_since(was.at).as_nanos() as f64,
+            cpus: cpus as f64,
+            ran: ran.saturating_sub(was.ran) as f64,
+            on: on.as_nanos() as f64,
+            took: new as f64 * cost * self.group.delays(),
+            serial: true,
+        });
+        if share >= 1.0 {
+            self.next = now + if new > 0 { BUSY } else { EVERY };
+            return;
+        }
+        let rate = new as f64 / on.as_secs_f64().max(1e-6);
+        if self.beyond.is_none_or(|(most, _)| rate > most) {
+            self.beyond = Some((rate, cost));
+        }
+        if self.group == Group::Static || !kernel.multi {
+            self.detach(kernel);
+            self.gone = true;
+            return;
+        }
+        if self.windows > 0 && self.rates.len() < RATES {
+            let seconds = now.saturating_duration_since(since).as_secs_f64();
+            self.rates.push(hits.saturating_sub(self.before) as f64 / seconds.max(1e-6));
+        }
+        self.windows += 1;
+        self.detach(kernel);
+        // The time of attaching and detaching belongs to the window.
+        let length = Instant::now().saturating_duration_since(since).min(LONGEST_PERIOD);
+        let period = length.max(window(share)).div_f64(share.max(1e-4)).min(LONGEST_PERIOD);
+        self.next = Instant::now() + period.saturating_sub(length);
+    }
+
+    /// Takes the probes away: nothing is in progress any more.
+    fn detach(&mut self, kernel: &Kernel) {
+        self.held.clear();
+        let now = Instant::now();
+        self.on = self.attached(now);
+        self.since = None;
+        if self.group == Group::Go && kernel.multi {
+            kernel.let_goroutines_go();
+        }
+    }
+
+    fn give_up(&mut self, kernel: &Kernel, error: &io::Error) {
+        self.detach(kernel);
+        self.gone = true;
+        self.failed = Some(format!("{} are traced no more: {error}", self.whose()));
+    }
+
+    fn whose(&self) -> &'static str {
+        match self.group {
+            Group::Go => "locks of Go programs",
+            Group::Static => "locks of libncpu",
+        }
+    }
+
+    /// How much of the time since the last call it was attached.
+    fn coverage(&mut self, now: Instant) -> Coverage {
+        let (then, before) = self.taken;
+        let on = self.attached(now);
+        if self.windows == 0 && !self.gone {
+            self.taken = (now, on);
+            return Coverage::ALL;
+        }
+        // Without a window in it, what was cut short is scaled as it was.
+        if on == before {
+            return self.last;
+        }
+        self.taken = (now, on);
+        let rates = std::mem::take(&mut self.rates);
+        let seconds = |time: Duration| time.as_secs_f64();
+        self.last =
+            Coverage::from(seconds(now.saturating_duration_since(then)), seconds(on - before), &rates);
+        self.last
+    }
+
+    /// A line about probes that cost too much.
+    fn note(&self, now: Instant, elapsed: f64) -> Option<String> {
+        let (rate, cost) = self.beyond?;
+        let share = 100.0 * self.attached(now).as_secs_f64() / elapsed.max(1e-3);
+        let begin = format!(
+            "{}: probes were hit {rate:.0} times a second at {:.1} us each, more than the program may be slowed",
+            self.whose(),
+            cost / 1e3
+        );
+        let detached = "; --probes all keeps them attached";
+        Some(match (self.group, self.gone) {
+            (Group::Static, _) => format!(
+                "{begin}: detached after {share:.1} % of the time, and from then on these waits are those of the futexes \
+                 they sleep in, and spinning is user code{detached}"
+            ),
+            (Group::Go, true) => {
+                format!(
+                    "{begin}: detached after {share:.1} % of the time, and waits from then on are missing{detached}"
+                )
+            }
+            (Group::Go, false) => format!(
+                "{begin}: attached for {share:.1} % of the time, in short windows; counts and times of these locks are scaled, \
+                 and CPUs that idled for them outside of the windows count as serial phases{detached}"
+            ),
+        })
+    }
+}
+
+/// How long a window lasts.
+fn window(share: f64) -> Duration {
+    PERIOD
+        .mul_f64(share.clamp(0.0, 1.0))
+        .clamp(SHORTEST, WINDOW.max(PERIOD.mul_f64(share.clamp(0.0, 1.0) / 2.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_short() {
+        assert_eq!(window(0.05), Duration::from_millis(10));
+        assert_eq!(window(0.01), Duration::from_millis(2));
+        assert_eq!(window(0.0), SHORTEST);
+        assert_eq!(window(0.5), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn own_code_is_found_in_the_own_file() {
+        let offset = own_offset(gauge as *const () as u64).expect("mapped");
+        let file = std::fs::read("/proc/self/exe").expect("own file");
+        // SAFETY: the code of a function, of which some bytes are read.
+        let code = unsafe { std::slice::from_raw_parts(gauge as *const u8, 4) };
+        assert_eq!(&file[offset as usize..][..4], code);
+        assert_eq!(own_offset(1), None);
+    }
+}

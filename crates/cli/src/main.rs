@@ -151,7 +151,9 @@ fn begin_quietly() {
     }
     std::panic::set_hook(Box::new(|fault| {
         let at = fault.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
-        let why = fault.payload_as_str().unwrap_or("no message");
+        let (payload, none) = (fault.payload(), "no message");
+        let why = payload.downcast_ref::<String>().map_or(none, String::as_str);
+        let why = payload.downcast_ref::<&str>().map_or(why, |text| text);
         let asked = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
         out::say_line(&format!("ncpu: a fault of ncpu{at}: {why}; please report it"));
         if asked {

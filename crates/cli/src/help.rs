@@ -496,6 +496,15 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_reports_print_parse() {
+        for printed in ncpu_report::commands::COMMANDS {
+            let words = printed.replace("CMD", "./my program");
+            let parsed = command().try_get_matches_from(words.split(' '));
+            assert!(parsed.is_ok(), "{printed}: {}", parsed.unwrap_err());
+        }
+    }
+
+    #[test]
     fn pages_have_examples_and_see_also() {
         let whole = command();
         let page = |name| String::from_utf8(page(&whole, name).unwrap()).unwrap();

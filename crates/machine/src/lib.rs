@@ -97,3 +97,12 @@ pub fn online_cpus(root: &Path) -> Result<CpuSet> {
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
+
+/// Text as one word of a shell's command line: names of groups and files may be anything.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}

@@ -1,6 +1,7 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
 mod changes;
+pub mod commands;
 pub mod compare;
 pub mod counters;
 pub mod crosscalls;

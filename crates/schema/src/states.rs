@@ -82,6 +82,8 @@ vocabulary! {
         Other = "other": "kernel code of no other class",
         Kernel = "kernel": "kernel code whose functions have no names here" since 4,
         Probe = "probe": "a probe in the program's code, as ncpu has them on some locks" since 6,
+        WaitSpin = "wait spin": "user code that spins until other threads have come, or until there is work" since 7,
+        Spin = "spin": "user code that spins, for a lock or for other threads" since 7,
     }
 }
 

@@ -120,9 +120,37 @@ fn context<'s, 'a>(frames: &'s [&'a str]) -> (&'s [&'a str], Option<Entry>) {
     (frames, None)
 }
 
-/// Debuggers' breakpoints are among these, too, and are as rare as those who set them are slow.
+/// Debuggers' breakpoints are among these, too, and are as rare as those who set them are slow. Not `uprobe_mmap` and its like:
+/// those run in every program.
 fn is_probe(f: &str) -> bool {
-    f.contains("uprobe") || f.contains("uretprobe") || f.contains("exc_int3") || f.contains("exc_debug")
+    let f = f.strip_prefix("arch_").unwrap_or(f);
+    f.starts_with("uretprobe_")
+        || matches!(
+            f,
+            "exc_int3"
+                | "asm_exc_int3"
+                | "exc_debug"
+                | "exc_debug_user"
+                | "asm_exc_debug"
+                | "uprobe_notify_resume"
+                | "uprobe_pre_sstep_notifier"
+                | "uprobe_post_sstep_notifier"
+                | "uprobe_pre_xol"
+                | "uprobe_post_xol"
+                | "uprobe_skip_sstep"
+                | "uprobe_dispatcher"
+                | "uprobe_multi_link_handler"
+                | "uprobe_multi_link_ret_handler"
+                | "uprobe_perf_func"
+                | "__uprobe_perf_func"
+                | "handle_swbp"
+                | "handle_singlestep"
+                | "handler_chain"
+                | "handle_uretprobe_chain"
+                | "prepare_uretprobe"
+                | "__x64_sys_uretprobe"
+                | "__x64_sys_uprobe"
+        )
 }
 
 fn entry(f: &str) -> Option<Entry> {
@@ -226,7 +254,8 @@ pub fn is_tlb(f: &str) -> bool {
         )
 }
 
-fn is_zeroing(f: &str) -> bool {
+/// Functions that zero pages: of a huge page one that calls those of small ones.
+pub fn is_zeroing(f: &str) -> bool {
     f.starts_with("clear_page_") && !f.starts_with("clear_page_dirty")
         || f.starts_with("clear_huge_page")
         || matches!(
@@ -392,6 +421,8 @@ mod tests {
         ] {
             assert_eq!(kernel_class(probe), KernelClass::Probe, "{probe:?}");
         }
+        let every_program = ["uprobe_mmap", "mmap_region", "do_mmap", "__x64_sys_mmap", "do_syscall_64"];
+        assert_eq!(kernel_class(&every_program), KernelClass::Syscall("mmap"));
         assert_eq!(kernel_class(&["fixup_bug", "exc_invalid_op", "asm_exc_invalid_op"]), KernelClass::Other);
     }
 }

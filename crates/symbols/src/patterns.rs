@@ -1,8 +1,10 @@
 //! The table of what threads wait for: `waits.txt`, and files of users in the same words.
 
+use crate::function_name::{parts, plain};
+
 /// The table that ncpu brings.
 const OWN: &str = include_str!("waits.txt");
-/// Shorter parts of names would match by chance.
+/// Shorter names would match by chance.
 const SHORTEST: usize = 4;
 /// How far above its caller a function is looked for.
 const ABOVE: usize = 8;
@@ -48,25 +50,102 @@ pub struct Pattern {
     /// What helps; empty where nothing in particular does.
     pub advice: Box<str>,
     functions: Vec<Function>,
+    /// Functions that do nothing but look again and again whether the wait is over.
+    spins: Vec<Function>,
 }
 
 #[derive(Clone, Debug)]
 struct Function {
-    text: Box<str>,
-    within: bool,
-    caller: Option<Box<str>>,
+    name: Name,
+    caller: Option<Name>,
     /// A function a few frames above the caller.
-    above: Option<Box<str>>,
+    above: Option<Name>,
+}
+
+/// A condition on a name. Names are compared part by part ([`parts`]), so none is found in the middle of another.
+#[derive(Clone, Debug)]
+enum Name {
+    /// These parts, and no others; of a C function without the underscores before it.
+    Whole(Parts),
+    /// These parts in a row, among others.
+    Among(Parts),
+    /// Code of a file without symbols: `[unknown FILE`, where a version of the file may follow.
+    Unknown(Box<str>),
+    /// The function and how its parameters begin, `Mutex::lock(Thread`.
+    Called(Box<str>),
+}
+
+/// Parts of a name, of which the last may be its beginning alone.
+#[derive(Clone, Debug)]
+struct Parts {
+    list: Vec<Box<str>>,
+    begins: bool,
+}
+
+impl Parts {
+    fn of(text: &str) -> Parts {
+        let (text, begins) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
+        let mut list: Vec<Box<str>> = parts(text).into_iter().map(Into::into).collect();
+        // `Pool::*`: whatever comes behind.
+        if text.ends_with("::") || text.ends_with('.') {
+            list.push("".into());
+        }
+        Parts { list, begins }
+    }
+
+    /// Whether a name's parts begin with these; of the last its beginning is enough where it is one.
+    fn begin(&self, name: &[&str], first: impl Fn(&str) -> bool) -> bool {
+        let last = self.list.len().wrapping_sub(1);
+        let same = |(at, (own, part)): (usize, (&Box<str>, &&str))| match at == last && self.begins {
+            true => part.starts_with(&**own) || at == 0 && plain(part).starts_with(plain(own)),
+            false => **own == **part || at == 0 && first(part),
+        };
+        name.len() >= self.list.len() && self.list.iter().zip(name).enumerate().all(same)
+    }
+}
+
+impl Name {
+    fn of(text: &str) -> Name {
+        match (text.strip_prefix('*'), text.strip_prefix("[unknown ")) {
+            (Some(among), _) => Name::Among(Parts::of(among)),
+            (_, Some(file)) => Name::Unknown(file.trim_end_matches(['*', ']']).into()),
+            _ if text.contains('(') && !text.contains("(*") => Name::Called(text.into()),
+            _ => Name::Whole(Parts::of(text)),
+        }
+    }
+
+    /// Whether a frame has this name; `parts` are its parts.
+    fn fits(&self, frame: &str, parts: &[&str]) -> bool {
+        match self {
+            Name::Whole(own) => {
+                let first = |part: &str| own.list.first().is_some_and(|own| plain(own) == plain(part));
+                (own.begins || own.list.len() == parts.len()) && own.begin(parts, first)
+            }
+            Name::Among(own) => (0..parts.len()).any(|at| own.begin(&parts[at..], |_| false)),
+            Name::Unknown(file) => frame
+                .strip_prefix("[unknown ")
+                .and_then(|label| label.strip_prefix(&**file))
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric())),
+            Name::Called(text) => frame.starts_with(&**text),
+        }
+    }
+
+    fn is(&self, frame: &str) -> bool {
+        self.fits(frame, &parts(frame))
+    }
+
+    /// Whether it says little: such functions are asked for last.
+    fn is_among(&self) -> bool {
+        matches!(self, Name::Among(_))
+    }
 }
 
 impl Function {
     /// Whether the callers are those that it asks for: of all of them, the nearest first.
     fn called_by(&self, callers: &[&str]) -> bool {
-        let by = |wanted: &str| callers.first().is_some_and(|caller| caller.starts_with(wanted));
-        let below = |wanted: &str| {
-            callers.iter().skip(1).take(ABOVE).any(|caller| plain(caller).starts_with(plain(wanted)))
-        };
-        self.caller.as_deref().is_none_or(by) && self.above.as_deref().is_none_or(below)
+        let by = |wanted: &Name| callers.first().is_some_and(|caller| wanted.is(caller));
+        let below = |wanted: &Name| callers.iter().skip(1).take(ABOVE).any(|caller| wanted.is(caller));
+        self.caller.as_ref().is_none_or(by) && self.above.as_ref().is_none_or(below)
     }
 }
 
@@ -150,6 +229,15 @@ impl Patterns {
                 pattern.advice = advice.into();
                 continue;
             }
+            if let Some(spins) = body.strip_prefix("spins:") {
+                let Some(pattern) = self.list.last_mut().filter(|_| !in_layer) else {
+                    return Err(bad(column, "layers do not spin".into()));
+                };
+                let function = function(spins.trim()).map_err(|(c, what)| bad(column + c, what))?;
+                pattern.spins.push(function.clone());
+                pattern.functions.push(function);
+                continue;
+            }
             let function = function(body).map_err(|(c, what)| bad(column + c, what))?;
             match self.list.last_mut().filter(|_| !in_layer) {
                 Some(pattern) => pattern.functions.push(function),
@@ -169,19 +257,13 @@ impl Patterns {
         }
     }
 
-    /// Which pattern a frame matches, by its place in the list. The user's come first; a function by its beginning
-    /// goes before a part of a name.
+    /// Which pattern a frame matches, by its place in the list. The user's come first; a whole name
+    /// goes before a part of one.
     pub(crate) fn of(&self, frame: &str, callers: &[&str]) -> Option<usize> {
-        let plain = plain(frame);
-        // Newer Rust writes `<std::sync::Mutex>::lock` for what was `std::sync::Mutex::lock`.
-        let bare = frame.contains(['<', '>']).then(|| frame.replace(['<', '>'], ""));
-        let find = |from: usize, to: usize, within: bool| {
+        let parts = parts(frame);
+        let find = |from: usize, to: usize, among: bool| {
             let fits = |f: &Function| {
-                let named = match within {
-                    true => frame.contains(&*f.text) || bare.as_ref().is_some_and(|b| b.contains(&*f.text)),
-                    false => plain.starts_with(&*f.text),
-                };
-                f.within == within && named && f.called_by(callers)
+                f.name.is_among() == among && f.name.fits(frame, &parts) && f.called_by(callers)
             };
             // The more a pattern asks for, the sooner it is asked.
             let in_list = |with_caller: bool| {
@@ -199,28 +281,23 @@ impl Patterns {
 
     /// Which pattern asks for a frame and for its caller.
     pub(crate) fn of_caller(&self, frame: &str, callers: &[&str]) -> Option<usize> {
-        let plain = plain(frame);
-        let fits = |f: &Function| {
-            let named = if f.within { frame.contains(&*f.text) } else { plain.starts_with(&*f.text) };
-            named && f.caller.is_some() && f.called_by(callers)
-        };
+        let parts = parts(frame);
+        let fits = |f: &Function| f.caller.is_some() && f.name.fits(frame, &parts) && f.called_by(callers);
         self.list.iter().position(|p| p.functions.iter().any(fits))
     }
 
     /// Whether a function is one that locks may be made of: a condition, a semaphore.
     pub fn is_layer(&self, frame: &str) -> bool {
-        let plain = plain(frame);
-        self.layers.iter().any(|f| match f.within {
-            true => frame.contains(&*f.text),
-            false => plain.starts_with(&*f.text),
-        })
+        let parts = parts(frame);
+        self.layers.iter().any(|f| f.name.fits(frame, &parts))
     }
-}
 
-/// A function's name as patterns have it.
-fn plain(frame: &str) -> &str {
-    let plain = frame.trim_start_matches('_');
-    plain.strip_prefix("GI_").unwrap_or(plain).trim_start_matches('_')
+    /// The pattern with this function among its `spins:`, by its place in the list.
+    pub(crate) fn spins(&self, frame: &str, callers: &[&str]) -> Option<usize> {
+        let parts = parts(frame);
+        let fits = |f: &Function| f.name.fits(frame, &parts) && f.called_by(callers);
+        self.list.iter().position(|p| p.spins.iter().any(fits))
+    }
 }
 
 /// `lock "NAME"`.
@@ -246,10 +323,10 @@ fn header(body: &str) -> Result<Pattern, (usize, String)> {
     let Some(name) = name else {
         return Err((column, format!("a name in quotes is expected: {kind} \"NAME\"")));
     };
-    Ok(Pattern { wait, name: name.into(), advice: "".into(), functions: Vec::new() })
+    Ok(Pattern { wait, name: name.into(), advice: "".into(), functions: Vec::new(), spins: Vec::new() })
 }
 
-/// `FUNCTION`, `*PART`, either with ` < CALLER` or ` < CALLER .. ABOVE`.
+/// `FUNCTION`, `FUNCTION*`, `*PART`, each alone or with ` < CALLER` or ` < CALLER .. ABOVE`.
 fn function(body: &str) -> Result<Function, (usize, String)> {
     let (text, caller) = match body.split_once(" < ") {
         Some((text, caller)) => (text.trim_end(), Some(caller.trim())),
@@ -259,11 +336,9 @@ fn function(body: &str) -> Result<Function, (usize, String)> {
         Some((caller, above)) => (Some(caller.trim_end()), Some(above.trim())),
         None => (caller, None),
     };
-    let within = text.starts_with('*');
-    let text = text.strip_prefix('*').unwrap_or_else(|| plain(text));
     let short =
         |s: &str| format!("`{}` is too short to tell a function: {SHORTEST} characters", s.escape_debug());
-    if text.len() < SHORTEST {
+    if plain(text.trim_matches('*')).len() < SHORTEST {
         return Err((0, short(text)));
     }
     if let Some(c) = caller.filter(|c| c.len() < SHORTEST) {
@@ -274,7 +349,7 @@ fn function(body: &str) -> Result<Function, (usize, String)> {
         let at = body.find(" .. ").map_or(0, |i| body[..i].chars().count() + 4);
         return Err((at, short(a)));
     }
-    Ok(Function { text: text.into(), within, caller: caller.map(Into::into), above: above.map(Into::into) })
+    Ok(Function { name: Name::of(text), caller: caller.map(Name::of), above: above.map(Name::of) })
 }
 
 #[cfg(test)]
@@ -328,8 +403,44 @@ mod tests {
     }
 
     #[test]
+    fn names_are_compared_whole() {
+        let text = "lock \"row\"\n  row_lock\n  table_take*\n  *Rows::acquire\n  spins: row_spin\ncondition \"db\"\n  \
+                    [unknown libdb.so\n";
+        let patterns = Patterns::with(text).expect("good");
+        let of = |frame: &str| patterns.of(frame, &[]).filter(|&i| i < 2).map(|i| &*patterns.list()[i].name);
+        for frame in [
+            "row_lock",
+            "__row_lock@@DB_2",
+            "row_lock.constprop.0",
+            "table_take_slow",
+            "db::Rows::acquire(int)",
+            "<db::Rows<T>>::acquire",
+            "row_spin",
+        ] {
+            assert_eq!(of(frame), Some("row"), "{frame}");
+        }
+        for frame in [
+            "row_locked",
+            "row_unlock",
+            "throw_lock",
+            "update_row_lock",
+            "row_lock::Other::free",
+            "db::Borrows::acquire(int)",
+            "db::Rows::acquired()",
+            "row_spinner",
+            "retable_take",
+            "f(db::Rows::acquire)",
+        ] {
+            assert_eq!(of(frame), None, "{frame}");
+        }
+        assert_eq!((of("[unknown libdb.so.5]"), of("[unknown libdb.so]")), (Some("db"), Some("db")));
+        assert_eq!((of("[unknown libdb.sole]"), of("[unknown mylibdb.so]")), (None, None));
+        assert_eq!((patterns.spins("row_spin", &[]), patterns.spins("row_lock", &[])), (Some(0), None));
+    }
+
+    #[test]
     fn a_function_above_may_be_asked_for() {
-        let patterns = Patterns::with("lock \"row\"\n  wait_for < [unknown db .. table::\n").expect("good");
+        let patterns = Patterns::with("lock \"row\"\n  wait_for < [unknown db .. table::*\n").expect("good");
         let of = |callers: &[&str]| patterns.of("wait_for", callers).map(|i| &*patterns.list()[i].name);
         assert_eq!(of(&["[unknown db]", "[unknown db]", "_table::read(int)", "main"]), Some("row"));
         assert_eq!(of(&["[unknown db]", "idle", "main"]), None);

@@ -1,11 +1,15 @@
 //! What a thread that sleeps in a futex waits for, from its user stack.
 
+use crate::function_name::parts;
 use crate::patterns::{Patterns, UserWait};
 
 use UserWait::{Barrier, Condition, Join, Lock, Semaphore};
 
 /// How far above a condition or semaphore the construct that is made of it is looked for.
 const CONSTRUCT_DEPTH: usize = 10;
+
+/// How far above the code that spins the wait is looked for that it is a part of.
+const SPIN_DEPTH: usize = 4;
 
 /// What the stack of a waiter says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,21 +68,55 @@ impl Patterns {
         self.is_layer(frame) || self.of(frame, &[]).is_some()
     }
 
+    /// What user code spins for that is at an instruction with which spinning code pauses (`pauses`), or in a function known to
+    /// do nothing else; `None` where it does neither. Leaf first. `Some(None)`: for what, nobody knows.
+    pub fn spins_for(&self, frames: &[&str], pauses: bool) -> Option<Option<Told>> {
+        let known = frames.split_first().and_then(|(leaf, callers)| self.spins(leaf, callers));
+        let known = known.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame: 0 });
+        let judged = || self.judge(frames).filter(|told| told.frame < SPIN_DEPTH);
+        match (known, pauses) {
+            // Its caller may know better.
+            (Some(known), _) => Some(Some(judged().unwrap_or(known))),
+            (None, true) => Some(judged()),
+            (None, false) => None,
+        }
+    }
+
     /// Whether the function that asked for a condition or semaphore sounds as if it took a lock.
     pub fn sounds_like_a_lock(&self, frames: &[&str]) -> bool {
+        const LOCKS: [&str; 12] = [
+            "lock", "rwlock", "rdlock", "wrlock", "lwlock", "spinlock", "trylock", "relock", "acquire",
+            "mutex", "critical", "monitor",
+        ];
         let of_the_wait = |f: &&&str| {
-            self.is_layer(f) || self.of(f, &[]).is_some() || f.contains("futex") || **f == "syscall"
+            let parts = parts(f);
+            let futex = parts.last().is_some_and(|name| words(name).any(|word| word == "futex"));
+            self.is_layer(f) || self.of(f, &[]).is_some() || futex || **f == "syscall"
         };
         let asked = frames.iter().skip_while(of_the_wait).find(|f| !f.starts_with('['));
+        // What it is called with, `std::unique_lock<std::mutex>&` say, is not what it does.
         asked.is_some_and(|f| {
-            // What it is called with, `std::unique_lock<std::mutex>&` say, is not what it does.
-            let f = f.replace("(anonymous namespace)", "");
-            let f = f.split('(').next().unwrap_or_default().to_ascii_lowercase();
-            let others = ["unlock", "block", "clock", "deadlock"];
-            let lock = f.contains("lock") && !others.iter().any(|w| f.contains(w));
-            lock || ["acquire", "mutex", "critical"].iter().any(|w| f.contains(w))
+            let parts = parts(f);
+            let own = parts.iter().rev().take(2);
+            own.flat_map(|part| words(part)).any(|word| LOCKS.contains(&&*word.to_ascii_lowercase()))
         })
     }
+}
+
+/// The words of a name: `lock_row`, `lockRow` and `RWLock2` are of two each.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let of_case = |word| {
+        let mut rest: &str = word;
+        std::iter::from_fn(move || {
+            let upper = |c: char| c.is_ascii_uppercase() || !c.is_ascii_alphabetic();
+            let begin = rest.find(|c| !upper(c)).unwrap_or(rest.len());
+            let end = rest[begin..].find(upper).map_or(rest.len(), |end| begin + end);
+            let (word, behind) = rest.split_at(end);
+            rest = behind;
+            (!word.is_empty()).then_some(word)
+        })
+    };
+    name.split(|c: char| !c.is_ascii_alphanumeric()).flat_map(of_case)
 }
 
 #[cfg(test)]
@@ -107,6 +145,74 @@ mod tests {
     }
 
     #[test]
+    fn spinning_is_known_by_evidence_or_whole_names() {
+        let patterns = Patterns::default();
+        let of = |stack: &str, pauses: bool| {
+            let frames: Vec<&str> = stack.split(" < ").collect();
+            let spins = patterns.spins_for(&frames, pauses)?;
+            Some(spins.map_or(("", UserWait::Unknown), |t| (&*patterns.list()[t.pattern].name, t.wait)))
+        };
+        let omp = Some(("OpenMP barrier", UserWait::Barrier));
+        for (stack, pauses, wanted) in [
+            ("[unknown libgomp.so.1.0.0] < [unknown libgomp.so.1.0.0] < start_thread", true, omp),
+            ("gomp_team_barrier_wait_end < gomp_thread_start", false, omp),
+            ("gomp_barrier_wait_end < gomp_thread_start < start_thread", false, omp),
+            ("__kmp_wait_template < __kmp_hyper_barrier_release < __kmp_fork_barrier", true, omp),
+            (
+                "[unknown libgomp.so.1.0.0] < GOMP_critical_start < f._omp_fn.0",
+                true,
+                Some(("OpenMP critical", UserWait::Lock)),
+            ),
+            (
+                "<std::sys::sync::mutex::futex::Mutex>::lock_contended < app::f",
+                false,
+                Some(("Rust Mutex", UserWait::Lock)),
+            ),
+            (
+                "std::sys::sync::mutex::futex::Mutex::lock_contended < app::f",
+                false,
+                Some(("Rust Mutex", UserWait::Lock)),
+            ),
+            (
+                "SpinPause < ObjectMonitor::TrySpin(JavaThread*) < ObjectMonitor::enter(JavaThread*)",
+                true,
+                Some(("Java monitor", UserWait::Lock)),
+            ),
+            (
+                "ObjectMonitor::TrySpin(JavaThread*) < ObjectMonitor::enter(JavaThread*)",
+                false,
+                Some(("Java monitor", UserWait::Lock)),
+            ),
+            (
+                "absl::lts_20230802::base_internal::SpinLock::SpinLoop() < f()",
+                false,
+                Some(("absl SpinLock", UserWait::Lock)),
+            ),
+            (
+                "runtime.procyield.abi0 < runtime.lock2 < runtime.mallocgc",
+                true,
+                Some(("Go runtime lock", UserWait::Lock)),
+            ),
+            (
+                "[unknown libtbb.so.12.8] < [unknown libtbb.so.12.8]",
+                true,
+                Some(("TBB worker", UserWait::Barrier)),
+            ),
+            ("my_own_loop < main", true, Some(("", UserWait::Unknown))),
+            // Work, whatever it is called.
+            ("update_stats_locked < main", false, None),
+            ("RawMutex::unlock_slow < main", false, None),
+            ("spin_lock < main", false, None),
+            ("make_spinlock_table < main", false, None),
+            ("[unknown libgomp.so.1.0.0] < main", false, None),
+            ("deep_in_lock_code < a < b < c < d < __lll_lock_wait", true, Some(("", UserWait::Unknown))),
+        ] {
+            assert_eq!(of(stack, pauses), wanted, "{stack}");
+        }
+        assert_eq!(patterns.spins_for(&[], false), None);
+    }
+
+    #[test]
     fn who_asks_may_sound_like_a_lock() {
         let patterns = Patterns::default();
         let sounds = |stack: &str| {
@@ -120,6 +226,8 @@ mod tests {
             "enter_critical",
             "my_mutex_take < main",
             "(anonymous namespace)::lock()",
+            "MyMutex::enter(int)",
+            "rowLock",
         ] {
             assert!(sounds(&format!("{wait}{name}")), "{name}");
         }
@@ -128,6 +236,10 @@ mod tests {
             "pop_block",
             "wait_clock",
             "unlock_all",
+            "update_stats_locked",
+            "locks::Table::next",
+            "blocker",
+            "acquired",
             "slave_deadlock_handler",
             "worker < take_lock",
             "[unknown lock.so] < main",

@@ -184,7 +184,7 @@ impl Hierarchy {
     /// The file that sets a group's limit, and what it is to be given for no limit.
     pub fn remedy(&self, group: &str) -> String {
         let none = if self.unified { "max" } else { "-1" };
-        format!("echo {none} > {}", self.path(group, self.limit()))
+        format!("echo {none} > {}", crate::shell_word(&self.path(group, self.limit())))
     }
 }
 

@@ -58,6 +58,7 @@ struct {
 #include "stack_copies.h"
 #include "python.h"
 #include "requests.h"
+#include "call_locks.h"
 #include "futexes.h"
 #include "queues.h"
 #include "peers.h"

@@ -15,8 +15,23 @@ use crate::bpf_support::{Stack, read};
 /// What the kernel side has to tell.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A timer found a CPU here. CPUs idled meanwhile for it, if it is the program's.
-    Sample(CpuState, Stack, Option<Copied>, Idling),
+    /// A timer sample.
+    Sample {
+        /// Where the CPU was.
+        at: CpuState,
+        /// The thread's stack.
+        stack: Stack,
+        /// The top of it, where it could be read.
+        copy: Option<Copied>,
+        /// CPUs that idled meanwhile for it, if it is the program's.
+        idling: Idling,
+        /// Whether user code was at an instruction with which spinning code pauses.
+        pauses: bool,
+        /// The CPU.
+        cpu: u32,
+        /// When, in ns.
+        time: u64,
+    },
     /// A thread of the program ended; its counters are final.
     Exit(Box<ThreadOut>),
     /// The stack of a contended lock's waiter, by the identity used in [`super::LockRow::stack`].
@@ -46,6 +61,8 @@ pub enum Event {
         copy: Option<Copied>,
         /// Whether it has been judged before.
         again: bool,
+        /// The descriptor or number it is known by to its caller, where a system call takes the lock.
+        number: Option<u32>,
     },
 }
 
@@ -71,6 +88,9 @@ impl Idling {
     }
 }
 
+/// `AT_PAUSE` of samples.h.
+const AT_PAUSE: u32 = 0x8000;
+
 pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     let head: EventHead = read(bytes)?;
     if head.kind == EV_EXIT {
@@ -83,8 +103,16 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     let (stack, walked) = walked(bytes)?;
     Some(match head.kind {
         EV_SAMPLE => {
-            let (at, mask) = (stack.place & 0xffff, stack.place >> 16);
-            Event::Sample(state(at), walked, copied(bytes, COPY_AT), Idling::of(stack.id, mask))
+            let (at, mask) = (stack.place & 0x7fff, stack.place >> 16);
+            Event::Sample {
+                at: state(at),
+                stack: walked,
+                copy: copied(bytes, COPY_AT),
+                idling: Idling::of(stack.id, mask),
+                pauses: stack.place & AT_PAUSE != 0,
+                cpu: head.cpu,
+                time: head.time,
+            }
         }
         EV_LOCK_STACK => Event::LockStack(stack.id, walked),
         EV_OFF_CPU => Event::OffCpu {
@@ -96,7 +124,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         EV_USER_STACK => Event::UserLockStack(stack.id, walked),
         EV_FUTEX => {
             let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());
-            Event::Futex { address: stack.id, stack: walked, copy, again: stack.weight != 0 }
+            let number = stack.weight.checked_sub(2);
+            Event::Futex { address: stack.id, stack: walked, copy, again: stack.weight == 1, number }
         }
         _ => return None,
     })

@@ -174,8 +174,10 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 			r->futex = 0;
 		return;
 	}
-	if (nr != NR_futex)
+	if (nr != NR_futex) {
+		waits_in_call(r, nr);
 		return;
+	}
 	__u64 addr = ARG0(regs), op = ARG1(regs);
 	__u32 cmd = op & FUTEX_CMD, private = (op >> FUTEX_PRIVATE_SHIFT) & 1, class = FUTEX_UNKNOWN;
 

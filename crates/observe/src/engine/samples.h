@@ -5,6 +5,7 @@
 #ifndef NCPU_SAMPLES_H
 #define NCPU_SAMPLES_H
 
+#define AT_PAUSE 0x8000	/* of `where`: user code was at an instruction with which spinning code pauses */
 #define SAMPLED 0x5a5a /* marks a process in the filter of what was sent as sampled once */
 
 /* Written by the leader's timer alone. */
@@ -81,6 +82,33 @@ APART int look_at_cpus(struct cpu_slot *own, int leads)
 	return 0;
 }
 
+/*
+ * Whether user code is at an instruction by which a CPU waits for another: nothing else has a use for it, so that code spins,
+ * whatever the function is called. A timer strikes behind the instruction that takes long, so the one before counts.
+ */
+static __always_inline bool at_pause(void *ctx)
+{
+	__u64 *regs = ctx; /* `struct pt_regs` as user space has it */
+#if defined(__TARGET_ARCH_arm64)
+	__u64 ip = regs[32];
+	bool user = (regs[33] & 15) == 0; /* pstate */
+#else
+	__u64 ip = regs[16];
+	bool user = (regs[17] & 3) == 3; /* cs */
+#endif
+	__u32 code[2];
+
+	if (!user || bpf_probe_read_user(code, sizeof(code), (void *)(ip - sizeof(code[0]))))
+		return false;
+#if defined(__TARGET_ARCH_arm64)
+#define WAITS(insn) ((insn) == 0xd503203f /* yield */ || (insn) == 0xd503205f /* wfe */ || (insn) == 0xd5033fdf /* isb */)
+	return WAITS(code[0]) || WAITS(code[1]);
+#undef WAITS
+#else
+	return code[0] >> 16 == 0x90f3 || (code[1] & 0xffff) == 0x90f3; /* pause */
+#endif
+}
+
 /* cpu-clock on every CPU: what the CPU is executing. */
 SEC("perf_event")
 int sample(void *ctx)
@@ -111,7 +139,7 @@ int sample(void *ctx)
 		__u64 copied = 0;
 
 		head(&e->head, EV_SAMPLE, p, now);
-		e->where = state;
+		e->where = state | (at_pause(ctx) ? AT_PAUSE : 0);
 		e->id = 0;
 		__u32 mask = look_mask;
 		if (leader_ticks && s->base == AT_TARGET && !s->kernel_thread && chosen(now, mask)) {

@@ -173,8 +173,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
 			next = LCK;
-			/* Calls that stand for futexes, and the semaphores of PostgreSQL's backends, serve many locks. */
-			if (r->target && !in_user(r) && !r->event && r->futex > SYSCALLS)
+			/* Calls that stand for futexes, locks of files, and the semaphores of PostgreSQL's backends, serve many locks. */
+			if (r->target && !in_user(r) && !r->event && r->futex > SYSCALLS && r->futex < KERNEL_HALF)
 				sleep_in_lock(r, p, woken_in, now);
 		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
@@ -217,7 +217,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		walk(ctx, e, false, true);
 		e->id = r->futex;
 		e->where = r->futex_word;
-		e->weight = again;
+		e->weight = r->futex >= KERNEL_HALF ? r->fd + 2 : again;
 		/* It waits, and until then for what is not known. */
 		bool wake = now - s->woke > WAKE_EVERY;
 		s->asks++;

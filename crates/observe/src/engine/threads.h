@@ -59,6 +59,7 @@ struct task_rec {
 	__u64 locked;		/* ns charged to SLP that a verdict came too late for: LCK */
 	__u32 futex_word;
 	__u32 place;		/* what user space calls such waits */
+	__u32 fd;		/* or number, by which its caller knows the lock that its call waits for */
 	__u32 event;		/* the lock that PostgreSQL says it waits for, as EVENT of engine.h; 0: none */
 	__u32 off_weight;
 	__u8 instr;		/* the fault is an instruction fetch */

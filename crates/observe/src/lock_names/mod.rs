@@ -135,7 +135,11 @@ impl LockNamer {
             .in_sized
             .zip(self.types())
             .and_then(|(offset, btf)| structs_locked_by(caller).find_map(|of| btf.lock_at(of, offset)));
-        by_caller.or_else(|| lock.name.as_deref().map(str::to_owned))
+        by_caller.or_else(|| match lock.in_sized.is_some() || lock.name.is_none() {
+            // Since Linux 6.16 each process has its own, in memory that is allocated by size.
+            true if takes_futex_bucket(caller) => Some(FUTEX_BUCKET.into()),
+            _ => lock.name.as_deref().map(str::to_owned),
+        })
     }
 
     /// A process that uses the object the lock is in, where it is a process's (`mm_struct`,
@@ -249,6 +253,32 @@ impl LockNamer {
     }
 }
 
+/// Name of the locks of futex hash buckets, of a process's own table too: which bucket says nothing.
+const FUTEX_BUCKET: &str = "futex_hash_bucket.lock";
+
+/// Kernel functions that take the lock of the bucket a futex is in, and no other.
+fn takes_futex_bucket(caller: &str) -> bool {
+    matches!(
+        caller.split('.').next(),
+        Some(
+            "futex_wake"
+                | "futex_wait_setup"
+                | "__futex_wait_setup"
+                | "__futex_wait"
+                | "futex_wait"
+                | "futex_q_lock"
+                | "futex_q_unlock"
+                | "futex_unqueue"
+                | "futex_wake_op"
+                | "futex_requeue"
+                | "futex_wait_multiple_setup"
+                | "futex_queue"
+                | "futex_hash_double_lock"
+                | "do_futex"
+        )
+    )
+}
+
 /// The object that `addr` is in and the offset in it, if slabs have this shape: they are aligned to
 /// their own size, and objects follow each other from the start.
 fn spot(addr: u64, slab: &Slab, shape: u32) -> Option<(u64, u64)> {
@@ -269,6 +299,18 @@ mod tests {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn buckets_of_futexes_are_known_by_who_locks_them() {
+        assert!(
+            ["futex_wake", "futex_wait_setup", "futex_q_lock.isra.0"].into_iter().all(takes_futex_bucket)
+        );
+        assert!(
+            !["futex_lock_pi", "futex_wakeup", "unfutex_wake", "pipe_write", ""]
+                .into_iter()
+                .any(takes_futex_bucket)
+        );
+    }
 
     #[test]
     fn objects_are_found_in_slabs() {

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
-    Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User,
+    Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User, name_parts,
 };
 
 use crate::bpf_support::Stack;
@@ -39,20 +39,29 @@ pub(crate) struct Symbols {
     aged: Instant,
 }
 
-/// Functions that threads begin with, or that begin on a stack of their own (Go's `mcall` and `systemstack`).
-const BEGINS: [&str; 11] = [
-    "_start",
-    "__libc_start",
-    "start_thread",
-    "clone",
-    "__clone",
-    "thread_start",
-    "runtime.goexit",
-    "runtime.mstart",
-    "runtime.rt0_go",
-    "runtime.mcall",
-    "runtime.systemstack",
-];
+/// Whether threads begin with a function, or it begins on a stack of its own (Go's `mcall` and `systemstack`).
+fn is_beginning(name: &str) -> bool {
+    match name_parts(name)[..] {
+        ["_start" | "start_thread" | "thread_start"] => true,
+        [name] => matches!(
+            name.trim_start_matches('_').trim_start_matches("GI___"),
+            "libc_start_main" | "libc_start_main_impl" | "libc_start_call_main" | "clone" | "clone3"
+        ),
+        ["runtime", name] => matches!(
+            name,
+            "goexit"
+                | "goexit1"
+                | "mstart"
+                | "mstart0"
+                | "mstart1"
+                | "rt0_go"
+                | "mcall"
+                | "systemstack"
+                | "systemstack_switch"
+        ),
+        _ => false,
+    }
+}
 
 /// Stacks that were unwound, and those of them that reached the function their thread began with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -336,7 +345,7 @@ impl Symbols {
             return false;
         };
         let name = self.user.symbolize(&mut self.maps, stack.tgid, &[outermost]);
-        name.first().is_some_and(|name| BEGINS.iter().any(|begin| name.starts_with(begin)))
+        name.first().is_some_and(|name| is_beginning(name))
     }
 
     /// Of frames that [`Symbols::complete`] found, those which are Python's own for the function of Python that comes next:
@@ -428,5 +437,37 @@ pub(crate) fn call_name(nr: u32) -> String {
     match syscalls::Sysno::new(nr as usize) {
         Some(call) => call.name().into(),
         None => format!("syscall {nr}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_beginning;
+
+    #[test]
+    fn stacks_begin_with_whole_names() {
+        for name in [
+            "_start",
+            "__libc_start_main@@GLIBC_2.34",
+            "__libc_start_call_main",
+            "start_thread",
+            "__clone3",
+            "__GI___clone3",
+            "runtime.goexit.abi0",
+            "runtime.systemstack.abi0",
+        ] {
+            assert!(is_beginning(name), "{name}");
+        }
+        for name in [
+            "start",
+            "clone_table",
+            "start_threads",
+            "app::clone",
+            "runtime.mcallback",
+            "[unknown libc.so.6]",
+            "",
+        ] {
+            assert!(!is_beginning(name), "{name}");
+        }
     }
 }

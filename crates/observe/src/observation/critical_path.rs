@@ -22,6 +22,10 @@ use crate::names::{Symbols, call_name, fold, without_probe};
 /// Functions that a row names.
 const FUNCTIONS: usize = 3;
 
+/// CPUs up to which each sample of code that spins is looked at, and threads that are charged for it at most.
+const LOOKED_AT: usize = 64;
+const MOST_RUNNING: usize = 16;
+
 /// Rows of a reason that are told one by one; smaller ones are put together.
 const MOST: usize = 500;
 
@@ -32,6 +36,12 @@ type Sums = [(f64, f64); Idling::REASONS.len()];
 pub(super) struct CriticalPath {
     /// CPUs and looks by stack, each in parts of a sample.
     running: HashMap<Stack, (Sums, u64)>,
+    /// The last sample of each CPU, and whether it was of code that spins.
+    last: HashMap<u32, (u64, Stack, bool)>,
+    /// Stacks that spin, with one that ran meanwhile: CPU-seconds, and for how long.
+    spun: HashMap<(Stack, Stack), (f64, f64, u64)>,
+    /// Samples of code that spins. With many CPUs, every Nth is looked at.
+    spins: usize,
     /// What was seen to idle and no sample has been charged for yet, ns of CPUs and for how long.
     left: [(u64, u64); Idling::REASONS.len()],
 }
@@ -62,6 +72,34 @@ impl CriticalPath {
         }
     }
 
+    /// A sample of a thread of the program on a CPU. One that spins waits for those of its process which run meanwhile and do not
+    /// spin: each other CPU was sampled no longer than a period ago.
+    pub fn beside(&mut self, stack: &Stack, spins: bool, cpu: u32, time: u64, hz: u32) {
+        let stack = Stack { tid: 0, ..stack.clone() };
+        let period = 1.0 / f64::from(hz.max(1));
+        self.spins += usize::from(spins);
+        let every = (self.last.len() / LOOKED_AT).max(1);
+        if spins && self.spins.is_multiple_of(every) {
+            let lately = time.saturating_sub((1.5e9 * period) as u64);
+            let others = || {
+                let own = |(of, (at, other, _)): &(&u32, &(u64, Stack, bool))| {
+                    **of != cpu && *at >= lately && other.tgid == stack.tgid
+                };
+                self.last.iter().filter(own).map(|(_, (_, other, spins))| (other, *spins))
+            };
+            let running = others().filter(|(_, spins)| !spins).take(MOST_RUNNING);
+            let running: Vec<Stack> = running.map(|(stack, _)| stack.clone()).collect();
+            let part = period * every as f64 / running.len().max(1) as f64;
+            // Those that spin at once wait at once.
+            let spinning = 1 + others().filter(|(_, spins)| *spins).count();
+            for other in running {
+                let sum = self.spun.entry((stack.clone(), other)).or_default();
+                add(sum, part, part / spinning as f64, 1);
+            }
+        }
+        self.last.insert(cpu, (time, stack, spins));
+    }
+
     /// The table of an interval: of the samples, and of the rows of the kernel side.
     pub fn table(
         &mut self,
@@ -71,6 +109,7 @@ impl CriticalPath {
         stack_of: &dyn Fn(u64) -> Option<Stack>,
         symbols: &mut Symbols,
         processes: &Names,
+        spins_for: &dyn Fn(&[Arc<str>]) -> Option<IdleReason>,
     ) -> Table {
         let mut sums: HashMap<Key, (f64, f64, u64)> = HashMap::new();
         let name = |tgid: u32, otherwise: &str| processes.of(tgid).unwrap_or(otherwise).to_string();
@@ -105,6 +144,20 @@ impl CriticalPath {
                     add(sum, weight.0 * scale.0, weight.1 * scale.1, n);
                 }
             }
+        }
+        for ((spinning, stack), sum) in self.spun.drain() {
+            let Some(reason) = spins_for(&symbols.user(spinning.tgid, &spinning.user)) else { continue };
+            let kernel = symbols.kernel(&stack.kernel);
+            let user = symbols.user(stack.tgid, &stack.user);
+            let key = Key {
+                reason: reason as usize,
+                process: name(stack.tgid, &stack.comm),
+                doing: "running".into(),
+                code: code(&without(&user, symbols.of_interpreter(stack.tgid, &stack.user)), &kernel),
+                stack: fold(&stack.comm, &user, &kernel),
+                thread: stack.comm,
+            };
+            add(sums.entry(key).or_default(), sum.0, sum.1, sum.2);
         }
         for row in rows {
             let (wait, reason) = ((row.flags >> 8) as usize, (row.flags & 0xff) as usize);
@@ -306,6 +359,28 @@ mod tests {
     }
 
     #[test]
+    fn who_spins_waits_for_those_that_run() {
+        let mut path = CriticalPath::default();
+        let stack = |comm: &str, tgid| Stack { tgid, comm: comm.into(), ..Stack::default() };
+        let tick = 10_000_000;
+        for at in 1..=20 {
+            path.beside(&stack("runs", 1), false, 0, at * tick, 100);
+            path.beside(&stack("foreign", 2), false, 2, at * tick, 100);
+            path.beside(&stack("spins", 1), true, 1, at * tick + 5, 100);
+        }
+        // It ran long ago.
+        path.beside(&stack("spins", 1), true, 1, 100 * tick, 100);
+        let snapshot = Snapshot::default();
+        let told =
+            path.table(1.0, &[], [&snapshot; 2], &|_| None, &mut Symbols::new(), &Names::new(), &|_| {
+                Some(IdleReason::Serial)
+            });
+        assert_eq!(told.num_rows(), 1);
+        assert_eq!((told.text(0, "reason"), told.text(0, "thread")), (Some("serial"), Some("runs")));
+        assert!((told.number(0, "idle").unwrap() - 0.2).abs() < 1e-9, "{:?}", told.number(0, "idle"));
+    }
+
+    #[test]
     fn samples_weigh_what_the_leader_saw_and_nothing_is_lost() {
         let mut path = CriticalPath::default();
         let stack = |comm: &str| Stack { tgid: 1, comm: comm.into(), ..Stack::default() };
@@ -329,8 +404,15 @@ mod tests {
             ..LockRow::default()
         };
         let mut symbols = Symbols::new();
-        let table =
-            path.table(1.0, &[wait], [&Snapshot::default(), &now], &|_| None, &mut symbols, &Names::new());
+        let table = path.table(
+            1.0,
+            &[wait],
+            [&Snapshot::default(), &now],
+            &|_| None,
+            &mut symbols,
+            &Names::new(),
+            &|_| None,
+        );
         let rest = path.rest(&Snapshot { pending: [(1_000_000_000, 500_000_000); 6], ..now.clone() });
         let idle = |t: &Table, keep: &dyn Fn(usize) -> bool| -> f64 {
             (0..t.num_rows()).filter(|&r| keep(r)).filter_map(|r| t.number(r, "idle")).sum()

@@ -10,6 +10,7 @@ use ncpu_table::Table;
 
 use super::backends::Backends;
 use super::bounds::{self, Names};
+use super::call_locks::{self, KERNEL_HALF};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
 use crate::engine::{Coverage, Engine, FutexClass, GO_MUTEX, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
@@ -98,6 +99,8 @@ pub(super) struct LockTables {
     backends: Backends,
     off_stacks: Recent<u64, Stack>,
     user_stacks: Recent<u64, Stack>,
+    /// Names of locks that system calls take.
+    in_calls: Recent<u64, String>,
     /// What the kernel side must know since it was asked last.
     forgotten: Forgotten,
 }
@@ -124,6 +127,7 @@ impl LockTables {
             backends: Backends::default(),
             off_stacks: Recent::new(MAX_STACKS),
             user_stacks: Recent::new(MAX_STACKS),
+            in_calls: Recent::new(MAX_STACKS),
             forgotten: Forgotten::default(),
         }
     }
@@ -168,6 +172,21 @@ impl LockTables {
         if stack.comm == POSTGRES {
             self.backends.met(stack.tgid, engine);
         }
+    }
+
+    /// A thread waits for a lock that its system call takes: the kernel side knows its kind. Its stack tells who asked for it.
+    pub fn met_in_call(
+        &mut self,
+        symbols: &mut Symbols,
+        address: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+        number: u32,
+    ) {
+        if self.in_calls.get(&address).is_none() {
+            self.in_calls.insert(address, call_locks::name(address, stack.tgid, number));
+        }
+        let _ = self.waiters.judge(symbols, address, stack, copy, false);
     }
 
     /// A waiter's stack tells what it waits for; the verdicts go back to the kernel side. None where there was no time.
@@ -267,8 +286,12 @@ impl LockTables {
                 time: Some(t),
             });
         }
+        let in_calls = &self.in_calls;
         let address = |symbols: &mut Symbols, row: &LockRow| match row.lock {
             OTHERS => bounds::OTHERS_NAME.into(),
+            lock if lock >= KERNEL_HALF => {
+                in_calls.peek(&lock).cloned().unwrap_or_else(|| "[unknown file]".into())
+            }
             // A call that stands for a futex.
             lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
             lock => symbols.data(row.tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),

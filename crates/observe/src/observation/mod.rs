@@ -6,6 +6,7 @@
 mod backends;
 mod bounds;
 mod cadence;
+mod call_locks;
 mod corrections;
 mod critical_path;
 mod idle;
@@ -166,7 +167,7 @@ impl Observation {
             placement,
             engine,
             symbols,
-            samples: Samples::default(),
+            samples: Samples::new(config.patterns.clone()),
             path: CriticalPath::default(),
             locks: LockTables::new(config.patterns.clone()),
             places: Places::default(),
@@ -298,12 +299,15 @@ impl Observation {
         for event in self.engine.drain() {
             self.tell_pythons();
             match event {
-                Event::Sample(at, mut stack, copy, idling) => {
+                Event::Sample { at, mut stack, copy, idling, pauses, cpu, time } => {
                     self.note_process(stack.tgid, &stack.comm);
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref()).0;
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.path.sample(&stack, idling);
-                    self.samples.add(at, stack);
+                    if at == CpuState::Program {
+                        self.path.beside(&stack, pauses, cpu, time, self.engine.hz());
+                    }
+                    self.samples.add(at, stack, pauses);
                 }
                 Event::Exit(mut thread) => {
                     // Its last waits may have been judged since.
@@ -341,9 +345,13 @@ impl Observation {
                     }
                     self.locks.off_stack(id, stack);
                 }
-                Event::Futex { address, stack, copy, again } => {
+                Event::Futex { address, stack, copy, again, number } => {
                     self.note_process(stack.tgid, &stack.comm);
                     self.locks.met(&stack, &self.engine);
+                    if let Some(number) = number {
+                        self.locks.met_in_call(&mut self.symbols, address, &stack, copy.as_ref(), number);
+                        continue;
+                    }
                     for verdict in self.locks.judge(&mut self.symbols, address, &stack, copy.as_ref(), again)
                     {
                         self.engine.judge_futex(&verdict);
@@ -476,6 +484,7 @@ impl Observation {
             &|id| self.locks.off_stack_of(id),
             &mut self.symbols,
             &self.process_names,
+            &|user| self.samples.spins_for(user),
         );
         self.before = snap;
         let process = |tgid| self.process_names.of(tgid).map(String::from);

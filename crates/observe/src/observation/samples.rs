@@ -1,11 +1,11 @@
 //! What samples and stacks say, with names.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ncpu_schema::{CpuState, Layer, SampleClass, StackKind, samples, stacks};
-use ncpu_symbols::{KernelClass, Pythons, is_tlb, kernel_class};
+use ncpu_schema::{CpuState, IdleReason, Layer, SampleClass, StackKind, samples, stacks};
+use ncpu_symbols::{KernelClass, Patterns, Pythons, UserWait, is_tlb, is_zeroing, kernel_class, name_parts};
 use ncpu_table::Table;
 
 use super::locks::is_lock_function;
@@ -13,33 +13,54 @@ use crate::bpf_support::Stack;
 use crate::names::caller::asked;
 use crate::names::{Symbols, fold};
 
-/// Where libncpu's locks are.
-const NCPU_LOCKS: &str = "libncpu::locks::";
+/// How far from an instruction with which a loop pauses the rest of that loop may be, in bytes. Such loops are short: they look
+/// at a word, count, and pause.
+const LOOP: u64 = 24;
 
-/// Functions of libncpu that wait for a lock, or are about to.
-const NCPU_WAITS: [&str; 6] = ["raw_mutex::", "raw_rwlock::", "turn::", "backoff::", "mcs::", "numa_lock::"];
-
-/// User functions that burn CPU waiting for a lock.
-fn is_user_spin(leaf: &str) -> bool {
-    if Pythons::is_function(leaf) {
-        return false;
-    }
-    if let Some(at) = leaf.find(NCPU_LOCKS) {
-        let name = &leaf[at + NCPU_LOCKS.len()..];
-        return NCPU_WAITS.iter().any(|w| name.starts_with(w)) && !name.contains("unlock");
-    }
-    ["spin_lock", "s_lock", "spin_delay", "lock_slow", "LockSlow", "spin_wait", "spinlock", "SpinLock"]
-        .iter()
-        .any(|s| leaf.contains(s))
+/// The class of user code that spins, and the name of what it waits for. Python's functions never spin.
+fn spinning(patterns: &Patterns, user: &[Arc<str>], pauses: bool) -> Option<(SampleClass, String)> {
+    let leaf = user.first().filter(|leaf| !Pythons::is_function(leaf))?;
+    let names: Vec<&str> = user.iter().take(LOOKED_AT).map(|f| &**f).collect();
+    let told = patterns.spins_for(&names, pauses)?;
+    let class = match told.map_or(UserWait::Unknown, |t| t.wait) {
+        UserWait::Lock => SampleClass::UserSpin,
+        UserWait::Condition | UserWait::Join | UserWait::Barrier => SampleClass::WaitSpin,
+        UserWait::Semaphore | UserWait::Unknown => SampleClass::Spin,
+    };
+    let bare = |frame: &str| match frame.strip_prefix("[unknown ") {
+        Some(file) => file.trim_end_matches(']').to_string(),
+        None => frame.to_string(),
+    };
+    let detail = match told {
+        Some(told) => format!("{} ({})", patterns.list()[told.pattern].name, bare(names[told.frame])),
+        None => leaf.to_string(),
+    };
+    Some((class, detail))
 }
 
+/// Whether user code is in the C library's function that gives the CPU to others.
+fn yields(user: &[Arc<str>]) -> bool {
+    user.first().is_some_and(|leaf| {
+        let name = name_parts(leaf);
+        matches!(name[..], ["sched_yield" | "__sched_yield" | "__GI_sched_yield" | "__GI___sched_yield"])
+    })
+}
+
+/// Frames of user code that are looked at to know what it spins for.
+const LOOKED_AT: usize = 16;
+
 /// The class and detail columns of table `samples`.
-fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (SampleClass, Cow<'a, str>) {
-    if kernel.is_empty() {
+fn classify<'a>(
+    kernel: &[&'a str],
+    user: &'a [Arc<str>],
+    pauses: bool,
+    patterns: &Patterns,
+) -> (SampleClass, Cow<'a, str>) {
+    let spins = |pauses| spinning(patterns, user, pauses).map(|(class, detail)| (class, detail.into()));
+    let Some(&leaf) = kernel.first() else {
         let leaf = user.first().map_or("[unknown]", |f| f);
-        return (if is_user_spin(leaf) { SampleClass::UserSpin } else { SampleClass::User }, leaf.into());
-    }
-    let leaf = kernel[0];
+        return spins(pauses).unwrap_or((SampleClass::User, leaf.into()));
+    };
     let (class, detail) = match kernel_class(kernel) {
         // The function that wants the lock says more than the slow path it waits in.
         KernelClass::LockSpin => {
@@ -52,13 +73,21 @@ fn classify<'a>(kernel: &[&'a str], user: &'a [Arc<str>]) -> (SampleClass, Cow<'
                 format!("{of} ({caller})").into(),
             );
         }
-        KernelClass::Zeroing => (SampleClass::Zeroing, leaf),
+        // The outermost: it says whether the page is a huge one.
+        KernelClass::Zeroing => {
+            (SampleClass::Zeroing, *kernel.iter().rfind(|f| is_zeroing(f)).unwrap_or(&leaf))
+        }
         KernelClass::ContextSwitch => (SampleClass::Switch, leaf),
         KernelClass::Softirq => (SampleClass::Softirq, leaf),
         KernelClass::Interrupt => (SampleClass::Interrupt, leaf),
         KernelClass::Fault => (SampleClass::Fault, leaf),
         KernelClass::Exec => (SampleClass::Exec, leaf),
         KernelClass::Exit => (SampleClass::Exit, leaf),
+        // Code that spins gives the CPU up meanwhile: that call is part of the spinning. Other callers stay system calls.
+        KernelClass::Syscall(name @ ("sched_yield" | "entry")) if yields(user) => match spins(true) {
+            Some((class, detail)) if class != SampleClass::Spin => return (class, detail),
+            _ => (SampleClass::Syscall, name),
+        },
         KernelClass::Syscall(name) => (SampleClass::Syscall, name),
         KernelClass::Idle => (SampleClass::Idle, leaf),
         KernelClass::KernelThread => (SampleClass::KernelThread, leaf),
@@ -108,12 +137,33 @@ pub struct ThreadStack {
 #[derive(Default)]
 pub(crate) struct Samples {
     pending: HashMap<(CpuState, Stack), u64>,
+    /// Where user code paused in a loop, by process.
+    paused: HashMap<u32, BTreeSet<u64>>,
+    patterns: Patterns,
     /// Those of the last tables by thread, where they are wanted.
     by_thread: Option<Vec<ThreadStack>>,
 }
 
 impl Samples {
-    pub fn add(&mut self, at: CpuState, stack: Stack) {
+    /// Spinning code is known by these patterns.
+    pub fn new(patterns: Patterns) -> Samples {
+        Samples { patterns, ..Samples::default() }
+    }
+
+    /// The reason for which a CPU would idle if a thread that spins with this stack slept instead.
+    pub fn spins_for(&self, user: &[Arc<str>]) -> Option<IdleReason> {
+        match spinning(&self.patterns, user, true)?.0 {
+            SampleClass::UserSpin => Some(IdleReason::UserLock),
+            SampleClass::WaitSpin => Some(IdleReason::Serial),
+            _ => Some(IdleReason::LockOrSerial),
+        }
+    }
+
+    /// A sample; `pauses`: user code was at an instruction with which spinning code pauses.
+    pub fn add(&mut self, at: CpuState, stack: Stack, pauses: bool) {
+        if let Some(&place) = stack.user.first().filter(|_| pauses) {
+            self.paused.entry(stack.tgid).or_default().insert(place);
+        }
         // One row for all threads of a name: thread numbers mean nothing in a flame graph.
         let tid = if self.by_thread.is_some() { stack.tid } else { 0 };
         *self.pending.entry((at, Stack { tid, ..stack })).or_default() += 1;
@@ -148,7 +198,14 @@ impl Samples {
         if let Some(by_thread) = &mut self.by_thread {
             by_thread.clear();
         }
+        let paused = std::mem::take(&mut self.paused);
         for ((at, stack), n) in self.pending.drain() {
+            let in_loop = |place: &u64| {
+                let places = paused.get(&stack.tgid);
+                let around = place.saturating_sub(LOOP)..=place.saturating_add(LOOP);
+                places.is_some_and(|places| places.range(around).next().is_some())
+            };
+            let pauses = stack.user.first().is_some_and(in_loop);
             let kernel = symbols.kernel(&stack.kernel);
             let user = symbols.user(stack.tgid, &stack.user);
             let names: Vec<&str> = kernel.iter().map(|f| &**f).collect();
@@ -156,7 +213,7 @@ impl Samples {
             let interpreter = symbols.of_interpreter(stack.tgid, &stack.user);
             let own = &user[if interpreter.start == 0 { interpreter.end } else { 0 }..];
             let (class, detail) = match names.is_empty() || symbols.kernel_symbols().is_some() {
-                true => classify(&names, own),
+                true => classify(&names, own, pauses, &self.patterns),
                 false => (SampleClass::Kernel, "".into()),
             };
             *classes.entry((at, class, detail.to_string(), stack.comm.clone())).or_default() += n;
@@ -211,7 +268,7 @@ mod tests {
     fn a_shootdown_is_told_by_what_it_is_for() {
         let class = |stack: &str| {
             let frames: Vec<&str> = stack.split(' ').collect();
-            let (class, detail) = classify(&frames, &[]);
+            let (class, detail) = classify(&frames, &[], false, &Patterns::default());
             (class, detail.into_owned())
         };
         assert_eq!(
@@ -231,17 +288,75 @@ mod tests {
     }
 
     #[test]
+    fn user_code_spins_where_it_pauses_and_not_by_its_name() {
+        let patterns = Patterns::default();
+        let class = |user: &str, pauses: bool| {
+            let user: Vec<Arc<str>> = user.split(" < ").map(Into::into).collect();
+            let (class, detail) = classify(&[], &user, pauses, &patterns);
+            (class, detail.into_owned())
+        };
+        let work = |name: &str| (SampleClass::User, name.to_string());
+        for name in [
+            "update_stats_locked",
+            "RawMutex::unlock_slow",
+            "spin_lock",
+            "blocks_of",
+            "[unknown libgomp.so.1]",
+        ] {
+            assert_eq!(class(name, false), work(name));
+        }
+        assert_eq!(class("f (a.py)", true).0, SampleClass::Spin, "this name lacks a line, so it is C");
+        assert_eq!(
+            class("[unknown libgomp.so.1.0.0] < start_thread", true),
+            (SampleClass::WaitSpin, "OpenMP barrier (libgomp.so.1.0.0)".into())
+        );
+        assert_eq!(class("own_lock < main", true), (SampleClass::Spin, "own_lock".into()));
+        let yields = ["do_sched_yield", "__x64_sys_sched_yield", "do_syscall_64"];
+        let yielding = |user: &str| {
+            let user: Vec<Arc<str>> = user.split(" < ").map(Into::into).collect();
+            classify(&yields, &user, false, &patterns).0
+        };
+        for spins in [
+            "__sched_yield < [unknown libopenblas.so.0] < start_thread",
+            "__sched_yield < [unknown libopenblasp-r0.3.21.so] < exec_blas < f",
+        ] {
+            assert_eq!(yielding(spins), SampleClass::WaitSpin, "{spins}");
+        }
+        assert_eq!(yielding("__sched_yield < polite_work < main"), SampleClass::Syscall);
+    }
+
+    #[test]
+    fn a_loop_is_around_its_pause() {
+        let at = |ip| Stack { tgid: 7, tid: 8, comm: "worker".into(), user: vec![ip], ..Stack::default() };
+        let mut samples = Samples::default();
+        samples.add(CpuState::Program, at(0x1010), true);
+        for ip in [0x1004, 0x1020, 0x1100] {
+            samples.add(CpuState::Program, at(ip), false);
+        }
+        let (table, _) = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None);
+        let of = |class: &str| -> u64 {
+            let rows = (0..table.num_rows()).filter(|&r| table.text(r, "class") == Some(class));
+            rows.filter_map(|r| table.int(r, "samples")).sum()
+        };
+        // User code has its class without the kernel's symbols.
+        assert_eq!((of("spin"), of("user")), (3, 1));
+        samples.add(CpuState::Program, at(0x1010), false);
+        let (table, _) = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None);
+        assert_eq!(table.text(0, "class"), Some("user"), "each interval has its own");
+    }
+
+    #[test]
     fn threads_of_one_name_are_told_apart_where_that_is_wanted() {
         let stack = |tid| Stack { tgid: 7, tid, comm: "worker".into(), user: vec![16], ..Stack::default() };
         let mut symbols = Symbols::new();
         let mut samples = Samples::default();
-        samples.add(CpuState::Program, stack(8));
-        samples.add(CpuState::Program, stack(9));
+        samples.add(CpuState::Program, stack(8), false);
+        samples.add(CpuState::Program, stack(9), false);
         assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None).1.num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {
-            samples.add(CpuState::Program, stack(tid));
+            samples.add(CpuState::Program, stack(tid), false);
         }
         let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");

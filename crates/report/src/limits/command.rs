@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use ncpu_machine::limits::{Knob, Limits, Reading, Scope, Size};
+use ncpu_machine::shell_word;
 
 use super::{Status, is_sysctl, judge, planned};
 
@@ -18,9 +19,11 @@ pub(super) fn command(reading: &Reading, fit: u64) -> Option<String> {
                 format!("sysctl -w {name}={value}")
             }
         }
-        Knob::File(path) => format!("echo {fit} > {}", quoted(path)),
-        Knob::CpuMax(path, period) => format!("echo '{} {period}' > {}", quota(fit, *period), quoted(path)),
-        Knob::CpuQuota(path, period) => format!("echo {} > {}", quota(fit, *period), quoted(path)),
+        Knob::File(path) => format!("echo {fit} > {}", shell_word(path)),
+        Knob::CpuMax(path, period) => {
+            format!("echo '{} {period}' > {}", quota(fit, *period), shell_word(path))
+        }
+        Knob::CpuQuota(path, period) => format!("echo {} > {}", quota(fit, *period), shell_word(path)),
         // The soft limit alone, where the hard one has room.
         Knob::Prlimit { pid, option, hard } => match hard {
             Some(hard) if *hard < fit => format!("prlimit --pid {pid} --{option}={fit}:{fit}"),
@@ -38,12 +41,6 @@ pub(super) fn command(reading: &Reading, fit: u64) -> Option<String> {
 
 fn quota(milli: u64, period: u64) -> u64 {
     (u128::from(milli) * u128::from(period) / 1000).min(u64::MAX.into()) as u64
-}
-
-/// A path as a shell takes it: a cgroup may be called anything.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
-    if path.chars().all(plain) { path.into() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 /// A sysctl's name and all of its numbers.

@@ -423,26 +423,26 @@ fn remedy(p: &Placement, threads: u64, nothing_asked: bool) -> Option<String> {
     let nodes = |n: Vec<u32>| n.into_iter().collect::<CpuSet>().to_list();
     Some(match p.verdict {
         Verdict::Cyclops(_) if threads > 1 => format!(
-            "let each thread touch first what it will use; or spread it: numactl --interleave={}{}",
+            "let each thread touch first what it will use; or interleave it over nodes {}{}",
             nodes(p.ran_on()),
             if nothing_asked {
-                ", set_mempolicy(MPOL_INTERLEAVE) before the first touch, mpol=interleave for tmpfs, huge pages"
+                ": set_mempolicy(MPOL_INTERLEAVE) before the first touch, mpol=interleave for tmpfs, huge pages"
             } else {
                 ""
             }
         ),
         Verdict::Cyclops(_) => {
-            format!("pin it beside its memory: numactl --cpunodebind={eye} --membind={eye}")
+            format!("let it run on node {eye}, beside its memory")
         }
         Verdict::Misplaced => {
             let at = nodes(p.ran_on());
             let from = nodes(p.memory.keys().copied().filter(|&n| p.memory_share(n) >= 0.01).collect());
             format!(
-                "start it with numactl --cpunodebind={at} --membind={at}; as it runs, move the memory (migratepages PID {from} {at}) or the threads (taskset)"
+                "let its memory come from node {at}, where it runs, when it starts; as it runs, move the memory from node {from} to {at}, or the threads"
             )
         }
         Verdict::Interleaved if p.ran_on().len() == 1 => {
-            format!("all its threads run on one node: numactl --membind={}", nodes(p.ran_on()))
+            format!("all its threads run on one node: let its memory come from node {}", nodes(p.ran_on()))
         }
         Verdict::Spread => {
             "let each thread touch first what it will use and stay on its node, or interleave".into()

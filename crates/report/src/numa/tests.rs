@@ -142,7 +142,7 @@ fn the_worst_placement_has_its_line() {
         "memory: 97 % of db 7's pages on node 3, its threads ran on 3 nodes: Cyclops(3); likely remote 67 %, \
          mean distance 16.7 (10 is local); interleave:0-3 was asked for and did not take effect"
     );
-    assert!(remedy.contains("--interleave=0-1,3"), "{remedy}");
+    assert!(remedy.contains("interleave it over nodes 0-1,3"), "{remedy}");
     assert!(Numa::read([]).worst().is_none());
 }
 

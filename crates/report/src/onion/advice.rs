@@ -3,76 +3,87 @@
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::evidence::{
-    Context, bound_queues, charged, deepest, interrupt_remedy, length, memory_short, parked, short_processes,
-    threads_begin, throttled, top_advice, top_detail, top_kind, top_lock, top_sleeper, unjudged, way_past,
+    Context, bound_queues, charged, collector_advice, deepest, interrupt_remedy, length, memory_short,
+    mostly_spinning, parked, short_processes, threads_begin, throttled, top_advice, top_detail, top_kind,
+    top_lock, top_sleeper, top_spin, unjudged, way_past,
 };
 
 const FILE_LOCK: &str = "threads open, dup and close in one descriptor table: give workers their own (processes, or unshare(CLONE_FILES)), reuse descriptors, or use io_uring's fixed files";
 
-/// Known kernel locks, and what takes the load off them. Locks the tracepoints do not cover are known
-/// by the functions that take them.
-const LOCKS: &[(&str, &str)] = &[
-    ("file_lock", FILE_LOCK),
-    ("close_fd", FILE_LOCK),
-    ("alloc_fd", FILE_LOCK),
-    ("ksys_dup3", FILE_LOCK),
+/// Known kernel locks, and what takes the load off them: words of a lock's name, or of the function that takes it where the
+/// tracepoints do not cover it. Words are compared whole; `jbd2_*` is any with that beginning.
+const LOCKS: &[(&[&str], &str)] = &[
+    (&["file_lock", "close_fd", "alloc_fd", "ksys_dup3"], FILE_LOCK),
     (
-        "mmap_lock",
-        "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads; huge pages",
+        &["mmap_lock"],
+        "threads map and unmap in one address space: fewer, larger mappings; an allocator with per-thread arenas that keeps memory (MALLOC_TRIM_THRESHOLD_, jemalloc); processes instead of threads",
     ),
     (
-        "rq",
+        &["rq", "runqueues"],
         "threads wake one another at a high rate: batch the hand-offs, spin briefly before sleeping, keep partners on neighbouring CPUs",
     ),
     (
-        "i_rwsem",
+        &["i_rwsem"],
         "writers append to, or create files in, one inode: spread over several files or directories, preallocate, write with O_DIRECT",
     ),
-    ("i_lock", "one inode is referenced from everywhere: spread over several files"),
+    (&["i_lock"], "one inode is referenced from everywhere: spread over several files"),
     (
-        "d_lockref",
+        &["d_lockref"],
         "one path is looked up from everywhere: open relative to a directory descriptor, spread over directories",
     ),
-    ("d_lock", "one directory entry is taken from everywhere: spread over directories"),
+    (&["d_lock"], "one directory entry is taken from everywhere: spread over directories"),
     (
-        "sighand_struct",
+        &["sighand_struct", "siglock"],
         "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes",
     ),
+    (&["pipe_inode_info"], "one pipe has many writers or readers: a pipe for each pair, or larger messages"),
     (
-        "siglock",
-        "signals or timers of one process are armed by many threads: use timerfd or per-thread timers, or several processes",
+        &["eventpoll", "ep_*", "do_epoll_ctl", "do_epoll_wait"],
+        "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT",
     ),
-    ("pipe_inode_info", "one pipe has many writers or readers: a pipe for each pair, or larger messages"),
-    ("epoll", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
-    ("ep_", "one epoll set serves many threads: a set for each thread, EPOLLEXCLUSIVE or SO_REUSEPORT"),
-    ("sock", "one socket serves many threads: SO_REUSEPORT, or a socket for each"),
     (
-        "futex",
-        "futexes share a hash bucket, or one has many waiters: fewer waiters, or FUTEX2 private hash (Linux 6.16)",
+        &["sock", "tcp_sock", "udp_sock", "unix_sock", "sk_lock", "sk_receive_queue"],
+        "one socket serves many threads: SO_REUSEPORT, or a socket for each",
     ),
-    ("lruvec", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
-    ("zone", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
-    ("pcp", "pages are allocated and freed at a high rate: huge pages, memory kept instead of returned"),
     (
-        "anon_vma",
+        &["futex_hash_bucket", "futex_queues", "futex_phash", "futex_*"],
+        "threads sleep and wake in futexes at a high rate: `ncpu locks --futexes` shows in which",
+    ),
+    (
+        &["lruvec", "lru_lock", "zone", "per_cpu_pages"],
+        "pages are allocated and freed at a high rate: keep memory instead of returning it",
+    ),
+    (
+        &["anon_vma", "anon_vma_*"],
         "forks of one process share its anonymous memory's tree: exec sooner (posix_spawn), fewer forks from large processes",
     ),
-    ("tasklist", "processes start and end at a high rate: threads or a pool of workers"),
+    (&["tasklist_lock"], "processes start and end at a high rate: threads or a pool of workers"),
     (
-        "css_set",
+        &["css_set_lock"],
         "tasks move between or start in cgroups at a high rate: start them in place (clone3 CLONE_INTO_CGROUP)",
     ),
-    ("jbd2", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
-    ("journal", "the journal is written from everywhere: batch fsync, or another file system for scratch"),
+    (
+        &["journal_s", "jbd2_*"],
+        "the journal is written from everywhere: batch fsync, or another file system for scratch",
+    ),
 ];
+
+/// The remedy of a known kernel lock.
+fn known_lock(lock: &str) -> Option<&'static str> {
+    let words = || lock.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is = |wanted: &str| match wanted.strip_suffix('*') {
+        Some(beginning) => words().any(|word| word.starts_with(beginning)),
+        None => words().any(|word| word == wanted),
+    };
+    LOCKS.iter().find(|(wanted, _)| wanted.iter().any(|w| is(w))).map(|(_, remedy)| *remedy)
+}
 
 fn lock_advice(lock: Option<String>, act: &str) -> String {
     let Some(lock) = lock else {
         return format!("name the lock with `ncpu locks -s 10`, then {act}");
     };
-    let known = LOCKS.iter().find(|(part, _)| lock.contains(part));
-    match known {
-        Some((_, remedy)) => (*remedy).to_string(),
+    match known_lock(&lock) {
+        Some(remedy) => remedy.to_string(),
         None => format!("see who takes {lock} with `ncpu locks -s 10`, then {act}"),
     }
 }
@@ -147,43 +158,11 @@ fn kind_of(call: &str) -> (&str, Option<&'static str>) {
 }
 
 /// The remedy of a layer whose size is no chance. What it says beyond the layer's own size – a lock, a call – is known to
-/// be a part that matters, or left out.
+/// be a part that matters, or left out. It names no command that changes how a program runs: whether more instances, another
+/// placement or huge pages help depends on what a report does not see, and each of them has made a program slower.
+/// `ncpu fix` tries them and measures.
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> String {
-    let words = in_words(layer, context);
-    match to_type(layer, context) {
-        Some(command) if !words.is_empty() => format!("{words}; without a change of it: `{command}`"),
-        _ => words,
-    }
-}
-
-/// The command of ours that does something about a layer, as it is to be typed.
-fn to_type(layer: Layer, context: &Context<'_>) -> Option<String> {
-    let before = match layer {
-        Layer::KernelSpin | Layer::KernelBlock | Layer::UserLock => {
-            format!("ncpu partition {}", context.cpus.clamp(2, 8))
-        }
-        Layer::Faults => "ncpu hugepages".into(),
-        // What it says of user code is whose memory lies where.
-        Layer::User => "ncpu place balance".into(),
-        _ => return None,
-    };
-    let words = &context.recording.manifest.command;
-    let first = words.first()?;
-    if let Some(pid) = first.strip_prefix("process ") {
-        // Only balancing works on what runs already.
-        return (layer == Layer::User).then(|| format!("{before} -p {pid}"));
-    }
-    if first == "the machine" || first.starts_with("cgroup ") {
-        return None;
-    }
-    let plain =
-        |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || "_-+=./,:@%".contains(c));
-    let quoted = |w: &String| if plain(w) { w.clone() } else { format!("'{}'", w.replace('\'', "'\\''")) };
-    let typed = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    // A long one would hide what is said.
-    let typed =
-        if typed.chars().count() > 80 || typed.chars().any(char::is_control) { "CMD".into() } else { typed };
-    Some(format!("{before} -- {typed}"))
+    in_words(layer, context)
 }
 
 /// What most of the serial phases were spent in, where one thread is, and what to do about it.
@@ -208,6 +187,22 @@ fn serial_code(context: &Context<'_>) -> Option<String> {
     ))
 }
 
+/// The remedy where user code spins for a lock or for other threads.
+fn spin_advice(context: &Context<'_>, layer: Layer) -> Option<String> {
+    let place = top_spin(context, layer)?;
+    Some(match layer {
+        Layer::UserLock => format!(
+            "threads spin for a lock, {place}: take it less often, hold it for less, or share less between threads; more CPUs will not help before"
+        ),
+        Layer::Serial => format!(
+            "threads spin in {place} until the other threads or work arrive: split the work of the running threads, make it faster, or let the waiting threads sleep and give their CPUs to others"
+        ),
+        _ => format!(
+            "threads spin in {place}, for a lock or for other threads: hold the lock for less, or split the work that they wait for; sleep (a futex, a condition) where that takes long"
+        ),
+    })
+}
+
 fn in_words(layer: Layer, context: &Context<'_>) -> String {
     match layer {
         Layer::KernelSpin => lock_advice(
@@ -215,14 +210,14 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             "take it less often, or share less between threads",
         ),
         Layer::KernelBlock => lock_advice(top_lock(context, "block"), "hold it for less, or share less between threads"),
-        Layer::UserLock => top_advice(context).unwrap_or_else(|| {
+        Layer::UserLock => top_advice(context).or_else(|| spin_advice(context, layer)).unwrap_or_else(|| {
             "shorten or split the critical section, shard the lock, or let readers go without it; more CPUs will not help before".into()
         }),
         Layer::Faults => match top_detail(context, &[SampleClass::Fault, SampleClass::Zeroing]) {
-            Some(d) if d.contains("clear_huge") || d.contains("folio_zero") => {
-                "huge pages are zeroed on first touch: keep memory instead of returning it, or populate ahead with all CPUs (MAP_POPULATE, MADV_POPULATE_WRITE)".into()
+            Some(d) if matches!(&*d, "folio_zero_user" | "clear_huge_page" | "clear_gigantic_page") => {
+                "huge pages are zeroed as a whole when they are first touched. Where the program uses little of each: MADV_NOHUGEPAGE, or madvise in /sys/kernel/mm/transparent_hugepage/enabled. Where it uses all of them: keep memory instead of returning it, or populate ahead with all CPUs (MAP_POPULATE, MADV_POPULATE_WRITE)".into()
             }
-            _ => "touch less fresh memory: keep freed memory (MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_), huge pages (THP), fewer short processes, prelinked or static programs".into(),
+            _ => "touch less fresh memory: keep freed memory (MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_), fewer short processes, prelinked or static programs; huge pages where nearly all of each is used".into(),
         },
         Layer::Tlb => shootdown_advice(top_detail(context, &[SampleClass::Tlb, SampleClass::TlbWait])),
         Layer::Calls => {
@@ -277,17 +272,58 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             "threads wait in futexes of unknown kind: see where with `ncpu locks --futexes -s 10`; ncpu tells what they are in a program with its symbols (not stripped, or with a debug file). A lock: hold it for less, or shard it. Work to come: split the serial part, or start more workers".into()
         }
         Layer::Serial if serial_code(context).is_some() => serial_code(context).unwrap_or_default(),
+        Layer::Serial if mostly_spinning(context, layer) => spin_advice(context, layer).unwrap_or_default(),
         Layer::Serial if parked(context).is_some() => parked(context).unwrap_or_default(),
         Layer::Serial => format!(
             "too few runnable threads for {} CPUs: split the serial part, start more workers (make -j), or give the rest of the CPUs to another job",
             context.cpus
         ),
         Layer::Kernel => "`strace -c -f` counts the calls; to tell them from faults and locks takes more rights (see the note)".into(),
+        Layer::LockOrSerial if top_spin(context, layer).is_some() => spin_advice(context, layer).unwrap_or_default(),
         Layer::LockOrSerial => "more work for the threads where they wait for it, shorter critical sections where they wait for a lock; to tell which takes more rights (see the note)".into(),
         Layer::KernelLockOrIo => "more requests in flight where it is I/O, less sharing where it is a lock; to tell which takes more rights (see the note)".into(),
         Layer::OtherKernel => "see the kernel frames in the flame graph (--html)".into(),
-        Layer::User => context.placed().map(|p| p.1).unwrap_or_default(),
+        Layer::User => {
+            let said = [collector_advice(context), context.placed().map(|p| p.1)];
+            said.into_iter().flatten().collect::<Vec<_>>().join("; ")
+        }
         Layer::Others => way_past(context).unwrap_or_default(),
         Layer::Ncpu | Layer::Idle | Layer::Unseen => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_lock;
+
+    #[test]
+    fn kernel_locks_are_known_by_whole_words() {
+        for (lock, begins) in [
+            ("files_struct.file_lock", "threads open, dup and close"),
+            ("lock in close_fd", "threads open, dup and close"),
+            ("rq(CPU 3)", "threads wake one another"),
+            ("zone.lock(node 0)", "pages are allocated"),
+            ("sock.sk_lock.slock", "one socket"),
+            ("eventpoll.lock", "one epoll set"),
+            ("lock in ep_poll_callback", "one epoll set"),
+            ("lock in jbd2_journal_commit_transaction", "the journal"),
+            ("futex_queues+0x40", "threads sleep and wake"),
+        ] {
+            assert!(known_lock(lock).is_some_and(|known| known.starts_with(begins)), "{lock}");
+        }
+        for lock in [
+            "irq_desc.lock",
+            "timezone_lock",
+            "rpcpipe.lock",
+            "sleep_state",
+            "lock in step_into",
+            "lock in request_threaded_irq",
+            "vmap_area_lock",
+            "0xffff888000004840",
+            "blocked_lock_hash",
+            "sockaddr_table",
+        ] {
+            assert_eq!(known_lock(lock), None, "{lock}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use ncpu_schema::{Layer, lock_callers, locks, sleeps};
 use ncpu_table::Table;
 
-use super::{By, Context, listed, of_layer, told};
+use super::{Context, listed};
 use crate::locks::is_user_lock;
 use crate::onion::SMALL;
 
@@ -127,7 +127,7 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
             }
         }
     }
-    out.extend(told("spinning in ", &of_layer(context, Layer::UserLock, By::Detail, 2)));
+    out.extend(super::spinning(context, Layer::UserLock));
     out
 }
 

@@ -1,5 +1,6 @@
 //! What a layer consists of: top locks, callers, calls, processes.
 
+mod collectors;
 mod interrupts;
 mod limits;
 mod locks;
@@ -11,10 +12,14 @@ mod requests;
 mod threads;
 
 use ncpu_record::Recording;
-use ncpu_schema::{Counter, CpuState, IdleReason, Layer, SampleClass, chance, cpu_time, events, samples};
+use ncpu_schema::{
+    Counter, CpuState, IdleReason, Layer, SampleClass, chance, cpu_time, events, idle_time, samples,
+};
 use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
+use collectors::collected;
+pub(super) use collectors::collector_advice;
 pub(super) use interrupts::remedy as interrupt_remedy;
 pub(super) use limits::{Throttled, limits_met, memory_short, throttled};
 use locks::{kernel_locks, unjudged_told, user_locks};
@@ -163,6 +168,48 @@ fn spent(context: &Context<'_>, state: CpuState) -> f64 {
     }
 }
 
+/// Whether the class is of user code that spins.
+fn is_spin(class: SampleClass) -> bool {
+    matches!(class, SampleClass::UserSpin | SampleClass::WaitSpin | SampleClass::Spin)
+}
+
+/// CPU-seconds of a layer that user code spun.
+fn spun(context: &Context<'_>, layer: Layer) -> f64 {
+    let all = count(context, CpuState::Program, |_| true).max(1);
+    let spins = count(context, CpuState::Program, |class| is_spin(class) && Layer::from(class) == layer);
+    context.running * spins as f64 / all as f64
+}
+
+/// Where user code spins, of what lies in a layer.
+fn spinning(context: &Context<'_>, layer: Layer) -> Option<String> {
+    let keep = |at, class| at == CpuState::Program && is_spin(class) && Layer::from(class) == layer;
+    let seconds = spun(context, layer);
+    (seconds > 0.0)
+        .then(|| format!("{seconds:.2} CPU-s spinning in {}", listed(&shares(context, keep, By::Detail, 3))))
+}
+
+/// The place that user code of a layer spins in most, unless it could be chance that it is that one.
+pub(super) fn top_spin(context: &Context<'_>, layer: Layer) -> Option<String> {
+    let classes: Vec<_> =
+        SampleClass::ALL.into_iter().filter(|&c| is_spin(c) && Layer::from(c) == layer).collect();
+    top_detail(context, &classes)
+}
+
+/// Whether spinning is most of a layer.
+pub(super) fn mostly_spinning(context: &Context<'_>, layer: Layer) -> bool {
+    let idle: f64 = match idle_time::Reader::open(context.recording) {
+        Ok(Some(t)) => {
+            let of = |keep: &dyn Fn(IdleReason) -> bool| -> f64 {
+                IdleReason::ALL.into_iter().filter(|&r| keep(r)).map(|r| t.spent.sum(r)).sum()
+            };
+            let all = of(&|_| true).max(f64::MIN_POSITIVE);
+            spent(context, CpuState::Idle) * of(&|r| Layer::from(r) == layer) / all
+        }
+        _ => 0.0,
+    };
+    top_spin(context, layer).is_some() && spun(context, layer) > idle
+}
+
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
     let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
     match layer {
@@ -238,6 +285,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Serial => {
             let mut out = waited_for(context, IdleReason::Serial);
+            out.extend(spinning(context, layer));
             out.extend(unjudged_told(context));
             out.extend(busiest(context));
             out.extend(sleeping(context));
@@ -253,7 +301,9 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         }
         Layer::Kernel => entries(context),
         Layer::LockOrSerial => {
-            let mut out: Vec<String> = busiest(context).into_iter().collect();
+            let mut out = waited_for(context, IdleReason::LockOrSerial);
+            out.extend(spinning(context, layer));
+            out.extend(busiest(context));
             out.extend(sleeping(context));
             out
         }
@@ -268,8 +318,8 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
         Layer::User => {
             let mut out = told("", &of_layer(context, layer, By::Process, 3));
             let details = of_layer(context, layer, By::Detail, 4);
-            let functions: Vec<_> =
-                details.iter().filter(|(f, _)| !f.starts_with('[')).take(3).cloned().collect();
+            // Code without a name is named by its file.
+            let functions: Vec<_> = details.iter().filter(|(f, _)| f != "[anon]").take(3).cloned().collect();
             out.extend(told("in ", &functions));
             let generated = details.iter().find(|(f, share)| f == "[anon]" && *share >= 0.1);
             out.extend(generated.map(|(_, share)| {
@@ -278,6 +328,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
                     100.0 * share
                 )
             }));
+            out.extend(collected(context));
             out.extend(context.placed().map(|p| p.0));
             out.extend(hardware(context));
             out

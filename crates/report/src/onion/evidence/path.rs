@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use ncpu_schema::critical_path::{NAME, col};
-use ncpu_schema::{CpuState, IdleReason, idle_time, user_locks};
+use ncpu_schema::{CpuState, IdleReason, Layer, idle_time, user_locks};
 
-use super::{Context, spent};
+use super::{Context, spent, spun};
 use crate::locks::is_user_lock;
 
 /// What threads do that samples are charged to; all else they do is wait.
@@ -103,7 +103,9 @@ pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Ve
     let known = match idle_time::Reader::open(context.recording) {
         Ok(Some(t)) => {
             let all: f64 = IdleReason::ALL.iter().map(|&r| t.spent.sum(r)).sum();
-            spent(context, CpuState::Idle) * t.spent.sum(reason) / all.max(f64::MIN_POSITIVE)
+            let idle = spent(context, CpuState::Idle) * t.spent.sum(reason) / all.max(f64::MIN_POSITIVE);
+            // Spinning threads wait, too.
+            idle + spun(context, Layer::from(reason))
         }
         _ => total,
     };

@@ -1,0 +1,102 @@
+//! Spinning, and locks that system calls take, in programs that measure them themselves. Skipped without root and BPF.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Seen, allowed, observe};
+
+fn to(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("causes-{}-{name}", std::process::id()))
+}
+
+fn compile(name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(to(name))
+        .arg(here.join(format!("tests/c/{name}.c")))
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to(name)
+}
+
+/// Runs a program observed; the numbers that it writes into its last argument's file, and the tables.
+fn run(name: &str, args: &[&str]) -> (Vec<f64>, Seen) {
+    let (program, out) = (compile(name), to("out"));
+    let mut argv = vec![program.clone().into_os_string()];
+    argv.extend(args.iter().map(Into::into));
+    argv.push(out.clone().into());
+    let seen = observe(&argv, |_| {});
+    assert_eq!(seen.ended.status, 0, "{argv:?}");
+    let text = std::fs::read_to_string(&out).expect("its output");
+    for file in [program, out] {
+        std::fs::remove_file(file).expect("it was made");
+    }
+    (text.split_whitespace().map(|n| n.parse().expect("seconds")).collect(), seen)
+}
+
+/// Timer samples of the program in a class whose detail holds.
+fn samples(seen: &Seen, class: &str, detail: impl Fn(&str) -> bool) -> f64 {
+    let of = |(t, r): &(&ncpu_table::Table, usize)| {
+        t.text(*r, "at") == Some("target")
+            && t.text(*r, "class") == Some(class)
+            && detail(t.text(*r, "detail").unwrap_or(""))
+    };
+    seen.rows("samples").filter(of).filter_map(|(t, r)| t.number(r, "samples")).sum()
+}
+
+#[test]
+fn user_code_spins_where_it_pauses_whatever_it_is_called() {
+    let Some(_one) = allowed() else { return };
+    let (truth, seen) = run("spins", &["pause", "2"]);
+    let (spins, work) = (samples(&seen, "spin", |f| f == "turn"), samples(&seen, "user", |_| true));
+    let (part, of) = (spins / (spins + work), truth[1] / (truth[0] + truth[1]));
+    println!("spinning {part:.3} of the time, truth {of:.3}");
+    assert!((part - of).abs() < 0.1, "{part} {of}");
+    assert!(samples(&seen, "user", |f| f == "turn") < 0.1 * spins, "the whole loop");
+    // The thread that works is what the other waits for.
+    let path = |(t, r): &(&ncpu_table::Table, usize)| {
+        t.text(*r, "reason") == Some("ulock or serial")
+            && t.text(*r, "code").is_some_and(|code| code.starts_with("update_stats_locked"))
+    };
+    let idle: f64 = seen.rows("critical_path").filter(path).filter_map(|(t, r)| t.number(r, "idle")).sum();
+    assert!(idle > 0.1 * truth[1] && idle < 1.2 * truth[1], "{idle} of {}", truth[1]);
+
+    let (_, seen) = run("spins", &["names", "1"]);
+    for class in ["spin", "user spin", "wait spin"] {
+        assert_eq!(samples(&seen, class, |_| true), 0.0, "{class}");
+    }
+    assert!(samples(&seen, "user", |f| f == "update_stats_locked") > 50.0);
+}
+
+#[test]
+fn locks_of_system_calls_have_their_name_and_time() {
+    let Some(_one) = allowed() else { return };
+    for (kind, ty, begins) in
+        [("flock", "lock", ""), ("fcntl", "lock", ""), ("sem", "semaphore", "semaphore set ")]
+    {
+        let path = to("a lock's file");
+        let (truth, seen) = run("call_locks", &[kind, path.to_str().expect("a path"), "1.5"]);
+        let rows: Vec<_> = seen
+            .rows("user_locks")
+            .filter(|(t, r)| t.text(*r, "type") == Some(ty))
+            .map(|(t, r)| (t.text(r, "lock").unwrap_or("").to_string(), t.number(r, "block").unwrap_or(0.0)))
+            .collect();
+        let waited: f64 = rows.iter().map(|(_, block)| block).sum();
+        println!("{kind}: {waited:.2} of {:.2} s", truth[0]);
+        assert!(truth[0] > 0.5, "they wait for each other: {truth:?}");
+        assert!(
+            waited > 0.5 * truth[0] && waited < 1.1 * truth[0],
+            "{kind}: {waited} of {truth:?}: {rows:?}"
+        );
+        let named = |lock: &str| match begins {
+            "" => lock == path.to_str().expect("a path"),
+            begins => lock.starts_with(begins),
+        };
+        assert!(rows.iter().all(|(lock, _)| named(lock)), "{rows:?}");
+        let _ = std::fs::remove_file(path);
+    }
+}

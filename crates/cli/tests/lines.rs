@@ -114,7 +114,7 @@ fn what_cannot_be_looked_at_is_told() {
         (&["lines"][..], 2, "required"),
         (&["lines", "-p", "4194305"], 1, "process 4194305"),
         (&["lines", "--", "no-such-program"], 127, "command not found"),
-        (&["lines", "--seconds", "x", "--", "true"], 2, "number of seconds"),
+        (&["lines", "--seconds", "x", "--", "true"], 2, "expected a duration"),
         (&["lines", "--seconds=-1", "--", "true"], 2, "seconds"),
         (&["lines", "/etc/passwd"], 1, "not an ELF file"),
     ] {

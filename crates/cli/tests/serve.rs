@@ -282,8 +282,12 @@ fn a_server_that_dies_ends_the_observation() {
     built();
     let (mut serving, _, mut said) = started(&["--interval", "0.1"]);
     let children = format!("/proc/{0}/task/{0}/children", serving.0.id());
-    let server: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
-    kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+    // Its other child reads files.
+    let server = std::fs::read_to_string(children).unwrap().split_whitespace().find_map(|pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (name.trim() == "ncpu-serve").then(|| pid.parse::<i32>().unwrap())
+    });
+    kill_process(Pid::from_raw(server.unwrap()).unwrap(), Signal::KILL).unwrap();
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = serving.0.try_wait().unwrap() {

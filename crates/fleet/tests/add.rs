@@ -219,7 +219,13 @@ fn recordings_of_other_versions_are_taken() {
         let time = r.tables["cpu_time"].clone();
         let more = time.with_numbers(column("dreaming"), &vec![Some(0.0); time.num_rows()], "none").unwrap();
         r.tables.insert("cpu_time".into(), more);
-        let more = idle.with_numbers(column("bored"), &vec![Some(0.5); rows], "none").unwrap();
+        let mut more = idle.with_numbers(column("bored"), &vec![Some(0.5); rows], "none").unwrap();
+        // The seed is older than some reasons of today.
+        for reason in ncpu_schema::IdleReason::ALL.map(|reason| reason.name()) {
+            if !more.columns().iter().any(|c| c.name == reason) {
+                more = more.with_numbers(column(reason), &vec![Some(0.0); rows], "none").unwrap();
+            }
+        }
         r.tables.insert("idle_time".into(), more);
         let mut samples = Table::builder("samples", r.tables["samples"].columns());
         let old = r.tables["samples"].clone();

@@ -65,9 +65,11 @@ fn goroutines_that_park_all_the_time_are_counted_in_windows() {
     assert!(noted(&hot, "in short windows") && noted(&hot, "scaled"), "{:#?}", hot.notes);
     assert!(count > 2.0 * counted && counted > 100.0, "{count} of {counted}");
     assert!(of(&hot, "sync.Mutex", "error") > 0.0);
-    // At any moment seven of eight wait; waits that began before a window are not seen.
+    // At any moment seven of eight wait. Waits that began before a window are not seen, so the time is too short; the note
+    // says so.
     let waited = of(&hot, "sync.Mutex", "block");
-    assert!(waited > 1.5 && waited < 14.0 * hot.elapsed, "{waited} s of {} s", hot.elapsed);
+    assert!(waited > 0.0 && waited < 14.0 * hot.elapsed, "{waited} s of {} s", hot.elapsed);
+    assert!(noted(&hot, "at least"), "{:#?}", hot.notes);
     // And layers sum to the capacity.
     let cpus = hot.rows("summary").next().and_then(|(t, r)| t.number(r, "cpus")).expect("CPUs");
     let states = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];

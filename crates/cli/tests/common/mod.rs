@@ -14,6 +14,11 @@ pub fn err(o: &Output) -> String {
     String::from_utf8_lossy(&o.stderr).into_owned()
 }
 
+/// Whether the capacity is divided, be it of an observation too short for more.
+pub fn reports(said: &str) -> bool {
+    said.contains("Capacity:") || said.contains("CPU-milliseconds")
+}
+
 pub fn out(o: &Output) -> String {
     String::from_utf8_lossy(&o.stdout).into_owned()
 }

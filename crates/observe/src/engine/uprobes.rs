@@ -638,8 +638,8 @@ impl State {
                 )
             }
             (Group::Go, false) => format!(
-                "{begin}: attached for {share:.1} % of the time, in short windows; counts and times of these locks are scaled, \
-                 and CPUs that idled for them outside of the windows count as serial phases{detached}"
+                "{begin}: attached for {share:.1} % of the time, in short windows; counts of these locks are scaled, their \
+                 waits took at least the times shown, and CPUs that idled for them outside of the windows count as serial phases{detached}"
             ),
         })
     }

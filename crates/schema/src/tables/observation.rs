@@ -128,7 +128,7 @@ tables! {
     }
 
     /// User locks, and other futexes. Exact, but for locks of Go programs whose waits came too often for a probe at each: those
-    /// were counted in short windows, and their number and times are scaled to all of the time.
+    /// were counted in short windows, and their number and times are scaled; the times are the least that they can have been.
     user_locks {
         lock "lock": Text, "symbol of the lock, or of its futex word, where it is static, else its address";
         ty "type": Text, "of futexes: lock, semaphore, condition or unknown; mutex, queue lock and rwlock are libncpu's, or with barrier pthreads' where a preloaded library timed them";

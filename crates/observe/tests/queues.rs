@@ -200,9 +200,8 @@ fn a_cpu_that_wakes_for_a_thread_is_no_full_queue() {
     assert!(latency <= 1.1 * lat + 0.02, "{latency} of {lat} s");
     if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) && idle > 0.3 * seen.elapsed {
         assert!(events("wake-ups of idle CPUs") > 1000.0 && waking > 0.0, "{waking} s of {idle} idle");
-        // Two threads on CPUs of their own stand behind other programs only.
-        let others = seen.sum("cpu_time", "other");
-        assert!(queue < 0.5 * waking + others + 0.05, "{queue} beside {waking} s, {others} of others");
+        // The rest of LAT, such as the way from a waking to a queue, is not parted from queues.
+        assert!(queue <= 1.1 * (lat - waking) + 0.02, "{queue} beside {waking} s of {lat} s");
     }
 }
 

@@ -435,7 +435,8 @@ impl Observation {
         let struck = (snap.struck.0 - self.before.struck.0, snap.struck.1 - self.before.struck.1);
         let (threads, queued, bound) = self.thread_table(t, struck);
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let looks = std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
+        let looks: idle::Reasons =
+            std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
         let looked = seconds(snap.runnable.saturating_sub(self.before.runnable));
         let woke = seconds(snap.woke_ns.saturating_sub(self.before.woke_ns));
         let idle_in = |snap: &Snapshot| snap.cpus.iter().map(|(_, at)| at[CpuState::Idle as usize]).sum();
@@ -443,9 +444,12 @@ impl Observation {
         let exact = idle::Exact { idle: idle_ns(idle_in(&snap), idle_in(&self.before)), woke, stood: queued };
         let (idled, waking) = idle::held_to(exact, looked, looks);
         let mut idle = idle_time::Rows::new();
+        // Proportions count. The sum stays what the looks saw, as that of the critical path is.
+        let (seen, all) = (looks.iter().sum::<f64>(), idled.iter().sum::<f64>() + waking);
+        let by = if all > 0.0 { seen / all } else { 1.0 };
         let idled = |reason: IdleReason| match reason {
-            IdleReason::WakeUp => Some(waking),
-            reason => idled.get(reason as usize).copied(),
+            IdleReason::WakeUp => Some(waking * by),
+            reason => idled.get(reason as usize).map(|spent| spent * by),
         };
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;

@@ -13,7 +13,7 @@ const MOST: u64 = 8 << 20;
 /// What a piece costs beside its bytes.
 const PIECE: u64 = 64;
 /// How long the parsing of one file may take.
-const LONGEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_millis(1000);
 
 /// A file within its bounds.
 pub(crate) struct Bounded<'s> {

@@ -28,7 +28,7 @@ use time::Times;
 /// How long an answer may take.
 const LATE: Duration = Duration::from_millis(300);
 /// How long it may take where the reader waits for a CPU.
-const STARVED: Duration = Duration::from_millis(1000);
+const STARVED: Duration = Duration::from_millis(4000);
 /// `f_type` of file systems whose data come from another process or machine, or may: `statfs(2)`.
 const FUSE: u64 = 0x6573_5546;
 const NFS: u64 = 0x6969;

@@ -96,11 +96,12 @@ impl Parts {
     /// Whether a name's parts begin with these; of the last its beginning is enough where it is one.
     fn begin(&self, name: &[&str], first: impl Fn(&str) -> bool) -> bool {
         let last = self.list.len().wrapping_sub(1);
-        let same = |(at, (own, part)): (usize, (&Box<str>, &&str))| match at == last && self.begins {
-            true => part.starts_with(&**own) || at == 0 && plain(part).starts_with(plain(own)),
-            false => **own == **part || at == 0 && first(part),
+        let mut pairs = self.list.iter().map(|own| &**own).zip(name.iter().copied()).enumerate();
+        let same = |(at, (own, part)): (usize, (&str, &str))| match at == last && self.begins {
+            true => part.starts_with(own) || at == 0 && plain(part).starts_with(plain(own)),
+            false => own == part || at == 0 && first(part),
         };
-        name.len() >= self.list.len() && self.list.iter().zip(name).enumerate().all(same)
+        name.len() >= self.list.len() && pairs.all(same)
     }
 }
 

@@ -101,6 +101,7 @@ impl CriticalPath {
     }
 
     /// The table of an interval: of the samples, and of the rows of the kernel side.
+    #[allow(clippy::too_many_arguments)]
     pub fn table(
         &mut self,
         t: f64,

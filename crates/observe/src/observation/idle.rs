@@ -20,7 +20,8 @@ pub struct Exact {
 /// been given a thread and is still waking up is counted among both, and too often: the timer that wakes the same CPU, or
 /// wakes late with it, finds its thread still on the queue. The CPU's own clock measures that wake-up. The rest
 /// of the idle time beside queues is no more than threads stood behind others there; the excess was one of the other reasons, by
-/// their shares. Returns the idle time by reason, and that of CPUs that were waking up.
+/// their shares. Returns the idle time by reason, and that of CPUs that were waking up: proportions of `exact.idle`, whose sum is
+/// that of `looks`, as the sum of the critical path is.
 pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
     let seen: f64 = looks.iter().sum();
     if seen <= 0.0 {
@@ -46,7 +47,9 @@ pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
         // The threads were about to run, so the program was active.
         idle[IdleReason::Serial as usize] += left;
     }
-    (idle, waking)
+    let all = idle.iter().sum::<f64>() + waking;
+    let by = if all > 0.0 { seen / all } else { 1.0 };
+    (idle.map(|spent| spent * by), waking * by)
 }
 
 #[cfg(test)]

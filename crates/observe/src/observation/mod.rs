@@ -444,12 +444,9 @@ impl Observation {
         let exact = idle::Exact { idle: idle_ns(idle_in(&snap), idle_in(&self.before)), woke, stood: queued };
         let (idled, waking) = idle::held_to(exact, looked, looks);
         let mut idle = idle_time::Rows::new();
-        // Proportions count. The sum stays what the looks saw, as that of the critical path is.
-        let (seen, all) = (looks.iter().sum::<f64>(), idled.iter().sum::<f64>() + waking);
-        let by = if all > 0.0 { seen / all } else { 1.0 };
         let idled = |reason: IdleReason| match reason {
-            IdleReason::WakeUp => Some(waking * by),
-            reason => idled.get(reason as usize).map(|spent| spent * by),
+            IdleReason::WakeUp => Some(waking),
+            reason => idled.get(reason as usize).copied(),
         };
         idle.push(idle_time::Row { time: Some(t), spent: Per::new(idled) });
         let b = &self.before;

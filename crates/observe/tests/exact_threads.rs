@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Seen, allowed, observe, part};
+use common::{Seen, allowed, observe, part, threads_alone};
 
 /// A program of `workloads`.
 fn workload(name: &str) -> PathBuf {
@@ -21,14 +21,7 @@ fn workload(name: &str) -> PathBuf {
 
 /// Whether one run's USR and its time in the kernel are near what the kernel counts.
 fn near_rusage(what: &str, argv: &[std::ffi::OsString]) -> Result<(), String> {
-    let seen: Seen = observe(argv, |config| {
-        config.micro = true;
-        config.explain = false;
-        config.sample_hz = None;
-        config.irqs = false;
-        config.tlb = false;
-        config.stacks = false;
-    });
+    let seen: Seen = observe(argv, threads_alone);
     assert_eq!(seen.ended.status, 0, "{what}");
     let sum = |column: &str| seen.sum("threads", column);
     let (user, own) = (sum("USR"), sum("NCPU"));

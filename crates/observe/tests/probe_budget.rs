@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Seen, allowed, observe, part};
+use common::{Seen, allowed, observe, part, threads_alone};
 use ncpu_observe::engine::{Config, Probes};
 
 fn auto(config: &mut Config) {
@@ -15,12 +15,7 @@ fn auto(config: &mut Config) {
 
 fn calls(config: &mut Config) {
     auto(config);
-    config.micro = true;
-    config.explain = false;
-    config.sample_hz = None;
-    config.irqs = false;
-    config.tlb = false;
-    config.stacks = false;
+    threads_alone(config);
 }
 
 /// Sum of a column over rows of user locks of a type.

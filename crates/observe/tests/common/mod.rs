@@ -81,6 +81,16 @@ impl Seen {
     }
 }
 
+/// As `ncpu threads` observes: microstates, and nothing that explains them.
+pub fn threads_alone(config: &mut Config) {
+    config.micro = true;
+    config.explain = false;
+    config.sample_hz = None;
+    config.irqs = false;
+    config.tlb = false;
+    config.stacks = false;
+}
+
 pub fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
     observe_placed(argv, |_| {}, change)
 }

@@ -48,7 +48,7 @@ impl Table {
         let batch = match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             None => return Err(empty()),
             Some(_) if bytes.starts_with(PARQUET) => {
-                return crate::parquet::read(name, bytes, None, &mut budget, |_| true);
+                return crate::parquet::read(name, bytes, None, &mut budget, |_| true, true);
             }
             Some(b'{') => json(&bytes, &mut budget)?,
             Some(_) => separated(&bytes)?,
@@ -69,7 +69,7 @@ impl Table {
         budget: &mut Budget,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Table> {
-        crate::parquet::read(name, bytes, rows, budget, wanted)
+        crate::parquet::read(name, bytes, rows, budget, wanted, true)
     }
 
     /// [`Table::of_parquet`] without units, kinds and meanings, which take long to read where there are few rows.
@@ -83,7 +83,7 @@ impl Table {
         budget: &mut Budget,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Table> {
-        crate::parquet::cells(name, bytes, rows, budget, wanted)
+        crate::parquet::read(name, bytes, rows, budget, wanted, false)
     }
 
     /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are

@@ -29,21 +29,11 @@ const NUMBER: u64 = 9;
 
 /// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others,
 /// integers are unsigned ones where none is negative, other numbers floats, truth values texts, and dates and times the
-/// number that is stored.
+/// number that is stored. Without `told` the table has no units, kinds and meanings, which take long to read where there are few rows.
 ///
 /// # Errors
 /// It is not a file of Parquet, has lists, structures or bytes, another number of rows, or takes more than the budget.
 pub(crate) fn read(
-    name: &str,
-    bytes: Vec<u8>,
-    rows: Option<u64>,
-    budget: &mut Budget,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Table> {
-    whole(name, bytes, rows, budget, wanted, true)
-}
-
-fn whole(
     name: &str,
     bytes: Vec<u8>,
     rows: Option<u64>,
@@ -161,20 +151,6 @@ fn words(group: &dyn RowGroupReader, column: usize) -> Result<Option<Vec<String>
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     let gave_up = |why| Err(wrong(format!("it is damaged: the Parquet reader gave up ({why})")));
     ncpu_files::guarded(read).unwrap_or_else(gave_up)
-}
-
-/// [`read`] without units, kinds and meanings.
-///
-/// # Errors
-/// As [`read`].
-pub(crate) fn cells(
-    name: &str,
-    bytes: Vec<u8>,
-    rows: Option<u64>,
-    budget: &mut Budget,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Table> {
-    whole(name, bytes, rows, budget, wanted, false)
 }
 
 fn wrong(why: String) -> Error {

@@ -10,7 +10,7 @@ use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
 /// Bytes of headers and small sections of one file. Section headers alone may be 4 MiB.
 const MOST: u64 = 8 << 20;
-/// What a piece costs beside its bytes.
+/// Cost of a piece besides its bytes, in bytes.
 const PIECE: u64 = 64;
 /// How long the parsing of one file may take.
 const LONGEST: Duration = Duration::from_millis(1000);

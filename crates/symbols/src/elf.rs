@@ -115,7 +115,7 @@ pub fn named_symbols(file: &Source, dynamic: bool, names: &[&str]) -> Vec<Option
         behind.is_some_and(|rest| rest.first() == Some(&0))
     };
     let mut left = names.len();
-    // What was found before the file was cut is true.
+    // Symbols found before the file was cut are valid.
     let _ = for_entries(file, &section.entries, |entry| {
         let number = |at: usize| entry[at..].first_chunk().map_or(0, |b| endian.read_u64(*b));
         let name = entry.first_chunk().map_or(0, |b| endian.read_u32(*b));

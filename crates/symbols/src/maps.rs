@@ -36,11 +36,11 @@ const MAX_AGAIN: usize = 1 << 12;
 ///
 /// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes a mapping; a forked
 /// child shares its parent's until it is noted itself. A file is held by its inode from when it is first seen, and opened when
-/// it is read; whoever runs a program may replace its file, or mount another over it.
+/// it is read: the user of a program may replace its file, or mount another over it.
 #[derive(Debug)]
 pub struct ProcMaps {
     proc: PathBuf,
-    /// The machine's own processes, whose files may be anybody's.
+    /// The machine's own processes: any user may have made their files.
     live: bool,
     processes: HashMap<u32, Vec<Arc<Image>>>,
     order: VecDeque<u32>,
@@ -65,7 +65,7 @@ struct Mapping {
     file: u32,
 }
 
-/// What tells files apart: device and inode, or the label of what is no file.
+/// Identifies a file by device and inode, or another mapping by its label.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Identity {
     File(u64, u64),
@@ -77,7 +77,7 @@ enum Identity {
 pub(crate) struct MappedFile {
     /// The name people know it by: `libc.so.6`, `[vdso]`, `[anon]`.
     pub label: Box<str>,
-    /// By what path it was mapped; `None` where there is no file.
+    /// The path it was mapped by; `None` for a mapping without a file.
     pub path: Option<PathBuf>,
     /// Code may be made at run time here, and a perf map may name it.
     pub jit: bool,

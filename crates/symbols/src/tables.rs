@@ -157,7 +157,7 @@ impl Tables {
 }
 
 /// Whether following the entry at a place of a table must end: expressions in it have no jumps, and neither has what it has in
-/// common with others. No compiler writes any. What makes no sense ends at once.
+/// common with others. No compiler writes any. An invalid entry ends at once.
 fn ends(frame: &[u8], entry: usize) -> bool {
     let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
     let get = |section: &EhFrame<_>, bases: &BaseAddresses, at| section.cie_from_offset(bases, at);

@@ -247,7 +247,7 @@ impl Unwinding {
                     let began = Instant::now();
                     let (tables, kept) = Tables::read(&source).unzip();
                     source.charge(began.elapsed());
-                    // What has none is remembered, too.
+                    // A file without tables is remembered, too.
                     self.bytes += ENTRY + kept.unwrap_or(0);
                     let tables = tables.map(Arc::new);
                     self.files.insert(file, tables.clone());

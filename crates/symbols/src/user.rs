@@ -271,7 +271,7 @@ impl User {
         Some(format!("{}{line}", code.file.to_string_lossy()))
     }
 
-    /// What is known of a file; `None` where it cannot be read now.
+    /// The symbols of a file; `None` where it cannot be read now.
     fn program(&mut self, maps: &ProcMaps, file: u32) -> Option<&mut Program> {
         let now = Instant::now();
         if self.files.get(&file).is_some_and(|program| program.again.is_some_and(|again| now >= again)) {

@@ -68,8 +68,8 @@ impl Patterns {
         self.is_layer(frame) || self.of(frame, &[]).is_some()
     }
 
-    /// What user code spins for that is at an instruction with which spinning code pauses (`pauses`), or in a function known to
-    /// do nothing else; `None` where it does neither. Leaf first. `Some(None)`: for what, nobody knows.
+    /// The wait that user code spins for, from its frames, leaf first. It spins where it is at a pause instruction (`pauses`) or in a
+    /// function known to do nothing else; `None` where it does neither, `Some(None)` where the wait is unknown.
     pub fn spins_for(&self, frames: &[&str], pauses: bool) -> Option<Option<Told>> {
         let known = frames.split_first().and_then(|(leaf, callers)| self.spins(leaf, callers));
         let known = known.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame: 0 });
@@ -94,7 +94,7 @@ impl Patterns {
             self.is_layer(f) || self.of(f, &[]).is_some() || futex || **f == "syscall"
         };
         let asked = frames.iter().skip_while(of_the_wait).find(|f| !f.starts_with('['));
-        // What it is called with, `std::unique_lock<std::mutex>&` say, is not what it does.
+        // The types of its arguments, `std::unique_lock<std::mutex>&` say, do not count.
         asked.is_some_and(|f| {
             let parts = parts(f);
             let own = parts.iter().rev().take(2);

@@ -30,7 +30,7 @@ impl Bomb {
         Bomb { physical: 6, word, ..Bomb::floats(rows) }
     }
 
-    /// The file, whose column has this name.
+    /// The file, with `name` as the name of its column.
     pub fn file(&self, name: &str) -> Vec<u8> {
         let mut out = b"PAR1".to_vec();
         let length = self.word.len() as i64;

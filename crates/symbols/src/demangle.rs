@@ -37,7 +37,7 @@ pub(crate) fn shown(mut name: String) -> String {
 }
 
 /// The last character boundary at or before `most`.
-fn boundary(text: &str, most: usize) -> usize {
+pub(crate) fn boundary(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 

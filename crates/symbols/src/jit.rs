@@ -160,7 +160,7 @@ impl Functions {
             self.remove(at);
         }
         if self.all.len() < MAX_FUNCTIONS && self.bytes < MAX_NAMES {
-            let end = (0..=name.len().min(MAX_NAME)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+            let end = crate::demangle::boundary(name, MAX_NAME);
             self.bytes += end;
             self.all.insert(start, (size, name[..end].into()));
         }

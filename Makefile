@@ -67,7 +67,7 @@ run: build $(FDTORTURE)
 	$(SUDO) $(NCPU) run -- workloads/build.sh -s "$$(workloads/build.sh -l)"
 	$(SUDO) $(NCPU) run -- $(FDTORTURE) 4 5
 
-# docs/schema.md, of the tables that crates/schema declares.
+# docs/schema.md, of the tables that crates/keep/schema declares.
 schema:
 	BLESS=1 $(CARGO) test --locked -q -p ncpu-schema --test document
 
@@ -116,13 +116,13 @@ bench-timers: tools
 
 # libncpu under many more schedules, under sanitizers and under Miri where a nightly Rust has them.
 test-deep: tools
-	crates/libncpu/deep.sh
+	crates/fix/libncpu/deep.sh
 
 # Compares `ncpu foresee` with published curves and measurements. Fails where its predictions are worse than
 # docs/foresee.md claims.
 foresee-check: build
 	$(NCPU) foresee --documents
-	$(NCPU) foresee --check crates/foresee/sets
+	$(NCPU) foresee --check crates/foresee/foresee/sets
 
 # Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
 fuzz: tools
@@ -158,7 +158,7 @@ install:
 # libncpu for C: libraries, header, pkg-config file.
 install-lib:
 	@[ -e target/release/libncpu.a ] || { echo "make install-lib: run make first, as who builds" >&2; exit 1; }
-	crates/libncpu-c/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
+	crates/fix/libncpu-c/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
 
 clean:
 	$(CARGO) clean

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What a command of ncpu that changes how a program runs does to a program with the cause that it is for, and to one with the
-# same cause in a report that is unlike it. A report may print a command (crates/report/src/commands.rs) only where it helps
+# same cause in a report that is unlike it. A report may print a command (crates/show/report/src/commands.rs) only where it helps
 # the first and does not hurt the second.
 #
 #   benches/advice.sh [ROUNDS [SECONDS]]     (default 7 1; takes gcc)

@@ -198,7 +198,7 @@ def hop(cpus):
     return took / n / 2 * 1e9
 
 
-# What the simulated CPU takes to wake once it runs again, ns (crates/foresee/src/hardware.rs).
+# What the simulated CPU takes to wake once it runs again, ns (crates/foresee/foresee/src/hardware.rs).
 WAKE = 3000
 
 

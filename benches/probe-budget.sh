@@ -50,7 +50,7 @@ run() {
 }
 
 if [[ " $programs " == *" libncpu "* ]]; then
-  gcc -O2 -pthread -o "$dir/libncpu" -I crates/libncpu-c/include benches/probe-budget/locks.c "${LIBNCPU:-target/release/libncpu.a}" -lm
+  gcc -O2 -pthread -o "$dir/libncpu" -I crates/fix/libncpu-c/include benches/probe-budget/locks.c "${LIBNCPU:-target/release/libncpu.a}" -lm
 fi
 grep -m1 "model name" /proc/cpuinfo | sed 's/.*: //'
 printf '%-12s %14s %22s %22s %22s\n' program "median/s" "kept: off" "auto" "all"

@@ -14,7 +14,7 @@ use ncpu_feed::Settings;
 use ncpu_record::Manifest;
 use ncpu_schema::Purpose;
 
-#[path = "../../crates/serve/src/access.rs"]
+#[path = "../../crates/show/serve/src/access.rs"]
 #[allow(dead_code)]
 mod access;
 

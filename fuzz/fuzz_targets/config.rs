@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use libfuzzer_sys::fuzz_target;
 
 // By path: the crate it is part of has BPF programs, which fuzzing does not need.
-#[path = "../../crates/cli/src/config.rs"]
+#[path = "../../crates/show/cli/src/config.rs"]
 #[allow(dead_code)]
 mod config;
 

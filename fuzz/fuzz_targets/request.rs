@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/serve/src/query.rs"]
+#[path = "../../crates/show/serve/src/query.rs"]
 #[allow(dead_code)]
 mod query;
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 type Error = Box<dyn std::error::Error>;
 
 /// The generator that ncpu's simulator has: its own file.
-#[path = "../../../crates/foresee/src/random.rs"]
+#[path = "../../../crates/foresee/foresee/src/random.rs"]
 #[allow(dead_code, reason = "of which the bench needs a part")]
 mod random;
 use random::Random;

@@ -1,1 +1,0 @@
-../../../web/shared/flame.js

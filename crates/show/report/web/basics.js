@@ -1,0 +1,1 @@
+../../../../web/shared/basics.js

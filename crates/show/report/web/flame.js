@@ -1,0 +1,1 @@
+../../../../web/shared/flame.js

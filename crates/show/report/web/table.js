@@ -1,0 +1,1 @@
+../../../../web/shared/table.js

@@ -34,7 +34,7 @@ pub enum Event {
     },
     /// A thread of the program ended; its counters are final.
     Exit(Box<ThreadOut>),
-    /// The stack of a contended lock's waiter, by the identity used in [`super::LockRow::stack`].
+    /// The stack of a contended lock's waiter, by the identity used in [`super::KernelLock::stack`].
     LockStack(u64, Stack),
     /// The stack of a waiter for a user lock with static tracepoints, by its identity.
     UserLockStack(u64, Stack),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS};
+use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS, UserLock};
 use super::{Engine, load};
 
 /// Such waits for a lock, of lengths in one bin.
@@ -12,10 +12,8 @@ pub struct FirstWaits {
     pub lock: u64,
     /// The process whose lock it is; 0 for the kernel's.
     pub tgid: u32,
-    /// As of the lock's row: `LCB_F_*`, or an index into [`super::USER_LOCK`].
-    pub flags: u32,
-    /// Whether it is a futex.
-    pub futex: bool,
+    /// What kind of lock it is.
+    pub kind: FirstOf,
     /// Waiters before it that no tracepoint tells of.
     pub ahead: u32,
     /// ns from which on waits are in this bin, and up to which.
@@ -26,21 +24,38 @@ pub struct FirstWaits {
     pub count: u64,
 }
 
+/// What those wait for who are first in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FirstOf {
+    /// A lock of the kernel, with the tracepoint's flags (`LCB_F_*`).
+    Kernel(u32),
+    /// A futex.
+    Futex,
+    /// A user lock whose waits are traced.
+    Traced(UserLock),
+}
+
+impl Default for FirstOf {
+    fn default() -> FirstOf {
+        FirstOf::Kernel(0)
+    }
+}
+
 impl FirstWaits {
     /// The bin `part` (0 to 3) of a row, without what was counted.
     fn of(row: &FirstSlot, part: u64) -> FirstWaits {
         let octave = (row.octave & 0xff) as u32;
         let step = 1u64 << octave.clamp(2, 62) >> 2;
         let from = (4 + part) * step;
-        let futex = row.kind & KIND_FUTEX != 0;
+        let kind = match row.kind {
+            kind if kind & KIND_FUTEX != 0 => FirstOf::Futex,
+            kind if kind & KIND_USER != 0 => FirstOf::Traced(UserLock::from(kind & 0xff)),
+            flags => FirstOf::Kernel(flags),
+        };
         FirstWaits {
             lock: row.lock,
             tgid: row.tgid,
-            flags: match futex {
-                true => 0,
-                false => row.kind & !KIND_USER,
-            },
-            futex,
+            kind,
             ahead: (row.octave >> 8).saturating_sub(1) as u32,
             // Those below 4 ns count as 4.
             from: if from == 4 { 0 } else { from },
@@ -72,7 +87,7 @@ impl Engine {
         if count > 0 {
             all.push(FirstWaits { lock: OTHERS, count, ..FirstWaits::default() });
         }
-        all.sort_by_key(|w| (w.lock, w.tgid, w.flags, w.ahead, w.from));
+        all.sort_by_key(|w| (w.lock, w.tgid, w.kind, w.ahead, w.from));
         all
     }
 }

@@ -15,20 +15,55 @@ pub(crate) fn state(raw: u32) -> CpuState {
 }
 
 /// Why a thread is off CPU (`enum wait`).
-pub const WAIT: [&str; 6] = ["", "run queue", "kernel lock", "user lock", "I/O", "asleep"];
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// Runnable, on a run queue.
+    RunQueue,
+    /// Blocked in a lock of the kernel.
+    KernelLock,
+    /// Blocked in a futex that is a lock.
+    UserLock,
+    /// For a device, or asleep inside a page fault.
+    Io,
+    /// Anything else: pipe, poll, timer, child, condition.
+    Asleep,
+}
 
-/// The place of user locks in the engine's counts of waiting threads (`WAIT_ULOCK`).
-pub(super) const WAIT_ULOCK: usize = 3;
+impl Wait {
+    /// As tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Unknown => "",
+            Wait::RunQueue => "run queue",
+            Wait::KernelLock => "kernel lock",
+            Wait::UserLock => "user lock",
+            Wait::Io => "I/O",
+            Wait::Asleep => "asleep",
+        }
+    }
+}
+
+impl From<u32> for Wait {
+    fn from(raw: u32) -> Wait {
+        use Wait::{Asleep, Io, KernelLock, RunQueue, Unknown, UserLock};
+        let all = [Unknown, RunQueue, KernelLock, UserLock, Io, Asleep];
+        all.get(raw as usize).copied().unwrap_or(Unknown)
+    }
+}
+
 /// A goroutine that waits.
 pub(super) use types::go_wait as GoWait;
 
 /// Kinds of rows of the lock table, in the upper bits of [`LockSlot::kind`]; below them are flags of the kind.
-pub(crate) const KIND_FUTEX: u32 = 0x8000_0000;
-pub(crate) const KIND_OFF: u32 = 0x4000_0000;
-pub(crate) const KIND_SLEEP: u32 = 0x2000_0000;
-pub(crate) const KIND_QUEUE: u32 = 0x0800_0000;
-pub(crate) const KIND_USER: u32 = 0x1000_0000;
-pub(crate) const KIND_PATH: u32 = 0x0400_0000;
+pub(super) const KIND_FUTEX: u32 = 0x8000_0000;
+pub(super) const KIND_OFF: u32 = 0x4000_0000;
+pub(super) const KIND_SLEEP: u32 = 0x2000_0000;
+pub(super) const KIND_QUEUE: u32 = 0x0800_0000;
+pub(super) const KIND_USER: u32 = 0x1000_0000;
+pub(super) const KIND_PATH: u32 = 0x0400_0000;
 
 /// Lock, or stack, of a row that stands for many: those for which there was no room (`OTHERS` of engine.h).
 pub(crate) const OTHERS: u64 = 1;
@@ -104,7 +139,7 @@ pub struct Verdict {
     pub key: u64,
     /// What is waited for.
     pub class: FutexClass,
-    /// What such waits are called by, in [`super::LockRow::stack`]; 0: nothing.
+    /// What such waits are called by, in [`super::FutexWaits::place`]; 0: nothing.
     pub place: u32,
     /// The word of the stack that decided, and its value.
     pub word: Option<(u32, u64)>,
@@ -142,12 +177,56 @@ const _: () = assert!(COPY_AT + 32 + 8 * PYTHON_FRAMES == std::mem::offset_of!(t
 /// Where the frames of a process of Python are, for the kernel side.
 pub(super) use types::python as KernelPython;
 
-/// Locks that tell of their waits by static tracepoints (`enum user_lock`).
-pub const USER_LOCK: [&str; 8] =
-    ["", "mutex", "queue lock", "rwlock:R", "rwlock:W", "sync.Mutex", "sync.RWMutex:R", "sync.RWMutex:W"];
+/// Locks that tell of their waits by static tracepoints, and Go's (`enum user_lock`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UserLock {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// A mutex of libncpu.
+    Mutex,
+    /// Its queue lock.
+    Queue,
+    /// Its read-write lock, for reading.
+    Read,
+    /// For writing.
+    Write,
+    /// `sync.Mutex`.
+    GoMutex,
+    /// `sync.RWMutex`, for reading.
+    GoRead,
+    /// For writing.
+    GoWrite,
+}
 
-/// The first of them that is Go's (`GO_MUTEX`).
-pub(crate) const GO_MUTEX: u32 = 5;
+impl UserLock {
+    /// As tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            UserLock::Unknown => "",
+            UserLock::Mutex => "mutex",
+            UserLock::Queue => "queue lock",
+            UserLock::Read => "rwlock:R",
+            UserLock::Write => "rwlock:W",
+            UserLock::GoMutex => "sync.Mutex",
+            UserLock::GoRead => "sync.RWMutex:R",
+            UserLock::GoWrite => "sync.RWMutex:W",
+        }
+    }
+
+    /// Whether goroutines wait for it.
+    pub fn is_go(self) -> bool {
+        self >= UserLock::GoMutex
+    }
+}
+
+impl From<u32> for UserLock {
+    fn from(raw: u32) -> UserLock {
+        use UserLock::{GoMutex, GoRead, GoWrite, Mutex, Queue, Read, Unknown, Write};
+        let all = [Unknown, Mutex, Queue, Read, Write, GoMutex, GoRead, GoWrite];
+        all.get(raw as usize).copied().unwrap_or(Unknown)
+    }
+}
 
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;

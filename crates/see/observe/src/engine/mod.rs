@@ -21,6 +21,7 @@ mod requests;
 mod skel;
 mod uprobes;
 mod usdt;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
@@ -40,13 +41,16 @@ pub(crate) use calibrate::Struck;
 pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
-pub use first_waits::FirstWaits;
+pub use first_waits::{FirstOf, FirstWaits};
 pub use interrupts::{Served, Source};
 pub use ncpu_symbols::Patterns;
 
-pub use layout::{Cause, FutexClass, ThreadOut, USER_LOCK, Verdict, WAIT};
-pub(crate) use layout::{GO_MUTEX, futex_key, site_key, wait_event};
+pub(crate) use layout::OTHERS;
+pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};
+pub(crate) use layout::{futex_key, site_key, wait_event};
 pub use requests::Requests;
+pub(crate) use waits::Waits;
+pub use waits::{Charged, FutexWaits, KernelLock, Locks, OffCpu, Queued, Sleeps, TracedLock};
 
 pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
@@ -55,41 +59,13 @@ use calibrate::Gauge;
 use per_call::PerCall;
 use uprobes::{Group, Programs, Uprobes};
 
-use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts, WAIT_ULOCK};
-pub(crate) use layout::{KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, OTHERS};
+use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
 const STRIKES_HZ: u32 = 997;
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
-
-/// One lock's waits by one process, from one place.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LockRow {
-    /// Address of the lock (of the futex word for user locks).
-    pub lock: u64,
-    /// 0 where the row is exact; the stack's identity where it counts walked waits only.
-    pub stack: u64,
-    /// The waiting process.
-    pub tgid: u32,
-    /// The tracepoint's flags (`LCB_F_*`).
-    pub flags: u32,
-    /// Waits that ended.
-    pub count: u64,
-    /// ns spent waiting on CPU.
-    pub spin: u64,
-    /// ns spent waiting off CPU.
-    pub block: u64,
-    /// ns of the longest wait.
-    pub max: u64,
-    /// The thread most of the waiting is blamed on (user locks).
-    pub holder: u32,
-    /// Futex operation, `FUTEX_PRIVATE_FLAG << 8`, class << 16 (user locks).
-    pub futex: u32,
-    /// Waits ended by a waker (user locks).
-    pub wakes: u64,
-}
 
 /// Everything counted since the observation began.
 #[derive(Clone, Debug, Default)]
@@ -515,7 +491,7 @@ impl Engine {
         // Whoever deletes one subtracts it.
         let gone = over.iter().filter(|key| waits.delete(key).is_ok()).count();
         if let Some(bss) = &mut self.skel.maps.bss_data {
-            bss.judged[WAIT_ULOCK] -= gone as i32;
+            bss.judged[Wait::UserLock as usize] -= gone as i32;
         }
     }
 
@@ -629,7 +605,7 @@ impl Engine {
     /// Takes what was counted since the last call out of the lock tables of all CPUs: kernel locks, user locks
     /// (futexes), stacks off CPU.
     pub fn locks(&mut self) -> Locks {
-        let mut sums: HashMap<(u64, u64, u32, u32), (LockRow, u64)> = HashMap::new();
+        let mut sums: HashMap<(u64, u64, u32, u32), LockSlot> = HashMap::new();
         // Nobody writes once it has ended.
         let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
         for table in [&mut self.locks, &mut self.other_locks] {
@@ -646,22 +622,7 @@ impl Engine {
                     continue;
                 }
                 let s = table.get(i);
-                let (row, vote) = sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default();
-                row.count += s.count;
-                row.spin += s.spin;
-                row.block += s.block;
-                row.max = row.max.max(s.max);
-                row.wakes += s.wakes;
-                row.futex = row.futex.max(s.futex);
-                // The majority vote of each CPU is joined by weight.
-                if row.holder == s.holder {
-                    *vote += s.vote;
-                } else if *vote < s.vote {
-                    row.holder = s.holder;
-                    *vote = s.vote - *vote;
-                } else {
-                    *vote -= s.vote;
-                }
+                waits::add(sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default(), &s);
                 table.clear(i);
             }
         }
@@ -673,31 +634,7 @@ impl Engine {
             goroutines,
             ..Locks::default()
         };
-        for ((lock, stack, tgid, kind), (mut row, _)) in sums {
-            (row.lock, row.stack, row.tgid) = (lock, stack, tgid);
-            if kind & KIND_FUTEX != 0 {
-                row.flags = kind & !KIND_FUTEX;
-                locks.user.push(row);
-            } else if kind & KIND_USER != 0 {
-                row.flags = kind & 0xff;
-                locks.traced.push(row);
-            } else if kind & KIND_SLEEP != 0 {
-                row.lock = lock.saturating_sub(1);
-                locks.sleeps.push(row);
-            } else if kind & KIND_QUEUE != 0 {
-                row.flags = kind & 0xff;
-                locks.queued.push(row);
-            } else if kind & KIND_OFF != 0 {
-                row.flags = kind & 0xff;
-                locks.off_cpu.push(row);
-            } else if kind & KIND_PATH != 0 {
-                row.flags = kind & 0xffff;
-                locks.path.push(row);
-            } else {
-                row.flags = kind;
-                locks.kernel.push(row);
-            }
-        }
+        sums.values().for_each(|row| locks.put(row));
         locks
     }
 
@@ -764,31 +701,4 @@ impl ThreadOut {
     pub fn process(&self) -> String {
         comm(&self.group)
     }
-}
-
-/// The lock tables, summed over CPUs.
-#[derive(Clone, Debug, Default)]
-pub struct Locks {
-    /// Kernel locks.
-    pub kernel: Vec<LockRow>,
-    /// Futexes; `flags` is what PostgreSQL says that it waits for ([`wait_event`]).
-    pub user: Vec<LockRow>,
-    /// User locks with static tracepoints; `flags` is the index into [`USER_LOCK`].
-    pub traced: Vec<LockRow>,
-    /// Time off CPU by stack; `flags` is the index into [`WAIT`].
-    pub off_cpu: Vec<LockRow>,
-    /// Idle time charged to threads whose wake-up ended it (`KIND_PATH` of engine.h).
-    pub path: Vec<LockRow>,
-    /// Sleeps with a timeout; `lock` is the number of the call, `spin` the time asked for, `block` the time
-    /// slept, `wakes` the threads.
-    pub sleeps: Vec<LockRow>,
-    /// Time on run queues by what ran there; `flags` is the index into [`CpuState::ALL`], `lock` of other programs their
-    /// process + 2.
-    pub queued: Vec<LockRow>,
-    /// Requests to block devices.
-    pub requests: Vec<Requests>,
-    /// How long those waited that were first in a lock's queue.
-    pub first: Vec<FirstWaits>,
-    /// How much of the time the waits of goroutines were counted in.
-    pub goroutines: Coverage,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ncpu_symbols::{Postgres, ProcMaps, Recent, WaitEvents};
 
 use crate::bpf_support::namespace::{process_dir, root};
-use crate::engine::{Engine, LockRow, wait_event};
+use crate::engine::{Engine, FutexWaits, wait_event};
 
 /// Backends of a generation; the kernel side has room for two of them and their parents.
 const MAX_BACKENDS: usize = 1 << 10;
@@ -66,9 +66,9 @@ impl Backends {
     }
 
     /// The lock that waits of a row were for, as their backend named it: `LWLock` and `WALWrite`.
-    pub fn lock(&self, row: &LockRow) -> Option<(&'static str, String)> {
+    pub fn lock(&self, row: &FutexWaits) -> Option<(&'static str, String)> {
         let of = self.known.peek(&row.tgid).and_then(Option::as_ref).or(self.last.as_ref())?;
-        of.lock(wait_event(row.flags))
+        of.lock(wait_event(row.event))
     }
 }
 

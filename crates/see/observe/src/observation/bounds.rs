@@ -2,65 +2,52 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use ncpu_symbols::Recent;
 pub(super) use ncpu_table::OTHERS as OTHERS_NAME;
 
-use crate::engine::{LockRow, Locks, OTHERS};
+use crate::engine::{FutexClass, FutexWaits, Locks, Waits};
 
 /// Rows of an interval: of each kind those with most waiting are told one by one.
 const MOST: usize = 1024;
 
 /// Rows of many locks, of which those that waited least are summed up by what they are. `class` is a futex's.
-pub(super) fn of(mut locks: Locks, class: impl Fn(&LockRow) -> u32) -> Locks {
-    let (mut walked, mut exact) = parted(&mut locks.kernel);
-    largest(&mut exact, other);
-    largest(&mut walked, other_walked);
+pub(super) fn of(mut locks: Locks, class: impl Fn(&FutexWaits) -> FutexClass) -> Locks {
+    let (mut walked, mut exact) = parted(&mut locks.kernel, |row| row.stack.is_some());
+    largest(&mut exact, MOST);
+    largest(&mut walked, MOST);
     locks.kernel = [exact, walked].concat();
-    largest(&mut locks.user, |row| LockRow { lock: OTHERS, futex: class(row) << 16, ..LockRow::default() });
+    locks.futexes.iter_mut().for_each(|row| row.class = class(row));
+    largest(&mut locks.futexes, MOST);
     // The walked ones only show where the longest waits were.
-    let (walked, mut exact) = parted(&mut locks.traced);
-    largest(&mut exact, other);
+    let (walked, mut exact) = parted(&mut locks.traced, |row| row.stack.is_some());
+    largest(&mut exact, MOST);
     locks.traced = [exact, walked].concat();
-    largest(&mut locks.off_cpu, other_walked);
-    // Sleeps are told apart by their call, which `lock` is.
-    keep(&mut locks.sleeps, |row| row.block, |row| LockRow { lock: row.lock, ..LockRow::default() });
+    largest(&mut locks.off_cpu, MOST);
+    largest(&mut locks.sleeps, MOST);
     locks
 }
 
 /// Rows of stacks that were walked, and the exact ones.
-fn parted(rows: &mut Vec<LockRow>) -> (Vec<LockRow>, Vec<LockRow>) {
-    std::mem::take(rows).into_iter().partition(|row| row.stack != 0)
+fn parted<W>(rows: &mut Vec<W>, walked: impl FnMut(&W) -> bool) -> (Vec<W>, Vec<W>) {
+    std::mem::take(rows).into_iter().partition(walked)
 }
 
-fn other(row: &LockRow) -> LockRow {
-    LockRow { lock: OTHERS, flags: row.flags, ..LockRow::default() }
-}
-
-fn other_walked(row: &LockRow) -> LockRow {
-    LockRow { stack: OTHERS, ..other(row) }
-}
-
-fn largest(rows: &mut Vec<LockRow>, class: impl Fn(&LockRow) -> LockRow) {
-    keep(rows, |row| row.spin + row.block, class);
-}
-
-/// Keeps the [`MOST`] largest rows and sums the others up by their class, a row without counts.
-fn keep(rows: &mut Vec<LockRow>, size: impl Fn(&LockRow) -> u64, class: impl Fn(&LockRow) -> LockRow) {
-    if rows.len() <= MOST {
+/// Keeps the `most` largest rows and sums the others up by their class.
+pub(super) fn largest<W: Waits>(rows: &mut Vec<W>, most: usize) {
+    if rows.len() <= most {
         return;
     }
-    rows.select_nth_unstable_by_key(MOST, |row| Reverse((size(row), row.count)));
-    let mut sums: HashMap<(u64, u64, u32, u32), LockRow> = HashMap::new();
-    for row in rows.split_off(MOST) {
-        let class = class(&row);
-        let key = (class.lock, class.stack, class.flags, class.futex);
-        let sum = sums.entry(key).or_insert(class);
-        sum.count += row.count;
-        sum.spin += row.spin;
-        sum.block += row.block;
-        sum.max = sum.max.max(row.max);
-        sum.wakes += row.wakes;
+    rows.select_nth_unstable_by_key(most, |row| Reverse(row.size()));
+    let mut sums: HashMap<W::Class, W> = HashMap::new();
+    for row in rows.split_off(most) {
+        match sums.entry(row.class()) {
+            Entry::Occupied(mut sum) => sum.get_mut().add(&row),
+            Entry::Vacant(free) => {
+                free.insert(row.unnamed());
+            }
+        }
     }
     rows.extend(sums.into_values());
 }
@@ -108,39 +95,41 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{KernelLock, OTHERS, Sleeps};
 
     #[test]
     fn locks_without_number_are_some_and_the_others_by_what_they_are() {
-        let row = |i: u64| LockRow {
+        let row = |i: u64| KernelLock {
             lock: 0xffff_0000 + i,
+            stack: None,
             tgid: 7,
             flags: (i % 2) as u32,
             count: 1,
             spin: i,
+            block: 0,
             max: i,
-            ..LockRow::default()
         };
-        let mut kernel: Vec<LockRow> = (0..100_000).map(row).collect();
-        kernel.extend((0..5000).map(|i| LockRow { stack: 2 + i, ..row(i) }));
-        let user = (0..50_000).map(|i| LockRow { futex: 1 << 16, ..row(i) }).collect();
-        let sleeps =
-            (0..9000).map(|i| LockRow { lock: 35 + i % 2, tgid: i as u32, block: i, ..row(i) }).collect();
-        let sum = |rows: &[LockRow]| {
-            rows.iter().map(|r| (r.count, r.spin)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-        };
-        let all = Locks { kernel, user, sleeps, ..Locks::default() };
-        let told = of(all.clone(), |_| 1);
-        for (all, told, rows) in [
-            (&all.kernel, &told.kernel, 2 * MOST + 4),
-            (&all.user, &told.user, MOST + 1),
-            (&all.sleeps, &told.sleeps, MOST + 2),
-        ] {
-            assert_eq!(told.len(), rows);
-            assert_eq!(sum(all), sum(told), "nothing is lost");
+        let mut kernel: Vec<KernelLock> = (0..100_000).map(row).collect();
+        kernel.extend((0..5000).map(|i| KernelLock { stack: Some(2 + i), ..row(i) }));
+        let futex =
+            |i| FutexWaits { futex: 0x1000 + i, tgid: 7, count: 1, block: i, ..FutexWaits::default() };
+        let futexes: Vec<FutexWaits> = (0..50_000).map(futex).collect();
+        let sleep = |i| Sleeps { call: 35 + i % 2, tgid: i, count: 1, slept: i.into(), ..Sleeps::default() };
+        let sleeps: Vec<Sleeps> = (0..9000).map(sleep).collect();
+        let all = Locks { kernel, futexes, sleeps, ..Locks::default() };
+        let told = of(all.clone(), |_| FutexClass::Lock);
+        fn sum<W: Waits>(rows: &[W]) -> (u64, u64) {
+            rows.iter().map(Waits::size).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
         }
-        let largest = told.kernel.iter().filter(|r| r.lock != OTHERS && r.stack == 0).map(|r| r.spin).min();
+        assert_eq!(sum(&all.kernel), sum(&told.kernel), "nothing is lost");
+        assert_eq!(sum(&all.futexes), sum(&told.futexes), "nothing is lost");
+        assert_eq!(sum(&all.sleeps), sum(&told.sleeps), "nothing is lost");
+        assert_eq!(told.kernel.len(), 2 * MOST + 4, "two kinds, exact and walked");
+        assert_eq!((told.futexes.len(), told.sleeps.len()), (MOST + 1, MOST + 2));
+        let exact = |row: &&KernelLock| row.stack.is_none();
+        let largest = told.kernel.iter().filter(exact).filter(|r| r.lock != OTHERS).map(|r| r.spin).min();
         assert_eq!(largest, Some(100_000 - MOST as u64));
-        let others: Vec<_> = told.kernel.iter().filter(|r| r.lock == OTHERS && r.stack == 0).collect();
+        let others: Vec<_> = told.kernel.iter().filter(exact).filter(|r| r.lock == OTHERS).collect();
         assert_eq!(others.iter().map(|r| r.max).max(), Some(100_000 - MOST as u64 - 1));
         assert!(others.iter().all(|r| r.tgid == 0));
     }

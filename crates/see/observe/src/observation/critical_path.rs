@@ -15,7 +15,7 @@ use ncpu_table::Table;
 use super::bounds::Names;
 use crate::bpf_support::Stack;
 use crate::bpf_support::namespace::process_dir;
-use crate::engine::{Cause, Idling, LockRow, Snapshot, WAIT};
+use crate::engine::{Cause, Charged, Idling, Snapshot, Wait};
 use crate::names::waits::is_wait_function;
 use crate::names::{Symbols, call_name, fold, without_probe};
 
@@ -105,7 +105,7 @@ impl CriticalPath {
     pub fn table(
         &mut self,
         t: f64,
-        rows: &[LockRow],
+        rows: &[Charged],
         [before, now]: [&Snapshot; 2],
         stack_of: &dyn Fn(u64) -> Option<Stack>,
         symbols: &mut Symbols,
@@ -161,7 +161,6 @@ impl CriticalPath {
             add(sums.entry(key).or_default(), sum.0, sum.1, sum.2);
         }
         for row in rows {
-            let (wait, reason) = ((row.flags >> 8) as usize, (row.flags & 0xff) as usize);
             let stack = stack_of(row.stack);
             let (user, kernel) = stack.as_ref().map_or_else(Default::default, |s| {
                 (symbols.user(s.tgid, &s.user), symbols.kernel(&s.kernel))
@@ -171,14 +170,14 @@ impl CriticalPath {
             let process = name(row.tgid, "[gone]");
             let thread = stack.as_ref().map_or_else(|| process.clone(), |s| s.comm.clone());
             let key = Key {
-                reason,
-                doing: doing(row, wait, &name),
+                reason: row.reason,
+                doing: doing(row, &name),
                 code: code(&without(&user, interpreter), &[]),
                 stack: fold(&thread, &user, kernel),
                 process,
                 thread,
             };
-            add(sums.entry(key).or_default(), row.block as f64 / 1e9, row.spin as f64 / 1e9, row.count);
+            add(sums.entry(key).or_default(), row.idle as f64 / 1e9, row.time as f64 / 1e9, row.count);
         }
         for (reason, (now, before)) in now.queued.iter().zip(before.queued).enumerate() {
             let ns = now.saturating_sub(before);
@@ -243,22 +242,23 @@ fn table(t: f64, sums: HashMap<Key, (f64, f64, u64)>) -> Table {
 }
 
 /// What the thread waited for whose wait ended.
-fn doing(row: &LockRow, wait: usize, name: &dyn Fn(u32, &str) -> String) -> String {
-    let (cause, call, waker) = (Cause::from(row.lock >> 48), (row.lock >> 32) as u16, row.lock as u32);
-    let call = call.checked_sub(1).map(|nr| call_name(nr.into()));
+fn doing(row: &Charged, name: &dyn Fn(u32, &str) -> String) -> String {
+    let call = row.call.map(call_name);
     let in_call = call.as_deref().map_or(String::new(), |call| format!(" in {call}"));
     let sleeps = matches!(call.as_deref(), Some("nanosleep" | "clock_nanosleep"));
-    match cause {
-        _ if WAIT.get(wait) == Some(&"I/O") => format!("waiting for I/O{in_call}"),
+    match row.cause {
+        _ if row.wait == Wait::Io => format!("waiting for I/O{in_call}"),
         _ if sleeps => format!("asleep for a time{in_call}"),
-        Cause::Program if waker == row.tgid => format!("waiting for another thread of the program{in_call}"),
+        Cause::Program if row.waker == row.tgid => {
+            format!("waiting for another thread of the program{in_call}")
+        }
         Cause::Program | Cause::Other => {
-            let by = name(waker, "");
-            let otherwise = match cause {
+            let by = name(row.waker, "");
+            let otherwise = match row.cause {
                 Cause::Program => "another process of the program",
                 _ => "another program",
             };
-            let by = if by.is_empty() { comm(waker).unwrap_or(otherwise.into()) } else { by };
+            let by = if by.is_empty() { comm(row.waker).unwrap_or(otherwise.into()) } else { by };
             format!("waiting for {by}{in_call}")
         }
         Cause::Kernel => format!("waiting for the kernel{in_call}"),
@@ -395,14 +395,17 @@ mod tests {
         now.busy[IdleReason::Serial as usize] = (11_000_000_000, 4_000_000_000);
         now.busy[IdleReason::UserLock as usize] = (500_000_000, 500_000_000);
         now.queued[IdleReason::RunQueue as usize] = 250_000_000;
-        let wait = LockRow {
-            lock: 2 << 48,
+        let wait = Charged {
             tgid: 1,
-            flags: 5 << 8 | IdleReason::Asleep as u32,
-            block: 2_000_000_000,
-            spin: 1_000_000_000,
+            cause: Cause::Program,
+            call: None,
+            waker: 0,
+            stack: 0,
+            wait: Wait::Asleep,
+            reason: IdleReason::Asleep as usize,
             count: 3,
-            ..LockRow::default()
+            idle: 2_000_000_000,
+            time: 1_000_000_000,
         };
         let mut symbols = Symbols::new();
         let table = path.table(

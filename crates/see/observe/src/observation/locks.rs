@@ -13,7 +13,7 @@ use super::bounds::{self, Names};
 use super::call_locks::{self, KERNEL_HALF};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
-use crate::engine::{Coverage, Engine, FutexClass, GO_MUTEX, LockRow, Locks, OTHERS, USER_LOCK, Verdict};
+use crate::engine::{Coverage, Engine, FirstOf, FutexClass, Locks, OTHERS, TracedLock, Verdict};
 use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
 use crate::names::{Symbols, call_name, fold, without_probe};
@@ -219,10 +219,10 @@ impl LockTables {
         process: &Names,
         threads: &Names,
     ) -> [Table; 6] {
-        let new = bounds::of(new, |row| row.futex >> 16);
+        let new = bounds::of(new, |row| row.class);
         let name_of = |tgid| process.of(tgid);
-        let process = |row: &LockRow| match row.tgid {
-            0 if row.lock == OTHERS => bounds::OTHERS_NAME,
+        let process = |tgid: u32, lock: u64| match tgid {
+            0 if lock == OTHERS => bounds::OTHERS_NAME,
             tgid => process.of(tgid).unwrap_or("[gone]"),
         };
         let mut addresses: Vec<u64> = new.kernel.iter().map(|r| r.lock).filter(|&l| l != OTHERS).collect();
@@ -239,8 +239,8 @@ impl LockTables {
         // Names by process (0 is the kernel) and address.
         let mut named: HashMap<(u32, u64), String> = HashMap::new();
         // An unnamed lock is known by who asks for it.
-        for row in new.kernel.iter().filter(|r| r.stack != 0) {
-            if let Some(stack) = self.stacks.get(&row.stack)
+        for row in &new.kernel {
+            if let Some(stack) = row.stack.and_then(|stack| self.stacks.get(&stack))
                 && self.asked_by.get(&row.lock).is_none()
             {
                 let frames = symbols.kernel(&stack.kernel);
@@ -258,12 +258,12 @@ impl LockTables {
                 _ => format!("lock in {by}"),
             });
             let (spin, block) = (row.spin as f64 / 1e9, row.block as f64 / 1e9);
-            if row.stack == 0 {
+            let Some(stack) = row.stack else {
                 named.entry((0, row.lock)).or_insert_with(|| name.clone());
                 locks.push(locks::Row {
                     lock: name.into(),
                     ty: type_of(row.flags).into(),
-                    process: process(row).into(),
+                    process: process(row.tgid, row.lock).into(),
                     count: Some(row.count),
                     spin: Some(spin),
                     block: Some(block),
@@ -271,13 +271,13 @@ impl LockTables {
                     time: Some(t),
                 });
                 continue;
-            }
-            let frames = self.stacks.get(&row.stack).map(|s| symbols.kernel(&s.kernel)).unwrap_or_default();
+            };
+            let frames = self.stacks.get(&stack).map(|s| symbols.kernel(&s.kernel)).unwrap_or_default();
             let path = without_probe(&frames).join(";");
             callers.push(lock_callers::Row {
                 lock: name.into(),
                 ty: type_of(row.flags).into(),
-                process: process(row).into(),
+                process: process(row.tgid, row.lock).into(),
                 caller: caller(&frames).into(),
                 stack: path.into(),
                 walked: Some(row.count),
@@ -287,45 +287,43 @@ impl LockTables {
             });
         }
         let in_calls = &self.in_calls;
-        let address = |symbols: &mut Symbols, row: &LockRow| match row.lock {
+        let address = |symbols: &mut Symbols, tgid: u32, lock: u64| match lock {
             OTHERS => bounds::OTHERS_NAME.into(),
             lock if lock >= KERNEL_HALF => {
                 in_calls.peek(&lock).cloned().unwrap_or_else(|| "[unknown file]".into())
             }
             // A call that stands for a futex.
             lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
-            lock => symbols.data(row.tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
+            lock => symbols.data(tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
         };
-        let pid = |row: &LockRow| (row.tgid != 0).then(|| row.tgid.into());
-        // The idle threads, whose number that is too, neither sleep in calls nor wait for futexes.
-        let sleeper = |row: &LockRow| if row.tgid == 0 { bounds::OTHERS_NAME } else { process(row) };
-        for row in &new.user {
+        let pid = |tgid: u32| (tgid != 0).then(|| tgid.into());
+        for row in &new.futexes {
             let place = self.waiters.place(row);
             // What is a lock by those who post it, the kernel side alone knows.
-            let class = match (FutexClass::from(row.futex >> 16), place.as_ref().map(|p| p.class)) {
+            let class = match (row.class, place.as_ref().map(|p| p.class)) {
                 (FutexClass::Unknown, Some(class)) => class,
                 (class, _) => class,
             };
             let text = |of: fn(&Place) -> Option<&Arc<str>>| place.as_deref().and_then(of).map(|s| &**s);
-            let holder = holder(row, threads);
+            let holder = holder(row.holder, threads);
             // What the waiter says itself is exact, and names the lock.
             let said = self.backends.lock(row);
             let of_said = said.as_ref().map(|(class, name)| self.waiters.of(&format!("{class}:{name}")));
             let [pattern, advice] = of_said.unwrap_or_else(|| {
                 [text(|p| p.pattern.as_ref()), text(|p| p.advice.as_ref())].map(|t| t.map(Arc::from))
             });
-            let name = said.map_or_else(|| address(symbols, row), |(_, name)| name);
+            let name = said.map_or_else(|| address(symbols, row.tgid, row.futex), |(_, name)| name);
             // A part of a variable is no name that anybody knows; the lock that the pattern stands for has one.
             let name = match &pattern {
                 Some(pattern) if name.contains("+0x") => pattern.to_string(),
                 _ => name,
             };
-            named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
+            named.entry((row.tgid, row.futex)).or_insert_with(|| name.clone());
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: class.name().into(),
-                process: process(row).into(),
-                pid: pid(row),
+                process: process(row.tgid, row.futex).into(),
+                pid: pid(row.tgid),
                 caller: text(|p| p.caller.as_ref()).into(),
                 holder: holder.into(),
                 count: Some(row.count),
@@ -343,29 +341,29 @@ impl LockTables {
             });
         }
         // The waiter whose walked wait was longest stands for all.
-        let mut longest: HashMap<(u32, u64), &LockRow> = HashMap::new();
-        for row in new.traced.iter().filter(|r| r.stack != 0) {
+        let mut longest: HashMap<(u32, u64), &TracedLock> = HashMap::new();
+        for row in new.traced.iter().filter(|r| r.stack.is_some()) {
             let have = longest.entry((row.tgid, row.lock)).or_insert(row);
             if row.spin + row.block > have.spin + have.block {
                 *have = row;
             }
         }
-        for row in new.traced.iter().filter(|r| r.stack == 0) {
+        for row in new.traced.iter().filter(|r| r.stack.is_none()) {
             let scaled = Scaled::of(row, new.goroutines);
-            let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack));
+            let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack?));
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
-            let name = address(symbols, row);
+            let name = address(symbols, row.tgid, row.lock);
             named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
-            let kind = USER_LOCK.get(row.flags as usize).copied().unwrap_or("");
+            let kind = row.kind.name();
             let [pattern, advice] = self.waiters.named(kind.split(':').next().unwrap_or(kind));
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: kind.into(),
-                process: process(row).into(),
-                pid: pid(row),
+                process: process(row.tgid, row.lock).into(),
+                pid: pid(row.tgid),
                 caller: at.into(),
-                holder: holder(row, threads).into(),
+                holder: holder(row.holder, threads).into(),
                 count: Some(scaled.count),
                 counted: Some(row.count),
                 error: Some(scaled.error),
@@ -392,11 +390,11 @@ impl LockTables {
                     (folded, Some(process), Some(stack.comm), binaries)
                 }
             };
-            let why = crate::engine::WAIT.get(row.flags as usize).copied().unwrap_or("");
+            let why = row.wait.name();
             stacks.push(stacks::Row {
                 kind: Some(StackKind::OffCpu),
                 stack: format!("{why};{folded}").into(),
-                seconds: Some(row.block as f64 / 1e9),
+                seconds: Some(row.time as f64 / 1e9),
                 samples: Some(row.count),
                 time: Some(t),
                 process: process.into(),
@@ -407,14 +405,16 @@ impl LockTables {
         }
         let mut sleepers = sleepers::Rows::new();
         for row in &new.sleeps {
+            // The idle threads, whose number that is too, do not sleep in calls.
+            let process = if row.tgid == 0 { bounds::OTHERS_NAME } else { process(row.tgid, 0) };
             sleepers.push(sleepers::Row {
-                call: call_name(row.lock as u32).into(),
-                process: sleeper(row).into(),
-                pid: pid(row),
+                call: call_name(row.call).into(),
+                process: process.into(),
+                pid: pid(row.tgid),
                 count: Some(row.count),
-                asked: Some(row.spin as f64 / 1e9),
-                slept: Some(row.block as f64 / 1e9),
-                threads: Some(row.wakes),
+                asked: Some(row.asked as f64 / 1e9),
+                slept: Some(row.slept as f64 / 1e9),
+                threads: Some(row.threads),
                 time: Some(t),
             });
         }
@@ -425,10 +425,10 @@ impl LockTables {
                 others += waits.count;
                 continue;
             };
-            let ty = match (waits.tgid, waits.futex) {
-                (0, _) => type_of(waits.flags),
-                (_, true) => FutexClass::Lock.name(),
-                (_, false) => USER_LOCK.get(waits.flags as usize).copied().unwrap_or(""),
+            let ty = match waits.kind {
+                FirstOf::Kernel(flags) => type_of(flags),
+                FirstOf::Futex => FutexClass::Lock.name(),
+                FirstOf::Traced(kind) => kind.name(),
             };
             first.push(first_waits::Row {
                 lock: name.into(),
@@ -464,8 +464,8 @@ struct Scaled {
 impl Scaled {
     /// Of goroutines, waits that a window's end has cut short are counted as wakes: their time until then is in the row's, and
     /// their mean length is that of all, as of waits whose end does not depend on how long they have lasted.
-    fn of(row: &LockRow, goroutines: Coverage) -> Scaled {
-        let go = row.flags >= GO_MUTEX;
+    fn of(row: &TracedLock, goroutines: Coverage) -> Scaled {
+        let go = row.kind.is_go();
         if !go || !goroutines.scaled() {
             let wakes = if go { 0 } else { row.wakes };
             return Scaled { count: row.count, error: 0.0, wakes, block: row.block as f64 / 1e9 };
@@ -482,16 +482,17 @@ impl Scaled {
 }
 
 /// The thread that most of the waiting is blamed on.
-fn holder(row: &LockRow, threads: &Names) -> Option<String> {
-    (row.holder != 0).then(|| match threads.of(row.holder) {
-        Some(name) => format!("{name}/{}", row.holder),
-        None => row.holder.to_string(),
+fn holder(tid: u32, threads: &Names) -> Option<String> {
+    (tid != 0).then(|| match threads.of(tid) {
+        Some(name) => format!("{name}/{tid}"),
+        None => tid.to_string(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::UserLock;
 
     fn frames(names: &[&str]) -> Vec<Arc<str>> {
         names.iter().map(|n| Arc::from(*n)).collect()
@@ -520,7 +521,13 @@ mod tests {
     #[test]
     fn waits_of_goroutines_are_scaled_to_all_of_the_time() {
         // Of 40 waits 30 ended in the windows, a tenth of the time; those lasted 3 ms.
-        let row = LockRow { flags: GO_MUTEX, count: 30, wakes: 10, block: 3_000_000, ..LockRow::default() };
+        let row = TracedLock {
+            kind: UserLock::GoMutex,
+            count: 30,
+            wakes: 10,
+            block: 3_000_000,
+            ..TracedLock::default()
+        };
         let all = Scaled::of(&row, Coverage::ALL);
         assert_eq!((all.count, all.wakes, all.block, all.error), (30, 0, 0.003, 0.0));
         let some = Scaled::of(&row, Coverage { scale: 10.0, spread: Some(0.1) });
@@ -528,7 +535,7 @@ mod tests {
         assert!((some.block - 0.04).abs() < 1e-9, "each of 400 lasted 0.1 ms: {}", some.block);
         assert!(some.error > 40.0, "{}", some.error);
         // libncpu's are never scaled: their wakes are wakes.
-        let own = LockRow { flags: 1, ..row };
+        let own = TracedLock { kind: UserLock::Mutex, ..row };
         let own = Scaled::of(&own, Coverage { scale: 10.0, spread: None });
         assert_eq!((own.count, own.wakes), (30, 10));
     }

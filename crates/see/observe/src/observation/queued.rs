@@ -1,6 +1,7 @@
 //! Behind whom the program's threads stood on run queues, and why those went first: priorities, weights of control groups,
 //! cpusets.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use ncpu_machine::limits::throttle::Hierarchy;
 use ncpu_schema::{CpuState, bound, queued};
 use ncpu_table::Table;
 
-use super::bounds::Names;
+use super::bounds::{self, Names};
 use super::throttle::chain;
 use crate::bpf_support::namespace::{self, process_dir};
-use crate::engine::{LockRow, OTHERS, ThreadOut};
+use crate::engine::{self, ThreadOut};
 
 /// In an interval the causes of so many processes are looked for: those with most time.
 const MOST: usize = 8;
@@ -109,38 +110,32 @@ impl Queued {
     }
 
     /// Table `queued` of an interval; `program` is a process of the program.
-    pub fn table(&mut self, t: f64, mut new: Vec<LockRow>, program: Option<u32>, processes: &Names) -> Table {
-        new.sort_unstable_by_key(|row| (std::cmp::Reverse(row.block), row.lock));
+    pub fn table(
+        &mut self,
+        t: f64,
+        mut new: Vec<engine::Queued>,
+        program: Option<u32>,
+        processes: &Names,
+    ) -> Table {
         self.met(program);
-        let mut rest: Vec<LockRow> = Vec::new();
-        for row in new.split_off(new.len().min(ROWS)) {
-            match rest.iter_mut().find(|sum| sum.flags == row.flags) {
-                Some(sum) => {
-                    (sum.count, sum.block) = (sum.count + row.count, sum.block + row.block);
-                    sum.max = sum.max.max(row.max);
-                }
-                None => rest.push(LockRow { lock: OTHERS, ..row }),
-            }
-        }
-        new.extend(rest);
+        bounds::largest(&mut new, ROWS);
+        new.sort_unstable_by_key(|row| (Reverse(row.time), row.behind));
         let mut rows = queued::Rows::new();
         for (i, row) in new.iter().enumerate() {
-            let at = CpuState::ALL.get(row.flags as usize).copied();
-            let pid = (row.lock != OTHERS).then(|| (row.lock - 2) as u32);
-            let name = pid.map(|pid| match processes.of(pid) {
+            let name = row.behind.map(|pid| match processes.of(pid) {
                 Some(name) => name.to_string(),
                 None => named(pid).unwrap_or_else(|| "[gone]".into()),
             });
-            let asked = i < MOST && row.block >= LEAST && at == Some(CpuState::Others);
-            let why = pid.filter(|_| asked).and_then(|other| self.why(other));
+            let asked = i < MOST && row.time >= LEAST && row.at == CpuState::Others;
+            let why = row.behind.filter(|_| asked).and_then(|other| self.why(other));
             let (cause, remedy) = why.unzip();
             rows.push(queued::Row {
                 time: Some(t),
-                at,
+                at: Some(row.at),
                 process: name.into(),
-                pid: pid.map(u64::from),
+                pid: row.behind.map(u64::from),
                 waits: Some(row.count),
-                seconds: Some(row.block as f64 / 1e9),
+                seconds: Some(row.time as f64 / 1e9),
                 max: Some(row.max as f64 / 1e3),
                 cause: cause.into(),
                 remedy: remedy.into(),

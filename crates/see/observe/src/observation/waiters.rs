@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ncpu_symbols::{Copied, Patterns, Pythons, Recent, Told, UserWait};
 
 use crate::bpf_support::Stack;
-use crate::engine::{FutexClass, LockRow, Verdict, futex_key, site_key};
+use crate::engine::{FutexClass, FutexWaits, Verdict, futex_key, site_key};
 use crate::names::Symbols;
 use crate::names::waits::{joined, waiting_at};
 
@@ -104,10 +104,10 @@ impl Waiters {
     }
 
     /// What was told of the waits of a row: by its place, or by its futex where these had none yet.
-    pub fn place(&mut self, row: &LockRow) -> Option<Arc<Place>> {
-        let place = match u32::try_from(row.stack).unwrap_or(0) {
+    pub fn place(&mut self, row: &FutexWaits) -> Option<Arc<Place>> {
+        let place = match u32::try_from(row.place).unwrap_or(0) {
             place if place >= FIRST => place,
-            _ => self.keys.peek(&futex_key(row.tgid, row.lock)).map(|k| k.place)?,
+            _ => self.keys.peek(&futex_key(row.tgid, row.futex)).map(|k| k.place)?,
         };
         self.places.get(&place).cloned()
     }

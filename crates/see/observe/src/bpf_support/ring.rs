@@ -35,11 +35,20 @@ pub(crate) struct EventHead {
 #[repr(C)]
 pub(crate) struct StackHead {
     pub head: EventHead,
-    pub id: u64,
-    pub place: u32,
-    pub weight: u32,
+    /// What it tells by its kind: [`StackHead::id`], or a struct of [`TOLD`] bytes.
+    pub told: [u64; TOLD / 8],
     pub kernel_bytes: i32,
     pub user_bytes: i32,
+}
+
+/// Bytes of what a stack's record tells by its kind.
+pub(crate) const TOLD: usize = 16;
+
+impl StackHead {
+    /// What the stack is known by.
+    pub fn id(&self) -> u64 {
+        self.told[0]
+    }
 }
 
 // SAFETY: integers and arrays of integers only.
@@ -56,8 +65,11 @@ macro_rules! same_records {
     $crate::bpf_support::same_layout!(EventHead, types::event_head:
                 kind = kind, cpu = cpu, tgid = tgid, tid = tid, time = time, comm = comm);
     $crate::bpf_support::same_layout!(StackHead, types::stack_event:
-                head = head, id = id, place = r#where, weight = weight, kernel_bytes = kernel_bytes,
-                user_bytes = user_bytes);
+                head = head, told = told, kernel_bytes = kernel_bytes, user_bytes = user_bytes);
+            assert!(
+                std::mem::offset_of!(StackHead, told) + $crate::bpf_support::ring::TOLD
+                    == std::mem::offset_of!(types::stack_event, kernel_bytes)
+            );
             assert!(size_of::<StackHead>() == std::mem::offset_of!(types::stack_event, frames));
         };
     };
@@ -136,5 +148,5 @@ pub(crate) fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
 
 /// A record that is a stack alone, with what it is known by.
 pub(crate) fn stack(bytes: &[u8]) -> Option<(u64, Stack)> {
-    walked(bytes).map(|(head, stack)| (head.id, stack))
+    walked(bytes).map(|(head, stack)| (head.id(), stack))
 }

@@ -132,15 +132,17 @@ static __always_inline void choose_looks(__u32 running)
 	look_mask = MASK(n, 0xffff);
 }
 
-#define AT_MOST_16(n) ((__u64)((n) > 0xffff ? 0xffff : (n)))
+#define AT_MOST_16(n) ((n) > 0xffff ? 0xffff : (n))
 
 /* Running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
-static __always_inline __u64 packed(const struct look *look)
+static __always_inline void tell_look(struct sampled *told, const struct look *look)
 {
 	const __u32 *of = look->of;
 
-	return AT_MOST_16(look->running) | AT_MOST_16(of[IDLE_SERIAL]) << 16 | AT_MOST_16(of[IDLE_KLOCK]) << 32 |
-	       AT_MOST_16(of[IDLE_ULOCK]) << 48;
+	told->running = AT_MOST_16(look->running);
+	told->idle[0] = AT_MOST_16(of[IDLE_SERIAL]);
+	told->idle[1] = AT_MOST_16(of[IDLE_KLOCK]);
+	told->idle[2] = AT_MOST_16(of[IDLE_ULOCK]);
 }
 
 #endif

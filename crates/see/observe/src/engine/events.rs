@@ -3,12 +3,12 @@
 use ncpu_schema::{CpuState, IdleReason};
 use ncpu_symbols::Copied;
 
-use super::layout::{COPY_AT, ThreadOut, state};
+use super::layout::{Asked, COPY_AT, Sampled, ThreadOut, WentOff, state};
 use super::places;
 use crate::bpf_support::comm;
 use crate::bpf_support::ring::{
-    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, copied,
-    walked,
+    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, StackHead,
+    copied, walked,
 };
 use crate::bpf_support::{Stack, read};
 
@@ -81,15 +81,10 @@ impl Idling {
     /// The reasons of [`Idling::cpus`].
     pub const REASONS: [IdleReason; 3] = [IdleReason::Serial, IdleReason::KernelLock, IdleReason::UserLock];
 
-    /// As `packed` of critical_path.h has it; `mask` is that of the samples that were looked at.
-    fn of(packed: u64, mask: u32) -> Idling {
-        let part = |n: u32| (packed >> (16 * n)) as u16;
-        Idling { samples: mask + 1, running: part(0), cpus: [part(1), part(2), part(3)] }
+    fn of(told: &Sampled) -> Idling {
+        Idling { samples: u32::from(told.mask) + 1, running: told.running, cpus: told.idle }
     }
 }
-
-/// `AT_PAUSE` of samples.h.
-const AT_PAUSE: u32 = 0x8000;
 
 pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     let head: EventHead = read(bytes)?;
@@ -101,31 +96,37 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         return Some(Event::Exec(head.tgid, comm(&head.comm)));
     }
     let (stack, walked) = walked(bytes)?;
+    // By the record's kind, one of these.
+    let told = bytes.get(std::mem::offset_of!(StackHead, told)..)?;
     Some(match head.kind {
         EV_SAMPLE => {
-            let (at, mask) = (stack.place & 0x7fff, stack.place >> 16);
+            let told: Sampled = read(told)?;
             Event::Sample {
-                at: state(at),
+                at: state(told.at.into()),
                 stack: walked,
                 copy: copied(bytes, COPY_AT),
-                idling: Idling::of(stack.id, mask),
-                pauses: stack.place & AT_PAUSE != 0,
+                idling: Idling::of(&told),
+                pauses: told.pauses != 0,
                 cpu: head.cpu,
                 time: head.time,
             }
         }
-        EV_LOCK_STACK => Event::LockStack(stack.id, walked),
-        EV_OFF_CPU => Event::OffCpu {
-            id: stack.id,
-            chain: (stack.place != 0).then(|| places::chain(stack.id, head.time)),
-            stack: walked,
-            copy: copied(bytes, COPY_AT),
-        },
-        EV_USER_STACK => Event::UserLockStack(stack.id, walked),
+        EV_LOCK_STACK => Event::LockStack(stack.id(), walked),
+        EV_OFF_CPU => {
+            let off: WentOff = read(told)?;
+            Event::OffCpu {
+                id: off.id,
+                chain: (off.unplaced != 0).then(|| places::chain(off.id, head.time)),
+                stack: walked,
+                copy: copied(bytes, COPY_AT),
+            }
+        }
+        EV_USER_STACK => Event::UserLockStack(stack.id(), walked),
         EV_FUTEX => {
             let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());
-            let number = stack.weight.checked_sub(2);
-            Event::Futex { address: stack.id, stack: walked, copy, again: stack.weight == 1, number }
+            let asked: Asked = read(told)?;
+            let (address, again) = (asked.address, asked.again != 0);
+            Event::Futex { address, stack: walked, copy, again, number: u32::try_from(asked.number).ok() }
         }
         _ => return None,
     })

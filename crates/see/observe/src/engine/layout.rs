@@ -228,6 +228,9 @@ impl From<u32> for UserLock {
     }
 }
 
+/// What is told with a stack, by the kind of its record.
+pub(super) use types::{asked as Asked, sampled as Sampled, went_off as WentOff};
+
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
 /// What each CPU writes of itself.
@@ -303,6 +306,12 @@ impl ThreadOut {
     }
 }
 
+// SAFETY: integers only.
+unsafe impl Plain for Asked {}
+// SAFETY: integers only.
+unsafe impl Plain for WentOff {}
+// SAFETY: integers and an array of integers only.
+unsafe impl Plain for Sampled {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for CpuSlot {}
 // SAFETY: integers only.

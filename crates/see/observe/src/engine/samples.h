@@ -5,7 +5,6 @@
 #ifndef NCPU_SAMPLES_H
 #define NCPU_SAMPLES_H
 
-#define AT_PAUSE 0x8000	/* of `where`: user code was at an instruction with which spinning code pauses */
 #define SAMPLED 0x5a5a /* marks a process in the filter of what was sent as sampled once */
 
 /* Written by the leader's timer alone. */
@@ -139,15 +138,16 @@ int sample(void *ctx)
 		__u64 copied = 0;
 
 		head(&e->head, EV_SAMPLE, p, now);
-		e->where = state | (at_pause(ctx) ? AT_PAUSE : 0);
-		e->id = 0;
+		struct sampled *told = &e->told.sample;
+		__builtin_memset(told, 0, sizeof(*told));
+		told->at = state;
+		told->pauses = at_pause(ctx);
 		__u32 mask = look_mask;
 		if (leader_ticks && s->base == AT_TARGET && !s->kernel_thread && chosen(now, mask)) {
 			look_at_cpus(s, 0);
-			e->id = packed(&s->look);
-			e->where |= mask << 16;
+			tell_look(told, &s->look);
+			told->mask = mask;
 		}
-		e->weight = 1;
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
 		c->codes = 0;

@@ -20,9 +20,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 	__u64 id = hash_frames(e, n / 8) ^ p->tgid;
 	if (first_sight(id)) {
 		head(&e->head, EV_USER_STACK, p, now);
-		e->id = id;
-		e->where = 0;
-		e->weight = weight;
+		e->told.id = id;
 		e->kernel_bytes = 0;
 		e->user_bytes = n;
 		emit_stack(e, BPF_RB_NO_WAKEUP);

@@ -70,7 +70,7 @@ def told(layers):
         return "no CPU idled"
     most = max(of, key=lambda layer: layer["share"])
     all_of_it = sum(layer["share"] for layer in of)
-    first = "; ".join(most["evidence"].split("; ")[:2])
+    first = "; ".join(evidence["words"] for evidence in most["evidence"][:2])
     return f"{100 * all_of_it:.0f} % idle, of it {100 * most['share']:.0f} % {most['layer']}: {first}" + (
         f" -> {most['advice']}" if most["advice"] else ""
     )

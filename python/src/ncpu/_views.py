@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
 from ._command import ask
 from ._recording import Recording, StrPath
@@ -33,8 +33,14 @@ class Layer:
     recoverable: bool
     #: Times the throughput without this layer, where it could come back.
     gain: Optional[float]
-    evidence: str
+    #: What it consists of, largest first: each with `kind`, `words`, and the names and figures of its kind.
+    evidence: tuple[Mapping[str, Any], ...]
     advice: str
+
+
+def _known(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arrow gives every object the keys of all kinds: those with a value."""
+    return {key: value for key, value in item.items() if value is not None}
 
 
 class Onion(Sequence[Layer]):
@@ -52,7 +58,7 @@ class Onion(Sequence[Layer]):
                 row["error"] or 0.0,
                 row["recoverable"] == "yes",
                 row["gain"],
-                row["evidence"] or "",
+                tuple(_known(item) for item in row["evidence"] or ()),
                 row["advice"] or "",
             )
             for row in table.to_pylist()
@@ -81,7 +87,8 @@ class Onion(Sequence[Layer]):
         rows = []
         for layer in self:
             gain = f"x{layer.gain:.2f}" if layer.gain is not None else ""
-            told = "".join(f"<br><small>{escape(text)}</small>" for text in (layer.evidence, layer.advice) if text)
+            words = ("; ".join(item["words"] for item in layer.evidence), layer.advice)
+            told = "".join(f"<br><small>{escape(text)}</small>" for text in words if text)
             rows.append(
                 f'<tr class="{"back" if layer.recoverable else "rest"}"><td>{escape(layer.name)}{told}</td>'
                 f'<td class=n>{100 * layer.share:.1f} %</td><td class=n>{layer.seconds:.3f}</td>'

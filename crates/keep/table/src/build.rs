@@ -1,5 +1,6 @@
 //! Making a table row by row, and reading its cells.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use arrow_array::builder::{ArrayBuilder, Float64Builder, StringBuilder, UInt64Bu
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
-use crate::{Column, Error, Result, Type};
+use crate::{Column, Error, Result, Type, Unit, objects};
 
 /// A named Arrow record batch whose columns are all [`Column`]s.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,6 +187,13 @@ impl Table {
     pub fn text(&self, row: usize, column: &str) -> Option<&str> {
         let array = self.batch.column_by_name(column)?.as_any().downcast_ref::<StringArray>()?;
         (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+    }
+
+    /// A text cell for readers: of a column of [`Unit::Objects`], the words of its objects.
+    pub fn words(&self, row: usize, column: &str) -> Option<Cow<'_, str>> {
+        let text = self.text(row, column)?;
+        let objects = self.index(column).is_ok_and(|at| self.columns()[at].unit == Unit::Objects);
+        Some(if objects { objects::words(text) } else { Cow::Borrowed(text) })
     }
 
     /// A cell by its row and its column's place; null beyond the last row.

@@ -33,10 +33,12 @@ pub enum Unit {
     Bytes,
     /// Megahertz.
     Megahertz,
+    /// No number: text that is JSON, an object or a list of objects, each with its `words` for readers.
+    Objects,
 }
 
 impl Unit {
-    const ALL: [(Unit, &'static str); 13] = [
+    const ALL: [(Unit, &'static str); 14] = [
         (Unit::None, ""),
         (Unit::Figure, "1"),
         (Unit::PerSecond, "/s"),
@@ -50,6 +52,7 @@ impl Unit {
         (Unit::Share, "share"),
         (Unit::Bytes, "B"),
         (Unit::Megahertz, "MHz"),
+        (Unit::Objects, "json"),
     ];
 
     /// The symbol kept in a recording's column metadata.
@@ -69,7 +72,7 @@ impl Unit {
             Unit::Seconds | Unit::CpuSeconds | Unit::Share | Unit::Milliseconds => 3,
             Unit::MicrosecondsPerCall => 5,
             Unit::None | Unit::Figure => 2,
-            Unit::Nanoseconds | Unit::Bytes | Unit::Megahertz => 0,
+            Unit::Nanoseconds | Unit::Bytes | Unit::Megahertz | Unit::Objects => 0,
         }
     }
 }
@@ -149,6 +152,11 @@ impl Column {
     /// A text key.
     pub fn text(name: &str, meaning: &str) -> Column {
         Column::new(name, Type::Text, Unit::None, Kind::Key, meaning)
+    }
+
+    /// Objects with names and figures of their own: [`Unit::Objects`].
+    pub fn objects(name: &str, meaning: &str) -> Column {
+        Column::new(name, Type::Text, Unit::Objects, Kind::Key, meaning)
     }
 
     /// A numeric key (a CPU, a PID).

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::{Cell, Column, Kind, Result, Table, Unit};
+use crate::{Cell, Column, Kind, Result, Table, Unit, objects};
 
 impl Unit {
     /// What a number of this unit is divided by in JSON: durations are in seconds and shares are fractions of 1.
@@ -20,7 +20,8 @@ impl Unit {
             | Unit::CpuSeconds
             | Unit::Share
             | Unit::Bytes
-            | Unit::Megahertz => 1.0,
+            | Unit::Megahertz
+            | Unit::Objects => 1.0,
         }
     }
 
@@ -95,6 +96,9 @@ pub(crate) fn lines(table: &Table) -> Result<String> {
                 }
                 // What is no number is null in JSON.
                 Cell::Float(x) => serde_json::to_writer(&mut out, &(x / divisor)).map_err(io::Error::from)?,
+                Cell::Text(text) if column.unit == Unit::Objects && objects::is_one_line(text) => {
+                    out.extend_from_slice(text.as_bytes());
+                }
                 Cell::Text(text) => serde_json::to_writer(&mut out, text).map_err(io::Error::from)?,
             }
         }
@@ -107,6 +111,44 @@ pub(crate) fn lines(table: &Table) -> Result<String> {
 mod tests {
     use super::*;
     use crate::{Format, Printer};
+
+    #[test]
+    fn objects_are_objects_for_programs_and_words_for_readers() {
+        let mut rows = Table::builder("x", &[Column::text("layer", ""), Column::objects("evidence", "")]);
+        rows.row()
+            .text("a")
+            .text(r#"[{"kind":"zeroing","share":0.5,"words":"half"},{"words":"the\u001b rest"}]"#);
+        rows.row().text("b").text(r#"{"words":"one"}"#);
+        // A recording of before holds words, and a foreign one whatever it likes.
+        rows.row().text("c").text("words; more");
+        rows.row().text("d").text("{\"a\":1}\n{\"b\":2}");
+        rows.row().text("e").text("{\n}");
+        rows.row().text("f").null();
+        let table = rows.finish();
+        let printed = |format| {
+            let mut out = Vec::new();
+            let mut printer = Printer::new(&mut out, format, 80);
+            printer.table(&table).unwrap();
+            printer.finish().unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let json = printed(Format::Json);
+        let rows: Vec<serde_json::Value> = json.lines().map(|l| serde_json::from_str(l).expect(l)).collect();
+        assert_eq!(rows.len(), 6, "{json}");
+        assert_eq!(rows[0]["evidence"][0]["share"], 0.5);
+        assert_eq!(rows[0]["evidence"][1]["words"], "the\u{1b} rest");
+        assert_eq!(rows[1]["evidence"]["words"], "one");
+        assert_eq!(rows[2]["evidence"], "words; more");
+        assert!(
+            rows[3]["evidence"].is_string()
+                && rows[4]["evidence"].is_string()
+                && rows[5]["evidence"].is_null()
+        );
+        let csv = printed(Format::Csv);
+        assert!(csv.starts_with("layer,evidence\na,half; the\\x1b rest\nb,one\nc,words; more\n"), "{csv}");
+        let text = printed(Format::Text);
+        assert!(text.contains("a      half; the\\x1b rest\n"), "{text}");
+    }
 
     fn key(name: &str, unit: Unit, kind: Kind) -> String {
         Column::float(name, unit, kind, "").key()

@@ -27,6 +27,7 @@ mod fold;
 mod gathered;
 mod group;
 mod json;
+pub mod objects;
 mod parquet;
 mod print;
 mod read;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use crate::parquet::ParquetWriter;
-use crate::{Cell, Error, Result, Table, render_text, safe};
+use crate::{Cell, Error, Result, Table, Unit, objects, render_text, safe};
 
 /// How tables are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,6 +151,9 @@ fn separated(table: &Table, header: bool) -> Result<Vec<u8>, csv::Error> {
                 Cell::Null => rows.write_field(""),
                 Cell::Int(n) => rows.write_field(n.to_string()),
                 Cell::Float(x) => rows.write_field(format!("{x:?}")),
+                Cell::Text(text) if table.columns()[column].unit == Unit::Objects => {
+                    rows.write_field(safe::cell(&objects::words(text)).as_bytes())
+                }
                 Cell::Text(text) => rows.write_field(safe::cell(text).as_bytes()),
             }?;
         }
@@ -162,7 +165,7 @@ fn separated(table: &Table, header: bool) -> Result<Vec<u8>, csv::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Column, Kind, Unit};
+    use crate::{Column, Kind};
 
     fn table() -> Table {
         let mut b = Table::builder(

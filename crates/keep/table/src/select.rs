@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
 
-use crate::{Cell, Column, Error, Kind, Result, Table, Type, Unit};
+use crate::{Cell, Column, Error, Kind, Result, Table, Type, Unit, objects};
 
 /// A column to sort by, and which way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +136,9 @@ impl Table {
                 Cell::Null => String::new(),
                 Cell::Int(n) => n.to_string(),
                 Cell::Float(x) => x.to_string(),
+                Cell::Text(text) if self.columns()[at].unit == Unit::Objects => {
+                    objects::words(text).to_lowercase()
+                }
                 Cell::Text(text) => text.to_lowercase(),
             });
             cells.collect::<Vec<_>>().join(" ")

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Column, Kind, Table, Type, Unit, safe, size};
+use crate::{Column, Kind, Table, Type, Unit, objects, safe, size};
 
 /// The least a text column is squeezed to before the line is let run over.
 const MIN_TEXT: usize = 7;
@@ -117,7 +117,7 @@ fn head(column: &Column, layout: Layout) -> String {
     let name = safe::line(&column.name);
     match column.unit {
         _ if !layout.units => name.into_owned(),
-        Unit::None | Unit::Share | Unit::Figure => name.into_owned(),
+        Unit::None | Unit::Share | Unit::Figure | Unit::Objects => name.into_owned(),
         _ if name.ends_with(symbol) => name.into_owned(),
         Unit::PerSecond => format!("{name}/s"),
         _ => format!("{name} {symbol}"),
@@ -181,6 +181,9 @@ fn format_column(table: &Table, at: usize) -> Vec<String> {
                 }
                 (_, Some(a), _) if column.unit == Unit::Figure => figure(a.value(row)),
                 (_, Some(a), _) => format!("{:.*}", column.unit.decimals(), a.value(row)),
+                (_, _, Some(a)) if column.unit == Unit::Objects => {
+                    safe::line(&objects::words(a.value(row))).into_owned()
+                }
                 (_, _, Some(a)) => safe::line(a.value(row)).into_owned(),
                 _ => String::new(),
             }

@@ -73,9 +73,13 @@ fn a_lock_that_nobody_knows_is_told_as_that() {
     let door = Door::compile("door-stripped", &["-static", "-s"]);
     if let Some(layers) = door.layers(&[]) {
         let serial = layer(&layers, "serial phases").unwrap_or_else(|| panic!("{layers:?}"));
-        let (evidence, advice) = (serial["evidence"].as_str().unwrap(), serial["advice"].as_str().unwrap());
-        let told = "thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
-        assert!(evidence.contains(told), "{evidence}");
+        let evidence = serial["evidence"].as_array().unwrap();
+        let unknown = evidence.iter().find(|e| e["kind"] == "unknown-futexes");
+        let unknown = unknown.unwrap_or_else(|| panic!("{evidence:?}"));
+        assert!(unknown["asleep"].as_f64().is_some_and(|seconds| seconds > 0.0), "{unknown}");
+        let words = "thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
+        assert!(unknown["words"].as_str().is_some_and(|w| w.ends_with(words)), "{unknown}");
+        let advice = serial["advice"].as_str().unwrap();
         assert!(advice.starts_with("threads wait in futexes of unknown kind: see where with"), "{advice}");
         // Nothing says that it is one.
         assert!(share(&layers, "user lock waiting").is_none_or(|share| share < 2.0), "{layers:?}");
@@ -99,8 +103,9 @@ fn a_user_s_patterns_name_a_lock() {
     let file = file.to_str().unwrap();
     if let Some(layers) = door.layers(&["--patterns", file]) {
         let lock = layer(&layers, "user lock waiting").unwrap_or_else(|| panic!("{layers:?}"));
-        let (evidence, advice) = (lock["evidence"].as_str().unwrap(), lock["advice"].as_str().unwrap());
-        assert!(evidence.starts_with("the door"), "{evidence}");
+        let (evidence, advice) = (&lock["evidence"][0], lock["advice"].as_str().unwrap());
+        assert!(evidence["kind"] == "user-lock" && evidence["pattern"] == "the door", "{evidence}");
+        assert!(evidence["words"].as_str().is_some_and(|w| w.starts_with("the door")), "{evidence}");
         assert!(advice.starts_with("the door: build another door"), "{advice}");
         let serial = layer(&layers, "serial phases").map(|row| row["evidence"].to_string());
         assert!(serial.is_none_or(|told| !told.contains("unknown kind")), "{layers:?}");

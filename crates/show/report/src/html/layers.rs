@@ -84,8 +84,8 @@ fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {
     out.push_str("</span></summary><div class=why>");
     if !row.evidence.is_empty() {
         out.push_str("<ul>");
-        for line in &row.evidence {
-            let _ = write!(out, "<li>{}</li>", esc(line));
+        for line in row.lines() {
+            let _ = write!(out, "<li>{}</li>", esc(&line));
         }
         out.push_str("</ul>");
     }

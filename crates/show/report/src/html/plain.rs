@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ncpu_table::{Kind, Table, Type, Unit, figure};
+use ncpu_table::{Kind, Table, Type, Unit, figure, objects};
 
 use super::grid::{Cell, Head, table};
 use super::markup::{count, esc, sized};
@@ -86,7 +86,7 @@ pub(crate) fn table_of(out: &mut String, t: &Table, name: &str) {
     let names: Vec<String> = columns
         .iter()
         .map(|c| match c.unit {
-            Unit::None | Unit::Share | Unit::Figure => c.name.clone(),
+            Unit::None | Unit::Share | Unit::Figure | Unit::Objects => c.name.clone(),
             _ => format!("{} {}", c.name, c.unit.symbol()),
         })
         .collect();
@@ -103,6 +103,7 @@ pub(crate) fn table_of(out: &mut String, t: &Table, name: &str) {
                 }
                 (Some(x), _) if c.unit == Unit::Figure => Cell::Number(x, sized(x)),
                 (Some(x), _) => Cell::Number(x, format!("{x:.*}", c.unit.decimals())),
+                (_, Some(s)) if c.unit == Unit::Objects => Cell::Words(objects::words(s).into_owned()),
                 (_, Some(s)) if i == 0 => Cell::Text(s.into()),
                 (_, Some(s)) => Cell::Words(s.into()),
                 _ if c.ty == Type::Text => Cell::Text(String::new()),

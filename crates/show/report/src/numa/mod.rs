@@ -13,6 +13,8 @@ use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{Mode, Policy};
 use ncpu_table::Table;
 
+use crate::onion::evidence::kinds::{Placement as Placed, Share};
+
 pub use requests::{Effect, Request};
 pub use text::render;
 pub use verdict::{Distances, Hints, Placement, Verdict};
@@ -166,32 +168,28 @@ impl Numa {
 
     /// The process whose placement costs most, where that is at least a twentieth of all CPU time: where
     /// its memory lies, and the remedy.
-    pub fn worst(&self) -> Option<(String, String)> {
+    pub(crate) fn worst(&self) -> Option<(Placed, String)> {
         let all: f64 = self.processes.iter().map(|p| p.placement.seconds()).sum::<f64>() + self.gone;
         let p = self.processes.first().filter(|p| p.placement.cost() >= 0.05 * all)?;
         let (place, remedy) = (&p.placement, p.remedy()?);
         let eye = place.eye()?;
         let on = place.memory.keys().filter(|&&n| place.memory_share(n) >= 0.01).count();
         let ran = place.ran_on().len();
-        let plural = |n: usize| if n == 1 { "1 node".into() } else { format!("{n} nodes") };
-        let lies = match place.memory_share(eye) {
-            share if on == 1 || share >= 0.5 => {
-                format!("{:.0} % of {} {}'s pages on node {eye}", 100.0 * share, p.name, p.pid)
-            }
-            _ => format!("{} {}'s pages on {}", p.name, p.pid, plural(on)),
+        let missed = p.requests.iter().find(|q| q.effect >= Effect::Partly);
+        let placed = Placed {
+            process: p.name.clone(),
+            pid: p.pid.into(),
+            node: eye.into(),
+            node_share: Share(place.memory_share(eye)),
+            memory_nodes: on as u64,
+            cpu_nodes: ran as u64,
+            verdict: place.verdict.to_string(),
+            remote: Share(place.remote),
+            distance: place.distance,
+            policy: missed.map(|q| q.asked.clone()),
+            effect: missed.map(|q| q.effect.word().into()),
         };
-        let mut line = format!(
-            "memory: {lies}, its threads ran on {}: {}; likely remote {:.0} %, mean distance {:.1} (10 is local)",
-            plural(ran),
-            place.verdict,
-            100.0 * place.remote,
-            place.distance,
-        );
-        if let Some(q) = p.requests.iter().find(|q| q.effect >= Effect::Partly) {
-            let how = if q.effect == Effect::No { "did not take effect" } else { "took effect in part" };
-            line += &format!("; {} was asked for and {how}", q.asked);
-        }
-        Some((line, format!("{remedy} (ncpu numa tells more)")))
+        Some((placed, format!("{remedy} (ncpu numa tells more)")))
     }
 
     fn read_nodes(&mut self, t: &Table) {

@@ -138,7 +138,7 @@ fn verdicts_requests_and_segments() {
 fn the_worst_placement_has_its_line() {
     let (line, remedy) = Numa::read(&tables()).worst().unwrap();
     assert_eq!(
-        line,
+        line.to_string(),
         "memory: 97 % of db 7's pages on node 3, its threads ran on 3 nodes: Cyclops(3); likely remote 67 %, \
          mean distance 16.7 (10 is local); interleave:0-3 was asked for and did not take effect"
     );

@@ -241,9 +241,9 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
         Layer::Interrupts => interrupt_remedy(context),
         Layer::Steal => "the hypervisor gives your CPUs to others: pin or reserve vCPUs, or move".into(),
         // Below a twentieth of a CPU it is not what kept threads waiting.
-        Layer::RunQueue if throttled(context).first().is_some_and(|t| t.held > 0.05 * context.elapsed) => {
+        Layer::RunQueue if throttled(context).first().is_some_and(|t| t.held.0 > 0.05 * context.elapsed) => {
             let top = throttled(context).swap_remove(0);
-            let as_many = top.allowed.map_or(String::new(), |n| {
+            let as_many = top.allowed_cpus.map_or(String::new(), |n| {
                 format!(", or run no more threads than the {:.0} it lets run at once", n.max(1.0).ceil())
             });
             format!("{} of {} keeps CPUs idle: raise or lift it ({}){as_many}", top.limit, top.cgroup, top.lift)
@@ -258,7 +258,7 @@ fn in_words(layer: Layer, context: &Context<'_>) -> String {
             short.map_or(String::new(), |short| {
                 format!(
                     "{} of {} is less than what is read again and again: raise or lift it ({}), or read less at a time",
-                    short.limit, short.group, short.lift
+                    short.limit, short.cgroup, short.lift
                 )
             })
         }

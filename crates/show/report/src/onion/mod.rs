@@ -7,7 +7,7 @@
 //! sampling error.
 
 mod advice;
-mod evidence;
+pub(crate) mod evidence;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -17,6 +17,7 @@ use ncpu_record::Recording;
 use ncpu_schema::{Division, Error, cpu_time, drops, samples, summary};
 use ncpu_table::{Column, Kind, Table, Unit};
 
+pub use evidence::Evidence;
 pub use ncpu_schema::Layer;
 pub use text::{render, render_part};
 pub use within::{during, within};
@@ -39,7 +40,7 @@ pub struct Row {
     /// Half-width of the 95 % interval in CPU-seconds; 0 where the figure is exact.
     pub error: f64,
     /// What it consists of, most first.
-    pub evidence: Vec<String>,
+    pub evidence: Vec<Evidence>,
     /// The remedy, in a line.
     pub advice: String,
 }
@@ -50,6 +51,17 @@ impl Row {
     /// an upper bound: removing one layer often uncovers the next.
     pub fn gain(&self) -> f64 {
         1.0 / (1.0 - self.share).max(1e-3)
+    }
+
+    /// The evidence in words, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        self.evidence.iter().map(ToString::to_string).collect()
+    }
+
+    /// The evidence as a list of JSON objects.
+    pub fn evidence_json(&self) -> String {
+        // Keys are words and values names and figures, which all have a form in JSON.
+        serde_json::to_string(&self.evidence).unwrap_or_default()
     }
 }
 
@@ -122,10 +134,12 @@ impl Onion {
         }
         // Where other programs took the CPUs, nothing was idle and there is no layer to tell it.
         if !rows.iter().any(|r| r.layer == Layer::RunQueue && r.share >= 0.01) {
-            let held = |t: &&evidence::Throttled| t.held > 0.05 * elapsed;
-            notes.extend(evidence::throttled(&context).iter().filter(held).map(|t| {
-                format!("the program was {}, for which no CPU stood idle; lift it: {}", t.told(), t.lift)
-            }));
+            let held = |t: &&evidence::kinds::Throttled| t.held.0 > 0.05 * elapsed;
+            notes.extend(
+                evidence::throttled(&context).iter().filter(held).map(|t| {
+                    format!("the program was {}, for which no CPU stood idle; lift it: {}", t, t.lift)
+                }),
+            );
         }
         notes.extend(evidence::limits_met(&context));
         Ok(Onion {
@@ -160,7 +174,7 @@ impl Onion {
                 Kind::Gauge,
                 "throughput without it over throughput with it, at most",
             ),
-            Column::text("evidence", "what it consists of"),
+            Column::objects("evidence", "what it consists of"),
             Column::text("advice", "the remedy"),
         ]
     }
@@ -176,7 +190,7 @@ impl Onion {
                 .float(row.error)
                 .text(if row.layer.recoverable() { "yes" } else { "no" })
                 .float_opt(row.layer.recoverable().then(|| row.gain()))
-                .text(row.evidence.join("; "))
+                .text(row.evidence_json())
                 .text(&row.advice);
         }
         out.finish()

@@ -117,7 +117,7 @@ fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
     let onion = throttled(IdleReason::RunQueue, 6.0);
     let row = onion.rows.iter().find(|r| r.layer == Layer::RunQueue).unwrap();
     assert_eq!(
-        row.evidence[0],
+        row.lines()[0],
         "throttled by cpu.max of /job (1.5 CPUs): 6.000 CPU-s held back, in 80 of 100 periods"
     );
     assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 it lets run"), "{}", row.advice);
@@ -175,7 +175,7 @@ fn a_known_lock_has_its_remedy() {
     let onion = Onion::peel(&recording()).unwrap();
     let spin = onion.rows.iter().find(|r| r.layer == Layer::KernelSpin).unwrap();
     assert!(
-        spin.evidence[0]
+        spin.lines()[0]
             .starts_with("files_struct.file_lock (spinlock) 100 %: 4000000 waits, 1.0 us spin each"),
         "{:?}",
         spin.evidence
@@ -264,7 +264,7 @@ fn a_lock_that_many_held_is_one_lock() {
             });
         }
         let onion = Onion::peel(&recording().with(locks.finish())).unwrap();
-        onion.rows.into_iter().find(|r| r.layer == Layer::UserLock).unwrap().evidence.swap_remove(0)
+        onion.rows.into_iter().find(|r| r.layer == Layer::UserLock).unwrap().lines().swap_remove(0)
     };
     let one =
         [("door", "convoy/1", 0.0, 0.4), ("door", "convoy/2", 0.0, 0.3), ("door", "convoy/3", 0.0, 0.3)];
@@ -311,7 +311,7 @@ fn shootdowns_are_told_by_sender_and_reason() {
     assert!((sum - onion.capacity).abs() < 1e-9, "waiting for shootdowns is in one layer only");
     let row = onion.rows.iter().find(|r| r.layer == Layer::Tlb).unwrap();
     assert_eq!(row.seconds, 3.0);
-    let evidence = row.evidence.join("; ");
+    let evidence = row.lines().join("; ");
     for part in [
         "100/s sent, 150/s received: 1.5 CPUs",
         "sending and waiting 2.000 CPU-s",
@@ -342,7 +342,7 @@ fn what_the_hardware_counted_is_told_of_user_code() {
     let said = |recording: &Recording| {
         let onion = Onion::peel(recording).unwrap();
         let user = onion.rows.iter().find(|r| r.layer == Layer::User).unwrap();
-        user.evidence.iter().find(|e| e.contains("a cycle")).cloned()
+        user.lines().into_iter().find(|e| e.contains("a cycle"))
     };
     assert_eq!(
         said(&recording).as_deref(),
@@ -371,8 +371,8 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
     let serial = onion.rows.iter().find(|r| r.layer == Layer::Serial).unwrap();
     let told =
         "100 threads of herd asleep in poll: 10000 sleeps/s, 10.0 ms asked for, 10.1 ms slept on average";
-    assert!(serial.evidence.iter().any(|e| e == told), "{:?}", serial.evidence);
-    assert!(!serial.evidence.iter().any(|e| e.contains("cron")), "{:?}", serial.evidence);
+    assert!(serial.lines().iter().any(|e| e == told), "{:?}", serial.evidence);
+    assert!(!serial.lines().iter().any(|e| e.contains("cron")), "{:?}", serial.evidence);
     let context = super::evidence::Context {
         recording: &recording,
         samples: None,
@@ -382,7 +382,7 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
         running: 6.0,
     };
     assert!(super::advice::of(Layer::Switches, &context).contains("wait in poll for the event itself"));
-    assert!(super::evidence::of(Layer::Switches, &context).contains(&told.to_string()));
+    assert!(super::evidence::of(Layer::Switches, &context).iter().any(|e| e.to_string() == told));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn memory_and_pressure_explain_layers_only_where_they_do() {
             &[(&["memory", "some"], &[seconds]), (&["memory", "full"], &[0.0])],
         );
         let onion = Onion::peel(&recording().with(memory).with(events).with(pressure)).unwrap();
-        onion.rows.iter().find(|r| r.layer == Layer::Faults).unwrap().evidence.join("|")
+        onion.rows.iter().find(|r| r.layer == Layer::Faults).unwrap().lines().join("|")
     };
     let loud = said(512 << 20, 33, 2.5);
     for told in [
@@ -526,7 +526,7 @@ fn serial_phases_name_the_code_that_all_waited_for() {
         ("", "about to run: on a run queue", "", 0.1),
     ]);
     assert_eq!(
-        serial.evidence[..3],
+        serial.lines()[..3],
         [
             "3.00 CPU-s (75 %) while main was in parse_input <- load_config: without it up to 3.00 s sooner, with half of it 1.50 s",
             "0.60 CPU-s (15 %) while main was waiting for I/O in read in load_config: without it up to 0.60 s sooner, with half of it 0.30 s",
@@ -542,7 +542,7 @@ fn what_cpus_idled_for_is_no_more_than_they_idled() {
     // Six of the eight seconds of its idle time are serial.
     let serial = serial_of([("reader", "running", "work", 6.0), ("writer", "running", "work", 2.0)]);
     assert_eq!(
-        serial.evidence[..2],
+        serial.lines()[..2],
         [
             "4.50 CPU-s (75 %) while reader was in work: without it up to 4.50 s sooner, with half of it 2.25 s",
             "1.50 CPU-s (25 %) while writer was in work: without it up to 1.50 s sooner, with half of it 0.75 s",
@@ -580,12 +580,12 @@ fn futexes_of_unknown_kind_are_told_and_no_more_workers_asked_for() {
     };
     let told = "12.50 thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
     let row = serial(12.5, 30.0);
-    assert!(row.evidence.iter().any(|e| e == told), "{:?}", row.evidence);
+    assert!(row.lines().iter().any(|e| e == told), "{:?}", row.evidence);
     assert!(row.advice.starts_with("threads wait in futexes of unknown kind"), "{}", row.advice);
     // A small part of the waiting, or of the time, says nothing about who waits for whom.
     for (unknown, condition) in [(2.0, 30.0), (0.4, 0.0)] {
         let row = serial(unknown, condition);
-        assert!(!row.evidence.join("").contains("unknown kind"), "{:?}", row.evidence);
+        assert!(!row.lines().join("").contains("unknown kind"), "{:?}", row.evidence);
         assert!(row.advice.starts_with("the others wait while db runs alone"), "{}", row.advice);
     }
 }
@@ -621,7 +621,7 @@ fn who_ran_alone_through_many_places_is_named_itself() {
     let places = names.iter().enumerate().map(|(n, code)| ("lto1-ltrans", "running", code.as_str(), time(n)));
     let serial = serial_of(places.chain([("make", "running", "read_makefile", 0.4)]));
     assert_eq!(
-        serial.evidence[..2],
+        serial.lines()[..2],
         [
             "2.06 CPU-s (84 %) while lto1-ltrans ran, 8 % of it in pass_7: without it up to 2.06 s sooner, with half of it 1.03 s",
             "0.40 CPU-s (16 %) while make was in read_makefile: without it up to 0.40 s sooner, with half of it 0.20 s",
@@ -687,7 +687,7 @@ fn requests_in_flight_say_what_io_wait_is() {
         );
         let onion = Onion::peel(&recording().with(waits.clone()).with(requests)).unwrap();
         let row = onion.rows.into_iter().find(|r| r.layer == Layer::Io).unwrap();
-        (row.evidence.join("\n"), row.advice)
+        (row.lines().join("\n"), row.advice)
     };
     // 320 seconds of requests in 10 s are 32 in flight.
     let (evidence, advice) = told(10_000.0, 320.0);
@@ -715,7 +715,7 @@ fn other_programs_are_told_with_who_stood_behind_them_and_why() {
     let queued = table("queued", &["at", "process", "cause", "remedy"], &["waits", "seconds"], rows);
     let onion = Onion::peel(&recording().with(queued)).unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
-    let evidence = row.evidence.join("\n");
+    let evidence = row.lines().join("\n");
     assert!(
         evidence.contains(
             "the program's threads stood 3.5 s on run queues behind them: hog 3.0 s, cron 500.0 ms"
@@ -727,7 +727,7 @@ fn other_programs_are_told_with_who_stood_behind_them_and_why() {
     // Without anything queued nothing is said.
     let onion = Onion::peel(&recording()).unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
-    assert!(row.advice.is_empty() && !row.evidence.join("").contains("run queues"), "{row:?}");
+    assert!(row.advice.is_empty() && !row.lines().join("").contains("run queues"), "{row:?}");
 }
 
 /// A row of what CPUs idled for.
@@ -765,7 +765,7 @@ fn idled_for(
     recording.manifest.command = command.iter().map(|word| (*word).to_string()).collect();
     let recording = tables.into_iter().fold(recording.with(path.finish()), Recording::with);
     let layer = Layer::from(reason);
-    Onion::peel(&recording).unwrap().rows.into_iter().find(|r| r.layer == layer).unwrap().evidence
+    Onion::peel(&recording).unwrap().rows.into_iter().find(|r| r.layer == layer).unwrap().lines()
 }
 
 #[test]
@@ -874,7 +874,7 @@ fn interrupts_are_told_by_kind_and_advised_by_what_they_are() {
         (Tlb, None, 100_000, 3.0),
     ]);
     assert_eq!(
-        ticks.evidence[0],
+        ticks.lines()[0],
         "timer 500/s of 100 us each (94 %), softirq NET_RX 8/s of 250 us each (4 %), device virtio0-input.0 (interrupt 24) 8/s of 125 us each (2 %)"
     );
     assert!(ticks.advice.contains("timers (500/s, ticks among them)"), "{}", ticks.advice);
@@ -994,7 +994,7 @@ fn threads_that_bind_themselves_are_why_cpus_idled() {
     .unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::RunQueue).unwrap();
     assert_eq!(
-        row.evidence[..2],
+        row.lines()[..2],
         [
             "1.20 threads queued behind others on average",
             "4 threads of app may use CPUs 0 only (affinity) and stood 12.0 s on run queues; the other CPUs idled 4.0 s meanwhile"
@@ -1015,7 +1015,7 @@ fn a_cpu_that_wakes_is_told_apart_from_a_queue() {
     let onion = Onion::peel(&recording().with(times).with(woke)).unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::WakeUp).unwrap();
     assert!((row.seconds - 2.0).abs() < 1e-9 && onion.seconds(Layer::RunQueue) == 0.0);
-    assert_eq!(row.evidence, ["idle CPUs woke 40000/s for threads of the program, 5 us each"]);
+    assert_eq!(row.lines(), ["idle CPUs woke 40000/s for threads of the program, 5 us each"]);
     assert!(row.advice.contains("spin briefly before sleeping"), "{}", row.advice);
 }
 

@@ -114,8 +114,8 @@ fn layer(out: &mut String, row: &Row, width: usize, name: usize) {
     if row.share < SMALL {
         return;
     }
-    for line in &row.evidence {
-        out.push_str(&wrap(line, width, "                           ", "                             "));
+    for line in row.lines() {
+        out.push_str(&wrap(&line, width, "                           ", "                             "));
     }
     if !row.advice.is_empty() {
         out.push_str(&wrap(&row.advice, width, "                        -> ", "                           "));

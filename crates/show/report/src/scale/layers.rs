@@ -1,6 +1,6 @@
 //! Layers over N: CPU time of each layer for a unit of work, and which grows.
 
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Column, Kind, Table, Unit, objects};
 
 use crate::onion::Onion;
 
@@ -42,7 +42,7 @@ pub fn layers_table(peels: &[Peel]) -> Table {
                 "half-width of the growth's 95 % interval; 0 is exact",
             ),
             Column::text("recoverable", "whether it could come back"),
-            Column::text("evidence", "what it consists of"),
+            Column::objects("evidence", "what it consists of"),
         ],
     );
     let Some(first) = peels.first() else { return out.finish() };
@@ -53,8 +53,8 @@ pub fn layers_table(peels: &[Peel]) -> Table {
     for p in peels {
         // A layer that is gone shrank: it has a row too.
         let gone = first.onion.rows.iter().filter(|r| !p.onion.rows.iter().any(|q| q.layer == r.layer));
-        let rows = p.onion.rows.iter().map(|r| (r.layer, r.seconds, r.error, r.share, r.evidence.join("; ")));
-        let gone = gone.map(|r| (r.layer, 0.0, 0.0, 0.0, String::new()));
+        let rows = p.onion.rows.iter().map(|r| (r.layer, r.seconds, r.error, r.share, r.evidence_json()));
+        let gone = gone.map(|r| (r.layer, 0.0, 0.0, 0.0, "[]".into()));
         for (layer, seconds, error, share, evidence) in rows.chain(gone) {
             let before = first.onion.rows.iter().find(|r| r.layer == layer).map_or(0.0, |r| r.error);
             let now = cost(p, seconds);
@@ -139,7 +139,7 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
             "No layer of the program grows by more than 5 % of the CPU time that a unit of work takes {span}{sure}.{disturbed}"
         );
     }
-    let evidence = match most.evidence.split("; ").next() {
+    let evidence = match objects::word_list(&most.evidence).first() {
         Some(e) if !e.is_empty() => format!(" – {e}"),
         _ => String::new(),
     };

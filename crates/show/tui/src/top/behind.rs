@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ncpu_schema::Layer;
-use ncpu_table::{Table, safe};
+use ncpu_table::{Table, objects, safe};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::Rect;
@@ -440,8 +440,8 @@ fn layer_lines(table: &Table, row: usize) -> Vec<Line> {
         head += &format!("; at most x{gain:.2} without it");
     }
     let mut lines = vec![(head, true)];
-    let evidence = text("evidence").split("; ").filter(|part| !part.is_empty());
-    lines.extend(evidence.map(|part| (format!("   {}", safe::line(part)), false)));
+    let evidence = objects::word_list(text("evidence"));
+    lines.extend(evidence.iter().map(|words| (format!("   {}", safe::line(words)), false)));
     if !text("advice").is_empty() {
         lines.push((format!("-> {}", safe::line(text("advice"))), false));
     }

@@ -136,7 +136,7 @@ impl List {
             wanted.is_empty()
                 || texts
                     .iter()
-                    .any(|c| table.text(row, c).is_some_and(|t| t.to_lowercase().contains(&wanted)))
+                    .any(|c| table.words(row, c).is_some_and(|t| t.to_lowercase().contains(&wanted)))
                 || wholes.iter().any(|c| table.int(row, c).is_some_and(|n| n.to_string() == wanted))
         };
         let mut rows: Vec<usize> = (0..table.num_rows()).filter(|&row| meets(row)).collect();
@@ -314,7 +314,7 @@ impl List {
         let plain = if selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
         let number = table.number(row, column.name);
         let text = match column.cell {
-            Cell::Text => safe::line(table.text(row, column.name).unwrap_or("-")).into_owned(),
+            Cell::Text => safe::line(&table.words(row, column.name).unwrap_or("-".into())).into_owned(),
             Cell::Whole => {
                 aligned(&table.int(row, column.name).map_or("-".into(), |n| n.to_string()), column, width)
             }

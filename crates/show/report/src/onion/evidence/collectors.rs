@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use ncpu_schema::{StackKind, chance, stacks};
 
 use super::Context;
+use super::kinds::{Collector as Evidence, CpuSeconds, Share};
+use std::fmt;
 
 /// Below this part of the program's time nothing is said.
 const LEAST: f64 = 0.02;
@@ -225,14 +227,31 @@ fn collecting(context: &Context<'_>) -> Option<Collecting> {
     })
 }
 
-/// A collector's CPU-seconds, in a line.
-pub(super) fn collected(context: &Context<'_>) -> Option<String> {
+/// A collector's CPU-seconds.
+pub(super) fn collected(context: &Context<'_>) -> Option<Evidence> {
     let Collecting { collector, seconds, by } = collecting(context)?;
-    let share = 100.0 * seconds / context.running.max(f64::MIN_POSITIVE);
-    let by = by.map_or(String::new(), |(function, part)| {
-        format!("; {:.0} % of allocations' time is in {function}", 100.0 * part)
-    });
-    Some(format!("{}: {seconds:.2} CPU-s, {share:.0} % of the program's time on CPU{by}", collector.name()))
+    let (allocator, allocator_share) = by.map(|(function, part)| (function, Share(part))).unzip();
+    Some(Evidence {
+        collector: collector.name().into(),
+        seconds: CpuSeconds(seconds),
+        share: Share(seconds / context.running.max(f64::MIN_POSITIVE)),
+        allocator,
+        allocator_share,
+    })
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Evidence { collector, seconds, share, allocator, allocator_share } = self;
+        let share = share.percent();
+        write!(f, "{collector}: {:.2} CPU-s, {share:.0} % of the program's time on CPU", seconds.0)?;
+        match (allocator, allocator_share) {
+            (Some(function), Some(part)) => {
+                write!(f, "; {:.0} % of allocations' time is in {function}", part.percent())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A collector's remedy.

@@ -2,7 +2,11 @@
 
 use ncpu_schema::{Counter, InterruptKind, interrupts};
 
+use super::kinds::{
+    Evidence, Interrupt, InterruptRates, Interrupts, OwnInterrupts, PerSecond, Rate, Seconds, Share,
+};
 use super::{Context, counter, length};
+use std::fmt;
 
 /// Interrupts of a kind, of all intervals.
 struct Kind {
@@ -41,42 +45,67 @@ fn kinds(context: &Context<'_>) -> Vec<Kind> {
     all
 }
 
-/// Times a second, as a number to read.
-fn rate(context: &Context<'_>, count: u64) -> String {
-    format!("{:.0}/s", count as f64 / context.elapsed.max(f64::MIN_POSITIVE))
+/// Times a second.
+fn rate(context: &Context<'_>, count: u64) -> PerSecond {
+    PerSecond(count as f64 / context.elapsed.max(f64::MIN_POSITIVE))
 }
 
 /// Kinds that a line has room for.
 const KINDS: usize = 5;
 
 /// The kinds in the layer of interrupts. Shootdowns have a layer of their own.
-pub(super) fn by_kind(context: &Context<'_>) -> Vec<String> {
+pub(super) fn by_kind(context: &Context<'_>) -> Evidence {
     let mut all = kinds(context);
     all.retain(|k| k.kind != InterruptKind::Tlb && k.count > 0);
     if all.is_empty() {
         let of = |event| rate(context, counter(context, event) as u64);
-        return vec![format!("{} interrupts, {} softirqs", of(Counter::Interrupts), of(Counter::Softirqs))];
+        return InterruptRates { hardware: of(Counter::Interrupts), softirqs: of(Counter::Softirqs) }.into();
     }
     all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let total: f64 = all.iter().map(|k| k.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
-    let told = |k: &Kind| {
-        let each = length(k.seconds / k.count.max(1) as f64);
-        format!("{} {} of {each} each ({:.0} %)", k.name, rate(context, k.count), 100.0 * k.seconds / total)
-    };
-    vec![all.iter().take(KINDS).map(told).collect::<Vec<_>>().join(", ")]
+    let interrupts = all.into_iter().take(KINDS).map(|k| Interrupt {
+        per_second: rate(context, k.count),
+        each: Seconds(k.seconds / k.count.max(1) as f64),
+        share: Share(k.seconds / total),
+        name: k.name,
+    });
+    Interrupts { interrupts: interrupts.collect() }.into()
+}
+
+impl fmt::Display for Interrupts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |i: &Interrupt| {
+            let (rate, each) = (i.per_second.0, length(i.each.0));
+            format!("{} {rate:.0}/s of {each} each ({:.0} %)", i.name, i.share.percent())
+        };
+        f.write_str(&self.interrupts.iter().map(words).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl fmt::Display for InterruptRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0}/s interrupts, {:.0}/s softirqs", self.hardware.0, self.softirqs.0)
+    }
 }
 
 /// ncpu's own interrupts, where there were any.
-pub(super) fn own(context: &Context<'_>) -> Option<String> {
+pub(super) fn own(context: &Context<'_>) -> Option<OwnInterrupts> {
     let mut all = kinds(context);
     all.retain(|k| k.own > 0);
     let seconds: f64 = all.iter().map(|k| k.own_seconds).sum();
     all.sort_by(|a, b| b.own_seconds.total_cmp(&a.own_seconds));
-    let kinds: Vec<String> = all.iter().map(|k| format!("{} {}", k.name, rate(context, k.own))).collect();
-    (!kinds.is_empty()).then(|| {
-        let share = 100.0 * seconds / context.capacity.max(f64::MIN_POSITIVE);
-        format!("{share:.2} % in its own interrupts: {}", kinds.join(", "))
-    })
+    let rates: Vec<Rate> =
+        all.into_iter().map(|k| Rate { per_second: rate(context, k.own), name: k.name }).collect();
+    let share = Share(seconds / context.capacity.max(f64::MIN_POSITIVE));
+    (!rates.is_empty()).then_some(OwnInterrupts { share, rates })
+}
+
+impl fmt::Display for OwnInterrupts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<String> =
+            self.rates.iter().map(|r| format!("{} {:.0}/s", r.name, r.per_second.0)).collect();
+        write!(f, "{:.2} % in its own interrupts: {}", self.share.percent(), kinds.join(", "))
+    }
 }
 
 /// From this rate on, interrupts of devices are worth spreading.
@@ -99,8 +128,8 @@ pub(in crate::onion) fn remedy(context: &Context<'_>) -> String {
     }
     match top {
         Group::Timer => format!(
-            "most of it is timers ({}, ticks among them): `ncpu timers` names who arms the others; nohz_full= stops ticks on CPUs that run one thread each",
-            rate(context, of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum())
+            "most of it is timers ({:.0}/s, ticks among them): `ncpu timers` names who arms the others; nohz_full= stops ticks on CPUs that run one thread each",
+            rate(context, of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum()).0
         ),
         Group::Network if devices >= MANY => {
             "spread the network's queues over CPUs (interrupt affinity, RSS, RPS), and coalesce interrupts (ethtool -C)".into()

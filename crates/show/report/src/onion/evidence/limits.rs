@@ -3,23 +3,13 @@
 use ncpu_schema::{limits_met, throttling};
 use ncpu_table::size;
 
+use std::fmt;
+
 use super::Context;
+use super::kinds::{Bytes, CpuSeconds, GroupMemory, PerSecond, Throttled};
 
-/// A limit on CPU bandwidth that held the program's threads back.
-pub(in crate::onion) struct Throttled {
-    pub cgroup: String,
-    pub limit: String,
-    pub lift: String,
-    /// CPUs it allows.
-    pub allowed: Option<f64>,
-    periods: u64,
-    throttled: u64,
-    /// CPU-seconds.
-    pub held: f64,
-}
-
-/// Those limits, the one that held back most first. Groups above one another may both be held back,
-/// so their times must not be added.
+/// Limits on CPU bandwidth that held the program's threads back, the one that held back most first. Groups above one
+/// another may both be held back, so their times must not be added.
 pub(in crate::onion) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
     use throttling::col;
     let keys = [col::cgroup, col::limit, col::lift];
@@ -30,24 +20,25 @@ pub(in crate::onion) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
                 cgroup: t.text(r, col::cgroup)?.into(),
                 limit: t.text(r, col::limit)?.into(),
                 lift: t.text(r, col::lift)?.into(),
-                allowed: t.number(r, col::allowed),
+                allowed_cpus: t.number(r, col::allowed),
                 periods: t.int(r, col::periods)?,
                 throttled: t.int(r, col::throttled)?,
-                held: t.number(r, col::held)?,
+                held: CpuSeconds(t.number(r, col::held)?),
             })
         })
         .collect()
 }
 
-impl Throttled {
-    /// The limit and what it did, as a part of a sentence.
-    pub fn told(&self) -> String {
-        let allowed = self.allowed.map_or(String::new(), |n| {
+/// The limit and its effect, as a part of a sentence.
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = self.allowed_cpus.map_or(String::new(), |n| {
             format!(" ({} CPU{})", (n * 100.0).round() / 100.0, if n == 1.0 { "" } else { "s" })
         });
-        format!(
+        write!(
+            f,
             "throttled by {} of {}{allowed}: {:.3} CPU-s held back, in {} of {} periods",
-            self.limit, self.cgroup, self.held, self.throttled, self.periods
+            self.limit, self.cgroup, self.held.0, self.throttled, self.periods
         )
     }
 }
@@ -85,45 +76,33 @@ pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
     t.rows().filter_map(line).collect()
 }
 
-/// A control group whose limit on memory made the kernel drop pages that were wanted again.
-pub(in crate::onion) struct MemoryShort {
-    pub limit: String,
-    pub group: String,
-    pub lift: String,
-    allowed: Option<u64>,
-    refused: u64,
-    refaults: u64,
-}
-
 /// Pages a second that are read again below which that takes no time worth a line: at 100 us each, a hundredth of a CPU.
 pub(super) const REFAULTS: f64 = 100.0;
 
-/// The group with most such pages, where they were many.
-pub(in crate::onion) fn memory_short(context: &Context<'_>) -> Option<MemoryShort> {
+/// The group whose limit on memory had most pages dropped that were wanted again, where they were many.
+pub(in crate::onion) fn memory_short(context: &Context<'_>) -> Option<GroupMemory> {
     let t = limits_met::Reader::open(context.recording).ok()??;
     let short = |r: usize| {
         let refaults = t.refaults.get(r).filter(|n| *n as f64 >= REFAULTS * context.elapsed)?;
-        Some(MemoryShort {
+        Some(GroupMemory {
             limit: t.limit.get(r)?.into(),
-            group: t.of.get(r)?.into(),
+            cgroup: t.of.get(r)?.into(),
             lift: t.lift.get(r)?.into(),
-            allowed: t.allowed.get(r),
-            refused: t.refused.get(r).filter(|n| *n > 0)?,
-            refaults,
+            allowed: t.allowed.get(r).map(Bytes),
+            reached: t.refused.get(r).filter(|n| *n > 0)?,
+            refaults: PerSecond(refaults as f64 / context.elapsed.max(f64::MIN_POSITIVE)),
         })
     };
-    t.rows().filter_map(short).max_by_key(|short| short.refaults)
+    t.rows().filter_map(short).max_by(|a, b| a.refaults.0.total_cmp(&b.refaults.0))
 }
 
-impl MemoryShort {
-    pub fn told(&self, elapsed: f64) -> String {
-        let allowed = self.allowed.map_or(String::new(), |n| format!(" of {}", size::words(n)));
-        format!(
+impl fmt::Display for GroupMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = self.allowed.map_or(String::new(), |n| format!(" of {}", size::words(n.0)));
+        write!(
+            f,
             "control group {} was short of memory: its {}{allowed} was reached {} times, and {:.0} of its pages a second were read again soon after they were dropped",
-            self.group,
-            self.limit,
-            self.refused,
-            self.refaults as f64 / elapsed.max(f64::MIN_POSITIVE)
+            self.cgroup, self.limit, self.reached, self.refaults.0
         )
     }
 }

@@ -1,18 +1,24 @@
 //! Locks: which ones threads wait for, and which threads wait.
 
+use std::fmt;
+
 use ncpu_schema::{Layer, lock_callers, locks, sleeps};
 use ncpu_table::Table;
 
+use super::kinds::{
+    Evidence, KernelLock, LockFunctions, LockSamples, Part, Seconds, Share, ThreadSeconds, UnknownFutexes,
+    UserLock,
+};
 use super::{Context, listed};
 use crate::locks::is_user_lock;
 use crate::onion::SMALL;
 
 /// The callers of a lock from walked contentions, `spin` or `block` deciding. Readers and writers
 /// differ by the type.
-fn callers(context: &Context<'_>, lock: &str, ty: &str, by: &str) -> String {
+fn callers(context: &Context<'_>, lock: &str, ty: &str, by: &str) -> Vec<Part> {
     use lock_callers::col;
     let Some(ranked) = context.ranked(lock_callers::NAME, &[col::lock, col::ty, col::caller], by) else {
-        return String::new();
+        return Vec::new();
     };
     let of: Vec<(String, f64)> = (0..ranked.num_rows())
         .filter(|&r| ranked.text(r, col::lock) == Some(lock) && ranked.text(r, col::ty) == Some(ty))
@@ -20,13 +26,13 @@ fn callers(context: &Context<'_>, lock: &str, ty: &str, by: &str) -> String {
         .collect();
     let total: f64 = of.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {
-        return String::new();
+        return Vec::new();
     }
-    let top: Vec<_> = of.into_iter().take(2).map(|(c, s)| (c, s / total)).collect();
-    format!(" from {}", listed(&top))
+    of.into_iter().take(2).map(|(name, s)| Part { name, share: Share(s / total) }).collect()
 }
 
-pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
+/// The three that cost most by `spin` or `block`.
+pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<KernelLock> {
     let Some(ranked) = context.ranked(locks::NAME, &[locks::col::lock, locks::col::ty], by) else {
         return Vec::new();
     };
@@ -38,15 +44,44 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<String> {
             if s <= 0.01 * total {
                 return None;
             }
-            let n = ranked.int(r, locks::col::count)?.max(1);
-            Some(format!(
-                "{lock} ({ty}) {:.0} %: {n} waits, {:.1} us {by} each{}",
-                100.0 * s / total,
-                s * 1e6 / n as f64,
-                callers(context, lock, ty, by)
-            ))
+            let waits = ranked.int(r, locks::col::count)?.max(1);
+            Some(KernelLock {
+                lock: lock.into(),
+                lock_type: ty.into(),
+                wait: by.into(),
+                share: Share(s / total),
+                waits,
+                each: Seconds(s / waits as f64),
+                callers: callers(context, lock, ty, by),
+            })
         })
         .collect()
+}
+
+impl fmt::Display for KernelLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KernelLock { lock, lock_type, wait, share, waits, each, callers } = self;
+        let (share, each) = (share.percent(), 1e6 * each.0);
+        write!(f, "{lock} ({lock_type}) {share:.0} %: {waits} waits, {each:.1} us {wait} each")?;
+        if callers.is_empty() { Ok(()) } else { write!(f, " from {}", listed(callers)) }
+    }
+}
+
+impl fmt::Display for LockSamples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LockSamples { traced, untraced, functions } = self;
+        write!(
+            f,
+            "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover"
+        )?;
+        if functions.is_empty() { Ok(()) } else { write!(f, ", from {}", listed(functions)) }
+    }
+}
+
+impl fmt::Display for LockFunctions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "waited for in {}", listed(&self.functions))
+    }
 }
 
 /// Whether a row of table `user_locks` is of a lock: a semaphore that is one has that type.
@@ -55,7 +90,7 @@ fn is_held(kind: &str) -> bool {
 }
 
 /// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
-pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
+pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
     const KEYS: [&str; 7] = ["lock", "holder", "type", "process", "caller", "pattern", "advice"];
     // A recording of an older version has no patterns.
     let named = context.table("user_locks").is_some_and(|t| t.columns().iter().any(|c| c.name == "pattern"));
@@ -80,11 +115,6 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
         for r in rows {
             let text = |c: &str| places.text(r, c);
             let Some(kind) = text("type").filter(|k| is_held(k)) else { continue };
-            let (n, s) = (places.int(r, "count").unwrap_or(0), places.number(r, "block").unwrap_or(0.0));
-            let spun = match places.number(r, "spin").unwrap_or(0.0) {
-                spin if spin > 0.0 => format!(" asleep, {spin:.3} spinning"),
-                _ => String::new(),
-            };
             let of: Vec<usize> =
                 (0..single.num_rows()).filter(|&q| alike(place, &single, q, &places, r)).collect();
             let top = match of[..] {
@@ -93,42 +123,79 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<String> {
             };
             // What has an advice of its own is known to its users by name, and its address is not.
             let pattern = if named { text("pattern").filter(|_| text("advice").is_some()) } else { None };
-            let which = match top {
-                Some(q) if pattern.is_some() => {
-                    let lock = single.text(q, "lock").filter(|l| !l.starts_with("0x") && Some(*l) != pattern);
-                    match lock {
-                        Some(lock) => format!("{} {lock}", pattern.unwrap_or_default()),
-                        None => pattern.unwrap_or_default().to_string(),
-                    }
-                }
-                None if pattern.is_some() => format!("{} ({})", pattern.unwrap_or_default(), of.len()),
-                Some(q) => format!("{kind} {}", single.text(q, "lock").unwrap_or("?")),
-                None if kind.ends_with('x') => format!("{} {kind}es", of.len()),
-                None => format!("{} {kind}s", of.len()),
-            };
             // Its waits may have been ended by many.
-            let holder = top.and_then(|q| {
-                let of: Vec<usize> =
-                    (0..held.num_rows()).filter(|&h| alike(&lock, &held, h, &single, q)).collect();
-                let most = most(&held, &of, wait(&single, q))?;
-                // Whoever held it is told by a library, which does not see who wakes.
-                let how = if held.int(most, "wakes").is_some() { "woken" } else { "held" };
-                Some(format!(", {how} mostly by {}", held.text(most, "holder")?))
-            });
-            let caller = text("caller").filter(|c| !c.starts_with('[')).map(|c| format!(" in {c}"));
-            out.push(format!(
-                "{which} of {}{}: {n} waits, {s:.3} thread-s{spun}{}",
-                text("process").unwrap_or("?"),
-                caller.unwrap_or_default(),
-                holder.unwrap_or_default()
-            ));
+            let (holder, waker) = top
+                .and_then(|q| {
+                    let of: Vec<usize> =
+                        (0..held.num_rows()).filter(|&h| alike(&lock, &held, h, &single, q)).collect();
+                    let most = most(&held, &of, wait(&single, q))?;
+                    // A library reports the holder and does not see the waker.
+                    let thread = held.text(most, "holder")?.to_string();
+                    Some(if held.int(most, "wakes").is_some() {
+                        (None, Some(thread))
+                    } else {
+                        (Some(thread), None)
+                    })
+                })
+                .unwrap_or_default();
+            out.push(
+                UserLock {
+                    lock: top.map(|q| single.text(q, "lock").unwrap_or("?").into()),
+                    locks: of.len() as u64,
+                    lock_type: kind.into(),
+                    pattern: pattern.map(str::to_string),
+                    process: text("process").unwrap_or("?").into(),
+                    caller: text("caller").filter(|c| !c.starts_with('[')).map(str::to_string),
+                    waits: places.int(r, "count").unwrap_or(0),
+                    asleep: ThreadSeconds(places.number(r, "block").unwrap_or(0.0)),
+                    spinning: ThreadSeconds(places.number(r, "spin").unwrap_or(0.0)),
+                    holder,
+                    waker,
+                }
+                .into(),
+            );
             if out.len() == 2 {
                 break;
             }
         }
     }
-    out.extend(super::spinning(context, Layer::UserLock));
+    out.extend(super::spinning(context, Layer::UserLock).map(Evidence::from));
     out
+}
+
+impl UserLock {
+    /// The lock's name, or the number of locks.
+    fn named(&self) -> String {
+        let UserLock { lock, locks, lock_type, pattern, .. } = self;
+        match (pattern, lock) {
+            (Some(pattern), Some(lock)) if !lock.starts_with("0x") && lock != pattern => {
+                format!("{pattern} {lock}")
+            }
+            (Some(pattern), Some(_)) => pattern.clone(),
+            (Some(pattern), None) => format!("{pattern} ({locks})"),
+            (None, Some(lock)) => format!("{lock_type} {lock}"),
+            (None, None) if lock_type.ends_with('x') => format!("{locks} {lock_type}es"),
+            (None, None) => format!("{locks} {lock_type}s"),
+        }
+    }
+}
+
+impl fmt::Display for UserLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.named(), self.process)?;
+        if let Some(caller) = &self.caller {
+            write!(f, " in {caller}")?;
+        }
+        write!(f, ": {} waits, {:.3} thread-s", self.waits, self.asleep.0)?;
+        if self.spinning.0 > 0.0 {
+            write!(f, " asleep, {:.3} spinning", self.spinning.0)?;
+        }
+        match (&self.holder, &self.waker) {
+            (Some(thread), _) => write!(f, ", held mostly by {thread}"),
+            (None, Some(thread)) => write!(f, ", woken mostly by {thread}"),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 /// What helps with the user lock that most of the waiting is for, where that is known.
@@ -155,13 +222,19 @@ pub(in crate::onion) fn unjudged(context: &Context<'_>) -> Option<f64> {
     (unknown >= 0.1 * futexes.max(asleep) && unknown >= 0.05 * context.elapsed).then_some(unknown)
 }
 
-/// [`unjudged`] in a line.
-pub(super) fn unjudged_told(context: &Context<'_>) -> Option<String> {
-    unjudged(context).map(|s| {
-        format!(
+/// [`unjudged`] as evidence.
+pub(super) fn unknown_futexes(context: &Context<'_>) -> Option<UnknownFutexes> {
+    unjudged(context).map(|s| UnknownFutexes { asleep: ThreadSeconds(s) })
+}
+
+impl fmt::Display for UnknownFutexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = self.asleep.0;
+        write!(
+            f,
             "{s:.2} thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them"
         )
-    })
+    }
 }
 
 /// What to do about threads that waited for what may be a lock or work to come, where the pattern says how to tell: parked

@@ -3,7 +3,12 @@
 use ncpu_schema::{memory_change, memory_events, pressure};
 use ncpu_table::size;
 
+use std::fmt;
+
 use super::Context;
+use super::kinds::{
+    Amount, Bytes, Counted, Evidence, FragmentedMemory, MachineMemory, MemoryGrowth, Pressure, Share,
+};
 use super::limits::{REFAULTS, memory_short};
 
 fn event(context: &Context<'_>, name: &str) -> u64 {
@@ -12,7 +17,7 @@ fn event(context: &Context<'_>, name: &str) -> u64 {
 }
 
 /// The most that the machine's memory grew by, if that is enough to mention.
-pub(super) fn memory_grown(context: &Context<'_>) -> Option<String> {
+pub(super) fn memory_grown(context: &Context<'_>) -> Option<MemoryGrowth> {
     const WORTH: u64 = 64 << 20;
     let t = memory_change::Reader::open(context.recording).ok()??;
     let grown = |class: &str| {
@@ -31,21 +36,53 @@ pub(super) fn memory_grown(context: &Context<'_>) -> Option<String> {
     .filter(|(n, _)| *n >= WORTH)
     .collect();
     parts.sort_unstable_by(|a, b| b.cmp(a));
-    let told: Vec<String> =
-        parts.iter().take(3).map(|(n, name)| format!("{name} {}", size::words(*n))).collect();
-    let huge = match event(context, "thp_fault_alloc") {
-        0 => String::new(),
-        n => format!("; {n} huge pages given out"),
-    };
-    (!told.is_empty()).then(|| format!("the machine's memory grew by up to: {}{huge}", told.join(", ")))
+    let classes: Vec<Amount> =
+        parts.iter().take(3).map(|(n, name)| Amount { name: (*name).into(), bytes: Bytes(*n) }).collect();
+    (!classes.is_empty()).then(|| MemoryGrowth { classes, huge_pages: event(context, "thp_fault_alloc") })
+}
+
+impl fmt::Display for MemoryGrowth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes: Vec<String> =
+            self.classes.iter().map(|c| format!("{} {}", c.name, size::words(c.bytes.0))).collect();
+        write!(f, "the machine's memory grew by up to: {}", classes.join(", "))?;
+        match self.huge_pages {
+            0 => Ok(()),
+            n => write!(f, "; {n} huge pages given out"),
+        }
+    }
+}
+
+/// Events that show that the machine's memory was short, and what each means.
+const SHORT: [(&str, &str); 4] = [
+    ("allocstall", "allocations had to free memory first"),
+    ("pswpout", "pages were swapped out"),
+    ("pswpin", "pages were swapped in"),
+    ("workingset_refault", "pages were read again soon after they were dropped"),
+];
+
+impl fmt::Display for MachineMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |e: &Counted| {
+            let meaning = SHORT.iter().find(|(name, _)| *name == e.name).map_or(&*e.name, |(_, words)| words);
+            format!("{} {meaning}", e.count)
+        };
+        let events: Vec<String> = self.events.iter().map(words).collect();
+        write!(f, "the machine's memory was short: {}", events.join(", "))
+    }
+}
+
+impl fmt::Display for FragmentedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "free memory was in pieces: {} allocations had to move pages first", self.count)
+    }
 }
 
 /// Shortage of memory, of a control group at its limit or of the machine, and how the kernel got at more.
-pub(super) fn reclaim(context: &Context<'_>) -> Vec<String> {
+pub(super) fn reclaim(context: &Context<'_>) -> Vec<Evidence> {
     const PER_SECOND: f64 = 3.0;
     let often = |name: &str| event(context, name) as f64 >= PER_SECOND * context.elapsed;
-    let mut out: Vec<String> =
-        memory_short(context).map(|short| short.told(context.elapsed)).into_iter().collect();
+    let mut out: Vec<Evidence> = memory_short(context).map(Evidence::from).into_iter().collect();
     // The kernel counts these for the machine's own sake alone, and not where a group has reached its limit.
     let scanned = event(context, "pgscan_kswapd") + event(context, "pgscan_direct");
     let stalled = match stalled(context, "memory", "some") {
@@ -53,23 +90,14 @@ pub(super) fn reclaim(context: &Context<'_>) -> Vec<String> {
         // Without pressure information: threads had to free memory themselves, or to wait for what was swapped out.
         None => often("allocstall") || often("pswpin"),
     };
-    let parts = [
-        ("allocstall", "allocations had to free memory first"),
-        ("pswpout", "pages were swapped out"),
-        ("pswpin", "pages were swapped in"),
-        ("workingset_refault", "pages were read again soon after they were dropped"),
-    ];
-    let told: Vec<String> = parts
-        .iter()
-        .filter(|(name, _)| often(name))
-        .map(|(name, words)| format!("{} {words}", event(context, name)))
-        .collect();
-    if stalled && scanned as f64 >= REFAULTS * context.elapsed && !told.is_empty() {
-        out.push(format!("the machine's memory was short: {}", told.join(", ")));
+    let many = SHORT.iter().filter(|(name, _)| often(name));
+    let events: Vec<Counted> =
+        many.map(|(name, _)| Counted { name: (*name).into(), count: event(context, name) }).collect();
+    if stalled && scanned as f64 >= REFAULTS * context.elapsed && !events.is_empty() {
+        out.push(MachineMemory { events }.into());
     }
     if often("compact_stall") {
-        let n = event(context, "compact_stall");
-        out.push(format!("free memory was in pieces: {n} allocations had to move pages first"));
+        out.push(FragmentedMemory { count: event(context, "compact_stall") }.into());
     }
     out
 }
@@ -82,10 +110,16 @@ fn stalled(context: &Context<'_>, resource: &str, kind: &str) -> Option<f64> {
 }
 
 /// How long tasks of the machine stalled because a resource was short, if that is long enough to mention.
-pub(super) fn pressure(context: &Context<'_>, resource: &str) -> Option<String> {
-    let share = |kind: &str| stalled(context, resource, kind);
-    let some = share("some").filter(|s| *s >= 1.0)?;
-    let full = share("full").filter(|s| *s >= 1.0).map_or(String::new(), |s| format!(", all in {s:.0} %"));
-    let name = if resource == "io" { "I/O" } else { resource };
-    Some(format!("pressure: some task stood still for {name} in {some:.0} % of the time{full}"))
+pub(super) fn pressure(context: &Context<'_>, resource: &str) -> Option<Pressure> {
+    let share = |kind: &str| stalled(context, resource, kind).filter(|s| *s >= 1.0).map(|s| Share(s / 100.0));
+    Some(Pressure { resource: resource.into(), some: share("some")?, all: share("full") })
+}
+
+impl fmt::Display for Pressure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.resource == "io" { "I/O" } else { &self.resource };
+        let some = self.some.percent();
+        write!(f, "pressure: some task stood still for {name} in {some:.0} % of the time")?;
+        self.all.map_or(Ok(()), |all| write!(f, ", all in {:.0} %", all.percent()))
+    }
 }

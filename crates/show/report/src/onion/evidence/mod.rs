@@ -2,6 +2,7 @@
 
 mod collectors;
 mod interrupts;
+pub(crate) mod kinds;
 mod limits;
 mod locks;
 mod memory;
@@ -10,6 +11,7 @@ mod processor;
 mod queues;
 mod requests;
 mod threads;
+mod words;
 
 use ncpu_record::Recording;
 use ncpu_schema::{
@@ -21,8 +23,15 @@ use super::SMALL;
 use collectors::collected;
 pub(super) use collectors::collector_advice;
 pub(super) use interrupts::remedy as interrupt_remedy;
-pub(super) use limits::{Throttled, limits_met, memory_short, throttled};
-use locks::{kernel_locks, unjudged_told, user_locks};
+pub use kinds::Evidence;
+use kinds::{
+    Calls, CpuSeconds, Functions, KernelEntries, KernelFunctions, LockFunctions, LockSamples, Overhead,
+    PerSecond, Placement, Probes, Processes, Rate, RunQueues, Seconds, Spinning, Switches, UnnamedCode,
+    WakeUps, Zeroing,
+};
+use kinds::{Part, Share};
+pub(super) use limits::{limits_met, memory_short, throttled};
+use locks::{kernel_locks, unknown_futexes, user_locks};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
 pub(super) use path::charged;
@@ -59,7 +68,7 @@ impl Context<'_> {
     }
 
     /// Where the memory of the process lies that pays most for it, and the remedy.
-    pub fn placed(&self) -> Option<(String, String)> {
+    pub fn placed(&self) -> Option<(Placement, String)> {
         self.table("numa_processes")?;
         crate::numa::Numa::read(self.recording.tables.values()).worst()
     }
@@ -105,24 +114,29 @@ fn shares(
     keep: impl Fn(CpuState, SampleClass) -> bool,
     by: By,
     most: usize,
-) -> Vec<(String, f64)> {
+) -> Vec<Part> {
     let sums = counts(context, keep, by);
     let total = sums.iter().map(|(_, n)| n).sum::<u64>().max(1);
-    sums.into_iter().take(most).map(|(k, n)| (k, n as f64 / total as f64)).collect()
+    sums.into_iter()
+        .take(most)
+        .map(|(name, n)| Part { name, share: Share(n as f64 / total as f64) })
+        .collect()
 }
 
 /// [`shares`] of the program's samples outside traced lock waits, of the classes of a layer.
-fn of_layer(context: &Context<'_>, layer: Layer, by: By, most: usize) -> Vec<(String, f64)> {
+fn of_layer(context: &Context<'_>, layer: Layer, by: By, most: usize) -> Vec<Part> {
     shares(context, |at, class| at == CpuState::Program && Layer::from(class) == layer, by, most)
 }
 
-fn listed(parts: &[(String, f64)]) -> String {
-    parts.iter().map(|(name, p)| format!("{name} {:.0} %", p * 100.0)).collect::<Vec<_>>().join(", ")
+/// Names and percents, in a sentence.
+fn listed(parts: &[Part]) -> String {
+    let words = |part: &Part| format!("{} {:.0} %", part.name, part.share.percent());
+    parts.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// A sentence that lists shares; nothing where the list is empty.
-fn told(prefix: &str, parts: &[(String, f64)]) -> Vec<String> {
-    if parts.is_empty() { Vec::new() } else { vec![format!("{prefix}{}", listed(parts))] }
+/// A number as a rate.
+fn per_second(context: &Context<'_>, n: f64) -> PerSecond {
+    PerSecond(n / context.elapsed.max(f64::MIN_POSITIVE))
 }
 
 /// How often an event was counted.
@@ -133,8 +147,8 @@ fn counter(context: &Context<'_>, event: Counter) -> f64 {
 }
 
 /// What took the program into the kernel, as far as it was counted.
-fn entries(context: &Context<'_>) -> Vec<String> {
-    let told: Vec<String> = [
+fn entries(context: &Context<'_>) -> Option<KernelEntries> {
+    let rates: Vec<Rate> = [
         Counter::MinorFaults,
         Counter::MajorFaults,
         Counter::VoluntarySwitches,
@@ -144,11 +158,10 @@ fn entries(context: &Context<'_>) -> Vec<String> {
     .into_iter()
     .filter_map(|event| {
         let n = counter(context, event);
-        let rate = n / context.elapsed.max(f64::MIN_POSITIVE);
-        (n > 0.0).then(|| format!("{rate:.0}/s {}", event.name()))
+        (n > 0.0).then(|| Rate { name: event.name().into(), per_second: per_second(context, n) })
     })
     .collect();
-    if told.is_empty() { told } else { vec![told.join(", ")] }
+    (!rates.is_empty()).then_some(KernelEntries { rates })
 }
 
 /// Samples of CPUs at `at`, of the classes kept.
@@ -181,11 +194,11 @@ fn spun(context: &Context<'_>, layer: Layer) -> f64 {
 }
 
 /// Where user code spins, of what lies in a layer.
-fn spinning(context: &Context<'_>, layer: Layer) -> Option<String> {
+fn spinning(context: &Context<'_>, layer: Layer) -> Option<Spinning> {
     let keep = |at, class| at == CpuState::Program && is_spin(class) && Layer::from(class) == layer;
     let seconds = spun(context, layer);
     (seconds > 0.0)
-        .then(|| format!("{seconds:.2} CPU-s spinning in {}", listed(&shares(context, keep, By::Detail, 3))))
+        .then(|| Spinning { seconds: CpuSeconds(seconds), functions: shares(context, keep, By::Detail, 3) })
 }
 
 /// The place that user code of a layer spins in most, unless it could be chance that it is that one.
@@ -210,156 +223,156 @@ pub(super) fn mostly_spinning(context: &Context<'_>, layer: Layer) -> bool {
     top_spin(context, layer).is_some() && spun(context, layer) > idle
 }
 
-pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<String> {
-    let per_second = |n: f64| format!("{:.0}/s", n / context.elapsed.max(f64::MIN_POSITIVE));
+/// The evidence of a layer, as it is gathered.
+struct Gathered(Vec<Evidence>);
+
+impl Gathered {
+    fn add<E: Into<Evidence>>(&mut self, evidence: impl IntoIterator<Item = E>) {
+        self.0.extend(evidence.into_iter().map(Into::into));
+    }
+
+    /// Adds the parts of the layer as one kind, unless there are none.
+    fn parts<E: Into<Evidence>>(&mut self, parts: Vec<Part>, kind: impl Fn(Vec<Part>) -> E) {
+        self.add((!parts.is_empty()).then(|| kind(parts)));
+    }
+}
+
+/// The evidence of a layer, largest first.
+pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<Evidence> {
+    let mut out = Gathered(Vec::new());
     match layer {
         Layer::KernelSpin => {
-            let mut out = kernel_locks(context, "spin");
-            let untraced = count(context, CpuState::Program, |c| Layer::from(c) == Layer::KernelSpin);
-            let traced = count(context, CpuState::Spin, |_| true);
-            let from = of_layer(context, Layer::KernelSpin, By::Detail, 2);
-            if context.recording.manifest.simulated {
-                // Its samples are those of the recording that it was made from.
-                if !from.is_empty() {
-                    out.push(format!("waited for in {}", listed(&from)));
-                }
-            } else if traced + untraced > 0 {
-                let from = if from.is_empty() { String::new() } else { format!(", from {}", listed(&from)) };
-                out.push(format!(
-                    "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover{from}"
-                ));
-            }
-            out
+            out.add(kernel_locks(context, "spin"));
+            kernel_spin(&mut out, context);
         }
         Layer::KernelBlock => {
-            let mut out = kernel_locks(context, "block");
-            out.extend(waited_for(context, IdleReason::KernelLock));
-            out
+            out.add(kernel_locks(context, "block"));
+            out.add(waited_for(context, IdleReason::KernelLock));
         }
         Layer::UserLock => {
-            let mut out = user_locks(context);
-            out.extend(waited_for(context, IdleReason::UserLock));
-            out
+            out.add(user_locks(context));
+            out.add(waited_for(context, IdleReason::UserLock));
         }
-        Layer::Faults => {
-            let mut out = told("", &of_layer(context, layer, By::Process, 3));
-            let zero = of_layer(context, layer, By::Class, 2);
-            out.extend(
-                zero.iter()
-                    .find(|(c, _)| c == SampleClass::Zeroing.name())
-                    .map(|(_, p)| format!("{:.0} % of it zeroing pages", p * 100.0)),
-            );
-            out.extend(memory_grown(context));
-            out.extend(reclaim(context));
-            out.extend(pressure(context, "memory"));
-            out
-        }
-        Layer::Tlb => shootdowns(context),
-        Layer::Calls => told("", &of_layer(context, layer, By::Detail, 4)),
+        Layer::Faults => faults(&mut out, context),
+        Layer::Tlb => out.add(shootdowns(context)),
+        Layer::Calls => out.parts(of_layer(context, layer, By::Detail, 4), |calls| Calls { calls }),
         Layer::Switches => {
-            let mut out = vec![per_second(counter(context, Counter::Switches))];
-            out.extend(sleepers(context));
-            out
+            let per_second = per_second(context, counter(context, Counter::Switches));
+            out.add([Switches { per_second }]);
+            out.add(sleepers(context));
         }
-        Layer::Interrupts => interrupts::by_kind(context),
-        Layer::RunQueue => {
-            let of = |event| counter(context, event) / 1e6;
-            let waiting = of(Counter::RunQueueMicroseconds) - of(Counter::WakeUpMicroseconds);
-            let mut out: Vec<String> = throttled(context).iter().take(2).map(Throttled::told).collect();
-            out.push(format!(
-                "{:.2} threads queued behind others on average",
-                waiting.max(0.0) / context.elapsed.max(f64::MIN_POSITIVE)
-            ));
-            out.extend(bound(context).map(|b| b.told()));
-            out.extend(pressure(context, "cpu"));
-            out
-        }
+        Layer::Interrupts => out.add([interrupts::by_kind(context)]),
+        Layer::RunQueue => run_queues(&mut out, context),
         Layer::WakeUp => {
             let (latency, wakings) =
                 (counter(context, Counter::WakeUpMicroseconds) / 1e6, counter(context, Counter::IdleWakeUps));
-            vec![format!(
-                "idle CPUs woke {} for threads of the program, {} each",
-                per_second(wakings),
-                length(latency / wakings.max(1.0))
-            )]
+            let each = Seconds(latency / wakings.max(1.0));
+            out.add([WakeUps { per_second: per_second(context, wakings), each }]);
         }
         Layer::Serial => {
-            let mut out = waited_for(context, IdleReason::Serial);
-            out.extend(spinning(context, layer));
-            out.extend(unjudged_told(context));
-            out.extend(busiest(context));
-            out.extend(sleeping(context));
-            out.extend(sleepers(context));
-            out
+            out.add(waited_for(context, IdleReason::Serial));
+            out.add(spinning(context, layer));
+            out.add(unknown_futexes(context));
+            out.add(busiest(context));
+            out.add(sleeping(context));
+            out.add(sleepers(context));
         }
         Layer::Idle => {
-            let mut out = waited_for(context, IdleReason::Asleep);
-            out.extend(unjudged_told(context));
-            out.extend(sleeping(context));
-            out.extend(sleepers(context));
-            out
+            out.add(waited_for(context, IdleReason::Asleep));
+            out.add(unknown_futexes(context));
+            out.add(sleeping(context));
+            out.add(sleepers(context));
         }
-        Layer::Kernel => entries(context),
+        Layer::Kernel => out.add(entries(context)),
         Layer::LockOrSerial => {
-            let mut out = waited_for(context, IdleReason::LockOrSerial);
-            out.extend(spinning(context, layer));
-            out.extend(busiest(context));
-            out.extend(sleeping(context));
-            out
+            out.add(waited_for(context, IdleReason::LockOrSerial));
+            out.add(spinning(context, layer));
+            out.add(busiest(context));
+            out.add(sleeping(context));
         }
         Layer::Io | Layer::KernelLockOrIo => {
-            let mut out = waited_for(context, IdleReason::Io);
-            out.extend(requests(context));
-            out.extend(sleeping(context));
-            out.extend(pressure(context, "io"));
-            out.extend(reclaim(context));
-            out
+            out.add(waited_for(context, IdleReason::Io));
+            out.add(requests(context));
+            out.add(sleeping(context));
+            out.add(pressure(context, "io"));
+            out.add(reclaim(context));
         }
-        Layer::User => {
-            let mut out = told("", &of_layer(context, layer, By::Process, 3));
-            let details = of_layer(context, layer, By::Detail, 4);
-            // Code without a name is named by its file.
-            let functions: Vec<_> = details.iter().filter(|(f, _)| f != "[anon]").take(3).cloned().collect();
-            out.extend(told("in ", &functions));
-            let generated = details.iter().find(|(f, share)| f == "[anon]" && *share >= 0.1);
-            out.extend(generated.map(|(_, share)| {
-                format!(
-                    "{:.0} % in generated code without names: `node --perf-basic-prof` and its like write them to /tmp/perf-PID.map",
-                    100.0 * share
-                )
-            }));
-            out.extend(collected(context));
-            out.extend(context.placed().map(|p| p.0));
-            out.extend(hardware(context));
-            out
+        Layer::User => user_code(&mut out, context),
+        Layer::OtherKernel => {
+            out.parts(of_layer(context, layer, By::Detail, 3), |functions| KernelFunctions { functions });
         }
-        Layer::OtherKernel => told("", &of_layer(context, layer, By::Detail, 3)),
         Layer::Others => {
-            let mut out = told("", &shares(context, |at, _| at == CpuState::Others, By::Process, 3));
+            let others = shares(context, |at, _| at == CpuState::Others, By::Process, 3);
+            out.parts(others, |processes| Processes { processes });
             let behind = behind(context);
             if !behind.is_empty() {
-                out.extend(behind);
-                out.extend(throttled(context).iter().take(1).map(Throttled::told));
-                out.extend(bound(context).map(|b| b.told()));
+                out.add(behind);
+                out.add(throttled(context).into_iter().take(1));
+                out.add(bound(context));
             }
-            out
         }
-        Layer::Ncpu => {
-            let of_capacity = |seconds: f64| 100.0 * seconds / context.capacity.max(f64::MIN_POSITIVE);
-            let mut out = vec![format!("{:.2} % of capacity", of_capacity(spent(context, CpuState::Ncpu)))];
-            out.extend(interrupts::own(context));
-            let sampled = |of: fn(SampleClass) -> bool| -> u64 {
-                let of = |at, class| at == CpuState::Program && of(class);
-                counts(context, of, By::Process).iter().map(|(_, n)| n).sum()
-            };
-            let (probes, all) = (sampled(|class| class == SampleClass::Probe), sampled(|_| true));
-            if probes > 0 {
-                let seconds = spent(context, CpuState::Program) * probes as f64 / all as f64;
-                out.push(format!("{:.1} % in probes on the program's locks", of_capacity(seconds)));
-            }
-            out
-        }
-        Layer::Steal | Layer::Unseen => Vec::new(),
+        Layer::Ncpu => own_time(&mut out, context),
+        Layer::Steal | Layer::Unseen => {}
+    }
+    out.0
+}
+
+fn kernel_spin(out: &mut Gathered, context: &Context<'_>) {
+    let untraced = count(context, CpuState::Program, |c| Layer::from(c) == Layer::KernelSpin);
+    let traced = count(context, CpuState::Spin, |_| true);
+    let functions = of_layer(context, Layer::KernelSpin, By::Detail, 2);
+    if context.recording.manifest.simulated {
+        // Its samples are those of the recording that it was made from.
+        out.parts(functions, |functions| LockFunctions { functions });
+    } else if traced + untraced > 0 {
+        out.add([LockSamples { traced, untraced, functions }]);
+    }
+}
+
+fn faults(out: &mut Gathered, context: &Context<'_>) {
+    out.parts(of_layer(context, Layer::Faults, By::Process, 3), |processes| Processes { processes });
+    let classes = of_layer(context, Layer::Faults, By::Class, 2);
+    let zeroing = classes.iter().find(|part| part.name == SampleClass::Zeroing.name());
+    out.add(zeroing.map(|part| Zeroing { share: part.share }));
+    out.add(memory_grown(context));
+    out.add(reclaim(context));
+    out.add(pressure(context, "memory"));
+}
+
+fn run_queues(out: &mut Gathered, context: &Context<'_>) {
+    let of = |event| counter(context, event) / 1e6;
+    let waiting = of(Counter::RunQueueMicroseconds) - of(Counter::WakeUpMicroseconds);
+    out.add(throttled(context).into_iter().take(2));
+    out.add([RunQueues { queued_threads: waiting.max(0.0) / context.elapsed.max(f64::MIN_POSITIVE) }]);
+    out.add(bound(context));
+    out.add(pressure(context, "cpu"));
+}
+
+fn user_code(out: &mut Gathered, context: &Context<'_>) {
+    out.parts(of_layer(context, Layer::User, By::Process, 3), |processes| Processes { processes });
+    let details = of_layer(context, Layer::User, By::Detail, 4);
+    // Code without a name is named by its file.
+    let functions: Vec<_> = details.iter().filter(|f| f.name != "[anon]").take(3).cloned().collect();
+    out.parts(functions, |functions| Functions { functions });
+    let generated = details.iter().find(|f| f.name == "[anon]" && f.share.0 >= 0.1);
+    out.add(generated.map(|f| UnnamedCode { share: f.share }));
+    out.add(collected(context));
+    out.add(context.placed().map(|p| p.0));
+    out.add(hardware(context));
+}
+
+fn own_time(out: &mut Gathered, context: &Context<'_>) {
+    let of_capacity = |seconds: f64| Share(seconds / context.capacity.max(f64::MIN_POSITIVE));
+    out.add([Overhead { share: of_capacity(spent(context, CpuState::Ncpu)) }]);
+    out.add(interrupts::own(context));
+    let sampled = |of: fn(SampleClass) -> bool| -> u64 {
+        let of = |at, class| at == CpuState::Program && of(class);
+        counts(context, of, By::Process).iter().map(|(_, n)| n).sum()
+    };
+    let (probes, all) = (sampled(|class| class == SampleClass::Probe), sampled(|_| true));
+    if probes > 0 {
+        let seconds = spent(context, CpuState::Program) * probes as f64 / all as f64;
+        out.add([Probes { share: of_capacity(seconds) }]);
     }
 }
 

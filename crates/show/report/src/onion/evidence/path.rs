@@ -1,10 +1,12 @@
 //! Whom idle CPUs waited for.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use ncpu_schema::critical_path::{NAME, col};
 use ncpu_schema::{CpuState, IdleReason, Layer, idle_time, user_locks};
 
+use super::kinds::{CpuSeconds, CriticalPath, Seconds, Share};
 use super::{Context, spent, spun};
 use crate::locks::is_user_lock;
 
@@ -67,27 +69,37 @@ impl Charged {
     }
 
     /// `ends` where the end of the program is what would come sooner.
-    fn told(&self, ends: bool) -> String {
-        let Charged { thread, doing, code, idle, share, seconds, .. } = self;
-        let part = format!("{idle:.2} CPU-s ({:.0} %)", 100.0 * share);
-        let (who, at) = match (thread.is_empty(), code.is_empty()) {
-            (true, _) => return format!("{part} while threads were {doing}"),
-            (false, true) => (thread, String::new()),
-            (false, false) => (thread, format!(" in {code}")),
-        };
-        let sooner = match ends && self.known() {
-            true => {
-                format!(": without it up to {seconds:.2} s sooner, with half of it {:.2} s", seconds / 2.0)
-            }
-            false => String::new(),
-        };
-        match self.runs() {
-            true if self.wanders() => {
-                format!("{part} while {who} ran, {:.0} % of it{at}{sooner}", 100.0 * self.part)
-            }
-            true => format!("{part} while {who} was{at}{sooner}"),
-            false => format!("{part} while {who} was {doing}{at}{sooner}"),
+    fn evidence(self, ends: bool) -> CriticalPath {
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        let sooner = (ends && !self.thread.is_empty() && self.known()).then_some(Seconds(self.seconds));
+        CriticalPath {
+            thread: some(self.thread),
+            doing: self.doing,
+            code: some(self.code),
+            code_share: Share(self.part),
+            idle: CpuSeconds(self.idle),
+            share: Share(self.share),
+            sooner,
         }
+    }
+}
+
+impl fmt::Display for CriticalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CriticalPath { thread, doing, code, code_share, idle, share, sooner } = self;
+        write!(f, "{:.2} CPU-s ({:.0} %) while ", idle.0, share.percent())?;
+        let Some(thread) = thread else { return write!(f, "threads were {doing}") };
+        match doing == RUNNING {
+            true if code_share.0 < PLACE => write!(f, "{thread} ran, {:.0} % of it", code_share.percent())?,
+            true => write!(f, "{thread} was")?,
+            false => write!(f, "{thread} was {doing}")?,
+        }
+        if let Some(code) = code {
+            write!(f, " in {code}")?;
+        }
+        sooner.map_or(Ok(()), |Seconds(s)| {
+            write!(f, ": without it up to {s:.2} s sooner, with half of it {:.2} s", s / 2.0)
+        })
     }
 }
 
@@ -171,8 +183,8 @@ fn gathered(rows: Vec<Charged>) -> Vec<Charged> {
     all
 }
 
-/// The three largest, a line each.
-pub(super) fn waited_for(context: &Context<'_>, reason: IdleReason) -> Vec<String> {
+/// The three largest.
+pub(super) fn waited_for(context: &Context<'_>, reason: IdleReason) -> Vec<CriticalPath> {
     // Of a machine, a group or a process that goes on, no end comes sooner.
     let ends = match context.recording.manifest.command.first().map(String::as_str) {
         None | Some("" | "the machine") => false,
@@ -180,7 +192,7 @@ pub(super) fn waited_for(context: &Context<'_>, reason: IdleReason) -> Vec<Strin
     };
     let waiting = waiting(context, reason);
     let most = charged(context, reason).into_iter().filter(|c| c.may_hold(reason, &waiting)).take(3);
-    most.filter(|c| c.share >= 0.03 && c.idle >= 0.005).map(|c| c.told(ends)).collect()
+    most.filter(|c| c.share >= 0.03 && c.idle >= 0.005).map(|c| c.evidence(ends)).collect()
 }
 
 /// Processes with threads that waited for locks of the program; empty where that is not known.

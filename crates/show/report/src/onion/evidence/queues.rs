@@ -1,9 +1,12 @@
 //! Behind whom the program's threads stood on run queues, and why.
 
+use std::fmt;
+
 use ncpu_machine::CpuSet;
 use ncpu_schema::queued::{self, col};
 use ncpu_schema::{Counter, CpuState, bound, cpu_time};
 
+use super::kinds::{Behind, Bound, CpuSeconds, Evidence, GoesFirst, Length, Seconds};
 use super::threads::length;
 use super::{Context, counter};
 
@@ -33,7 +36,7 @@ fn ahead(context: &Context<'_>) -> Vec<Ahead> {
 }
 
 /// How long threads stood behind other programs, behind which, and why those went first.
-pub(super) fn behind(context: &Context<'_>) -> Vec<String> {
+pub(super) fn behind(context: &Context<'_>) -> Vec<Evidence> {
     let all = ahead(context);
     let total: f64 = all.iter().map(|a| a.seconds).sum();
     if total <= 0.0 {
@@ -47,49 +50,48 @@ pub(super) fn behind(context: &Context<'_>) -> Vec<String> {
         }
     }
     by_name.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let names: Vec<String> =
-        by_name.iter().take(3).map(|(name, s)| format!("{name} {}", length(*s))).collect();
-    let mut out = vec![format!(
-        "the program's threads stood {} on run queues behind them: {}",
-        length(total),
-        names.join(", ")
-    )];
-    let why = |a: &Ahead| a.cause.as_ref().map(|cause| format!("{} goes first: {cause}", a.process));
+    let length = |&(name, s): &(&str, f64)| Length { name: name.into(), seconds: Seconds(s) };
+    let programs = by_name.iter().take(3).map(length).collect();
+    let mut out = vec![Evidence::from(Behind { stood: Seconds(total), programs })];
+    let why = |a: &Ahead| Some(GoesFirst { process: a.process.clone(), cause: a.cause.clone()? }.into());
     out.extend(all.iter().filter(|a| a.seconds >= 0.05 * total).filter_map(why).take(2));
     out
 }
 
-/// Threads that may use some CPUs only while others idled; and what says so.
-pub(in crate::onion) struct Bound {
-    process: String,
-    cpus: String,
-    by: String,
-    threads: Option<u64>,
-    /// Seconds that these threads stood on run queues, where that was recorded.
-    queued: Option<f64>,
-    /// CPU-seconds that the other CPUs idled.
-    idle: f64,
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let programs: Vec<String> =
+            self.programs.iter().map(|p| format!("{} {}", p.name, length(p.seconds.0))).collect();
+        let stood = length(self.stood.0);
+        write!(f, "the program's threads stood {stood} on run queues behind them: {}", programs.join(", "))
+    }
+}
+
+impl fmt::Display for GoesFirst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} goes first: {}", self.process, self.cause)
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bound_threads {
+            None => f.write_str("the program")?,
+            Some(1) => write!(f, "1 thread of {}", self.process)?,
+            Some(n) => write!(f, "{n} threads of {}", self.process)?,
+        }
+        write!(f, " may use CPUs {} only ({})", self.cpus, self.bound_by)?;
+        if let Some(stood) = self.stood {
+            write!(f, " and stood {} on run queues", length(stood.0))?;
+        }
+        write!(f, "; the other CPUs idled {} meanwhile", length(self.idle.0))
+    }
 }
 
 impl Bound {
-    pub fn told(&self) -> String {
-        let who = match self.threads {
-            None => "the program".to_string(),
-            Some(1) => format!("1 thread of {}", self.process),
-            Some(n) => format!("{n} threads of {}", self.process),
-        };
-        let stood = self.queued.map_or(String::new(), |s| format!(" and stood {} on run queues", length(s)));
-        format!(
-            "{who} may use CPUs {} only ({}){stood}; the other CPUs idled {} meanwhile",
-            self.cpus,
-            self.by,
-            length(self.idle)
-        )
-    }
-
     /// A way to let these threads use more CPUs.
-    pub fn remedy(&self) -> String {
-        match self.by.as_str() {
+    pub(in crate::onion) fn remedy(&self) -> String {
+        match self.bound_by.as_str() {
             "affinity" => format!(
                 "let these threads use more CPUs than {}: `taskset` shows and sets their masks, which the program or a library of its sets as well (pthread_setaffinity_np, OMP_PROC_BIND, GOMP_CPU_AFFINITY)",
                 self.cpus
@@ -99,45 +101,46 @@ impl Bound {
     }
 }
 
-/// Those that stood on run queues longest, where the CPUs that they may not use idled a twentieth of capacity.
+/// Threads that may use some CPUs only: those that stood on run queues longest, where the CPUs that they may not use idled a twentieth of capacity.
 pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
     let t = bound::Reader::open(context.recording).ok()??;
     let mut all: Vec<Bound> = Vec::new();
     for row in t.rows() {
         let (Some(cpus), Some(by)) = (t.cpus.get(row), t.by.get(row)) else { continue };
         let (process, threads) = (t.process.get(row).unwrap_or("[gone]"), t.threads.get(row));
-        let queued = t.queued.get(row);
-        match all.iter_mut().find(|b| b.cpus == cpus && b.by == by && b.process == process) {
+        let stood = t.queued.get(row).map(Seconds);
+        match all.iter_mut().find(|b| b.cpus == cpus && b.bound_by == by && b.process == process) {
             Some(b) => {
-                b.threads = b.threads.max(threads);
-                b.queued = b.queued.zip(queued).map(|(a, b)| a + b);
+                b.bound_threads = b.bound_threads.max(threads);
+                b.stood = b.stood.zip(stood).map(|(a, b)| Seconds(a.0 + b.0));
             }
             None => all.push(Bound {
                 process: process.into(),
                 cpus: cpus.into(),
-                by: by.into(),
-                threads,
-                queued,
-                idle: 0.0,
+                bound_by: by.into(),
+                bound_threads: threads,
+                stood,
+                idle: CpuSeconds(0.0),
             }),
         }
     }
     // Older recordings do not hold how long threads stood: the last mask counts.
-    let mut top =
-        all.into_iter().max_by(|a, b| a.queued.unwrap_or(0.0).total_cmp(&b.queued.unwrap_or(0.0)))?;
+    let stood = |b: &Bound| b.stood.map_or(0.0, |s| s.0);
+    let mut top = all.into_iter().max_by(|a, b| stood(a).total_cmp(&stood(b)))?;
     let allowed = CpuSet::parse_list(&top.cpus).ok()?;
     let time = cpu_time::Reader::open(context.recording).ok()??;
     let outside = |r: &usize| {
         time.cpu.get(*r).is_some_and(|cpu| !u32::try_from(cpu).is_ok_and(|cpu| allowed.contains(cpu)))
     };
-    top.idle = time.rows().filter(outside).filter_map(|r| time.spent.get(r, CpuState::Idle)).sum();
-    (top.idle >= 0.05 * context.capacity).then_some(top)
+    let idle: f64 = time.rows().filter(outside).filter_map(|r| time.spent.get(r, CpuState::Idle)).sum();
+    top.idle = CpuSeconds(idle);
+    (idle >= 0.05 * context.capacity).then_some(top)
 }
 
 /// [`bound`], where that is why threads stood on run queues: most of the time that they did.
 pub(in crate::onion) fn bound_queues(context: &Context<'_>) -> Option<Bound> {
     let stood = counter(context, Counter::RunQueueMicroseconds) / 1e6;
-    bound(context).filter(|b| b.queued.is_none_or(|queued| queued >= 0.5 * stood))
+    bound(context).filter(|b| b.stood.is_none_or(|s| s.0 >= 0.5 * stood))
 }
 
 /// What helps against standing behind other programs, where that is a twentieth of the observation or more.

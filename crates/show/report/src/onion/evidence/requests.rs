@@ -1,10 +1,13 @@
 //! Requests to block devices: how many are in flight, whose, and how long devices take for them.
 
+use std::fmt;
+
 use ncpu_schema::AskedBy;
 use ncpu_schema::requests::{self, col};
 use ncpu_table::size;
 
 use super::Context;
+use super::kinds::{Bytes, PerSecond, Requests, Seconds};
 use super::threads::length;
 
 /// From so many requests in flight on it is the device that is waited for, and not the asking.
@@ -44,32 +47,49 @@ fn asked(context: &Context<'_>) -> Vec<Asked> {
         .collect()
 }
 
-/// A line for each device and process with most time in requests.
-pub(super) fn requests(context: &Context<'_>) -> Vec<String> {
+/// The devices and processes with most time in requests.
+pub(super) fn requests(context: &Context<'_>) -> Vec<Requests> {
     let all = asked(context);
     let whole: f64 = all.iter().map(|a| a.seconds).sum();
     let elapsed = context.elapsed.max(f64::MIN_POSITIVE);
     all.iter()
         .filter(|a| a.seconds >= 0.05 * whole)
         .take(3)
-        .map(|a| {
-            let who = match a.by {
-                AskedBy::Call => format!("of {}, waited for in the call", a.process),
-                AskedBy::Ahead => format!("of {}, by io_uring or io_submit", a.process),
-                AskedBy::Kernel => "of kernel threads, for whom is not known".into(),
-            };
-            format!(
-                "{}: {} requests in flight on average {who}: {:.0}/s of {}, {} each in the device and {} queued before, longest {}",
-                a.device,
-                figure(a.seconds / elapsed),
-                a.count / elapsed,
-                size::words((a.bytes / a.count) as u64),
-                length(a.seconds / a.count),
-                length(a.queued / a.count),
-                length(a.max / 1e6),
-            )
+        .map(|a| Requests {
+            device: a.device.clone(),
+            process: (a.by != AskedBy::Kernel).then(|| a.process.clone()),
+            asked_by: a.by.name().into(),
+            in_flight: a.seconds / elapsed,
+            per_second: PerSecond(a.count / elapsed),
+            size: Bytes((a.bytes / a.count) as u64),
+            each: Seconds(a.seconds / a.count),
+            before: Seconds(a.queued / a.count),
+            longest: Seconds(a.max / 1e6),
         })
         .collect()
+}
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match &self.process {
+            Some(process) if self.asked_by == AskedBy::Call.name() => {
+                format!("of {process}, waited for in the call")
+            }
+            Some(process) => format!("of {process}, by io_uring or io_submit"),
+            None => "of kernel threads, for whom is not known".into(),
+        };
+        write!(
+            f,
+            "{}: {} requests in flight on average {who}: {:.0}/s of {}, {} each in the device and {} queued before, longest {}",
+            self.device,
+            figure(self.in_flight),
+            self.per_second.0,
+            size::words(self.size.0),
+            length(self.each.0),
+            length(self.before.0),
+            length(self.longest.0),
+        )
+    }
 }
 
 fn figure(n: f64) -> String {

@@ -1,32 +1,38 @@
 //! Threads: where they sleep, how often, which is busiest, and which are short.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use ncpu_schema::sleepers::{self, col};
 use ncpu_schema::{Counter, sleeps, threads};
 
-use super::{Context, counter, told};
+use super::kinds::{Asleep, BusiestThread, Part, PerSecond, Seconds, Share, Sleeper};
+use super::{Context, counter, listed};
 
 /// Where the program's threads slept, by system call.
-pub(super) fn sleeping(context: &Context<'_>) -> Vec<String> {
-    let Some(ranked) = context.ranked(sleeps::NAME, &[sleeps::col::call], sleeps::col::seconds) else {
-        return Vec::new();
-    };
+pub(super) fn sleeping(context: &Context<'_>) -> Option<Asleep> {
+    let ranked = context.ranked(sleeps::NAME, &[sleeps::col::call], sleeps::col::seconds)?;
     let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, sleeps::col::seconds)).sum();
-    let top: Vec<_> = (0..ranked.num_rows().min(3))
+    let calls: Vec<_> = (0..ranked.num_rows().min(3))
         .filter_map(|r| {
-            Some((
-                ranked.text(r, sleeps::col::call)?.to_string(),
-                ranked.number(r, sleeps::col::seconds)? / total,
-            ))
+            Some(Part {
+                name: ranked.text(r, sleeps::col::call)?.to_string(),
+                share: Share(ranked.number(r, sleeps::col::seconds)? / total),
+            })
         })
         .collect();
-    told("threads asleep in ", &top)
+    (!calls.is_empty()).then_some(Asleep { calls })
+}
+
+impl fmt::Display for Asleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "threads asleep in {}", listed(&self.calls))
+    }
 }
 
 /// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
 /// interrupt.
-pub(super) fn sleepers(context: &Context<'_>) -> Vec<String> {
+pub(super) fn sleepers(context: &Context<'_>) -> Vec<Sleeper> {
     let (Some(ranked), Some(each)) = (
         context.ranked(sleepers::NAME, &[col::call, col::process], col::count),
         context.ranked(sleepers::NAME, &[col::call, col::process, col::pid], col::count),
@@ -46,18 +52,31 @@ pub(super) fn sleepers(context: &Context<'_>) -> Vec<String> {
             let (count, asked) = (ranked.number(r, col::count)?, ranked.number(r, col::asked)?);
             let (slept, threads) = (ranked.number(r, col::slept)?, threads_of(call, process).max(1));
             // Less than one a second is no one's trouble.
-            (per_second(count) >= 1.0).then(|| {
-                format!(
-                    "{threads} thread{} of {process} asleep in {call}: {:.0} sleeps/s, {} asked for, {} slept on average",
-                    if threads == 1 { "" } else { "s" },
-                    per_second(count),
-                    length(asked / count),
-                    length(slept / count)
-                )
+            (per_second(count) >= 1.0).then(|| Sleeper {
+                process: process.into(),
+                call: call.into(),
+                threads,
+                per_second: PerSecond(per_second(count)),
+                asked: Seconds(asked / count),
+                slept: Seconds(slept / count),
             })
         })
         .take(2)
         .collect()
+}
+
+impl fmt::Display for Sleeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sleeper { process, call, threads, per_second, asked, slept } = self;
+        write!(
+            f,
+            "{threads} thread{} of {process} asleep in {call}: {:.0} sleeps/s, {} asked for, {} slept on average",
+            if *threads == 1 { "" } else { "s" },
+            per_second.0,
+            length(asked.0),
+            length(slept.0)
+        )
+    }
 }
 
 /// A time with the unit that suits it.
@@ -111,7 +130,7 @@ pub(in crate::onion) fn threads_begin(context: &Context<'_>) -> bool {
 }
 
 /// The thread that was on CPU longest.
-pub(super) fn busiest(context: &Context<'_>) -> Option<String> {
+pub(super) fn busiest(context: &Context<'_>) -> Option<BusiestThread> {
     let grouped = context
         .table(threads::NAME)?
         .group_by(&[threads::col::tid, threads::col::process, threads::col::thread])
@@ -119,7 +138,13 @@ pub(super) fn busiest(context: &Context<'_>) -> Option<String> {
     let busy = crate::threads::on_cpu;
     let top = (0..grouped.num_rows()).max_by(|&a, &b| busy(&grouped, a).total_cmp(&busy(&grouped, b)))?;
     let share = busy(&grouped, top) / context.elapsed.max(f64::MIN_POSITIVE);
-    let name = grouped.text(top, threads::col::thread)?.to_string();
-    let tid = grouped.int(top, threads::col::tid)?;
-    Some(format!("busiest thread {name}/{tid}, on CPU {:.0} % of the time", share * 100.0))
+    let thread = grouped.text(top, threads::col::thread)?.to_string();
+    Some(BusiestThread { thread, tid: grouped.int(top, threads::col::tid)?, share: Share(share) })
+}
+
+impl fmt::Display for BusiestThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BusiestThread { thread, tid, share } = self;
+        write!(f, "busiest thread {thread}/{tid}, on CPU {:.0} % of the time", share.percent())
+    }
 }

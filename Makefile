@@ -118,11 +118,11 @@ bench-timers: tools
 test-deep: tools
 	crates/fix/libncpu/deep.sh
 
-# Compares `ncpu foresee` with published curves and measurements. Fails where its predictions are worse than
-# docs/foresee.md claims.
-foresee-check: build
-	$(NCPU) foresee --documents
-	$(NCPU) foresee --check crates/foresee/foresee/sets
+# Compares predictions with published curves and measurements; fails if they are worse than docs/foresee.md claims.
+foresee-check:
+	$(CARGO) build --release --locked -p ncpu-foresee-check
+	target/release/foresee-check documents
+	target/release/foresee-check curves crates/foresee/foresee-check/sets
 
 # Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
 fuzz: tools

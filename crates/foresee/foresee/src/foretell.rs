@@ -332,5 +332,5 @@ pub fn hangs_on(
 }
 
 /// By how much models of this kind go astray for each doubling beyond what was recorded, the standard deviation of ln X: the
-/// spread that the published curves show (`ncpu foresee --check`).
+/// spread that the published curves show (`foresee-check curves`).
 pub const ASTRAY: f64 = 0.17;

@@ -1,8 +1,6 @@
 //! Foretells what a program does on a machine one does not have: a discrete-event model of threads, CPUs, locks, cache
 //! lines, interrupts and memory, whose runs are recordings like any other.
 
-pub mod curve;
-pub mod documents;
 pub mod first;
 pub mod fix;
 pub mod foretell;
@@ -10,8 +8,8 @@ pub mod from;
 pub mod hardware;
 pub mod machines;
 pub mod model;
-mod parallel;
-mod place;
+pub mod parallel;
+pub mod place;
 pub mod program;
 mod random;
 pub mod rank;

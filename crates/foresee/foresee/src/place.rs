@@ -3,7 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 /// The line and column of an error, counted from 1, and what is wrong there.
-pub(crate) fn wrong(text: &str, error: &toml::de::Error) -> String {
+pub fn wrong(text: &str, error: &toml::de::Error) -> String {
     let what: Vec<&str> = error.message().lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let what = what.join(", ");
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return what };

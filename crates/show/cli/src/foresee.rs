@@ -20,8 +20,6 @@ use ncpu_table::{Format, Table};
 use crate::stop;
 use crate::table_args::{TableArgs, no_table, text_width};
 
-mod check;
-
 /// Foretell what a program does on a machine one does not have, from a recording or a model
 #[derive(Args, Debug)]
 pub struct ForeseeArgs {
@@ -81,19 +79,6 @@ pub struct ForeseeArgs {
     /// List the catalogue of machines
     #[arg(long)]
     machines: bool,
-
-    /// Hold the extrapolation of curves to measured ones: a set in TOML, or a directory of them. Exit status 1 where all
-    /// published sets are there and what docs/foresee.md claims of them is not met
-    #[arg(long, value_name = "PATH")]
-    check: Option<PathBuf>,
-
-    /// Hold the simulator to measurements from the literature
-    #[arg(long)]
-    documents: bool,
-
-    /// Directory of the data files for --check [default: beside the sets]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
 
     /// Seed of the simulation; the same seed gives the same tables
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -166,15 +151,6 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         printer.table(&args.rows.select().apply(machines::table())?)?;
         printer.finish()?;
         return Ok(ExitCode::SUCCESS);
-    }
-    if args.documents {
-        let mut printer = args.rows.printer()?;
-        printer.table(&args.rows.select().apply(ncpu_foresee::documents::table()?)?)?;
-        printer.finish()?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(path) = &args.check {
-        return check::run(path, args.data.as_deref(), &args.rows);
     }
     let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>()?;
     let (mut model, mut notes, beside) = model(args)?;

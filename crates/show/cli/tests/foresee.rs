@@ -88,28 +88,6 @@ fn fixes_leave_fewer_cpus_and_others_are_tried_beside_them() {
     assert!(some.contains("place pack,") && some.contains("place fill,"), "{some}");
 }
 
-#[test]
-fn a_check_of_the_published_families_fails_where_a_claim_is_not_met() {
-    let dir = tempfile::tempdir().unwrap();
-    // Curves of which the first points say the opposite of the last.
-    let curve = "[[1, 100], [2, 200], [4, 400], [8, 800], [16, 1], [32, 1]]";
-    let families =
-        ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
-    for (i, family) in families.iter().enumerate() {
-        let set = format!("family = \"{family}\"\nmachine = \"1x32\"\n[points]\nc = {curve}\n");
-        fs::write(dir.path().join(format!("{i}.toml")), set).unwrap();
-    }
-    let check = || ncpu(&["foresee", "--check", dir.path().to_str().unwrap()]);
-    let o = check();
-    assert_eq!(o.status.code(), Some(1), "{}{}", out(&o), err(&o));
-    assert!(err(&o).contains("not met: mean error at 4 times, %: "), "{}", err(&o));
-    assert!(out(&o).contains("altix page faults"), "{}", out(&o));
-    // Nothing is claimed of a part of them.
-    fs::remove_file(dir.path().join("0.toml")).unwrap();
-    let o = check();
-    assert!(o.status.success() && err(&o).is_empty(), "{}", err(&o));
-}
-
 /// Blocks of a language in the manual.
 fn blocks(language: &str) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/foresee.md");
@@ -131,10 +109,7 @@ fn the_files_of_the_manual_are_read() {
     };
     let model = file("model.toml", "# MODEL.toml");
     let machine = file("machine.toml", "# MACHINE.toml");
-    let set = file("set.toml", "# SET.toml");
     let o = ncpu(&["foresee", "--model", &model, "--on", &machine, "--cpus", "8"]);
-    assert!(o.status.success(), "{}", err(&o));
-    let o = ncpu(&["foresee", "--check", &set, "--data", dir.path().to_str().unwrap()]);
     assert!(o.status.success(), "{}", err(&o));
     // Each key there is stands in the example: a model as --to-model prints it has none besides.
     let printed = out(&ncpu(&["foresee", "--model", &model, "--to-model"]));
@@ -295,7 +270,6 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", "/nowhere.toml", "--on", "2x2"], "/nowhere.toml"),
         (vec![empty.to_str().unwrap(), "--on", "2x2"], "no manifest.json"),
         (vec!["/nowhere.ncpu", "--on", "2x2"], "/nowhere.ncpu"),
-        (vec!["--check", &good], "unknown field"),
         (vec!["r.ncpu", "--on", "2x2", "--takes", "big"], "give NAME=N"),
         (vec!["r.ncpu", "--on", "2x2", "--takes", "big=often"], "`often`: give a number above 0"),
         (vec!["r.ncpu", "--on", "2x2", "--takes", "big=-2"], "`-2`: give a number above 0"),

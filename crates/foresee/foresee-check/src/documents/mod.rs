@@ -9,8 +9,8 @@ mod whole;
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use crate::machines;
-use crate::program::{Activity, Class, Op, Program};
+use ncpu_foresee::machines;
+use ncpu_foresee::program::{Activity, Class, Op, Program};
 
 /// A measurement and what the simulator says of it.
 struct Row {

@@ -1,10 +1,10 @@
 //! Locks and counters.
 
 use super::{Row, one_class, row};
-use crate::hardware::{Hardware, Order, Shape};
-use crate::machines;
-use crate::program::{Activity, Class, Handover, LockModel, Op, Owner, Pick, Program};
-use crate::sim::{Sim, Time};
+use ncpu_foresee::hardware::{Hardware, Order, Shape};
+use ncpu_foresee::machines;
+use ncpu_foresee::program::{Activity, Class, Handover, LockModel, Op, Owner, Pick, Program};
+use ncpu_foresee::sim::{Sim, Time};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
     let mut all = vec![

@@ -9,8 +9,8 @@ use super::fit::{Posterior, fit};
 use super::forecast::{quantile, weighted};
 use super::law::{self, At, Change, Law, Rest};
 use super::set::{Curve, Sets, WhatIf};
-use crate::parallel::each as parallel;
-use crate::sim::Random;
+use ncpu_foresee::parallel::each as parallel;
+use ncpu_foresee::sim::Random;
 
 /// Differences larger than this count as such.
 const LOUD: f64 = 1.3;
@@ -186,7 +186,7 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::{Hardware, Order};
+    use ncpu_foresee::hardware::{Hardware, Order};
 
     #[test]
     fn the_ratio_foretold_is_off_least_on_average() {

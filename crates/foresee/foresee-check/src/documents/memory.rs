@@ -1,9 +1,9 @@
 //! Memory: latency under load, and pages made by helpers.
 
 use super::{Row, one_class, row};
-use crate::hardware::{Hardware, Memory, Order, Shape};
-use crate::program::{Activity, Handover, LockModel, Op, Owner, Pick};
-use crate::sim::{Sim, Time};
+use ncpu_foresee::hardware::{Hardware, Memory, Order, Shape};
+use ncpu_foresee::program::{Activity, Handover, LockModel, Op, Owner, Pick};
+use ncpu_foresee::sim::{Sim, Time};
 
 pub(super) fn rows() -> Vec<Row> {
     let bus = "bandwidth, from 4 threads (78.1 ns)";

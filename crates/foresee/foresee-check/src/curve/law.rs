@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{Hardware, Order};
+use ncpu_foresee::hardware::{Hardware, Order};
 
 /// The most parameters a law has.
 pub const MOST: usize = 8;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::fit::Point;
 use super::law::{At, Change};
-use crate::hardware::{Hardware, Order};
-use crate::machines;
+use ncpu_foresee::hardware::{Hardware, Order};
+use ncpu_foresee::machines;
 
 /// What may be wrong with a set.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +161,7 @@ impl Sets {
     fn add(&mut self, path: &Path, data: Option<&Path>) -> Result<(), Error> {
         let wrong = |why: String| Error::Wrong { path: path.into(), why };
         let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
-        let file: File = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
+        let file: File = toml::from_str(&text).map_err(|e| wrong(ncpu_foresee::place::wrong(&text, &e)))?;
         let hardware = machines::find(&file.machine).map_err(|e| wrong(e.to_string()))?;
         let set = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         let from = self.curves.len();

@@ -1,10 +1,10 @@
 //! Interrupts sent to other CPUs, and the clock: what one CPU does for all.
 
 use super::{NONE, Row, one_class, row};
-use crate::hardware::{Hardware, Order, Shape};
-use crate::machines;
-use crate::program::{Class, Op};
-use crate::sim::{Mode, Outcome, Sim, Time};
+use ncpu_foresee::hardware::{Hardware, Order, Shape};
+use ncpu_foresee::machines;
+use ncpu_foresee::program::{Class, Op};
+use ncpu_foresee::sim::{Mode, Outcome, Sim, Time};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
     let mut all = vec![
@@ -82,7 +82,8 @@ fn clock() -> f64 {
     let mut sim = Sim::new(&program, &hardware, 128, Order::Spread, 1);
     sim.run_until(1_000_000_000_000);
     let out = sim.outcome();
-    let busy = |cpu: &[u64; crate::sim::MODES]| 1.0 - cpu[Mode::Idle as usize] as f64 / out.elapsed as f64;
+    let busy =
+        |cpu: &[u64; ncpu_foresee::sim::MODES]| 1.0 - cpu[Mode::Idle as usize] as f64 / out.elapsed as f64;
     out.cpus.iter().map(busy).fold(0.0, f64::max) * 100.0
 }
 

@@ -10,7 +10,7 @@ use super::forecast::Fitted;
 use super::matrix::solve;
 use super::set::{Curve, Sets};
 use super::what_if;
-use crate::parallel::each as parallel;
+use ncpu_foresee::parallel::each as parallel;
 
 /// A curve's extrapolation.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::fit::{Belief, Point, Posterior, fit};
 use super::law::{At, Law};
-use crate::sim::Random;
+use ncpu_foresee::sim::Random;
 
 /// A forecast of a throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,7 +160,7 @@ pub(super) fn quantile(sorted: &[f64], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::{Hardware, Order};
+    use ncpu_foresee::hardware::{Hardware, Order};
 
     #[test]
     fn quantiles_go_by_weight() {

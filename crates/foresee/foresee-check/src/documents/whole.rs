@@ -1,11 +1,11 @@
 //! Whole programs: a build whose hottest lock goes, and a database that is divided.
 
 use super::{Row, row};
-use crate::hardware::{Hardware, Order, Shape};
-use crate::machines;
-use crate::model::{LockPart, Model};
-use crate::program::LockKind;
-use crate::sim::{Mode, Outcome, Sim};
+use ncpu_foresee::hardware::{Hardware, Order, Shape};
+use ncpu_foresee::machines;
+use ncpu_foresee::model::{LockPart, Model};
+use ncpu_foresee::program::LockKind;
+use ncpu_foresee::sim::{Mode, Outcome, Sim};
 
 pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
     Ok(vec![

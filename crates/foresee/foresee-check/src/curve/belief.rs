@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::{Belief, Posterior, roughly};
 use super::law::Law;
 use super::set::{Curve, Sets};
-use crate::parallel::each as parallel;
+use ncpu_foresee::parallel::each as parallel;
 
 const DATA: &str = include_str!("../../data/belief.toml");
 

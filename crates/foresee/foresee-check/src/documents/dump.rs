@@ -1,9 +1,9 @@
 //! Crash dumps: one thread that compresses and writes, and a pipeline in which all other CPUs compress.
 
 use super::{Row, row};
-use crate::hardware::{Hardware, Order, Shape};
-use crate::program::{Activity, Class, Op, Program};
-use crate::sim::{Sim, Time};
+use ncpu_foresee::hardware::{Hardware, Order, Shape};
+use ncpu_foresee::program::{Activity, Class, Op, Program};
+use ncpu_foresee::sim::{Sim, Time};
 
 /// bzip2 takes so many times as long as lzjb; the document has 20 to 40.
 const SLOWER: f64 = 30.0;

@@ -2,7 +2,7 @@
 
 use super::law::{At, Law, MOST, Parameters};
 use super::matrix;
-use crate::sim::Random;
+use ncpu_foresee::sim::Random;
 
 /// What is believed of a law's parameters before any point is seen: a normal distribution.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,7 +178,7 @@ fn walk(points: &[Point], belief: &Belief, seed: u64, length: Length) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::{Hardware, Order};
+    use ncpu_foresee::hardware::{Hardware, Order};
 
     #[test]
     fn a_law_is_found_again() {

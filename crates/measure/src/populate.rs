@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use libncpu::populate::{Backing, Helpers, Nodes, Pages, Policy, Segment, SegmentOptions};
 use ncpu_machine::Topology;
+use ncpu_machine::process::Fields;
 use ncpu_table::{Column, Kind, Table, Unit, size};
 
 use crate::failure::Failure;
@@ -356,11 +357,12 @@ fn name(way: Option<usize>) -> &'static str {
 /// Whether this process may lock so many bytes more.
 fn may_lock(bytes: u64, status: &str) -> Result<(), Failure> {
     const IPC_LOCK: u32 = 14;
-    let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    let privileged = field("CapEff:")
+    let status = Fields(status.as_bytes());
+    let privileged = status
+        .get("CapEff")
         .and_then(|t| u64::from_str_radix(t, 16).ok())
         .is_some_and(|c| c >> IPC_LOCK & 1 == 1);
-    let locked = field("VmLck:").and_then(|t| t.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) << 10;
+    let locked = status.bytes("VmLck").unwrap_or(0);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live rlimit.
     unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };

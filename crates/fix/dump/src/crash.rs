@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant, SystemTime};
 
+use ncpu_machine::process;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -222,9 +223,8 @@ pub struct Caught {
 /// No dump was written, and why.
 pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, Error> {
     let began = Instant::now();
-    let program = fs::read_to_string(format!("/proc/{}/comm", crash.pid)).unwrap_or_default();
+    let program = process::name(format!("/proc/{}", crash.pid).as_ref()).unwrap_or_default();
     let program: String = program
-        .trim_end()
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+') { c } else { '_' })
         .collect();

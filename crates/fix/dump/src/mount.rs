@@ -1,8 +1,8 @@
 //! A dump as a plain core in a directory (FUSE), so that any debugger reads it without expanding it.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
     MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
 };
+use ncpu_machine::process::unescape;
 
 use crate::Error;
 use crate::read::Contents;
@@ -148,29 +149,11 @@ fn remove_dead(directory: &Path) -> Result<(), Error> {
 /// Whether the newest mount at a path is one of ours.
 fn is_ours(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let at = |line: &&str| line.split(' ').nth(4).is_some_and(|point| unescaped(point) == path.as_os_str());
+    let at = |line: &&str| {
+        line.split(' ').nth(4).is_some_and(|point| unescape(point.as_bytes()) == path.as_os_str().as_bytes())
+    };
     let newest = mounts.lines().rfind(at);
     newest.is_some_and(|line| line.split(" - ").nth(1).is_some_and(|kind| kind.contains(SOURCE)))
-}
-
-/// A path as the kernel writes it: blanks, tabs, ends of lines and backslashes as octal numbers.
-fn unescaped(text: &str) -> OsString {
-    let mut out = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                out.push(first);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(out)
 }
 
 /// Shows a dump in a directory until it is unmounted or the flag is set; `mounted` is called once it is there.

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ncpu_machine::process::{self, Fields};
+
 use crate::Error;
 
 /// /proc/PID/status, as far as a dump needs it.
@@ -50,26 +52,21 @@ impl Status {
     }
 
     fn parse(text: &[u8]) -> Self {
-        let mut status = Self { state: '?', ..Self::default() };
-        for line in String::from_utf8_lossy(text).lines() {
-            let Some((name, value)) = line.split_once(':') else { continue };
-            let value = value.trim();
-            let first = value.split_whitespace().next().unwrap_or("");
-            match name {
-                "Tgid" => status.tgid = first.parse().unwrap_or(0),
-                "State" => status.state = first.chars().next().unwrap_or('?'),
-                "TracerPid" => status.tracer = first.parse().unwrap_or(0),
-                "Uid" => status.uid = first.parse().unwrap_or(0),
-                "Gid" => status.gid = first.parse().unwrap_or(0),
-                "Seccomp" => status.seccomp = first.parse().unwrap_or(0),
-                "VmSize" => status.has_memory = true,
-                "VmRSS" => status.resident = first.parse::<u64>().unwrap_or(0) * 1024,
-                "NSpid" => status.numbers = value.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
-                "x86_Thread_features" => status.shadow_stack = value.contains("shstk"),
-                _ => {}
-            }
+        let fields = Fields(text);
+        Self {
+            tgid: fields.number("Tgid").unwrap_or(0),
+            state: fields.get("State").and_then(|s| s.chars().next()).unwrap_or('?'),
+            tracer: fields.number("TracerPid").unwrap_or(0),
+            uid: fields.number("Uid").unwrap_or(0),
+            gid: fields.number("Gid").unwrap_or(0),
+            seccomp: fields.number("Seccomp").unwrap_or(0),
+            has_memory: fields.get("VmSize").is_some(),
+            shadow_stack: fields
+                .get("x86_Thread_features")
+                .is_some_and(|features| features.contains("shstk")),
+            resident: fields.bytes("VmRSS").unwrap_or(0),
+            numbers: fields.numbers("NSpid"),
         }
-        status
     }
 }
 
@@ -89,28 +86,22 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn read(pid: i32, tid: i32) -> io::Result<Self> {
-        Ok(Self::parse(&fs::read(format!("/proc/{pid}/task/{tid}/stat"))?))
+        let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
+        Self::parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    fn parse(text: &[u8]) -> Self {
-        // The name stands in parentheses and may contain any.
-        let open = text.iter().position(|&b| b == b'(').unwrap_or(0);
-        let close = text.iter().rposition(|&b| b == b')').unwrap_or(open);
-        let name = text.get(open + 1..close).unwrap_or_default().to_vec();
-        let rest = String::from_utf8_lossy(text.get(close + 1..).unwrap_or_default()).into_owned();
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        // Numbered from 3 on, as in proc(5).
-        let number = |n: usize| words.get(n - 3).and_then(|w| w.parse::<i64>().ok()).unwrap_or(0);
-        Self {
-            name,
-            state: words.first().and_then(|w| w.bytes().next()).unwrap_or(b'?'),
-            parent: number(4) as i32,
-            group: number(5) as i32,
-            session: number(6) as i32,
-            flags: number(9) as u64,
-            times: [number(14) as u64, number(15) as u64, number(16) as u64, number(17) as u64],
-            nice: number(19) as i8,
-        }
+    fn parse(text: &[u8]) -> Option<Self> {
+        let stat = process::Stat::parse(text)?;
+        Some(Self {
+            name: stat.name_bytes().to_vec(),
+            state: stat.state(),
+            parent: stat.parent().unwrap_or(0) as i32,
+            group: stat.group().unwrap_or(0),
+            session: stat.session().unwrap_or(0),
+            flags: stat.flags().unwrap_or(0),
+            times: stat.times().unwrap_or_default(),
+            nice: stat.nice().unwrap_or(0),
+        })
     }
 }
 
@@ -220,84 +211,41 @@ fn read_text(pid: i32, file: &str) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// A line that is neither a mapping nor one of its figures.
 pub fn parse_mappings(text: &[u8]) -> Result<Vec<Mapping>, Error> {
-    let mut all: Vec<Mapping> = Vec::new();
-    for line in text.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
-        // A mapping begins with an address, a figure with a capital letter.
-        if line[0].is_ascii_uppercase() {
-            let Some(mapping) = all.last_mut() else { continue };
-            let text = String::from_utf8_lossy(line);
-            let Some((name, value)) = text.split_once(':') else { continue };
-            let kilobytes =
-                || value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-            match name {
-                "KernelPageSize" => mapping.page = kilobytes().saturating_mul(1024),
-                "Anonymous" => mapping.anonymous = kilobytes().saturating_mul(1024),
-                "VmFlags" => {
-                    mapping.flags =
-                        value.split_whitespace().filter_map(|flag| flag.as_bytes().try_into().ok()).collect();
-                }
-                _ => {}
-            }
-        } else {
-            let bad = || Error::Format(format!("not a line of maps: {:?}", String::from_utf8_lossy(line)));
-            all.push(parse_mapping(line).ok_or_else(bad)?);
-        }
+    // A mapping begins with an address, a figure with a capital letter.
+    let mut heads =
+        text.split(|&b| b == b'\n').filter(|l| l.first().is_some_and(|c| !c.is_ascii_uppercase()));
+    if let Some(bad) = heads.find(|line| process::Mapping::parse(line).is_none()) {
+        return Err(Error::Format(format!("not a line of maps: {:?}", String::from_utf8_lossy(bad))));
     }
-    Ok(all)
-}
-
-fn parse_mapping(line: &[u8]) -> Option<Mapping> {
-    // start-end perms offset dev inode [spaces name]
-    let mut words = line.splitn(6, |&b| b == b' ');
-    let mut word = || words.next().and_then(|w| std::str::from_utf8(w).ok());
-    let (start, end) = word()?.split_once('-')?;
-    let perms = word()?.as_bytes();
-    let offset = u64::from_str_radix(word()?, 16).ok()?;
-    word()?;
-    let inode = word()?.parse().ok()?;
-    let name = words.next().unwrap_or_default();
-    let [r, w, x, s] = *<&[u8; 4]>::try_from(perms).ok()?;
-    let mapping = Mapping {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
-        read: r == b'r',
-        write: w == b'w',
-        execute: x == b'x',
-        shared: s == b's',
-        offset,
-        inode,
-        name: unescape(name.trim_ascii_start()),
-        page: ncpu_machine::page_size(),
-        ..Mapping::default()
+    let page = ncpu_machine::page_size();
+    let one = |(m, fields): (process::Mapping, Fields)| Mapping {
+        start: m.start,
+        end: m.end,
+        read: m.read,
+        write: m.write,
+        execute: m.execute,
+        shared: m.shared,
+        offset: m.offset,
+        inode: m.inode,
+        name: process::Mapping::plain(m.name).into_owned(),
+        page: fields.bytes("KernelPageSize").unwrap_or(page),
+        anonymous: fields.bytes("Anonymous").unwrap_or(0),
+        flags: fields
+            .get("VmFlags")
+            .unwrap_or("")
+            .split(' ')
+            .filter_map(|f| f.as_bytes().try_into().ok())
+            .collect(),
     };
-    (mapping.start < mapping.end).then_some(mapping)
-}
-
-/// The kernel writes a line feed in a name as `\012`.
-fn unescape(name: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((&first, tail)) = rest.split_first() {
-        if let Some(tail) = rest.strip_prefix(b"\\012") {
-            out.push(b'\n');
-            rest = tail;
-        } else {
-            out.push(first);
-            rest = tail;
-        }
-    }
-    out
+    Ok(process::smaps(text).map(one).collect())
 }
 
 /// The threads of a process.
 pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
-    let directory = format!("/proc/{pid}/task");
-    let mut tids: Vec<i32> = fs::read_dir(&directory)
-        .map_err(|_| Error::Gone(pid))?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    tids.sort_unstable();
-    Ok(tids)
+    match process::threads(Path::new(&format!("/proc/{pid}"))) {
+        tids if tids.is_empty() => Err(Error::Gone(pid)),
+        tids => Ok(tids.into_iter().map(|tid| tid as i32).collect()),
+    }
 }
 
 /// Finds out whether a process can be dumped at all.
@@ -367,7 +315,7 @@ VmFlags: rd wr mr dd
 
     #[test]
     fn a_name_may_contain_anything() {
-        let stat = Stat::parse(b"7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 -5 1");
+        let stat = Stat::parse(b"7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 -5 1").unwrap();
         assert_eq!(stat.name, b"a) b (c");
         assert_eq!((stat.state, stat.parent, stat.times, stat.nice), (b'S', 1, [11, 12, 13, 14], -5));
     }

@@ -8,6 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ncpu_machine::process::{self, Fields};
+
 use super::spin::Spin;
 use crate::case::{Batch, Bench, Case, Failure, Worker, tried};
 use crate::options::{Flag, Options};
@@ -202,9 +204,8 @@ pub fn evenness(shares: &[f64]) -> f64 {
 
 /// Times that a process slept and was woken.
 fn wakeups(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let words = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
-    words.and_then(|w| w.trim().parse().ok()).unwrap_or(0)
+    let status = process::read(format!("/proc/{pid}/status").as_ref()).unwrap_or_default();
+    Fields(&status).number("voluntary_ctxt_switches").unwrap_or(0)
 }
 
 impl Bench for Acceptors {

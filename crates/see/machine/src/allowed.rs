@@ -1,5 +1,6 @@
 //! What a process may use: its affinity on the running machine, its cpuset in a gathered tree.
 
+use crate::process::Fields;
 use crate::root::Dir;
 use crate::{CpuSet, Result};
 
@@ -10,12 +11,8 @@ pub(crate) type Allowed = (Option<CpuSet>, Option<CpuSet>);
 pub(crate) fn of_this_process(root: &Dir) -> Result<Allowed> {
     let mut buf = Vec::new();
     let Some(status) = root.read("proc/self/status", &mut buf) else { return Ok((None, None)) };
-    let list = |key: &str| {
-        status
-            .lines()
-            .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
-            .and_then(|l| CpuSet::parse_list(l).ok())
-    };
+    let status = Fields(status.as_bytes());
+    let list = |key: &str| status.get(key).and_then(|list| CpuSet::parse_list(list).ok());
     Ok((list("Cpus_allowed_list"), list("Mems_allowed_list")))
 }
 

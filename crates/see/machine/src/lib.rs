@@ -24,6 +24,7 @@ pub mod memory;
 mod nodes;
 pub mod numa_maps;
 pub mod power;
+pub mod process;
 mod read;
 mod root;
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! `/proc/PID/numa_maps`: pages of each mapping by node, and its policy (fs/proc/task_mmu.c,
 //! `show_numa_map`; the policy's words are mm/mempolicy.c's `mpol_to_str`).
 
-use crate::CpuSet;
+use crate::{CpuSet, process};
 
 /// A node number above this is taken for damage (`MAX_NUMNODES` is at most 1024).
 pub const MAX_NODE: u32 = 4095;
@@ -138,27 +138,9 @@ fn line(line: &str) -> Option<Mapping> {
     Some(Mapping { start, policy, what, huge, page, nodes })
 }
 
-/// `\040` and the like, as seq_file writes blanks in paths.
+/// A path in which the kernel wrote blanks as `\040` and the like.
 pub fn unescape(path: &str) -> String {
-    let bytes = path.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\').and_then(|d| {
-            d.iter().try_fold(0u16, |n, c| (b'0'..=b'7').contains(c).then(|| n * 8 + u16::from(c - b'0')))
-        });
-        match octal.and_then(|n| u8::try_from(n).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 4;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8_lossy(&process::unescape(path.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Where a process's executable memory came from, remembered after the process is gone.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ncpu_files::reader::{Source, Whose};
+use ncpu_machine::process::{self, Fields, Mapping as Line};
 
 /// Processes remembered; beyond it the one noted longest ago is forgotten.
 const MAX_PROCESSES: usize = 1 << 12;
@@ -141,7 +141,7 @@ impl ProcMaps {
 
     fn note_lines(&mut self, tgid: u32, text: &[u8], whose: Whose, image: &mut Vec<Mapping>) {
         for line in text.split(|&b| b == b'\n') {
-            let Some(line) = parse_line(line).filter(|line| line.code) else { continue };
+            let Some(line) = Line::parse(line).filter(|line| line.execute) else { continue };
             let file = self.file_id(tgid, &line, whose);
             image.push(Mapping { start: line.start, end: line.end, offset: line.offset, file });
         }
@@ -328,7 +328,7 @@ impl ProcMaps {
             return Some(source);
         }
         let path = file.path.as_deref()?;
-        let plain = PathBuf::from(OsStr::from_bytes(&plain_name(path.as_os_str().as_bytes())));
+        let plain = PathBuf::from(OsStr::from_bytes(&Line::plain(path.as_os_str().as_bytes())));
         let path = path.to_owned();
         let nowhere = Path::new("");
         let exe = || Source::mapped(&dir.join("exe"), whose).ok().filter(is_it);
@@ -348,8 +348,8 @@ impl ProcMaps {
     pub(crate) fn perf_map(&self, tgid: u32) -> Option<Source> {
         let dir = self.proc.join(tgid.to_string());
         let whose = Whose::process(&dir, tgid);
-        let status = fs::read_to_string(dir.join("status")).unwrap_or_default();
-        let inner = status.lines().find_map(|l| l.strip_prefix("NStgid:")?.split_whitespace().next_back());
+        let status = process::read(&dir.join("status")).unwrap_or_default();
+        let inner = Fields(&status).get("NStgid").and_then(|ids| ids.split_whitespace().next_back());
         let inner = inner.map_or_else(|| tgid.to_string(), str::to_owned);
         let inside = format!("tmp/perf-{inner}.map");
         let outside = self.proc.parent().unwrap_or(Path::new("/")).join(format!("tmp/perf-{tgid}.map"));
@@ -394,11 +394,11 @@ impl ProcMaps {
     }
 
     fn file_id(&mut self, tgid: u32, line: &Line, whose: Whose) -> u32 {
-        let name = String::from_utf8_lossy(line.path);
+        let name = line.text();
         let label = label(&name);
         let is_file = line.inode != 0 && name.starts_with('/');
         let identity = match is_file {
-            true => Identity::File(line.device, line.inode),
+            true => Identity::File(device(line), line.inode),
             false => Identity::Label(label.into()),
         };
         if let Some(&id) = self.by_identity.get(&identity) {
@@ -411,12 +411,12 @@ impl ProcMaps {
             return MAX_FILES as u32;
         }
         let other = self.files.len() == MAX_FILES;
-        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let path = line.file_name();
         let file = MappedFile {
             label: if other { "[other]".into() } else { label.into() },
             path: (is_file && !other).then(|| OsStr::from_bytes(path).into()),
             jit: !other && may_be_generated(&name),
-            identity: (line.device, line.inode),
+            identity: (device(line), line.inode),
             held: RefCell::default(),
             used: Cell::new(true),
             place: Cell::new((tgid, line.start, line.end)),
@@ -449,30 +449,6 @@ fn may_be_generated(name: &str) -> bool {
     }
 }
 
-/// A file's name without the escapes of `/proc/PID/maps`, which writes a new line as `\012` and nothing else otherwise than it
-/// is (`seq_file_path`).
-fn plain_name(name: &[u8]) -> Cow<'_, [u8]> {
-    const ESCAPED: &[u8] = b"\\012";
-    if !name.windows(ESCAPED.len()).any(|w| w == ESCAPED) {
-        return name.into();
-    }
-    let mut plain = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(&first) = rest.first() {
-        match rest.strip_prefix(ESCAPED) {
-            Some(behind) => {
-                plain.push(b'\n');
-                rest = behind;
-            }
-            None => {
-                plain.push(first);
-                rest = &rest[1..];
-            }
-        }
-    }
-    plain.into()
-}
-
 /// Mappings of some images.
 fn mappings(images: &[Arc<Image>]) -> usize {
     images.iter().map(|image| image.0.len()).sum()
@@ -480,9 +456,9 @@ fn mappings(images: &[Arc<Image>]) -> usize {
 
 /// What `addr` lies in by the text of a `/proc/PID/maps`: `[heap]`, `[stack]`, `[anon]` or a file's name.
 pub fn region(maps: &[u8], addr: u64) -> Option<String> {
-    let mut lines = maps.split(|&b| b == b'\n').filter_map(parse_line);
-    let line = lines.find(|line| (line.start..line.end).contains(&addr))?;
-    let path = String::from_utf8_lossy(line.path);
+    let mut lines = maps.split(|&b| b == b'\n').filter_map(Line::parse);
+    let line = lines.find(|line| line.contains(addr))?;
+    let path = line.text();
     Some(match path.rsplit('/').next().unwrap_or("") {
         "" => "[anon]".into(),
         name => name.to_owned(),
@@ -496,46 +472,18 @@ pub fn code_files(pid: u32) -> Vec<((u64, u64), u64, u64)> {
     let Ok(text) = text else { return Vec::new() };
     let mut files: Vec<_> = text
         .split(|&b| b == b'\n')
-        .filter_map(parse_line)
-        .filter(|l| l.code && l.inode != 0)
-        .map(|l| ((l.device, l.inode), l.start, l.end))
+        .filter_map(Line::parse)
+        .filter(|l| l.execute && l.is_file())
+        .map(|l| ((device(&l), l.inode), l.start, l.end))
         .collect();
     files.sort_unstable();
     files.dedup_by_key(|f| f.0);
     files
 }
 
-/// A mapping as `/proc/PID/maps` tells it.
-struct Line<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    /// `major:minor` as the C library's dev_t.
-    device: u64,
-    inode: u64,
-    code: bool,
-    path: &'a [u8],
-}
-
-/// `start-end perms offset dev inode   path`; `None` for what is not a mapping.
-fn parse_line(line: &[u8]) -> Option<Line<'_>> {
-    let mut rest = line;
-    let mut word = || {
-        let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
-        let (word, tail) = rest.split_at(end);
-        rest = tail.strip_prefix(b" ").unwrap_or(tail);
-        std::str::from_utf8(word).ok()
-    };
-    let (start, end) = word()?.split_once('-')?;
-    let code = word()?.as_bytes().get(2) == Some(&b'x');
-    let hex = |s| u64::from_str_radix(s, 16).ok();
-    let (start, end, offset) = (hex(start)?, hex(end)?, hex(word()?)?);
-    let (major, minor) = word()?.split_once(':')?;
-    let number = |s| u32::from_str_radix(s, 16).ok();
-    let device = libc::makedev(number(major)?, number(minor)?);
-    let inode = word()?.parse().ok()?;
-    let path = rest.trim_ascii_start();
-    (start < end).then_some(Line { start, end, offset, device, inode, code, path })
+/// The device of a mapping as the C library's `dev_t`.
+fn device(line: &Line) -> u64 {
+    libc::makedev(line.device.0, line.device.1)
 }
 
 #[cfg(test)]

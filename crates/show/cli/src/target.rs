@@ -1,6 +1,7 @@
 //! `-p`, `-c`, `-a`: whose threads are observed.
 
 use clap::Args;
+use ncpu_machine::process;
 use ncpu_observe::program::Target;
 
 /// Which threads to observe; the whole machine unless told otherwise.
@@ -39,8 +40,8 @@ impl TargetArgs {
     pub fn words(&self) -> Vec<String> {
         match (self.pid, &self.cgroup) {
             (Some(pid), _) => {
-                let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                vec![format!("process {pid}"), format!("({})", name.trim())]
+                let name = process::name(format!("/proc/{pid}").as_ref()).unwrap_or_default();
+                vec![format!("process {pid}"), format!("({name})")]
             }
             (_, Some(cgroup)) => vec![format!("cgroup {cgroup}")],
             _ => vec!["the machine".into()],

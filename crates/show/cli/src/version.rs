@@ -1,9 +1,9 @@
 //! `ncpu --version`: what this build has, beyond its number.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ncpu_machine::process::{self, Mapping};
 use ncpu_table::safe;
 
 use crate::{beside, fleet};
@@ -21,16 +21,16 @@ pub const LONG: &str = concat!(
 
 /// What is known only where it runs: the shared libraries that were loaded, and the programs that it starts.
 pub fn features() -> String {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let maps = process::read("/proc/self/maps".as_ref()).unwrap_or_default();
     let fleet = found(fleet::PROGRAM).map_or_else(|| absent(fleet::PROGRAM), |path| format!("{path}\n"));
     format!("libraries: {}\nserve: {}fleet: {fleet}", libraries(&maps), served())
 }
 
 /// Shared libraries in a map of memory; libbpf is named whether it is one or a part of the program.
-fn libraries(maps: &str) -> String {
-    let names: BTreeSet<&str> = maps
-        .lines()
-        .filter_map(|line| Path::new(line.get(line.find('/')?..)?).file_name()?.to_str())
+fn libraries(maps: &[u8]) -> String {
+    let names: BTreeSet<&str> = process::mappings(maps)
+        .filter(Mapping::is_file)
+        .filter_map(|mapping| mapping.path().file_name()?.to_str())
         .filter(|name| name.contains(".so"))
         .collect();
     let own = (!names.iter().any(|name| name.starts_with("libbpf."))).then_some("libbpf is a part of ncpu");
@@ -83,11 +83,11 @@ mod tests {
     fn libraries_are_told_from_other_files() {
         let maps = "5581 r--p 0 fe:00 1 /usr/bin/ncpu\n7f00-7f01 r-xp 0 fe:00 2 /usr/lib/libelf-0.188.so\n\
                     7f01-7f02 r-xp 0 fe:00 3 /usr/lib/libc.so.6\n7f02-7f03 rw-p 0 fe:00 3 /usr/lib/libc.so.6\n7f rw-p 0 0 0 [heap]\n";
-        assert_eq!(libraries(maps), "libbpf is a part of ncpu; shared libc.so.6, libelf-0.188.so");
+        assert_eq!(libraries(maps.as_bytes()), "libbpf is a part of ncpu; shared libc.so.6, libelf-0.188.so");
         assert_eq!(
-            libraries("1-2 r-xp 0 fe:00 1 /usr/bin/ncpu\n"),
+            libraries(b"1-2 r-xp 0 fe:00 1 /usr/bin/ncpu\n"),
             "libbpf is a part of ncpu; none is shared"
         );
-        assert_eq!(libraries("1-2 r-xp 0 fe:00 1 /usr/lib/libbpf.so.1.1.0\n"), "shared libbpf.so.1.1.0");
+        assert_eq!(libraries(b"1-2 r-xp 0 fe:00 1 /usr/lib/libbpf.so.1.1.0\n"), "shared libbpf.so.1.1.0");
     }
 }

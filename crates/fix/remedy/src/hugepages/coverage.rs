@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ncpu_machine::process::{self, Fields};
+
 /// What a mapping is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
@@ -94,43 +96,32 @@ impl Mapping {
 }
 
 /// Reads a text as /proc/PID/smaps. A mapping cut short by the process's end counts with what there is of it.
-pub fn parse(text: &str) -> Vec<Mapping> {
-    let mut out: Vec<Mapping> = Vec::new();
-    for line in text.lines() {
-        let Some((key, rest)) = line.split_once(':').filter(|(k, _)| !k.contains('-')) else {
-            out.extend(header(line));
-            continue;
-        };
-        // Names with a colon, as in `[anon:x]`, come after an address with a dash.
-        let Some(mapping) = out.last_mut() else { continue };
-        let mut words = rest.split_ascii_whitespace();
-        let kb = words.next().and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
-        let bytes = kb.saturating_mul(1024);
-        match key {
-            "Rss" => mapping.resident += bytes,
-            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => mapping.thp += bytes,
-            // Pages of a pool are not in Rss.
-            "Shared_Hugetlb" | "Private_Hugetlb" => mapping.pool += bytes,
-            "Private_Clean" | "Private_Dirty" => mapping.private += bytes,
-            "KernelPageSize" => mapping.page = bytes,
-            "THPeligible" => mapping.eligible = kb == 1,
-            "VmFlags" => {
-                let has = |flag| rest.split_ascii_whitespace().any(|f| f == flag);
-                (mapping.asked, mapping.forbidden) = (has("hg"), has("nh"));
-            }
-            _ => {}
-        }
-    }
-    out
+pub fn parse(text: &[u8]) -> Vec<Mapping> {
+    process::smaps(text).map(|(mapping, fields)| one(&mapping, fields)).collect()
 }
 
-fn header(line: &str) -> Option<Mapping> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let mode = words.next()?.to_string();
-    let name = words.nth(3).unwrap_or("").trim_start().trim_end_matches(" (deleted)").to_string();
-    (end > start).then(|| Mapping { start, end, mode, name, ..Mapping::default() })
+fn one(m: &process::Mapping, fields: Fields) -> Mapping {
+    let sum = |keys: &[&str]| keys.iter().filter_map(|key| fields.bytes(key)).fold(0, u64::saturating_add);
+    let flag =
+        |flag| fields.get("VmFlags").is_some_and(|all| all.split_ascii_whitespace().any(|f| f == flag));
+    let mode = [(m.read, 'r'), (m.write, 'w'), (m.execute, 'x')];
+    let mode = mode.iter().map(|&(has, letter)| if has { letter } else { '-' });
+    Mapping {
+        start: m.start,
+        end: m.end,
+        mode: mode.chain([if m.shared { 's' } else { 'p' }]).collect(),
+        name: m.path().to_string_lossy().into_owned(),
+        resident: sum(&["Rss"]),
+        thp: sum(&["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]),
+        larger: None,
+        // Pages of a pool are not in Rss.
+        pool: sum(&["Shared_Hugetlb", "Private_Hugetlb"]),
+        page: sum(&["KernelPageSize"]),
+        private: sum(&["Private_Clean", "Private_Dirty"]),
+        eligible: fields.number("THPeligible") == Some(1),
+        asked: flag("hg"),
+        forbidden: flag("nh"),
+    }
 }
 
 /// What the machine allows: settings that hold for all processes.
@@ -159,14 +150,14 @@ impl Allowed {
             crate::journal::chosen(&text).to_string()
         };
         let huge = setting("hpage_pmd_size").parse().unwrap_or(2 << 20);
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = process::read(format!("/proc/{pid}/status").as_ref()).unwrap_or_default();
         let buddies = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
         let pages = huge / ncpu_machine::page_size();
         Allowed {
             huge,
             enabled: setting("enabled"),
             shmem: setting("shmem_enabled"),
-            off: status.lines().any(|l| l.starts_with("THP_enabled:") && l.ends_with('0')),
+            off: Fields(&status).get("THP_enabled") == Some("0"),
             free: free_pieces(&buddies, pages.trailing_zeros() as usize),
             full: full(Path::new("/"), pid, huge),
         }
@@ -382,20 +373,20 @@ THPeligible:           0
 
     #[test]
     fn mappings_are_read() {
-        let all = parse(SMAPS);
+        let all = parse(SMAPS.as_bytes());
         assert_eq!(all.len(), 4);
         assert_eq!((all[0].resident, all[0].thp, all[0].asked), (8 << 20, 4 << 20, true));
         assert_eq!((all[1].name.as_str(), all[1].object()), ("/bin/a b", Object::Text));
         assert_eq!((all[2].object(), all[2].fits(HUGE)), (Object::Anonymous, 0));
         assert_eq!((all[3].pool, all[3].page, all[3].object()), (1 << 30, 1 << 30, Object::Shared));
         for cut in 0..SMAPS.len() {
-            parse(&SMAPS[..cut]);
+            parse(&SMAPS.as_bytes()[..cut]);
         }
     }
 
     #[test]
     fn coverage_and_reasons() {
-        let by = by_object(&parse(SMAPS), &allowed("madvise"));
+        let by = by_object(&parse(SMAPS.as_bytes()), &allowed("madvise"));
         let heap = &by[&Object::Heap];
         // Half is huge, and the rest could be; its ends are aligned.
         assert_eq!((heap.share(), heap.could), (0.5, 4 << 20));

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use ncpu_machine::process;
+
 use crate::chase::follow;
 use crate::{Error, Result};
 
@@ -92,8 +94,9 @@ pub fn measure(bytes: u64, page: u64) -> Result<Foretold> {
     let bytes = bytes / page * page;
     let (small_area, small_first) = Area::new(bytes, page, false)?;
     let (huge_area, huge_first) = Area::new(bytes, page, true)?;
-    let maps = std::fs::read("/proc/self/smaps").map_err(|e| Error::file("/proc/self/smaps".as_ref(), e))?;
-    let mappings = super::coverage::parse(&String::from_utf8_lossy(&maps));
+    let maps = process::read("/proc/self/smaps".as_ref())
+        .map_err(|e| Error::file("/proc/self/smaps".as_ref(), e))?;
+    let mappings = super::coverage::parse(&maps);
     let own = mappings.iter().filter(|m| m.start < huge_first + bytes && m.end > huge_first);
     let thp: u64 = own.map(|m| m.thp).sum();
     if thp < bytes / 10 * 9 {

@@ -94,7 +94,7 @@ mod tests {
             libc::mprotect(first.byte_add(HUGE as usize / 2), HUGE as usize / 2, libc::PROT_READ);
             first as u64
         };
-        let mut maps = parse(&std::fs::read_to_string("/proc/self/smaps").unwrap());
+        let mut maps = parse(&std::fs::read("/proc/self/smaps").unwrap());
         look(std::process::id(), &mut maps);
         let ours: Vec<&Mapping> =
             maps.iter().filter(|m| m.start < at + HUGE && m.end > at && m.resident > 0).collect();

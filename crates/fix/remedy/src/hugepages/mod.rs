@@ -9,6 +9,7 @@ pub mod text;
 
 use std::path::Path;
 
+use ncpu_machine::process;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::{Error, Result};
@@ -34,15 +35,15 @@ pub struct Looked {
 pub fn look(pid: u32) -> Result<Looked> {
     crate::place::balance::check(pid)?;
     let path = format!("/proc/{pid}/smaps");
-    let text = std::fs::read(&path).map_err(|e| match e.raw_os_error() {
+    let text = process::read(path.as_ref()).map_err(|e| match e.raw_os_error() {
         // It has ended since the check.
         Some(libc::ESRCH | libc::ENOENT) => Error::Refused(format!("process {pid} has ended")),
         _ => Error::file(Path::new(&path), e),
     })?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut mappings = coverage::parse(&String::from_utf8_lossy(&text));
+    let name = process::name(format!("/proc/{pid}").as_ref()).unwrap_or_default();
+    let mut mappings = coverage::parse(&text);
     larger::look(pid, &mut mappings);
-    Ok(Looked { pid, name: name.trim().into(), mappings, allowed: Allowed::read(pid) })
+    Ok(Looked { pid, name, mappings, allowed: Allowed::read(pid) })
 }
 
 /// Coverage by process and object, the largest first.

@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ncpu_machine::process::{self, Stat};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
@@ -128,16 +129,13 @@ impl std::fmt::Display for Undo {
 
 /// Whether a process that began then still runs: a zombie does not.
 pub(super) fn lives(pid: u32, start: u64) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    start_of(pid) == Some(start) && !matches!(state, None | Some('Z' | 'X'))
+    let stat = process::read(format!("/proc/{pid}/stat").as_ref()).unwrap_or_default();
+    Stat::parse(&stat).is_some_and(|stat| stat.start() == Some(start) && !stat.has_ended())
 }
 
 /// When a process or thread began, in clock ticks since boot; `None` if it is gone.
 pub fn start_of(tid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    // The name before may hold anything, parentheses too.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    Stat::parse(&process::read(format!("/proc/{tid}/stat").as_ref()).ok()?)?.start()
 }
 
 impl Undo {

@@ -14,6 +14,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ncpu_machine::process::{self, Fields};
 use ncpu_machine::{CpuSet, Topology};
 
 use crate::journal::{Id, Journal, Replayed, Undo};
@@ -175,8 +176,8 @@ pub struct Cache {
 
 /// Whether mounts and namespaces can be made without a user namespace: CAP_SYS_ADMIN.
 fn privileged() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
+    let status = process::read("/proc/self/status".as_ref()).unwrap_or_default();
+    let effective = Fields(&status).get("CapEff");
     effective.and_then(|c| u64::from_str_radix(c, 16).ok()).is_some_and(|c| c >> 21 & 1 == 1)
 }
 

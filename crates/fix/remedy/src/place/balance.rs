@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ncpu_machine::process::{self, Fields, Stat};
 use ncpu_machine::{CpuSet, Topology, Wanted};
 
 use super::Done;
@@ -108,12 +109,12 @@ pub struct Balancer {
 type Member = (u32, u32, Option<Wanted>);
 
 /// A small file that is read again and again.
-fn again(file: &mut Option<File>, path: &str, buf: &mut [u8]) -> Option<String> {
+fn again<'a>(file: &mut Option<File>, path: &str, buf: &'a mut [u8]) -> Option<&'a [u8]> {
     if file.is_none() {
         *file = File::open(path).ok();
     }
     let length = file.as_ref()?.read_at(buf, 0).ok()?;
-    Some(String::from_utf8_lossy(&buf[..length]).into_owned())
+    Some(&buf[..length])
 }
 
 impl Balancer {
@@ -245,7 +246,8 @@ impl Balancer {
         let spent = wanted.map(|w| w.spent).or_else(|| {
             let text = again(&mut known.schedstat, &format!("{dir}/schedstat"), &mut buf)?;
             // `on CPU` and `waiting for one`, nanoseconds.
-            let mut words = text.split_ascii_whitespace().map_while(|w| w.parse::<u64>().ok());
+            let words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+            let mut words = words.map_while(|w| w.parse::<u64>().ok());
             Some(words.next()? + words.next()?)
         });
         let Some(spent) = spent else { return Ok(false) };
@@ -260,7 +262,7 @@ impl Balancer {
         }
         known.cpu = wanted.map(|w| w.cpu).or_else(|| {
             let text = again(&mut known.stat, &format!("{dir}/stat"), &mut buf)?;
-            text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+            Stat::parse(text)?.cpu()
         });
         // The program may have chosen CPUs meanwhile, which are its own then, or let go of those it chose.
         if let Ok(now) = sys::affinity(tid) {
@@ -281,7 +283,7 @@ impl Balancer {
     fn process(&mut self, pid: u32, mask: &CpuSet) -> Result<Option<&mut Process>> {
         if !self.processes.contains_key(&pid) {
             let Some(start) = start_of(pid) else { return Ok(None) };
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = process::name(format!("/proc/{pid}").as_ref()).unwrap_or_default();
             // A child of a process we placed began with that one's mask.
             let narrow = !self.all.is_subset(mask) && self.masks.contains(&mask.to_list());
             let parent = self.processes.values().find(|p| p.journaled && narrow).map(|p| p.usual.clone());
@@ -453,15 +455,15 @@ impl Balancer {
 /// # Errors
 /// It is gone, a zombie or a thread of the kernel.
 pub fn check(pid: u32) -> Result<()> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+    let status = process::read(format!("/proc/{pid}/status").as_ref())
         .map_err(|_| Error::Refused(format!("there is no process {pid}; `ps -e` lists those there are")))?;
-    let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    if field("State:").is_some_and(|s| s.starts_with('Z')) {
+    let status = Fields(&status);
+    if status.get("State").is_some_and(|s| s.starts_with('Z')) {
         return Err(Error::Refused(format!(
             "process {pid} has ended: its parent has yet to take note (zombie)"
         )));
     }
-    if field("VmSize:").is_none() {
+    if status.get("VmSize").is_none() {
         return Err(Error::Refused(format!(
             "process {pid} is a thread of the kernel, which has no memory of its own"
         )));

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use ncpu_machine::CpuSet;
+use ncpu_machine::{CpuSet, process};
 
 use super::Done;
 use super::level::{Thread, Tree};
@@ -88,7 +88,7 @@ impl Follower {
             // Threads that move are followed when they have settled for two looks.
             if due && m.settled && m.queue.is_empty() {
                 m.looked = Some(Instant::now());
-                let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+                let maps = process::read(format!("/proc/{pid}/maps").as_ref()).unwrap_or_default();
                 let one = |area: Area| Some((area.clone(), memory::sample(pid, &area, seed).ok()?));
                 m.areas = memory::areas(&maps).into_iter().filter_map(one).collect();
                 fresh.insert(pid);
@@ -125,10 +125,10 @@ impl Follower {
             owner: (u64, u32),
         }
         let bytes = |nodes: &[(u32, u64)]| nodes.iter().map(|n| n.1).sum::<u64>();
-        let mut shared: HashMap<&str, Shared> = HashMap::new();
+        let mut shared: HashMap<((u32, u32), u64), Shared> = HashMap::new();
         for (&pid, m) in &self.processes {
             for (area, now) in &m.areas {
-                let Some(key) = &area.shared else { continue };
+                let Some(key) = area.shared else { continue };
                 let known = shared.entry(key).or_insert(Shared { homes: Vec::new(), owner: (0, pid) });
                 known.homes.extend(&m.homes);
                 known.owner = known.owner.max((bytes(now), pid));
@@ -140,7 +140,7 @@ impl Follower {
         }
         let of = |(&pid, m): (&u32, &Memory)| {
             let one = |(area, now): &(Area, Vec<(u32, u64)>)| {
-                let homes = match area.shared.as_deref().and_then(|key| shared.get(key)) {
+                let homes = match area.shared.and_then(|key| shared.get(&key)) {
                     Some(known) if known.owner.1 != pid => return None,
                     Some(known) => known.homes.clone(),
                     None => m.homes.clone(),
@@ -212,7 +212,7 @@ mod tests {
             start: 0,
             end: 1 << 24,
             name: String::new(),
-            shared: shared.then(|| "00:01 7".to_string()),
+            shared: shared.then_some(((0, 1), 7)),
         };
         let mut follower = Follower::new(Instant::now());
         for (pid, home, touched) in [(10, 0, 4), (11, 1, 16), (12, 2, 8)] {

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Instant;
 
+use ncpu_machine::process::{self, Mapping};
+
 use crate::sys;
 
 /// One page in so many is asked for its node.
@@ -29,31 +31,25 @@ pub struct Area {
     /// What it is of.
     pub name: String,
     /// Device and inode of memory that other processes can map too.
-    pub shared: Option<String>,
+    pub shared: Option<((u32, u32), u64)>,
 }
 
 /// The mappings of a process that hold data of its own or shared memory; files are left out.
-pub fn areas(maps: &str) -> Vec<Area> {
-    let one = |line: &str| {
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let mode = words.next()?;
-        let (device, inode) = (words.nth(1)?, words.next()?);
-        let name = words.next().unwrap_or("").trim_start();
-        let start = u64::from_str_radix(start, 16).ok()?;
-        let end = u64::from_str_radix(end, 16).ok()?;
+pub fn areas(maps: &[u8]) -> Vec<Area> {
+    let one = |m: Mapping| {
+        let name = m.text();
         let data = name.is_empty()
             || name.starts_with('[') && !name.starts_with("[v")
             || ["/dev/zero", "/dev/shm/", "/SYSV", "/memfd:"].iter().any(|p| name.starts_with(p));
-        let name = if name.is_empty() { "anonymous" } else { name };
-        (data && mode.contains('w') && end > start && end - start >= SMALLEST).then(|| Area {
-            start,
-            end,
+        let name = if name.is_empty() { "anonymous" } else { &*name };
+        (data && m.write && m.size() >= SMALLEST).then(|| Area {
+            start: m.start,
+            end: m.end,
             name: name.chars().filter(|c| !c.is_control()).take(60).collect(),
-            shared: mode.contains('s').then(|| format!("{device} {inode}")),
+            shared: m.shared.then_some((m.device, m.inode)),
         })
     };
-    maps.lines().filter_map(one).collect()
+    process::mappings(maps).filter_map(one).collect()
 }
 
 /// Where an area lies: bytes by node number, by the sample.
@@ -218,16 +214,16 @@ mod tests {
 7f0020000000-7f0024000000 ---p 00000000 00:00 0 \n\
 7f0030000000-7f0034000000 rw-s 00000000 00:01 5                          /dev/shm/a b\n\
 7ffc00000000-7ffc00200000 rw-p 00000000 00:00 0                          [vvar]\n";
-        let all = areas(maps);
+        let all = areas(maps.as_bytes());
         let names: Vec<&str> = all.iter().map(|a| a.name.as_str()).collect();
         assert_eq!(names, ["[heap]", "anonymous", "/dev/shm/a b"]);
-        let shared: Vec<Option<&str>> = all.iter().map(|a| a.shared.as_deref()).collect();
-        assert_eq!(shared, [None, None, Some("00:01 5")]);
+        let shared: Vec<_> = all.iter().map(|a| a.shared).collect();
+        assert_eq!(shared, [None, None, Some(((0, 1), 5))]);
     }
 
     fn sampled(mib: u64, shared: bool, now: &[(u32, u64)], homes: &[u32]) -> Sampled {
         let now = now.iter().map(|&(n, b)| (n, b << 20)).collect();
-        let shared = shared.then(|| "00:01 5".to_string());
+        let shared = shared.then_some(((0, 1), 5));
         Sampled {
             area: Area { start: 0, end: mib << 20, name: String::new(), shared },
             now,

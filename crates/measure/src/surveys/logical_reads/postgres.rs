@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use ncpu_machine::process::{self, Stat};
+
 use super::{Done, JOINED, Request, STRIDE, Work};
 use crate::failure::Failure;
 use crate::memory::room;
@@ -241,8 +243,10 @@ impl Drop for Server {
 
 /// CPU seconds that a process of one thread has used, from its /proc/PID/schedstat, or stat where there is none.
 fn cpu(pid: i32) -> f64 {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    if let Some(nanos) = read("schedstat").split(' ').next().and_then(|w| w.parse::<f64>().ok()) {
+    let read = |name: &str| process::read(format!("/proc/{pid}/{name}").as_ref()).unwrap_or_default();
+    let exact =
+        String::from_utf8_lossy(&read("schedstat")).split(' ').next().and_then(|w| w.parse::<f64>().ok());
+    if let Some(nanos) = exact {
         return nanos / 1e9;
     }
     // SAFETY: no pointers.
@@ -250,9 +254,9 @@ fn cpu(pid: i32) -> f64 {
 }
 
 /// Clock ticks of user and system time in a /proc/PID/stat.
-fn ticks(stat: &str) -> f64 {
-    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after.split_ascii_whitespace().skip(11).take(2).filter_map(|w| w.parse::<f64>().ok()).sum()
+fn ticks(stat: &[u8]) -> f64 {
+    let times = Stat::parse(stat).and_then(|stat| stat.times());
+    times.map_or(0.0, |[user, system, ..]| (user + system) as f64)
 }
 
 fn last_line(text: &str) -> &str {
@@ -545,8 +549,8 @@ mod tests {
     #[test]
     fn the_kernels_and_the_planners_words_are_understood() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4 5 6 7 8 90 91 120 30 20 0 1 0 5";
-        assert_eq!(ticks(stat), 181.0);
-        assert_eq!(ticks(""), 0.0);
+        assert_eq!(ticks(stat.as_bytes()), 181.0);
+        assert_eq!(ticks(b""), 0.0);
         assert!(cpu(std::process::id() as i32) > 0.0);
         let lines = ["Aggregate (rows=1)".to_string(), "  Buffers: shared hit=4043 read=2".into()];
         assert_eq!(shared_buffers(&lines), Some(4045.0));

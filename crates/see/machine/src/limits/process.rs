@@ -6,8 +6,9 @@ use std::io::Read;
 
 use rustix::io::Errno;
 
-use super::files::{Files, field, first};
+use super::files::{Files, first};
 use super::{Area, Found, Knob, Reading, Scope, Unit};
+use crate::process::Fields;
 
 /// A limit of a process: soft and hard, `None` is unlimited.
 pub type Rlimit = (Option<u64>, Option<u64>);
@@ -99,12 +100,11 @@ pub(super) fn scan(files: &Files<'_>, found: &mut Found) -> Processes {
 
 fn process(files: &Files<'_>, pid: u32, totals: &mut Processes) -> Option<Process> {
     let status = files.fetch(&format!("proc/{pid}/status")).ok()?;
-    let number = |key: &str| field(&status, key);
-    let comm = status.lines().find_map(|l| l.strip_prefix("Name:")).unwrap_or("").trim().to_string();
-    let uid = number("Uid:").and_then(|u| u32::try_from(u).ok())?;
-    let threads = number("Threads:").unwrap_or(1);
+    let status = Fields(status.as_bytes());
+    let comm = status.get("Name").unwrap_or("").to_string();
+    let uid = status.number("Uid")?;
+    let threads = status.number("Threads").unwrap_or(1);
     *totals.threads.entry(uid).or_default() += threads;
-    let kib = |key: &str| number(key).map(|n| n.saturating_mul(1024));
     let limits = files.fetch(&format!("proc/{pid}/limits")).ok()?;
     let limits: HashMap<_, _> = parse_rlimits(&limits)
         .into_iter()
@@ -116,15 +116,14 @@ fn process(files: &Files<'_>, pid: u32, totals: &mut Processes) -> Option<Proces
         n.map(|n| map.insert(name, n));
     };
     // A kernel thread has no memory and no files.
-    let size = kib("VmSize:");
+    let size = status.bytes("VmSize");
     if size.is_some() {
-        put(&mut used, "RLIMIT_MEMLOCK", kib("VmLck:"));
-        put(&mut used, "RLIMIT_STACK", kib("VmStk:"));
-        put(&mut used, "RLIMIT_DATA", kib("VmData:"));
+        put(&mut used, "RLIMIT_MEMLOCK", status.bytes("VmLck"));
+        put(&mut used, "RLIMIT_STACK", status.bytes("VmStk"));
+        put(&mut used, "RLIMIT_DATA", status.bytes("VmData"));
         put(&mut used, "RLIMIT_AS", size);
-        put(&mut peak, "RLIMIT_AS", kib("VmPeak:"));
-        let queued =
-            status.lines().find_map(|l| l.strip_prefix("SigQ:")?.trim().split('/').next()?.parse().ok());
+        put(&mut peak, "RLIMIT_AS", status.bytes("VmPeak"));
+        let queued = status.get("SigQ").and_then(|queued| queued.split('/').next()?.parse().ok());
         put(&mut used, "RLIMIT_SIGPENDING", queued);
         match open_files(files, pid, uid, totals) {
             Ok(n) => {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use ncpu_machine::events::AccessEvent;
 use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
+use ncpu_machine::process;
 use ncpu_table::Table;
 
 use crate::bpf_support::Ring;
@@ -233,7 +234,7 @@ impl Mappings {
 
     /// As [`look`](Mappings::look), however fresh what is known.
     pub fn look_again(&mut self, pid: u32) {
-        match std::fs::read(format!("/proc/{pid}/maps")) {
+        match process::read(format!("/proc/{pid}/maps").as_ref()) {
             Ok(text) if !text.is_empty() => {
                 self.of.insert(pid, (text, Instant::now()));
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use ncpu_machine::Topology;
+use ncpu_machine::{Topology, process};
 use ncpu_schema::{access_totals, accesses};
 use ncpu_symbols::{Kernel, ProcMaps, User, region};
 use ncpu_table::Table;
@@ -40,8 +40,8 @@ impl Names {
         if self.mappings.text(pid).map(<[u8]>::len) != known {
             self.maps.note_process(pid);
         }
-        if let Ok(name) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-            self.processes.insert(pid, name.trim().to_owned());
+        if let Some(name) = process::name(format!("/proc/{pid}").as_ref()) {
+            self.processes.insert(pid, name);
         }
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
+use ncpu_machine::process;
 use ncpu_schema::CpuState;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
@@ -456,14 +457,9 @@ extern "C" fn gauge(n: u32) -> u32 {
 
 /// Where in our own file an address of code is.
 fn own_offset(address: u64) -> Option<u64> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
-        (start..end).contains(&address).then(|| address - start + offset)
-    })
+    let maps = process::read("/proc/self/maps".as_ref()).ok()?;
+    let mapping = process::mappings(&maps).find(|m| m.contains(address))?;
+    Some(address - mapping.start + mapping.offset)
 }
 
 /// Attaches a program to several places of a file, in all processes.

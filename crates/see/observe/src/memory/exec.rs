@@ -4,11 +4,13 @@
 //! cached, and `/proc/self/pagemap` tells their frames: a few reads a file, none a page.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use ncpu_machine::process;
 
 /// Page frames, sorted.
 #[derive(Debug, Default)]
@@ -46,19 +48,15 @@ impl ExecFrames {
     /// # Errors
     /// `/proc` cannot be listed, or `/proc/self/pagemap` shows no frames.
     pub fn find() -> io::Result<ExecFrames> {
-        let mut files: HashMap<FileId, Vec<PathBuf>> = HashMap::new();
-        let mut text = String::new();
-        for pid in processes(Path::new("/proc"))? {
+        let mut files: HashMap<((u32, u32), u64), Vec<PathBuf>> = HashMap::new();
+        for pid in process::pids(Path::new("/proc"))? {
             let dir = Path::new("/proc").join(pid.to_string());
-            text.clear();
             // A process that ends meanwhile has nothing mapped.
-            if File::open(dir.join("maps")).and_then(|mut f| f.read_to_string(&mut text)).is_err() {
-                continue;
-            }
-            for mapping in executable(&text) {
-                let places = files.entry(mapping.file).or_default();
+            let Ok(text) = process::read(&dir.join("maps")) else { continue };
+            for mapping in process::mappings(&text).filter(|m| m.execute && m.is_file()) {
+                let places = files.entry((mapping.device, mapping.inode)).or_default();
                 if places.len() < 4 {
-                    places.push(dir.join("map_files").join(mapping.range));
+                    places.push(dir.join("map_files").join(mapping.link()));
                 }
             }
         }
@@ -91,51 +89,6 @@ impl Cursor<'_> {
         }
         false
     }
-}
-
-/// The processes there are.
-pub(super) fn processes(proc: &Path) -> io::Result<Vec<u32>> {
-    let names = fs::read_dir(proc)?.flatten().map(|e| e.file_name());
-    Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
-}
-
-/// A file, as `/proc/PID/maps` names it: device and inode.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FileId(String);
-
-/// A line of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mapping<'t> {
-    pub file: FileId,
-    /// The addresses, as the entries of `map_files` are called.
-    pub range: String,
-    pub executable: bool,
-    pub path: &'t str,
-}
-
-/// The mappings of files in the text of `/proc/PID/maps`.
-pub(super) fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
-    text.lines().filter_map(|line| {
-        let mut words = line.splitn(6, ' ');
-        let (range, permissions) = (words.next()?, words.next()?);
-        let (_offset, device, inode) = (words.next()?, words.next()?, words.next()?);
-        if inode == "0" {
-            return None;
-        }
-        // maps pads addresses to eight digits, map_files does not.
-        let (start, end) = range.split_once('-')?;
-        let number = |s| u64::from_str_radix(s, 16).ok();
-        Some(Mapping {
-            file: FileId(format!("{device} {inode}")),
-            range: format!("{:x}-{:x}", number(start)?, number(end)?),
-            executable: permissions.contains('x'),
-            path: words.next().unwrap_or_default().trim_start(),
-        })
-    })
-}
-
-fn executable(text: &str) -> impl Iterator<Item = Mapping<'_>> {
-    mappings(text).filter(|m| m.executable)
 }
 
 /// Pages mapped at once: a window of 16 MiB, so that a file of any size costs as much memory.
@@ -235,21 +188,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_name_files_by_device_and_inode() {
-        let text = "\
-00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus daemon
-7f0000000000-7f0000001000 rw-p 00000000 00:00 0
-7fff8b1fe000-7fff8b200000 r-xp 00000000 00:00 0                          [vdso]
-35b1a21000-35b1a22000 r--p 0021000 00:1f 135870 /lib/x (deleted)
-";
-        let all: Vec<_> = mappings(text).collect();
-        assert_eq!(all.len(), 2);
-        assert_eq!((all[0].range.as_str(), all[0].path), ("400000-452000", "/usr/bin/dbus daemon"));
-        assert!(all[0].executable && !all[1].executable);
-        assert_eq!(executable(text).count(), 1);
-    }
-
-    #[test]
     fn look_ups_rise() {
         let set = ExecFrames::new(vec![9, 5, 5, 7]);
         let mut cursor = set.from(6);
@@ -273,13 +211,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn any_maps_are_borne(text in "([0-9a-f]{1,18}-[0-9a-f]{0,18} [rwxps-]{0,4} [0-9]{0,9} [0-9a-f:]{0,5} [0-9]{0,22} .{0,9}\n|.{0,30}\n){0,20}") {
-            for m in mappings(&text) {
-                prop_assert!(m.range.contains('-'));
-            }
-        }
-
         #[test]
         fn pagemap_words_give_frames_that_are_there(word in any::<u64>()) {
             match frame_of(&word.to_ne_bytes()) {

@@ -2,16 +2,12 @@
 //! may end at any moment: what it no longer tells is not there.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{self, Mapping, Policy, unescape};
-
-/// A process with more lines of maps than this holds is beyond what can be looked at (kernel limit
-/// vm.max_map_count is 65530 by default; lines are some 100 bytes).
-const LONGEST: u64 = 256 << 20;
+use ncpu_machine::process::{self, Fields};
 
 /// The /proc of a machine.
 pub struct Proc {
@@ -89,45 +85,32 @@ impl Proc {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        match fs::File::open(self.root.join(name))?.take(LONGEST).read_to_end(&mut bytes) {
-            // A process that ends while it is read: what was read before stands.
-            Err(e) if bytes.is_empty() => Err(e),
-            _ => Ok(bytes),
-        }
+        process::read(&self.root.join(name))
     }
 
     fn text(&self, name: &str) -> Option<String> {
         self.read(name).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
     }
 
-    fn numbers(&self, dir: &str) -> Vec<u32> {
-        let Ok(entries) = fs::read_dir(self.root.join(dir)) else { return Vec::new() };
-        let mut found: Vec<u32> =
-            entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-        found.sort_unstable();
-        found
-    }
-
     /// Every process.
     pub fn pids(&self) -> Vec<u32> {
-        self.numbers("")
+        process::pids(&self.root).unwrap_or_default()
     }
 
     /// A process's threads.
     pub fn threads(&self, pid: u32) -> Vec<u32> {
-        self.numbers(&format!("{pid}/task"))
+        process::threads(&self.root.join(pid.to_string()))
     }
 
     /// `/proc/PID/stat`.
     pub fn stat(&self, pid: u32) -> Option<Stat> {
-        stat(&self.text(&format!("{pid}/stat"))?)
+        stat(&self.read(&format!("{pid}/stat")).ok()?)
     }
 
     /// The CPU a thread was last on and the ns it has run (schedstat, else clock ticks).
     pub fn thread_time(&self, pid: u32, tid: u32) -> Option<(u32, u64)> {
         let dir = format!("{pid}/task/{tid}");
-        let stat = stat(&self.text(&format!("{dir}/stat"))?)?;
+        let stat = stat(&self.read(&format!("{dir}/stat")).ok()?)?;
         let exact = self
             .text(&format!("{dir}/schedstat"))
             .and_then(|t| t.split_ascii_whitespace().next()?.parse::<u64>().ok());
@@ -137,20 +120,17 @@ impl Proc {
 
     /// Nodes a process may take memory from, by its cpuset (`Mems_allowed_list` of its status).
     pub fn mems_allowed(&self, pid: u32) -> Option<CpuSet> {
-        let status = self.text(&format!("{pid}/status"))?;
-        let list = status.lines().find_map(|l| l.strip_prefix("Mems_allowed_list:"))?;
+        let status = self.read(&format!("{pid}/status")).ok()?;
+        let list = Fields(&status).get("Mems_allowed_list")?;
         CpuSet::parse_list(list).ok()
     }
 
     /// Bytes of a process in transparent huge pages: anonymous and of shared memory. Walks its page
     /// tables once more.
     pub fn huge_bytes(&self, pid: u32) -> Option<u64> {
-        let text = self.text(&format!("{pid}/smaps_rollup"))?;
-        let kb = |key: &str| {
-            let line = text.lines().find_map(|l| l.strip_prefix(key))?;
-            line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-        };
-        kb("AnonHugePages:")?.checked_add(kb("ShmemPmdMapped:").unwrap_or(0))?.checked_mul(1024)
+        let text = self.read(&format!("{pid}/smaps_rollup")).ok()?;
+        let fields = Fields(&text);
+        fields.bytes("AnonHugePages")?.checked_add(fields.bytes("ShmemPmdMapped").unwrap_or(0))
     }
 
     /// `/proc/PID/numa_maps`. Walks all page tables of the process under its mmap_lock, mapping by
@@ -164,8 +144,8 @@ impl Proc {
 
     /// `/proc/PID/maps`.
     pub fn maps(&self, pid: u32) -> Vec<Region> {
-        let text = self.text(&format!("{pid}/maps")).unwrap_or_default();
-        text.lines().filter_map(region).collect()
+        let text = self.read(&format!("{pid}/maps")).unwrap_or_default();
+        process::mappings(&text).map(region).collect()
     }
 
     /// The cgroups of a process, in every hierarchy: paths below their mounts.
@@ -218,20 +198,17 @@ impl Proc {
     }
 }
 
-/// Parses `/proc/PID/stat`; the name may hold anything, parentheses too.
-fn stat(text: &str) -> Option<Stat> {
-    let (_, rest) = text.split_once('(')?;
-    let (name, rest) = rest.rsplit_once(')')?;
-    let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // proc_pid_stat(5); the first word here is field 3.
-    let number = |field: usize| words.get(field - 3)?.parse::<u64>().ok();
+/// Of `/proc/PID/stat`.
+fn stat(text: &[u8]) -> Option<Stat> {
+    let stat = process::Stat::parse(text)?;
+    let [user, system, ..] = stat.times()?;
     Some(Stat {
-        name: name.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
-        parent: u32::try_from(number(4)?).ok()?,
-        threads: number(20)?,
-        rss: number(24)?,
-        cpu: u32::try_from(number(39)?).ok()?,
-        ticks: number(14)?.saturating_add(number(15)?),
+        name: stat.name().chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        parent: stat.parent()?,
+        threads: stat.threads()?,
+        rss: stat.resident()?,
+        cpu: stat.cpu()?,
+        ticks: user.saturating_add(system),
     })
 }
 
@@ -241,26 +218,16 @@ fn device(text: &str, radix: u32) -> Option<u64> {
     Some(part(major)? << 32 | part(minor)?)
 }
 
-fn region(line: &str) -> Option<Region> {
-    let mut rest = line;
-    let mut word = || {
-        let text = rest.trim_start_matches(' ');
-        let (word, after) = text.split_once(' ').unwrap_or((text, ""));
-        rest = after;
-        word
-    };
-    let (range, perms, offset, dev, inode) = (word(), word(), word(), word(), word());
-    let (first, last) = range.split_once('-')?;
-    let hex = |t: &str| u64::from_str_radix(t, 16).ok();
-    Some(Region {
-        range: (hex(first)?, hex(last)?),
-        shared: perms.ends_with('s'),
-        code: perms.contains('x'),
-        offset: hex(offset)?,
-        device: device(dev, 16)?,
-        inode: inode.parse().ok()?,
-        name: unescape(rest.trim_start_matches(' ')),
-    })
+fn region(m: process::Mapping) -> Region {
+    Region {
+        range: (m.start, m.end),
+        shared: m.shared,
+        code: m.execute,
+        offset: m.offset,
+        device: u64::from(m.device.0) << 32 | u64::from(m.device.1),
+        inode: m.inode,
+        name: String::from_utf8_lossy(&process::Mapping::plain(m.name)).into_owned(),
+    }
 }
 
 fn mount(line: &str) -> Option<Mount> {
@@ -347,11 +314,11 @@ mod tests {
     #[test]
     fn names_with_anything_in_them() {
         let text = format!("7 (a) R (b\n) S 1 {}", "9 ".repeat(49));
-        let stat = stat(&text).unwrap();
+        let stat = stat(text.as_bytes()).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.cpu, stat.ticks), ("a) R (b?", 1, 9, 18));
-        let r = region("7f00-7f10 rw-s 00001000 00:01 32769      /SYSV00000000 (deleted)").unwrap();
+        let line = b"7f00-7f10 rw-s 00001000 00:01 32769      /SYSV00000000 (deleted)";
+        let r = process::mappings(line).map(region).next().unwrap();
         assert_eq!((r.inode, r.shared, r.name.as_str()), (32769, true, "/SYSV00000000 (deleted)"));
-        assert!(region("7f00-7f10 rw-s").is_none());
     }
 
     #[test]
@@ -385,7 +352,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,80}", line in "[0-9a-f:,\\-( )=Nn\\\\.]{0,120}") {
             for t in [&text, &line] {
-                let _ = (stat(t), region(t), mount(t), sysv(t), hint_faults(t), unescape(t));
+                let _ = (stat(t.as_bytes()), mount(t), sysv(t), hint_faults(t), unescape(t));
                 let _ = mount(&format!("1 2 0:3 / {t} rw - tmpfs {t} mpol={t}"));
             }
         }

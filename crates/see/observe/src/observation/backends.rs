@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ncpu_machine::process::{self, Stat};
 use ncpu_symbols::{Postgres, ProcMaps, Recent, WaitEvents};
 
 use crate::bpf_support::namespace::{process_dir, root};
@@ -73,8 +74,7 @@ impl Backends {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(process_dir(pid).join("stat")).ok()?;
-    stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+    Stat::parse(&process::read(&process_dir(pid).join("stat")).ok()?)?.parent()
 }
 
 fn same_program(one: u32, other: u32) -> bool {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use ncpu_machine::process;
 use ncpu_schema::{IdleReason, critical_path};
 use ncpu_symbols::Pythons;
 use ncpu_table::Table;
@@ -269,8 +270,7 @@ fn doing(row: &Charged, name: &dyn Fn(u32, &str) -> String) -> String {
 
 /// The name of a process that is not observed, if it lives still.
 fn comm(pid: u32) -> Option<String> {
-    let name = std::fs::read_to_string(process_dir(pid).join("comm")).ok()?;
-    Some(name.trim_end().to_string())
+    process::name(&process_dir(pid))
 }
 
 /// The innermost functions that are the program's own: `parse_input <- load_config`.

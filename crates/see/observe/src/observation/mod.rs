@@ -27,6 +27,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ncpu_machine::process::{self, Stat as ProcessStat};
 use ncpu_schema::{
     Counter, CpuState, IdleReason, Microstate, Per, cpu_time, drops, events, idle_time, sleeps, summary,
     threads,
@@ -758,8 +759,8 @@ impl Observation {
     /// What to say of the program's processes that live on after the one that was started, as those of a daemon do.
     fn left_behind(&self) -> Option<String> {
         let alive = |pid: u32| {
-            let stat = std::fs::read_to_string(process_dir(pid).join("stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+            let stat = process::read(&process_dir(pid).join("stat")).unwrap_or_default();
+            ProcessStat::parse(&stat).is_some_and(|stat| !stat.has_ended())
         };
         let mut left: Vec<(u32, String)> = self
             .threads

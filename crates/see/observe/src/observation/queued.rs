@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ncpu_machine::CpuSet;
 use ncpu_machine::limits::throttle::Hierarchy;
+use ncpu_machine::process::{self, Fields, Stat};
 use ncpu_schema::{CpuState, bound, queued};
 use ncpu_table::Table;
 
@@ -63,21 +64,13 @@ struct Class {
 }
 
 impl Class {
-    /// Of `/proc/PID/stat`.
-    fn parse(stat: &str) -> Option<Class> {
-        // The name before may hold anything.
-        let words: Vec<&str> = stat.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
-        // Numbers of fields as in proc(5), of which the state is the third.
-        let field = |n: usize| words.get(n - 3);
-        Some(Class {
-            nice: field(19)?.parse().ok()?,
-            priority: field(40)?.parse().ok()?,
-            policy: field(41)?.parse().ok()?,
-        })
+    fn parse(stat: &[u8]) -> Option<Class> {
+        let stat = Stat::parse(stat)?;
+        Some(Class { nice: stat.nice()?.into(), priority: stat.priority()?, policy: stat.policy()? })
     }
 
     fn of(pid: u32) -> Option<Class> {
-        Class::parse(&std::fs::read_to_string(process_dir(pid).join("stat")).ok()?)
+        Class::parse(&process::read(&process_dir(pid).join("stat")).ok()?)
     }
 
     fn real_time(self) -> Option<String> {
@@ -222,9 +215,8 @@ impl Queued {
             true => (0..64).filter(|cpu| low >> cpu & 1 == 1).collect(),
             false => {
                 let status = process_dir(pid).join(format!("task/{tid}/status"));
-                let status = std::fs::read_to_string(status).ok()?;
-                let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-                CpuSet::parse_list(list.trim()).ok()?
+                let status = process::read(&status).ok()?;
+                CpuSet::parse_list(Fields(&status).get("Cpus_allowed_list")?).ok()?
             }
         };
         if self.online.iter().all(|cpu| set.contains(*cpu)) {
@@ -242,7 +234,7 @@ fn online() -> Vec<u32> {
 }
 
 fn named(pid: u32) -> Option<String> {
-    Some(std::fs::read_to_string(process_dir(pid).join("comm")).ok()?.trim_end().to_string())
+    process::name(&process_dir(pid))
 }
 
 /// Where the control groups of both part, what their weights say; `None` where they are in one group.
@@ -302,10 +294,10 @@ mod tests {
         fields[37] = "50".into();
         fields[38] = "1".into();
         let stat = format!("7 (a) b (c) {}", fields.join(" "));
-        let class = Class::parse(&stat).unwrap();
+        let class = Class::parse(stat.as_bytes()).unwrap();
         assert_eq!(class, Class { nice: -5, priority: 50, policy: 1 });
         assert_eq!(class.real_time().as_deref(), Some("SCHED_FIFO of priority 50"));
-        assert_eq!(Class::parse("7 (x"), None);
+        assert_eq!(Class::parse(b"7 (x"), None);
         assert_eq!(Class::of(std::process::id()).map(|c| c.real_time()), Some(None));
     }
 }

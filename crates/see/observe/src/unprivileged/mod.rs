@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ncpu_machine::events::stacks::Record;
+use ncpu_machine::process;
 use ncpu_schema::{CpuState, View, drops, summary};
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
@@ -41,7 +42,7 @@ use crate::observation::samples::Samples;
 use crate::observation::shortage::Shortage;
 use crate::observation::throttle::Throttle;
 use crate::observation::{Cadence, Until};
-use crate::program::processes::{numbers, started_by};
+use crate::program::processes::started_by;
 use crate::program::{Ended, Met, Target};
 use capacity::{Program, Spent, Ticks, divide};
 use idle::{Idle, Look};
@@ -310,10 +311,10 @@ impl Unprivileged {
     /// Waits for what the program left behind, whose parent we are now.
     fn reap(&mut self) {
         let Some(ours) = self.ours else { return };
-        let tasks = Path::new("/proc/self/task");
-        for pid in numbers(tasks)
+        let own = Path::new("/proc/self");
+        for pid in process::threads(own)
             .into_iter()
-            .filter_map(|tid| started_by(&tasks.join(tid.to_string())).ok())
+            .filter_map(|tid| started_by(&own.join(format!("task/{tid}"))).ok())
             .flatten()
             .filter(|&pid| pid != ours && self.processes.has(pid))
             .collect::<Vec<_>>()
@@ -576,9 +577,6 @@ fn own() -> Duration {
 
 /// The name of a thread that no record told of.
 fn comm_of(pid: u32, tid: u32) -> String {
-    let read = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    match String::from_utf8_lossy(&read).trim_end_matches('\n') {
-        "" => "[unknown]".into(),
-        name => name.into(),
-    }
+    let name = process::name(format!("/proc/{pid}/task/{tid}").as_ref());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "[unknown]".into())
 }

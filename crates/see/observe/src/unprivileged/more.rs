@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use ncpu_machine::process::{self, Fields};
 use ncpu_schema::View;
 
 use super::sampler::paranoid;
@@ -23,8 +24,8 @@ impl Rules {
     /// Reads them.
     pub fn read(root: &Path) -> Rules {
         let text = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
-        let seccomp =
-            text("proc/self/status").lines().any(|l| l.starts_with("Seccomp:") && !l.ends_with('0'));
+        let status = process::read(&root.join("proc/self/status")).unwrap_or_default();
+        let seccomp = Fields(&status).number::<u32>("Seccomp").is_some_and(|mode| mode != 0);
         let hidden = text("proc/sys/kernel/kptr_restrict").trim().parse().unwrap_or(0);
         Rules { paranoid: paranoid(root), seccomp, hidden }
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::program::processes::{numbers, started_by};
+use ncpu_machine::process::{self, Fields, Stat};
+
+use crate::program::processes::started_by;
 use crate::program::{Ended, Met};
 
 /// CPU time of processes and of those they waited for, and what they met.
@@ -135,7 +137,7 @@ impl Processes {
     pub fn find(&mut self) {
         let mut left: Vec<u32> = self.pids();
         while let Some(pid) = left.pop() {
-            for tid in numbers(&self.proc.join(format!("{pid}/task"))) {
+            for tid in process::threads(&self.proc.join(pid.to_string())) {
                 let task = self.proc.join(format!("{pid}/task/{tid}"));
                 for child in started_by(&task).unwrap_or_default() {
                     if self.known.insert(child) {
@@ -152,7 +154,7 @@ impl Processes {
         let mut before = std::mem::take(&mut self.threads);
         for pid in self.pids() {
             let dir = self.proc.join(pid.to_string());
-            let tids = numbers(&dir.join("task"));
+            let tids = process::threads(&dir);
             if tids.is_empty() {
                 self.known.remove(&pid);
             }
@@ -179,15 +181,16 @@ impl Processes {
         let mut sum = Accounts::default();
         for pid in &self.known {
             let dir = self.proc.join(pid.to_string());
-            let Some(stat) = text(dir.join("stat")) else { continue };
-            let Some(f) = fields(&stat) else { continue };
-            let field = |n: usize| f.get(n - 3).and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
+            let Ok(stat) = process::read(&dir.join("stat")) else { continue };
+            let Some(stat) = Stat::parse(&stat) else { continue };
+            let [user, system, of_children, system_of_children] = stat.times().unwrap_or_default();
+            let [minor, minor_of_children, major, major_of_children] = stat.faults().unwrap_or_default();
             sum.add(&Accounts {
-                user: (field(14) + field(16)) as f64 / ticks,
-                system: (field(15) + field(17)) as f64 / ticks,
+                user: (user + of_children) as f64 / ticks,
+                system: (system + system_of_children) as f64 / ticks,
                 met: Met {
-                    minor_faults: field(10) + field(11),
-                    major_faults: field(12) + field(13),
+                    minor_faults: minor + minor_of_children,
+                    major_faults: major + major_of_children,
                     ..self.io(&dir)
                 },
             });
@@ -197,11 +200,9 @@ impl Processes {
 
     /// Bytes that a process and those it waited for moved to and from storage.
     fn io(&self, dir: &Path) -> Met {
-        let text = fs::read_to_string(dir.join("io")).unwrap_or_default();
-        let of = |name: &str| {
-            text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0)
-        };
-        Met { read: of("read_bytes:"), written: of("write_bytes:"), ..Met::default() }
+        let text = process::read(&dir.join("io")).unwrap_or_default();
+        let of = |name: &str| Fields(&text).number(name).unwrap_or(0);
+        Met { read: of("read_bytes"), written: of("write_bytes"), ..Met::default() }
     }
 
     /// How often the threads that live went to another CPU, where the kernel tells.
@@ -217,37 +218,26 @@ impl Processes {
     /// The processes that are there and no zombies, with their names.
     pub fn living(&self) -> Vec<(u32, String)> {
         let alive = |pid: &u32| {
-            let stat = text(self.proc.join(format!("{pid}/stat")))?;
-            let state = fields(&stat)?.first()?.to_string();
-            (!matches!(&*state, "Z" | "X")).then(|| (*pid, name(&stat)))
+            let stat = process::read(&self.proc.join(format!("{pid}/stat"))).ok()?;
+            let stat = Stat::parse(&stat)?;
+            (!stat.has_ended()).then(|| (*pid, stat.name()))
         };
         self.known.iter().filter_map(alive).collect()
     }
 }
 
-/// The fields of a `stat` from the third on: the name before them may hold anything.
-fn fields(stat: &str) -> Option<Vec<&str>> {
-    Some(stat.rsplit_once(") ")?.1.split_ascii_whitespace().collect())
-}
-
-fn name(stat: &str) -> String {
-    let inner = || Some(stat.split_once('(')?.1.rsplit_once(')')?.0);
-    inner().unwrap_or("?").to_string()
-}
-
-/// A line of a stat file may hold bytes that are no text, in the name.
+/// A small file as text.
 fn text(file: PathBuf) -> Option<String> {
-    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+    Some(String::from_utf8_lossy(&process::read(&file).ok()?).into_owned())
 }
 
 fn thread(task: &Path, pid: u32) -> Option<Thread> {
-    let stat = text(task.join("stat"))?;
-    let f = fields(&stat)?;
-    let field = |n: usize| f.get(n - 3).and_then(|w| w.parse::<u64>().ok());
-    let state = *f.first()?;
-    if matches!(state, "Z" | "X") {
+    let stat = process::read(&task.join("stat")).ok()?;
+    let stat = Stat::parse(&stat)?;
+    if stat.has_ended() {
         return None;
     }
+    let ([user, system, ..], [minor_faults, _, major_faults, _]) = (stat.times()?, stat.faults()?);
     // Time on CPU, time on run queues, times it was given a CPU.
     let sched = text(task.join("schedstat")).unwrap_or_default();
     let mut sched = sched.split_ascii_whitespace().map(|w| w.parse::<u64>().ok());
@@ -255,15 +245,15 @@ fn thread(task: &Path, pid: u32) -> Option<Thread> {
     let ticks = 1_000_000_000 / rustix::param::clock_ticks_per_second();
     Some(Thread {
         pid,
-        name: name(&stat),
-        start: field(22)?,
-        doing: doing(state, || text(task.join("wchan")).unwrap_or_default()),
+        name: stat.name(),
+        start: stat.start()?,
+        doing: doing(stat.state(), || text(task.join("wchan")).unwrap_or_default()),
         // Without schedstats to the tick.
-        ran: ran.unwrap_or_else(|| (field(14).unwrap_or(0) + field(15).unwrap_or(0)) * ticks),
+        ran: ran.unwrap_or((user + system) * ticks),
         waited: waited.unwrap_or(0),
-        divided: (field(14).unwrap_or(0) * ticks, field(15).unwrap_or(0) * ticks),
-        minor_faults: field(10)?,
-        major_faults: field(12)?,
+        divided: (user * ticks, system * ticks),
+        minor_faults,
+        major_faults,
         switches: (0, 0),
     })
 }
@@ -288,16 +278,16 @@ const IO: [&str; 12] = [
 const VFORK: [&str; 4] = ["kernel_clone", "wait_for_vfork", "do_fork", "_do_fork"];
 
 /// What a thread is at, by its state and the kernel function that it sleeps in.
-fn doing(state: &str, wchan: impl FnOnce() -> String) -> Doing {
+fn doing(state: u8, wchan: impl FnOnce() -> String) -> Doing {
     match state {
-        "R" => Doing::Runnable,
-        "S" | "D" | "I" => {
+        b'R' => Doing::Runnable,
+        b'S' | b'D' | b'I' => {
             let function = wchan();
             if IO.iter().any(|f| function.starts_with(f)) {
                 Doing::Io
             } else if VFORK.iter().any(|f| function.starts_with(f)) {
                 Doing::Asleep
-            } else if state == "D" {
+            } else if state == b'D' {
                 Doing::Blocked
             } else if function.starts_with("futex_") || function.starts_with("__futex") {
                 Doing::Futex
@@ -310,9 +300,9 @@ fn doing(state: &str, wchan: impl FnOnce() -> String) -> Doing {
 }
 
 fn switches(task: &Path) -> Option<(u64, u64)> {
-    let status = text(task.join("status"))?;
-    let of = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok());
-    Some((of("voluntary_ctxt_switches:")?, of("nonvoluntary_ctxt_switches:")?))
+    let status = process::read(&task.join("status")).ok()?;
+    let status = Fields(&status);
+    Some((status.number("voluntary_ctxt_switches")?, status.number("nonvoluntary_ctxt_switches")?))
 }
 
 #[cfg(test)]
@@ -369,14 +359,14 @@ mod tests {
     #[test]
     fn what_threads_wait_for_is_told_where_its_function_does() {
         let told = |state, wchan: &str| doing(state, || wchan.to_string());
-        assert_eq!(told("D", "folio_wait_bit_common"), Doing::Io);
-        assert_eq!(told("D", "do_vmi_munmap"), Doing::Blocked);
-        assert_eq!(told("D", "0"), Doing::Blocked);
-        assert_eq!(told("D", "kernel_clone"), Doing::Asleep);
-        assert_eq!(told("S", "futex_do_wait"), Doing::Futex);
-        assert_eq!(told("S", "do_poll"), Doing::Asleep);
-        assert_eq!(told("T", ""), Doing::Asleep);
-        assert_eq!(told("R", "0"), Doing::Runnable);
+        assert_eq!(told(b'D', "folio_wait_bit_common"), Doing::Io);
+        assert_eq!(told(b'D', "do_vmi_munmap"), Doing::Blocked);
+        assert_eq!(told(b'D', "0"), Doing::Blocked);
+        assert_eq!(told(b'D', "kernel_clone"), Doing::Asleep);
+        assert_eq!(told(b'S', "futex_do_wait"), Doing::Futex);
+        assert_eq!(told(b'S', "do_poll"), Doing::Asleep);
+        assert_eq!(told(b'T', ""), Doing::Asleep);
+        assert_eq!(told(b'R', "0"), Doing::Runnable);
     }
 
     #[test]

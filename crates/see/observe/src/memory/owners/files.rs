@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ncpu_machine::process::{self, Mapping};
 use ncpu_schema::files;
 use ncpu_table::Table;
 
 use super::{Class, Counts, Owned, bytes, percent};
 use crate::memory::Pages;
-use crate::memory::exec::{mappings, processes};
 use crate::memory::named::Named;
 
 /// Files that are given a name; the rest is one row.
@@ -94,10 +94,10 @@ impl Segments {
         let shm = fs::read_to_string(proc.join("sysvipc/shm")).unwrap_or_default();
         let ids = shm.lines().skip(1).filter_map(|l| l.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
         found.sysv.extend(ids);
-        for pid in processes(proc).unwrap_or_default() {
+        for pid in process::pids(proc).unwrap_or_default() {
             let dir = proc.join(pid.to_string());
-            let maps = fs::read_to_string(dir.join("maps")).unwrap_or_default();
-            maps.lines().for_each(|line| found.mapping(line));
+            let maps = process::read(&dir.join("maps")).unwrap_or_default();
+            process::mappings(&maps).for_each(|mapping| found.mapping(&mapping));
             for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
                 let target = fs::read_link(entry.path()).unwrap_or_default();
                 let target = target.to_string_lossy();
@@ -112,19 +112,11 @@ impl Segments {
         found
     }
 
-    /// `7f00-7f10 rw-s 00000000 00:01 32769      /SYSV00000000 (deleted)`.
-    fn mapping(&mut self, line: &str) {
-        let starts = ["/SYSV", "/memfd:", "/dev/zero (deleted)"];
-        let Some(at) = line.find('/').filter(|&at| starts.iter().any(|s| line[at..].starts_with(s))) else {
-            return;
-        };
-        let mut words = line[..at].split_ascii_whitespace().skip(3);
-        let device = words.next().and_then(|d| d.split_once(':'));
-        let hex = |text: &str| u32::from_str_radix(text, 16).ok();
-        if let (Some((Some(major), Some(minor))), Some(Ok(inode))) =
-            (device.map(|(a, b)| (hex(a), hex(b))), words.next().map(str::parse))
-        {
-            self.add((major, minor), inode, &line[at..]);
+    /// Takes note of `7f00-7f10 rw-s 00000000 00:01 32769      /SYSV00000000 (deleted)`.
+    fn mapping(&mut self, mapping: &Mapping) {
+        let starts = [&b"/SYSV"[..], b"/memfd:", b"/dev/zero (deleted)"];
+        if starts.iter().any(|start| mapping.name.starts_with(start)) {
+            self.add(mapping.device, mapping.inode, &mapping.text());
         }
     }
 
@@ -203,15 +195,15 @@ impl Mounts {
 /// machine has of each class: what is left is one row.
 pub(super) fn of_processes(proc: &Path, all: Counts, stop: &AtomicBool) -> io::Result<Vec<File>> {
     let mut found: HashMap<(u64, u64), File> = HashMap::new();
-    for pid in processes(proc)? {
+    for pid in process::pids(proc)? {
         if stop.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let dir = proc.join(pid.to_string());
-        let maps = fs::read_to_string(dir.join("maps")).unwrap_or_default();
-        for mapping in mappings(&maps) {
-            let class = if mapping.executable { Class::Exec } else { Class::Mapped };
-            add(&dir.join("map_files").join(&mapping.range), mapping.path, class, &mut found);
+        let maps = process::read(&dir.join("maps")).unwrap_or_default();
+        for mapping in process::mappings(&maps).filter(Mapping::is_file) {
+            let class = if mapping.execute { Class::Exec } else { Class::Mapped };
+            add(&dir.join("map_files").join(mapping.link()), &mapping.text(), class, &mut found);
         }
         for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
             let target = fs::read_link(entry.path()).unwrap_or_default();
@@ -289,7 +281,7 @@ mod tests {
             "7f40-7f50 rw-s 00000000 00:01 12      /dev/zero (deleted)",
             "7f60-7f70 r-xp 00000000 fe:00 13      /usr/bin/SYSV",
         ] {
-            segments.mapping(line);
+            segments.mapping(&Mapping::parse(line.as_bytes()).unwrap());
         }
         segments.sysv.insert(20);
         let name = |inode, path: &str| {

@@ -1,16 +1,14 @@
 //! Memory by process: the sums that the kernel makes of each one's page tables.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ncpu_machine::process::{self, Fields};
 use ncpu_schema::processes;
 use ncpu_table::Table;
-
-use crate::memory::exec;
 
 /// Keys of `/proc/PID/smaps_rollup` in the order of the columns of [`processes`], and several whose sum is one.
 const FIELDS: [&[&str]; 7] = [
@@ -26,18 +24,21 @@ const FIELDS: [&[&str]; 7] = [
 /// The place of hugetlb pages among them.
 const HUGETLB: usize = 5;
 
+/// A file: major and minor number of its device, inode.
+type File = ((u32, u32), u64);
+
 struct Process {
     pid: u32,
     name: String,
     bytes: [u64; FIELDS.len()],
-    /// Of its hugetlb pages those that it shares, by file: device and inode.
-    shared: HashMap<(String, u64), u64>,
+    /// Of its hugetlb pages those that it shares, by file.
+    shared: HashMap<File, u64>,
 }
 
 /// A row for each process, the largest first; and how many may not be looked at. One read a process, in
 /// which the kernel walks its page tables huge page by huge page.
 pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Result<(Table, u64)> {
-    let pids = exec::processes(proc)?;
+    let pids = process::pids(proc)?;
     let next = AtomicUsize::new(0);
     let found: Mutex<(Vec<Process>, u64)> = Mutex::default();
     std::thread::scope(|scope| {
@@ -48,7 +49,7 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
                         return;
                     }
                     let dir = proc.join(pid.to_string());
-                    let text = match fs::read_to_string(dir.join("smaps_rollup")) {
+                    let text = match process::read(&dir.join("smaps_rollup")) {
                         Ok(text) => text,
                         // It ended meanwhile, or is a thread of the kernel.
                         Err(e) => {
@@ -57,13 +58,14 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
                             continue;
                         }
                     };
-                    let Some(bytes) = parse(&text) else { continue };
-                    let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+                    let fields = Fields(&text);
+                    let Some(bytes) = parse(fields) else { continue };
+                    let name = process::name(&dir).unwrap_or_default();
                     // `Pss` divides what is shared, but holds no hugetlb pages; who shares those, the mappings tell.
-                    let shares = text.lines().any(|l| field(l, "Shared_Hugetlb").is_some_and(|n| n > 0));
-                    let maps = if shares { fs::read_to_string(dir.join("smaps")) } else { Ok(String::new()) };
+                    let shares = fields.bytes("Shared_Hugetlb").is_some_and(|n| n > 0);
+                    let maps = if shares { process::read(&dir.join("smaps")) } else { Ok(Vec::new()) };
                     let shared = shared_hugetlb(&maps.unwrap_or_default());
-                    let process = Process { pid, name: name.trim_end().into(), bytes, shared };
+                    let process = Process { pid, name, bytes, shared };
                     found.lock().unwrap_or_else(|e| e.into_inner()).0.push(process);
                 }
             });
@@ -83,7 +85,7 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
 
 /// Charges each process with its part of the hugetlb pages that it shares.
 fn divide(all: &mut [Process]) {
-    let mut users: HashMap<(String, u64), u64> = HashMap::new();
+    let mut users: HashMap<File, u64> = HashMap::new();
     for file in all.iter().flat_map(|p| p.shared.keys()) {
         *users.entry(file.clone()).or_default() += 1;
     }
@@ -96,42 +98,24 @@ fn divide(all: &mut [Process]) {
     }
 }
 
-/// The hugetlb pages that a process shares, by device and inode of the file, of `/proc/PID/smaps`.
-fn shared_hugetlb(smaps: &str) -> HashMap<(String, u64), u64> {
-    let mut found: HashMap<(String, u64), u64> = HashMap::new();
-    let mut file = None;
-    for line in smaps.lines() {
-        // 7f0000000000-7f0000200000 rw-s 00000000 00:0f 1234   /anon_hugepage (deleted)
-        let mut words = line.split_ascii_whitespace();
-        if let (Some(range), Some(_), Some(_), Some(device), Some(inode)) =
-            (words.next(), words.next(), words.next(), words.next(), words.next())
-            && range.contains('-')
-            && let Ok(inode) = inode.parse::<u64>()
-        {
-            file = Some((device.to_string(), inode));
-        } else if let (Some(bytes), Some(file)) = (field(line, "Shared_Hugetlb").filter(|n| *n > 0), &file) {
-            *found.entry(file.clone()).or_default() += bytes;
+/// The hugetlb pages that a process shares, by file.
+fn shared_hugetlb(smaps: &[u8]) -> HashMap<File, u64> {
+    let mut found = HashMap::new();
+    for (mapping, fields) in process::smaps(smaps) {
+        if let Some(bytes) = fields.bytes("Shared_Hugetlb").filter(|n| *n > 0) {
+            *found.entry((mapping.device, mapping.inode)).or_default() += bytes;
         }
     }
     found
 }
 
-/// Bytes of a line such as `Shared_Hugetlb:     2048 kB`.
-fn field(line: &str, key: &str) -> Option<u64> {
-    let value = line.strip_prefix(key)?.strip_prefix(':')?;
-    value.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// The fields in bytes; `None` for a process without memory, which has no such fields.
-fn parse(text: &str) -> Option<[u64; FIELDS.len()]> {
+fn parse(fields: Fields) -> Option<[u64; FIELDS.len()]> {
     let mut bytes = [0u64; FIELDS.len()];
     let mut any = false;
-    for line in text.lines() {
-        let Some((key, value)) = line.split_once(':') else { continue };
-        let kib = value.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());
-        let at = FIELDS.iter().position(|keys| keys.contains(&key));
-        if let (Some(kib), Some(at)) = (kib, at) {
-            bytes[at] = bytes[at].saturating_add(kib.saturating_mul(1024));
+    for (key, value) in fields.each_bytes() {
+        if let Some(at) = FIELDS.iter().position(|keys| keys.contains(&key)) {
+            bytes[at] = bytes[at].saturating_add(value);
             any = true;
         }
     }
@@ -140,6 +124,8 @@ fn parse(text: &str) -> Option<[u64; FIELDS.len()]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -195,7 +181,10 @@ SwapPss:               8 kB
         for (pid, smaps) in (1..).zip(maps) {
             let dir = proc.path().join(pid.to_string());
             fs::create_dir(&dir).unwrap();
-            let sum = |key: &str| smaps.lines().filter_map(|l| field(l, key)).sum::<u64>() / 1024;
+            let sum = |key: &str| {
+                let all = process::smaps(smaps.as_bytes()).filter_map(|(_, fields)| fields.bytes(key));
+                all.sum::<u64>() / 1024
+            };
             let (shared, private) = (sum("Shared_Hugetlb"), sum("Private_Hugetlb"));
             let rollup = format!("Pss: 0 kB\nShared_Hugetlb: {shared} kB\nPrivate_Hugetlb: {private} kB\n");
             fs::write(dir.join("smaps_rollup"), rollup).unwrap();
@@ -218,7 +207,7 @@ SwapPss:               8 kB
     proptest! {
         #[test]
         fn any_rollup_is_borne(text in "((Pss|Rss|Swap|Private_Hugetlb): {1,4}[0-9]{0,22} kB\n|.{0,20}\n){0,12}") {
-            parse(&text);
+            parse(Fields(text.as_bytes()));
         }
     }
 }

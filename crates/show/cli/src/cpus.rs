@@ -196,8 +196,8 @@ fn tell(sampler: &mut Sampler) -> bool {
 fn live(args: &CpusArgs, mut sampler: Sampler, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let out = std::io::stdout();
     anyhow::ensure!(out.is_terminal(), "--live needs a terminal; without it, reports go to a pipe or file");
-    let color = crate::color::wanted(true);
-    let view = ncpu_tui::View::new(places(&args.root)?, color);
+    let paint = crate::paint::wanted(true);
+    let view = ncpu_tui::View::new(places(&args.root)?, paint);
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
     ncpu_tui::run(view, interval, stop, || -> anyhow::Result<_> {
         Ok((sampler.sample()?, sampler.notes()))

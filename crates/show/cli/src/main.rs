@@ -5,7 +5,6 @@ mod out;
 
 mod bench;
 mod beside;
-mod color;
 mod colour;
 mod command;
 mod compare;
@@ -33,6 +32,7 @@ mod metric;
 mod moment;
 mod numa;
 mod observer;
+mod paint;
 mod partition;
 mod patterns;
 mod place;

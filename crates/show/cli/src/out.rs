@@ -15,7 +15,7 @@ use clap::ArgMatches;
 use ncpu_files::NewFile;
 use ncpu_table::{Format, safe};
 
-use crate::color;
+use crate::paint;
 
 /// Whether a command of the user's is run, whose output has standard output.
 static COMMAND_HAS_STDOUT: AtomicBool = AtomicBool::new(false);
@@ -139,7 +139,7 @@ pub fn say_line(words: &str) {
 /// # Errors
 /// It cannot be written.
 pub fn put(text: &str) -> anyhow::Result<()> {
-    painted(text, color::onion)
+    painted(text, paint::onion)
 }
 
 /// [`put`] of a table whose first line names its columns.
@@ -147,13 +147,13 @@ pub fn put(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// It cannot be written.
 pub fn put_table(text: &str) -> anyhow::Result<()> {
-    painted(text, color::table)
+    painted(text, paint::table)
 }
 
 fn painted(text: &str, paint: fn(&str) -> String) -> anyhow::Result<()> {
     let mut out = Out::new(true);
     let safe = safe::block(text);
-    match color::wanted(out.is_terminal()) {
+    match paint::wanted(out.is_terminal()) {
         true => out.write_all(paint(&safe).as_bytes())?,
         false => out.write_all(safe.as_bytes())?,
     }

@@ -144,7 +144,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if let Some(child) = &mut child {
         child.release()?;
     }
-    let (begin, (started, _)) = (Instant::now(), ncpu_feed::own());
+    let (begin, (started, _)) = (Instant::now(), ncpu_daemon::own_use());
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && length.is_none_or(|l| begin.elapsed() < l) {
         let there = balancer.look()?;
@@ -167,7 +167,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     if args.rows.format() == Format::Text {
         tell("at first", first.as_ref());
         tell("at last", Some(&last));
-        let own = ncpu_feed::own().0 - started;
+        let own = ncpu_daemon::own_use().0 - started;
         let capacity = begin.elapsed().as_secs_f64() * machine.ncpu() as f64;
         let share = 100.0 * own / capacity;
         say!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_feed::heap::{Trimmer, keep_small};
+use ncpu_daemon::heap::{Trimmer, keep_small};
 use ncpu_observe::engine::Config;
 use ncpu_observe::observation::{Observation, Until};
 use ncpu_observe::program::Target;

@@ -7,8 +7,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ncpu_table::{Format, Printer, Select, SortKey};
 
-use crate::color;
 use crate::out::Out;
+use crate::paint;
 
 /// What the tables of a command are printed with.
 pub type OutPrinter = Printer<BufWriter<Out>>;
@@ -108,7 +108,7 @@ impl RowArgs {
         if self.format == Format::Parquet && out.is_terminal() {
             anyhow::bail!("parquet is binary: send it to a file, as in `-o parquet --output out.parquet`");
         }
-        let paint = if color::wanted(out.is_terminal()) { color::table } else { str::to_string };
+        let paint = if paint::wanted(out.is_terminal()) { paint::table } else { str::to_string };
         Ok(Printer::new(BufWriter::new(out), self.format, text_width()).painted(paint))
     }
 

@@ -63,7 +63,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let places = places(Path::new("/"))?;
     let target = args.target.target()?;
     let words = args.target.words();
-    let screen = Top::new(&words.join(" "), places, crate::color::wanted(true));
+    let screen = Top::new(&words.join(" "), places, crate::paint::wanted(true));
     let config = Config { probes: args.probes.get(), ..Config::onion(target.clone(), args.hz) };
     let (send, feed) = sync_channel(WAITING);
     let (ready, begun) = sync_channel(1);

@@ -3,9 +3,6 @@
 //! They are two processes for the sake of safety. The one that observes may do much and reads nothing from the network;
 //! the one that answers requests may do nothing but that. Bytes flow one way only.
 
-pub mod heap;
-pub mod privileges;
-
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 
@@ -226,15 +223,6 @@ impl Packed {
         }
         Ok(parts)
     }
-}
-
-/// What this process has taken so far: CPU time in seconds, and resident memory in bytes.
-pub fn own() -> (f64, u64) {
-    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    // Where /proc is hidden nothing is known; there is no other way to ask.
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-    (cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, pages * rustix::param::page_size() as u64)
 }
 
 /// A table of an interval, from its part of the body.

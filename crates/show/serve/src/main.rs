@@ -27,8 +27,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use ncpu_feed::heap::{Trimmer, keep_small};
-use ncpu_feed::privileges::become_user;
+use ncpu_daemon::heap::{Trimmer, keep_small};
+use ncpu_daemon::privileges::become_user;
 use ncpu_feed::{Packed, Ready, Settings};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;

@@ -391,7 +391,7 @@ impl Metrics {
     /// A name cannot be written.
     pub fn text(&self, connections: usize, open: bool) -> Result<String, std::fmt::Error> {
         self.connections.set(connections as f64);
-        let (cpu, resident) = ncpu_feed::own();
+        let (cpu, resident) = ncpu_daemon::own_use();
         let server = vec![("process", "server".to_owned())];
         upto(&self.own_cpu.get_or_create(&server), cpu);
         self.own_memory.get_or_create(&server).set(resident as f64);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_feed::heap::{Trimmer, keep_small};
-use ncpu_feed::privileges::{OBSERVER, become_user};
+use ncpu_daemon::heap::{Trimmer, keep_small};
+use ncpu_daemon::privileges::{OBSERVER, become_user};
 use ncpu_feed::{Head, Settings};
 use ncpu_files::Dir;
 use ncpu_observe::cpus::{Intervals, Metric};
@@ -220,6 +220,6 @@ fn make_for(dir: &Path, (user, group): (u32, u32)) -> std::io::Result<()> {
 fn head(since: f64, at: f64, notes: Vec<String>) -> Head {
     let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let end = end.unwrap_or(Duration::ZERO).as_secs_f64();
-    let (cpu, resident) = ncpu_feed::own();
+    let (cpu, resident) = ncpu_daemon::own_use();
     Head { start: end - (at - since), end, since, notes, cpu, resident, ..Head::default() }
 }

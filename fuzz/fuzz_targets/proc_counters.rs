@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 // By path: the crate it is part of compiles BPF programs, which fuzzing does not need.
-#[path = "../../crates/see/observe/src/cpus/parse.rs"]
+#[path = "../../crates/see/collectors/src/cpus/parse.rs"]
 #[allow(dead_code)]
 mod parse;
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ncpu_collectors::cpus::parse;
 use ncpu_machine::CpuSet;
-use ncpu_observe::cpus::parse;
-use ncpu_observe::program::{Child, Ended, Setting};
+use ncpu_observe_core::program::{Child, Ended, Setting};
 use ncpu_remedy::guard::Guard;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};

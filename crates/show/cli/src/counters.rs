@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ncpu_collectors::counters::{Collector, Counted, Options, countable};
 use ncpu_machine::Topology;
 use ncpu_machine::events::{Class, Event, Sources, Width};
-use ncpu_observe::counters::{Collector, Counted, Options, countable};
 use ncpu_report::counters::{By, Facts, Layout, View, totals, totals_text};
 use ncpu_schema::Purpose;
 use ncpu_table::{Column, Compact, Format, Table, render_text};
@@ -186,8 +186,8 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     };
     let target = match (&subject, &args.target.cgroup) {
         (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {
-            (ncpu_observe::program::Target::Tree(pid), true) => Counted::Tree(*pid),
-            (ncpu_observe::program::Target::Tree(pid), false) => Counted::Program(*pid),
+            (ncpu_observe_core::program::Target::Tree(pid), true) => Counted::Tree(*pid),
+            (ncpu_observe_core::program::Target::Tree(pid), false) => Counted::Program(*pid),
             _ => Counted::Cpus,
         },
         (_, Some(path)) => Counted::Cgroup(path.clone()),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_collectors::cpus::{Metric, Options, Sampler};
 use ncpu_machine::Topology;
-use ncpu_observe::cpus::{Metric, Options, Sampler};
 use ncpu_table::{Column, Compact, Format, Select, Table};
 use ncpu_tui::Place;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::crosscalls::{Config, Crosscalls, package_of};
+use ncpu_collectors::crosscalls::{Config, Crosscalls, package_of};
 use ncpu_record::{Manifest, Recording};
 use ncpu_report::crosscalls::{By, footer, table};
 use ncpu_schema::Purpose;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use ncpu_machine::{CpuSet, Topology};
-use ncpu_observe::program::Child;
+use ncpu_observe_core::program::Child;
 use ncpu_remedy::hugepages::{self, Looked, collapse, coverage, foretell, pools, text};
 use ncpu_remedy::journal::{Journal, Undo};
 use ncpu_remedy::preload::{self, Places};

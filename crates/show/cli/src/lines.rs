@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use ncpu_collectors::accesses::{Collector, Mappings, Scope};
 use ncpu_lines::{Options, Report, Tables};
 use ncpu_machine::events::Sources;
 use ncpu_machine::{CacheType, Topology};
-use ncpu_observe::accesses::{Collector, Mappings, Scope};
-use ncpu_observe::program::Child;
-use ncpu_observe::program::Target;
+use ncpu_observe_core::program::Child;
+use ncpu_observe_core::program::Target;
 use ncpu_report::lines::{self as view, Moving};
 use ncpu_schema::{Purpose, access_totals, accesses, findings, objects, variables, words};
 use ncpu_table::{Format, Select, Table};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::engine::Config;
+use ncpu_engine::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
 use ncpu_schema::Purpose;

@@ -62,7 +62,7 @@ mod version;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
-use ncpu_observe::program::StartError;
+use ncpu_observe_core::program::StartError;
 
 /// See where a large Linux machine's CPU capacity goes.
 #[derive(Parser)]

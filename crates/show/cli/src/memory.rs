@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::memory::{self, By, Memory, Options, Source};
+use ncpu_collectors::memory::{self, By, Memory, Options, Source};
 use ncpu_report::memory as view;
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Select, Table};

@@ -112,7 +112,7 @@ impl Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_observe::program::Ended;
+    use ncpu_observe_core::program::Ended;
 
     #[test]
     fn metrics() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::numa::{Config, Numa, Scope};
+use ncpu_collectors::numa::{Config, Numa, Scope};
 use ncpu_report::numa as view;
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ncpu_observe::bpf_support::Error;
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::{Observation, Until};
-use ncpu_observe::program::Ended;
-use ncpu_observe::unprivileged::Unprivileged;
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::{Observation, Until};
+use ncpu_engine::unprivileged::Unprivileged;
+use ncpu_observe_core::bpf_support::Error;
+use ncpu_observe_core::program::Ended;
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 

@@ -10,7 +10,7 @@ use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_measure::compare::Ratio;
 use ncpu_measure::stats::Summary;
-use ncpu_observe::program::Ended;
+use ncpu_observe_core::program::Ended;
 use ncpu_remedy::partition::{self, By, Config, Data, Isolate, Part, Partition, Restart, Until};
 use ncpu_table::{Column, Format, Kind, Table, Unit};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_observe::engine::Patterns;
+use ncpu_engine::engine::Patterns;
 
 /// What tells waits apart, common to commands that do.
 #[derive(Args, Debug)]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_collectors::numa::Wants;
 use ncpu_machine::{Topology, Wanted};
-use ncpu_observe::numa::Wants;
-use ncpu_observe::program::Child;
+use ncpu_observe_core::program::Child;
 use ncpu_remedy::launch::{Class, Launch, Step};
 use ncpu_remedy::place::balance::{Balancer, Options, State, Whose, check};
 use ncpu_remedy::place::loads::Loads;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ncpu_machine::power::{self, Energy, Meter};
-use ncpu_observe::program::Child;
+use ncpu_observe_core::program::Child;
 use ncpu_schema::Purpose;
 use ncpu_table::{Column, Format, Kind, Table, Unit};
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ncpu_observe::program::User;
+use ncpu_observe_core::program::User;
 use ncpu_remedy::preload::{self, Places};
 use ncpu_remedy::program::{self, Program};
 use rustix::io::Errno;

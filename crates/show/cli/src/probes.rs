@@ -1,7 +1,7 @@
 //! `--probes`: how much the observed program may be slowed.
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::engine::Probes;
+use ncpu_engine::engine::Probes;
 
 /// Options of every command that attaches probes to what it observes.
 #[derive(Args, Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ pub fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
         // Jobs in the background of a script ignore SIGINT. The terminal's is then ignored here and by the command;
         // `kill -INT` means this very process, and is obeyed.
         if ignored {
-            ncpu_observe::program::ignore_in_programs(signal);
+            ncpu_observe_core::program::ignore_in_programs(signal);
         }
         let stop = stop.clone();
         let act = move |info: &libc::siginfo_t| {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::Observation;
-use ncpu_observe::program::Target;
-use ncpu_observe::program::{Child, Ended, Setting, User};
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::Observation;
+use ncpu_observe_core::program::Target;
+use ncpu_observe_core::program::{Child, Ended, Setting, User};
 use ncpu_record::{Recording, Throughput};
 use ncpu_schema::Purpose;
 

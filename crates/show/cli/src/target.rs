@@ -2,7 +2,7 @@
 
 use clap::Args;
 use ncpu_machine::process;
-use ncpu_observe::program::Target;
+use ncpu_observe_core::program::Target;
 
 /// Which threads to observe; the whole machine unless told otherwise.
 #[derive(Args, Clone, Debug)]

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use ncpu_observe::bpf_support::Error;
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::{Observation, Until};
-use ncpu_observe::program::Target;
-use ncpu_observe::unprivileged::Unprivileged;
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::{Observation, Until};
+use ncpu_engine::unprivileged::Unprivileged;
+use ncpu_observe_core::bpf_support::Error;
+use ncpu_observe_core::program::Target;
 use ncpu_report::threads::table;
 use ncpu_table::{Format, Table};
 

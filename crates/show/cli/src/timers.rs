@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ncpu_observe::timers::{CALLS, Call, Doings, Plan, Who, herd, herd_table, measure, tick_ns};
+use ncpu_collectors::timers::{CALLS, Call, Doings, Plan, Who, herd, herd_table, measure, tick_ns};
 use ncpu_report::timers as view;
 use ncpu_schema::{
     Purpose, cpu_doings, herd as herd_rows, timeouts, timer_arms, timer_callers, timer_machine, timer_span,

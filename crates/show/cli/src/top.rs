@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::{Observation, Until};
-use ncpu_observe::program::Target;
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::{Observation, Until};
+use ncpu_observe_core::program::Target;
 use ncpu_record::{Gather, Manifest};
 use ncpu_report::onion::Onion;
 use ncpu_report::{export, top};

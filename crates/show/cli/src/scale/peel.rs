@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::Until;
-use ncpu_observe::program::Target;
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::Until;
+use ncpu_observe_core::program::Target;
 use ncpu_record::Recording;
 use ncpu_report::onion::{Onion, within};
 use ncpu_report::scale::{Peel, layers_table};

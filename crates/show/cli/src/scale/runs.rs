@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ncpu_measure::scaling::{Curve, Point};
 use ncpu_measure::stats::Summary;
-use ncpu_observe::program::StartError;
+use ncpu_observe_core::program::StartError;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::plan::Plan;

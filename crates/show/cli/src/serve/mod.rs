@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_collectors::cpus::{Intervals, Metric};
 use ncpu_daemon::heap::{Trimmer, keep_small};
 use ncpu_daemon::privileges::{OBSERVER, become_user};
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::{Observation, Until};
 use ncpu_feed::{Head, Settings};
 use ncpu_files::Dir;
-use ncpu_observe::cpus::{Intervals, Metric};
-use ncpu_observe::engine::Config;
-use ncpu_observe::observation::{Observation, Until};
-use ncpu_observe::program::User;
+use ncpu_observe_core::program::User;
 use ncpu_record::Manifest;
 use ncpu_schema::Purpose;
 use ncpu_table::Table;

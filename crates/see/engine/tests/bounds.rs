@@ -1,0 +1,71 @@
+//! What an observation does with more than it has room for. Needs root and BPF; says so and passes where there are none.
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use common::{allowed, part};
+use ncpu_engine::engine::Config;
+use ncpu_engine::observation::Observation;
+use ncpu_observe_core::program::{Child, Target};
+use ncpu_table::Table;
+
+/// More than a CPU has rows for: 16,384.
+const FUTEXES: usize = 24_000;
+
+#[test]
+fn futexes_without_number_are_all_counted_in_few_rows() {
+    let Some(_one) = allowed() else { return };
+    let mut child = Child::hold(&part("wait_for_many_futexes")).unwrap();
+    let mut observation = Observation::begin(&Config::onion(Target::Tree(child.pid()), 99)).unwrap();
+    child.release().unwrap();
+    let mut tables: Vec<Table> = Vec::new();
+    let mut take = |t: &Table| -> Result<(), Infallible> {
+        tables.push(t.clone());
+        Ok(())
+    };
+    // All in one interval.
+    let long = Duration::from_secs(600);
+    observation.watch(Some(child.pidfd()), None, long, &|| false, &mut take).unwrap();
+    let ended = child.wait(true).unwrap();
+    assert_eq!(ended.status, 0);
+    observation.finish(Some(ended), &mut take).unwrap();
+
+    let of = |name: &str| tables.iter().filter(|t| t.name() == name).cloned().collect::<Vec<_>>();
+    let futexes = of("user_locks");
+    let rows: usize = futexes.iter().map(Table::num_rows).sum();
+    assert!((1000..2000).contains(&rows), "{rows} rows");
+    let each = || futexes.iter().flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)));
+    let count: u64 = each().filter_map(|(t, r)| t.int(r, "count")).sum();
+    // The end of a wait that no BPF program sees, as that of a timer in an interrupt of process 1 here, is one less.
+    assert!((FUTEXES as u64 * 98 / 100..=FUTEXES as u64 + 10).contains(&count), "{count} waits");
+    let others: Vec<_> = each().filter(|&(t, r)| t.text(r, "lock") == Some("[others]")).collect();
+    assert!((1..10).contains(&others.len()), "{others:?}");
+    assert!(others.iter().all(|&(t, r)| t.int(r, "pid").is_none()));
+    let dropped = of("drops");
+    let full = |t: &Table| {
+        (0..t.num_rows()).any(|r| t.text(r, "what").is_some_and(|w| w.contains("lock table full")))
+    };
+    assert!(!dropped.iter().any(full), "{dropped:?}");
+}
+
+mod parts {
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn wait_for_many_futexes() {
+        let words = vec![0u32; super::FUTEXES];
+        let little = libc::timespec { tv_sec: 0, tv_nsec: 30_000 };
+        // SAFETY: a set of CPUs on the stack; each word and the time are live for the call.
+        unsafe {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
+            libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+            for word in &words {
+                let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+                libc::syscall(libc::SYS_futex, word, op, 0, &raw const little);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What loading and attaching has in common, whatever the programs are for.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{AsRawLibbpf, ErrorKind, Link, OpenObject, ProgramInput, ProgramMut};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use ncpu_machine::CpuSet;
+
+use super::{Error, Result};
+
+/// Of `struct bpf_prog_test_run_attr`'s flags (include/uapi/linux/bpf.h).
+const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
+
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// What this kernel tells of its types and tracepoints, which all programs need.
+pub struct Types {
+    types: ncpu_btf::Kernel,
+    /// Looked up by those who ask for one.
+    tracepoints: OnceCell<HashSet<String>>,
+    /// For tests: tracepoints to do without, as an older kernel does.
+    hidden: String,
+}
+
+/// An opened object, with the part of the kernel's types that it asks for.
+pub struct Opened<S> {
+    skel: S,
+    /// Read when the object is loaded.
+    _types: Option<File>,
+}
+
+impl Types {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// There is no BTF, or too few descriptors may be open.
+    pub fn read() -> Result<Types> {
+        check_descriptors(ENGINE)?;
+        let types = ncpu_btf::Kernel::read(Path::new(VMLINUX)).map_err(|_| Error::NoBtf)?;
+        let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
+        Ok(Types { types, tracepoints: OnceCell::new(), hidden })
+    }
+
+    /// Whether the kernel has a tracepoint.
+    pub fn has(&self, tracepoint: &str) -> bool {
+        let all = self.tracepoints.get_or_init(|| self.types.typedefs("btf_trace_"));
+        !self.hidden.split(',').any(|h| h == tracepoint) && all.contains(tracepoint)
+    }
+
+    /// Opens an object, which looks its types up in just the part of the kernel's that it names: loading takes half the
+    /// time. Not for programs that ask for the numbers of types.
+    pub fn open<'o, B: SkelBuilder<'o>>(
+        &self,
+        mut builder: B,
+        storage: &'o mut MaybeUninit<OpenObject>,
+    ) -> libbpf_rs::Result<Opened<B::Output>> {
+        // Which types it names is known when it is open, and where they stand has to be told before.
+        let file = memfd_create("types", MemfdFlags::CLOEXEC).ok().map(File::from);
+        if let Some(file) = &file {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            builder.object_builder_mut().btf_custom_path(path)?;
+        }
+        let skel = builder.open(storage)?;
+        if let Some(mut file) = file.as_ref() {
+            let part = self.types.part_for(own_types(skel.open_object()));
+            file.write_all(&part.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?)?;
+        }
+        Ok(Opened { skel, _types: file })
+    }
+}
+
+impl<'o, S: OpenSkel<'o>> Opened<S> {
+    /// Loads it into the kernel.
+    pub fn load(self) -> libbpf_rs::Result<S::Output> {
+        self.skel.load()
+    }
+}
+
+impl<S> Deref for Opened<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.skel
+    }
+}
+
+impl<S> DerefMut for Opened<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.skel
+    }
+}
+
+/// The object's own types, as BTF.
+fn own_types(object: &OpenObject) -> &[u8] {
+    let mut len = 0;
+    // SAFETY: the object lives, and its types with it; libbpf takes a null pointer for no types, and yields one then.
+    let bytes = unsafe {
+        let types = libbpf_sys::bpf_object__btf(object.as_libbpf_object().as_ptr());
+        if types.is_null() { std::ptr::null() } else { libbpf_sys::btf__raw_data(types, &mut len) }
+    };
+    match NonNull::new(bytes.cast_mut().cast::<u8>()) {
+        None => &[],
+        // SAFETY: libbpf keeps `len` bytes there for as long as the object is not changed, which needs it mutably.
+        Some(bytes) => unsafe { std::slice::from_raw_parts(bytes.as_ptr(), len as usize) },
+    }
+}
+
+/// Descriptors that observing with the engine takes.
+const ENGINE: u64 = 160;
+
+/// Checks that there is room for the descriptors of programs, tables and links; without it libbpf fails in the middle
+/// with pages of log.
+pub fn check_descriptors(needed: u64) -> Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        Some(room) if room < needed => Err(Error::Descriptors(room, needed)),
+        _ => Ok(()),
+    }
+}
+
+/// How many parts a table has that each CPU has its own of: one for every CPU that is there or may be brought online,
+/// up to the highest number. A kernel that has room for many more is not the reason to have tables for them.
+pub fn cpu_parts() -> Result<usize> {
+    // To measure what a larger machine's tables take.
+    let told = std::env::var("NCPU_CPU_PARTS").ok().and_then(|n| n.parse::<usize>().ok());
+    if let (Some(told), Some(present)) = (told, present_parts(Path::new("/"))) {
+        return Ok(told.clamp(present, 1 << 16));
+    }
+    if let Some(parts) = present_parts(Path::new("/")) {
+        return Ok(parts);
+    }
+    libbpf_rs::num_possible_cpus().map_err(|source| Error::Bpf { doing: "counting possible CPUs", source })
+}
+
+fn present_parts(root: &Path) -> Option<usize> {
+    let text = std::fs::read_to_string(root.join("sys/devices/system/cpu/present")).ok()?;
+    Some(CpuSet::parse_list(text.trim()).ok()?.last()? as usize + 1)
+}
+
+/// Why the kernel did not load programs.
+pub fn refused(source: libbpf_rs::Error) -> Error {
+    match source.kind() {
+        ErrorKind::PermissionDenied => Error::NotPermitted,
+        _ => Error::Bpf { doing: "loading the BPF programs", source },
+    }
+}
+
+/// Attaches those of the programs that were loaded, in this order, to their tracepoints.
+pub fn attach<'a, 'p: 'a>(programs: impl IntoIterator<Item = &'a ProgramMut<'p>>) -> Result<Vec<Link>> {
+    let attach = |program: &ProgramMut<'p>| {
+        program
+            .attach()
+            .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })
+    };
+    programs.into_iter().filter(|program| program.autoload()).map(attach).collect()
+}
+
+/// Where an object lives: until the process ends, since its maps and links are kept beside it.
+pub fn storage() -> &'static mut MaybeUninit<OpenObject> {
+    Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+/// Runs a program once on each of these CPUs.
+pub fn run_on(program: &ProgramMut<'_>, cpus: &[usize]) {
+    for &cpu in cpus {
+        let input = ProgramInput { cpu: cpu as u32, flags: BPF_F_TEST_RUN_ON_CPU, ..ProgramInput::default() };
+        // A CPU that has just gone offline is as if it had not been asked.
+        let _ = program.test_run(input);
+    }
+}
+
+/// Attaches a raw program to each of these tracepoints.
+pub fn attach_to(program: &ProgramMut<'_>, tracepoints: &[&str]) -> Result<Vec<Link>> {
+    if !program.autoload() {
+        return Ok(Vec::new());
+    }
+    let attach = |name: &&str| {
+        program
+            .attach_raw_tracepoint(name)
+            .map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })
+    };
+    tracepoints.iter().map(attach).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_sized_by_the_cpus_that_are_there() {
+        let root = tempfile::tempdir().expect("a directory");
+        let cpus = root.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpus).expect("a directory");
+        std::fs::write(cpus.join("possible"), "0-2047\n").expect("a file");
+        assert_eq!(present_parts(root.path()), None);
+        std::fs::write(cpus.join("present"), "0-3,8-15\n").expect("a file");
+        assert_eq!(present_parts(root.path()), Some(16));
+    }
+}

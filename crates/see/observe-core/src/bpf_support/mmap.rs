@@ -1,0 +1,85 @@
+//! A BPF array map read without system calls.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+
+use super::Plain;
+
+/// A mapping of a `BPF_F_MMAPABLE` array; read only, but for [`Mapped::clear`].
+pub struct Mapped<T> {
+    base: NonNull<u8>,
+    bytes: usize,
+    len: usize,
+    stride: usize,
+    of: PhantomData<T>,
+}
+
+// SAFETY: the mapping is only read, by volatile copies.
+unsafe impl<T> Send for Mapped<T> {}
+
+impl<T: Plain> Mapped<T> {
+    /// Maps `len` values; the kernel rounds each up to 8 bytes.
+    pub fn new(map: &impl AsFd, len: usize) -> std::io::Result<Mapped<T>> {
+        Mapped::map(map, len, libc::PROT_READ)
+    }
+
+    /// [`Mapped::new`] of one whose values are to be cleared.
+    pub fn to_clear(map: &impl AsFd, len: usize) -> std::io::Result<Mapped<T>> {
+        Mapped::map(map, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn map(map: &impl AsFd, len: usize, access: libc::c_int) -> std::io::Result<Mapped<T>> {
+        let stride = size_of::<T>().next_multiple_of(8);
+        let page = rustix::param::page_size();
+        let bytes = (stride * len).next_multiple_of(page);
+        // SAFETY: a fresh shared mapping of a map this process holds open.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, map.as_fd().as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let base = NonNull::new(at.cast()).ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok(Mapped { base, bytes, len, stride, of: PhantomData })
+    }
+
+    /// A copy of one value. The kernel writes meanwhile: each word is whole, the value may be torn.
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.len);
+        // SAFETY: in bounds; volatile since another writes; `T` takes any bits.
+        unsafe { self.base.as_ptr().add(index * self.stride).cast::<T>().read_volatile() }
+    }
+
+    /// The first word of a value, to skip empty slots cheaply.
+    pub fn first_word(&self, index: usize) -> u64 {
+        assert!(index < self.len);
+        // SAFETY: as in `get`; every value is at least one word.
+        unsafe { self.base.as_ptr().add(index * self.stride).cast::<u64>().read_volatile() }
+    }
+
+    /// Makes a value all zeroes; only of a mapping made by [`Mapped::to_clear`], and of values that no program
+    /// writes meanwhile.
+    pub fn clear(&mut self, index: usize) {
+        assert!(index < self.len);
+        // SAFETY: in bounds, mapped for writing; zeroes are a `T`, which is plain.
+        unsafe { self.base.as_ptr().add(index * self.stride).cast::<T>().write_volatile(T::default()) };
+    }
+
+    /// Values in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, never handed out.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}

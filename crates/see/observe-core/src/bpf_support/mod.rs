@@ -1,0 +1,25 @@
+//! The toolkit of collectors: what loading BPF programs, reading their tables and taking their records has in
+//! common, whatever they are for. The headers beside it are the same for the programs.
+
+mod error;
+mod event_ring;
+pub mod load;
+pub mod log;
+mod mmap;
+pub mod namespace;
+pub mod perf;
+pub mod perf_event;
+mod plain;
+pub mod ring;
+
+pub use error::{Error, Result};
+pub use event_ring::Ring;
+pub use mmap::Mapped;
+pub use plain::{Plain, comm, read, same_layout};
+pub use ring::Stack;
+
+/// ns of the clock that BPF programs read.
+pub fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -1,0 +1,57 @@
+//! Plain values in bytes that a BPF program wrote.
+
+/// Types that may be read from any bytes of their size.
+///
+/// # Safety
+/// Every bit pattern must be a value and there must be no references inside.
+pub unsafe trait Plain: Copy + Default {}
+
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
+// SAFETY: an array of what is plain.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] where [T; N]: Default {}
+
+/// The value at the start of `bytes`; `None` where they are too short.
+pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: length checked, `T` is `Plain`, the read is unaligned.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// A task's name up to its NUL.
+pub fn comm(raw: &[std::ffi::c_char; 16]) -> String {
+    let bytes: Vec<u8> = raw.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Refuses to compile where a type of ours is not laid out as the BPF program's, of which the skeleton tells: member
+/// by member, `ours = theirs`. What follows the members named (frames, say) may be left out of ours.
+#[macro_export]
+macro_rules! same_layout {
+    ($ours:ty, $theirs:ty: $($our:ident = $their:ident),+ $(,)?) => {
+        const _: () = {
+            assert!(size_of::<$ours>() <= size_of::<$theirs>());
+            $(assert!(std::mem::offset_of!($ours, $our) == std::mem::offset_of!($theirs, $their));)+
+        };
+    };
+}
+pub use crate::same_layout;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_values_are_refused() {
+        assert!(read::<u64>(&[0; 7]).is_none());
+        assert_eq!(read::<u64>(&[0; 8]), Some(0));
+    }
+
+    #[test]
+    fn names_may_hold_anything() {
+        assert_eq!(comm(&b"make\0garbage_abc".map(|b| b as std::ffi::c_char)), "make");
+        assert_eq!(comm(&[-1; 16]).chars().count(), 16);
+    }
+}

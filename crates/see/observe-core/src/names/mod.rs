@@ -1,0 +1,482 @@
+//! Names for the addresses that collectors meet: functions of the kernel and of programs, with what looking them up
+//! costs paid once, and what stacks of names say.
+
+pub mod caller;
+mod functions;
+mod python;
+pub mod waits;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ncpu_symbols::{
+    Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User, name_parts,
+};
+
+use crate::bpf_support::Stack;
+use crate::bpf_support::namespace;
+use crate::bpf_support::ring::PYTHON_FRAMES;
+use functions::Functions;
+use python::Python;
+
+/// Names for addresses, with what they cost paid once.
+pub struct Symbols {
+    kernel: Option<Arc<Kernel>>,
+    aside: Option<JoinHandle<Result<Kernel, KernelError>>>,
+    loaded: bool,
+    names: Recent<u64, Arc<str>>,
+    maps: ProcMaps,
+    user: User,
+    unwinding: Unwinding,
+    python: Python,
+    functions: Functions,
+    images: Recent<u32, String>,
+    /// When all files were forgotten last, and what nobody asked for.
+    forgot: Instant,
+    aged: Instant,
+}
+
+/// Whether threads begin with a function, or it begins on a stack of its own (Go's `mcall` and `systemstack`).
+fn is_beginning(name: &str) -> bool {
+    match name_parts(name)[..] {
+        ["_start" | "start_thread" | "thread_start"] => true,
+        [name] => matches!(
+            name.trim_start_matches('_').trim_start_matches("GI___"),
+            "libc_start_main" | "libc_start_main_impl" | "libc_start_call_main" | "clone" | "clone3"
+        ),
+        ["runtime", name] => matches!(
+            name,
+            "goexit"
+                | "goexit1"
+                | "mstart"
+                | "mstart0"
+                | "mstart1"
+                | "rt0_go"
+                | "mcall"
+                | "systemstack"
+                | "systemstack_switch"
+        ),
+        _ => false,
+    }
+}
+
+/// Stacks that were unwound, and those of them that reached the function their thread began with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unwinds {
+    /// All of them.
+    pub stacks: u64,
+    /// Those that reached it.
+    pub whole: u64,
+}
+
+impl std::ops::AddAssign for Unwinds {
+    fn add_assign(&mut self, more: Unwinds) {
+        self.stacks += more.stacks;
+        self.whole += more.whole;
+    }
+}
+
+/// Kernel addresses of a generation whose names are remembered, and processes.
+const MAX_NAMES: usize = 1 << 13;
+const MAX_IMAGES: usize = 1 << 12;
+/// Files are forgotten no more often than this, however many there are: each is read again when it is met.
+const FORGET: Duration = Duration::from_secs(60);
+/// Names and tables are kept so long at least after they were used, twice as long at most.
+const UNUSED: Duration = Duration::from_secs(300);
+
+impl Default for Symbols {
+    fn default() -> Symbols {
+        Symbols::new()
+    }
+}
+
+impl Symbols {
+    /// For processes by the numbers that /proc has.
+    pub fn new() -> Symbols {
+        Symbols::below(Path::new("/"))
+    }
+
+    /// For processes by the numbers that BPF programs tell.
+    pub fn of_bpf() -> Symbols {
+        Symbols::below(namespace::root())
+    }
+
+    fn below(root: &Path) -> Symbols {
+        // While this process is small. Where it cannot be started now, the first file that is read tries again.
+        let _ = ncpu_files::reader::start();
+        Symbols {
+            kernel: None,
+            aside: None,
+            loaded: false,
+            names: Recent::new(MAX_NAMES),
+            maps: ProcMaps::new(root),
+            user: User::new(),
+            unwinding: Unwinding::default(),
+            python: Python::default(),
+            functions: Functions::default(),
+            images: Recent::new(MAX_IMAGES),
+            forgot: Instant::now(),
+            aged: Instant::now(),
+        }
+    }
+
+    /// Begins to read the kernel's symbols on another CPU, when it has nothing else to do; [`Symbols::load_kernel`]
+    /// waits for them.
+    pub fn load_kernel_aside(&mut self) {
+        let read = || {
+            let batch = libc::sched_param { sched_priority: 0 };
+            // SAFETY: this thread, and a live local. Refused, it runs as others do.
+            let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) };
+            Kernel::load(Path::new("/"))
+        };
+        // Without a thread to be had it is read when it is needed.
+        self.aside = std::thread::Builder::new().name("ncpu-symbols".into()).spawn(read).ok();
+    }
+
+    /// Reads the kernel's symbols; the note says why there are none.
+    pub fn load_kernel(&mut self) -> Option<String> {
+        self.loaded = true;
+        let aside = self.aside.take().and_then(|aside| aside.join().ok());
+        match aside.unwrap_or_else(|| Kernel::load(Path::new("/"))) {
+            Ok(kernel) => {
+                self.kernel = Some(Arc::new(kernel));
+                None
+            }
+            Err(e) => Some(format!("kernel functions have no names: {e}")),
+        }
+    }
+
+    /// Whether [`Symbols::load_kernel`] was called, whatever came of it.
+    pub fn kernel_loaded(&self) -> bool {
+        self.loaded
+    }
+
+    /// The kernel's symbols, where they could be read.
+    pub fn kernel_symbols(&self) -> Option<Arc<Kernel>> {
+        self.kernel.clone()
+    }
+
+    /// Remembers a process's mappings while it lives. A new name means that it has run another
+    /// program since.
+    pub fn note(&mut self, tgid: u32, comm: &str) {
+        if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
+            return;
+        }
+        if self.maps.is_full() && self.forgot.elapsed() >= FORGET {
+            self.forgot = Instant::now();
+            self.maps.forget();
+            self.user.forget();
+            self.unwinding.forget();
+            self.python.forget();
+            self.images.clear();
+        }
+        self.maps.note_process(tgid);
+        self.python.meet(&self.maps, tgid);
+        self.images.insert(tgid, comm.to_string());
+    }
+
+    /// Once in a while, between two intervals: forgets what nobody has asked for. Else all that had to do with a program that
+    /// ran once would stay until a bound is reached, and an observation that goes on for days would grow for hours.
+    pub fn forget_unused(&mut self, now: Instant) {
+        if now.duration_since(self.aged) < UNUSED {
+            return;
+        }
+        self.aged = now;
+        self.names.turn();
+        self.maps.release_unused();
+        self.user.forget_unused();
+        self.unwinding.forget_unused();
+    }
+
+    /// Looks again at processes that have begun lately, which may have loaded Python since.
+    pub fn look(&mut self, now: Instant) {
+        self.python.look(&mut self.maps, now);
+    }
+
+    /// When that is to be done next.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.python.next()
+    }
+
+    /// Processes of Python met since the last call, and where their frames are.
+    pub fn new_pythons(&mut self) -> Vec<(u32, PythonAt)> {
+        self.python.take_new()
+    }
+
+    /// As [`Symbols::note`], of a process that may have ended already: by the text that its `maps` was.
+    pub fn note_maps(&mut self, tgid: u32, comm: &str, maps: &[u8]) {
+        if !self.maps.note_process(tgid) {
+            self.maps.note_maps(tgid, maps);
+        }
+        self.images.insert(tgid, comm.to_string());
+    }
+
+    /// Kernel frames, innermost first. Return addresses lie behind their call, so callers' are
+    /// looked up one byte before.
+    pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {
+        let kernel = self.kernel.as_ref();
+        let names = &mut self.names;
+        let name = |(i, &addr): (usize, &u64)| {
+            let addr = addr - u64::from(i > 0);
+            if let Some(name) = names.get(&addr) {
+                return name.clone();
+            }
+            let name: Arc<str> = match kernel.and_then(|k| k.lookup(addr)) {
+                Some((name, _)) => name.into(),
+                None => format!("{addr:#x}").into(),
+            };
+            names.insert(addr, name.clone());
+            name
+        };
+        frames.iter().enumerate().map(name).collect()
+    }
+
+    /// The static variable at an address, where the program's symbols have it. A library's has the library's name behind it.
+    pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
+        let name = self.user.variable(&self.maps, tgid, address)?;
+        let file = self.maps.file_of(tgid, address);
+        Some(match file.filter(|file| file.contains(".so")) {
+            Some(library) => format!("{name} ({library})"),
+            None => name,
+        })
+    }
+
+    /// What keeps functions of programs from having names, a line each.
+    pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        let unread = ncpu_files::reader::counts();
+        let late = (unread.late + unread.refused > 0).then(|| {
+            format!(
+                "some functions have no names: {} reads of programs' files or memory did not end in time, and {} more were not tried",
+                unread.late, unread.refused
+            )
+        });
+        self.user.notes().chain(self.python.notes()).chain(late)
+    }
+
+    /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.
+    pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
+        let names = self.functions(tgid, frames);
+        if frames.iter().any(|&frame| Functions::is_one(frame)) {
+            return names;
+        }
+        let code: Vec<u64> = frames.iter().enumerate().map(called).collect();
+        self.user.with_inlined(&self.maps, tgid, &code, names)
+    }
+
+    /// The files that have user frames, which got this number of names: `libc.so.6*2;python3.13*14;-*1`, outermost first.
+    /// Empty where functions were put into others in one of several files: their names are of one file then.
+    pub fn binaries(&self, tgid: u32, frames: &[u64], names: usize) -> String {
+        let label = |(i, address): (usize, &u64)| {
+            let known = || {
+                self.maps
+                    .label(tgid, called((i, address)))
+                    .filter(|label| !label.is_empty() && !label.starts_with('['))
+            };
+            if Functions::is_one(*address) { "-" } else { known().unwrap_or("-") }
+        };
+        let labels: Vec<&str> = frames.iter().enumerate().map(label).collect();
+        let mut runs: Vec<(&str, usize)> =
+            labels.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).rev().collect();
+        if names != frames.len() {
+            match &mut runs[..] {
+                [(_, count)] => *count = names,
+                _ => return String::new(),
+            }
+        }
+        let mut out = String::new();
+        for (label, count) in runs {
+            if !out.is_empty() {
+                out.push(';');
+            }
+            push_clean(&mut out, label);
+            out.push_str(&format!("*{count}"));
+        }
+        out
+    }
+
+    /// A name for each user frame.
+    pub fn functions(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
+        if frames.is_empty() {
+            return Vec::new();
+        }
+        let code: Vec<u64> =
+            frames.iter().enumerate().filter(|(_, a)| !Functions::is_one(**a)).map(called).collect();
+        let names = self.user.symbolize(&mut self.maps, tgid, &code);
+        match code.len() == frames.len() {
+            true => names,
+            false => self.functions.among(frames, names),
+        }
+    }
+
+    /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further. With the
+    /// words of the copy that tell it from others alike ([`Unwound::marks`]).
+    pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
+        let (unwinds, marks) = self.unwound(stack, copy);
+        // Those that frame pointers led to.
+        let java = self.unwinding.java(&mut self.maps, stack.tgid, &stack.user);
+        if !java.is_empty() {
+            (stack.user, _) = self.told(&stack.user, &[], &java);
+        }
+        (unwinds, marks)
+    }
+
+    fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
+        let Some(copy) = copy else { return Default::default() };
+        let read = self.maps.times_read_again();
+        // Frames of Python come without a copy, too.
+        let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
+        let (stacks, mut whole, mut marks) = (unwound.is_some().into(), false, Vec::new());
+        if let Some(unwound) = unwound {
+            (whole, marks) = (unwound.whole, unwound.marks);
+            if whole || unwound.frames.len() >= stack.user.len() {
+                stack.user = unwound.frames;
+            }
+            whole = whole || self.begins(stack);
+        }
+        if !copy.python.is_empty() {
+            let names = self.functions(stack.tgid, &stack.user);
+            let codes = (&copy.python[..], PYTHON_FRAMES);
+            self.python.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
+        } else if self.maps.times_read_again() != read {
+            // It may have loaded Python since.
+            self.python.meet(&self.maps, stack.tgid);
+        }
+        (Unwinds { stacks, whole: whole.into() }, marks)
+    }
+
+    /// Whether the outermost frame is a function that threads begin with: frame pointers lead there, too, and across
+    /// stacks, of which the copy is of one.
+    fn begins(&mut self, stack: &Stack) -> bool {
+        let Some(outermost) = stack.user.last().map(|address| address.saturating_sub(1)) else {
+            return false;
+        };
+        let name = self.user.symbolize(&mut self.maps, stack.tgid, &[outermost]);
+        name.first().is_some_and(|name| is_beginning(name))
+    }
+
+    /// Of frames that [`Symbols::complete`] found, those which are Python's own for the function of Python that comes next:
+    /// where they begin and end.
+    pub fn of_interpreter(&self, tgid: u32, frames: &[u64]) -> Range<usize> {
+        let Some(end) = frames.iter().position(|&f| Functions::is_one(f)) else { return 0..0 };
+        let own = |f: &&u64| Pythons::owns(&self.maps, tgid, f.saturating_sub(1));
+        end - frames[..end].iter().rev().take_while(own).count()..end
+    }
+
+    /// The callers of a thread by the unwind tables of its program, from a copy of the top of its stack.
+    pub fn unwind(&mut self, tgid: u32, copy: &Copied) -> Unwound {
+        let mut unwound = self.unwinding.unwind(&mut self.maps, tgid, copy);
+        let java = std::mem::take(&mut unwound.java);
+        if !java.is_empty() {
+            (unwound.frames, unwound.words) = self.told(&unwound.frames, &unwound.words, &java);
+        }
+        unwound
+    }
+
+    /// Frames with functions of Java in the places of code without a file, and the words of all but the innermost.
+    fn told(
+        &mut self,
+        frames: &[u64],
+        words: &[Option<usize>],
+        java: &[(usize, Arc<[Arc<str>]>)],
+    ) -> (Vec<u64>, Vec<Option<usize>>) {
+        let mut java = java.iter().peekable();
+        let (mut all, mut of) = (Vec::new(), Vec::new());
+        for (i, &frame) in frames.iter().enumerate() {
+            // The word of the frame before the first is dropped below.
+            of.push(i.checked_sub(1).and_then(|i| words.get(i).copied().flatten()));
+            match java.next_if(|(at, _)| *at == i) {
+                Some((_, functions)) => {
+                    all.extend(functions.iter().map(|name| self.functions.number(name.clone())));
+                    of.resize(all.len(), None);
+                }
+                None => all.push(frame),
+            }
+        }
+        of.drain(..1.min(of.len()));
+        (all, of)
+    }
+}
+
+/// Where a frame is called from: return addresses lie behind their call, but for the innermost.
+fn called((i, &address): (usize, &u64)) -> u64 {
+    address.saturating_sub(u64::from(i > 0))
+}
+
+/// Kernel frames without those of the probe itself, which come first in a tracepoint's stack.
+pub fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
+    let probe = frames.iter().take(8).rposition(|f| {
+        f.starts_with("bpf_")
+            || f.starts_with("__traceiter_")
+            || f.starts_with("__bpf_")
+            || f.starts_with("0x")
+    });
+    &frames[probe.map_or(0, |i| i + 1)..]
+}
+
+/// `outermost;…;leaf` behind the process's name, as flame graphs take it.
+pub fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
+    let mut out = String::with_capacity(32 * (1 + user.len() + kernel.len()));
+    push_clean(&mut out, process);
+    for frame in user.iter().rev() {
+        out.push(';');
+        push_clean(&mut out, frame);
+    }
+    for frame in kernel.iter().rev() {
+        out.push(';');
+        push_clean(&mut out, frame);
+        out.push_str("_[k]");
+    }
+    out
+}
+
+/// Adds a name to a folded stack. `;` parts frames and a line break ends a stack, so neither may be in a name.
+pub fn push_clean(out: &mut String, name: &str) {
+    if name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b';') {
+        out.push_str(name);
+    } else {
+        out.extend(name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }));
+    }
+}
+
+/// The name of a system call.
+pub fn call_name(nr: u32) -> String {
+    match syscalls::Sysno::new(nr as usize) {
+        Some(call) => call.name().into(),
+        None => format!("syscall {nr}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_beginning;
+
+    #[test]
+    fn stacks_begin_with_whole_names() {
+        for name in [
+            "_start",
+            "__libc_start_main@@GLIBC_2.34",
+            "__libc_start_call_main",
+            "start_thread",
+            "__clone3",
+            "__GI___clone3",
+            "runtime.goexit.abi0",
+            "runtime.systemstack.abi0",
+        ] {
+            assert!(is_beginning(name), "{name}");
+        }
+        for name in [
+            "start",
+            "clone_table",
+            "start_threads",
+            "app::clone",
+            "runtime.mcallback",
+            "[unknown libc.so.6]",
+            "",
+        ] {
+            assert!(!is_beginning(name), "{name}");
+        }
+    }
+}

@@ -9,6 +9,8 @@ const SHARED: &str = "../observe-core/src/bpf_support";
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    // For the test that compiles each header alone.
+    println!("cargo:rustc-env=BPF_HEADERS={headers}");
     let mut programs = Vec::new();
     find(Path::new("src"), &mut programs);
     find(Path::new(SHARED), &mut programs);

@@ -3,6 +3,8 @@
 #ifndef NCPU_CROSSCALLS_H
 #define NCPU_CROSSCALLS_H
 
+#include "kernel.h"
+
 enum cause {
 	TLB,		/* other CPUs are to drop translations */
 	RESCHEDULE,	/* another CPU is to look at its run queue */

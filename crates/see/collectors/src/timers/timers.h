@@ -3,6 +3,8 @@
 #ifndef NCPU_TIMERS_H
 #define NCPU_TIMERS_H
 
+#include "kernel.h"
+
 #define KIND_HRTIMER 1
 #define KIND_WHEEL 2
 #define TGID_INTERRUPT 0xffffffffu	/* armed by an interrupt, not by the process it hit */

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Locks that system calls take: of files, of System V's semaphores and queues. Looked at when a thread falls asleep in one of
- * these calls, so a call that need not wait costs nothing. Included by engine.bpf.c.
+ * these calls, so a call that need not wait costs nothing.
  */
 #ifndef NCPU_CALL_LOCKS_H
 #define NCPU_CALL_LOCKS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
 
 /* include/uapi/asm-generic/fcntl.h */
 #define F_SETLKW 7

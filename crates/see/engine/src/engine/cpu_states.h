@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Where every CPU is: the state it is in, and the time charged to each. Included by engine.bpf.c.
+ * Where every CPU is: the state it is in, and the time charged to each.
  */
 #ifndef NCPU_CPU_STATES_H
 #define NCPU_CPU_STATES_H
+
+#include "settings.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -2,10 +2,17 @@
 /*
  * Whom idle CPUs waited for. While threads of the program run, that is them, and timer samples tell what they do: each
  * is sent with how many CPUs idle for what at that moment. While none runs, it is whatever ends that: the
- * leader leaves its idle time here, and the next wake-up of a thread takes it. Included by engine.bpf.c.
+ * leader leaves its idle time here, and the next wake-up of a thread takes it.
  */
 #ifndef NCPU_CRITICAL_PATH_H
 #define NCPU_CRITICAL_PATH_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "in_flight.h"
+#include "threads.h"
+#include "kernel_locks.h"
+#include "peers.h"
 
 /* Read at every wake-up, so it is on lines of its own, and written at the leader's looks and when it is taken. */
 struct pending {

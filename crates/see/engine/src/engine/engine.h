@@ -3,6 +3,8 @@
 #ifndef NCPU_ENGINE_H
 #define NCPU_ENGINE_H
 
+#include "stack.h"
+
 /* Where a CPU is. Every nanosecond of every CPU is charged to exactly one of these. */
 enum where {
 	AT_IDLE,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * How long those waited that were first in a lock's queue. Such a wait lasts for what is left of the time the lock is
- * held, so the density of these waits near zero is one over the mean time it is held. Included by engine.bpf.c.
+ * held, so the density of these waits near zero is one over the mean time it is held.
  *
  * Kernel locks say themselves whether anybody waits. Reading that costs no shared line: the waiter has just read it.
  */
 #ifndef NCPU_FIRST_WAITS_H
 #define NCPU_FIRST_WAITS_H
+
+#include "settings.h"
+#include "cpu_states.h"
 
 const volatile __u32 cfg_first_slots = 64; /* a CPU's part of the table, a power of two */
 

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Sleeps in system calls: which of them are waits for a user lock, and how long they asked to take. Included by engine.bpf.c.
+ * Sleeps in system calls: which of them are waits for a user lock, and how long they asked to take.
  */
 #ifndef NCPU_FUTEXES_H
 #define NCPU_FUTEXES_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "kernel_locks.h"
+#include "call_locks.h"
 
 /* ns asleep by system call number, a row a CPU. */
 struct calls {
@@ -113,29 +119,36 @@ struct {
 	__type(value, __u64);
 } wait_events SEC(".maps");
 
+/* The same of each backend, once it is known; other threads have none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} backends SEC(".maps");
+
 /*
  * What the current thread, a backend of PostgreSQL, says that it waits for; 0 where it does not, or where nobody has told
  * yet where it does. A new backend is a copy of its parent. Not static, so that the verifier looks at it once.
  */
-APART __u32 wait_event(struct task_rec *r)
+APART __u32 wait_event(void)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	__u64 pointer = 0;
 	__u32 info = 0, key = p->tgid;
 
-	if (!r)
-		return 0;
-	if (!r->event_at) {
-		__u64 *at = bpf_map_lookup_elem(&wait_events, &key);
+	__u64 *at = bpf_task_storage_get(&backends, p, 0, 0);
+	if (!at) {
+		at = bpf_map_lookup_elem(&wait_events, &key);
 		if (!at) {
 			key = BPF_CORE_READ(p, real_parent, tgid);
 			at = bpf_map_lookup_elem(&wait_events, &key);
 		}
 		if (!at)
 			return 0;
-		r->event_at = *at;
+		bpf_task_storage_get(&backends, p, at, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	}
-	if (bpf_probe_read_user(&pointer, sizeof(pointer), (void *)r->event_at) ||
+	if (bpf_probe_read_user(&pointer, sizeof(pointer), (void *)*at) ||
 	    bpf_probe_read_user(&info, sizeof(info), (void *)pointer))
 		return 0;
 	return info;
@@ -154,7 +167,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	if (nr == NO_CALL || p->flags & PF_KTHREAD)
 		return;
 	r->call = nr;
-	__u32 info = r->latches ? wait_event(r) : 0, told = FUTEX_UNKNOWN;
+	__u32 info = r->latches ? wait_event() : 0, told = FUTEX_UNKNOWN;
 	if (info) {
 		told = PG_CLASS(info) == PG_LWLOCK || PG_CLASS(info) == PG_LOCK ? FUTEX_LOCK : FUTEX_COND;
 		r->event = told == FUTEX_LOCK ? EVENT(info) : 0;

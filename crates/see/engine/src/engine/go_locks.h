@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Goroutines that wait for a lock: they are parked in user space, and their thread goes on with another or sleeps for
- * want of one. Probes on Go's slow path tell when one is parked and when it goes on. Included by engine.bpf.c.
+ * want of one. Probes on Go's slow path tell when one is parked and when it goes on.
  */
 #ifndef NCPU_GO_LOCKS_H
 #define NCPU_GO_LOCKS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "kernel_locks.h"
+#include "probe_counts.h"
+#include "user_locks.h"
 
 struct go_wait {
 	__u64 lock;

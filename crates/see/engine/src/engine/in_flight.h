@@ -10,6 +10,9 @@
 #ifndef NCPU_IN_FLIGHT_H
 #define NCPU_IN_FLIGHT_H
 
+#include "settings.h"
+#include "cpu_states.h"
+
 const volatile __u32 cfg_io;	/* requests to block devices are traced */
 
 /* Process numbers, 0 where a row is free. User space frees those of processes that have ended. */

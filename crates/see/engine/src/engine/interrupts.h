@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Interrupts, softirqs and shootdowns, and CPUs as observing begins and ends. Included by engine.bpf.c.
+ * Interrupts, softirqs and shootdowns, and CPUs as observing begins and ends.
  */
 #ifndef NCPU_INTERRUPTS_H
 #define NCPU_INTERRUPTS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "kernel_locks.h"
+#include "switches.h"
 
 /* enum tlb_flush_reason of include/linux/mm_types.h */
 #define TLB_REMOTE_SHOOTDOWN 1

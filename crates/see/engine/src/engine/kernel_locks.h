@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Waits for kernel locks, and the table that all waits are counted in. Included by engine.bpf.c.
+ * Waits for kernel locks, and the table that all waits are counted in.
  */
 #ifndef NCPU_KERNEL_LOCKS_H
 #define NCPU_KERNEL_LOCKS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "first_waits.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Exact microstates: what threads do between switches, and reading their records out. Included by engine.bpf.c.
+ * Exact microstates: what threads do between switches, and reading their records out.
  */
 #ifndef NCPU_MICROSTATES_H
 #define NCPU_MICROSTATES_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "futexes.h"
+#include "places.h"
+#include "switches.h"
+#include "probe_counts.h"
 
 #define PF_INSTR 16 /* X86_PF_INSTR of arch/x86/include/asm/trap_pf.h */
 

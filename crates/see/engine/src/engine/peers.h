@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who woke a thread that waits for a socket, where its peer is on this machine. Included by engine.bpf.c.
+ * Who woke a thread that waits for a socket, where its peer is on this machine.
  *
  * What is sent over loopback arrives in a softirq, nearly always on top of the call that sends it. But a softirq may run on
  * top of any thread. So the current thread counts as the sender only if it is in a call on the socket at the other end.
@@ -8,6 +8,10 @@
  */
 #ifndef NCPU_PEERS_H
 #define NCPU_PEERS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
 
 #define NET_RX_SOFTIRQ 3	/* include/linux/interrupt.h */
 #define S_IFMT 0170000		/* include/uapi/linux/stat.h */

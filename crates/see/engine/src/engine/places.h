@@ -2,10 +2,13 @@
 /*
  * Places where threads go to sleep. Chains of frame pointers end early in code that keeps none, and are then alike for
  * callers that are not. User space, which unwinds the first such stack, says in which words of it the return addresses
- * lie: a stack is from the same place if it has the same there. Included by engine.bpf.c.
+ * lie: a stack is from the same place if it has the same there.
  */
 #ifndef NCPU_PLACES_H
 #define NCPU_PLACES_H
+
+#include "settings.h"
+#include "cpu_states.h"
 
 #define PLACE_WORDS 16
 #define PLACES_ALIKE 4

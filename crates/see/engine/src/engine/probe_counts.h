@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * How often probes of each group were hit, and how long their programs took: by this user space keeps them within their
- * budget. Included by engine.bpf.c.
+ * budget.
  */
 #ifndef NCPU_PROBE_COUNTS_H
 #define NCPU_PROBE_COUNTS_H
+
+#include "settings.h"
 
 /* Of calls, those of the program and those of all programs, which pay for the tracing too. */
 enum probe_group { GO_PROBES, USER_PROBES, CALL_PROBES, FAULT_PROBES, ALL_CALLS, PROBE_GROUPS };

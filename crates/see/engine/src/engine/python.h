@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Frames of Python, which the stack of C does not tell: its functions run in one loop. They are followed as the stack is
- * taken, from what the process keeps of its threads. Included by engine.bpf.c.
+ * taken, from what the process keeps of its threads.
  */
 #ifndef NCPU_PYTHON_H
 #define NCPU_PYTHON_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "stack_copies.h"
 
 #define PYTHON_THREADS 256 /* looked at for the current one, once */
 #define NO_CFRAME 0xffffffffu
@@ -33,6 +37,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct python);
 } pythons SEC(".maps");
+
+/* The state in the interpreter of each thread that has run Python; others have none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} interpreters SEC(".maps");
 
 static __always_inline __u64 user_word(__u64 at)
 {
@@ -87,20 +99,23 @@ static long next_thread(__u32 i, struct thread_search *s)
  * The current thread's state in the interpreter; 0 where it has none. The verifier would follow a loop of this file through all its
  * rounds, in each program that walks stacks: more than all else that it looks at.
  */
-APART __u64 python_thread(struct task_rec *r)
+APART __u64 python_thread(void)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct python *at = python_of(p);
 	__u64 self = thread_pointer(p);
 
-	if (!r || !at || !self)
+	if (!at || !self)
 		return 0;
-	if (r->python && user_word(r->python + at->thread_id) == self)
-		return r->python;
+	__u64 *known = bpf_task_storage_get(&interpreters, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (known && *known && user_word(*known + at->thread_id) == self)
+		return *known;
 	struct thread_search s = { .at = at, .self = self, .thread = user_word(user_word(at->main) + at->threads) };
 	/* Only a search that has ended has found it, or that there is none. */
-	r->python = bpf_loop(PYTHON_THREADS, next_thread, &s, 0) < PYTHON_THREADS ? s.thread : 0;
-	return r->python;
+	__u64 found = bpf_loop(PYTHON_THREADS, next_thread, &s, 0) < PYTHON_THREADS ? s.thread : 0;
+	if (known)
+		*known = found;
+	return found;
 }
 
 /*
@@ -141,7 +156,7 @@ static long next_frame(__u32 i, struct frame_walk *w)
 }
 
 /* Notes the frames of Python of the current thread with its copy; what tells them from others, 0 where there are none. */
-APART __u64 python_frames(struct task_rec *r)
+APART __u64 python_frames(void)
 {
 	struct copied_stack *c = copy_room();
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -150,9 +165,9 @@ APART __u64 python_frames(struct task_rec *r)
 		return 0;
 	c->codes = 0;
 	struct python *at = python_of(p);
-	if (!at || !r)
+	if (!at)
 		return 0;
-	__u64 frame = python_thread(r);
+	__u64 frame = python_thread();
 	if (!frame)
 		return 0;
 	frame = user_word(frame + at->frame);

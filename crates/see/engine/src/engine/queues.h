@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Behind whom threads of the program stand on run queues. Included by engine.bpf.c.
+ * Behind whom threads of the program stand on run queues.
  *
  * Each CPU keeps what it ran last. When a thread comes on CPU, its wait is divided among what ran meanwhile where it stood.
  * A thread that was moved to another queue while it stood is charged to the first: that one held it up, until the
@@ -8,6 +8,10 @@
  */
 #ifndef NCPU_QUEUES_H
 #define NCPU_QUEUES_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "kernel_locks.h"
 
 const volatile __u32 cfg_queues;
 

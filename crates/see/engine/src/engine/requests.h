@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Requests to block devices: whose they are, and how long devices take for them. Included by engine.bpf.c.
+ * Requests to block devices: whose they are, and how long devices take for them.
  *
  * Whoever queues a request asked for it; whoever gives it to the device may be another program that runs the same
  * queue, or a kernel thread. So a request is known from where it is first seen. Requests that kernel threads or
@@ -8,6 +8,12 @@
  */
 #ifndef NCPU_REQUESTS_H
 #define NCPU_REQUESTS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "in_flight.h"
+#include "threads.h"
+#include "kernel_locks.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

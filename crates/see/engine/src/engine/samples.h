@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Timers: what a CPU is executing, and what idle CPUs are idle for. Included by engine.bpf.c.
+ * Timers: what a CPU is executing, and what idle CPUs are idle for.
  */
 #ifndef NCPU_SAMPLES_H
 #define NCPU_SAMPLES_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "in_flight.h"
+#include "threads.h"
+#include "stack_copies.h"
+#include "python.h"
+#include "critical_path.h"
+#include "switches.h"
 
 #define SAMPLED 0x5a5a /* marks a process in the filter of what was sent as sampled once */
 
@@ -152,7 +161,7 @@ int sample(void *ctx)
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
 		c->codes = 0;
 		if (e->user_bytes) {
-			python_frames(look(p));
+			python_frames();
 			if (may_copy(s, now))
 				copied = (__u32)copy_stack();
 		}

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Copies of the top of user stacks, which user space unwinds by the tables of the program: C libraries and most
- * distributions' programs keep no frame pointers. Included by engine.bpf.c.
+ * distributions' programs keep no frame pointers.
  */
 #ifndef NCPU_STACK_COPIES_H
 #define NCPU_STACK_COPIES_H
+
+#include "settings.h"
+#include "cpu_states.h"
 
 #define COPY_PAGES 3 /* whole ones, behind the rest of the page that the stack pointer is in */
 

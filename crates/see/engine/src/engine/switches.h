@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Threads that come on CPU and leave it, wake up, begin and end. Included by engine.bpf.c.
+ * Threads that come on CPU and leave it, wake up, begin and end.
  */
 #ifndef NCPU_SWITCHES_H
 #define NCPU_SWITCHES_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "in_flight.h"
+#include "threads.h"
+#include "first_waits.h"
+#include "kernel_locks.h"
+#include "stack_copies.h"
+#include "python.h"
+#include "requests.h"
+#include "call_locks.h"
+#include "futexes.h"
+#include "queues.h"
+#include "critical_path.h"
+#include "places.h"
 
 /* Kernel then user frames, packed. */
 static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, bool user)
@@ -210,7 +225,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	__u64 copied = 0;
 	head(&e->head, EV_FUTEX, p, now);
 	/* Its stack of C is the same wherever in Python it waits. */
-	__u64 python = python_frames(r);
+	__u64 python = python_frames();
 	if (fresh) {
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		copied = (__u32)copy_stack();

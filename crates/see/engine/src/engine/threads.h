@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The record of each thread: its microstates, and what it waits for. Included by engine.bpf.c.
+ * The record of each thread: its microstates, and what it waits for.
  */
 #ifndef NCPU_THREADS_H
 #define NCPU_THREADS_H
+
+#include "settings.h"
+#include "in_flight.h"
 
 struct lock_wait {
 	__u64 lock;
@@ -48,8 +51,6 @@ struct task_rec {
 	__u32 ticks[4];		/* of a timer, by USR, SYS and TRP */
 	__u64 site;		/* the futex at its place, as a key of `verdicts` */
 	__u64 key;		/* by which its verdict was found, or is asked for */
-	__u64 event_at;		/* where PostgreSQL points to the number of what it waits for; 0: not known */
-	__u64 python;		/* its state in Python's interpreter; 0: not known */
 	__u64 slept_in[8];	/* a bit for each call that it has slept in with a timeout in an interval */
 	__u32 slept_interval;	/* that interval */
 	__u64 semaphore;	/* the last it waited for */

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * User locks with static tracepoints, and the programs that may bring some. Included by engine.bpf.c.
+ * User locks with static tracepoints, and the programs that may bring some.
  */
 #ifndef NCPU_USER_LOCKS_H
 #define NCPU_USER_LOCKS_H
+
+#include "settings.h"
+#include "cpu_states.h"
+#include "threads.h"
+#include "first_waits.h"
+#include "kernel_locks.h"
+#include "peers.h"
+#include "switches.h"
+#include "probe_counts.h"
 
 /* The waiter's user stack, one in as many as of kernel locks. */
 static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struct task_struct *p, __u64 now)

@@ -3,6 +3,11 @@
 #ifndef NCPU_SYSCALL_H
 #define NCPU_SYSCALL_H
 
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
 #define SYSCALLS 512	/* numbers below this are told apart */
 #define NO_CALL (~0ULL)	/* a fault, or an interrupted program */
 

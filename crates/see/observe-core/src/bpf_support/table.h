@@ -6,6 +6,11 @@
 #ifndef NCPU_TABLE_H
 #define NCPU_TABLE_H
 
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
 /* The golden ratio's bits: multiplying by it spreads what differs in any bit over the upper ones. */
 #define SPREAD 0x9e3779b97f4a7c15ull
 

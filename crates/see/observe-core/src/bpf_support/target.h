@@ -3,6 +3,11 @@
 #ifndef NCPU_TARGET_H
 #define NCPU_TARGET_H
 
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
 const volatile __u32 cfg_all;		/* every thread is the program */
 const volatile __u32 cfg_tgid;		/* or this process and what it starts */
 const volatile __u64 cfg_cgroup;	/* or this cgroup (v2 inode) */

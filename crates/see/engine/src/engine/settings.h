@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What user space sets, before the programs are loaded and while they run; what all parts of the engine stand on. */
+#ifndef NCPU_SETTINGS_H
+#define NCPU_SETTINGS_H
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "stack.h"
+#include "syscall.h"
+#include "locks.h"
+#include "target.h"
+#include "engine.h"
+
+const volatile __u32 cfg_cpus;		/* possible CPUs */
+const volatile __u32 cfg_lock_slots = 1024; /* a CPU's part of the lock table, a power of two */
+const volatile __u32 cfg_walks = 200;	/* stacks walked a second on a CPU, of contentions and of waits off CPU each */
+const volatile __u32 cfg_asks = 200;	/* futexes handed over a second on a CPU to be judged */
+const volatile __u64 cfg_ask_again = 100000000; /* ns between futexes of a CPU that are handed over to be judged again */
+const volatile __u32 cfg_stacks = 1;
+const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a CPU; 0: none are copied */
+const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
+const volatile __u32 cfg_micro;	/* calls and faults are traced */
+const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
+
+/* User space retunes these while running. */
+__u64 observe_from = ~0ULL;		/* CLOCK_MONOTONIC, ns: CPU time counts from here */
+__u64 observe_until = ~0ULL;		/* to here */
+__u32 lock_half;				/* of the lock table: the half that is written now */
+__u32 interval;				/* number of the interval at hand */
+__u32 walk_all_locks;			/* every contention's stack, whatever it costs */
+__u32 calibrating;			/* a process of ncpu that is the program too, to measure what tracing costs; 0: none */
+__u32 calls_off;			/* calls and faults are traced no more: a timer samples what threads do */
+__u32 user_locks_off;			/* libncpu's locks are traced no more: waits in progress have no end */
+__u32 observing;			/* 0 until everything is attached */
+
+struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} ring SEC(".maps");
+
+#endif

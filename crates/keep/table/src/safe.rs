@@ -41,6 +41,15 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// [`line`] of at most `most` characters, with `...` for the rest.
+pub fn cut(text: &str, most: usize) -> String {
+    let safe = line(text);
+    match safe.char_indices().nth(most) {
+        Some((end, _)) => format!("{}...", &safe[..end]),
+        None => safe.into_owned(),
+    }
+}
+
 /// [`line`] of bytes; those that are no UTF-8 are written `\xff`.
 pub fn bytes(text: &[u8]) -> String {
     let mut out = String::new();
@@ -131,6 +140,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn text_is_cut_at_characters() {
+        assert_eq!((cut("锁锁锁", 2), cut("锁锁锁", 3)), ("锁锁...".into(), "锁锁锁".into()));
+        assert_eq!(cut("a\nb", 3), "a\\n...");
+    }
 
     #[test]
     fn escapes_are_shown_not_sent() {

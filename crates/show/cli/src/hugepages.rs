@@ -12,7 +12,7 @@ use ncpu_remedy::hugepages::{self, Looked, collapse, coverage, foretell, pools, 
 use ncpu_remedy::journal::{Journal, Undo};
 use ncpu_remedy::preload::{self, Places};
 use ncpu_remedy::program::{self, Program};
-use ncpu_table::Format;
+use ncpu_table::{Format, safe};
 
 use crate::table_args::TableArgs;
 use crate::undo;
@@ -201,7 +201,7 @@ fn apply(args: &HugepagesArgs, all: &[Looked]) -> anyhow::Result<ExitCode> {
                     if done.cut_short { "; cut short" } else { "" }
                 );
                 for (why, pages) in done.failed {
-                    say!("ncpu: process {}: {pages} not: {}", looked.pid, undo::shown(&why, 200));
+                    say!("ncpu: process {}: {pages} not: {}", looked.pid, safe::cut(&why, 200));
                 }
             }
             Err(e) => {
@@ -270,7 +270,7 @@ fn start(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         }
         journal = Some(own);
     }
-    notes.iter().for_each(|n| say!("ncpu hugepages: {}", undo::shown(n, 300)));
+    notes.iter().for_each(|n| say!("ncpu hugepages: {}", safe::cut(n, 300)));
     let Some(journal) = journal else {
         let environment = std::env::vars_os().collect();
         let mut argv = args.command.clone();

@@ -12,7 +12,7 @@ use ncpu_measure::compare::Ratio;
 use ncpu_measure::stats::Summary;
 use ncpu_observe_core::program::Ended;
 use ncpu_remedy::partition::{self, By, Config, Data, Isolate, Part, Partition, Restart, Until};
-use ncpu_table::{Column, Format, Kind, Table, Unit};
+use ncpu_table::{Column, Format, Kind, Table, Unit, safe};
 
 use crate::command::Done;
 use crate::metric::MetricArgs;
@@ -281,7 +281,7 @@ fn compare(args: &PartitionArgs, machine: &Topology, parts: &[Part]) -> anyhow::
         table
             .row()
             .int(if which == 0 { 1 } else { parts.len() as u64 })
-            .text(undo::shown(&cpus.join(" "), 60))
+            .text(safe::cut(&cpus.join(" "), 60))
             .float(s.median)
             .float(s.interval.0)
             .float(s.interval.1)

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use ncpu_remedy::journal::{self, Journal, Replayed};
+use ncpu_table::safe;
 
 /// Cleans up after commands that were killed, then begins the journal of this one.
 ///
@@ -20,23 +21,13 @@ pub fn begin() -> anyhow::Result<Journal> {
 pub fn tell(replayed: &Replayed, killed: bool) -> bool {
     if killed && !(replayed.undone.is_empty() && replayed.failed.is_empty()) {
         let command = replayed.command.join(" ");
-        say!("ncpu: cleaned up after `{}`, which was killed:", shown(&command, 60));
+        say!("ncpu: cleaned up after `{}`, which was killed:", safe::cut(&command, 60));
         for words in &replayed.undone {
-            say!("ncpu:   {}", shown(words, 200));
+            say!("ncpu:   {}", safe::cut(words, 200));
         }
     }
     for words in &replayed.failed {
-        say!("ncpu: not undone: {}; `ncpu fix --undo` tries again", shown(words, 400));
+        say!("ncpu: not undone: {}; `ncpu fix --undo` tries again", safe::cut(words, 400));
     }
     replayed.failed.is_empty()
-}
-
-/// Foreign words made safe for a terminal, and not too many.
-pub fn shown(text: &str, most: usize) -> String {
-    let safe = ncpu_table::safe::line(text);
-    let mut out: String = safe.chars().take(most).collect();
-    if safe.chars().count() > most {
-        out.push_str("...");
-    }
-    out
 }

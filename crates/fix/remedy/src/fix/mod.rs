@@ -1,5 +1,8 @@
 //! Remedies that need no change of the program, and commands with some of them applied.
 
+pub mod found;
+pub mod search;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};

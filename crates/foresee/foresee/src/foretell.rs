@@ -1,8 +1,9 @@
 //! Points: a model on a machine, simulated.
 
+use rayon::prelude::*;
+
 use crate::hardware::{Hardware, Order};
 use crate::model::{Error, Model};
-use crate::parallel;
 use crate::program::{Handover, Owner};
 use crate::sim::{Outcome, Random, Sim};
 
@@ -181,11 +182,11 @@ pub fn points(
         let seeded = Effort { seed: rough.seed + replica, ..rough };
         Ok(Done::Replica(point(&drawn, hardware, cpus, order, &seeded, stop)?.throughput))
     };
-    let mut done = parallel::each(&jobs, |&(cpus, replica)| {
+    let done = jobs.par_iter().map(|&(cpus, replica)| {
         let result = if stop() { Ok(Done::Stopped) } else { simulate(cpus, replica) };
         if stop() { Ok(Done::Stopped) } else { result }
-    })
-    .into_iter();
+    });
+    let mut done = done.collect::<Vec<_>>().into_iter();
     let mut out = Vec::new();
     for _ in counts {
         let all: Vec<Done> = done.by_ref().take(1 + again as usize).collect::<Result<_, Error>>()?;
@@ -319,14 +320,14 @@ pub fn hangs_on(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<(String, f64)>, Error> {
     let rough = Effort { within: 0.05, events: effort.events / 10, seed: effort.seed };
-    let mut all = parallel::each(&inputs(model), |input| {
+    let inputs = inputs(model);
+    let all = inputs.par_iter().map(|input| {
         let mut changed = model.clone();
         input.change(&mut changed, 1.5f64.ln());
         let point = point(&changed, hardware, at.cpus, order, &rough, stop)?;
         Ok((input.name.clone(), point.throughput / at.throughput))
-    })
-    .into_iter()
-    .collect::<Result<Vec<_>, Error>>()?;
+    });
+    let mut all = all.collect::<Result<Vec<_>, Error>>()?;
     all.sort_by(|a, b| b.1.ln().abs().total_cmp(&a.1.ln().abs()));
     Ok(if stop() { Vec::new() } else { all })
 }

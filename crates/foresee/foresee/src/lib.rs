@@ -8,7 +8,6 @@ pub mod from;
 pub mod hardware;
 pub mod machines;
 pub mod model;
-pub mod parallel;
 pub mod place;
 pub mod program;
 mod random;

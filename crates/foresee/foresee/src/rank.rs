@@ -1,12 +1,13 @@
 //! Every fix that there is something for, tried and put into the order of what each gives.
 
 use ncpu_record::Recording;
+use rayon::prelude::*;
 
 use crate::fix::{self, Fix};
 use crate::foretell::{self, Effort, Point};
 use crate::hardware::{Hardware, Order};
 use crate::model::Model;
-use crate::{parallel, tables};
+use crate::tables;
 
 /// Tries every fix that makes sense for a model, on all cores, at a point: what is told of each, best first, and by how much
 /// it multiplies the point's throughput. Those that were not done when told to stop are left out.
@@ -22,7 +23,8 @@ pub fn rank<T: Send>(
     stop: &(dyn Fn() -> bool + Sync),
     told: impl Fn(&Recording, &Point) -> T + Sync,
 ) -> Result<Vec<Tried<T>>, fix::Error> {
-    let tried = parallel::each(&fix::all(model, hardware, order, at.cpus), |fix| {
+    let all = fix::all(model, hardware, order, at.cpus);
+    let tried = all.par_iter().map(|fix| {
         if stop() {
             return Ok(None);
         }
@@ -33,8 +35,7 @@ pub fn rank<T: Send>(
         let gain = point.throughput / at.throughput;
         Ok((!stop()).then(|| Tried { fix: fix.clone(), gain, told }))
     });
-    let mut ranked: Vec<Tried<T>> =
-        tried.into_iter().filter_map(Result::transpose).collect::<Result<_, fix::Error>>()?;
+    let mut ranked: Vec<Tried<T>> = tried.filter_map(Result::transpose).collect::<Result<_, fix::Error>>()?;
     ranked.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     Ok(ranked)
 }

@@ -1,4 +1,7 @@
 //! Where a fleet is kept: a directory, or a prefix in an object store.
+//!
+//! Crate `object_store` has both. Its directories follow links, sync nothing and know no locks, on which [`Store::lock`] and
+//! [`Store::put_new`] rest; its S3 needs an asynchronous client of some hundred crates for five requests.
 
 mod local;
 mod s3;

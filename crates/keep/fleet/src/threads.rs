@@ -1,6 +1,8 @@
 //! Work for several threads.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
 
 use crate::{Error, Result};
 
@@ -11,27 +13,8 @@ pub(crate) fn each<T: Sync, R: Send>(
     stop: &AtomicBool,
     work: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<Option<R>>> {
-    let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    let run = || -> Result<Vec<(usize, R)>> {
-        let mut out = Vec::new();
-        while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(one) = of.get(at) else { break };
-            out.push((at, work(one).inspect_err(|_| failed.store(true, Ordering::Relaxed))?));
-        }
-        Ok(out)
-    };
-    let done: Vec<Result<Vec<(usize, R)>>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.clamp(1, of.len().max(1))).map(|_| scope.spawn(run)).collect();
-        let died = || Error::Fleet("a thread of ncpu died; please report it".into());
-        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(died()))).collect()
-    });
-    let mut out: Vec<Option<R>> = std::iter::repeat_with(|| None).take(of.len()).collect();
-    for part in done {
-        for (at, one) in part? {
-            out[at] = Some(one);
-        }
-    }
-    Ok(out)
+    let none = |e| Error::Fleet(format!("threads cannot be started: {e}"));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build().map_err(none)?;
+    let one = |one| if stop.load(Ordering::Relaxed) { Ok(None) } else { work(one).map(Some) };
+    pool.install(|| of.par_iter().map(one).collect())
 }

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use rayon::prelude::*;
+
 use super::fit::{Belief, Posterior, roughly};
 use super::law::Law;
 use super::set::{Curve, Sets};
-use ncpu_foresee::parallel::each as parallel;
 
 const DATA: &str = include_str!("../../data/belief.toml");
 
@@ -69,7 +70,11 @@ impl Beliefs {
         families.dedup();
         families.push("");
         let jobs: Vec<(&str, Law)> = families.iter().flat_map(|f| Law::ALL.map(|law| (*f, law))).collect();
-        let mut learnt = parallel(&jobs, |(without, law)| learn(&curves, without, *law)).into_iter();
+        let mut learnt = jobs
+            .par_iter()
+            .map(|(without, law)| learn(&curves, without, *law))
+            .collect::<Vec<_>>()
+            .into_iter();
         let mut without = BTreeMap::new();
         let mut all = Vec::new();
         for family in families {

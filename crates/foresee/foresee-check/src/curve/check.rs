@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ncpu_table::{Column, Kind, Table, Unit};
+use rayon::prelude::*;
 
 use super::belief::Beliefs;
 use super::fit::Belief;
@@ -10,7 +11,6 @@ use super::forecast::Fitted;
 use super::matrix::solve;
 use super::set::{Curve, Sets};
 use super::what_if;
-use ncpu_foresee::parallel::each as parallel;
 
 /// A curve's extrapolation.
 #[derive(Clone, Debug)]
@@ -162,8 +162,9 @@ fn verdict(sets: &Sets, all: &[Judged], banded: bool) -> Verdict {
 /// Judges all curves with the laws and, beside them, with the USL fitted by least squares.
 pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Judged>) {
     let indices: Vec<usize> = (0..sets.curves.len()).collect();
-    let ours =
-        parallel(&indices, |&i| judge(i, &sets.curves[i], beyond, beliefs.without(&sets.curves[i].family)));
+    let ours = indices
+        .par_iter()
+        .filter_map(|&i| judge(i, &sets.curves[i], beyond, beliefs.without(&sets.curves[i].family)));
     let theirs = indices.iter().filter_map(|&i| {
         let curve = &sets.curves[i];
         let fitted = split(curve, beyond)?;
@@ -172,7 +173,7 @@ pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Jud
         let points = curve.points[fitted..].iter().map(|(at, x)| (at.n, *x, law(at.n), 0.0, 0.0)).collect();
         Some(Judged { curve: i, beyond, fitted, points })
     });
-    (ours.into_iter().flatten().collect(), theirs.collect())
+    (ours.collect(), theirs.collect())
 }
 
 /// Families of the published curves, of all of which `docs/foresee.md` claims something.

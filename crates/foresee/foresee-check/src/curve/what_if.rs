@@ -9,8 +9,8 @@ use super::fit::{Posterior, fit};
 use super::forecast::{quantile, weighted};
 use super::law::{self, At, Change, Law, Rest};
 use super::set::{Curve, Sets, WhatIf};
-use ncpu_foresee::parallel::each as parallel;
 use ncpu_foresee::sim::Random;
+use rayon::prelude::*;
 
 /// Differences larger than this count as such.
 const LOUD: f64 = 1.3;
@@ -125,7 +125,7 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
             percent("quiet error", "mean of |ratio foretold / ratio measured - 1| there"),
         ],
     );
-    let all = parallel(&sets.what_ifs, |w| {
+    let all = sets.what_ifs.par_iter().filter_map(|w| {
         let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
         let knee = beliefs.without(&before.family).iter().find(|b| b.law == Law::Knee)?;
         let posterior = fit(&before.points, knee, 1)?;
@@ -138,9 +138,10 @@ pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
             .collect();
         Some((before, w.fix, points))
     });
+    let all: Vec<_> = all.collect();
     let mut groups = BTreeMap::<(String, String), Group>::new();
     let mut families = BTreeMap::<&str, Group>::new();
-    for (before, fix, points) in all.into_iter().flatten() {
+    for (before, fix, points) in all {
         let set = groups.entry((before.set.clone(), format!("{fix:?}").to_lowercase())).or_default();
         set.null = fix == Change::Nothing;
         let mut into = vec![set];

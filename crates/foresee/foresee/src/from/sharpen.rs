@@ -1,10 +1,11 @@
 //! Several recordings of one program at different CPU counts: what one leaves open, the others decide.
 
+use rayon::prelude::*;
+
 use super::{Error, Learnt, recorded_machine};
 use crate::foretell::{self, Effort, Input};
 use crate::hardware::Order;
 use crate::model::{Model, Recorded};
-use crate::parallel;
 
 /// What a throughput of a recording is taken to be uncertain by, standard deviation of its logarithm.
 const NOISE: f64 = 0.03;
@@ -33,7 +34,7 @@ fn changed(model: &Model, inputs: &[Input], by: &[f64]) -> Model {
 /// that of the throughputs they give.
 fn cost(model: &Model, all: &[Recorded], inputs: &[Input], by: &[f64]) -> Result<f64, Error> {
     let model = changed(model, inputs, by);
-    let off = parallel::each(all, |r| off(&model, r)).into_iter().collect::<Result<Vec<f64>, Error>>()?;
+    let off = all.par_iter().map(|r| off(&model, r)).collect::<Result<Vec<f64>, Error>>()?;
     Ok(by.iter().map(|z| z * z).sum::<f64>() + off.iter().map(|e| (e / NOISE).powi(2)).sum::<f64>())
 }
 

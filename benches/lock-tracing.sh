@@ -1,7 +1,8 @@
 #!/bin/bash
 # What tracing kernel locks costs the traced: throughput of the contended dup2/close torture, pinned
-# to two CPUs, untraced and under ncpu, bpftrace and perf lock, interleaved; and with BPF programs at the two
-# tracepoints that do nothing at all, which is what the kernel itself takes for each wait.
+# to two CPUs, untraced and under ncpu, bpftrace and perf lock, interleaved; under ncpu as it is, which counts such
+# waits in windows, and with `--probes all`; and with BPF programs at the two tracepoints that do nothing at all,
+# which is what the kernel itself takes for each wait.
 # usage: benches/lock-tracing.sh [ROUNDS [SECONDS]]      needs root; bpftrace, perf and libbpf-dev if there
 . "$(dirname "$0")/tracing.bash"
 . benches/nothing.bash
@@ -26,9 +27,10 @@ run() {
   untraced) "${torture[@]}" ;;
   ncpu-locks) "$ncpu" locks -- "${torture[@]}" 2>/dev/null ;;
   ncpu-run) "$ncpu" run -- "${torture[@]}" 2>/dev/null ;;
+  ncpu-run-all) "$ncpu" run --probes all -- "${torture[@]}" 2>/dev/null ;;
   nothing) "$dir/attach" "$dir/nothing.o" "${torture[@]}" ;;
   bpftrace) bpftrace -q -c "${torture[*]}" "$dir/locks.bt" 2>/dev/null ;;
   perf-lock) perf lock record -o "$dir/perf.data" -- "${torture[@]}" 2>/dev/null ;;
   esac | ops
 }
-compare ops/s untraced ncpu-locks ncpu-run $nothing bpftrace perf-lock
+compare ops/s untraced ncpu-run ncpu-locks ncpu-run-all $nothing bpftrace perf-lock

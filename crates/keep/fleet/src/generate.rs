@@ -272,6 +272,8 @@ impl Plan {
                 spin: Some(*spin),
                 block: Some(*block),
                 max: Some(*max),
+                counted: Some(*count),
+                error: Some(0.0),
                 time: None,
             });
         }

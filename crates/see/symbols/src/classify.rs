@@ -234,6 +234,33 @@ fn is_spin(f: &str) -> bool {
         )
 }
 
+/// Functions in which a thread sleeps while it waits for a kernel lock: those between the tracepoints `contention_begin`
+/// and `contention_end` of locks that sleep. A compiler's suffix is left out.
+pub fn sleeps_for_lock(f: &str) -> bool {
+    matches!(
+        f.split('.').next().unwrap_or(f),
+        "__mutex_lock"
+            | "__ww_mutex_lock"
+            | "__mutex_lock_common"
+            | "rwsem_down_read_slowpath"
+            | "rwsem_down_write_slowpath"
+            | "percpu_rwsem_wait"
+            | "percpu_down_write"
+            | "__down"
+            | "__down_common"
+            | "___down_common"
+            | "__down_interruptible"
+            | "__down_killable"
+            | "__down_timeout"
+            | "rt_mutex_slowlock"
+            | "rt_mutex_slowlock_block"
+            | "__rt_mutex_slowlock_locked"
+            | "rtlock_slowlock_locked"
+            | "rwbase_read_lock"
+            | "rwbase_write_lock"
+    )
+}
+
 /// Functions that flush TLBs, this CPU's or others'.
 pub fn is_tlb(f: &str) -> bool {
     f.starts_with("flush_tlb_")

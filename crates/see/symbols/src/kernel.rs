@@ -131,6 +131,18 @@ impl Kernel {
         Some(start..end.min(start + MAX_OFFSET))
     }
 
+    /// From the start of each function whose name is chosen to the next symbol.
+    pub fn ranges(&self, chosen: fn(&str) -> bool) -> Vec<Range<u64>> {
+        let all = (0..self.names.len()).filter(|&i| !self.names[i].data && chosen(self.name(i)));
+        all.map(|i| {
+            let start = self.addrs[i];
+            let next = self.addrs.partition_point(|&a| a <= start);
+            let end = self.addrs.get(next).copied().unwrap_or(start + MAX_OFFSET);
+            start..end.min(start + MAX_OFFSET)
+        })
+        .collect()
+    }
+
     /// How many symbols there are.
     pub fn len(&self) -> usize {
         self.addrs.len()

@@ -26,6 +26,8 @@ struct Sums {
     spin: f64,
     block: f64,
     max: f64,
+    /// Variance of the count, of waits that were counted in windows.
+    variance: f64,
 }
 
 impl Sums {
@@ -34,13 +36,14 @@ impl Sums {
         self.spin += other.spin;
         self.block += other.block;
         self.max = self.max.max(other.max);
+        self.variance += other.variance;
     }
 }
 
 /// The locks of a recording, most time spent waiting on CPU first.
 ///
-/// Counts and times by lock and process are exact. Callers are known of the contentions whose stack
-/// was walked; each lock's exact totals are divided among its callers in the proportion of those
+/// Counts and times by lock and process are exact, or scaled from windows where there were too many. Callers are known of the
+/// contentions whose stack was walked; each lock's exact totals are divided among its callers in the proportion of those
 /// (`walked` says how many there were). `CPU-util` is `lockutil`'s:
 /// count × mean spin / (elapsed × CPUs × 1e9).
 ///
@@ -70,6 +73,13 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     let with_callers = matches!(by, By::LockAndCaller | By::Caller);
     if with_callers {
         columns.push(Column::count("walked", "contentions behind the caller's share"));
+    }
+    // Where all were counted there is nothing to say.
+    let scaled = is_scaled(recording);
+    if scaled {
+        let meaning =
+            "half-width of the 95 % interval of count, which is scaled, as the times are; 0 is exact";
+        columns.push(Column::float("+-", Unit::None, Kind::Count, meaning));
     }
     if depth > 0 && by == By::LockAndCaller {
         columns.push(Column::text("stack", "callers, innermost first"));
@@ -102,6 +112,9 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
         if with_callers {
             row = row.int(walked);
         }
+        if scaled {
+            row = row.float(half_width(sums.variance));
+        }
         if depth > 0 && by == By::LockAndCaller {
             row.text(stack);
         }
@@ -118,6 +131,40 @@ fn plain((keys, sums): (Vec<String>, Sums)) -> Counted {
     (keys, sums, 0, String::new())
 }
 
+/// Whether waits for kernel locks were counted in windows and scaled.
+pub(crate) fn is_scaled(recording: &Recording) -> bool {
+    let table = recording.tables.get("locks");
+    table.is_some_and(|t| (0..t.num_rows()).any(|r| t.number(r, "error").unwrap_or(0.0) > 0.0))
+}
+
+/// Standard errors in the half-width of a 95 % interval.
+const HALF_WIDTH: f64 = 1.96;
+
+/// Half-width of the 95 % interval of what has this variance.
+fn half_width(variance: f64) -> f64 {
+    HALF_WIDTH * variance.sqrt()
+}
+
+/// The variance of each row of the exact table put together by `keys`. Rows of an interval were scaled by one factor,
+/// so their errors add up; those of different intervals do not.
+fn variances(recording: &Recording, keys: &[&str]) -> HashMap<Vec<String>, f64> {
+    let mut variances = HashMap::new();
+    let by_time = [keys, &["t"]].concat();
+    let grouped = recording.tables.get("locks").filter(|_| is_scaled(recording));
+    let Some(t) = grouped.and_then(|t| t.group_by(&by_time).ok()) else { return variances };
+    for r in 0..t.num_rows() {
+        let names = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
+        let error = t.number(r, "error").unwrap_or(0.0) / HALF_WIDTH;
+        *variances.entry(names).or_default() += error * error;
+    }
+    variances
+}
+
+/// Half-widths of the 95 % intervals of the counts of locks, by name and type.
+pub(crate) fn errors(recording: &Recording) -> HashMap<Vec<String>, f64> {
+    variances(recording, &["lock", "type"]).into_iter().map(|(k, v)| (k, half_width(v))).collect()
+}
+
 /// CPU-seconds observed.
 pub fn capacity(recording: &Recording) -> f64 {
     let Some(t) = recording.tables.get("cpu_time") else { return 0.0 };
@@ -130,19 +177,19 @@ fn exact(recording: &Recording, keys: &[&str]) -> Vec<(Vec<String>, Sums)> {
     let Some(t) = recording.tables.get("locks").and_then(|t| t.group_by(keys).ok()) else {
         return Vec::new();
     };
+    let variances = variances(recording, keys);
     (0..t.num_rows())
         .map(|r| {
-            let names = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
+            let names: Vec<String> = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
             let number = |c: &str| t.number(r, c).unwrap_or(0.0);
-            (
-                names,
-                Sums {
-                    count: number("count"),
-                    spin: number("spin"),
-                    block: number("block"),
-                    max: number("max"),
-                },
-            )
+            let sums = Sums {
+                count: number("count"),
+                spin: number("spin"),
+                block: number("block"),
+                max: number("max"),
+                variance: variances.get(&names).copied().unwrap_or(0.0),
+            };
+            (names, sums)
         })
         .collect()
 }
@@ -159,8 +206,12 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             let number = |c: &str| t.number(r, c).unwrap_or(0.0);
             let stack: Vec<&str> = t.text(r, "stack").unwrap_or("").split(';').take(depth).collect();
             let stack = stack.join(";");
-            let sums =
-                Sums { count: number("walked"), spin: number("spin"), block: number("block"), max: 0.0 };
+            let sums = Sums {
+                count: number("walked"),
+                spin: number("spin"),
+                block: number("block"),
+                ..Sums::default()
+            };
             let callers = by_lock.entry((text("lock"), text("type"))).or_default();
             // Stacks that differ only deeper than asked are one.
             match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
@@ -189,6 +240,7 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
                 spin: part(total.spin, s.spin, all.spin, count),
                 block: part(total.block, s.block, all.block, count),
                 max: total.max,
+                variance: total.variance * count * count,
             };
             out.push((vec![lock.clone(), kind.clone(), caller], sums, s.count as u64, stack));
         }

@@ -138,6 +138,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             block: Some(0.1),
             max: Some(90.0),
             time: t,
+            ..Default::default()
         });
     }
     let mut all = threads::Rows::new();

@@ -622,6 +622,7 @@ mod tests {
                     block: Some(1.0 + lock as f64),
                     max: None,
                     time: None,
+                    ..Default::default()
                 });
             }
             let table: Table = rows.finish();

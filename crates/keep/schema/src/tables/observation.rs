@@ -87,7 +87,8 @@ tables! {
         binaries "binaries": Text, "files of the program's frames, outermost first: name*count, ; between them; - of frames in no file" since 7;
     }
 
-    /// Kernel locks by process. Exact.
+    /// Kernel locks by process. Exact, but where more contentions came than tracing may cost: those were counted in short windows, and
+    /// their number and times are scaled.
     locks {
         lock "lock": Text, "name of the lock";
         ty "type": Text, "spinlock, mutex, rwsem …";
@@ -95,7 +96,9 @@ tables! {
         count "count": Int [None Count], "contended acquisitions";
         spin "spin": Float [Seconds Time], "time waiting on CPU";
         block "block": Float [Seconds Time], "time waiting off CPU";
-        max "max": Float [Microseconds Peak], "longest wait";
+        max "max": Float [Microseconds Peak], "longest wait, of those counted";
+        counted "counted": Int [None Count], "contended acquisitions that were counted; `count` and times are scaled where they are fewer" since 7;
+        error "error": Float [None Count], "half-width of the 95 % interval of `count`; 0 is exact" since 7;
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 

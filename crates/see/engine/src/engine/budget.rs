@@ -151,7 +151,8 @@ impl Coverage {
         self.scale * chance.hypot(self.spread.unwrap_or(1.0) * n)
     }
 
-    pub(super) fn from(elapsed: f64, on: f64, rates: &[f64]) -> Coverage {
+    /// Of an interval with `on` ns of `elapsed` in `windows` windows; `rates` are those of windows like them.
+    pub(super) fn from(elapsed: f64, on: f64, windows: usize, rates: &[f64]) -> Coverage {
         // An edge, or the moment between two looks at the clock.
         if on >= 0.999 * elapsed {
             return Coverage::ALL;
@@ -160,7 +161,7 @@ impl Coverage {
         let mean = rates.iter().sum::<f64>() / n;
         let spread = (rates.len() > 1 && mean > 0.0).then(|| {
             let variance = rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1.0);
-            1.96 * (variance / n * (1.0 - on / elapsed)).sqrt() / mean
+            1.96 * (variance / windows.max(1) as f64 * (1.0 - on / elapsed)).sqrt() / mean
         });
         Coverage { scale: elapsed / on, spread }
     }
@@ -248,6 +249,19 @@ mod tests {
     fn a_program_that_hardly_runs_keeps_its_probes() {
         let rare = Look { ran: 0.5e6, ..busy(0.1e6) };
         assert_eq!(Budget::new(Probes::Auto).look(&rare), 1.0);
+    }
+
+    #[test]
+    fn more_windows_give_a_better_figure() {
+        assert_eq!(Coverage::from(1e9, 0.9999e9, 0, &[]), Coverage::ALL);
+        let even = Coverage::from(1e9, 0.05e9, 4, &[1e-3; 4]);
+        assert_eq!((even.scale, even.spread, even.of(1000)), (20.0, Some(0.0), 20_000));
+        // That 1,000 were counted and not a few more is chance.
+        assert!((even.error(1000) - 20.0 * 1.96 * (0.95f64 * 1000.0).sqrt()).abs() < 1e-6);
+        let uneven = [0.0, 2e-3, 0.0, 2e-3];
+        let [few, many] = [4, 16].map(|n| Coverage::from(1e9, 0.05e9, n, &uneven).error(1000));
+        assert!(few > 0.5 * 20_000.0 && many < 0.55 * few, "{few} {many}");
+        assert_eq!(Coverage::from(1e9, 0.05e9, 1, &[1e-3]).spread, None, "one window says nothing of others");
     }
 
     #[test]

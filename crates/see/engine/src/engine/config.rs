@@ -1,5 +1,7 @@
 //! What to observe.
 
+use std::time::Duration;
+
 use ncpu_symbols::Patterns;
 
 use super::budget::Probes;
@@ -42,6 +44,9 @@ pub struct Config {
     pub looks: u32,
     /// How much the program may be slowed by probes that run at each event.
     pub probes: Probes,
+    /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
+    /// the budget].
+    pub lock_windows: Option<[Duration; 2]>,
 }
 
 impl Config {
@@ -70,6 +75,7 @@ impl Config {
             as_on: 0,
             looks: Config::LOOKS,
             probes: Probes::default(),
+            lock_windows: None,
         }
     }
 

@@ -66,6 +66,43 @@ static __always_inline void move(struct cpu_slot *s, __u32 from, __u32 to, __u64
 /* Programs that run often look at the clock once more, one in OWN_MASK + 1 times, to tell what they take themselves. */
 #define OWN_MASK 63
 
+#define CLOCK_AGE 2000000 /* ns for which two clocks keep their distance: they differ by 500 ns a millisecond at most */
+#define CLOCK_DRIFT 11	/* a power of two: one part in 2048 */
+#define CLOCK_TRIES 8	/* before the distance is relied on */
+
+/* The last time that both clocks were read: of all CPUs, so that they agree. */
+struct {
+	__u64 ahead;	/* ns, CLOCK_MONOTONIC less the scheduler's clock */
+	__u64 read;	/* ns of the scheduler's clock */
+	__u64 reads;
+} distance __attribute__((aligned(128))) = {};
+
+/*
+ * The time at a switch or a wake-up. Reading the clock takes half of the time there, with the lock of the run
+ * queue held, and the scheduler has just read its own for that queue. The distance of the two clocks is the
+ * least of those seen: the scheduler may have read its own some time ago. `p` stands on the queue, or has just run there.
+ */
+static __always_inline __u64 scheduler_time(struct cpu_slot *s, struct task_struct *p)
+{
+	if (!cfg_rq_clock || !bpf_core_field_exists(p->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, rq))
+		return bpf_ktime_get_ns();
+	__u64 clock = p->se.cfs_rq->rq->clock;
+	__s64 age = clock - distance.read;
+
+	if (age < CLOCK_AGE && distance.reads >= CLOCK_TRIES) {
+		__u64 now = clock + distance.ahead;
+		/* An event of this CPU that has looked at the clock itself may lie in between. */
+		return now > s->last ? now : s->last;
+	}
+	__u64 now = bpf_ktime_get_ns(), ahead = now - clock;
+	__u64 drifted = distance.ahead + (age > 0 ? age >> CLOCK_DRIFT : 0);
+
+	distance.ahead = !distance.reads || (__s64)(ahead - drifted) < 0 ? ahead : drifted;
+	distance.read = clock;
+	distance.reads++;
+	return now;
+}
+
 /* What one of those runs took since `now` stands for all: it is taken out of the state the CPU was left in. */
 APART int own(struct cpu_slot *s, __u64 now)
 {
@@ -76,6 +113,27 @@ APART int own(struct cpu_slot *s, __u64 now)
 	if (now >= observe_from && end < observe_until)
 		move(s, at(s), AT_NCPU, ns * (OWN_MASK + 1));
 	return 0;
+}
+
+/* Whether contentions are not counted at the moment. */
+static __always_inline bool between_windows(__u32 epoch)
+{
+	return epoch & 1;
+}
+
+/*
+ * A window has closed, or another has opened, since this CPU's last event: the ends of waits in progress are not seen. Up to
+ * there the CPU waited, and samples show what it did afterwards.
+ */
+static __always_inline void leave_window(struct cpu_slot *s, __u32 epoch)
+{
+	__u64 closed = lock_closed;
+
+	if (s->spinning[0] || s->spinning[1] || s->spinning[2] || s->spinning[3] || s->waits)
+		add(s, closed);
+	__builtin_memset(s->spinning, 0, sizeof(s->spinning));
+	s->waits = 0;
+	s->lock_epoch = epoch;
 }
 
 /*
@@ -107,8 +165,12 @@ APART int charge(struct cpu_slot *s, __u64 now)
 {
 	if (!s)
 		return 0;
+	__u32 epoch = *(volatile __u32 *)&lock_epoch;
+
 	if (s->ended)
 		end_spin(s);
+	if (s->lock_epoch != epoch)
+		leave_window(s, epoch);
 	add(s, now);
 	return 0;
 }

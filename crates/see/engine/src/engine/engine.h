@@ -63,6 +63,12 @@ enum first {
 	SECOND,		/* one waited, whom no tracepoint tells of: the first waiter of a spinlock where no hypervisor is */
 };
 
+/* Where a function lies. */
+struct code_range {
+	__u64 start, end;
+};
+#define LOCK_CODE 24
+
 /* Which events have their stacks walked: one in mask + 1, by how many there were lately. */
 struct walks {
 	__u64 since;		/* ns, when the events below began to be counted */
@@ -168,6 +174,10 @@ struct cpu_slot {
 	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
 	__u32 vector;		/* number of the softirq that began last */
 	__u32 kernel_thread;	/* whether the current task is one */
+	__u64 lock_sleeps;	/* of threads whose wait for a kernel lock was counted */
+	__u64 tlb_number;	/* of the flush that this CPU asked others for last */
+	__u32 tlb_asked;	/* and the last CPU that it asked */
+	__u32 lock_epoch;	/* of the waits above: `spinning` and `waits` */
 	struct look look;	/* the last that this CPU took */
 	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));

@@ -224,23 +224,72 @@ int settle(void *ctx)
 	return 0;
 }
 
+static __always_inline void shot_down(struct cpu_slot *s)
+{
+	s->tlb_received++;
+	/* Nothing was charged since the interrupt began, so all of it becomes a shootdown. */
+	if (s->depth && s->depth <= IRQ_NEST) {
+		s->irq[MASK(s->depth - 1, 3)] = AT_TLB;
+		s->at_entry[MASK(s->depth - 1, 3)] = s->at[AT_TLB];
+	}
+}
+
+/* Comes at each switch to another process as well, until the two programs below can stand in for it. */
 SEC("tp_btf/tlb_flush")
 int BPF_PROG(tlb_flush, int reason, unsigned long pages)
 {
+	if (reason != TLB_REMOTE_SEND_IPI && reason != TLB_REMOTE_SHOOTDOWN)
+		return 0;
 	struct cpu_slot *s = slot();
+
+	if (!s || tlb_code)
+		return 0;
+	if (reason == TLB_REMOTE_SEND_IPI)
+		s->tlb_sent++;
+	else
+		shot_down(s);
+	return 0;
+}
+
+/* A call that another CPU has asked for begins; `args` are its function and its data. */
+SEC("raw_tp")
+int call_begins(__u64 *args)
+{
+	struct cpu_slot *s = tlb_code && args[0] == tlb_code ? slot() : NULL;
+
+	if (s)
+		shot_down(s);
+	return 0;
+}
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct __call_single_data {
+	void *info;
+};
+struct flush_tlb_info {
+	u64 new_tlb_gen;
+};
+#pragma clang attribute pop
+
+/*
+ * This CPU asks another for a call: `args` are that CPU, where it was asked, the function and its data. A flush asks several
+ * CPUs, in rising order. Each of a process's memory has a number of its own.
+ */
+SEC("raw_tp")
+int call_is_asked(__u64 *args)
+{
+	struct cpu_slot *s = tlb_code && args[2] == tlb_code ? slot() : NULL;
+	struct __call_single_data *call = (void *)args[3];
+	__u32 cpu = args[0];
 
 	if (!s)
 		return 0;
-	if (reason == TLB_REMOTE_SEND_IPI) {
+	struct flush_tlb_info *flush = BPF_CORE_READ(call, info);
+	__u64 number = BPF_CORE_READ(flush, new_tlb_gen);
+	if (cpu <= s->tlb_asked || number != s->tlb_number)
 		s->tlb_sent++;
-	} else if (reason == TLB_REMOTE_SHOOTDOWN) {
-		s->tlb_received++;
-		/* Nothing was charged since the interrupt began, so all of it becomes a shootdown. */
-		if (s->depth && s->depth <= IRQ_NEST) {
-			s->irq[MASK(s->depth - 1, 3)] = AT_TLB;
-			s->at_entry[MASK(s->depth - 1, 3)] = s->at[AT_TLB];
-		}
-	}
+	s->tlb_asked = cpu;
+	s->tlb_number = number;
 	return 0;
 }
 

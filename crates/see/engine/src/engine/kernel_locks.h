@@ -158,13 +158,100 @@ static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flag
 	return id;
 }
 
+/* Functions in which threads sleep for kernel locks, by address; the rest is 0. Written by user space before the first window ends. */
+struct code_range lock_code[LOCK_CODE];
+
+#define SLEEP_FRAMES 12	/* from the switch to the function that sleeps, and a few to spare */
+
+/* Whether one of the frames in this CPU's scratch lies there. Not static, so that the verifier looks at it once. */
+APART int in_lock_code(void)
+{
+	struct stack_event *e = scratch_of(0);
+
+	if (!e)
+		return 0;
+	for (int f = 0; f < SLEEP_FRAMES; f++) {
+		__u64 frame = e->frames[f];
+		for (int i = 0; i < LOCK_CODE; i++)
+			if (frame > lock_code[i].start && frame <= lock_code[i].end)
+				return 1;
+	}
+	return 0;
+}
+
+/*
+ * Whether the current thread, which falls asleep, does so for a kernel lock, when that need not have been traced. The kernel
+ * says so of mutexes (since Linux 6.17). The stack says so of the others, which all sleep uninterruptibly.
+ */
+static __always_inline bool sleeps_untraced(void *ctx, struct task_struct *p, __u32 state)
+{
+	if (!lock_epoch)
+		return false;
+	bool said = bpf_core_field_exists(p->blocked_on);
+	if (said && p->blocked_on)
+		return true;
+	if (said && !(state & TASK_UNINTERRUPTIBLE))
+		return false;
+	struct stack_event *e = scratch_of(0);
+	if (!e)
+		return false;
+	__s32 n = bpf_get_stack(ctx, e->frames, 8 * SLEEP_FRAMES, 0);
+	/* The verifier wants a bound for each. */
+	for (int f = 0; f < SLEEP_FRAMES; f++)
+		if (8 * f >= n)
+			e->frames[f] = 0;
+	return in_lock_code();
+}
+
+/*
+ * A window has closed since a thread, the current one or the next, began to wait for a lock. If it slept then, it has waited
+ * until it came on CPU. If it was on CPU, it has waited until the window's end at most. `who` is the process.
+ */
+APART int end_cut_wait(struct cpu_slot *s, struct task_rec *r, __u64 now, __u32 who)
+{
+	if (!s || !r)
+		return 0;
+	__u32 n = r->nlocks;
+
+	r->nlocks = 0;
+	if (!n || n > LOCK_NEST)
+		return 0;
+	struct lock_wait *w = &r->locks[MASK(n - 1, 3)];
+	__u64 closed = lock_closed;
+	__u64 all = now > w->begin ? now - w->begin : 0, off = off_in_all(r) - w->off;
+	__u64 block = off < all ? off : all, spin = all - block;
+	__u64 until = closed > w->begin ? closed - w->begin : 0;
+
+	if (spin > until)
+		spin = until;
+	r->spin += spin;
+	add_lock(lock_slot(s, w->lock, 0, who, w->kind), spin, block, 1);
+	if (w->stack)
+		add_lock(lock_slot(s, w->lock, w->stack, who, w->kind), spin, block, 1);
+	if (w->first && w->woken > w->begin)
+		add_first(w->lock, w->woken - w->begin, HALVES(0, w->kind), w->first);
+	return 0;
+}
+
+static __always_inline bool was_cut(struct task_rec *r)
+{
+	return r->nlocks && r->lock_epoch != *(volatile __u32 *)&lock_epoch;
+}
+
+static __always_inline void leave_cut_wait(struct cpu_slot *s, struct task_rec *r, __u64 now, __u32 who)
+{
+	if (was_cut(r))
+		end_cut_wait(s, r, now, who);
+}
+
 /* Locks that sleep: the wait belongs to the task, which may move or go off CPU. */
-static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 lock, __u32 flags)
+static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 lock, __u32 flags, __u32 epoch)
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
 	if (!r || !(r->target || cfg_lock_all))
 		return;
+	leave_cut_wait(s, r, s->last, bpf_get_current_pid_tgid() >> 32);
 	__u32 n = r->nlocks;
 	/* A mutex that stops spinning begins again: the same wait, another phase. */
 	if (n && n <= LOCK_NEST && r->locks[MASK(n - 1, 3)].lock == lock)
@@ -176,6 +263,8 @@ static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 
 	__u64 now = bpf_ktime_get_ns();
 	struct lock_wait *w = &r->locks[MASK(n, 3)];
 	charge(s, now);
+	if (s->lock_epoch != epoch)
+		return;
 	w->lock = lock;
 	w->begin = now;
 	w->off = off_in_all(r);
@@ -183,6 +272,7 @@ static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 
 	w->woken = 0;
 	w->first = first_of_sleeping(lock, flags);
 	r->nlocks = n + 1;
+	r->lock_epoch = epoch;
 	s->waits = n + 1;
 	s->lock_events++;
 	w->stack = walk_lock(ctx, s, flags, now);
@@ -194,6 +284,9 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	struct task_rec *r = look(p);
 
 	if (!r || !r->nlocks)
+		return;
+	leave_cut_wait(s, r, s->last, p->tgid);
+	if (!r->nlocks)
 		return;
 	/* The innermost wait for this lock; those above it have had their ends missed. */
 	__u32 n = r->nlocks;
@@ -230,12 +323,13 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 SEC("tp_btf/contention_begin")
 int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 {
+	__u32 epoch = *(volatile __u32 *)&lock_epoch;
 	struct cpu_slot *s = slot();
 
-	if (!s)
+	if (!s || between_windows(epoch))
 		return 0;
 	if (!(flags & LCB_F_SPIN) || (flags & LCB_F_MUTEX)) {
-		begin_sleeping(ctx, s, (__u64)lock, flags);
+		begin_sleeping(ctx, s, (__u64)lock, flags, epoch);
 		return 0;
 	}
 	if (s->base != AT_TARGET && !cfg_lock_all)
@@ -244,6 +338,8 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	charge(s, now);
+	if (s->lock_epoch != epoch)
+		return 0;
 	put_spin(s);
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	struct spin_wait *w = &s->spin[MASK(level, 3)];
@@ -266,7 +362,7 @@ int BPF_PROG(contention_end, void *lock, int ret)
 {
 	struct cpu_slot *s = slot();
 
-	if (!s)
+	if (!s || between_windows(*(volatile __u32 *)&lock_epoch))
 		return 0;
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	/*

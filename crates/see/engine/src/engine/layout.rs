@@ -366,6 +366,13 @@ const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 
 impl CpuSlot {
+    /// Where the CPU is now if its waits for locks are over; see [`CpuSlot::now_at`].
+    pub(crate) fn after_wait(&self) -> CpuState {
+        let depth = self.depth as usize;
+        let nested = (1..=3).contains(&depth);
+        if nested { state(self.irq[depth - 1].into()) } else { state(self.base) }
+    }
+
     /// Where the CPU is now; the mirror of `at()` in cpu_states.h.
     pub(crate) fn now_at(&self) -> CpuState {
         let depth = self.depth as usize;

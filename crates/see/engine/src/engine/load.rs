@@ -1,5 +1,7 @@
 //! Loading and attaching what the kernel has, and saying what it lacks.
 
+use std::path::Path;
+
 use libbpf_rs::{Link, ProgramAttachType};
 
 use super::layout::FirstSlot;
@@ -58,6 +60,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_queues = config.explain.into();
         ro.cfg_micro = config.traces_calls().into();
+        ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
         ro.cfg_looks = config.looks.max(1);
         ro.cfg_stacks = config.stacks.into();
         let online = perf::online_cpus().len().max(1);
@@ -126,6 +129,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         notes.push("no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint".into());
     }
     progs.tlb_flush.set_autoload(tlb);
+    let calls = tlb && CALLS.into_iter().all(has);
+    progs.call_is_asked.set_autoload(calls);
+    progs.call_begins.set_autoload(calls);
 
     // An interrupt is timed only if the kernel has tracepoints for both its beginning and its end.
     let traced = |(enter, exit): &Pair| config.irqs && has(enter) && has(exit);
@@ -179,6 +185,29 @@ pub(super) fn many_uprobes() -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6u32, 6u32)
 }
 
+/// Whether the scheduler's clock comes from the counter that CLOCK_MONOTONIC comes from, and is the same on all CPUs. It is
+/// where the kernel trusts the counter enough to keep the time by it.
+fn scheduler_keeps_time(root: &Path) -> bool {
+    let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = std::fs::read_to_string(source).unwrap_or_default();
+    matches!(source.trim(), "tsc" | "arch_sys_counter")
+}
+
+/// Calls of one CPU to another, asked for and begun (Linux 6.5).
+const CALLS: [&str; 2] = ["csd_queue_cpu", "csd_function_entry"];
+
+/// TLB shootdowns as the kernel traces them: at each switch to another process, too.
+pub(super) fn attach_flushes(skel: &EngineSkel<'static>) -> Result<Vec<Link>> {
+    load::attach([&skel.progs.tlb_flush])
+}
+
+/// TLB shootdowns among the calls of CPUs to one another; nothing where the kernel does not trace those.
+pub(super) fn attach_flush_calls(skel: &EngineSkel<'static>) -> Result<Vec<Link>> {
+    let mut links = load::attach_to(&skel.progs.call_begins, &CALLS[1..])?;
+    links.extend(load::attach_to(&skel.progs.call_is_asked, &CALLS[..1])?);
+    Ok(links)
+}
+
 /// Without these a request's life is not known.
 const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_complete"];
 
@@ -210,15 +239,12 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
         &p.sched_wakeup_new,
         &p.sched_switch,
         &p.cpu_comes,
-        &p.tlb_flush,
         // An end before its beginning.
         &p.block_rq_complete,
         &p.block_rq_merge,
         &p.block_rq_requeue,
         &p.block_rq_issue,
         &p.block_rq_insert,
-        &p.contention_end,
-        &p.contention_begin,
         &p.signal_deliver,
         &p.settle,
     ])?;

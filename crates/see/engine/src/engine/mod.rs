@@ -7,6 +7,7 @@
 pub mod budget;
 mod calibrate;
 mod config;
+mod contentions;
 mod events;
 mod first_waits;
 mod go;
@@ -56,6 +57,7 @@ pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
 
 use calibrate::Gauge;
+use contentions::Contentions;
 use per_call::PerCall;
 use uprobes::{Group, Programs, Uprobes};
 
@@ -113,7 +115,11 @@ pub struct Engine {
     per_call: Option<PerCall>,
     skel: Box<skel::EngineSkel<'static>>,
     /// Held, for they detach when dropped.
-    _links: Vec<Link>,
+    links: Vec<Link>,
+    /// Of the program that sees each flush of a TLB.
+    flushes: Vec<Link>,
+    /// Those stay, or have gone.
+    flushes_stay: bool,
     ring: RingBuffer<'static>,
     inbox: Inbox<Event>,
     slots: Mapped<CpuSlot>,
@@ -137,6 +143,7 @@ pub struct Engine {
     /// The timers of each CPU.
     timers: HashMap<usize, hotplug::Timers>,
     lead: Option<perf::Timer>,
+    contentions: Contentions,
     /// Until it has been asked.
     gauge: Option<Gauge>,
     /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
@@ -173,6 +180,8 @@ impl Engine {
         hotplug::room_for_events(config.traces_calls(), &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
         let links = load::attach(&mut skel, &interrupts)?;
+        let flushes = load::attach_flushes(&skel)?;
+        let contentions = Contentions::attach(config, &skel.progs)?;
         let traced = load::attach_calls(&skel, config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
         let io = |doing| move |source| Error::Io { doing, source };
@@ -215,7 +224,9 @@ impl Engine {
             uprobes,
             per_call,
             skel: Box::new(skel),
-            _links: links,
+            links,
+            flushes,
+            flushes_stay: false,
             ring,
             inbox,
             slots,
@@ -235,6 +246,7 @@ impl Engine {
             changed: BTreeSet::new(),
             timers: HashMap::new(),
             lead: None,
+            contentions,
             gauge,
             strike_hz: 0,
             costs: None,
@@ -315,7 +327,28 @@ impl Engine {
             uprobes.begin();
         }
         self.begin_calls();
+        self.begin_contentions();
         Ok(())
+    }
+
+    /// Whether [`Engine::trace_flush_calls`] has something to do.
+    pub fn wants_flush_code(&self) -> bool {
+        !self.flushes.is_empty() && !self.flushes_stay && self.skel.progs.call_begins.autoload()
+    }
+
+    /// Takes TLB shootdowns from the calls between CPUs from now on: `code` is where the function is that they call. The kernel
+    /// traces flushes at each switch to another process, too, which costs more than all else that switches are traced for.
+    pub fn trace_flush_calls(&mut self, code: Option<u64>) {
+        self.flushes_stay = true;
+        let Some(code) = code else { return };
+        match load::attach_flush_calls(&self.skel) {
+            Ok(links) => self.links.extend(links),
+            Err(e) => return self.notes.push(format!("TLB shootdowns are traced at each switch: {e}")),
+        }
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.tlb_code = code;
+        }
+        self.flushes.clear();
     }
 
     /// Watches from now on over what probes in programs take. With the capabilities that this thread has by now: it may have
@@ -360,6 +393,7 @@ impl Engine {
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.end();
         }
+        self.contentions.end(until);
         self.mark(&perf::online_cpus());
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
@@ -374,7 +408,13 @@ impl Engine {
     /// Missing parts of this machine, and probes that were thinned out or detached, one line each.
     pub fn notes(&self) -> Vec<String> {
         let probes = self.uprobes.iter().flat_map(|uprobes| uprobes.notes(self.age().as_secs_f64()));
-        self.notes.iter().cloned().chain(probes).chain(self.calls_note()).collect()
+        self.notes
+            .iter()
+            .cloned()
+            .chain(probes)
+            .chain(self.calls_note())
+            .chain(self.contentions_notes())
+            .collect()
     }
 
     /// What tracing adds to the microstates of a thread; `None` where calls and faults are not traced, or where it
@@ -515,6 +555,7 @@ impl Engine {
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.walk_all_locks = 1;
         }
+        self.contentions.count_all();
     }
 
     /// One contention's stack in so many is walked now, where fewest are.
@@ -549,6 +590,8 @@ impl Engine {
         let end = self.ended.unwrap_or_else(monotonic_ns);
         let mut snap =
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
+        let bss = self.skel.maps.bss_data.as_ref();
+        let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
         let mut drops = [0u64; 6];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
@@ -560,7 +603,11 @@ impl Engine {
             let mut at: [u64; CpuState::ALL.len()] = std::array::from_fn(|i| now.at[i]);
             // The state it is in has not been charged yet.
             if now.last != 0 && self.online.cpus.binary_search(&cpu).is_ok() {
-                at[now.now_at() as usize] += end.saturating_sub(now.last.max(self.began));
+                let since = now.last.max(self.began);
+                // A wait that a window's end has cut short.
+                let cut = if now.lock_epoch == epoch { end } else { closed.clamp(since, end.max(since)) };
+                at[now.now_at() as usize] += cut.saturating_sub(since);
+                at[now.after_wait() as usize] += end.saturating_sub(cut.max(since));
             }
             snap.cpus.push((cpu, at));
             snap.struck.0 += now.struck_user - start.struck_user;
@@ -632,6 +679,7 @@ impl Engine {
             requests: self.requests(old),
             first: self.first_waits(old),
             goroutines,
+            coverage: self.contentions.take(self.ended.unwrap_or_else(monotonic_ns)),
             ..Locks::default()
         };
         sums.values().for_each(|row| locks.put(row));

@@ -22,6 +22,7 @@ const volatile __u32 cfg_stacks = 1;
 const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a CPU; 0: none are copied */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */
+const volatile __u32 cfg_rq_clock;	/* the scheduler's clock runs with CLOCK_MONOTONIC, and is as fine */
 const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
 
 /* User space retunes these while running. */
@@ -34,6 +35,13 @@ __u32 calibrating;			/* a process of ncpu that is the program too, to measure wh
 __u32 calls_off;			/* calls and faults are traced no more: a timer samples what threads do */
 __u32 user_locks_off;			/* libncpu's locks are traced no more: waits in progress have no end */
 __u32 observing;			/* 0 until everything is attached */
+__u64 tlb_code;				/* address of the function in which CPUs flush their TLB for others; 0: not known */
+/*
+ * Contentions are counted while this is even. Where tracing all of them would cost too much, user space attaches the programs
+ * for short windows only: it makes this even when they are attached, and odd before it detaches them.
+ */
+__u32 lock_epoch;
+__u64 lock_closed;			/* ns, when it became odd last */
 
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
 

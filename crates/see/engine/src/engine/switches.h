@@ -161,6 +161,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 
 	r->on_cpu = 0;
 	if (runnable) {
+		leave_cut_wait(s, r, now, p->tgid);
 		r->icx++;
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
@@ -174,10 +175,16 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	r->futex = 0;
 	r->off_stack = 0;
 	r->asked = 0;
-	if (r->nlocks) {
+	bool untraced = (!r->nlocks || was_cut(r)) && sleeps_untraced(ctx, p, state);
+	/* One that still waits goes on to do so; it ends when the thread comes on CPU. */
+	if (!untraced)
+		leave_cut_wait(s, r, now, p->tgid);
+	if (r->nlocks || untraced) {
 		wait = WAIT_KLOCK;
 		next = LCK;
 		r->call = -1;
+		if (r->nlocks && !untraced)
+			s->lock_sleeps++;
 	} else if (r->on_state == TRP || (calls_off && !in_call(p))) {
 		wait = WAIT_IO;
 		next = r->instr ? TFL : DFL;
@@ -351,6 +358,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	if (calls_off)
 		r->on_state = USR;
 	micro(r, r->on_state, now);
+	leave_cut_wait(s, r, now, next->tgid);
 	end_wait(s, r);
 	r->on_cpu = 1;
 	s->waits = r->nlocks;
@@ -384,16 +392,16 @@ static __always_inline void look_who_runs(struct cpu_slot *s)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct cpu_slot *s = slot();
 
 	if (!s)
 		return 0;
+	bool timed = !(++s->switches & OWN_MASK);
+	__u64 began = timed ? bpf_ktime_get_ns() : 0, now = scheduler_time(s, prev);
 	if (s->task && s->task != (__u64)prev)
 		found();
 	charge(s, now);
 	put_spin(s);
-	s->switches++;
 	s->depth = 0;
 
 	if (!(prev->flags & PF_IDLE)) {
@@ -428,8 +436,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	arrive(s, next, now);
 	if (cfg_queues)
 		begin_span(s, next, now);
-	if (!(s->switches & OWN_MASK))
-		own(s, now);
+	if (timed)
+		own(s, began);
 	return 0;
 }
 
@@ -455,7 +463,6 @@ static __always_inline void woken_here(struct cpu_slot *s, struct task_rec *r)
 
 static __always_inline int wakeup(void *ctx, struct task_struct *p)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct cpu_slot *s = slot();
 	struct task_rec *r = s ? look(p) : NULL;
 
@@ -464,6 +471,8 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 		own_interrupt(s);
 	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;
+	bool timed = !(++s->wakeups & OWN_MASK);
+	__u64 began = timed ? bpf_ktime_get_ns() : 0, now = scheduler_time(s, p);
 	__u64 ns = now > r->since ? now - r->since : 0;
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
@@ -483,8 +492,8 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 		keep_unjudged(r, ns);
 	r->queue = task_cpu(p);
 	begin_wait(s, r, WAIT_RUNQ);
-	if (!(++s->wakeups & OWN_MASK))
-		own(s, now);
+	if (timed)
+		own(s, began);
 	return 0;
 }
 

@@ -73,6 +73,7 @@ struct task_rec {
 	__u32 peer_cause;	/* enum cause */
 	__u64 woken_in;		/* the futex, a lock, that it was woken in last */
 	__u32 woken_by;		/* the thread that wakes it, where another CPU completes that; 0: not known */
+	__u32 lock_epoch;	/* when the waits below began */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu, while `in_user` */

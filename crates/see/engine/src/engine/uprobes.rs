@@ -608,8 +608,8 @@ impl State {
         self.taken = (now, on);
         let rates = std::mem::take(&mut self.rates);
         let seconds = |time: Duration| time.as_secs_f64();
-        self.last =
-            Coverage::from(seconds(now.saturating_duration_since(then)), seconds(on - before), &rates);
+        let elapsed = seconds(now.saturating_duration_since(then));
+        self.last = Coverage::from(elapsed, seconds(on - before), rates.len(), &rates);
         self.last
     }
 

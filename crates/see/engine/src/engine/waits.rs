@@ -283,6 +283,8 @@ impl Waits for Queued {
 pub struct Locks {
     /// Kernel locks.
     pub kernel: Vec<KernelLock>,
+    /// How much of the time those were counted in.
+    pub coverage: Coverage,
     /// Futexes, and locks that system calls take.
     pub futexes: Vec<FutexWaits>,
     /// User locks with static tracepoints, and Go's.

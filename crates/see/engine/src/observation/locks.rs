@@ -232,6 +232,7 @@ impl LockTables {
             self.namer.get_or_insert_with(|| LockNamer::open(symbols.kernel_symbols())).resolve(&addresses);
         }
 
+        let coverage = new.coverage;
         let mut locks = locks::Rows::new();
         let mut callers = lock_callers::Rows::new();
         let mut user = user_locks::Rows::new();
@@ -257,17 +258,20 @@ impl LockTables {
                 "" => format!("{:#x}", row.lock),
                 _ => format!("lock in {by}"),
             });
-            let (spin, block) = (row.spin as f64 / 1e9, row.block as f64 / 1e9);
+            let scaled = |ns: u64| coverage.of(ns) as f64 / 1e9;
+            let (spin, block) = (scaled(row.spin), scaled(row.block));
             let Some(stack) = row.stack else {
                 named.entry((0, row.lock)).or_insert_with(|| name.clone());
                 locks.push(locks::Row {
                     lock: name.into(),
                     ty: type_of(row.flags).into(),
                     process: process(row.tgid, row.lock).into(),
-                    count: Some(row.count),
+                    count: Some(coverage.of(row.count)),
                     spin: Some(spin),
                     block: Some(block),
                     max: Some(row.max as f64 / 1e3),
+                    counted: Some(row.count),
+                    error: Some(coverage.error(row.count)),
                     time: Some(t),
                 });
                 continue;

@@ -38,7 +38,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut, divide};
+use crate::engine::{Config, Coverage, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut, divide};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
@@ -249,15 +249,28 @@ impl Observation {
             if self.placement.due(now) {
                 // A look may wait long for the lock of a program's memory; who has begun is met while it lives.
                 self.receive();
+                self.engine.rest_contentions();
                 self.look(interval, sink)?;
             }
             if let Some(locks) = &mut self.user_locks {
                 locks.look(&mut self.engine, now);
             }
+            self.trace_flush_calls();
+            let Observation { engine, symbols, notes, .. } = &mut *self;
+            engine.trace_contentions(&mut || {
+                if !symbols.kernel_read() {
+                    return None;
+                }
+                if !symbols.kernel_loaded() {
+                    notes.extend(symbols.load_kernel());
+                }
+                Some(symbols.lock_code())
+            });
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
             let until = self.engine.next_calls().map_or(until, |at| until.min(at));
+            let until = self.engine.next_contentions().map_or(until, |at| until.min(at));
             let until = self.symbols.next_look().map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
@@ -265,6 +278,17 @@ impl Observation {
                 return Ok(Until::Ended);
             }
         }
+    }
+
+    /// Takes TLB shootdowns from the calls between CPUs, once the kernel's symbols say which those are.
+    fn trace_flush_calls(&mut self) {
+        if !self.engine.wants_flush_code() || !self.symbols.kernel_read() {
+            return;
+        }
+        if !self.symbols.kernel_loaded() {
+            self.notes.extend(self.symbols.load_kernel());
+        }
+        self.engine.trace_flush_calls(self.symbols.flush_code());
     }
 
     /// Looks where the program's memory lies. What a process showed at its last look stands when it has
@@ -407,6 +431,7 @@ impl Observation {
     }
 
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
+        self.engine.rest_contentions();
         self.engine.follow_hotplug();
         // Counters before events: a stack is sent before anything is counted for it.
         let mut locks = self.engine.locks();
@@ -434,7 +459,7 @@ impl Observation {
             });
         }
         let struck = (snap.struck.0 - self.before.struck.0, snap.struck.1 - self.before.struck.1);
-        let (threads, queued, bound) = self.thread_table(t, struck);
+        let (threads, queued, bound) = self.thread_table(t, struck, locks.coverage);
         let seconds = |ns: u64| ns as f64 / 1e9;
         let looks: idle::Reasons =
             std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
@@ -535,7 +560,7 @@ impl Observation {
     /// What each thread did since the last table: living ones from the iterator, ended ones from
     /// what they left behind. And the seconds that all of them stood on run queues, and table `bound`.
     /// `struck` is how often a timer met user code, and anything of the program.
-    fn thread_table(&mut self, t: f64, struck: (u64, u64)) -> (Table, f64, Table) {
+    fn thread_table(&mut self, t: f64, struck: (u64, u64), spins: Coverage) -> (Table, f64, Table) {
         let mut out = threads::Rows::new();
         let mut queued = 0.0;
         let living = self.engine.threads().unwrap_or_else(|e| {
@@ -634,7 +659,7 @@ impl Observation {
                 thread: now.name().into(),
                 micro: Per::new(|state: Microstate| told(state).filter(|_| measured[state as usize])),
                 own,
-                spin: since(now.spin, before.spin),
+                spin: since(spins.of(now.spin.saturating_sub(before.spin)), 0),
                 vcx: new(now.vcx, before.vcx),
                 icx: new(now.icx, before.icx),
                 // Those of which some were not traced are not known.

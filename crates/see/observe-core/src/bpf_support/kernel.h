@@ -84,7 +84,22 @@ struct thread_struct {
 	unsigned long fsbase; /* of x86 */
 };
 
+struct rq {
+	u64 clock;
+};
+
+/* Only where groups of tasks are scheduled. */
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	u64 sum_exec_runtime;
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
+	struct sched_entity se;
 	struct thread_struct thread;
 	struct thread_info thread_info;
 	int pid;
@@ -102,6 +117,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct mm_struct *mm;
+	struct mutex *blocked_on;
 	void *stack;
 	struct css_set *cgroups;
 	u64 start_time;

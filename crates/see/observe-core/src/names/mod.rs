@@ -159,6 +159,21 @@ impl Symbols {
         self.kernel.clone()
     }
 
+    /// Whether [`Symbols::load_kernel`] would not have to wait.
+    pub fn kernel_read(&self) -> bool {
+        self.loaded || self.aside.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Where CPUs flush their TLB for others, if that is known.
+    pub fn flush_code(&self) -> Option<u64> {
+        self.kernel.as_ref()?.address_of("flush_tlb_func")
+    }
+
+    /// Where the functions are in which threads sleep for kernel locks; empty where that is not known.
+    pub fn lock_code(&self) -> Vec<Range<u64>> {
+        self.kernel.as_ref().map(|kernel| kernel.ranges(ncpu_symbols::sleeps_for_lock)).unwrap_or_default()
+    }
+
     /// Remembers a process's mappings while it lives. A new name means that it has run another
     /// program since.
     pub fn note(&mut self, tgid: u32, comm: &str) {

@@ -465,7 +465,7 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
     };
     assert_eq!(
         wrong(changed("locks", "spin", None)),
-        "this observation: table `locks` has no column `spin`; its columns are lock, type, process, count, block, max, t"
+        "this observation: table `locks` has no column `spin`; its columns are lock, type, process, count, block, max, counted, error, t"
     );
     assert_eq!(
         wrong(changed("locks", "spin", Some(ncpu_table::Column::text("spin", "")))),

@@ -31,6 +31,7 @@ pub fn of_locks(number: u64, count: u64) -> Packed {
             block: Some(0.5),
             max: None,
             time: None,
+            ..Default::default()
         });
     }
     let start = BEGAN + number as f64;
@@ -66,6 +67,7 @@ pub fn interval(number: u64) -> Packed {
         block: Some(0.5),
         max: Some(number as f64),
         time: None,
+        ..Default::default()
     });
     let mut code = stacks::Rows::new();
     code.push(stacks::Row {

@@ -283,6 +283,8 @@ kinds! {
         share: Share,
         /// how often it was waited for
         waits: u64,
+        /// half-width of the 95 % interval of `waits`, where they were counted in windows and scaled; 0: all were counted
+        error: u64,
         /// mean wait
         each: Seconds,
         /// callers that waited longest
@@ -292,7 +294,7 @@ kinds! {
     LockSamples = "kernel-lock-samples" {
         /// samples within waits that the tracepoints report
         traced: u64,
-        /// samples in slow paths that the tracepoints do not cover
+        /// samples in slow paths outside of those: what the tracepoints do not cover, or between windows
         untraced: u64,
         /// where those are
         functions: Vec<Part>,

@@ -10,7 +10,7 @@ use super::kinds::{
     UserLock,
 };
 use super::{Context, listed};
-use crate::locks::is_user_lock;
+use crate::locks::{errors, is_user_lock};
 use crate::onion::SMALL;
 
 /// The callers of a lock from walked contentions, `spin` or `block` deciding. Readers and writers
@@ -36,6 +36,7 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<KernelLock> {
     let Some(ranked) = context.ranked(locks::NAME, &[locks::col::lock, locks::col::ty], by) else {
         return Vec::new();
     };
+    let errors = errors(context.recording);
     let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, by)).sum();
     (0..ranked.num_rows().min(3))
         .filter_map(|r| {
@@ -45,12 +46,14 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<KernelLock> {
                 return None;
             }
             let waits = ranked.int(r, locks::col::count)?.max(1);
+            let key = vec![lock.to_string(), ty.to_string()];
             Some(KernelLock {
                 lock: lock.into(),
                 lock_type: ty.into(),
                 wait: by.into(),
                 share: Share(s / total),
                 waits,
+                error: errors.get(&key).map_or(0, |error| error.round() as u64),
                 each: Seconds(s / waits as f64),
                 callers: callers(context, lock, ty, by),
             })
@@ -60,9 +63,13 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<KernelLock> {
 
 impl fmt::Display for KernelLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KernelLock { lock, lock_type, wait, share, waits, each, callers } = self;
+        let KernelLock { lock, lock_type, wait, share, waits, error, each, callers } = self;
         let (share, each) = (share.percent(), 1e6 * each.0);
-        write!(f, "{lock} ({lock_type}) {share:.0} %: {waits} waits, {each:.1} us {wait} each")?;
+        write!(f, "{lock} ({lock_type}) {share:.0} %: {waits}")?;
+        if *error > 0 {
+            write!(f, " +- {error}")?;
+        }
+        write!(f, " waits, {each:.1} us {wait} each")?;
         if callers.is_empty() { Ok(()) } else { write!(f, " from {}", listed(callers)) }
     }
 }
@@ -72,7 +79,7 @@ impl fmt::Display for LockSamples {
         let LockSamples { traced, untraced, functions } = self;
         write!(
             f,
-            "second estimate: {traced} samples inside traced waits, {untraced} in slow paths the tracepoints do not cover"
+            "second estimate: {traced} samples inside traced waits, {untraced} in slow paths outside of those"
         )?;
         if functions.is_empty() { Ok(()) } else { write!(f, ", from {}", listed(functions)) }
     }

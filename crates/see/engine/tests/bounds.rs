@@ -3,11 +3,12 @@
 mod common;
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{allowed, part};
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::Observation;
+use ncpu_files::reader::Source;
 use ncpu_observe_core::program::{Child, Target};
 use ncpu_table::Table;
 
@@ -48,6 +49,42 @@ fn futexes_without_number_are_all_counted_in_few_rows() {
         (0..t.num_rows()).any(|r| t.text(r, "what").is_some_and(|w| w.contains("lock table full")))
     };
     assert!(!dropped.iter().any(full), "{dropped:?}");
+}
+
+/// Files of others are read by processes of ncpu's own, and what those take is not the program's, nor another program's.
+#[test]
+fn the_processes_that_read_files_are_ncpu_itself() {
+    let Some(_one) = allowed() else { return };
+    let mut observation = Observation::begin(&Config::onion(Target::All, 99)).unwrap();
+    let (mut reader, mut tables) = (None, Vec::<Table>::new());
+    let mut take = |t: &Table| -> Result<(), Infallible> {
+        tables.push(t.clone());
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let until = Instant::now() + Duration::from_millis(700);
+            while Instant::now() < until {
+                Source::open("/etc/passwd".as_ref()).unwrap();
+            }
+            reader = ncpu_files::reader::pid();
+        });
+        observation
+            .watch(
+                None,
+                Some(Instant::now() + Duration::from_millis(1000)),
+                Duration::from_secs(600),
+                &|| false,
+                &mut take,
+            )
+            .unwrap();
+    });
+    observation.finish(None, &mut take).unwrap();
+    let reader = u64::from(reader.unwrap());
+    let threads: Vec<_> = tables.iter().filter(|t| t.name() == "threads").collect();
+    let pids = || threads.iter().flat_map(|t| (0..t.num_rows()).filter_map(|r| t.int(r, "pid")));
+    assert!(pids().count() > 1, "no threads were seen");
+    assert!(pids().all(|pid| pid != reader), "{reader} is a thread of the machine's programs: {threads:?}");
 }
 
 mod parts {

@@ -5,6 +5,9 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
+use seccompiler::BpfProgram;
+
+use super::filter;
 use super::message::{
     ANSWER, Answer, CHUNK, MAX_PATH, MAX_READERS, OPEN, OPEN_PROC, READ, REQUEST, Request, START,
 };
@@ -42,7 +45,7 @@ static mut BUFFERS: Buffers =
 ///
 /// # Safety
 /// Only for the child of a fork, which has one thread.
-pub(super) unsafe fn start_readers(socket: RawFd) -> ! {
+pub(super) unsafe fn start_readers(socket: RawFd, filter: Option<&BpfProgram>) -> ! {
     // SAFETY: the caller's promise; all pointers are to locals or to `BUFFERS`, which this thread alone uses.
     unsafe {
         become_reader(socket);
@@ -81,7 +84,7 @@ pub(super) unsafe fn start_readers(socket: RawFd) -> ! {
                 if pid == 0 {
                     libc::dup2(given, SOCKET);
                     libc::syscall(libc::SYS_close_range, SOCKET as u32 + 1, u32::MAX, 0);
-                    read_for_others();
+                    read_for_others(filter);
                 }
                 *free = pid.max(0);
             }
@@ -95,7 +98,8 @@ pub(super) unsafe fn start_readers(socket: RawFd) -> ! {
 }
 
 /// Answers requests until the other end of the socket is closed.
-unsafe fn read_for_others() -> ! {
+unsafe fn read_for_others(filter: Option<&BpfProgram>) -> ! {
+    let unfiltered = filter.map_or(Err(libc::ENOSYS), filter::apply).err().unwrap_or(0);
     // SAFETY: as above.
     unsafe {
         let buffers = &raw mut BUFFERS;
@@ -116,7 +120,7 @@ unsafe fn read_for_others() -> ! {
             let Some((length, given)) = receive(buffers) else { libc::_exit(0) };
             let began = now();
             let request = (&raw const buffers.request).cast::<Request>().read_unaligned();
-            let mut answer = Answer::default();
+            let mut answer = Answer { unfiltered, ..Answer::default() };
             let mut returned = -1;
             let done = if length < REQUEST {
                 Err(libc::EINVAL)
@@ -395,19 +399,11 @@ unsafe fn open_path(
             return Err(errno());
         }
         let proc_file = request.kind == OPEN_PROC;
-        let flags = match proc_file {
-            true => libc::O_RDONLY | libc::O_NONBLOCK,
-            false => libc::O_PATH,
-        };
-        let follow = if request.follow == 0 { libc::O_NOFOLLOW } else { 0 };
-        let how = How {
-            flags: (flags | follow | libc::O_CLOEXEC) as u64,
-            mode: 0,
-            // A root is left by no link, be it one of /proc.
-            resolve: if root > 0 { RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS } else { 0 },
-        };
+        let how = filter::how_to_open(proc_file, request.follow != 0, root > 0);
         let name = text.add(root + 1).cast::<libc::c_char>();
-        let mut fd = libc::syscall(libc::SYS_openat2, begin, name, &raw const how, size_of::<How>()) as RawFd;
+        let mut fd =
+            libc::syscall(libc::SYS_openat2, begin, name, std::ptr::from_ref(how), size_of::<filter::How>())
+                as RawFd;
         if fd < 0 && errno() == libc::ENOSYS && root == 0 {
             fd = libc::openat64(begin, name, how.flags as i32);
         }
@@ -428,17 +424,7 @@ unsafe fn open_path(
     }
 }
 
-const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
-const RESOLVE_IN_ROOT: u64 = 0x10;
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-
-/// `struct open_how`
-#[repr(C)]
-struct How {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
 
 unsafe fn described(fd: RawFd, proc_file: bool, answer: &mut Answer) -> Result<(), i32> {
     // SAFETY: live locals.

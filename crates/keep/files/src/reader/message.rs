@@ -50,7 +50,8 @@ pub(super) struct Answer {
     /// `f_type` of the file system.
     pub system: u64,
     pub user: u32,
-    pub unused: u32,
+    /// Why its system calls are not filtered, an error number; 0: they are.
+    pub unfiltered: i32,
 }
 
 pub(super) const REQUEST: usize = size_of::<Request>();

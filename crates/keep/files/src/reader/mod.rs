@@ -9,16 +9,18 @@
 //! gets no more reads for a while, so that nobody can hold up the program for longer than that.
 
 mod child;
+mod filter;
 mod message;
 mod time;
 
+use std::borrow::Cow;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -252,6 +254,41 @@ pub fn proc_text(path: &Path, whose: Whose, most: usize) -> io::Result<Vec<u8>> 
     Ok(text)
 }
 
+/// Bytes of the text of mappings that are read at most.
+const MAX_MAPS: usize = 64 << 20;
+
+/// The text of a process's mappings (`maps`), whose directory in `/proc` this is; [`mapped_name`] reads the names in it.
+///
+/// # Errors
+/// As [`Source::of_proc`].
+pub fn maps(directory: &Path, pid: u32) -> io::Result<Vec<u8>> {
+    proc_text(&directory.join("maps"), Whose::process(directory, pid), MAX_MAPS)
+}
+
+/// A file's name without the escapes of `/proc/PID/maps`, which writes a new line as `\012` and nothing else otherwise than it
+/// is (`seq_file_path`).
+pub fn mapped_name(name: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPED: &[u8] = b"\\012";
+    if !name.windows(ESCAPED.len()).any(|w| w == ESCAPED) {
+        return name.into();
+    }
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(&first) = rest.first() {
+        match rest.strip_prefix(ESCAPED) {
+            Some(behind) => {
+                plain.push(b'\n');
+                rest = behind;
+            }
+            None => {
+                plain.push(first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    plain.into()
+}
+
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
 /// Answers that did not come in time, and requests that were refused since.
@@ -265,6 +302,15 @@ pub struct Counts {
 
 static LATE_ANSWERS: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Why the reader's system calls are not filtered; 0: they are.
+static UNFILTERED: AtomicI32 = AtomicI32::new(0);
+
+/// Why a reader's system calls were not filtered, where the kernel has no seccomp or refuses it.
+pub fn unfiltered() -> Option<io::Error> {
+    let error = UNFILTERED.load(Ordering::Relaxed);
+    (error != 0).then(|| io::Error::from_raw_os_error(error))
+}
 
 /// What was not read so far.
 pub fn counts() -> Counts {
@@ -282,6 +328,11 @@ pub fn start() -> io::Result<()> {
 /// The process id of the reader, if there is one.
 pub fn pid() -> Option<u32> {
     state().child.as_ref().map(|child| child.pid.unsigned_abs())
+}
+
+/// The process id of the one that starts readers, if there is one: readers are its children.
+pub fn starter() -> Option<u32> {
+    state().starter.as_ref().map(|starter| starter.pid.unsigned_abs())
 }
 
 /// The reader, and the process that starts readers.
@@ -381,11 +432,13 @@ fn ends() -> io::Result<[OwnedFd; 2]> {
 impl Starter {
     fn start() -> io::Result<Starter> {
         let [own, other] = ends()?;
+        // Where the machine has no such filters it is read without.
+        let filter = filter::program().ok();
         // SAFETY: the child calls only async-signal-safe functions until it exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: the child of a fork has one thread.
-            unsafe { child::start_readers(other.as_raw_fd()) }
+            unsafe { child::start_readers(other.as_raw_fd(), filter.as_ref()) }
         }
         if pid < 0 {
             return Err(io::Error::last_os_error());
@@ -464,6 +517,9 @@ fn ask(
             continue;
         };
         state.times.charge(whose, Duration::from_nanos(answer.ns), Instant::now());
+        if answer.unfiltered != 0 {
+            UNFILTERED.store(answer.unfiltered, Ordering::Relaxed);
+        }
         return match answer.error {
             0 => Ok((answer, fd)),
             error => Err(io::Error::from_raw_os_error(error)),

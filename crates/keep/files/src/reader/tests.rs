@@ -77,6 +77,15 @@ fn no_link_leads_out_of_a_root() {
 }
 
 #[test]
+fn names_of_mappings_are_plain() {
+    for (told, plain) in
+        [("/a b", "/a b"), ("/ev\\012il\\012", "/ev\nil\n"), ("/a\\040b\\01", "/a\\040b\\01"), ("", "")]
+    {
+        assert_eq!(*mapped_name(told.as_bytes()), *plain.as_bytes(), "{told}");
+    }
+}
+
+#[test]
 fn memory_and_mappings_of_a_process_are_read() {
     let _alone = alone();
     static MARK: u64 = 0x1234_5678_9abc_def0;
@@ -195,6 +204,9 @@ fn the_reader_has_few_capabilities_and_holds_no_output_open() {
     let kept = u64::from_str_radix(&field("CapEff:"), 16).unwrap();
     assert_eq!(kept & !(1 << 2 | 1 << 19 | 1 << 40), 0, "{status}");
     assert_eq!((field("NoNewPrivs:").as_str(), field("Name:").as_str()), ("1", "ncpu-reader"));
+    if unfiltered().is_none() {
+        assert_eq!(field("Seccomp:"), "2", "{status}");
+    }
     if let Ok(output) = std::fs::read_link(format!("{dir}/fd/1")) {
         assert_eq!(output, std::path::Path::new("/dev/null"));
     }

@@ -120,7 +120,7 @@ static __always_inline __u32 context(const struct cpu *c)
 static __always_inline bool is_mine(struct task_struct *p)
 {
 	if (cfg_all)
-		return p->tgid != cfg_self;
+		return !is_ncpu(p);
 	if (cfg_cgroup)
 		return is_target(p);
 	struct known *k = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

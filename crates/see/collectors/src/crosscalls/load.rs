@@ -87,6 +87,7 @@ pub(super) fn load(
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
         ro.cfg_self = std::process::id();
+        ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
         ro.cfg_cpus = cpus as u32;
         ro.cfg_rows = rows as u32;
         ro.cfg_csd = has.csd.into();

@@ -34,6 +34,7 @@ pub(super) fn attach(
     let rows = 1 << rows.ilog2();
     if let Some(ro) = &mut open.maps.rodata_data {
         ro.cfg_self = std::process::id();
+        ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
         ro.cfg_rows = rows as u32;
         ro.cfg_tick_ns = super::tick_ns();
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) =

@@ -220,7 +220,7 @@ static __always_inline struct armed *claim(struct counters *c, __u64 timer)
 static __always_inline bool observed(struct task_struct *p)
 {
 	if (cfg_all)
-		return p->tgid != cfg_self;
+		return !is_ncpu(p);
 	__u32 *known = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!known)
 		return is_target(p);

@@ -43,8 +43,8 @@ impl Who {
     /// No privileges, no BTF, or no tracepoint of any timer.
     pub fn begin(target: &Target) -> Result<Who> {
         let mut notes = Vec::new();
-        let (mut skel, links) = attach(&Wanted { who: Some(target), doings: None }, &mut notes)?;
         let mut symbols = Symbols::of_bpf();
+        let (mut skel, links) = attach(&Wanted { who: Some(target), doings: None }, &mut notes)?;
         notes.extend(symbols.load_kernel());
         let (ring, inbox) = ring::open(&skel.maps.ring, ring::stack)?;
         let io = |source| Error::Io { doing: "mapping the tables", source };

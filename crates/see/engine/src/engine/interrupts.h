@@ -38,7 +38,7 @@ int mark(void *ctx)
 		}
 		s->kernel_thread = (p->flags & PF_KTHREAD) != 0;
 		s->base = p->flags & PF_IDLE ? AT_IDLE : r && r->target ? AT_TARGET :
-			  p->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+			  is_ncpu(p) ? AT_NCPU : AT_OTHER;
 	}
 	charge(s, now);
 	put_spin(s);

@@ -52,6 +52,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
         ro.cfg_self = std::process::id();
+        ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
         ro.cfg_cpus = cpus as u32;
         ro.cfg_lock_slots = slots as u32;
         ro.cfg_first_slots = first as u32;

@@ -330,7 +330,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
 		return;
 	}
-	s->base = r->target ? AT_TARGET : next->tgid == cfg_self ? AT_NCPU : AT_OTHER;
+	s->base = r->target ? AT_TARGET : is_ncpu(next) ? AT_NCPU : AT_OTHER;
 	if (s->base == AT_NCPU)
 		called_for_us(s, now);
 	if (!followed(r)) {
@@ -467,7 +467,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	struct task_rec *r = s ? look(p) : NULL;
 
 	/* A timer of ncpu's, or a call to this CPU, which wakes it. */
-	if (s && p->tgid == cfg_self)
+	if (s && is_ncpu(p))
 		own_interrupt(s);
 	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;

@@ -13,6 +13,17 @@ const volatile __u32 cfg_tgid;		/* or this process and what it starts */
 const volatile __u64 cfg_cgroup;	/* or this cgroup (v2 inode) */
 const volatile __u32 cfg_cgroup_level;
 const volatile __u32 cfg_self;		/* ncpu's own process */
+const volatile __u32 cfg_readers;	/* its child whose children read others' files for it; 0: none */
+
+/* Whether a thread is ncpu's own, or one of those that read for it. */
+static __always_inline bool is_ncpu(struct task_struct *p)
+{
+	__u32 tgid = p->tgid;
+
+	if (tgid == cfg_self)
+		return true;
+	return cfg_readers && (tgid == cfg_readers || p->real_parent->tgid == cfg_readers);
+}
 
 static __always_inline bool cgroup_holds(struct task_struct *p)
 {
@@ -34,7 +45,7 @@ static __always_inline bool is_target(struct task_struct *p)
 {
 	__u32 tgid = BPF_CORE_READ(p, tgid);
 
-	if (tgid == cfg_self)
+	if (is_ncpu(p))
 		return false;
 	if (cfg_all)
 		return !(BPF_CORE_READ(p, flags) & PF_IDLE);

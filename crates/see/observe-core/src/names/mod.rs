@@ -268,7 +268,12 @@ impl Symbols {
                 unread.late, unread.refused
             )
         });
-        self.user.notes().chain(self.python.notes()).chain(late)
+        let unfiltered = ncpu_files::reader::unfiltered().map(|why| {
+            format!(
+                "programs' files are read by a process whose system calls are not filtered (seccomp): {why}"
+            )
+        });
+        self.user.notes().chain(self.python.notes()).chain(late).chain(unfiltered)
     }
 
     /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.

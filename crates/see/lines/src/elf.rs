@@ -10,6 +10,7 @@ use object::{
     SectionIndex, SymbolKind,
 };
 
+use crate::budget::Budget;
 use crate::dwarf::{Language, Sections};
 
 /// Where a variable lives.
@@ -55,7 +56,15 @@ pub(crate) struct Elf<'d> {
     /// By address; thread-local ones by offset, after the others.
     pub sections: Vec<Section>,
     bases: HashMap<SectionIndex, u64>,
+    /// The place of each of `sections`.
+    places: HashMap<SectionIndex, usize>,
+    is_go: bool,
+    pub budget: Budget,
 }
+
+/// Longer names of sections and symbols are cut before they are looked at: all of them may be one long text.
+const MAX_SECTION_NAME: usize = 256;
+const MAX_SYMBOL_NAME: usize = 4096;
 
 /// Sections written by the loader, and then by nobody.
 const LOADERS: &[&str] = &[
@@ -75,7 +84,7 @@ const LOADERS: &[&str] = &[
 
 impl<'d> Elf<'d> {
     /// Reads the headers.
-    pub fn parse(data: &'d [u8]) -> object::Result<Elf<'d>> {
+    pub fn parse(data: &'d [u8], budget: Budget) -> object::Result<Elf<'d>> {
         let file = File::parse(data)?;
         let segments = match &file {
             File::Elf32(f) => Segments::of(f.elf_program_headers(), f.endian()),
@@ -90,7 +99,11 @@ impl<'d> Elf<'d> {
             if !sh_flags.contains(object::elf::SHF_WRITE) || !sh_flags.contains(object::elf::SHF_ALLOC) {
                 continue;
             }
-            let name = String::from_utf8_lossy(section.name_bytes().unwrap_or_default()).into_owned();
+            let name = section.name_bytes().unwrap_or_default();
+            let name = String::from_utf8_lossy(&name[..name.len().min(MAX_SECTION_NAME)]).into_owned();
+            if !budget.keep(2 * size_of::<Section>() as u64 + name.len() as u64) {
+                break;
+            }
             let (mut address, size) = (section.address(), section.size());
             if relocatable {
                 // Each on pages of its own, as nothing is known of how they will lie together.
@@ -121,10 +134,13 @@ impl<'d> Elf<'d> {
             let read_mostly = name.contains("read_mostly");
             sections.push(Section { name, address, size, storage, read_mostly, index: section.index() });
         }
-        if relocatable {
-            return Ok(Elf { file, segments, sections, bases });
+        if !relocatable {
+            bases = HashMap::new();
         }
-        Ok(Elf { file, segments, sections, bases: HashMap::new() })
+        let places = sections.iter().enumerate().map(|(at, section)| (section.index, at)).collect();
+        // Whether the Go linker made it.
+        let is_go = [".go.buildinfo", ".gopclntab"].iter().any(|name| file.section_by_name(name).is_some());
+        Ok(Elf { file, segments, sections, bases, places, is_go, budget })
     }
 
     /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
@@ -163,11 +179,11 @@ impl<'d> Elf<'d> {
             commons += usize::from(symbol.is_common());
             symbols.extend(self.symbol(&symbol));
         };
-        if full {
-            self.file.symbols().for_each(&mut take);
-        } else {
-            self.file.dynamic_symbols().for_each(&mut take);
-        }
+        let all = match full {
+            true => self.file.symbols(),
+            false => self.file.dynamic_symbols(),
+        };
+        all.take_while(|_| self.budget.goes_on()).for_each(&mut take);
         // Of several names of one place the plainest, with the size any of them tells.
         symbols.sort_by(|a: &Symbol, b| {
             let key = |s: &Symbol| (s.section, s.address, s.name.starts_with('_'), s.name.len());
@@ -197,34 +213,32 @@ impl<'d> Elf<'d> {
             return None;
         }
         let index = symbol.section_index()?;
-        let section = self.sections.iter().position(|s| s.index == index)?;
+        let section = *self.places.get(&index)?;
         let base = self.bases.get(&index).copied().unwrap_or(0);
         let address = symbol.address().checked_add(base)?;
         let place = &self.sections[section];
         let room = address.checked_sub(place.address).and_then(|offset| place.size.checked_sub(offset))?;
-        let raw = String::from_utf8_lossy(symbol.name_bytes().ok()?);
+        let raw = symbol.name_bytes().ok()?;
+        let raw = String::from_utf8_lossy(&raw[..raw.len().min(MAX_SYMBOL_NAME)]);
         // `stderr@GLIBC_2.2.5`: the version is not part of the name.
         let raw = raw.split('@').next().unwrap_or(&raw);
         let plain = demangle(raw);
         let language = match (&plain, raw.starts_with("_ZN") && raw.contains("17h")) {
-            (None, _) if self.is_go() => Language::Go,
+            (None, _) if self.is_go => Language::Go,
             (None, _) => Language::C,
             (Some(_), rust) if rust || raw.starts_with("_R") => Language::Rust,
             _ => Language::Cpp,
         };
+        let name: String = crate::types::cut(&plain.unwrap_or_else(|| raw.to_owned())).into();
+        self.budget.keep(2 * size_of::<Symbol>() as u64 + name.len() as u64).then_some(())?;
         Some(Symbol {
-            name: crate::types::cut(&plain.unwrap_or_else(|| raw.to_owned())).into(),
+            name,
             address,
             // What claims to go on beyond its section does not.
             size: symbol.size().min(room),
             section,
             language,
         })
-    }
-
-    /// Whether the Go linker made it.
-    fn is_go(&self) -> bool {
-        [".go.buildinfo", ".gopclntab"].iter().any(|name| self.file.section_by_name(name).is_some())
     }
 
     /// The DWARF sections, uncompressed, and relocated where the linker has not done so.
@@ -234,7 +248,9 @@ impl<'d> Elf<'d> {
 
     /// The kernel's type information, where the file carries it.
     pub fn btf(&self) -> Option<Vec<u8>> {
-        Some(self.debug_section(".BTF")?.into_owned())
+        let section = self.debug_section(".BTF")?;
+        // What it is parsed into.
+        self.budget.keep((section.len() as u64).saturating_mul(8)).then(|| section.into_owned())
     }
 
     fn debug_section(&self, name: &str) -> Option<Cow<'d, [u8]>> {
@@ -242,7 +258,10 @@ impl<'d> Elf<'d> {
         let compressed = section.compressed_data().ok()?;
         // No coder of sections makes them smaller than this; a header that says so wants our memory.
         let most = (compressed.data.len() as u64).saturating_mul(1100).saturating_add(4096);
-        if compressed.uncompressed_size > most {
+        let packed = compressed.format != object::CompressionFormat::None;
+        if compressed.uncompressed_size > most
+            || (packed || self.relocatable()) && !self.budget.keep(compressed.uncompressed_size)
+        {
             return None;
         }
         let mut data = compressed.decompress().ok()?;
@@ -253,7 +272,7 @@ impl<'d> Elf<'d> {
     }
 
     fn relocate(&self, section: &object::Section<'d, '_>, data: &mut [u8]) {
-        for (offset, relocation) in section.relocations() {
+        for (offset, relocation) in section.relocations().take_while(|_| self.budget.goes_on()) {
             let (RelocationKind::Absolute, RelocationTarget::Symbol(target)) =
                 (relocation.kind(), relocation.target())
             else {

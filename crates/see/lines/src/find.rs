@@ -143,7 +143,13 @@ impl Variable {
 }
 
 /// Lines that several variables share, and arrays whose elements share lines.
-pub(crate) fn in_variables(variables: &mut [Variable], line: u64) -> Vec<Finding> {
+///
+/// `keep` says whether findings may be kept; where not, no more are looked for.
+pub(crate) fn in_variables(
+    variables: &mut [Variable],
+    line: u64,
+    keep: &mut dyn FnMut(&[Finding]) -> bool,
+) -> Vec<Finding> {
     variables.sort_by(|a, b| (a.storage, a.address, &a.name).cmp(&(b.storage, b.address, &b.name)));
     let mut findings = Vec::new();
     for group in variables.chunk_by(|a, b| a.storage == b.storage) {
@@ -165,10 +171,18 @@ pub(crate) fn in_variables(variables: &mut [Variable], line: u64) -> Vec<Finding
                 lines.entry(last / line * line).or_insert(i);
             }
             lines.entry(v.address / line * line).or_insert(i);
-            findings.extend(v.words.iter().filter_map(|word| array(v, word, line)));
+            let arrays: Vec<_> = v.words.iter().filter_map(|word| array(v, word, line)).collect();
+            if !keep(&arrays) {
+                return findings;
+            }
+            findings.extend(arrays);
         }
         for (&at, &first) in &lines {
-            findings.extend(shared_line(group, &reach, at, first, line));
+            let found = shared_line(group, &reach, at, first, line);
+            if !keep(found.as_slice()) {
+                return findings;
+            }
+            findings.extend(found);
         }
     }
     findings
@@ -461,20 +475,20 @@ mod tests {
             variable("alone", 0x1080, 8, Kind::Lock),
         ];
         let found: Vec<_> =
-            in_variables(&mut all, 64).into_iter().filter(|f| f.sharing.is_likely()).collect();
+            in_variables(&mut all, 64, &mut |_| true).into_iter().filter(|f| f.sharing.is_likely()).collect();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].line, found[0].sharing, found[0].cost), (0x1040, Sharing::LockCounters, 112));
         let names: Vec<_> = found[0].words.iter().map(|w| w.name.as_str()).collect();
         assert_eq!(names, ["table", "lock", "hits"]);
         // With lines twice as long, the other lock is one of them too.
-        let found = in_variables(&mut all, 256);
+        let found = in_variables(&mut all, 256, &mut |_| true);
         assert_eq!((found[0].sharing, found[0].words.len()), (Sharing::Locks, 4));
     }
 
     #[test]
     fn what_overlaps_everything_ends() {
         let mut all: Vec<_> = (0..5000).map(|i| variable("x", i * 8, u64::MAX, Kind::Lock)).collect();
-        assert!(!in_variables(&mut all, 64).is_empty());
+        assert!(!in_variables(&mut all, 64, &mut |_| true).is_empty());
     }
 
     #[test]

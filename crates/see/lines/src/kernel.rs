@@ -5,11 +5,15 @@ use std::path::Path;
 use ncpu_btf::{Section, Types};
 
 use crate::btf::Btf;
+use crate::budget::Budget;
 use crate::dwarf::Language;
 use crate::elf::Storage;
 use crate::find::Variable;
 use crate::types::Flattener;
 use crate::{Error, Options, Report, finish, named};
+
+/// The running kernel's own tables are nobody's trick.
+const KERNEL: u64 = 64 << 20;
 
 /// Analyses the kernel whose `sys/kernel/btf/vmlinux` and `proc/kallsyms` are below `root`.
 ///
@@ -21,7 +25,8 @@ pub fn kernel(root: &Path, options: &Options) -> Result<Report, Error> {
     let mut btf = Btf::new(Types::new(None, &section));
     let told = btf.variables();
     let records = btf.records();
-    let mut types = Flattener::new(&mut btf, &options.lock_types, 1 << 26);
+    let mut types =
+        Flattener::new(&mut btf, &options.lock_types, 1 << 26, Budget::of_file(KERNEL, options.longest));
     let mut notes = Vec::new();
     let mut variables = Vec::new();
     let mut add = |name: &str, address, size, section: &str, words| {

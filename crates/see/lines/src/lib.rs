@@ -7,6 +7,7 @@
 //! are for: locks and atomics, then counters.
 
 mod btf;
+mod budget;
 mod dwarf;
 mod elf;
 mod find;
@@ -17,8 +18,12 @@ mod tables;
 mod types;
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use budget::Budget;
 use dwarf::{Dwarf, Language};
 use elf::Elf;
 pub use elf::Storage;
@@ -32,7 +37,10 @@ pub use types::Decl;
 use types::{Flattener, Source, Word};
 
 /// Longer files are not read: none that holds a program is.
-const LONGEST: u64 = 16 << 30;
+const LONGEST: u64 = 8 << 30;
+/// Bytes of a file with holes that are read in any case, and for each byte of it on disk.
+const HOLES: u64 = 64 << 20;
+const HOLES_FOR_EACH_BYTE: u64 = 16;
 
 /// What to look for, and where else to look.
 #[derive(Clone, Debug)]
@@ -45,11 +53,19 @@ pub struct Options {
     pub debug_dir: PathBuf,
     /// Keep the words of all variables, shared or not, to name addresses by.
     pub words: bool,
+    /// How long one file may take.
+    pub longest: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { line: 64, lock_types: Vec::new(), debug_dir: "/usr/lib/debug".into(), words: false }
+        Options {
+            line: 64,
+            lock_types: Vec::new(),
+            debug_dir: "/usr/lib/debug".into(),
+            words: false,
+            longest: Duration::from_secs(60),
+        }
     }
 }
 
@@ -67,6 +83,9 @@ pub enum Error {
     /// It is a directory, a device or a pipe.
     #[error("{}: not a regular file", .0.display())]
     NotAFile(PathBuf),
+    /// More would be read than a program's file holds.
+    #[error("{}: too long, or mostly holes", .0.display())]
+    TooLong(PathBuf),
     /// It holds no program.
     #[error("{}: not an ELF file: give a program, a shared library, an object file or a vmlinux", .0.display())]
     NotElf(PathBuf),
@@ -115,7 +134,7 @@ pub struct Report {
 /// The file cannot be read or is no ELF file.
 pub fn file(path: &Path, options: &Options) -> Result<Report, Error> {
     let data = read(path)?;
-    let elf = parse(path, &data)?;
+    let elf = parse(path, &data, options)?;
     Ok(analyse(path, &elf, options))
 }
 
@@ -126,30 +145,42 @@ pub fn file(path: &Path, options: &Options) -> Result<Report, Error> {
 pub fn bytes(data: &[u8], options: &Options) -> Result<Report, Error> {
     let nowhere = Options { debug_dir: "/nonexistent".into(), ..options.clone() };
     let path = Path::new("/nonexistent/file");
-    Ok(analyse(path, &parse(path, data)?, &nowhere))
+    Ok(analyse(path, &parse(path, data, options)?, &nowhere))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let io = |source| Error::Io { path: path.into(), source };
-    let meta = std::fs::metadata(path).map_err(io)?;
-    if !meta.is_file() || meta.len() > LONGEST {
+    // A pipe would wait for its writer.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
+    let meta = file.metadata().map_err(io)?;
+    if !meta.is_file() {
         return Err(Error::NotAFile(path.into()));
     }
-    std::fs::read(path).map_err(io)
+    if !is_sound(meta.len(), meta.blocks().saturating_mul(512)) {
+        return Err(Error::TooLong(path.into()));
+    }
+    ncpu_files::bounded(file, LONGEST).map_err(io)
 }
 
-fn parse<'d>(path: &Path, data: &'d [u8]) -> Result<Elf<'d>, Error> {
+/// Whether a file of this length, with so much of it on disk, is read: holes take memory, too.
+fn is_sound(length: u64, on_disk: u64) -> bool {
+    length <= LONGEST && length <= on_disk.saturating_mul(HOLES_FOR_EACH_BYTE).saturating_add(HOLES)
+}
+
+fn parse<'d>(path: &Path, data: &'d [u8], options: &Options) -> Result<Elf<'d>, Error> {
     if !data.starts_with(b"\x7fELF") {
         return Err(Error::NotElf(path.into()));
     }
-    Elf::parse(data).map_err(|e| Error::Damaged { path: path.into(), what: e.to_string() })
+    let budget = Budget::of_file(data.len() as u64, options.longest);
+    Elf::parse(data, budget).map_err(|e| Error::Damaged { path: path.into(), what: e.to_string() })
 }
 
 /// Finds the file with the debug information, which must be the one made with `elf`.
 fn debug_data(path: &Path, elf: &Elf, options: &Options) -> Option<Vec<u8>> {
     elf.debug_files(path, &options.debug_dir).into_iter().find_map(|(file, checksum)| {
         let data = read(&file).ok()?;
-        let other = Elf::parse(&data).ok()?;
+        let other = parse(&file, &data, options).ok()?;
         let same = match (elf.build_id(), other.build_id()) {
             (Some(a), Some(b)) => a == b,
             _ => checksum == Some(ncpu_symbols::crc32(0, &data)),
@@ -162,7 +193,8 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
     let mut notes = Vec::new();
     let mut sections = elf.dwarf();
     let debug_data = if sections.is_empty() { debug_data(path, elf, options) } else { None };
-    let debug_elf = debug_data.as_ref().and_then(|data| Elf::parse(data).ok());
+    let debug_elf = debug_data.as_ref().and_then(|data| parse(path, data, options).ok());
+    let budget = debug_elf.as_ref().map_or(&elf.budget, |debug| &debug.budget);
     if let Some(debug) = &debug_elf {
         sections = debug.dwarf();
     }
@@ -184,7 +216,7 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
     let kernel = elf.sections.iter().any(|s| s.name.contains("percpu"))
         || elf.sections.iter().any(|s| s.name == ".gnu.linkonce.this_module");
     let mut report = if !sections.is_empty() {
-        let mut dwarf = Dwarf::new(&sections);
+        let mut dwarf = Dwarf::new(&sections, budget.clone());
         let (variables, records) = dwarf.scan();
         if dwarf.split > 0 {
             notes.push(format!("the types of {} units lie in .dwo files, which are not read", dwarf.split));
@@ -193,8 +225,8 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
             notes.push(format!("{} units of debug information are damaged", dwarf.damaged));
         }
         let records: Vec<_> = records.into_iter().map(|r| (r.name, r.ty, r.decl, r.language)).collect();
-        let mut report = Merge { elf, symbols, kernel, options }.run(variables, records, &mut dwarf);
-        if dwarf.exhausted() {
+        let mut report = Merge { elf, symbols, kernel, options, budget }.run(variables, records, &mut dwarf);
+        if dwarf.exhausted() && budget.note().is_none() {
             report.notes.push("the debug information sends its reader in circles: it was left there".into());
         }
         report
@@ -202,14 +234,15 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
         notes.push("no DWARF: types from BTF, which tells no lines of the source".into());
         let mut btf = btf::Btf::new(ncpu_btf::Types::new(None, &types));
         let (variables, records) = btf.of_image(elf);
-        Merge { elf, symbols, kernel: true, options }.run(variables, records, &mut btf)
+        Merge { elf, symbols, kernel: true, options, budget }.run(variables, records, &mut btf)
     } else {
         notes.push(
             "no debug information: words are judged by their names alone, and structs are unknown".into(),
         );
-        Merge { elf, symbols, kernel, options }.run(Vec::new(), Vec::new(), &mut NoTypes)
+        Merge { elf, symbols, kernel, options, budget }.run(Vec::new(), Vec::new(), &mut NoTypes)
     };
     report.object = path.display().to_string();
+    report.notes.extend(budget.note());
     report.notes.splice(0..0, notes);
     report
 }
@@ -225,18 +258,23 @@ impl Source for NoTypes {
 /// A struct: name, type, where it is declared, and in what language.
 type RecordOf = (String, types::TypeId, Option<Decl>, Language);
 
+/// Bytes that a struct and a variable take besides their names.
+const RECORD: u64 = 2 * size_of::<RecordOf>() as u64;
+const VARIABLE: u64 = 2 * (size_of::<Variable>() + size_of::<Word>()) as u64;
+
 /// Puts symbols and types together.
 struct Merge<'a, 'd> {
     elf: &'a Elf<'d>,
     symbols: Vec<elf::Symbol>,
     kernel: bool,
     options: &'a Options,
+    budget: &'a Budget,
 }
 
 impl Merge<'_, '_> {
     fn run(self, described: Vec<dwarf::Variable>, records: Vec<RecordOf>, source: &mut dyn Source) -> Report {
         let budget = (1 << 20) + 256 * (described.len() + records.len()) as u64;
-        let mut types = Flattener::new(source, &self.options.lock_types, budget);
+        let mut types = Flattener::new(source, &self.options.lock_types, budget, self.budget.clone());
         let mut variables = Vec::new();
         let mut placed = HashSet::new();
         let mut records = records;
@@ -244,13 +282,16 @@ impl Merge<'_, '_> {
         let mut inner = Vec::new();
         for (name, ty, decl, language) in &records {
             for (path, ty) in types.anonymous(*ty, false) {
-                if nameless.insert(ty) {
+                if nameless.insert(ty) && self.budget.keep(RECORD + (name.len() + path.len()) as u64) {
                     inner.push((format!("{name}{path}"), ty, decl.clone(), *language));
                 }
             }
         }
         records.append(&mut inner);
         for found in described {
+            if !self.budget.goes_on() {
+                break;
+            }
             let Some(section) = self.elf.section_of(found.address, found.tls) else { continue };
             if (found.tls && self.elf.relocatable()) || !placed.insert((section, found.address)) {
                 continue;
@@ -259,20 +300,24 @@ impl Merge<'_, '_> {
             let symbol = self.symbols.binary_search_by_key(&key, |s| (s.section, s.address)).ok();
             if self.elf.sections[section].storage == Storage::Shared {
                 for (path, ty) in found.ty.map(|ty| types.anonymous(ty, true)).unwrap_or_default() {
-                    if nameless.insert(ty) {
+                    let bytes = RECORD + (found.name.len() + path.len()) as u64;
+                    if nameless.insert(ty) && self.budget.keep(bytes) {
                         records.push((found.name.clone() + &path, ty, found.decl.clone(), found.language));
                     }
                 }
             }
             let flat = found.ty.and_then(|ty| types.flat(ty));
             let size = flat.as_ref().map(|f| f.size).or(symbol.map(|at| self.symbols[at].size));
-            let words = flat.map(|f| f.words.clone());
+            let words = flat.filter(|flat| types.keep(&flat.words)).map(|f| f.words.clone());
             let variable = dwarf::Variable { ty: None, ..found };
             variables.push(self.variable(variable, section, size.unwrap_or(0), words));
         }
         for symbol in &self.symbols {
             if !placed.insert((symbol.section, symbol.address)) {
                 continue;
+            }
+            if !self.budget.keep(VARIABLE + symbol.name.len() as u64) {
+                break;
             }
             let variable = dwarf::Variable {
                 name: symbol.name.clone(),
@@ -348,12 +393,16 @@ fn finish(
     options: &Options,
 ) -> Report {
     let line = options.line;
-    let mut findings = in_variables(&mut variables, line);
+    let mut findings = in_variables(&mut variables, line, &mut |found| types.keep_findings(found));
     let mut structs = 0;
     for (name, ty, decl, language) in records {
         let Some(flat) = types.flat(ty) else { continue };
         structs += 1;
-        findings.extend(in_struct(&flat, &name, decl.as_ref(), language, kernel, line));
+        let found = in_struct(&flat, &name, decl.as_ref(), language, kernel, line);
+        if !types.keep_findings(&found) {
+            break;
+        }
+        findings.extend(found);
     }
     findings.sort_by(|a, b| a.rank().cmp(&b.rank()));
     findings.dedup();

@@ -2,12 +2,20 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use ncpu_files::reader::{Source, Whose};
 use ncpu_machine::process::{self, Mapping};
 
 use crate::{Error, Options, Place, Report, Storage};
+
+/// Files of one process that are read.
+const MAX_FILES: usize = 1024;
+/// Bytes of one of them: it is another user's.
+const LONGEST: u64 = 2 << 30;
 
 /// Analyses each file of which the process `pid` has code mapped. Addresses of variables are the process's.
 ///
@@ -17,7 +25,7 @@ use crate::{Error, Options, Place, Report, Storage};
 /// There is no such process, or its mappings may not be read.
 pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, Error> {
     let gone = |source| Error::Process { pid, source };
-    let maps = process::read(&root.join(format!("proc/{pid}/maps"))).map_err(gone)?;
+    let maps = ncpu_files::reader::process_text(&root.join(format!("proc/{pid}")), pid, "maps").map_err(gone)?;
     Ok(mapped(root, pid, &maps, options))
 }
 
@@ -25,11 +33,16 @@ pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, 
 pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut seen = HashSet::new();
+    let began = Instant::now();
     for mapping in process::mappings(maps) {
         if !mapping.execute || !mapping.name.starts_with(b"/") || !seen.insert(mapping.name) {
             continue;
         }
         let name = mapping.text();
+        if seen.len() > MAX_FILES || began.elapsed() > options.longest.saturating_mul(2) {
+            reports.push(not_read(&name, "the process maps too many files, or the others took too long"));
+            break;
+        }
         let (path, data) = match open(root, pid, &mapping) {
             Ok(found) => found,
             Err(e) => {
@@ -41,7 +54,7 @@ pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Repo
         if !data.starts_with(b"\x7fELF") {
             continue;
         }
-        let elf = match crate::parse(&path, &data) {
+        let elf = match crate::parse(&path, &data, options) {
             Ok(elf) => elf,
             Err(e) => {
                 reports.push(not_read(&name, &e.to_string()));
@@ -64,25 +77,37 @@ fn not_read(object: &str, why: &str) -> Report {
     Report { object: object.into(), findings: Vec::new(), words: Vec::new(), notes, variables: 0, structs: 0 }
 }
 
+/// The file of a mapping, and a path by which it is found: the mapped one, whatever its user has put in its place since.
 fn open(root: &Path, pid: u32, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), Error> {
     let dir = root.join(format!("proc/{pid}"));
-    // A file that was replaced since can still be opened through its mapping.
+    let whose = Whose::process(&dir, pid);
     let plain = Mapping::plain(mapping.file_name());
     let below = Path::new(OsStr::from_bytes(plain.strip_prefix(b"/").unwrap_or(&plain)));
-    let path = match mapping.is_deleted() {
-        true => dir.join("map_files").join(mapping.link()),
-        false => dir.join("root").join(below),
-    };
-    let found = crate::read(&path).map(|data| (path, data));
-    // A process that has ended has no root any more; its files are most likely to be found here. Where a deleted one was, there
-    // may be another by now.
-    found.or_else(|e| match mapping.is_deleted() {
-        true => Err(e),
-        false => {
-            let path = root.join(below);
-            crate::read(&path).map(|data| (path, data)).map_err(|_| e)
+    let link = dir.join("map_files").join(mapping.link());
+    let is_it = |source: &Source| source.identity().1 == mapping.inode || source.has_other_numbers();
+    let by_path = |root: PathBuf| {
+        let source = Source::below(&root, below, true, whose)?;
+        if !is_it(&source) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was replaced"));
         }
-    })
+        Ok((root.join(below), source))
+    };
+    let found = match Source::mapped(&link, whose) {
+        // Debug information that was split off is looked for beside the path.
+        Ok(source) if !mapping.is_deleted() => Ok((dir.join("root").join(below), source)),
+        Ok(source) => Ok((link, source)),
+        Err(e) if mapping.is_deleted() => Err(e),
+        // A process that has ended has no root any more; its files are most likely to be found here.
+        Err(_) => by_path(dir.join("root")).or_else(|e| by_path(root.into()).map_err(|_| e)),
+    };
+    let (path, source) = found.map_err(|source| Error::Io { path: root.join(below), source })?;
+    if source.size() > LONGEST || !crate::is_sound(source.size(), source.on_disk()) {
+        return Err(Error::TooLong(path));
+    }
+    let mut data = vec![0; source.size() as usize];
+    let got = source.read_at(&mut data, 0).map_err(|source| Error::Io { path: path.clone(), source })?;
+    data.truncate(got);
+    Ok((path, data))
 }
 
 fn move_by(report: &mut Report, bias: u64) {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::budget::Budget;
+use crate::find::{Finding, Shared};
 use crate::kind::{self, Kind};
 
 /// Names a type of a source: an offset in DWARF, a number in BTF.
@@ -135,18 +137,42 @@ pub(crate) struct Flattener<'a> {
     source: &'a mut dyn Source,
     locks: &'a [String],
     done: HashMap<TypeId, Option<Rc<Flat>>>,
-    /// Words that may still be made: what a hostile file can cost is in proportion to its size.
+    /// Types and words that may still be looked at, and what may be kept: a hostile file can cost in proportion to its size.
     budget: u64,
+    memory: Budget,
 }
 
 impl<'a> Flattener<'a> {
-    pub fn new(source: &'a mut dyn Source, locks: &'a [String], budget: u64) -> Self {
-        Flattener { source, locks, done: HashMap::new(), budget }
+    pub fn new(source: &'a mut dyn Source, locks: &'a [String], budget: u64, memory: Budget) -> Self {
+        Flattener { source, locks, done: HashMap::new(), budget, memory }
+    }
+
+    /// Takes memory for words; whether they may be kept. Where not, no more types are looked at.
+    pub fn keep(&mut self, words: &[Word]) -> bool {
+        let bytes = |word: &Word| (size_of::<Word>() + word.path.len()) as u64;
+        let may = self.memory.keep(words.iter().map(bytes).sum());
+        if !may {
+            self.budget = 0;
+        }
+        may
+    }
+
+    /// As [`keep`](Flattener::keep), of what was found in them.
+    pub fn keep_findings(&mut self, found: &[Finding]) -> bool {
+        let bytes = |finding: &Finding| {
+            let words = finding.words.iter().map(|word| size_of::<Shared>() + word.name.len() + 32);
+            (size_of::<Finding>() + finding.name.len() + finding.fix.len() + words.sum::<usize>()) as u64
+        };
+        let may = self.memory.keep(found.iter().map(bytes).sum());
+        if !may {
+            self.budget = 0;
+        }
+        may
     }
 
     /// Whether types were left out because the file describes more than it can hold.
     pub fn exhausted(&self) -> bool {
-        self.budget == 0
+        self.budget == 0 && self.memory.note().is_none()
     }
 
     pub fn flat(&mut self, id: TypeId) -> Option<Rc<Flat>> {
@@ -209,7 +235,7 @@ impl<'a> Flattener<'a> {
         // A type that holds itself ends here.
         self.done.insert(id, None);
         let shape = self.source.shape(id)?;
-        let flat = self.build(&shape, depth).map(Rc::new);
+        let flat = self.build(&shape, depth).filter(|flat| self.keep(&flat.words)).map(Rc::new);
         self.done.insert(id, flat.clone());
         flat
     }
@@ -433,7 +459,10 @@ mod tests {
     #[test]
     fn a_struct_becomes_its_words() {
         let mut source = made();
-        let flat = Flattener::new(&mut source, &[], 1000).flat(5).unwrap();
+        let flat =
+            Flattener::new(&mut source, &[], 1000, Budget::of_file(0, std::time::Duration::from_secs(600)))
+                .flat(5)
+                .unwrap();
         let words: Vec<_> = flat.words.iter().map(|w| (w.path.as_str(), w.offset, w.size, w.kind)).collect();
         // The lock is one word, the union its lock, the member outside left out, and so is the recursion.
         assert_eq!(
@@ -452,7 +481,8 @@ mod tests {
         shapes.push(Rc::new(Shape::Array { element: 9, count: 2, inner: 1 }));
         shapes.push(record("", 16, false, vec![member("a", 0, 0), member("", 8, 7), member("job", 8, 5)]));
         let mut source = Made(shapes);
-        let mut flattener = Flattener::new(&mut source, &[], 1000);
+        let mut flattener =
+            Flattener::new(&mut source, &[], 1000, Budget::of_file(0, std::time::Duration::from_secs(600)));
         assert_eq!(flattener.anonymous(8, true), [("[]".into(), 9), ("[].in".into(), 6)]);
         assert_eq!(flattener.anonymous(9, false), [(".in".into(), 6)]);
         assert_eq!(flattener.anonymous(2, true), []);
@@ -461,7 +491,8 @@ mod tests {
     #[test]
     fn a_budget_ends_it() {
         let mut source = made();
-        let mut flattener = Flattener::new(&mut source, &[], 2);
+        let mut flattener =
+            Flattener::new(&mut source, &[], 2, Budget::of_file(0, std::time::Duration::from_secs(600)));
         flattener.flat(5);
         assert!(flattener.exhausted());
     }

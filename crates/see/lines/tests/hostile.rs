@@ -5,7 +5,7 @@ mod common;
 use std::sync::OnceLock;
 
 use common::{FALSESHARE, compile};
-use ncpu_lines::{Options, bytes, tables};
+use ncpu_lines::{Error, Options, bytes, file, tables};
 use proptest::prelude::*;
 
 /// Real programs: linked, not linked, with compressed sections, and one of the symbols only.
@@ -86,4 +86,71 @@ fn a_section_that_claims_terabytes_is_not_unpacked() {
         }
         look(&program);
     }
+}
+
+/// The most memory that this process has had, in megabytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// What is packed small and unfolds to gigabytes, in one file after the other: bytes, words of types, names.
+#[test]
+fn what_unfolds_takes_memory_in_proportion_to_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let section = |name| {
+        let lines =
+            [&format!(".pushsection .debug_{name},\\\"\\\",@progbits"), ".zero 157286400", ".popsection"];
+        format!("__asm__(\"{}\");\n", lines.join("\\n"))
+    };
+    let zeros = ["info", "str"].map(section).concat();
+    let members: String = (0..1000).map(|i| format!("long m{i};")).collect();
+    let variables: String = (0..20_000).map(|i| format!("struct s v{i};\n")).collect();
+    let typedefs: String = (1..20_000).map(|i| format!("typedef t{} t{i}; t{i} *p{i};\n", i - 1)).collect();
+    let sources = [
+        format!("{zeros}int main(void) {{ return 0; }}\n"),
+        format!("struct s {{ {members} }};\n{variables}int main(void) {{ return 0; }}\n"),
+        format!("typedef struct {{ {members} }} t0;\n{typedefs}int main(void) {{ return 0; }}\n"),
+    ];
+    let began = peak();
+    for (name, source) in ["z.c", "v.c", "t.c"].iter().zip(&sources) {
+        let flags: &[&str] = if *name == "z.c" { &["-gz", "-c"] } else { &["-g", "-gz", "-c"] };
+        let Some(path) = compile(dir.path(), "gcc", name, source, flags) else { return };
+        let length = std::fs::metadata(&path).unwrap().len() >> 20;
+        assert!(length < 16, "{length}");
+        let begin = std::time::Instant::now();
+        let report = file(&path, &Options { words: true, ..Options::default() }).unwrap();
+        println!("{name}: {length} MB, peak {} MB, {:?}, {:?}", peak(), begin.elapsed(), report.notes);
+        let most = 4 * (64 + 16 * length);
+        assert!(peak() < began.max(64) + most, "{name} of {length} MB took {} MB", peak());
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{:?}", begin.elapsed());
+        let cut = report.notes.iter().any(|note| note.contains("unfold"));
+        assert!(cut || *name == "t.c", "{name}: {:?}", report.notes);
+    }
+}
+
+#[test]
+fn a_time_ends_it() {
+    let options = Options { longest: std::time::Duration::ZERO, ..Options::default() };
+    let members: String = (0..500).map(|i| format!("long m{i};\n")).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = compile(dir.path(), "gcc", "s.c", &format!("{members}int main(void) {{}}\n"), &["-g"])
+    else {
+        return;
+    };
+    let report = file(&path, &options).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("within 0 s")), "{:?}", report.notes);
+}
+
+#[test]
+fn holes_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("holes");
+    std::fs::write(&path, b"\x7fELF\x02\x01\x01").unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4 << 30).unwrap();
+    assert!(matches!(file(&path, &Options::default()), Err(Error::TooLong(_))));
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(matches!(file(&pipe, &Options::default()), Err(Error::NotAFile(_))));
 }

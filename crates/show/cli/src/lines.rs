@@ -137,6 +137,7 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
         debug_dir: args.debug_dir.clone(),
         // Samples fall on any variable, not only on those that share a line.
         words: args.pid.is_some() || !args.command.is_empty(),
+        ..Options::default()
     };
     if let (Some(which), Some(pid)) = (args.sets, args.pid) {
         return compete(args, which, pid, &options);

@@ -13,7 +13,6 @@ mod filter;
 mod message;
 mod time;
 
-use std::borrow::Cow;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -254,39 +253,16 @@ pub fn proc_text(path: &Path, whose: Whose, most: usize) -> io::Result<Vec<u8>> 
     Ok(text)
 }
 
-/// Bytes of the text of mappings that are read at most.
-const MAX_MAPS: usize = 64 << 20;
+/// Bytes of a file of a process's directory that are read, at most: a line of `maps` has some 100 bytes.
+const MAX_TEXT: usize = 64 << 20;
 
-/// The text of a process's mappings (`maps`), whose directory in `/proc` this is; [`mapped_name`] reads the names in it.
+/// The bytes of a file in a process's directory in `/proc`, such as `maps`. The kernel holds the lock of the process's mappings
+/// for some of these files, and another user may make it wait for that lock.
 ///
 /// # Errors
 /// As [`Source::of_proc`].
-pub fn maps(directory: &Path, pid: u32) -> io::Result<Vec<u8>> {
-    proc_text(&directory.join("maps"), Whose::process(directory, pid), MAX_MAPS)
-}
-
-/// A file's name without the escapes of `/proc/PID/maps`, which writes a new line as `\012` and nothing else otherwise than it
-/// is (`seq_file_path`).
-pub fn mapped_name(name: &[u8]) -> Cow<'_, [u8]> {
-    const ESCAPED: &[u8] = b"\\012";
-    if !name.windows(ESCAPED.len()).any(|w| w == ESCAPED) {
-        return name.into();
-    }
-    let mut plain = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(&first) = rest.first() {
-        match rest.strip_prefix(ESCAPED) {
-            Some(behind) => {
-                plain.push(b'\n');
-                rest = behind;
-            }
-            None => {
-                plain.push(first);
-                rest = &rest[1..];
-            }
-        }
-    }
-    plain.into()
+pub fn process_text(directory: &Path, pid: u32, name: &str) -> io::Result<Vec<u8>> {
+    proc_text(&directory.join(name), Whose::process(directory, pid), MAX_TEXT)
 }
 
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();

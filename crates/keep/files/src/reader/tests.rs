@@ -77,15 +77,6 @@ fn no_link_leads_out_of_a_root() {
 }
 
 #[test]
-fn names_of_mappings_are_plain() {
-    for (told, plain) in
-        [("/a b", "/a b"), ("/ev\\012il\\012", "/ev\nil\n"), ("/a\\040b\\01", "/a\\040b\\01"), ("", "")]
-    {
-        assert_eq!(*mapped_name(told.as_bytes()), *plain.as_bytes(), "{told}");
-    }
-}
-
-#[test]
 fn memory_and_mappings_of_a_process_are_read() {
     let _alone = alone();
     static MARK: u64 = 0x1234_5678_9abc_def0;

@@ -14,6 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ncpu_files::reader::process_text;
 use ncpu_machine::events::AccessEvent;
 use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
 use ncpu_machine::process;
@@ -234,7 +235,7 @@ impl Mappings {
 
     /// As [`look`](Mappings::look), however fresh what is known.
     pub fn look_again(&mut self, pid: u32) {
-        match process::read(format!("/proc/{pid}/maps").as_ref()) {
+        match process_text(format!("/proc/{pid}").as_ref(), pid, "maps") {
             Ok(text) if !text.is_empty() => {
                 self.of.insert(pid, (text, Instant::now()));
             }

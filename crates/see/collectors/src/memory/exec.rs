@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ncpu_files::reader::{Source, Whose, process_text};
 use ncpu_machine::process;
 
 /// Page frames, sorted.
@@ -48,15 +49,16 @@ impl ExecFrames {
     /// # Errors
     /// `/proc` cannot be listed, or `/proc/self/pagemap` shows no frames.
     pub fn find() -> io::Result<ExecFrames> {
-        let mut files: HashMap<((u32, u32), u64), Vec<PathBuf>> = HashMap::new();
+        let mut files: HashMap<((u32, u32), u64), Vec<(PathBuf, Whose)>> = HashMap::new();
         for pid in process::pids(Path::new("/proc"))? {
             let dir = Path::new("/proc").join(pid.to_string());
             // A process that ends meanwhile has nothing mapped.
-            let Ok(text) = process::read(&dir.join("maps")) else { continue };
+            let whose = Whose::process(&dir, pid);
+            let Ok(text) = process_text(&dir, pid, "maps") else { continue };
             for mapping in process::mappings(&text).filter(|m| m.execute && m.is_file()) {
                 let places = files.entry((mapping.device, mapping.inode)).or_default();
                 if places.len() < 4 {
-                    places.push(dir.join("map_files").join(mapping.link()));
+                    places.push((dir.join("map_files").join(mapping.link()), whose));
                 }
             }
         }
@@ -65,7 +67,8 @@ impl ExecFrames {
         let mut missed = 0;
         for (_, places) in files {
             // By the mapping, not by the path: that works for files of containers and deleted ones.
-            if !places.iter().any(|place| cached_frames(place, &pagemap, &mut frames).is_ok()) {
+            let look = |(place, whose): &(PathBuf, Whose)| cached_frames(place, *whose, &pagemap, &mut frames);
+            if places.iter().map(look).all(|looked| looked.is_err()) {
                 missed += 1;
             }
         }
@@ -94,15 +97,26 @@ impl Cursor<'_> {
 /// Pages mapped at once: a window of 16 MiB, so that a file of any size costs as much memory.
 const WINDOW: u64 = 1 << 12;
 
-/// Adds the frames of a file's cached pages.
-fn cached_frames(path: &Path, pagemap: &File, frames: &mut Vec<u64>) -> io::Result<()> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Ok(());
+/// Opens the regular file behind a link of `/proc`, if no other process or machine has to answer for that. Other kinds of
+/// files give EINVAL.
+pub(super) fn local_file(link: &Path, whose: Whose) -> io::Result<File> {
+    let source = Source::mapped(link, whose)?;
+    if source.is_remote() {
+        return Err(io::ErrorKind::Unsupported.into());
     }
+    File::open(source.path())
+}
+
+/// Adds the frames of a file's cached pages.
+fn cached_frames(path: &Path, whose: Whose, pagemap: &File, frames: &mut Vec<u64>) -> io::Result<()> {
+    let file = match local_file(path, whose) {
+        Ok(file) => file,
+        // A device, which has no pages in the cache.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+        Err(e) => return Err(e),
+    };
     let page = rustix::param::page_size() as u64;
-    let pages = meta.size().div_ceil(page);
+    let pages = file.metadata()?.size().div_ceil(page);
     let mut first = 0;
     while first < pages {
         let n = (pages - first).min(WINDOW);

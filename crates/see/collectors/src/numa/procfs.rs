@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ncpu_files::reader::process_text;
 use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{self, Mapping, Policy, unescape};
 use ncpu_machine::process::{self, Fields};
@@ -128,7 +129,7 @@ impl Proc {
     /// Bytes of a process in transparent huge pages: anonymous and of shared memory. Walks its page
     /// tables once more.
     pub fn huge_bytes(&self, pid: u32) -> Option<u64> {
-        let text = self.read(&format!("{pid}/smaps_rollup")).ok()?;
+        let text = process_text(&self.root.join(pid.to_string()), pid, "smaps_rollup").ok()?;
         let fields = Fields(&text);
         fields.bytes("AnonHugePages")?.checked_add(fields.bytes("ShmemPmdMapped").unwrap_or(0))
     }
@@ -139,12 +140,12 @@ impl Proc {
     /// # Errors
     /// The process is another user's, or has ended, or the kernel is built without CONFIG_NUMA.
     pub fn numa_maps(&self, pid: u32) -> io::Result<Vec<Mapping>> {
-        Ok(numa_maps::parse(&self.read(&format!("{pid}/numa_maps"))?))
+        Ok(numa_maps::parse(&process_text(&self.root.join(pid.to_string()), pid, "numa_maps")?))
     }
 
     /// `/proc/PID/maps`.
     pub fn maps(&self, pid: u32) -> Vec<Region> {
-        let text = self.read(&format!("{pid}/maps")).unwrap_or_default();
+        let text = process_text(&self.root.join(pid.to_string()), pid, "maps").unwrap_or_default();
         process::mappings(&text).map(region).collect()
     }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ncpu_files::Dir;
-use ncpu_machine::process;
+use ncpu_files::reader::process_text;
 use ncpu_preload::waits::{
     AT_ENTRIES, AT_MAPS, AT_THREADS, ENTRIES, Entry, FRAMES, Header, Kind, MAGIC, TABLE, THREADS, Thread,
     nanoseconds, processor_ticks,
@@ -184,7 +184,7 @@ impl Locks {
             match self.has_library.entry(pid) {
                 Slot::Vacant(new) => drop(new.insert(None)),
                 Slot::Occupied(mut known) if known.get().is_none() => {
-                    let Ok(maps) = process::read(format!("/proc/{pid}/maps").as_ref()) else { continue };
+                    let Ok(maps) = process_text(format!("/proc/{pid}").as_ref(), pid, "maps") else { continue };
                     let has = maps.windows(LIBRARY.len()).any(|w| w == LIBRARY);
                     known.insert(Some(has));
                     if !has && !maps.is_empty() {

@@ -13,6 +13,7 @@ use gimli::{
     RunTimeEndian, Section as _,
 };
 
+use crate::budget::Budget;
 use crate::types::{Decl, Shape, TypeId, cut};
 
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
@@ -100,13 +101,23 @@ pub(crate) struct Dwarf<'d> {
     signatures: HashMap<u64, TypeId>,
     shapes: HashMap<TypeId, Option<Rc<Shape>>>,
     files: HashMap<(usize, u64), Option<Rc<str>>>,
+    /// Headers of line programs, by their places.
+    headers: HashMap<usize, Option<LineHeader<'d>>>,
     /// What may still be read: a file that sends the reader round in circles ends it.
     budget: u64,
+    /// And what may be kept of it.
+    memory: Budget,
     /// Units whose types lie in another file.
     pub split: usize,
     /// Units that could not be read.
     pub damaged: usize,
 }
+
+type LineHeader<'d> = Rc<gimli::LineProgramHeader<Slice<'d>>>;
+
+/// Bytes that tables take for each byte that describes them: one may be a name of a file, or an attribute.
+const ABBREVIATION: u64 = 40;
+const LINE_HEADER: u64 = 160;
 
 struct UnitInfo<'d> {
     start: usize,
@@ -114,11 +125,10 @@ struct UnitInfo<'d> {
     language: Language,
     /// Offset of its line program.
     lines: Option<gimli::DebugLineOffset>,
-    header: Option<Option<Rc<gimli::LineProgramHeader<Slice<'d>>>>>,
 }
 
 impl<'d> Dwarf<'d> {
-    pub fn new(sections: &'d Sections<'_>) -> Dwarf<'d> {
+    pub fn new(sections: &'d Sections<'_>, memory: Budget) -> Dwarf<'d> {
         let mut dwarf = sections.0.borrow(|s| Slice::new(s, sections.1));
         // Line programs are read by us, and only where asked for.
         let lines = std::mem::replace(&mut dwarf.debug_line, DebugLine::new(&[], sections.1));
@@ -130,6 +140,8 @@ impl<'d> Dwarf<'d> {
             signatures: HashMap::new(),
             shapes: HashMap::new(),
             files: HashMap::new(),
+            headers: HashMap::new(),
+            memory,
             budget: (1 << 20) + size.saturating_mul(16),
             split: 0,
             damaged: 0,
@@ -148,7 +160,9 @@ impl<'d> Dwarf<'d> {
         let mut iter = self.dwarf.units();
         loop {
             match iter.next() {
-                Ok(Some(header)) => headers.push(header),
+                // The unit that it becomes, too.
+                Ok(Some(header)) if self.keep(2 * size_of::<UnitInfo>() as u64) => headers.push(header),
+                Ok(Some(_)) => break,
                 Ok(None) => break,
                 Err(_) => {
                     self.damaged += 1;
@@ -156,8 +170,14 @@ impl<'d> Dwarf<'d> {
                 }
             }
         }
+        if !self.keep((self.dwarf.debug_abbrev.reader().len() as u64).saturating_mul(ABBREVIATION)) {
+            return;
+        }
         let tables = self.abbreviations(headers.iter().map(|h| h.debug_abbrev_offset().0).collect());
         for header in headers {
+            if !self.keep(0) {
+                return;
+            }
             let start = header.debug_info_offset().map_or(0, |o| o.0);
             let kind = header.type_();
             let Some(table) = tables.get(&header.debug_abbrev_offset().0) else {
@@ -177,7 +197,7 @@ impl<'d> Dwarf<'d> {
                 Some(AttributeValue::Language(l)) => language(l),
                 _ => Language::C,
             };
-            self.units.push(UnitInfo { start, unit, language, lines, header: None });
+            self.units.push(UnitInfo { start, unit, language, lines });
         }
         self.units.sort_by_key(|u| u.start);
     }
@@ -245,6 +265,16 @@ impl<'d> Dwarf<'d> {
 
     fn spend(&mut self, cost: u64) {
         self.budget = self.budget.saturating_sub(cost);
+        self.keep(0);
+    }
+
+    /// Takes memory for something; whether it may be kept. Where not, nothing more is read.
+    fn keep(&mut self, bytes: u64) -> bool {
+        let may = self.memory.keep(bytes);
+        if !may {
+            self.budget = 0;
+        }
+        may
     }
 
     fn text(&mut self, at: usize, entry: &Entry<'d>, name: DwAt) -> Option<String> {
@@ -272,7 +302,10 @@ impl<'d> Dwarf<'d> {
         let file = match self.files.get(&(at, file)) {
             Some(known) => known.clone(),
             None => {
-                let name = self.file(at, file).map(Rc::from);
+                let name: Option<Rc<str>> = self.file(at, file).map(Rc::from);
+                if !self.keep(96 + name.as_ref().map_or(0, |name| name.len() as u64)) {
+                    return None;
+                }
                 self.files.insert((at, file), name.clone());
                 name
             }
@@ -280,19 +313,38 @@ impl<'d> Dwarf<'d> {
         Some(Decl { file: file?, line })
     }
 
+    /// The header of a unit's line program, which others may share.
+    fn line_header(&mut self, at: usize) -> Option<LineHeader<'d>> {
+        let offset = self.units[at].lines?;
+        if let Some(known) = self.headers.get(&offset.0) {
+            return known.clone();
+        }
+        let length = self.line_header_length(offset);
+        if !self.keep(length.unwrap_or(0).saturating_mul(LINE_HEADER).saturating_add(96)) {
+            return None;
+        }
+        let unit = &self.units[at].unit;
+        let size = unit.header.address_size();
+        let program = length.and_then(|_| self.lines.program(offset, size, unit.comp_dir, unit.name).ok());
+        let header = program.map(|p| Rc::new(p.header().clone()));
+        self.headers.insert(offset.0, header.clone());
+        header
+    }
+
+    /// Bytes of the header of a line program.
+    fn line_header_length(&self, offset: gimli::DebugLineOffset) -> Option<u64> {
+        let mut rest = self.lines.reader().clone();
+        rest.skip(offset.0).ok()?;
+        let (_, format) = rest.read_initial_length().ok()?;
+        if rest.read_u16().ok()? >= 5 {
+            rest.skip(2).ok()?;
+        }
+        Some(rest.read_length(format).ok()? as u64)
+    }
+
     /// The path of a unit's file, relative to where it was compiled if it lies there.
     fn file(&mut self, at: usize, index: u64) -> Option<String> {
-        if self.units[at].header.is_none() {
-            let info = &self.units[at];
-            let unit = &info.unit;
-            let program = info.lines.and_then(|offset| {
-                self.lines.program(offset, unit.header.address_size(), unit.comp_dir, unit.name).ok()
-            });
-            let header = program.map(|p| Rc::new(p.header().clone()));
-            self.spend(header.as_ref().map_or(0, |h| h.header_length() as u64));
-            self.units[at].header = Some(header);
-        }
-        let header = self.units[at].header.clone()??;
+        let header = self.line_header(at)?;
         let file = header.file(index)?;
         let unit = &self.units[at].unit;
         let string = |value| {

@@ -8,6 +8,9 @@ use ncpu_symbols::demangle;
 use super::{Dwarf, Entry, Language, RecordType, Slice, Variable};
 use crate::types::{Shape, Source as _, cut};
 
+/// Bytes that a record takes besides its name, in the list and in the set of those seen.
+const RECORD: u64 = 2 * (size_of::<RecordType>() + size_of::<(String, u64, Option<u64>)>()) as u64;
+
 impl<'d> Dwarf<'d> {
     /// Walks everything once. Of records told several times alike, as headers are, the first is given.
     pub fn scan(&mut self) -> (Vec<Variable>, Vec<RecordType>) {
@@ -36,6 +39,7 @@ impl<'d> Dwarf<'d> {
         let mut entry = Entry::null();
         // The names around, each with the depth of what it names.
         let mut scope: Vec<(isize, String)> = Vec::new();
+        const MAX_SCOPE: usize = 256;
         while !cursor.is_empty() && self.budget > 0 {
             let read = cursor.read_entry(&mut entry).ok()?;
             self.spend(1 + entry.attrs().len() as u64);
@@ -49,7 +53,9 @@ impl<'d> Dwarf<'d> {
             let tag = entry.tag();
             match tag {
                 gimli::DW_TAG_variable => {
-                    if let Some(found) = self.variable(at, &entry, &scope, language) {
+                    if let Some(found) = self.variable(at, &entry, &scope, language)
+                        && self.keep(2 * size_of::<Variable>() as u64 + found.name.len() as u64)
+                    {
                         variables.push(found);
                     }
                 }
@@ -58,6 +64,9 @@ impl<'d> Dwarf<'d> {
                     let size = entry.attr(gimli::DW_AT_byte_size).and_then(|a| a.udata_value());
                     if let (Some(name), Some(size)) = (&name, size) {
                         let name = qualified(&scope, name);
+                        if !self.keep(RECORD + 2 * name.len() as u64) {
+                            return Some(());
+                        }
                         let line = entry.attr(gimli::DW_AT_decl_line).and_then(|a| a.udata_value());
                         if seen.insert((name.clone(), size, line)) {
                             let decl = self.decl(at, &entry);
@@ -65,7 +74,7 @@ impl<'d> Dwarf<'d> {
                             records.push(RecordType { name, ty, decl, language });
                         }
                     }
-                    if entry.has_children() {
+                    if entry.has_children() && scope.len() < MAX_SCOPE {
                         scope.push((depth, name.unwrap_or_default()));
                     }
                 }
@@ -79,6 +88,9 @@ impl<'d> Dwarf<'d> {
                         && let Some(name) = self.text(at, &entry, gimli::DW_AT_name)
                     {
                         let name = qualified(&scope, &name);
+                        if !self.keep(RECORD + 2 * name.len() as u64) {
+                            return Some(());
+                        }
                         let line = entry.attr(gimli::DW_AT_decl_line).and_then(|a| a.udata_value());
                         if seen.insert((name.clone(), *size, line)) {
                             let decl = self.decl(at, &entry);
@@ -87,7 +99,7 @@ impl<'d> Dwarf<'d> {
                     }
                 }
                 gimli::DW_TAG_namespace | gimli::DW_TAG_subprogram | gimli::DW_TAG_union_type
-                    if entry.has_children() =>
+                    if entry.has_children() && scope.len() < MAX_SCOPE =>
                 {
                     let name = self.text(at, &entry, gimli::DW_AT_name);
                     scope.push((depth, name.unwrap_or_default()));

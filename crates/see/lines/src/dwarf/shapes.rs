@@ -118,6 +118,9 @@ impl<'d> Dwarf<'d> {
                 false => self.text(at, &entry, gimli::DW_AT_name).unwrap_or_default(),
             };
             let decl = self.decl(at, &entry);
+            if !self.keep(2 * size_of::<Member>() as u64 + name.len() as u64) {
+                return None;
+            }
             members.push(Member { name, offset, ty, decl, bits: entry.has_attr(gimli::DW_AT_bit_size) });
         }
         Some(members)
@@ -130,6 +133,9 @@ impl Source for Dwarf<'_> {
             return known.clone();
         }
         if self.budget == 0 {
+            return None;
+        }
+        if !self.keep(3 * size_of::<Shape>() as u64) {
             return None;
         }
         let shape = self.read_shape(id).map(Rc::new);

@@ -5,15 +5,17 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ncpu_files::reader::{Whose, process_text};
 use ncpu_machine::process::{self, Mapping};
 use ncpu_schema::files;
 use ncpu_table::Table;
 
 use super::{Class, Counts, Owned, bytes, percent};
 use crate::memory::Pages;
+use crate::memory::exec::local_file;
 use crate::memory::named::Named;
 
 /// Files that are given a name; the rest is one row.
@@ -96,7 +98,7 @@ impl Segments {
         found.sysv.extend(ids);
         for pid in process::pids(proc).unwrap_or_default() {
             let dir = proc.join(pid.to_string());
-            let maps = process::read(&dir.join("maps")).unwrap_or_default();
+            let maps = process_text(&dir, pid, "maps").unwrap_or_default();
             process::mappings(&maps).for_each(|mapping| found.mapping(&mapping));
             for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
                 let target = fs::read_link(entry.path()).unwrap_or_default();
@@ -200,16 +202,17 @@ pub(super) fn of_processes(proc: &Path, all: Counts, stop: &AtomicBool) -> io::R
             return Err(io::ErrorKind::Interrupted.into());
         }
         let dir = proc.join(pid.to_string());
-        let maps = process::read(&dir.join("maps")).unwrap_or_default();
+        let whose = Whose::process(&dir, pid);
+        let maps = process_text(&dir, pid, "maps").unwrap_or_default();
         for mapping in process::mappings(&maps).filter(Mapping::is_file) {
             let class = if mapping.execute { Class::Exec } else { Class::Mapped };
-            add(&dir.join("map_files").join(mapping.link()), &mapping.text(), class, &mut found);
+            add(&dir.join("map_files").join(mapping.link()), whose, &mapping.text(), class, &mut found);
         }
         for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
             let target = fs::read_link(entry.path()).unwrap_or_default();
             // Sockets, pipes and other things that are no files have no slash in front.
             if target.is_absolute() {
-                add(&entry.path(), &target.to_string_lossy(), Class::Cache, &mut found);
+                add(&entry.path(), whose, &target.to_string_lossy(), Class::Cache, &mut found);
             }
         }
     }
@@ -224,12 +227,18 @@ pub(super) fn of_processes(proc: &Path, all: Counts, stop: &AtomicBool) -> io::R
 }
 
 /// Adds what is cached of the file behind a link of /proc, or only notes that it is mapped executable.
-fn add(link: &PathBuf, name: &str, class: Class, found: &mut HashMap<(u64, u64), File>) {
-    // What cannot be looked at is among the files without a name.
-    let Ok(meta) = fs::metadata(link) else { return };
-    if !meta.is_file() && !meta.file_type().is_block_device() {
-        return;
-    }
+fn add(link: &Path, whose: Whose, name: &str, class: Class, found: &mut HashMap<(u64, u64), File>) {
+    // A file that cannot be opened, or that another process or machine answers for, is among the files without a name.
+    let file = match local_file(link, whose) {
+        Ok(file) => file,
+        // Another kind of file, in a file system that answers.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) && is_block_device(link) => {
+            let Ok(device) = fs::File::open(link) else { return };
+            device
+        }
+        Err(_) => return,
+    };
+    let Ok(meta) = file.metadata() else { return };
     let rank = |c: Class| match c {
         Class::Exec => 2,
         Class::Mapped => 1,
@@ -246,11 +255,14 @@ fn add(link: &PathBuf, name: &str, class: Class, found: &mut HashMap<(u64, u64),
         }
         return;
     }
-    let Ok(file) = fs::File::open(link) else { return };
     let mut counts = Counts::default();
     let tmpfs = rustix::fs::fstatfs(&file).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
     counts[if tmpfs { Class::Shared } else { class }] = cached(&file).unwrap_or(0);
     found.insert((meta.dev(), meta.ino()), File { name: name.into(), inode: Some(meta.ino()), counts });
+}
+
+fn is_block_device(link: &Path) -> bool {
+    fs::metadata(link).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 /// `TMPFS_MAGIC` of linux/magic.h.

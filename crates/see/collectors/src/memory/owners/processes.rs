@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ncpu_files::reader::process_text;
 use ncpu_machine::process::{self, Fields};
 use ncpu_schema::processes;
 use ncpu_table::Table;
@@ -49,7 +50,7 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
                         return;
                     }
                     let dir = proc.join(pid.to_string());
-                    let text = match process::read(&dir.join("smaps_rollup")) {
+                    let text = match process_text(&dir, pid, "smaps_rollup") {
                         Ok(text) => text,
                         // It ended meanwhile, or is a thread of the kernel.
                         Err(e) => {
@@ -63,7 +64,7 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
                     let name = process::name(&dir).unwrap_or_default();
                     // `Pss` divides what is shared, but holds no hugetlb pages; who shares those, the mappings tell.
                     let shares = fields.bytes("Shared_Hugetlb").is_some_and(|n| n > 0);
-                    let maps = if shares { process::read(&dir.join("smaps")) } else { Ok(Vec::new()) };
+                    let maps = if shares { process_text(&dir, pid, "smaps") } else { Ok(Vec::new()) };
                     let shared = shared_hugetlb(&maps.unwrap_or_default());
                     let process = Process { pid, name, bytes, shared };
                     found.lock().unwrap_or_else(|e| e.into_inner()).0.push(process);

@@ -25,7 +25,8 @@ const LONGEST: u64 = 2 << 30;
 /// There is no such process, or its mappings may not be read.
 pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, Error> {
     let gone = |source| Error::Process { pid, source };
-    let maps = ncpu_files::reader::process_text(&root.join(format!("proc/{pid}")), pid, "maps").map_err(gone)?;
+    let maps =
+        ncpu_files::reader::process_text(&root.join(format!("proc/{pid}")), pid, "maps").map_err(gone)?;
     Ok(mapped(root, pid, &maps, options))
 }
 

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use ncpu_files::reader::process_text;
 use ncpu_machine::events::AccessEvent;
 use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
-use ncpu_machine::process;
 use ncpu_table::Table;
 
 use crate::bpf_support::Ring;

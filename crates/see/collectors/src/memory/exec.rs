@@ -67,7 +67,8 @@ impl ExecFrames {
         let mut missed = 0;
         for (_, places) in files {
             // By the mapping, not by the path: that works for files of containers and deleted ones.
-            let look = |(place, whose): &(PathBuf, Whose)| cached_frames(place, *whose, &pagemap, &mut frames);
+            let look =
+                |(place, whose): &(PathBuf, Whose)| cached_frames(place, *whose, &pagemap, &mut frames);
             if places.iter().map(look).all(|looked| looked.is_err()) {
                 missed += 1;
             }

@@ -184,7 +184,9 @@ impl Locks {
             match self.has_library.entry(pid) {
                 Slot::Vacant(new) => drop(new.insert(None)),
                 Slot::Occupied(mut known) if known.get().is_none() => {
-                    let Ok(maps) = process_text(format!("/proc/{pid}").as_ref(), pid, "maps") else { continue };
+                    let Ok(maps) = process_text(format!("/proc/{pid}").as_ref(), pid, "maps") else {
+                        continue;
+                    };
                     let has = maps.windows(LIBRARY.len()).any(|w| w == LIBRARY);
                     known.insert(Some(has));
                     if !has && !maps.is_empty() {

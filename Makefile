@@ -1,5 +1,6 @@
 # make run    builds ncpu and shows where two real workloads' CPU time went
-# make test   runs every test on this machine, make test-vm those of a machine with 8 NUMA nodes
+# make test   runs every test on this machine, make test-quiet those alone that need a machine left alone, make test-vm those
+#             of a machine with 8 NUMA nodes
 # README.md tells the rest
 
 PREFIX ?= /usr/local
@@ -16,7 +17,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat mutants test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -75,6 +76,19 @@ test: tools test-tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	CARGO="$(CARGO)" .ci/test
+
+# The tests of known answers, one after another with nothing beside; `make test` runs them last.
+test-quiet: tools test-tools
+	CARGO="$(CARGO)" .ci/test quiet
+
+# The same N times: fails where one of them fails more often than 3 times in 100.
+N ?= 10
+test-repeat: tools test-tools
+	CARGO="$(CARGO)" .ci/test repeat $(N)
+
+# Mutants of the code that reads and sums up, which tests must kill; docs/mutants.md tells more.
+mutants: tools
+	.ci/mutants $(MUTANTS)
 
 # The module in Python; what it needs comes by pip.
 test-python:

@@ -10,6 +10,7 @@ use ncpu_collectors::crosscalls::{Config, Crosscalls, package_of};
 use ncpu_observe_core::program::Child;
 use ncpu_observe_core::program::Target;
 use ncpu_table::Table;
+use ncpu_trials::{MOST, hold};
 
 /// One observation at a time: each is a workload to the others.
 static ONE: Mutex<()> = Mutex::new(());
@@ -144,65 +145,61 @@ fn what_is_received_is_what_proc_interrupts_counts() {
 /// How often `parts::protect` takes the right to write a page away, and gives it back.
 const CHANGES: u32 = 3000;
 
-#[test]
-fn each_mprotect_of_what_another_cpu_touches_is_a_shootdown() {
-    let Some(_one) = allowed() else { return };
-    // A hypervisor may take the other CPU away, and then nothing need be sent to it.
-    let mut last = String::new();
-    for _ in 0..5 {
-        let seen = observe(Some("protect"), false, || {});
-        let of = |column| seen.sum("crosscalls", column, &[("cause", "TLB shootdown"), ("call", "mprotect")]);
-        let (calls, targets, packages) = (of("calls"), of("targets"), of("packages"));
-        let (waited, wait) = (of("waited"), of("wait"));
-        last = format!("{calls} calls, {targets} targets, {waited} waits of {wait} s");
-        // Giving it back needs no flush, but kernels do one.
-        let near = |n: f64| n > 0.9 * f64::from(CHANGES) && n < 2.1 * f64::from(CHANGES);
-        if !(near(calls) && near(targets)) {
-            continue;
-        }
-        assert!(targets >= packages && packages >= waited && waited > 0.0, "{last}");
-        let answered = seen.received("TLB shootdown");
-        assert!(answered >= targets - 2.0, "{answered} answered; {last}");
-        assert!(wait > 0.0 && wait < 60.0, "{last}");
-        let time = seen.sum("crosscalls_received", "seconds", &[("cause", "TLB shootdown")]);
-        assert!(time > 0.0 && time < 60.0, "{time} s");
-        let walked = seen.sum("crosscall_callers", "walked", &[("call", "mprotect")]);
-        assert!(walked > 0.0 && walked <= calls, "{walked} walked");
-        let by = |column, cause| seen.sum("crosscall_cpus", column, &[("cause", cause)]);
-        assert!(by("targets", "TLB shootdown") >= targets);
-        let buckets = seen.sum("crosscall_fanout", "calls", &[("cause", "TLB shootdown")]);
-        assert_eq!(buckets, seen.sum("crosscalls", "calls", &[("cause", "TLB shootdown")]));
-        return;
-    }
-    panic!("{CHANGES} mprotects: {last}");
-}
+mod quiet {
+    use super::*;
 
-#[test]
-fn a_function_call_has_its_function_and_caller() {
-    let Some(_one) = allowed() else { return };
-    for _ in 0..5 {
-        let seen = observe(Some("fence"), true, || {});
-        let sent = seen.sum("crosscalls", "targets", &[("cause", "function call"), ("call", "membarrier")]);
-        if sent < 100.0 {
-            continue; // the other thread was not on its CPU
-        }
-        let functions: Vec<_> = seen
-            .tables
-            .iter()
-            .filter(|t| t.name() == "crosscall_callers")
-            .flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
-            .filter(|(t, r)| t.text(*r, "call") == Some("membarrier"))
-            .map(|(t, r)| (t.text(r, "function"), t.text(r, "caller"), t.text(r, "stack").unwrap_or("")))
-            .collect();
-        assert!(functions.iter().any(|(f, ..)| *f == Some("ipi_mb")), "{functions:?}");
-        assert!(
-            functions.iter().any(|(_, c, s)| c.is_some_and(|c| c.starts_with("membarrier_"))
-                && s.contains("smp_call_function_many_cond_[k]")),
-            "{functions:?}"
-        );
-        return;
+    #[test]
+    fn each_mprotect_of_what_another_cpu_touches_is_a_shootdown() {
+        let Some(_one) = allowed() else { return };
+        hold(MOST, "mprotect", || {
+            let seen = observe(Some("protect"), false, || {});
+            let of =
+                |column| seen.sum("crosscalls", column, &[("cause", "TLB shootdown"), ("call", "mprotect")]);
+            let (calls, targets, packages) = (of("calls"), of("targets"), of("packages"));
+            let (waited, wait) = (of("waited"), of("wait"));
+            let last = format!("{calls} calls, {targets} targets, {waited} waits of {wait} s");
+            // Giving it back needs no flush, but kernels do one.
+            let near = |n: f64| n > 0.9 * f64::from(CHANGES) && n < 2.1 * f64::from(CHANGES);
+            assert!(near(calls) && near(targets), "{CHANGES} mprotects: {last}");
+            assert!(targets >= packages && packages >= waited && waited > 0.0, "{last}");
+            let answered = seen.received("TLB shootdown");
+            assert!(answered >= targets - 2.0, "{answered} answered; {last}");
+            assert!(wait > 0.0 && wait < 60.0, "{last}");
+            let time = seen.sum("crosscalls_received", "seconds", &[("cause", "TLB shootdown")]);
+            assert!(time > 0.0 && time < 60.0, "{time} s");
+            let walked = seen.sum("crosscall_callers", "walked", &[("call", "mprotect")]);
+            assert!(walked > 0.0 && walked <= calls, "{walked} walked");
+            let by = |column, cause| seen.sum("crosscall_cpus", column, &[("cause", cause)]);
+            assert!(by("targets", "TLB shootdown") >= targets);
+            let buckets = seen.sum("crosscall_fanout", "calls", &[("cause", "TLB shootdown")]);
+            assert_eq!(buckets, seen.sum("crosscalls", "calls", &[("cause", "TLB shootdown")]));
+        });
     }
-    panic!("no membarrier reached another CPU in five runs");
+
+    #[test]
+    fn a_function_call_has_its_function_and_caller() {
+        let Some(_one) = allowed() else { return };
+        hold(MOST, "membarrier", || {
+            let seen = observe(Some("fence"), true, || {});
+            let sent =
+                seen.sum("crosscalls", "targets", &[("cause", "function call"), ("call", "membarrier")]);
+            assert!(sent >= 100.0, "{sent} membarriers reached the thread on another CPU");
+            let functions: Vec<_> = seen
+                .tables
+                .iter()
+                .filter(|t| t.name() == "crosscall_callers")
+                .flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)))
+                .filter(|(t, r)| t.text(*r, "call") == Some("membarrier"))
+                .map(|(t, r)| (t.text(r, "function"), t.text(r, "caller"), t.text(r, "stack").unwrap_or("")))
+                .collect();
+            assert!(functions.iter().any(|(f, ..)| *f == Some("ipi_mb")), "{functions:?}");
+            assert!(
+                functions.iter().any(|(_, c, s)| c.is_some_and(|c| c.starts_with("membarrier_"))
+                    && s.contains("smp_call_function_many_cond_[k]")),
+                "{functions:?}"
+            );
+        });
+    }
 }
 
 mod parts {

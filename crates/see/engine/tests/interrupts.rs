@@ -11,8 +11,9 @@ const HZ: u32 = 499;
 /// Looks a second of the timer that explains idle CPUs.
 const LOOKS: f64 = 997.0;
 
-fn said() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupts-said")
+/// The file in which a part says something to the test, which is its parent.
+fn note(test: u32) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("interrupts-{test}"))
 }
 
 /// The sum over the rows of a kind of interrupt.
@@ -30,7 +31,9 @@ fn timers_of_ncpu_are_its_own_and_all_are_counted() {
     }
     let seen = observe(&part("work"), |config| config.sample_hz = Some(HZ));
     assert_eq!(seen.ended.status, 0);
-    let text = std::fs::read_to_string(said()).expect("what the program says");
+    let note = note(std::process::id());
+    let text = std::fs::read_to_string(&note).expect("what the program says");
+    std::fs::remove_file(note).expect("it was written");
     let mut words = text.split_whitespace().map(|word| word.parse::<f64>().expect("a number"));
     let (seconds, timers) = (words.next().expect("seconds"), words.next().expect("timers"));
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as f64;
@@ -80,6 +83,6 @@ mod parts {
         while begin.elapsed() < Duration::from_millis(1500) {}
         sleeper.join().expect("it only sleeps");
         let said = format!("{} {}", begin.elapsed().as_secs_f64(), timers() - before);
-        std::fs::write(super::said(), said).expect("a file");
+        std::fs::write(super::note(std::os::unix::process::parent_id()), said).expect("a file");
     }
 }

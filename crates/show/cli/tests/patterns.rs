@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{err, ncpu, out, root};
+use ncpu_trials::{MOST, hold};
 
 /// `door.c`, which removes itself when dropped.
 struct Door(std::path::PathBuf);
@@ -33,20 +34,11 @@ impl Door {
         err(&o).split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The layers of a run in which CPUs idled: other programs may take them all, time and again.
-    fn layers(&self, args: &[&str]) -> Option<Vec<serde_json::Value>> {
-        for _ in 0..4 {
-            let o = ncpu(&[&["run", "-o", "json"], args, &["--", self.0.to_str().unwrap()]].concat());
-            assert!(o.status.success(), "{args:?}: {}", err(&o));
-            let layers: Vec<serde_json::Value> =
-                out(&o).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-            let idled = ["serial phases", "user lock waiting"].iter().filter_map(|name| share(&layers, name));
-            if idled.sum::<f64>() > 2.0 {
-                return Some(layers);
-            }
-        }
-        eprintln!("skipped: no CPU idled");
-        None
+    /// The layers of a run. CPUs idle, for one thread at a time passes the door.
+    fn layers(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let o = ncpu(&[&["run", "-o", "json"], args, &["--", self.0.to_str().unwrap()]].concat());
+        assert!(o.status.success(), "{args:?}: {}", err(&o));
+        out(&o).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
@@ -66,56 +58,6 @@ impl Drop for Door {
 }
 
 #[test]
-fn a_lock_that_nobody_knows_is_told_as_that() {
-    if !root() {
-        return;
-    }
-    let door = Door::compile("door-stripped", &["-static", "-s"]);
-    if let Some(layers) = door.layers(&[]) {
-        let serial = layer(&layers, "serial phases").unwrap_or_else(|| panic!("{layers:?}"));
-        let evidence = serial["evidence"].as_array().unwrap();
-        let unknown = evidence.iter().find(|e| e["kind"] == "unknown-futexes");
-        let unknown = unknown.unwrap_or_else(|| panic!("{evidence:?}"));
-        assert!(unknown["asleep"].as_f64().is_some_and(|seconds| seconds > 0.0), "{unknown}");
-        let words = "thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
-        assert!(unknown["words"].as_str().is_some_and(|w| w.ends_with(words)), "{unknown}");
-        let advice = serial["advice"].as_str().unwrap();
-        assert!(advice.starts_with("threads wait in futexes of unknown kind: see where with"), "{advice}");
-        // Nothing says that it is one.
-        assert!(share(&layers, "user lock waiting").is_none_or(|share| share < 2.0), "{layers:?}");
-    }
-    let futexes = door.seen_by(&["locks", "--user", "--futexes"]);
-    assert!(futexes.contains(" unknown "), "{futexes}");
-    // They may as well be idle workers.
-    let locks = door.seen_by(&["locks", "--user"]);
-    assert!(locks.contains("no user lock was waited for"), "{locks}");
-}
-
-#[test]
-fn a_user_s_patterns_name_a_lock() {
-    if !root() {
-        return;
-    }
-    let door = Door::compile("door", &[]);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("patterns");
-    std::fs::write(&file, "lock \"the door\"\n  advice: build another door\n  pass_the_door\n").unwrap();
-    let file = file.to_str().unwrap();
-    if let Some(layers) = door.layers(&["--patterns", file]) {
-        let lock = layer(&layers, "user lock waiting").unwrap_or_else(|| panic!("{layers:?}"));
-        let (evidence, advice) = (&lock["evidence"][0], lock["advice"].as_str().unwrap());
-        assert!(evidence["kind"] == "user-lock" && evidence["pattern"] == "the door", "{evidence}");
-        assert!(evidence["words"].as_str().is_some_and(|w| w.starts_with("the door")), "{evidence}");
-        assert!(advice.starts_with("the door: build another door"), "{advice}");
-        let serial = layer(&layers, "serial phases").map(|row| row["evidence"].to_string());
-        assert!(serial.is_none_or(|told| !told.contains("unknown kind")), "{layers:?}");
-    }
-    let locks = door.seen_by(&["locks", "--user", "--patterns", file]);
-    assert!(locks.contains("the door") && locks.contains(" lock "), "{locks}");
-    assert!(!door.seen_by(&["locks", "--user"]).contains("the door"));
-}
-
-#[test]
 fn a_bad_file_of_patterns_is_told_by_line_and_column() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("patterns");
@@ -130,5 +72,65 @@ fn a_bad_file_of_patterns_is_told_by_line_and_column() {
         let missing = dir.path().join("none");
         let o = ncpu(&[&[verb, "--patterns", missing.to_str().unwrap()], rest].concat());
         assert!(!o.status.success() && err(&o).contains("none"), "{verb}: {}", err(&o));
+    }
+}
+
+mod quiet {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_nobody_knows_is_told_as_that() {
+        if !root() {
+            return;
+        }
+        let door = Door::compile("door-stripped", &["-static", "-s"]);
+        hold(MOST, "an unknown lock", || {
+            let layers = door.layers(&[]);
+            let serial = layer(&layers, "serial phases").unwrap_or_else(|| panic!("{layers:?}"));
+            let evidence = serial["evidence"].as_array().unwrap();
+            let unknown = evidence.iter().find(|e| e["kind"] == "unknown-futexes");
+            let unknown = unknown.unwrap_or_else(|| panic!("{evidence:?}"));
+            assert!(unknown["asleep"].as_f64().is_some_and(|seconds| seconds > 0.0), "{unknown}");
+            let words =
+                "thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
+            assert!(unknown["words"].as_str().is_some_and(|w| w.ends_with(words)), "{unknown}");
+            let advice = serial["advice"].as_str().unwrap();
+            assert!(
+                advice.starts_with("threads wait in futexes of unknown kind: see where with"),
+                "{advice}"
+            );
+            // Nothing says that it is one.
+            assert!(share(&layers, "user lock waiting").is_none_or(|share| share < 2.0), "{layers:?}");
+        });
+        let futexes = door.seen_by(&["locks", "--user", "--futexes"]);
+        assert!(futexes.contains(" unknown "), "{futexes}");
+        // They may as well be idle workers.
+        let locks = door.seen_by(&["locks", "--user"]);
+        assert!(locks.contains("no user lock was waited for"), "{locks}");
+    }
+
+    #[test]
+    fn a_user_s_patterns_name_a_lock() {
+        if !root() {
+            return;
+        }
+        let door = Door::compile("door", &[]);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("patterns");
+        std::fs::write(&file, "lock \"the door\"\n  advice: build another door\n  pass_the_door\n").unwrap();
+        let file = file.to_str().unwrap();
+        hold(MOST, "a lock of the user's patterns", || {
+            let layers = door.layers(&["--patterns", file]);
+            let lock = layer(&layers, "user lock waiting").unwrap_or_else(|| panic!("{layers:?}"));
+            let (evidence, advice) = (&lock["evidence"][0], lock["advice"].as_str().unwrap());
+            assert!(evidence["kind"] == "user-lock" && evidence["pattern"] == "the door", "{evidence}");
+            assert!(evidence["words"].as_str().is_some_and(|w| w.starts_with("the door")), "{evidence}");
+            assert!(advice.starts_with("the door: build another door"), "{advice}");
+            let serial = layer(&layers, "serial phases").map(|row| row["evidence"].to_string());
+            assert!(serial.is_none_or(|told| !told.contains("unknown kind")), "{layers:?}");
+        });
+        let locks = door.seen_by(&["locks", "--user", "--patterns", file]);
+        assert!(locks.contains("the door") && locks.contains(" lock "), "{locks}");
+        assert!(!door.seen_by(&["locks", "--user"]).contains("the door"));
     }
 }

@@ -17,7 +17,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat mutants test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -85,10 +85,6 @@ test-quiet: tools test-tools
 N ?= 10
 test-repeat: tools test-tools
 	CARGO="$(CARGO)" .ci/test repeat $(N)
-
-# Mutants of the code that reads and sums up, which tests must kill; docs/mutants.md tells more.
-mutants: tools
-	.ci/mutants $(MUTANTS)
 
 # The module in Python; what it needs comes by pip.
 test-python:

@@ -3,6 +3,9 @@
 //! It is that of zstd's reference implementation (contrib/seekable_format), so `zstd -d` decompresses a whole file and
 //! other readers of the format read parts of it. Each frame has a checksum of its contents. Before the table there is
 //! a skippable frame with a [`Trailer`] as JSON text; a file without table or trailer was cut off.
+//!
+//! Crate `zeekstd` has the format too, but one encoder that writes a stream from its start to its end: here all CPUs
+//! compress frames of one file, some of them with LZ4, and each is checked as it is read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -22,6 +22,29 @@
 //! that its own unlock wakes the next, or when it sleeps or gives up, and then looks at `word` again. So whenever
 //! threads sleep, either the lock is taken by one whose unlock will look, or somebody is awake who will.
 //!
+//! # States
+//!
+//! `word`; above [`CPU_SHIFT`] of a held lock is the CPU on which its owner took it, plus one, or 0 where that is not known:
+//!
+//! | `LOCKED` | `RESERVED` | `OFF_CPU` | means |
+//! | - | - | - | --- |
+//! | 0 | 0 | 0 | free for whoever comes first |
+//! | 0 | 1 | 0 | free for the demander alone; others sleep |
+//! | 1 | 0 | 0 | held; its owner may be on a CPU, so waiters spin |
+//! | 1 | 0 | 1 | held; a waiter on the owner's CPU has shown that it does not run, so waiters sleep |
+//!
+//! `queue`; n is the number in [`SLEEPERS`], of threads that sleep, are about to or are just awake again:
+//!
+//! | n | `AWAKE` | `DEMAND` | `GRANT` | means |
+//! | - | - | - | - | --- |
+//! | 0 | 0 | 0 | 0 | nobody waits but by spinning: an unlock wakes nobody |
+//! | > 0 | 0 | 0 | 0 | whoever frees the lock wakes one, which is the heir then; or one that spins becomes it |
+//! | any | 1 | 0 | 0 | an heir is awake: unlocks wake nobody |
+//! | any | any | 1 | 0 | a thread is the demander, awake or asleep: an unlock leaves `RESERVED` and wakes it |
+//! | any | 1 | 1 | 1 | the owner has demanded in the heir's name; the heir, which takes `GRANT`, is the demander then |
+//!
+//! `HOT` says beside these that unlocks use a barrier of their own; `SHARED` and `FAIR` are set when the mutex is made.
+//!
 //! # Memory ordering
 //!
 //! Taking the lock is an acquire, freeing it a release, of `word`: critical sections are ordered. Sleeping needs

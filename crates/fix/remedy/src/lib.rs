@@ -42,9 +42,6 @@ pub enum Error {
     /// The policy cannot be had here.
     #[error(transparent)]
     Place(#[from] place::policy::Error),
-    /// A run of a command.
-    #[error(transparent)]
-    Run(Box<dyn std::error::Error + Send + Sync>),
     /// What was asked for cannot be done.
     #[error("{0}")]
     Refused(String),

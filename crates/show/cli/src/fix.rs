@@ -197,13 +197,11 @@ impl Here<'_> {
     }
 }
 
-fn failed(error: anyhow::Error) -> ncpu_remedy::Error {
-    ncpu_remedy::Error::Run(error.into())
-}
-
 impl Bench for Here<'_> {
-    fn run(&mut self, argv: &[OsString], most: Duration, first: bool) -> ncpu_remedy::Result<Once> {
-        Ok(match self.held(argv, most, first).map_err(failed)? {
+    type Error = anyhow::Error;
+
+    fn run(&mut self, argv: &[OsString], most: Duration, first: bool) -> anyhow::Result<Once> {
+        Ok(match self.held(argv, most, first)? {
             Ran::Stopped => Once::Stopped,
             Ran::Late => Once::Late,
             Ran::Done(done) => match self.measure.of(&done) {
@@ -218,8 +216,8 @@ impl Bench for Here<'_> {
         })
     }
 
-    fn time(&mut self, argv: &[OsString], most: Duration) -> ncpu_remedy::Result<Option<(f64, u64)>> {
-        match self.held(argv, most, false).map_err(failed)? {
+    fn time(&mut self, argv: &[OsString], most: Duration) -> anyhow::Result<Option<(f64, u64)>> {
+        match self.held(argv, most, false)? {
             Ran::Done(done) if done.ended.status == 0 => Ok(Some((done.elapsed, done.ended.max_rss))),
             _ => Ok(None),
         }

@@ -61,6 +61,7 @@ fn a_policy_is_what_the_kernel_says_then() {
         (&["place", "pack:60000", "true"], 1, "60000 CPUs are asked for"),
         (&["place", "any"], 1, "no command is given"),
         (&["place", "any", "no-such-command-x"], 127, "command not found"),
+        (&["fix", "--no-peel", "no-such-command-x"], 127, "command not found"),
         (&["place", "any", "--class", "fifo:0", "true"], 2, "give batch, idle"),
         (&["place", "local", "-p", "1", "true"], 1, "only balance works on processes"),
         (&["place", "balance"], 1, "give one of a command"),

@@ -10,23 +10,26 @@ use ncpu_measure::compare::Ratio;
 use ncpu_table::safe;
 
 use super::{Kind, Remedy, applied, inapplicable, restore, set};
+use crate::Error;
 use crate::journal::{Id, Journal};
 use crate::program::{self, Program};
-use crate::{Error, Result};
 
 /// What runs commands and observes them.
 pub trait Bench {
+    /// Why nothing can be run, or the search fails.
+    type Error: From<Error>;
+
     /// Runs a command to its end, or for `most`. `first` is true before anything was compared.
     ///
     /// # Errors
     /// It cannot be run at all.
-    fn run(&mut self, argv: &[OsString], most: Duration, first: bool) -> Result<Once>;
+    fn run(&mut self, argv: &[OsString], most: Duration, first: bool) -> Result<Once, Self::Error>;
 
     /// Seconds and resident set of a command that does nothing; `None` where it failed.
     ///
     /// # Errors
     /// It cannot be run at all.
-    fn time(&mut self, argv: &[OsString], most: Duration) -> Result<Option<(f64, u64)>>;
+    fn time(&mut self, argv: &[OsString], most: Duration) -> Result<Option<(f64, u64)>, Self::Error>;
 
     /// The layers of one observed run; `None` where it was stopped.
     ///
@@ -229,19 +232,23 @@ const USER_CODE_FOR_MEMORY: f64 = 0.25;
 ///
 /// # Errors
 /// The command fails as it is, does not repeat its work, or the journal cannot be kept.
-pub fn search(
-    bench: &mut dyn Bench,
+pub fn search<B: Bench>(
+    bench: &mut B,
     journal: &mut Journal,
     options: &Options,
     remedies: Vec<Remedy>,
     found: &mut Found,
-) -> Result<()> {
+) -> Result<(), B::Error> {
     let begin = Instant::now();
     Search { bench, journal, options, found, begin, set: Vec::new(), most: Duration::MAX }.go(remedies)
 }
 
-struct Search<'a> {
-    bench: &'a mut dyn Bench,
+fn refused<E: From<Error>>(why: String) -> E {
+    Error::Refused(why).into()
+}
+
+struct Search<'a, B> {
+    bench: &'a mut B,
     journal: &'a mut Journal,
     options: &'a Options,
     found: &'a mut Found,
@@ -251,9 +258,9 @@ struct Search<'a> {
     most: Duration,
 }
 
-impl Search<'_> {
+impl<B: Bench> Search<'_, B> {
     /// Runs the command as it is, a few times; why it fails, if so. `None` where it was stopped.
-    fn first_runs(&mut self) -> Result<Option<Option<String>>> {
+    fn first_runs(&mut self) -> Result<Option<Option<String>>, B::Error> {
         let mut runs: Vec<Run> = Vec::new();
         for _ in 0..TRIALS {
             self.most = self.options.length.saturating_sub(self.begin.elapsed());
@@ -262,7 +269,7 @@ impl Search<'_> {
                 Once::Failed(why) => return Ok(Some(Some(why))),
                 Once::Ran(run) => runs.push(run),
                 Once::Late if runs.is_empty() => {
-                    return Err(Error::Refused(format!(
+                    return Err(refused(format!(
                         "the command did not end within {} s (--for) and was ended: give a command that ends, such as a \
                          load generator with its server, or more time",
                         self.options.length.as_secs_f64()
@@ -277,7 +284,7 @@ impl Search<'_> {
         if !self.options.has_metric
             && let Some((first, later)) = more_at_first(&runs)
         {
-            return Err(Error::Refused(format!(
+            return Err(refused(format!(
                 "the command does not repeat its work: {first:.3} CPU-seconds in its first run, {later:.3} in the next: \
                  nothing can be compared; make it begin anew each time, as in `sh -c 'make clean; make -j{{n}}'`"
             )));
@@ -311,7 +318,7 @@ impl Search<'_> {
         }
     }
 
-    fn go(&mut self, mut left: Vec<Remedy>) -> Result<()> {
+    fn go(&mut self, mut left: Vec<Remedy>) -> Result<(), B::Error> {
         self.sort_out(&mut left);
         // A command that fails now and then is to be mended before anything is compared.
         let Some(failed) = self.first_runs()? else {
@@ -374,7 +381,7 @@ impl Search<'_> {
     }
 
     /// The command fails as it is: takes the first remedy with which it works three times in a row.
-    fn mend(&mut self, left: &mut Vec<Remedy>, why: &str) -> Result<()> {
+    fn mend(&mut self, left: &mut Vec<Remedy>, why: &str) -> Result<(), B::Error> {
         let why = safe::cut(why, 300);
         for at in 0..left.len() {
             // Speed is no matter here; these change what a program does.
@@ -409,7 +416,7 @@ impl Search<'_> {
             }
         }
         self.bench.progress("");
-        Err(Error::Refused(format!("the command fails as it is: {why}")))
+        Err(refused(format!("the command fails as it is: {why}")))
     }
 
     /// The last comparison, as soon as it is made.
@@ -456,12 +463,12 @@ impl Search<'_> {
     }
 
     /// One run.
-    fn once(&mut self, chosen: &[Remedy]) -> Result<Once> {
+    fn once(&mut self, chosen: &[Remedy]) -> Result<Once, B::Error> {
         let argv = self.argv(chosen);
         self.run(chosen, &argv)
     }
 
-    fn run(&mut self, chosen: &[Remedy], argv: &[OsString]) -> Result<Once> {
+    fn run(&mut self, chosen: &[Remedy], argv: &[OsString]) -> Result<Once, B::Error> {
         let remedies: Vec<&Remedy> = chosen.iter().collect();
         if let Err(e) = set(self.journal, &remedies, &mut self.set) {
             restore(self.journal, &mut self.set)?;
@@ -474,7 +481,7 @@ impl Search<'_> {
     }
 
     /// What remedies take before the command begins, which is no matter for one that runs long: what `true` takes with them.
-    fn start_of(&mut self, chosen: &[Remedy]) -> Result<Start> {
+    fn start_of(&mut self, chosen: &[Remedy]) -> Result<Start, B::Error> {
         let names: Vec<&str> =
             chosen.iter().filter(|r| !r.prefix.is_empty()).map(|r| r.name.as_str()).collect();
         let name = names.join(", ");
@@ -505,7 +512,7 @@ impl Search<'_> {
     }
 
     /// Compares the command with some remedies and with others; the verdict is `kept` or why not.
-    fn compare(&mut self, before: &[Remedy], after: &[Remedy], name: &str) -> Result<Compared> {
+    fn compare(&mut self, before: &[Remedy], after: &[Remedy], name: &str) -> Result<Compared, B::Error> {
         let mut pairs: Vec<(f64, f64)> = Vec::new();
         let mut sizes: [Vec<f64>; 2] = Default::default();
         let starts = [self.start_of(before)?, self.start_of(after)?];
@@ -556,10 +563,10 @@ impl Search<'_> {
                     }
                     Once::Failed(why) => {
                         let why = safe::cut(&why, 300);
-                        return Err(Error::Refused(format!("the command fails as it is: {why}")));
+                        return Err(refused(format!("the command fails as it is: {why}")));
                     }
                     Once::Late => {
-                        return Err(Error::Refused(format!(
+                        return Err(refused(format!(
                             "the command as it is did not end within {:.0} s, {MUCH_LONGER} times what its first runs took",
                             self.most.as_secs_f64()
                         )));
@@ -639,6 +646,7 @@ fn foretold(layers: &Layers, remedy: &Remedy) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Result;
 
     fn run(cpu: f64) -> Run {
         Run { throughput: 1.0, elapsed: 1.0, cpu, rss: 1 << 30 }
@@ -676,6 +684,8 @@ mod tests {
     }
 
     impl Bench for Made {
+        type Error = Error;
+
         fn run(&mut self, argv: &[OsString], _: Duration, _: bool) -> Result<Once> {
             self.runs += 1;
             if self.is_stopped() {

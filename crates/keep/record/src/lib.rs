@@ -36,9 +36,11 @@ mod digest;
 mod gather;
 mod join;
 pub mod lockstat;
+mod machine;
 mod manifest;
 mod read;
 mod series;
+mod sink;
 mod stream;
 mod sync;
 mod whole;
@@ -49,9 +51,11 @@ use std::path::{Path, PathBuf};
 
 pub use date::utc;
 pub use gather::Gather;
+pub use machine::Machine;
 pub use manifest::{FORMAT, FileEntry, Manifest, Place, Shape, Throughput};
 pub use read::{Opened, Recording, Selection};
 pub use series::{Keep, Moment, Moments, Series};
+pub use sink::{Incomplete, Sink, Target};
 #[doc(hidden)]
 pub use stream::recover as recover_stream;
 pub use whole::Whole;

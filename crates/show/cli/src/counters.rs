@@ -12,13 +12,14 @@ use clap::{Args, ValueEnum};
 use ncpu_collectors::counters::{Collector, Counted, Options, countable};
 use ncpu_machine::Topology;
 use ncpu_machine::events::{Class, Event, Sources, Width};
+use ncpu_record::Sink;
 use ncpu_report::counters::{By, Facts, Layout, View, totals, totals_text};
 use ncpu_schema::Purpose;
 use ncpu_table::{Column, Compact, Format, Table, render_text};
 
 use crate::metric::MetricArgs;
 use crate::out::put;
-use crate::sink::Sink;
+use crate::sink;
 use crate::stop;
 use crate::subject::{Subject, interval};
 use crate::table_args::{OutPrinter, TableArgs, text_width};
@@ -208,7 +209,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut report = Report {
         printer: args.select.printer()?,
         sink: match &args.record {
-            Some(dir) => Some(Sink::open(
+            Some(dir) => Some(sink::open(
                 Purpose::Counters,
                 words,
                 every.unwrap_or_default().as_secs_f64(),
@@ -398,7 +399,7 @@ impl Report<'_> {
     fn finish(self) -> anyhow::Result<()> {
         self.printer.finish()?;
         match self.sink {
-            Some(sink) => sink.finish(self.notes)?.1.map_or(Ok(()), Err),
+            Some(sink) => sink.finish(self.notes)?.1.map_or(Ok(()), |failed| Err(failed.into())),
             None => Ok(()),
         }
     }

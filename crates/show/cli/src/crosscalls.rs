@@ -13,7 +13,7 @@ use ncpu_table::{Format, Table};
 
 use crate::metric::MetricArgs;
 use crate::out::put;
-use crate::sink::Sink;
+use crate::sink;
 use crate::stop;
 use crate::subject::{Subject, WhenArgs, reports};
 use crate::table_args::{TableArgs, text_width};
@@ -81,7 +81,7 @@ fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
         None => Subject::of(&args.target, &args.when)?,
     };
     let stop = stop::on_signals()?;
-    let mut sink = Sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
+    let mut sink = sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
     let mut observation = Crosscalls::begin(&Config {
         target: subject.target.clone(),
         package_of: package_of(args.packages)?,
@@ -95,7 +95,7 @@ fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
     notes.extend(subject.throughput(Some(&mut sink)));
     let (recording, failed) = sink.finish(notes)?;
     print(&recording, args)?;
-    failed.map_or_else(|| Ok(subject.exit_code(ended)), Err)
+    failed.map_or_else(|| Ok(subject.exit_code(ended)), |failed| Err(failed.into()))
 }
 
 impl CrosscallsArgs {

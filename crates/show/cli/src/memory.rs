@@ -13,7 +13,7 @@ use ncpu_report::memory as view;
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Select, Table};
 
-use crate::sink::Sink;
+use crate::sink;
 use crate::stop;
 use crate::subject::interval;
 use crate::table_args::{OutPrinter, TableArgs, text_width};
@@ -148,7 +148,7 @@ fn report(
     let seconds = every.unwrap_or_default().as_secs_f64();
     let mut sink = match &args.record {
         Some(dir) => {
-            Some(Sink::open(Purpose::Memory, vec!["the machine's memory".into()], seconds, Some(dir))?)
+            Some(sink::open(Purpose::Memory, vec!["the machine's memory".into()], seconds, Some(dir))?)
         }
         None => None,
     };

@@ -11,7 +11,7 @@ use ncpu_report::numa as view;
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
-use crate::sink::Sink;
+use crate::sink;
 use crate::subject::interval;
 use crate::table_args::{TableArgs, text_width};
 use crate::target::TargetArgs;
@@ -102,7 +102,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     args.select.select().check(shown.columns(), shown.name())?;
     let stop = stop::on_signals()?;
     let mut numa = Numa::begin(config)?;
-    let mut sink = Sink::open(Purpose::Numa, words, seconds, args.record.as_deref())?;
+    let mut sink = sink::open(Purpose::Numa, words, seconds, args.record.as_deref())?;
     let select = args.select.select();
     let text = args.select.format() == Format::Text
         && args.table.is_none()
@@ -165,7 +165,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     }
     printer.finish()?;
     let notes = numa.notes().to_vec();
-    sink.finish(notes)?.1.map_or(Ok(ExitCode::SUCCESS), Err)
+    sink.finish(notes)?.1.map_or(Ok(ExitCode::SUCCESS), |failed| Err(failed.into()))
 }
 
 fn rows(read: &view::Numa, tables: &[Table], name: Option<TableName>) -> Table {

@@ -10,10 +10,9 @@ use ncpu_engine::observation::{Observation, Until};
 use ncpu_engine::unprivileged::Unprivileged;
 use ncpu_observe_core::bpf_support::Error;
 use ncpu_observe_core::program::Ended;
+use ncpu_record::Sink;
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
-
-use crate::sink::Sink;
 
 /// Nice value of a thread that reads what the kernel's programs send, for as long as it may take.
 const AHEAD: i32 = -10;

@@ -13,12 +13,12 @@ use ncpu_daemon::heap::{Trimmer, keep_small};
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::{Observation, Until};
 use ncpu_observe_core::program::Target;
-use ncpu_record::{Keep, Manifest, Series, Whole};
+use ncpu_record::{Keep, Machine, Manifest, Series, Whole};
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
 use crate::observer::{Observer, go_ahead};
-use crate::sink::{Machine, Sink};
+use crate::sink;
 use crate::stop;
 use crate::subject::Subject;
 
@@ -103,7 +103,7 @@ pub fn watch(
     let stop = stop::on_signals()?;
     let mut log = Log::open(args, rotate, dir, subject.words.clone(), interval)?;
     // Its own sink takes nothing: what is observed goes to the series.
-    let mut nowhere = Sink::open(Purpose::Watch, subject.words.clone(), interval.as_secs_f64(), None)?;
+    let mut nowhere = sink::open(Purpose::Watch, subject.words.clone(), interval.as_secs_f64(), None)?;
     let observer =
         Observer::begin(Purpose::Watch, &config(subject.target.clone()), false, None, &mut nowhere)?;
     let Observer::Whole(mut observation) = observer else {

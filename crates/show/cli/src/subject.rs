@@ -12,14 +12,14 @@ use ncpu_engine::engine::Config;
 use ncpu_engine::observation::Observation;
 use ncpu_observe_core::program::Target;
 use ncpu_observe_core::program::{Child, Ended, Setting, User};
-use ncpu_record::{Recording, Throughput};
+use ncpu_record::{Incomplete, Recording, Sink, Throughput};
 use ncpu_schema::Purpose;
 
 use crate::metric::Measure;
 use crate::observer::Observer;
 use crate::out::leave_stdout_to_command;
 use crate::preload_locks::PreloadLocks;
-use crate::sink::Sink;
+use crate::sink;
 use crate::stop::{self, PassedOn};
 use crate::target::{TargetArgs, pidfd};
 use crate::tee::Tee;
@@ -249,13 +249,13 @@ pub struct Observed {
     /// One stack in so many contentions was walked at last.
     pub walked_every: u32,
     exit: ExitCode,
-    failed: Option<anyhow::Error>,
+    failed: Option<Incomplete>,
 }
 
 impl Observed {
     /// The exit status, once the report is out; the error of a recording that failed.
     pub fn exit(self) -> anyhow::Result<ExitCode> {
-        self.failed.map_or(Ok(self.exit), Err)
+        self.failed.map_or(Ok(self.exit), |failed| Err(failed.into()))
     }
 }
 
@@ -272,7 +272,7 @@ pub fn observe(
     prepare: impl FnOnce(&mut Observation),
 ) -> anyhow::Result<Observed> {
     let stop = stop::on_signals()?;
-    let mut sink = Sink::open(kind, subject.words.clone(), interval.as_secs_f64(), record)?;
+    let mut sink = sink::open(kind, subject.words.clone(), interval.as_secs_f64(), record)?;
     let locks = subject.locks.as_ref().map(PreloadLocks::dir);
     let ours = subject.child.is_some();
     let mut observer = Observer::begin(kind, &config(subject.target.clone()), ours, locks, &mut sink)?;
@@ -283,12 +283,12 @@ pub fn observe(
         }
     }
     subject.release()?;
-    observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| sink.table(t))?;
+    observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| Ok(sink.table(t)?))?;
     // After Ctrl-C, which the program has had too, it may still be writing its last words.
     let ended = subject.ended();
     let walked_every = observer.walked_every();
     let whole = matches!(observer, Observer::Whole(_));
-    let mut notes = observer.finish(ended, &mut |t| sink.table(t))?;
+    let mut notes = observer.finish(ended, &mut |t| Ok(sink.table(t)?))?;
     notes.extend(subject.locks.iter().flat_map(|locks| locks.notes(whole)));
     notes.extend(subject.throughput(Some(&mut sink)));
     let (recording, failed) = sink.finish(notes)?;

@@ -18,7 +18,7 @@ use crate::command::{Done as Ran, Held};
 use crate::metric::Measure;
 use crate::observer::Observer;
 use crate::out::{progress, progress_over};
-use crate::sink::Sink;
+use crate::sink;
 
 /// Timer samples a second on each CPU.
 const HZ: u32 = 99;
@@ -69,20 +69,20 @@ pub fn all(plan: &Plan, measure: &Measure, done: &Done, stop: &AtomicBool) -> an
 pub fn observe(spot: &Spot, stop: &AtomicBool) -> anyhow::Result<Option<(Ran, Recording)>> {
     let words = spot.argv.iter().map(|w| w.to_string_lossy().into_owned()).collect();
     let mut held = Held::new(&spot.argv, spot.cpus.as_ref())?;
-    let mut sink = Sink::open(Purpose::Run, words, 1.0, None)?;
+    let mut sink = sink::open(Purpose::Run, words, 1.0, None)?;
     let config = Config::onion(Target::Tree(held.child.pid()), HZ);
     let mut observer = Observer::begin(Purpose::Run, &config, true, None, &mut sink)?;
     let begin = Instant::now();
     held.child.release()?;
     let until = observer
-        .watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut |t| sink.table(t))?;
+        .watch(Some(held.child.pidfd()), None, Duration::from_secs(1), stop, &mut |t| Ok(sink.table(t)?))?;
     let elapsed = begin.elapsed().as_secs_f64();
     if until == Until::Stopped || stop.load(Ordering::Relaxed) {
         held.stop();
         return Ok(None);
     }
     let ran = held.done(elapsed)?;
-    let notes = observer.finish(Some(ran.ended), &mut |t| sink.table(t))?;
+    let notes = observer.finish(Some(ran.ended), &mut |t| Ok(sink.table(t)?))?;
     let (recording, _) = sink.finish(notes)?;
     Ok(Some((ran, recording)))
 }

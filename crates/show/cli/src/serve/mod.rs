@@ -20,14 +20,13 @@ use ncpu_engine::observation::{Observation, Until};
 use ncpu_feed::{Head, Settings};
 use ncpu_files::Dir;
 use ncpu_observe_core::program::User;
-use ncpu_record::Manifest;
+use ncpu_record::{Machine, Manifest};
 use ncpu_schema::Purpose;
 use ncpu_table::Table;
 
 use crate::observer::go_ahead;
 use crate::probes::ProbesArgs;
 use crate::series::{Log, SeriesArgs};
-use crate::sink::Machine;
 use crate::stop;
 use crate::subject::{Subject, interval};
 use crate::target::TargetArgs;

@@ -1,0 +1,168 @@
+//! Where an observation's tables go: into memory for the report, and to disk where they are recorded.
+
+use std::path::{Path, PathBuf};
+
+use ncpu_schema::{Purpose, View};
+use ncpu_table::Table;
+
+use crate::{Gather, Machine, Manifest, Recording, Result, Throughput, Writer};
+
+/// A directory to record in.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The directory.
+    pub dir: &'a Path,
+    /// Permissions of the files in it.
+    pub mode: u32,
+}
+
+/// Both ends of an observation's tables.
+pub struct Sink {
+    gather: Gather,
+    writer: Option<Writer>,
+    /// The recording on disk failed; the report still comes.
+    failed: Option<String>,
+    dir: Option<PathBuf>,
+    say: fn(&str),
+}
+
+/// The recording on disk failed, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the recording is not complete: {0}")]
+pub struct Incomplete(pub String);
+
+impl Sink {
+    /// Opens the recording, where there is to be one. `say` tells the user where it is, or that it stopped.
+    ///
+    /// # Errors
+    /// As [`Writer::create_with`].
+    pub fn open(
+        kind: Purpose,
+        command: Vec<String>,
+        interval_s: f64,
+        record: Option<Target<'_>>,
+        say: fn(&str),
+    ) -> Result<Sink> {
+        let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
+        let manifest = Manifest::new(kind, cpus, command, interval_s);
+        let writer = record.map(|to| Writer::create_with(to.dir, manifest.clone(), to.mode)).transpose()?;
+        let dir = record.map(|to| to.dir.to_path_buf());
+        Ok(Sink { gather: Gather::new(manifest), writer, failed: None, dir, say })
+    }
+
+    /// Takes a table's new rows. A disk that fills up ends the recording, not the observation.
+    ///
+    /// # Errors
+    /// The table changed its columns.
+    pub fn table(&mut self, table: &Table) -> Result<()> {
+        self.gather.append(table)?;
+        if let Some(writer) = &mut self.writer
+            && let Err(e) = writer.append(table).and_then(|()| writer.flush())
+        {
+            (self.say)(&format!("ncpu: recording stopped: {e}"));
+            self.failed = Some(e.to_string());
+            self.writer = None;
+        }
+        Ok(())
+    }
+
+    /// Takes what the observer can see, where that is not everything.
+    pub fn view(&mut self, view: View) {
+        if let Some(writer) = &mut self.writer {
+            writer.manifest_mut().view = Some(view);
+            // A recording that is cut short has it too.
+            if let Err(e) = writer.write_manifest() {
+                self.failed = Some(e.to_string());
+                self.writer = None;
+            }
+        }
+        self.gather.manifest_mut().view = Some(view);
+    }
+
+    /// Takes the throughput that the command printed.
+    pub fn throughput(&mut self, throughput: Throughput) {
+        if let Some(writer) = &mut self.writer {
+            writer.manifest_mut().throughput = Some(throughput.clone());
+        }
+        self.gather.manifest_mut().throughput = Some(throughput);
+    }
+
+    /// Closes the recording; the error of one that failed comes with the report's data.
+    ///
+    /// # Errors
+    /// Tables of several intervals cannot be put together.
+    pub fn finish(mut self, notes: Vec<String>) -> Result<(Recording, Option<Incomplete>)> {
+        let machine = Machine::here();
+        machine.put(self.gather.manifest_mut());
+        self.gather.manifest_mut().notes = notes.clone();
+        let recording = self.gather.finish()?;
+        let mut error = self.failed.map(Incomplete);
+        if let Some(mut writer) = self.writer {
+            machine.put(writer.manifest_mut());
+            writer.manifest_mut().notes = notes;
+            if let Err(e) = writer.finish() {
+                error = Some(Incomplete(e.to_string()));
+            } else if let Some(dir) = self.dir {
+                (self.say)(&format!(
+                    "ncpu: recorded in {}; `ncpu report {0}` prints it again",
+                    dir.display()
+                ));
+            }
+        }
+        Ok((recording, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ncpu_table::Column;
+
+    use super::*;
+
+    fn rows(name: &str) -> Table {
+        let mut rows = Table::builder(name, &[Column::text("lock", "name of the lock")]);
+        rows.row().text("pcf");
+        rows.finish()
+    }
+
+    #[test]
+    fn both_ends_have_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("r.ncpu");
+        let to = Some(Target { dir: &dir, mode: 0o600 });
+        let mut sink = Sink::open(Purpose::Run, vec!["make".into()], 1.0, to, |_| ()).unwrap();
+        sink.table(&rows("locks")).unwrap();
+        sink.throughput(Throughput { metric: "tps".into(), per_second: 5.0 });
+        let (recording, failed) = sink.finish(vec!["a note".into()]).unwrap();
+        assert_eq!(failed, None);
+        let read = Recording::open(&dir).unwrap();
+        for recording in [&recording, &read] {
+            assert_eq!(recording.tables["locks"].text(0, "lock"), Some("pcf"));
+            assert_eq!(recording.manifest.notes, ["a note"]);
+            assert_eq!(recording.manifest.throughput.as_ref().map(|t| t.per_second), Some(5.0));
+        }
+    }
+
+    #[test]
+    fn a_recording_that_fails_leaves_the_report() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("r.ncpu");
+        let to = Some(Target { dir: &dir, mode: 0o600 });
+        let mut sink = Sink::open(Purpose::Run, Vec::new(), 1.0, to, |_| ()).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        sink.table(&rows("locks")).unwrap();
+        let (recording, failed) = sink.finish(Vec::new()).unwrap();
+        assert_eq!(recording.tables["locks"].num_rows(), 1);
+        assert!(failed.unwrap().to_string().starts_with("the recording is not complete: "));
+        assert!(
+            Sink::open(
+                Purpose::Run,
+                Vec::new(),
+                1.0,
+                Some(Target { dir: "/proc/x".as_ref(), mode: 0o600 }),
+                |_| ()
+            )
+            .is_err()
+        );
+    }
+}

@@ -17,6 +17,14 @@
 //! | [`seekable`] | the file format |
 //! | [`read`], [`mount`](mod@mount), [`core_file`] | the way back |
 //! | [`crash`], `hold` | dumps of processes that crash, by the kernel's core_pattern; their memory once they are gone |
+//!
+//! Write protection by a userfaultfd keeps memory as it was at one moment. The process makes it itself, by a call injected with ptrace,
+//! and only `ncpu` holds it: when it is closed, by whatever end of `ncpu`, the kernel takes the protection away. Pages are protected
+//! while the process runs; all threads stop only to protect again what was written meanwhile and to read registers, so the stop
+//! follows the rate of writes and not the size. A thread that writes later waits until the page is saved aside (`protect`), and a
+//! copier replaces what it read by what was saved, so neither needs a lock on memory. A thread that makes an injected call has a
+//! signal frame on its stack that restores it without us (`inject`). Threads that compress hand frames to one thread that writes, in
+//! the order of the file (`pipeline`).
 
 mod acquire;
 mod appender;

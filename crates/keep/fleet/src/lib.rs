@@ -4,6 +4,13 @@
 //! `date=…/hour=…/part-N.parquet`. A part never changes. It is put in place under the next free number, and only if
 //! that is still free; whoever finds it taken reads what came in between and leaves out what is there already. So any
 //! number of writers lose and double nothing without a lock, and a rerun adds nothing.
+//!
+//! Recordings are rolled up: no times, sums by kind in whole microseconds, host and labels in every row. Whole numbers sum to the same
+//! in any order, so that every engine gives the same digits, and shares are quotients of such sums. Each table takes its own number
+//! (`link`, `If-None-Match: *`), the table `recordings` last, so that running an addition again completes it where it was cut off.
+//! Questions are files of SQL (`sql/`) that DuckDB and Sail take alike; verdicts (`regress`, `outliers`) are reached in Rust from their
+//! rows. `ncpu` itself holds no engine and no client of S3: it checks the arguments and executes `ncpu-fleet`, which loads an engine's
+//! ADBC driver at run time.
 
 pub mod add;
 pub mod answers;

@@ -1,6 +1,9 @@
 //! Callers of a thread that waits, from a copy of the top of its stack and the unwind tables of its program. C libraries
 //! and most distributions' programs keep no frame pointers; and words on a stack that look like return addresses may be
 //! left over from calls that have long returned.
+//!
+//! So the top of a sampled or sleeping thread's stack is copied, page by page up to 16 KiB, behind the frames that frame pointers
+//! led to, and the callers are found by the program's unwind tables (framehop), which are read once a file and kept within bounds.
 
 use std::collections::HashMap;
 use std::sync::Arc;

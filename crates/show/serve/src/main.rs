@@ -2,6 +2,12 @@
 //!
 //! It binds its address, reads its token and keys, gives up its user and all capabilities, and only then takes
 //! connections. What it knows comes through standard input, and it ends where that ends.
+//!
+//! It holds intervals compressed, and the layers alone of the last 86,400, a day at an interval of 1 s. An answer for a time – the onion,
+//! a table, a profile – is made of the intervals of that time put together (`merge`), by the code that reports recordings. `ncpu`
+//! gives up root, too, once it has attached: it keeps what stacks and symbols of other users' processes need. An interval that the
+//! server does not take in time is lost and counted: the observer never waits. Connections are bounded in number: the one that has waited
+//! longest, or that does not read its answer, makes room.
 
 mod access;
 mod bands;

@@ -7,6 +7,13 @@
 //!
 //! Answers that take long are charged to the user whose process was read, and to all together. A user who has used up their time
 //! gets no more reads for a while, so that nobody can hold up the program for longer than that.
+//!
+//! The reader has three capabilities (`DAC_READ_SEARCH`, `SYS_PTRACE`, `CHECKPOINT_RESTORE`) and may make only the system calls
+//! that reading takes (seccomp; `filter`). At most eight are left behind. A small
+//! process that is forked at the start starts readers, so that they stay small. A program's file is held by its inode
+//! (`/proc/PID/map_files`) from when it is first seen, never opened by the path that its user chose unless device and inode are those
+//! of the mapping; only regular files are opened, and no link leads out of a process's root. `benches/hostile.sh` runs some 40
+//! hostile programs beside `ncpu serve`.
 
 mod child;
 mod filter;

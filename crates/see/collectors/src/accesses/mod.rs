@@ -4,6 +4,9 @@
 //! The hardware tells of a load the address, the instruction, and whether another cache held the line
 //! modified (HITM), on this node or another. Samples are counted by address, instruction, thread and CPU;
 //! of the lines that were never found modified elsewhere only totals are kept.
+//!
+//! Perf events sample them, without BPF: parsing their rings and decoding where data came from are pure functions in
+//! `ncpu_machine::events`, and `report` joins the samples with the words that `lines` read.
 
 mod open;
 mod tables;

@@ -5,6 +5,10 @@
 //! is exact where the kernel has csd tracepoints (Linux 6.5): from the call to the end of the function on
 //! the last target; timer samples are the second estimate, and elsewhere the only one. Who sent what from
 //! where is exact by process and system call; by caller it is what the stacks walked say.
+//!
+//! No tracepoint says when a sender stops waiting. But it waits for the last target, and each target notes in memory of its own
+//! when it finished; the sender looks that up at its next call, for large calls seldom. Receivers writing to the sender would make
+//! its line the contention.
 
 mod layout;
 mod load;

@@ -1,5 +1,9 @@
 //! Where memory lies and where its users run: pages of processes and of shared segments by NUMA
 //! node, CPU time by node, policies, huge pages, NUMA balancing.
+//!
+//! A small program at `sched_switch` (`numa.bpf.c`) keeps each thread's CPU time by node in its task storage, and the processes with
+//! most of it have their numa_maps read now and then. `ncpu run` and `watch` use the same code on machines of several nodes, so that
+//! the onion can say under user code whose memory lies where.
 
 mod layout;
 mod load;

@@ -3,6 +3,8 @@
 //!
 //! Nothing is copied out of the kernel an event at a time but stacks seen for the first time, timer
 //! samples and threads that end; the rest is counters that [`Engine::snapshot`] reads by mmap.
+//!
+#![doc = include_str!("README.md")]
 
 pub mod budget;
 mod calibrate;

@@ -2,6 +2,8 @@
 //!
 //! The tables (`tables.rs` lists them) are handed to a sink as they grow, a delta each interval, so
 //! that the same code serves a live view, a recording and the report at the end.
+//!
+#![doc = include_str!("README.md")]
 
 mod backends;
 mod bounds;

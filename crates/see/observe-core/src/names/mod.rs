@@ -1,5 +1,9 @@
 //! Names for the addresses that collectors meet: functions of the kernel and of programs, with what looking them up
 //! costs paid once, and what stacks of names say.
+//!
+//! Code that a Java virtual machine made has neither frame pointers nor unwind tables: `ncpu_symbols::hotspot` reads from the process's
+//! memory, by what libjvm tells debuggers of its structures, how large a frame is, and whose. Its functions, as those of Python, are in
+//! no file; in stacks they are numbers that no code has (`functions`).
 
 pub mod caller;
 mod functions;

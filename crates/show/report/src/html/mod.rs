@@ -2,6 +2,12 @@
 //!
 //! The page asks for nothing from anywhere: styles, script and data are in it, and its content
 //! security policy lets no other script run, whatever a process may have called itself.
+//!
+//! The page of `ncpu serve` shares this code: the onion with its evidence and notes is the answer to `/onion`, which that page inserts and
+//! marks with the change against another time. `web/shared` has flame graphs, the order and filter of tables, and colours in plain
+//! JavaScript with types in its comments: the TypeScript of the page imports it, and the report holds it with `web/page.js` as one
+//! script, so reports need no Node to be built. Rows of tables differ: those of the report are markup, at most 300, and work without
+//! scripts; the page has only those in sight.
 
 mod flame;
 pub(crate) mod foresee;

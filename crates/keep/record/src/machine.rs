@@ -1,4 +1,4 @@
-//! What a manifest says about the machine.
+//! The machine in a manifest.
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Table, Type, Unit, safe};
+use crate::{Table, Type, Unit, safe, width};
 
 /// How a table is laid out as compact text.
 #[derive(Clone, Copy, Debug)]
@@ -120,16 +120,10 @@ fn pad(out: &mut String, at: usize, blanks: usize) {
 }
 
 /// Fills or shortens what was written last.
-fn cut(out: &mut String, start: usize, width: usize) {
-    let chars = out[start..].chars().count();
-    if chars > width {
-        if let Some((at, _)) = out[start..].char_indices().nth(width - 1) {
-            out.truncate(start + at);
-            out.push('…');
-        }
-    } else {
-        out.extend(std::iter::repeat_n(' ', width - chars));
-    }
+fn cut(out: &mut String, start: usize, columns: usize) {
+    let text = width::filled(&out[start..], columns);
+    out.truncate(start);
+    out.push_str(&text);
 }
 
 enum Cells<'a> {
@@ -165,7 +159,7 @@ impl<'a> Cells<'a> {
             Cells::Int(a) => most(&mut a.iter().map(|n| n.map_or(1, digits))),
             Cells::Float(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| digits(n.round() as u64)))),
             Cells::Ratio(a) => most(&mut a.iter().map(|n| n.map_or(1, |n| format!("{n:.2}").len()))),
-            Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| safe::line(s).chars().count()))),
+            Cells::Text(a) => most(&mut a.iter().map(|s| s.map_or(1, |s| width::columns(&safe::line(s))))),
             Cells::Nothing => 1,
         }
     }

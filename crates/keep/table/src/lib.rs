@@ -35,6 +35,7 @@ pub mod safe;
 mod select;
 pub mod size;
 mod text;
+pub mod width;
 
 pub use budget::Budget;
 use build::Cell;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
-use crate::{Column, Kind, Table, Type, Unit, objects, safe, size};
+use crate::{Column, Kind, Table, Type, Unit, objects, safe, size, width};
 
 /// The least a text column is squeezed to before the line is let run over.
 const MIN_TEXT: usize = 7;
@@ -74,7 +74,12 @@ pub fn render(table: &Table, width: usize) -> String {
 fn least_width(table: &Table, layout: Layout) -> usize {
     let wide = |c: usize, column: &Column| {
         let cells = format_column(table, c);
-        let full = cells.iter().map(|s| chars(s)).chain([chars(&head(column, layout))]).max().unwrap_or(0);
+        let full = cells
+            .iter()
+            .map(|s| width::columns(s))
+            .chain([width::columns(&head(column, layout))])
+            .max()
+            .unwrap_or(0);
         if column.ty == Type::Text { full.min(layout.legible) } else { full }
     };
     let cells: usize = table.columns().iter().enumerate().map(|(c, column)| wide(c, column)).sum();
@@ -86,7 +91,9 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     let heads: Vec<String> = columns.iter().map(|c| head(c, layout)).collect();
     let cells: Vec<Vec<String>> = (0..columns.len()).map(|c| format_column(table, c)).collect();
     let mut widths: Vec<usize> = (0..columns.len())
-        .map(|c| cells[c].iter().map(|s| chars(s)).chain([chars(&heads[c])]).max().unwrap_or(0))
+        .map(|c| {
+            cells[c].iter().map(|s| width::columns(s)).chain([width::columns(&heads[c])]).max().unwrap_or(0)
+        })
         .collect();
     squeeze(&mut widths, columns, width, layout.gap);
 
@@ -95,8 +102,8 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     let mut line = |cell: &dyn Fn(usize) -> String| {
         let mut text = String::new();
         for (c, column) in columns.iter().enumerate() {
-            let cell = shorten(&cell(c), widths[c]);
-            let fill = " ".repeat(widths[c] - chars(&cell));
+            let cell = width::start(&cell(c), widths[c]);
+            let fill = " ".repeat(widths[c].saturating_sub(width::columns(&cell)));
             let gap = if c == 0 { "" } else { &blanks };
             let _ = match column.ty {
                 Type::Text => write!(text, "{gap}{cell}{fill}"),
@@ -122,17 +129,6 @@ fn head(column: &Column, layout: Layout) -> String {
         Unit::PerSecond => format!("{name}/s"),
         _ => format!("{name} {symbol}"),
     }
-}
-
-fn chars(s: &str) -> usize {
-    s.chars().count()
-}
-
-fn shorten(s: &str, width: usize) -> String {
-    if chars(s) <= width {
-        return s.into();
-    }
-    s.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Takes the excess from the widest text column until the line fits or nothing is left to take.
@@ -228,6 +224,18 @@ mod tests {
             .int(4198);
         b.row().null().text("mmap_lock");
         b.finish()
+    }
+
+    #[test]
+    fn wide_names_do_not_shift_their_rows() {
+        let columns = [Column::text("lock", ""), Column::count("count", ""), Column::text("caller", "")];
+        let mut b = Table::builder("locks", &columns);
+        b.row().text("锁锁锁锁").int(7).text("a");
+        b.row().text("abcdefgh").int(8).text("b");
+        assert_eq!(
+            render(&b.finish(), 80),
+            "lock      count  caller\n锁锁锁锁      7  a\nabcdefgh      8  b\n"
+        );
     }
 
     #[test]

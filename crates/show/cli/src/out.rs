@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Context;
 use clap::ArgMatches;
 use ncpu_files::NewFile;
-use ncpu_table::{Format, safe};
+use ncpu_table::{Format, safe, width};
 
 use crate::paint;
 
@@ -126,9 +126,9 @@ pub fn leave_stdout_to_command() {
 /// One line on standard error, broken at words where a terminal is narrower. That it cannot be written is no reason to fail.
 pub fn say_line(words: &str) {
     let line = safe::line(words);
-    let width = Out::Stderr(std::io::stderr()).columns().unwrap_or(usize::MAX);
-    let text = match line.chars().count() > width {
-        true => ncpu_report::wrap(&line, width, "", "      "),
+    let room = Out::Stderr(std::io::stderr()).columns().unwrap_or(usize::MAX);
+    let text = match width::columns(&line) > room {
+        true => ncpu_report::wrap(&line, room, "", "      "),
         false => format!("{line}\n"),
     };
     let _ = std::io::stderr().lock().write_all(text.as_bytes());

@@ -1,15 +1,15 @@
 //! Lines of text that fit a width.
 
-use ncpu_table::safe;
+use ncpu_table::{safe, width};
 
 /// Breaks a line at spaces and makes it safe for a terminal; `first` and `next` are put before the first and the following lines.
-pub fn wrap(text: &str, width: usize, first: &str, next: &str) -> String {
+pub fn wrap(text: &str, room: usize, first: &str, next: &str) -> String {
     let mut out = String::new();
     let mut line = String::from(first);
     let mut empty = true;
     for word in safe::block(text).split_whitespace() {
-        let length = line.chars().count() + usize::from(!empty) + word.chars().count();
-        if !empty && length > width {
+        let length = width::columns(&line) + usize::from(!empty) + width::columns(word);
+        if !empty && length > room {
             out.push_str(&line);
             out.push('\n');
             line = String::from(next);

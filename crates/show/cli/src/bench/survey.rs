@@ -57,7 +57,8 @@ pub fn run(survey: &Survey, args: &BenchArgs) -> anyhow::Result<ExitCode> {
 fn print(report: &Report, args: &BenchArgs) -> anyhow::Result<()> {
     let select = args.rows.select();
     let plain = select.sort.is_none() && select.top.is_none();
-    let fits = |text: &str| text.lines().all(|l| l.chars().count() <= crate::table_args::text_width());
+    let fits =
+        |text: &str| text.lines().all(|l| ncpu_table::width::columns(l) <= crate::table_args::text_width());
     if args.rows.format() == Format::Text && plain && !report.wide.is_empty() {
         let wide: Vec<String> = report
             .wide

@@ -7,7 +7,7 @@ use crate::table_args::{OutPrinter, text_width};
 /// Prints it.
 pub fn print(printer: &mut OutPrinter, table: &Table) -> anyhow::Result<()> {
     let width = text_width();
-    if render_text(table, usize::MAX).lines().all(|l| l.chars().count() <= width) {
+    if render_text(table, usize::MAX).lines().all(|l| ncpu_table::width::columns(l) <= width) {
         return Ok(printer.table(table)?);
     }
     let names: Vec<&str> =
@@ -29,7 +29,7 @@ fn under(table: &Table, width: usize) -> String {
         let mut line = format!("{name}: ");
         let mut empty = true;
         for note in notes.split("; ") {
-            if !empty && line.chars().count() + note.chars().count() + 2 > width {
+            if !empty && ncpu_table::width::columns(&line) + ncpu_table::width::columns(note) + 2 > width {
                 out += &format!("{};\n", line.trim_end());
                 (line, empty) = ("  ".into(), true);
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ncpu_table::{Unit, figure};
+use ncpu_table::{Unit, figure, width};
 
 use super::{Diff, Entry, Per, Section, Verdict};
 use crate::wrap::wrap;
@@ -122,10 +122,7 @@ fn row(out: &mut String, e: &Entry, factor: f64, width: usize) {
         _ => format!("{:.3}", x * factor),
     };
     let room = name_width(width);
-    let name: String = match e.name.chars().count() > room {
-        true => e.name.chars().take(room - 1).chain(['…']).collect(),
-        false => e.name.clone(),
-    };
+    let name = width::filled(&e.name, room);
     let ratio = match (c.a > 0.0, c.b > 0.0) {
         (true, true) => format!("x{:.2}", c.b / c.a),
         (false, _) => "new".into(),
@@ -138,7 +135,7 @@ fn row(out: &mut String, e: &Entry, factor: f64, width: usize) {
         Verdict::Unproven => "",
     };
     let line = format!(
-        "  {name:<room$} {:>9} {:>9} {:>10} {:>8}  {ratio:<6} {word}",
+        "  {name} {:>9} {:>9} {:>10} {:>8}  {ratio:<6} {word}",
         digits(c.a),
         digits(c.b),
         format!("{}{}", if c.by() >= 0.0 { "+" } else { "" }, digits(c.by())),

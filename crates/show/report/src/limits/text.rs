@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use ncpu_machine::limits::{Area, Limits, Size, Unit};
 use ncpu_table::size::compact as bytes;
+use ncpu_table::width;
 
 use super::{Judged, Status, boot_parameters, command, judge, planned, scope};
 
@@ -62,11 +63,7 @@ fn shown(text: &str) -> String {
 }
 
 fn cut(text: &str, width: usize) -> String {
-    let text = shown(text);
-    if text.chars().count() <= width {
-        return text;
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    width::start(&shown(text), width)
 }
 
 /// Breaks a text between words; what does not fit in a line stays whole.
@@ -74,7 +71,7 @@ fn wrapped(out: &mut String, text: &str, indent: usize, width: usize) {
     let room = width.saturating_sub(indent).max(24);
     let mut line = String::new();
     for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+        if !line.is_empty() && width::columns(&line) + 1 + width::columns(word) > room {
             let _ = writeln!(out, "{:indent$}{line}", "");
             line.clear();
         }
@@ -92,7 +89,7 @@ fn wrapped(out: &mut String, text: &str, indent: usize, width: usize) {
 fn aligned(rows: &[Vec<String>], words: usize, width: usize) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let mut widths: Vec<usize> =
-        (0..columns).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+        (0..columns).map(|c| rows.iter().map(|r| width::columns(&r[c])).max().unwrap_or(0)).collect();
     // The words give way, the widest first, until the line fits.
     while widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1) > width {
         let Some(widest) = (0..words).max_by_key(|&c| widths[c]).filter(|&c| widths[c] > 12) else { break };
@@ -105,7 +102,7 @@ fn aligned(rows: &[Vec<String>], words: usize, width: usize) -> Vec<String> {
                 .enumerate()
                 .map(|(c, cell)| {
                     let w = widths[c];
-                    if c < words { format!("{:<w$}", cut(cell, w)) } else { format!("{cell:>w$}") }
+                    if c < words { width::filled(&cut(cell, w), w) } else { format!("{cell:>w$}") }
                 })
                 .collect();
             cells.join("  ").trim_end().to_string()
@@ -162,7 +159,7 @@ fn list(out: &mut String, fine: &[Judged<'_>], width: usize) {
     let lines = aligned(&rows, 2, width.saturating_sub(2));
     let _ = write!(out, "\nWithin their limits:\n  {}\n", lines[0]);
     let mut area = None;
-    let long = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+    let long = lines.iter().map(|l| width::columns(l)).max().unwrap_or(0);
     for (line, j) in lines[1..].iter().zip(fine) {
         if area.replace(j.reading.area) != Some(j.reading.area) {
             let _ = writeln!(out, "{}", j.reading.area.name());

@@ -6,6 +6,7 @@ mod moving;
 use std::fmt::Write;
 
 use ncpu_schema::{Place, findings, objects, words};
+use ncpu_table::width;
 
 pub use moving::{Moving, moving, moving_text};
 
@@ -96,7 +97,7 @@ fn members(words: &words::Reader<'_>, finding: u64, width: usize) -> String {
             [offset, size, kind, name, text(words.ty.get(r)), text(words.source.get(r))]
         })
         .collect();
-    let wide = |c: usize| cells.iter().map(|row| row[c].chars().count()).max().unwrap_or(0);
+    let wide = |c: usize| cells.iter().map(|row| width::columns(&row[c])).max().unwrap_or(0);
     let mut widths = [wide(0), wide(1), wide(2), wide(3), wide(4), wide(5)];
     // Types give way first, then sources, then names.
     for (c, least) in [(4, 8), (5, 12), (3, 16)] {
@@ -110,12 +111,12 @@ fn members(words: &words::Reader<'_>, finding: u64, width: usize) -> String {
         for c in 2..6 {
             // The end of a path tells more than its start.
             let cell = if c == 5 || row[c].contains("::") {
-                end(&row[c], widths[c])
+                width::end(&row[c], widths[c])
             } else {
-                start(&row[c], widths[c])
+                width::start(&row[c], widths[c])
             };
             if widths[c] > 0 {
-                let _ = write!(text, "  {cell:<0$}", widths[c]);
+                let _ = write!(text, "  {}", width::filled(&cell, widths[c]));
             }
         }
         out += text.trim_end();
@@ -143,30 +144,15 @@ fn shown(text: &str) -> String {
     ncpu_table::safe::line(text).into_owned()
 }
 
-fn start(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.into();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-fn end(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.into();
-    }
-    ['…'].into_iter().chain(text.chars().skip(count + 1 - width.max(1))).collect()
-}
-
 /// A paragraph, broken between words; lines after the first are indented.
 fn fitted(text: &str, width: usize, indent: usize) -> String {
     let text = shown(text);
     let mut out = String::new();
     let mut line = text.chars().take_while(|c| *c == ' ').collect::<String>();
     for word in text.split_whitespace() {
-        let used = line.chars().count();
+        let used = width::columns(&line);
         let fresh = line.trim().is_empty();
-        if !fresh && used + 1 + word.chars().count() > width {
+        if !fresh && used + 1 + width::columns(word) > width {
             out += &line;
             out.push('\n');
             line = format!("{}{word}", " ".repeat(indent));

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use ncpu_machine::CpuSet;
 use ncpu_schema::{access_totals, accesses, findings, variables, words};
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Column, Kind, Table, Unit, width};
 
-use super::{end, fitted, shown, start};
+use super::{fitted, shown};
 
 /// The lines and what was touched in them.
 #[derive(Clone, Debug)]
@@ -353,7 +353,7 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
         let mut head = format!(
             "{number:>3}. {} sharing: {} {}, {:.1} % of HITM ({} local, {} remote), {} threads on CPUs {}",
             cell("sharing"),
-            start(cell("names"), 60),
+            width::start(cell("names"), 60),
             cell("line"),
             t.number(row, "share").unwrap_or(0.0),
             int("local"),
@@ -425,7 +425,7 @@ fn places(offsets: &Table, number: u64, width: usize) -> String {
         .collect();
     let heads = ["", "HITM", "loads", "stores", "threads", "word", "code", "source"];
     let wide =
-        |c: usize| cells.iter().map(|row| row[c].chars().count()).chain([heads[c].len()]).max().unwrap_or(0);
+        |c: usize| cells.iter().map(|row| width::columns(&row[c])).chain([heads[c].len()]).max().unwrap_or(0);
     let mut widths: [usize; 8] = std::array::from_fn(wide);
     for (c, least) in [(6, 12), (7, 12), (5, 12), (6, 4), (7, 6), (5, 6)] {
         let line: usize = 5 + widths.iter().sum::<usize>() + 2 * 7;
@@ -437,10 +437,12 @@ fn places(offsets: &Table, number: u64, width: usize) -> String {
         for c in 1..8 {
             let _ = match c {
                 1..5 => write!(line, "  {:>1$}", row[c], widths[c]),
-                7 => write!(line, "  {}", end(row[c], widths[c])),
+                7 => write!(line, "  {}", width::end(row[c], widths[c])),
                 // Of a qualified name the end tells more.
-                _ if row[c].contains("::") => write!(line, "  {:<1$}", end(row[c], widths[c]), widths[c]),
-                _ => write!(line, "  {:<1$}", start(row[c], widths[c]), widths[c]),
+                _ if row[c].contains("::") => {
+                    write!(line, "  {}", width::filled(&width::end(row[c], widths[c]), widths[c]))
+                }
+                _ => write!(line, "  {}", width::filled(row[c], widths[c])),
             };
         }
         out += line.trim_end();

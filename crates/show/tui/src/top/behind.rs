@@ -406,7 +406,7 @@ fn draw_lines<'a>(buffer: &mut Buffer, area: Rect, lines: impl Iterator<Item = &
 
 /// A line of words that is too long goes on in the next, as far to the right as it began; a tree's goes on nowhere.
 fn wrapped((text, head): &Line, width: usize) -> Vec<Line> {
-    if text.chars().count() <= width || text.contains(" %  ") {
+    if ncpu_table::width::columns(text) <= width || text.contains(" %  ") {
         return vec![(text.clone(), *head)];
     }
     let begin = text.chars().take_while(|c| *c == ' ').count();
@@ -414,7 +414,9 @@ fn wrapped((text, head): &Line, width: usize) -> Vec<Line> {
     let mut out: Vec<String> = Vec::new();
     let mut line = " ".repeat(begin.min(indent));
     for word in text.split_whitespace() {
-        if line.trim().is_empty() || line.chars().count() + 1 + word.chars().count() <= width {
+        if line.trim().is_empty()
+            || ncpu_table::width::columns(&line) + 1 + ncpu_table::width::columns(word) <= width
+        {
             if !line.trim().is_empty() {
                 line.push(' ');
             }

@@ -434,7 +434,7 @@ impl Top {
         let room = usize::from(area.width).saturating_sub(if told.is_empty() {
             0
         } else {
-            told.chars().count() + 2
+            ncpu_table::width::columns(&told) + 2
         });
         let mut text = String::new();
         for key in keys {
@@ -445,7 +445,7 @@ impl Top {
             text += "  ";
         }
         write(buffer, area, 0, text.trim_end(), Style::new().add_modifier(Modifier::DIM));
-        let end = usize::from(area.width).saturating_sub(told.chars().count());
+        let end = usize::from(area.width).saturating_sub(ncpu_table::width::columns(&told));
         write(buffer, area, end as u16, &told, Style::new().add_modifier(Modifier::BOLD));
     }
 }

@@ -114,78 +114,6 @@ pub fn trim(samples: &[f64]) -> (Vec<f64>, usize) {
     (kept, out)
 }
 
-/// The 97.5 % quantile of Student's t: so many standard errors are half of a 95 % interval.
-///
-/// # Panics
-/// There are no degrees of freedom.
-pub fn student(degrees: usize) -> f64 {
-    const TABLE: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    match TABLE.get(degrees - 1) {
-        Some(t) => *t,
-        // Cornish and Fisher's expansion, right to 0.1 % from here on.
-        None => {
-            let (z, d): (f64, f64) = (1.959_964, degrees as f64);
-            z + (z.powi(3) + z) / (4.0 * d) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * d * d)
-        }
-    }
-}
-
-/// P(F > f) of Fisher's distribution with the degrees of freedom of numerator and denominator.
-pub fn f_tail(f: f64, above: usize, below: usize) -> f64 {
-    if f.is_nan() || f <= 0.0 {
-        return 1.0;
-    }
-    let (a, b) = (above as f64, below as f64);
-    if f.is_infinite() { 0.0 } else { incomplete_beta(b / 2.0, a / 2.0, b / (b + a * f)) }
-}
-
-/// The regularised incomplete beta function I_x(a, b), by Lentz's continued fraction (Abramowitz and Stegun 26.5.8).
-pub fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
-    if x <= 0.0 || x >= 1.0 {
-        return x.clamp(0.0, 1.0);
-    }
-    // The fraction converges fast on this side of the mean only.
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(b, a, 1.0 - x);
-    }
-    let front = (a * x.ln() + b * (1.0 - x).ln() - ln_beta(a, b)).exp() / a;
-    let keep = |y: f64| if y.abs() < 1e-300 { 1e-300 } else { y };
-    let (mut c, mut d) = (1.0, 1.0 / keep(1.0 - (a + b) * x / (a + 1.0)));
-    let mut h = d;
-    for m in 1..10_000 {
-        let m = f64::from(m);
-        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
-        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
-        let mut step = 1.0;
-        for t in [even, odd] {
-            d = 1.0 / keep(1.0 + t * d);
-            c = keep(1.0 + t / c);
-            step = c * d;
-            h *= step;
-        }
-        if (step - 1.0).abs() < 1e-14 {
-            break;
-        }
-    }
-    front * h
-}
-
-fn ln_beta(a: f64, b: f64) -> f64 {
-    ln_gamma(a) + ln_gamma(b) - ln_gamma(a + b)
-}
-
-/// ln Γ(x) for x > 0: Stirling's series (Abramowitz and Stegun 6.1.40) from 10 on, below by recurrence.
-fn ln_gamma(mut x: f64) -> f64 {
-    let mut less = 0.0;
-    while x < 10.0 {
-        less += x.ln();
-        x += 1.0;
-    }
-    let i = 1.0 / (x * x);
-    let series = (1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i / 1680.0))) / x;
-    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - less
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,24 +127,6 @@ mod tests {
         assert_eq!(s.interval, (1.0, 5.0));
         assert_eq!(Summary::of(&[]), Summary::default());
         assert_eq!(quantile(&[1.0, 2.0], 0.25), 1.25);
-    }
-
-    #[test]
-    fn students_quantiles_are_the_tables() {
-        for (degrees, t) in [(1, 12.706), (5, 2.571), (11, 2.201), (30, 2.042), (120, 1.980)] {
-            assert!((student(degrees) / t - 1.0).abs() < 1e-3, "{degrees}: {}", student(degrees));
-        }
-    }
-
-    #[test]
-    fn tails_are_the_tables() {
-        // 5 % points of F (Abramowitz and Stegun, table 26.9).
-        for (f, a, b) in [(161.4, 1, 1), (6.61, 1, 5), (2.84, 4, 21), (3.48, 5, 9), (1.53, 60, 60)] {
-            assert!((f_tail(f, a, b) - 0.05).abs() < 2e-3, "{f} {a} {b}: {}", f_tail(f, a, b));
-        }
-        assert_eq!((f_tail(0.0, 3, 3), f_tail(f64::INFINITY, 3, 3)), (1.0, 0.0));
-        // Binomial sums: P(at least 3 of 10 at 0.3).
-        assert!((incomplete_beta(3.0, 8.0, 0.3) - 0.617_217).abs() < 1e-6);
     }
 
     #[test]

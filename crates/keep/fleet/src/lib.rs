@@ -27,7 +27,6 @@ pub mod page;
 pub mod parts;
 pub mod regress;
 pub mod rollup;
-pub mod statistics;
 pub mod store;
 pub mod tables;
 mod threads;

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ncpu_statistics::{middle, threshold};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::ask::{self, Asked, By, Question};
-use crate::statistics::{middle, threshold};
 use crate::{Result, labels};
 
 /// Kin that are needed for a machine to be unlike them.

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ncpu_statistics::{LEVEL, Mean, Moments, adjusted, mean, welch};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::ask::{Asked, By, Question};
-use crate::statistics::{LEVEL, Mean, Moments, adjusted, mean, welch};
 use crate::{Result, labels};
 
 /// Machines that a group needs for its change to be judged.
@@ -132,10 +132,15 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
                 there |= shares != [0.0; 2];
                 differences.push(shares[1] - shares[0]);
                 (0..2).for_each(|i| sums[i] += shares[i]);
-                let moments = [0, 1].map(|i| Moments { n: machine.whole[i].0, ..cells[i].1 });
+                // Of fewer than three values no spread can be told.
+                let sample = |i: usize| {
+                    let moments = Moments { n: machine.whole[i].0, ..cells[i].1 };
+                    moments.sample().filter(|sample| sample.n >= 3.0)
+                };
                 if shares != [0.0; 2]
-                    && let Some(change) = welch(moments[0], moments[1])
+                    && let Some((before, after)) = sample(0).zip(sample(1))
                 {
+                    let change = welch(before, after);
                     own.push(Changed {
                         group: machine.group.clone(),
                         host: machine.host.clone(),

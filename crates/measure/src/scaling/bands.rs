@@ -6,9 +6,11 @@
 //! 1988, ch. 6). The band of any quantity, the peak for example, is the range that it takes in that region. So bounds
 //! (κ ≥ 0) and skew cost no coverage, which resampling a few points does.
 
+use ncpu_statistics::{LEVEL, f_tail, student};
+
 use super::Point;
 use super::law::{Law, Usl};
-use crate::stats::{Summary, f_tail, student};
+use crate::stats::Summary;
 
 /// The share of cases in which data that a law does describe are said to deviate from it by more than their noise.
 const MISFIT: f64 = 0.05;
@@ -140,7 +142,7 @@ impl Data {
             && within > 0
             && f_tail(least / about as f64 / (pure / within as f64), about, within) < MISFIT;
         let (squares, degrees) = if misfit { (least, about) } else { (pure + least, within + about) };
-        (degrees > 0).then(|| squares / degrees as f64 * student(degrees).powi(2))
+        (degrees > 0).then(|| squares / degrees as f64 * student(degrees as f64, LEVEL).powi(2))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ncpu_collectors::numa::Wants;
-use ncpu_machine::{Topology, Wanted};
+use ncpu_machine::Topology;
 use ncpu_observe_core::program::Child;
 use ncpu_remedy::launch::{Class, Launch, Step};
 use ncpu_remedy::place::balance::{Balancer, Options, State, Whose, check};
@@ -98,15 +98,6 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     Ok(error.exit_status().into())
 }
 
-/// Loads by an iterator in the kernel; without the rights for it they are read from /proc, thread by thread.
-struct ByBpf(Wants);
-
-impl Loads for ByBpf {
-    fn threads(&mut self) -> std::io::Result<Vec<Wanted>> {
-        self.0.read().map_err(std::io::Error::other)
-    }
-}
-
 fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let interval =
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
@@ -139,7 +130,9 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let fights = numa_balancing();
     let migrated = migrated();
     let options = Options { dry_run: args.dry_run, memory: !args.no_memory };
-    let loads = Wants::load().ok().map(|wants| Box::new(ByBpf(wants)) as Box<dyn Loads>);
+    // By an iterator in the kernel; without the rights for it /proc is read, thread by thread.
+    let loads = Wants::load().ok();
+    let loads = loads.map(|wants| Box::new(move || wants.read().map_err(std::io::Error::other)) as Loads);
     let mut balancer = Balancer::new(machine, whose, options, undo::begin()?, loads);
     if let Some(child) = &mut child {
         child.release()?;

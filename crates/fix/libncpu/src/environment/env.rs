@@ -115,15 +115,6 @@ pub fn set(name: &CStr, value: &CStr, overwrite: bool) -> Result<(), Error> {
     unsafe { setenv(name.as_ptr(), value.as_ptr(), overwrite) }
 }
 
-/// Removes a variable; it need not be there.
-///
-/// # Errors
-/// The name cannot be one.
-pub fn unset(name: &CStr) -> Result<(), Error> {
-    // SAFETY: a C string.
-    unsafe { unsetenv(name.as_ptr()) }
-}
-
 /// Makes `entry`, `NAME=VALUE`, itself part of the environment, in the place of what the variable was; without a `=` it
 /// removes the variable of that name.
 ///
@@ -214,7 +205,7 @@ pub unsafe fn putenv(entry: *mut c_char) -> Result<(), Error> {
 /// C's `unsetenv`.
 ///
 /// # Errors
-/// As for [`unset`].
+/// The name cannot be one.
 ///
 /// # Safety
 /// `name` is null, which is an error, or a C string.

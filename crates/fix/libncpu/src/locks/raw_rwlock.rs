@@ -172,11 +172,6 @@ impl RawRwLock {
         }
     }
 
-    /// As [`RawRwLock::upgradable`] if no other thread has that right, writes or waits to write.
-    pub fn try_upgradable(&self) -> bool {
-        self.writer.try_lock()
-    }
-
     /// Makes the upgradable reader the writer, when the other readers have left; nobody writes in between.
     ///
     /// # Safety

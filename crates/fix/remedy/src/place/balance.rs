@@ -90,7 +90,7 @@ pub struct Balancer {
     options: Options,
     journal: Journal,
     /// What threads want of CPUs, in one go; without, it is read thread by thread from /proc.
-    loads: Option<Box<dyn Loads>>,
+    loads: Option<Loads>,
     begin: Instant,
     threads: HashMap<u32, Known>,
     processes: HashMap<u32, Process>,
@@ -124,7 +124,7 @@ impl Balancer {
         whose: Whose,
         options: Options,
         journal: Journal,
-        loads: Option<Box<dyn Loads>>,
+        loads: Option<Loads>,
     ) -> Balancer {
         let tree = Tree::of(machine);
         let caches = tree.caches.iter().flatten();
@@ -155,7 +155,7 @@ impl Balancer {
     /// The processes, and their threads with what each has wanted so far; not that where it is yet to be read.
     fn members(&mut self) -> (Vec<u32>, Vec<Member>) {
         // What cannot be read once is not asked for again.
-        let all = self.loads.as_mut().and_then(|l| l.threads().ok());
+        let all = self.loads.as_mut().and_then(|read| read().ok());
         if all.is_none() {
             self.loads = None;
         }

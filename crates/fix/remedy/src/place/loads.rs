@@ -4,14 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_machine::Wanted;
 
-/// Where that is read.
-pub trait Loads {
-    /// Every thread of a process.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn threads(&mut self) -> std::io::Result<Vec<Wanted>>;
-}
+/// Reads every thread of the machine.
+pub type Loads = Box<dyn FnMut() -> std::io::Result<Vec<Wanted>>>;
 
 /// A process and all that it started, by number.
 pub(super) fn tree(root: u32, all: &[Wanted]) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! Whether two sides differ, and by how much at least.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use ncpu_statistics::{LEVEL, student};
 
 use super::quantity::Figure;
 
@@ -90,17 +90,11 @@ pub fn change(a: &[Figure], b: &[Figure], lent: Option<f64>, alike: usize) -> Ch
         let drawn = (own * free + lent * weight) / (free + weight);
         let between = drawn * (1.0 / a.len() as f64 + 1.0 / b.len() as f64);
         // What samples alone would scatter is a floor: recordings agree no better than that.
-        quantile(free + weight, alike) * between.max(from_samples).sqrt()
+        student(free + weight, LEVEL / alike.max(1) as f64) * between.max(from_samples).sqrt()
     } else {
         1.959_964 * from_samples.sqrt()
     };
     Change { a: mean_a, b: mean_b, half }
-}
-
-/// Two-sided 95 % quantile of Student's t for `alike` judgements at once.
-fn quantile(degrees: f64, alike: usize) -> f64 {
-    let p = 1.0 - 0.025 / alike.max(1) as f64;
-    StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
 }
 
 #[cfg(test)]
@@ -109,13 +103,6 @@ mod tests {
 
     fn side(values: &[f64]) -> Vec<Figure> {
         values.iter().map(|&value| Figure { value, error: 0.0 }).collect()
-    }
-
-    #[test]
-    fn student() {
-        // Abramowitz and Stegun, table 26.10.
-        assert!((quantile(4.0, 1) - 2.776).abs() < 1e-3);
-        assert!((quantile(10.0, 5) - 3.169).abs() < 1e-3, "0.5 % a side");
     }
 
     #[test]

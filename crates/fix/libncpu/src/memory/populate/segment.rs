@@ -99,7 +99,6 @@ pub struct Segment {
     unit: usize,
     handle: Handle,
     name: Option<CString>,
-    private: bool,
     helpers: Helpers,
     gone: bool,
 }
@@ -148,7 +147,6 @@ impl Segment {
             unit,
             handle: Handle::None,
             name: None,
-            private: options.backing == Backing::Private,
             helpers: options.helpers,
             gone: false,
         };
@@ -391,11 +389,6 @@ impl Segment {
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.length
-    }
-
-    /// Whether it is this process's alone, and its children's copies.
-    pub fn is_private(&self) -> bool {
-        self.private
     }
 
     /// The descriptor of a memfd or a POSIX segment.

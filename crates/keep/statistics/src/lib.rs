@@ -1,6 +1,6 @@
-//! What may be chance among many machines and many questions.
+//! What may be chance: differences of means, outliers, and many tests at once.
 
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::distribution::{ContinuousCDF, FisherSnedecor, Normal, StudentsT};
 
 /// The chance of a false finding among those told, or of any at all where a test says so.
 pub const LEVEL: f64 = 0.05;
@@ -18,13 +18,8 @@ pub struct Mean {
 
 /// The mean of values; `None` of fewer than two.
 pub fn mean(values: &[f64]) -> Option<Mean> {
-    let n = values.len() as f64;
-    if values.len() < 2 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    Some(of_t(mean, (variance / n).sqrt(), n - 1.0))
+    let sample = Sample::of(values)?;
+    Some(of_t(sample.mean, (sample.variance / sample.n).sqrt(), sample.n - 1.0))
 }
 
 /// Counts, sums and sums of squares of two samples whose means are compared.
@@ -39,27 +34,58 @@ pub struct Moments {
 }
 
 impl Moments {
-    fn mean(&self) -> f64 {
-        self.sum / self.n
-    }
-
-    fn variance(&self) -> f64 {
-        ((self.squares - self.sum * self.sum / self.n) / (self.n - 1.0)).max(0.0)
+    /// The sample; `None` of fewer than two values.
+    pub fn sample(&self) -> Option<Sample> {
+        let mean = self.sum / self.n;
+        let variance = ((self.squares - self.sum * mean) / (self.n - 1.0)).max(0.0);
+        (self.n >= 2.0).then_some(Sample { n: self.n, mean, variance })
     }
 }
 
-/// The difference of two means whose spreads may differ (Welch, Biometrika 34, 1947); `None` where either has fewer than
-/// three values, of which no spread can be told.
-pub fn welch(before: Moments, after: Moments) -> Option<Mean> {
-    if before.n < 3.0 || after.n < 3.0 {
-        return None;
+/// A sample of two values or more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Values.
+    pub n: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their variance.
+    pub variance: f64,
+}
+
+impl Sample {
+    /// Of values; `None` of fewer than two.
+    pub fn of(values: &[f64]) -> Option<Sample> {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        (values.len() >= 2).then_some(Sample { n, mean, variance })
     }
-    let [a, b] = [before, after].map(|m| m.variance() / m.n);
+}
+
+/// The difference of two means whose spreads may differ (Welch, Biometrika 34, 1947).
+pub fn welch(before: Sample, after: Sample) -> Mean {
+    let [a, b] = [before, after].map(|s| s.variance / s.n);
     let freedom = match a + b > 0.0 {
         true => (a + b).powi(2) / (a * a / (before.n - 1.0) + b * b / (after.n - 1.0)),
         false => before.n + after.n - 2.0,
     };
-    Some(of_t(after.mean() - before.mean(), (a + b).sqrt(), freedom))
+    of_t(after.mean - before.mean, (a + b).sqrt(), freedom)
+}
+
+/// The quantile of Student's t that a value exceeds, in either direction, with probability `level`.
+pub fn student(freedom: f64, level: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - level / 2.0))
+}
+
+/// P(F > f) of Fisher's distribution with the degrees of freedom of numerator and denominator.
+pub fn f_tail(f: f64, above: usize, below: usize) -> f64 {
+    match FisherSnedecor::new(above as f64, below as f64) {
+        Ok(_) if f.is_nan() || f <= 0.0 => 1.0,
+        Ok(_) if f.is_infinite() => 0.0,
+        Ok(distribution) => distribution.sf(f),
+        Err(_) => 1.0,
+    }
 }
 
 fn of_t(mean: f64, error: f64, freedom: f64) -> Mean {
@@ -70,7 +96,7 @@ fn of_t(mean: f64, error: f64, freedom: f64) -> Mean {
     match StudentsT::new(0.0, 1.0, freedom) {
         Ok(t) => Mean {
             mean,
-            half: error * t.inverse_cdf(1.0 - LEVEL / 2.0),
+            half: error * student(freedom, LEVEL),
             p: (2.0 * t.cdf(-(mean / error).abs())).clamp(0.0, 1.0),
         },
         Err(_) => Mean { mean, half: f64::INFINITY, p: 1.0 },
@@ -141,13 +167,27 @@ mod tests {
         };
         let one = of(&[0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
         let two = of(&[1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]);
-        let w = welch(one, two).unwrap();
+        let w = welch(one.sample().unwrap(), two.sample().unwrap());
         assert!((w.mean - 1.58).abs() < 1e-9 && (w.p - 0.07939).abs() < 1e-4, "{w:?}");
         assert!((w.mean - w.half + 0.2054832).abs() < 1e-3, "{w:?}");
         assert_eq!(mean(&[1.0]), None);
-        assert_eq!(welch(Moments { n: 2.0, ..one }, two), None);
+        assert_eq!(Moments { n: 1.0, ..one }.sample(), None);
         assert_eq!(mean(&[0.5, 0.5]).unwrap(), Mean { mean: 0.5, half: 0.0, p: 0.0 });
         assert_eq!(mean(&[0.0, 0.0]).unwrap().p, 1.0);
+    }
+
+    #[test]
+    fn quantiles_and_tails_are_the_tables() {
+        for (freedom, t) in [(1, 12.706), (5, 2.571), (11, 2.201), (30, 2.042), (120, 1.980)] {
+            let got = student(f64::from(freedom), LEVEL);
+            assert!((got / t - 1.0).abs() < 1e-3, "{freedom}: {got}");
+        }
+        assert!((student(10.0, LEVEL / 5.0) - 3.169).abs() < 1e-3, "0.5 % a side");
+        // 5 % points of F (Abramowitz and Stegun, table 26.9).
+        for (f, a, b) in [(161.4, 1, 1), (6.61, 1, 5), (2.84, 4, 21), (3.48, 5, 9), (1.53, 60, 60)] {
+            assert!((f_tail(f, a, b) - 0.05).abs() < 2e-3, "{f} {a} {b}: {}", f_tail(f, a, b));
+        }
+        assert_eq!((f_tail(0.0, 3, 3), f_tail(f64::INFINITY, 3, 3), f_tail(f64::NAN, 3, 3)), (1.0, 0.0, 1.0));
     }
 
     #[test]

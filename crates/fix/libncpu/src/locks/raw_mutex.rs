@@ -24,21 +24,21 @@
 //!
 //! # States
 //!
-//! `word`; above [`CPU_SHIFT`] of a held lock is the CPU on which its owner took it, plus one, or 0 where that is not known:
+//! `word`; the bits from [`CPU_SHIFT`] on hold the CPU on which the owner took the lock, plus one; 0: unknown:
 //!
 //! | `LOCKED` | `RESERVED` | `OFF_CPU` | means |
 //! | - | - | - | --- |
-//! | 0 | 0 | 0 | free for whoever comes first |
+//! | 0 | 0 | 0 | free for any thread |
 //! | 0 | 1 | 0 | free for the demander alone; others sleep |
 //! | 1 | 0 | 0 | held; its owner may be on a CPU, so waiters spin |
 //! | 1 | 0 | 1 | held; a waiter on the owner's CPU has shown that it does not run, so waiters sleep |
 //!
-//! `queue`; n is the number in [`SLEEPERS`], of threads that sleep, are about to or are just awake again:
+//! `queue`; n ([`SLEEPERS`]) counts threads that sleep, are about to, or have just woken up:
 //!
 //! | n | `AWAKE` | `DEMAND` | `GRANT` | means |
 //! | - | - | - | - | --- |
-//! | 0 | 0 | 0 | 0 | nobody waits but by spinning: an unlock wakes nobody |
-//! | > 0 | 0 | 0 | 0 | whoever frees the lock wakes one, which is the heir then; or one that spins becomes it |
+//! | 0 | 0 | 0 | 0 | no sleepers: an unlock wakes nobody |
+//! | > 0 | 0 | 0 | 0 | the next unlock wakes one sleeper, which becomes the heir; or a spinning thread becomes the heir |
 //! | any | 1 | 0 | 0 | an heir is awake: unlocks wake nobody |
 //! | any | any | 1 | 0 | a thread is the demander, awake or asleep: an unlock leaves `RESERVED` and wakes it |
 //! | any | 1 | 1 | 1 | the owner has demanded in the heir's name; the heir, which takes `GRANT`, is the demander then |

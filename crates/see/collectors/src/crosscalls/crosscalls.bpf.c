@@ -194,7 +194,7 @@ static __always_inline __u64 walk(void *ctx, struct cpu *c, struct task_struct *
 	if (!first_sight(id))
 		return id;
 	head(&e->head, EV_LOCK_STACK, p, now);
-	e->told.id = id;
+	e->detail.id = id;
 	e->kernel_bytes = k;
 	e->user_bytes = u;
 	/* Nobody is woken: that would be an interrupt of our own making. */

@@ -282,7 +282,7 @@ static __always_inline int walk(void *ctx, struct counters *c, __u64 function, _
 	if (!r->starts) {
 		/* New in this CPU's part: user space needs the frames. */
 		head(&e->head, EV_LOCK_STACK, p, now);
-		e->told.id = id;
+		e->detail.id = id;
 		e->kernel_bytes = k;
 		e->user_bytes = u;
 		if (!send_stack(&ring, e, BPF_RB_FORCE_WAKEUP))

@@ -142,14 +142,14 @@ static __always_inline void choose_looks(__u32 running)
 #define AT_MOST_16(n) ((n) > 0xffff ? 0xffff : (n))
 
 /* Running threads, and CPUs idle in serial phases, for kernel locks, for user locks. */
-static __always_inline void tell_look(struct sampled *told, const struct look *look)
+static __always_inline void tell_look(struct sampled *sample, const struct look *look)
 {
 	const __u32 *of = look->of;
 
-	told->running = AT_MOST_16(look->running);
-	told->idle[0] = AT_MOST_16(of[IDLE_SERIAL]);
-	told->idle[1] = AT_MOST_16(of[IDLE_KLOCK]);
-	told->idle[2] = AT_MOST_16(of[IDLE_ULOCK]);
+	sample->running = AT_MOST_16(look->running);
+	sample->idle[0] = AT_MOST_16(of[IDLE_SERIAL]);
+	sample->idle[1] = AT_MOST_16(of[IDLE_KLOCK]);
+	sample->idle[2] = AT_MOST_16(of[IDLE_ULOCK]);
 }
 
 #endif

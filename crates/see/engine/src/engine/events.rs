@@ -96,11 +96,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         return Some(Event::Exec(head.tgid, comm(&head.comm)));
     }
     let (stack, walked) = walked(bytes)?;
-    // By the record's kind, one of these.
-    let told = bytes.get(std::mem::offset_of!(StackHead, told)..)?;
+    // By the kind of the record.
+    let detail = bytes.get(std::mem::offset_of!(StackHead, detail)..)?;
     Some(match head.kind {
         EV_SAMPLE => {
-            let told: Sampled = read(told)?;
+            let told: Sampled = read(detail)?;
             Event::Sample {
                 at: state(told.at.into()),
                 stack: walked,
@@ -113,7 +113,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         }
         EV_LOCK_STACK => Event::LockStack(stack.id(), walked),
         EV_OFF_CPU => {
-            let off: WentOff = read(told)?;
+            let off: WentOff = read(detail)?;
             Event::OffCpu {
                 id: off.id,
                 chain: (off.unplaced != 0).then(|| places::chain(off.id, head.time)),
@@ -124,7 +124,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         EV_USER_STACK => Event::UserLockStack(stack.id(), walked),
         EV_FUTEX => {
             let copy = copied(bytes, COPY_AT).filter(|copy| !copy.words.is_empty());
-            let asked: Asked = read(told)?;
+            let asked: Asked = read(detail)?;
             let (address, again) = (asked.address, asked.again != 0);
             Event::Futex { address, stack: walked, copy, again, number: u32::try_from(asked.number).ok() }
         }

@@ -12,7 +12,7 @@ pub struct FirstWaits {
     pub lock: u64,
     /// The process whose lock it is; 0 for the kernel's.
     pub tgid: u32,
-    /// What kind of lock it is.
+    /// Kind of lock.
     pub kind: FirstOf,
     /// Waiters before it that no tracepoint tells of.
     pub ahead: u32,
@@ -24,14 +24,14 @@ pub struct FirstWaits {
     pub count: u64,
 }
 
-/// What those wait for who are first in its queue.
+/// Kind of lock that a first waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FirstOf {
     /// A lock of the kernel, with the tracepoint's flags (`LCB_F_*`).
     Kernel(u32),
     /// A futex.
     Futex,
-    /// A user lock whose waits are traced.
+    /// A traced user lock.
     Traced(UserLock),
 }
 

@@ -150,7 +150,7 @@ static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flag
 	__u64 id = hash_frames(e, k / 8);
 	if (first_sight(id)) {
 		head(&e->head, EV_LOCK_STACK, bpf_get_current_task_btf(), now);
-		e->told.id = id;
+		e->detail.id = id;
 		e->kernel_bytes = k;
 		e->user_bytes = 0;
 		emit_stack(e, BPF_RB_NO_WAKEUP);

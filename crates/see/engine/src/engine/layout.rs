@@ -177,7 +177,7 @@ const _: () = assert!(COPY_AT + 32 + 8 * PYTHON_FRAMES == std::mem::offset_of!(t
 /// Where the frames of a process of Python are, for the kernel side.
 pub(super) use types::python as KernelPython;
 
-/// Locks that tell of their waits by static tracepoints, and Go's (`enum user_lock`).
+/// User locks whose waits are traced: libncpu's, by static tracepoints, and Go's (`enum user_lock`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UserLock {
     /// Not known.
@@ -228,7 +228,7 @@ impl From<u32> for UserLock {
     }
 }
 
-/// What is told with a stack, by the kind of its record.
+/// The details of a stack record, by its kind.
 pub(super) use types::{asked as Asked, sampled as Sampled, went_off as WentOff};
 
 /// ns asleep by system call, of a CPU.

@@ -147,15 +147,15 @@ int sample(void *ctx)
 		__u64 copied = 0;
 
 		head(&e->head, EV_SAMPLE, p, now);
-		struct sampled *told = &e->told.sample;
-		__builtin_memset(told, 0, sizeof(*told));
-		told->at = state;
-		told->pauses = at_pause(ctx);
+		struct sampled *sample = &e->detail.sample;
+		__builtin_memset(sample, 0, sizeof(*sample));
+		sample->at = state;
+		sample->pauses = at_pause(ctx);
 		__u32 mask = look_mask;
 		if (leader_ticks && s->base == AT_TARGET && !s->kernel_thread && chosen(now, mask)) {
 			look_at_cpus(s, 0);
-			tell_look(told, &s->look);
-			told->mask = mask;
+			tell_look(sample, &s->look);
+			sample->mask = mask;
 		}
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;

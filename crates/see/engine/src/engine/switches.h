@@ -237,9 +237,9 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		copied = (__u32)copy_stack();
 		walk(ctx, e, false, true);
-		e->told.futex.address = r->futex;
-		e->told.futex.again = again;
-		e->told.futex.number = r->futex >= KERNEL_HALF ? (__s32)r->fd : -1;
+		e->detail.futex.address = r->futex;
+		e->detail.futex.again = again;
+		e->detail.futex.number = r->futex >= KERNEL_HALF ? (__s32)r->fd : -1;
 		/* It waits, and until then for what is not known. */
 		bool wake = now - s->woke > WAKE_EVERY;
 		s->asks++;
@@ -252,16 +252,16 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 
 		walk(ctx, e, true, true);
 		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
-		e->told.off.unplaced = 0;
+		e->detail.off.unplaced = 0;
 		if (e->user_bytes) {
 			/* The depth is the same for threads whose stacks begin on a page. */
 			__u64 chain = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ python) | 2;
 			__u64 place = place_of(chain, regs->sp);
-			e->told.off.unplaced = !place;
+			e->detail.off.unplaced = !place;
 			r->off_stack = place ? place : new_place(chain, now);
 		}
 		e->head.kind = EV_OFF_CPU;
-		e->told.off.id = r->off_stack;
+		e->detail.off.id = r->off_stack;
 		r->off_weight = walked;
 		r->off_wait = wait;
 		if (first_sight(r->off_stack)) {

@@ -29,7 +29,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 	__u64 id = hash_frames(e, n / 8) ^ p->tgid;
 	if (first_sight(id)) {
 		head(&e->head, EV_USER_STACK, p, now);
-		e->told.id = id;
+		e->detail.id = id;
 		e->kernel_bytes = 0;
 		e->user_bytes = n;
 		emit_stack(e, BPF_RB_NO_WAKEUP);

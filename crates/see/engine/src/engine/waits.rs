@@ -1,4 +1,4 @@
-//! What the rows of the lock table mean: seven kinds of waits, each with figures of its own.
+//! The rows of the lock table as seven kinds of waits, each with its own figures.
 
 use std::hash::Hash;
 
@@ -37,13 +37,13 @@ pub struct KernelLock {
 pub struct FutexWaits {
     /// Address of the futex word, what stands for a call's lock, or `OTHERS` where the row stands for many.
     pub futex: u64,
-    /// What user space calls the place that they waited at; 0: nothing yet.
+    /// Number of the call site, assigned by user space; 0: none yet.
     pub place: u64,
     /// The waiting process.
     pub tgid: u32,
-    /// What PostgreSQL says that it waits for (`EVENT` of engine.h); 0: nothing.
+    /// PostgreSQL's own wait event (`EVENT` of engine.h); 0: nothing.
     pub event: u32,
-    /// What the kernel side was told that it is.
+    /// The verdict that the BPF programs had.
     pub class: FutexClass,
     /// Waits that ended.
     pub count: u64,
@@ -57,7 +57,7 @@ pub struct FutexWaits {
     pub wakes: u64,
 }
 
-/// Waits for one user lock whose waits are traced, by a process.
+/// Traced waits for one user lock, by a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedLock {
     /// Address of the lock; `OTHERS` where the row stands for many.
@@ -66,7 +66,7 @@ pub struct TracedLock {
     pub stack: Option<u64>,
     /// The waiting process.
     pub tgid: u32,
-    /// What kind of lock it is.
+    /// Kind of lock.
     pub kind: UserLock,
     /// Waits that ended.
     pub count: u64,
@@ -115,9 +115,9 @@ pub struct Sleeps {
 /// Time on run queues behind what ran there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queued {
-    /// What ran.
+    /// State of the CPU meanwhile.
     pub at: CpuState,
-    /// Its process, where that matters; none where the row stands for many.
+    /// The process that ran there; none where the row stands for many, or for a state without a process.
     pub behind: Option<u32>,
     /// Waits that ended.
     pub count: u64,
@@ -127,38 +127,38 @@ pub struct Queued {
     pub max: u64,
 }
 
-/// Idle time that is charged to the thread whose wake-up ended it.
+/// Idle time charged to the thread whose wake-up ended it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Charged {
-    /// Its process.
+    /// Process of the thread.
     pub tgid: u32,
-    /// What woke it.
+    /// Cause of the wake-up.
     pub cause: Cause,
-    /// Number of the system call that it waited in.
+    /// Number of the system call that the thread waited in.
     pub call: Option<u32>,
-    /// The process of who woke it.
+    /// Process of the waker.
     pub waker: u32,
-    /// The stack that it waited at.
+    /// Stack of the wait.
     pub stack: u64,
-    /// Why it waited.
+    /// Reason of the wait.
     pub wait: Wait,
-    /// What the CPUs were idle for: an index into [`ncpu_schema::IdleReason::ALL`].
+    /// Idle reason of the CPUs: an index into [`ncpu_schema::IdleReason::ALL`].
     pub reason: usize,
     /// Waits that ended.
     pub count: u64,
     /// ns of idle CPUs.
     pub idle: u64,
-    /// ns for which there were any.
+    /// ns with at least one idle CPU.
     pub time: u64,
 }
 
-/// Rows of which the smallest are summed up, so that an interval has few.
+/// Rows of which the smallest are summed up, to bound their number per interval.
 pub(crate) trait Waits: Sized {
-    /// What rows have in common that are summed up.
+    /// Rows of the same class are summed up.
     type Class: Eq + Hash;
     /// See [`Waits::Class`].
     fn class(&self) -> Self::Class;
-    /// How much it matters: ns, and waits.
+    /// Size for the ranking: ns, then waits.
     fn size(&self) -> (u64, u64);
     /// The row as one of many.
     fn unnamed(self) -> Self;
@@ -278,7 +278,7 @@ impl Waits for Queued {
     }
 }
 
-/// What was counted since the last call, summed over CPUs.
+/// Counts since the last call, summed over CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     /// Kernel locks.
@@ -299,14 +299,14 @@ pub struct Locks {
     pub queued: Vec<Queued>,
     /// Requests to block devices.
     pub requests: Vec<Requests>,
-    /// How long those waited that were first in a lock's queue.
+    /// Waits of threads that were first in a lock's queue, by length.
     pub first: Vec<FirstWaits>,
-    /// How much of the time the waits of goroutines were counted in.
+    /// Fraction of the time in which waits of goroutines were counted.
     pub goroutines: Coverage,
 }
 
 impl Locks {
-    /// Puts a row, which is summed over CPUs, where its kind belongs.
+    /// Adds a row, summed over CPUs, to the rows of its kind.
     pub(super) fn put(&mut self, row: &LockSlot) {
         let stack = (row.stack != 0).then_some(row.stack);
         let &LockSlot { lock, tgid, kind, count, spin, block, max, holder, wakes, .. } = row;

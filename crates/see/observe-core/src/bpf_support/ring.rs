@@ -50,21 +50,21 @@ pub struct EventHead {
 pub struct StackHead {
     /// Its head.
     pub head: EventHead,
-    /// What it tells by its kind: [`StackHead::id`], or a struct of [`TOLD`] bytes.
-    pub told: [u64; TOLD / 8],
+    /// Details by the kind of the record: [`StackHead::id`], or a struct of [`DETAIL`] bytes.
+    pub detail: [u64; DETAIL / 8],
     /// Bytes of kernel frames; negative: an error.
     pub kernel_bytes: i32,
     /// Bytes of user frames behind them; negative: an error.
     pub user_bytes: i32,
 }
 
-/// Bytes of what a stack's record tells by its kind.
-pub const TOLD: usize = 16;
+/// Bytes of a stack record's details.
+pub const DETAIL: usize = 16;
 
 impl StackHead {
-    /// What the stack is known by.
+    /// Identity of the stack.
     pub fn id(&self) -> u64 {
-        self.told[0]
+        self.detail[0]
     }
 }
 
@@ -83,9 +83,9 @@ macro_rules! same_records {
     $crate::bpf_support::same_layout!(EventHead, types::event_head:
                 kind = kind, cpu = cpu, tgid = tgid, tid = tid, time = time, comm = comm);
     $crate::bpf_support::same_layout!(StackHead, types::stack_event:
-                head = head, told = told, kernel_bytes = kernel_bytes, user_bytes = user_bytes);
+                head = head, detail = detail, kernel_bytes = kernel_bytes, user_bytes = user_bytes);
             assert!(
-                std::mem::offset_of!(StackHead, told) + $crate::bpf_support::ring::TOLD
+                std::mem::offset_of!(StackHead, detail) + $crate::bpf_support::ring::DETAIL
                     == std::mem::offset_of!(types::stack_event, kernel_bytes)
             );
             assert!(size_of::<StackHead>() == std::mem::offset_of!(types::stack_event, frames));

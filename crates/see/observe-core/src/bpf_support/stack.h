@@ -20,28 +20,28 @@ struct event_head {
 	char comm[16];
 };
 
-/* What a sample tells beside its stack. */
+/* Details of a sample. */
 struct sampled {
 	__u16 running;		/* threads of the program; 0: the CPUs were not looked at */
 	__u16 idle[3];		/* CPUs, in serial phases, for kernel locks and for user locks */
-	__u16 mask;		/* it stands for mask + 1 samples where the CPUs were looked at */
+	__u16 mask;		/* stands for mask + 1 samples where the CPUs were looked at */
 	__u8 at;		/* enum where */
-	__u8 pauses;		/* whether it stood at an instruction by which who spins lets others run */
+	__u8 pauses;		/* whether the code was at a pause instruction, as spinning code is */
 	__u32 pad;
 };
 
-/* What the stack of a thread that went off CPU is told with. */
+/* Details of a stack at which a thread went off CPU. */
 struct went_off {
 	__u64 id;		/* that of its place, or of the chain that new_place() was given */
 	__u32 unplaced;		/* whether it is the latter */
 	__u32 pad;
 };
 
-/* What the stack of a thread that waits for a futex, or for a lock that its call takes, is told with. */
+/* Details of a wait for a futex, or for a lock that a system call takes. */
 struct asked {
 	__u64 address;
 	__u32 again;		/* whether it has been judged before */
-	__s32 number;		/* descriptor or number that the call's lock is known by to its caller; -1: there is none */
+	__s32 number;		/* descriptor or number by which the caller names the lock; -1: none */
 };
 
 struct stack_event {
@@ -51,7 +51,7 @@ struct stack_event {
 		struct sampled sample;
 		struct went_off off;
 		struct asked futex;
-	} told;			/* by the kind of the record */
+	} detail;		/* by the kind of the record */
 	__s32 kernel_bytes;
 	__s32 user_bytes;
 	__u64 frames[2 * STACK_MAX]; /* kernel, then user from frames[kernel_bytes / 8] */

@@ -72,7 +72,7 @@ def told(layers):
     all_of_it = sum(layer["share"] for layer in of)
     first = "; ".join(evidence["words"] for evidence in most["evidence"][:2])
     return f"{100 * all_of_it:.0f} % idle, of it {100 * most['share']:.0f} % {most['layer']}: {first}" + (
-        f" -> {most['advice']}" if most["advice"] else ""
+        "".join(f" -> {advice['words']}" for advice in most["advice"])
     )
 
 

@@ -35,7 +35,8 @@ class Layer:
     gain: Optional[float]
     #: What it consists of, largest first: each with `kind`, `words`, and the names and figures of its kind.
     evidence: tuple[Mapping[str, Any], ...]
-    advice: str
+    #: The remedies: each with `id` (`ncpu explain ID` has its grounds), `change`, `words` and perhaps a `command`.
+    advice: tuple[Mapping[str, Any], ...]
 
 
 def _known(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,7 +60,7 @@ class Onion(Sequence[Layer]):
                 row["recoverable"] == "yes",
                 row["gain"],
                 tuple(_known(item) for item in row["evidence"] or ()),
-                row["advice"] or "",
+                tuple(_known(item) for item in row["advice"] or ()),
             )
             for row in table.to_pylist()
         ]
@@ -87,7 +88,7 @@ class Onion(Sequence[Layer]):
         rows = []
         for layer in self:
             gain = f"x{layer.gain:.2f}" if layer.gain is not None else ""
-            words = ("; ".join(item["words"] for item in layer.evidence), layer.advice)
+            words = ("; ".join(item["words"] for item in items) for items in (layer.evidence, layer.advice))
             told = "".join(f"<br><small>{escape(text)}</small>" for text in words if text)
             rows.append(
                 f'<tr class="{"back" if layer.recoverable else "rest"}"><td>{escape(layer.name)}{told}</td>'

@@ -28,6 +28,27 @@ pub enum UserWait {
     Unknown,
 }
 
+impl UserWait {
+    /// The word in tables and files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            UserWait::Lock => "lock",
+            UserWait::Condition => "condition",
+            UserWait::Join => "join",
+            UserWait::Barrier => "barrier",
+            UserWait::Semaphore => "semaphore",
+            UserWait::Unknown => "unknown",
+        }
+    }
+}
+
+impl Pattern {
+    /// The functions, as the file names them.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|line| &**line)
+    }
+}
+
 /// What is wrong with a file of patterns, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
@@ -50,6 +71,8 @@ pub struct Pattern {
     /// What helps; empty where nothing in particular does.
     pub advice: Box<str>,
     functions: Vec<Function>,
+    /// The lines of the section that name functions.
+    lines: Vec<Box<str>>,
     /// Functions that do nothing but look again and again whether the wait is over.
     spins: Vec<Function>,
 }
@@ -236,12 +259,16 @@ impl Patterns {
                 };
                 let function = function(spins.trim()).map_err(|(c, what)| bad(column + c, what))?;
                 pattern.spins.push(function.clone());
+                pattern.lines.push(body.into());
                 pattern.functions.push(function);
                 continue;
             }
             let function = function(body).map_err(|(c, what)| bad(column + c, what))?;
             match self.list.last_mut().filter(|_| !in_layer) {
-                Some(pattern) => pattern.functions.push(function),
+                Some(pattern) => {
+                    pattern.functions.push(function);
+                    pattern.lines.push(body.into());
+                }
                 None => self.layers.push(function),
             }
         }
@@ -324,7 +351,14 @@ fn header(body: &str) -> Result<Pattern, (usize, String)> {
     let Some(name) = name else {
         return Err((column, format!("a name in quotes is expected: {kind} \"NAME\"")));
     };
-    Ok(Pattern { wait, name: name.into(), advice: "".into(), functions: Vec::new(), spins: Vec::new() })
+    Ok(Pattern {
+        wait,
+        name: name.into(),
+        advice: "".into(),
+        functions: Vec::new(),
+        lines: Vec::new(),
+        spins: Vec::new(),
+    })
 }
 
 /// `FUNCTION`, `FUNCTION*`, `*PART`, each alone or with ` < CALLER` or ` < CALLER .. ABOVE`.

@@ -15,6 +15,7 @@ use ncpu_remedy::fix::search::{Bench, Found, Layer, Layers, Once, Options, Run, 
 use ncpu_remedy::fix::{self, Allowed, Remedy, found};
 use ncpu_remedy::journal::{self, Undo};
 use ncpu_remedy::preload::Places;
+use ncpu_report::causes::Change;
 use ncpu_report::onion::Onion;
 use ncpu_table::{Format, safe};
 
@@ -37,6 +38,9 @@ pub struct FixArgs {
     /// Show the remedies that would be tried, and end
     #[arg(long)]
     list: bool,
+
+    #[command(flatten)]
+    causes: crate::causes::CausesArgs,
 
     #[command(flatten)]
     metric: MetricArgs,
@@ -94,6 +98,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     if args.undo {
         return undo_all();
     }
+    args.causes.install()?;
     if let Some(name) = &args.table {
         known_table(name, ["path", "onions", "remedies"])?;
     }
@@ -132,7 +137,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         has_metric: args.metric.metric.is_some(),
         peel: !args.no_peel,
     };
-    let mut here = Here { args, measure, ncpu: &options.ncpu, stop: &stop, token };
+    let mut here = Here { args, measure, stop: &stop, token };
     let mut found = Found::default();
     let result = search(&mut here, &mut journal, &options, remedies, &mut found);
     let forgotten = journal.done(runs);
@@ -171,7 +176,6 @@ fn list(args: &FixArgs, remedies: &[Remedy]) -> anyhow::Result<ExitCode> {
 struct Here<'a> {
     args: &'a FixArgs,
     measure: Measure,
-    ncpu: &'a OsStr,
     stop: &'a AtomicBool,
     /// Marks the processes of runs.
     token: String,
@@ -228,12 +232,11 @@ impl Bench for Here<'_> {
         let observed = peel::observe(&spot, self.stop).map_err(|e| format!("{e:#}"))?;
         let Some((_, recording)) = observed else { return Ok(None) };
         let onion = Onion::peel(&recording).map_err(|e| e.to_string())?;
-        // Advice is to be typed, and so is ncpu's own name in it.
-        let own = self.ncpu.to_string_lossy();
         let layer = |row: &ncpu_report::onion::Row| Layer {
             name: row.layer.name().to_string(),
             share: row.share,
-            advice: row.advice.replace(&*own, "ncpu"),
+            advice: row.remedy(),
+            of_the_program: row.remedy_by(Change::Program),
         };
         Ok(Some(onion.rows.iter().map(layer).collect()))
     }

@@ -59,6 +59,9 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "WHERE", default_value = "spread")]
     place: PlaceName,
 
+    #[command(flatten)]
+    causes: crate::causes::CausesArgs,
+
     /// Change something, as in 'lock files_struct.file_lock split 64'; may be given more than once
     #[arg(long, value_name = "FIX")]
     fix: Vec<String>,
@@ -146,6 +149,7 @@ enum PlaceName {
 
 /// Runs the command.
 pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
+    args.causes.install()?;
     if args.machines {
         let mut printer = args.rows.printer()?;
         printer.table(&args.rows.select().apply(machines::table())?)?;

@@ -283,6 +283,16 @@ const MORE: &[More] = &[
         see: &["run", "scale", "preload", "place", "partition", "hugepages"],
     },
     More {
+        command: "explain",
+        examples: &[
+            ("ncpu explain", "all words that can be explained"),
+            ("ncpu explain kernel lock spin", "a layer, and the advice that it may have"),
+            ("ncpu explain descriptor-table", "an advice: its grounds and sources"),
+            ("ncpu explain --check my.toml", "whether the examples of a file of causes bear them out"),
+        ],
+        see: &["run", "report", "locks"],
+    },
+    More {
         command: "fleet",
         examples: &[
             (

@@ -5,6 +5,7 @@ mod out;
 
 mod bench;
 mod beside;
+mod causes;
 mod colour;
 mod command;
 mod compare;
@@ -16,6 +17,7 @@ mod diff;
 mod dump;
 mod duration;
 mod energy;
+mod explain;
 mod export;
 mod fix;
 mod fleet;
@@ -84,6 +86,7 @@ enum Command {
     Top(top::TopArgs),
     Report(run::ReportCommand),
     Diff(Box<diff::DiffArgs>),
+    Explain(explain::ExplainArgs),
     #[command(visible_alias = "lockstat")]
     Locks(locks::LocksArgs),
     #[command(visible_alias = "prstat")]
@@ -228,6 +231,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Report(args) => run::report_again(args),
         Command::Diff(args) => diff::run(*args),
+        Command::Explain(args) => explain::run(&args),
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),

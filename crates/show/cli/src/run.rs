@@ -16,6 +16,7 @@ use ncpu_report::timeline::{self, Timeline};
 use ncpu_schema::Purpose;
 use ncpu_table::Format;
 
+use crate::causes::CausesArgs;
 use crate::export::ExportArgs;
 use crate::metric::MetricArgs;
 use crate::moment;
@@ -72,6 +73,9 @@ pub struct ReportArgs {
     timeline: bool,
 
     #[command(flatten)]
+    causes: CausesArgs,
+
+    #[command(flatten)]
     select: TableArgs,
 }
 
@@ -86,8 +90,9 @@ impl ReportArgs {
     }
 
     /// Whether there can be such a table, before a program runs for it; and whether the options go together: the onion has
-    /// no rows to sort or choose.
+    /// no rows to sort or choose. Users' causes are read, too.
     fn check(&self) -> anyhow::Result<()> {
+        self.causes.install()?;
         if let Some(name) = self.table.as_deref() {
             known_table(name, tables())?;
         }

@@ -43,6 +43,9 @@ pub struct TopArgs {
     #[command(flatten)]
     probes: ProbesArgs,
 
+    #[command(flatten)]
+    causes: crate::causes::CausesArgs,
+
     /// Length of an interval in seconds
     #[arg(default_value_t = 2.0, value_parser = crate::duration::seconds)]
     interval: f64,
@@ -58,6 +61,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         out.is_terminal() && std::io::stdin().is_terminal(),
         "`ncpu top` needs a terminal; `ncpu watch` writes the same to a pipe or file"
     );
+    args.causes.install()?;
     let interval = interval(args.interval)?;
     let stop = stop::on_signals()?;
     let places = places(Path::new("/"))?;

@@ -94,11 +94,12 @@ mod quiet {
             let words =
                 "thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
             assert!(unknown["words"].as_str().is_some_and(|w| w.ends_with(words)), "{unknown}");
-            let advice = serial["advice"].as_str().unwrap();
-            assert!(
-                advice.starts_with("threads wait in futexes of unknown kind: see where with"),
-                "{advice}"
-            );
+            let advice = &serial["advice"][0];
+            assert!(advice["id"] == "unknown-futexes" && advice["change"] == "program", "{advice}");
+            assert_eq!(advice["command"], "ncpu locks --futexes -s 10");
+            let words =
+                "threads wait in futexes of unknown kind: see where with `ncpu locks --futexes -s 10`";
+            assert!(advice["words"].as_str().is_some_and(|w| w.starts_with(words)), "{advice}");
             // Nothing says that it is one.
             assert!(share(&layers, "user lock waiting").is_none_or(|share| share < 2.0), "{layers:?}");
         });
@@ -122,10 +123,11 @@ mod quiet {
         hold(MOST, "a lock of the user's patterns", || {
             let layers = door.layers(&["--patterns", file]);
             let lock = layer(&layers, "user lock waiting").unwrap_or_else(|| panic!("{layers:?}"));
-            let (evidence, advice) = (&lock["evidence"][0], lock["advice"].as_str().unwrap());
+            let (evidence, advice) = (&lock["evidence"][0], &lock["advice"][0]);
             assert!(evidence["kind"] == "user-lock" && evidence["pattern"] == "the door", "{evidence}");
             assert!(evidence["words"].as_str().is_some_and(|w| w.starts_with("the door")), "{evidence}");
-            assert!(advice.starts_with("the door: build another door"), "{advice}");
+            assert!(advice["id"] == "lock-pattern" && advice["command"].is_null(), "{advice}");
+            assert_eq!(advice["words"], "the door: build another door");
             let serial = layer(&layers, "serial phases").map(|row| row["evidence"].to_string());
             assert!(serial.is_none_or(|told| !told.contains("unknown kind")), "{layers:?}");
         });

@@ -37,6 +37,8 @@ pub struct Settings {
     pub history: u64,
     /// Permissions of a Unix socket.
     pub mode: u32,
+    /// Files of causes that reports look up first.
+    pub causes: Vec<String>,
     /// What is observed, and where.
     pub manifest: Manifest,
 }

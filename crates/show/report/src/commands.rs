@@ -50,7 +50,14 @@ mod tests {
                 met.push(command.to_string());
             }
         }
-        assert!(met.len() >= 5, "found only {met:?}");
+        for cause in crate::causes::Causes::default().list() {
+            assert!(!cause.advice.contains("`ncpu "), "{}: a command belongs into `command`", cause.id);
+            if let Some(command) = cause.command.as_ref().filter(|command| command.starts_with("ncpu ")) {
+                assert!(COMMANDS.contains(&&**command), "{}: `{command}`", cause.id);
+                met.push(command.clone());
+            }
+        }
+        assert!(met.len() >= 10, "found only {met:?}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ use anyhow::Context;
 use ncpu_daemon::heap::{Trimmer, keep_small};
 use ncpu_daemon::privileges::become_user;
 use ncpu_feed::{Packed, Ready, Settings};
+use ncpu_report::causes::Causes;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;
 
@@ -79,6 +80,8 @@ fn main() -> ExitCode {
 
 /// All that may need privileges, and then giving them up.
 fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access)> {
+    let causes = Causes::with(settings.causes.iter().map(String::as_str));
+    ncpu_report::causes::install(causes.map_err(|(_, bad)| bad).context("a file of causes")?);
     let access = Access::read(settings)?;
     let listener = Listener::bind(settings, &access)?;
     // As many connections as may be; they are bounded otherwise.

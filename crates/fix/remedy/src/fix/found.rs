@@ -11,18 +11,6 @@ use super::{Remedy, applied};
 /// Layers that are not the program's: no change of it takes them away.
 const NOT_THE_PROGRAM: [&str; 3] = ["other programs", "steal", "ncpu itself"];
 
-/// Commands that change how a program runs. The search has tried those that it can; others are no change of the program.
-const COMMANDS: [&str; 8] = [
-    "ncpu hugepages",
-    "ncpu place",
-    "ncpu partition",
-    "ncpu preload",
-    "renice",
-    "chrt",
-    "taskset",
-    "without a change of it",
-];
-
 /// Remedies, a row each.
 pub fn remedies_table(remedies: &[Remedy]) -> Table {
     let columns = [
@@ -166,7 +154,7 @@ impl Found {
         let mut rest: Vec<_> = last
             .iter()
             .filter(|l| l.share >= 0.02 && l.share < 1.0 && !NOT_THE_PROGRAM.contains(&l.name.as_str()))
-            .map(|l| (&l.name, l.share, of_the_program(&l.advice)))
+            .map(|l| (&l.name, l.share, &l.of_the_program))
             .filter(|l| !l.2.is_empty())
             .collect();
         rest.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -188,13 +176,6 @@ fn headline(layers: &Layers) -> String {
     words.join(", ")
 }
 
-/// Of advice, what is a change of the program.
-fn of_the_program(advice: &str) -> String {
-    let kept: Vec<&str> =
-        advice.split("; ").filter(|part| !COMMANDS.iter().any(|command| part.contains(command))).collect();
-    kept.join("; ")
-}
-
 /// How many of the remedies were compared, where not all of them.
 fn not_tried(tried: &[Tried]) -> Option<String> {
     let why = |t: &Tried| t.untried.clone().filter(|u| !matches!(u, Untried::Inapplicable(_)));
@@ -207,14 +188,6 @@ fn not_tried(tried: &[Tried]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fix::lifted;
-
-    #[test]
-    fn advice_is_a_change_of_the_program() {
-        let advice = "touch less fresh memory, huge pages; without a change of it: `ncpu hugepages -- node`";
-        assert_eq!(of_the_program(advice), "touch less fresh memory, huge pages");
-        assert_eq!(of_the_program("`renice 5 -p 17`"), "");
-        assert_eq!(of_the_program("batch; `ncpu lines` counts them"), "batch; `ncpu lines` counts them");
-    }
 
     #[test]
     fn what_was_not_tried_is_counted() {

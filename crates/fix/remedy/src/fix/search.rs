@@ -107,6 +107,8 @@ pub struct Layer {
     pub share: f64,
     /// What takes it away.
     pub advice: String,
+    /// Of that, the changes of the program.
+    pub of_the_program: String,
 }
 
 /// An onion.
@@ -707,7 +709,12 @@ mod tests {
         }
 
         fn peel(&mut self, _: &[OsString]) -> Result<Option<Layers>, String> {
-            let layer = |name: &str, share| Layer { name: name.into(), share, advice: String::new() };
+            let layer = |name: &str, share| Layer {
+                name: name.into(),
+                share,
+                advice: String::new(),
+                of_the_program: String::new(),
+            };
             Ok(Some(vec![layer("page faults and zeroing", 0.4), layer("system calls", 0.1)]))
         }
 
@@ -815,7 +822,7 @@ mod tests {
         ];
         // A busy machine: nothing is idle.
         let name = "page faults and zeroing".to_string();
-        let layers = vec![Layer { name, share: 0.4, advice: String::new() }];
+        let layers = vec![Layer { name, share: 0.4, advice: String::new(), of_the_program: String::new() }];
         assert_eq!(next(&left, &layers), 2);
         assert_eq!(next(&left[..2], &layers), 1);
         assert_eq!(next(&left[..2], &Vec::new()), 0);

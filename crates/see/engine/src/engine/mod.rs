@@ -46,7 +46,7 @@ pub use config::Config;
 pub use events::{Event, Idling};
 pub use first_waits::{FirstOf, FirstWaits};
 pub use interrupts::{Served, Source};
-pub use ncpu_symbols::Patterns;
+pub use ncpu_symbols::{Pattern, Patterns};
 
 pub(crate) use layout::OTHERS;
 pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};

@@ -38,6 +38,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     target: TargetArgs,
 
+    #[command(flatten)]
+    causes: crate::causes::CausesArgs,
+
     /// Where to listen: ADDRESS:PORT or unix:PATH. Addresses that other machines reach need --token-file and --tls-cert
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
     listen: String,
@@ -124,6 +127,8 @@ fn user(name: Option<&str>) -> anyhow::Result<User> {
 /// # Errors
 /// It cannot listen there, nothing can be observed, or the server ends.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    args.causes.read()?;
+    let causes = args.causes.texts()?.into_iter().map(|(_, text)| text).collect();
     let interval = interval(args.interval)?;
     let rotate = args.series.rotate(args.record.as_deref(), interval)?;
     let root = rustix::process::geteuid().is_root();
@@ -147,6 +152,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         user,
         history: args.history,
         mode: args.mode,
+        causes,
         manifest,
     })?;
     let config = Config {

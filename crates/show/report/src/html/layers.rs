@@ -90,7 +90,7 @@ fn layer(out: &mut String, row: &Row, from: f64, capacity: f64, open: bool) {
         out.push_str("</ul>");
     }
     if !row.advice.is_empty() {
-        let _ = write!(out, "<p class=advice><strong>Remedy:</strong> {}</p>", esc(&row.advice));
+        let _ = write!(out, "<p class=advice><strong>Remedy:</strong> {}</p>", esc(&row.remedy()));
     }
     if !told {
         out.push_str("<p>No more is known of it.</p>");

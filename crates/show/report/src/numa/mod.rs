@@ -189,7 +189,7 @@ impl Numa {
             policy: missed.map(|q| q.asked.clone()),
             effect: missed.map(|q| q.effect.word().into()),
         };
-        Some((placed, format!("{remedy} (ncpu numa tells more)")))
+        Some((placed, remedy))
     }
 
     fn read_nodes(&mut self, t: &Table) {

@@ -17,6 +17,8 @@ use ncpu_record::Recording;
 use ncpu_schema::{Division, Error, cpu_time, drops, samples, summary};
 use ncpu_table::{Column, Kind, Table, Unit};
 
+use crate::causes::{self, Advice, Causes, Change};
+
 pub use evidence::Evidence;
 pub use ncpu_schema::Layer;
 pub use text::{render, render_part};
@@ -41,8 +43,8 @@ pub struct Row {
     pub error: f64,
     /// What it consists of, most first.
     pub evidence: Vec<Evidence>,
-    /// The remedy, in a line.
-    pub advice: String,
+    /// The remedies: most often one, none where none is known.
+    pub advice: Vec<Advice>,
 }
 
 impl Row {
@@ -56,6 +58,22 @@ impl Row {
     /// The evidence in words, a line each.
     pub fn lines(&self) -> Vec<String> {
         self.evidence.iter().map(ToString::to_string).collect()
+    }
+
+    /// The remedies in words, in one line; empty without remedies.
+    pub fn remedy(&self) -> String {
+        self.advice.iter().map(|advice| advice.words.as_str()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// [`Row::remedy`] of those that need this change.
+    pub fn remedy_by(&self, change: Change) -> String {
+        let words = self.advice.iter().filter(|advice| advice.change == change).map(|advice| &*advice.words);
+        words.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The remedies as a list of JSON objects.
+    pub fn advice_json(&self) -> String {
+        serde_json::to_string(&self.advice).unwrap_or_default()
     }
 
     /// The evidence as a list of JSON objects.
@@ -95,13 +113,21 @@ impl Onion {
     /// There is no table `cpu_time`, or a table is not what the schema says: a column is missing or has another
     /// type, or a state, class or reason is unknown.
     pub fn peel(recording: &Recording) -> Result<Onion, Error> {
+        Onion::peel_with(recording, causes::current())
+    }
+
+    /// [`Onion::peel`] by a rule book.
+    ///
+    /// # Errors
+    /// As [`Onion::peel`].
+    pub fn peel_with(recording: &Recording, causes: &Causes) -> Result<Onion, Error> {
         cpu_time::Reader::need(recording)?;
         ncpu_schema::check(recording)?;
         let summary = summary::Reader::open(recording)?;
         let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
         let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;
         let samples = samples::Reader::open(recording)?;
-        let context = evidence::Context { recording, samples, elapsed, cpus, capacity, running };
+        let context = evidence::Context { recording, causes, samples, elapsed, cpus, capacity, running };
         let short = elapsed < SHORT && !recording.manifest.simulated;
         let mut rows: Vec<Row> = layers
             .into_iter()
@@ -113,7 +139,7 @@ impl Onion {
                 evidence: evidence::of(layer, &context),
                 advice: match !short && s - error >= SMALL * capacity {
                     true => advice::of(layer, &context),
-                    false => String::new(),
+                    false => Vec::new(),
                 },
             })
             .collect();
@@ -175,7 +201,7 @@ impl Onion {
                 "throughput without it over throughput with it, at most",
             ),
             Column::objects("evidence", "what it consists of"),
-            Column::text("advice", "the remedy"),
+            Column::objects("advice", "the remedies"),
         ]
     }
 
@@ -191,7 +217,7 @@ impl Onion {
                 .text(if row.layer.recoverable() { "yes" } else { "no" })
                 .float_opt(row.layer.recoverable().then(|| row.gain()))
                 .text(row.evidence_json())
-                .text(&row.advice);
+                .text(row.advice_json());
         }
         out.finish()
     }

@@ -120,7 +120,7 @@ fn a_cgroups_limit_is_named_where_it_kept_threads_waiting() {
         row.lines()[0],
         "throttled by cpu.max of /job (1.5 CPUs): 6.000 CPU-s held back, in 80 of 100 periods"
     );
-    assert!(row.advice.starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 it lets run"), "{}", row.advice);
+    assert!(row.remedy().starts_with("cpu.max of /job keeps CPUs idle: raise or lift it (echo max > /job/cpu.max), or run no more threads than the 2 it lets run"), "{}", row.remedy());
     assert!(!onion.notes.iter().any(|n| n.contains("throttled")), "said once: {:?}", onion.notes);
     // Where no CPU was idle for it, no layer can tell.
     let onion = throttled(IdleReason::Asleep, 8.0);
@@ -180,7 +180,7 @@ fn a_known_lock_has_its_remedy() {
         "{:?}",
         spin.evidence
     );
-    assert!(spin.advice.contains("descriptor table"), "{}", spin.advice);
+    assert!(spin.remedy().contains("descriptor table"), "{}", spin.remedy());
 }
 
 /// The onion of a recording whose program has these samples, of class and detail, beside 100 of user code.
@@ -196,7 +196,7 @@ fn advice_takes_more_than_chance() {
     use SampleClass::{Exec, Exit, Fault, Syscall, Tlb, Zeroing};
 
     let advice = |rows: &[(SampleClass, &str, u64)], layer| {
-        sampled(rows).rows.into_iter().find(|r| r.layer == layer).unwrap().advice
+        sampled(rows).rows.into_iter().find(|r| r.layer == layer).unwrap().remedy()
     };
     let calls = |rows: &[(SampleClass, &str, u64)]| advice(rows, Layer::Calls);
     // Three samples of execve in a hundred: of 6 CPU-s on CPU that is 0.05 to 0.5, of 20 perhaps nothing that matters.
@@ -226,7 +226,7 @@ fn a_lock_that_costs_nothing_is_not_the_one_to_mend() {
     );
     let onion = Onion::peel(&recording().with(none)).unwrap();
     let spin = onion.rows.iter().find(|r| r.layer == Layer::KernelSpin).unwrap();
-    assert!(spin.advice.starts_with("name the lock with"), "{}", spin.advice);
+    assert!(spin.remedy().starts_with("name the lock with"), "{}", spin.remedy());
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn shootdowns_are_told_by_sender_and_reason() {
     ] {
         assert!(evidence.contains(part), "{part} in {evidence}");
     }
-    assert!(row.advice.contains("MALLOC_TRIM_THRESHOLD_"), "{}", row.advice);
+    assert!(row.remedy().contains("MALLOC_TRIM_THRESHOLD_"), "{}", row.remedy());
 }
 
 #[test]
@@ -374,6 +374,7 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
     assert!(serial.lines().iter().any(|e| e == told), "{:?}", serial.evidence);
     assert!(!serial.lines().iter().any(|e| e.contains("cron")), "{:?}", serial.evidence);
     let context = super::evidence::Context {
+        causes: crate::causes::current(),
         recording: &recording,
         samples: None,
         elapsed: 10.0,
@@ -381,7 +382,9 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
         capacity: 20.0,
         running: 6.0,
     };
-    assert!(super::advice::of(Layer::Switches, &context).contains("wait in poll for the event itself"));
+    assert!(
+        super::advice::of(Layer::Switches, &context)[0].words.contains("wait in poll for the event itself")
+    );
     assert!(super::evidence::of(Layer::Switches, &context).iter().any(|e| e.to_string() == told));
 }
 
@@ -534,7 +537,7 @@ fn serial_phases_name_the_code_that_all_waited_for() {
             "0.30 CPU-s (8 %) while main was waiting in poll in idle",
         ]
     );
-    assert!(serial.advice.contains("while main is in parse_input <- load_config"), "{}", serial.advice);
+    assert!(serial.remedy().contains("while main is in parse_input <- load_config"), "{}", serial.remedy());
 }
 
 #[test]
@@ -581,12 +584,12 @@ fn futexes_of_unknown_kind_are_told_and_no_more_workers_asked_for() {
     let told = "12.50 thread-s in futexes of unknown kind, perhaps a lock: `ncpu locks --futexes` shows them";
     let row = serial(12.5, 30.0);
     assert!(row.lines().iter().any(|e| e == told), "{:?}", row.evidence);
-    assert!(row.advice.starts_with("threads wait in futexes of unknown kind"), "{}", row.advice);
+    assert!(row.remedy().starts_with("threads wait in futexes of unknown kind"), "{}", row.remedy());
     // A small part of the waiting, or of the time, says nothing about who waits for whom.
     for (unknown, condition) in [(2.0, 30.0), (0.4, 0.0)] {
         let row = serial(unknown, condition);
         assert!(!row.lines().join("").contains("unknown kind"), "{:?}", row.evidence);
-        assert!(row.advice.starts_with("the others wait while db runs alone"), "{}", row.advice);
+        assert!(row.remedy().starts_with("the others wait while db runs alone"), "{}", row.remedy());
     }
 }
 
@@ -607,7 +610,7 @@ fn parked_threads_are_not_told_to_be_too_few() {
             });
         }
         let onion = Onion::peel(&recording().with(locks.finish())).unwrap();
-        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().advice
+        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().remedy()
     };
     assert_eq!(advice(25.0), "Java park: `jstack` tells");
     // A pool that hardly waited.
@@ -627,7 +630,11 @@ fn who_ran_alone_through_many_places_is_named_itself() {
             "0.40 CPU-s (16 %) while make was in read_makefile: without it up to 0.40 s sooner, with half of it 0.20 s",
         ]
     );
-    assert!(serial.advice.starts_with("the others wait while lto1-ltrans runs alone: "), "{}", serial.advice);
+    assert!(
+        serial.remedy().starts_with("the others wait while lto1-ltrans runs alone: "),
+        "{}",
+        serial.remedy()
+    );
 }
 
 #[test]
@@ -658,7 +665,7 @@ fn many_short_processes_are_told_to_run_beside_each_other() {
             });
         }
         let onion = Onion::peel(&recording().with(path.finish()).with(threads.finish())).unwrap();
-        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().advice
+        onion.rows.into_iter().find(|r| r.layer == Layer::Serial).unwrap().remedy()
     };
     let told = advice(20, 0.3);
     assert!(
@@ -687,7 +694,7 @@ fn requests_in_flight_say_what_io_wait_is() {
         );
         let onion = Onion::peel(&recording().with(waits.clone()).with(requests)).unwrap();
         let row = onion.rows.into_iter().find(|r| r.layer == Layer::Io).unwrap();
-        (row.lines().join("\n"), row.advice)
+        (row.lines().join("\n"), row.remedy())
     };
     // 320 seconds of requests in 10 s are 32 in flight.
     let (evidence, advice) = told(10_000.0, 320.0);
@@ -723,11 +730,11 @@ fn other_programs_are_told_with_who_stood_behind_them_and_why() {
         "{evidence}"
     );
     assert!(evidence.contains("hog goes first: nice -10"), "{evidence}");
-    assert!(row.advice.contains("renice -n 0 -p 7"), "{}", row.advice);
+    assert!(row.remedy().contains("renice -n 0 -p 7"), "{}", row.remedy());
     // Without anything queued nothing is said.
     let onion = Onion::peel(&recording()).unwrap();
     let row = onion.rows.iter().find(|r| r.layer == Layer::Others).unwrap();
-    assert!(row.advice.is_empty() && !row.lines().join("").contains("run queues"), "{row:?}");
+    assert!(row.remedy().is_empty() && !row.lines().join("").contains("run queues"), "{row:?}");
 }
 
 /// A row of what CPUs idled for.
@@ -877,7 +884,7 @@ fn interrupts_are_told_by_kind_and_advised_by_what_they_are() {
         ticks.lines()[0],
         "timer 500/s of 100 us each (94 %), softirq NET_RX 8/s of 250 us each (4 %), device virtio0-input.0 (interrupt 24) 8/s of 125 us each (2 %)"
     );
-    assert!(ticks.advice.contains("timers (500/s, ticks among them)"), "{}", ticks.advice);
+    assert!(ticks.remedy().contains("timers (500/s, ticks among them)"), "{}", ticks.remedy());
     for (of, word) in [
         // Queues are worth spreading only where there are interrupts to spread.
         (vec![(Softirq, Some("NET_RX"), 90_000, 0.5), (Device, Some("eth0"), 40_000, 0.2)], "RSS"),
@@ -890,8 +897,8 @@ fn interrupts_are_told_by_kind_and_advised_by_what_they_are() {
         (vec![(Device, Some("nvme0q1"), 40_000, 0.5)], "device nvme0q1 (interrupt 24)"),
     ] {
         let row = interrupted(&of);
-        assert!(row.advice.contains(word), "{word}: {}", row.advice);
-        assert_eq!(row.advice.contains("RSS"), word == "RSS", "{}", row.advice);
+        assert!(row.remedy().contains(word), "{word}: {}", row.remedy());
+        assert_eq!(row.remedy().contains("RSS"), word == "RSS", "{}", row.remedy());
     }
 }
 
@@ -1000,8 +1007,8 @@ fn threads_that_bind_themselves_are_why_cpus_idled() {
             "4 threads of app may use CPUs 0 only (affinity) and stood 12.0 s on run queues; the other CPUs idled 4.0 s meanwhile"
         ]
     );
-    assert!(row.advice.starts_with("let these threads use more CPUs than 0"), "{}", row.advice);
-    assert!(!row.advice.contains("ncpu place"), "{}", row.advice);
+    assert!(row.remedy().starts_with("let these threads use more CPUs than 0"), "{}", row.remedy());
+    assert!(!row.remedy().contains("ncpu place"), "{}", row.remedy());
 }
 
 #[test]
@@ -1016,7 +1023,7 @@ fn a_cpu_that_wakes_is_told_apart_from_a_queue() {
     let row = onion.rows.iter().find(|r| r.layer == Layer::WakeUp).unwrap();
     assert!((row.seconds - 2.0).abs() < 1e-9 && onion.seconds(Layer::RunQueue) == 0.0);
     assert_eq!(row.lines(), ["idle CPUs woke 40000/s for threads of the program, 5 us each"]);
-    assert!(row.advice.contains("spin briefly before sleeping"), "{}", row.advice);
+    assert!(row.remedy().contains("spin briefly before sleeping"), "{}", row.remedy());
 }
 
 #[test]
@@ -1041,7 +1048,7 @@ fn a_run_of_milliseconds_gets_no_shares_and_no_advice() {
     assert!(!text.contains('%') && !text.contains("->") && !text.contains("gain"), "{text}");
     assert!(text.contains("CPU-milliseconds, of 18.0 on 2 CPUs: kernel lock spin 10.8"), "{text}");
     assert!(text.contains("too short to say what to change: 9 ms"), "{text}");
-    assert!(onion.rows.iter().all(|row| row.advice.is_empty()));
+    assert!(onion.rows.iter().all(|row| row.remedy().is_empty()));
     let (text, onion) = of(10.0);
     assert!(text.contains(" 60.0 %") && text.contains("->") && !onion.short, "{text}");
 }
@@ -1068,7 +1075,7 @@ fn threads_that_begin_and_end_are_no_processes() {
             (CpuState::Program, SampleClass::User, "work", "app", 100),
         ]);
         let onion = Onion::peel(&recording().with(calls).with(rows.finish())).unwrap();
-        onion.rows.into_iter().find(|r| r.layer == Layer::Calls).unwrap().advice
+        onion.rows.into_iter().find(|r| r.layer == Layer::Calls).unwrap().remedy()
     };
     assert!(
         advice(1, 900).starts_with("threads start and end at a high rate (clone3)"),

@@ -118,7 +118,12 @@ fn layer(out: &mut String, row: &Row, width: usize, name: usize) {
         out.push_str(&wrap(&line, width, "                           ", "                             "));
     }
     if !row.advice.is_empty() {
-        out.push_str(&wrap(&row.advice, width, "                        -> ", "                           "));
+        out.push_str(&wrap(
+            &row.remedy(),
+            width,
+            "                        -> ",
+            "                           ",
+        ));
     }
 }
 

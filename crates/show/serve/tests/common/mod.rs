@@ -55,6 +55,7 @@ fn started_by(mut command: Command, change: impl FnOnce(&mut Settings)) -> (Chil
         user: rustix::process::geteuid().is_root().then_some((65534, 65534)),
         history: 1 << 20,
         mode: 0o600,
+        causes: Vec::new(),
         manifest: made_up::about(),
     };
     change(&mut settings);

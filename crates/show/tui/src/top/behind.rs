@@ -444,8 +444,9 @@ fn layer_lines(table: &Table, row: usize) -> Vec<Line> {
     let mut lines = vec![(head, true)];
     let evidence = objects::word_list(text("evidence"));
     lines.extend(evidence.iter().map(|words| (format!("   {}", safe::line(words)), false)));
-    if !text("advice").is_empty() {
-        lines.push((format!("-> {}", safe::line(text("advice"))), false));
+    let advice = objects::word_list(text("advice")).join("; ");
+    if !advice.is_empty() {
+        lines.push((format!("-> {}", safe::line(&advice)), false));
     }
     lines
 }

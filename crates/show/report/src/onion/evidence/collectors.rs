@@ -6,6 +6,8 @@ use ncpu_schema::{StackKind, chance, stacks};
 
 use super::Context;
 use super::kinds::{Collector as Evidence, CpuSeconds, Share};
+use crate::causes::When;
+use crate::onion::advice::Case;
 use std::fmt;
 
 /// Below this part of the program's time nothing is said.
@@ -32,23 +34,14 @@ impl Collector {
         }
     }
 
-    const fn advice(self) -> &'static str {
+    /// The word of entries of the rule book.
+    const fn language(self) -> &'static str {
         match self {
-            Collector::Go => {
-                "GOGC or GOMEMLIMIT larger, so that it runs less often; fewer allocations (sync.Pool, values instead of pointers)"
-            }
-            Collector::Java => {
-                "a larger heap (-Xmx), so that it runs less often; fewer objects that live on; -Xlog:gc shows each run"
-            }
-            Collector::DotNet => {
-                "fewer allocations and fewer objects that live on (ArrayPool, structs); concurrent or server mode by its settings"
-            }
-            Collector::V8 => {
-                "fewer objects; a larger young generation (--max-semi-space-size) or heap (--max-old-space-size); --trace-gc shows each run"
-            }
-            Collector::Python => {
-                "gc.freeze() after start, so that what stays is not looked at again; higher thresholds (gc.set_threshold); fewer objects in cycles"
-            }
+            Collector::Go => "Go",
+            Collector::Java => "Java",
+            Collector::DotNet => ".NET",
+            Collector::V8 => "V8",
+            Collector::Python => "Python",
         }
     }
 }
@@ -254,11 +247,11 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// A collector's remedy.
-pub(in crate::onion) fn collector_advice(context: &Context<'_>) -> Option<String> {
+/// A collector, for the rule book.
+pub(in crate::onion) fn collector_case(context: &Context<'_>) -> Option<Case> {
     let Collecting { collector, by, .. } = collecting(context)?;
-    let of = by.map_or(String::new(), |(function, _)| format!(", in {function} first"));
-    Some(format!("{}: {}{of}", collector.name(), collector.advice()))
+    let function = by.map_or(String::new(), |(function, _)| format!(", in {function} first"));
+    Some(Case::new(When::Collector).of(collector.language()).with("in_function", function))
 }
 
 #[cfg(test)]

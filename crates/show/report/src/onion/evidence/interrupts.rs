@@ -6,6 +6,8 @@ use super::kinds::{
     Evidence, Interrupt, InterruptRates, Interrupts, OwnInterrupts, PerSecond, Rate, Seconds, Share,
 };
 use super::{Context, counter, length};
+use crate::causes::When;
+use crate::onion::advice::Case;
 use std::fmt;
 
 /// Interrupts of a kind, of all intervals.
@@ -113,48 +115,33 @@ const MANY: f64 = 1000.0;
 /// Below this rate, what softirqs of the network handle does not come from a device.
 const FEW: f64 = 100.0;
 
-/// The remedy for the kind that takes most time.
-pub(in crate::onion) fn remedy(context: &Context<'_>) -> String {
+/// The kind that takes most time, for the rule book.
+pub(in crate::onion) fn case(context: &Context<'_>) -> Case {
     let all = kinds(context);
-    let per_second = |n: u64| n as f64 / context.elapsed.max(f64::MIN_POSITIVE);
+    let per_second = |n: u64| rate(context, n).0;
     let devices = per_second(all.iter().filter(|k| k.kind == InterruptKind::Device).map(|k| k.count).sum());
     let of = |group: Group| all.iter().filter(move |k| Group::of(k) == Some(group));
     let seconds = |group: &Group| of(*group).map(|k| k.seconds).sum::<f64>();
-    let Some(top) = Group::ALL.into_iter().max_by(|a, b| seconds(a).total_cmp(&seconds(b))) else {
-        return String::new();
-    };
-    if seconds(&top) <= 0.0 {
-        return "/proc/interrupts and /proc/softirqs show which they are".into();
-    }
+    let top = Group::ALL.into_iter().max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    let Some(top) = top.filter(|top| seconds(top) > 0.0) else { return Case::new(When::Interrupts) };
     match top {
-        Group::Timer => format!(
-            "most of it is timers ({:.0}/s, ticks among them): `ncpu timers` names who arms the others; nohz_full= stops ticks on CPUs that run one thread each",
-            rate(context, of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum()).0
-        ),
-        Group::Network if devices >= MANY => {
-            "spread the network's queues over CPUs (interrupt affinity, RSS, RPS), and coalesce interrupts (ethtool -C)".into()
+        Group::Timer => {
+            let timers = of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum();
+            Case::new(When::TimerInterrupts).with("rate", format!("{:.0}/s", per_second(timers)))
         }
-        Group::Network if devices < FEW => {
-            "most of it is network traffic within this machine: larger messages, or Unix sockets, pipes or shared memory".into()
-        }
-        Group::Network => "most of it is network traffic: larger messages, fewer packets (offloads, larger MTU)".into(),
-        Group::Device if devices >= MANY => {
-            let mut largest: Vec<&Kind> = of(top).collect();
-            largest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-            let name = largest.first().map_or("", |k| k.name.as_str());
-            format!("most of it is {name}: coalesce its interrupts, or spread its queues over CPUs (interrupt affinity)")
-        }
+        Group::Network if devices >= MANY => Case::new(When::DeviceNetwork),
+        Group::Network if devices < FEW => Case::new(When::LocalNetwork),
+        Group::Network => Case::new(When::Network),
         Group::Device => {
-            "devices interrupt seldom, and each handler takes long: see the driver, or keep these interrupts on CPUs that the program does not use (interrupt affinity)".into()
+            let largest = of(top).max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let name = largest.map_or("", |k| k.name.as_str());
+            let when = if devices >= MANY { When::DeviceInterrupts } else { When::SlowDevices };
+            Case::new(when).of(name).with("device", name)
         }
-        Group::Block => "requests to storage are completed here: fewer, larger requests".into(),
-        Group::Wake => {
-            "threads wake one another on other CPUs: batch the hand-offs, keep partners on one CPU or on neighbours".into()
-        }
-        Group::Call => "CPUs have one another run functions: `ncpu crosscalls` names the senders and what for".into(),
-        Group::Free => {
-            "most of it frees what was given back (RCU): keep files, sockets, threads and mappings, and use them again".into()
-        }
+        Group::Block => Case::new(When::BlockInterrupts),
+        Group::Wake => Case::new(When::RescheduleInterrupts),
+        Group::Call => Case::new(When::FunctionCallInterrupts),
+        Group::Free => Case::new(When::RcuSoftirqs),
     }
 }
 

@@ -205,15 +205,15 @@ impl fmt::Display for UserLock {
     }
 }
 
-/// What helps with the user lock that most of the waiting is for, where that is known.
-pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<String> {
+/// The pattern of the user lock that most of the waiting is for, and its remedy, where that is known.
+pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<(String, String)> {
     context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
     let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
     let waited = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
     let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type").is_some_and(is_held));
     let total: f64 = rows().map(waited).sum();
     let top = rows().next().filter(|&r| waited(r) >= 0.5 * total && total > 0.0)?;
-    Some(format!("{}: {}", ranked.text(top, "pattern")?, ranked.text(top, "advice")?))
+    Some((ranked.text(top, "pattern")?.into(), ranked.text(top, "advice")?.into()))
 }
 
 /// Thread-seconds in futexes whose kind nobody knows, where they are a part of all waiting that matters: of a program without
@@ -244,16 +244,16 @@ impl fmt::Display for UnknownFutexes {
     }
 }
 
-/// What to do about threads that waited for what may be a lock or work to come, where the pattern says how to tell: parked
-/// threads of Java. They wait for half of the time or more.
-pub(in crate::onion) fn parked(context: &Context<'_>) -> Option<String> {
+/// The pattern and its remedy for threads that waited for what may be a lock or work to come, where the pattern says how to
+/// find out: parked threads of Java. They wait for half of the time or more.
+pub(in crate::onion) fn parked(context: &Context<'_>) -> Option<(String, String)> {
     context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
     let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
     let advised =
         |r: &usize| ranked.text(*r, "type") == Some("condition") && ranked.text(*r, "advice").is_some();
     let row = (0..ranked.num_rows()).find(advised)?;
     let long = ranked.number(row, "block").unwrap_or(0.0) > 0.5 * context.elapsed;
-    long.then(|| Some(format!("{}: {}", ranked.text(row, "pattern")?, ranked.text(row, "advice")?))).flatten()
+    long.then(|| Some((ranked.text(row, "pattern")?.into(), ranked.text(row, "advice")?.into()))).flatten()
 }
 
 /// The kernel lock that costs most by `spin` or `block`, if that is enough to matter.

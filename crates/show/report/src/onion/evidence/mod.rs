@@ -20,9 +20,10 @@ use ncpu_schema::{
 use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
+use crate::causes::Causes;
 use collectors::collected;
-pub(super) use collectors::collector_advice;
-pub(super) use interrupts::remedy as interrupt_remedy;
+pub(super) use collectors::collector_case;
+pub(super) use interrupts::case as interrupt_case;
 pub use kinds::Evidence;
 use kinds::{
     Calls, CpuSeconds, Functions, KernelEntries, KernelFunctions, LockFunctions, LockSamples, Overhead,
@@ -47,6 +48,8 @@ pub(super) use threads::{length, short_processes, threads_begin, top_sleeper};
 
 pub(super) struct Context<'a> {
     pub recording: &'a Recording,
+    /// The rule book.
+    pub causes: &'a Causes,
     pub samples: Option<samples::Reader<'a>>,
     pub elapsed: f64,
     pub cpus: u64,

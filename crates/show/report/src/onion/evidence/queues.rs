@@ -9,6 +9,8 @@ use ncpu_schema::{Counter, CpuState, bound, cpu_time};
 use super::kinds::{Behind, Bound, CpuSeconds, Evidence, GoesFirst, Length, Seconds};
 use super::threads::length;
 use super::{Context, counter};
+use crate::causes::When;
+use crate::onion::advice::Case;
 
 /// Other programs behind which the program's threads stood, by name and by what gave them the right to go first.
 struct Ahead {
@@ -89,14 +91,14 @@ impl fmt::Display for Bound {
 }
 
 impl Bound {
-    /// A way to let these threads use more CPUs.
-    pub(in crate::onion) fn remedy(&self) -> String {
+    /// These threads, for the rule book.
+    pub(in crate::onion) fn case(self) -> Case {
         match self.bound_by.as_str() {
-            "affinity" => format!(
-                "let these threads use more CPUs than {}: `taskset` shows and sets their masks, which the program or a library of its sets as well (pthread_setaffinity_np, OMP_PROC_BIND, GOMP_CPU_AFFINITY)",
-                self.cpus
-            ),
-            file => format!("let these threads use more CPUs than {}: {file} allows no others", self.cpus),
+            "affinity" => Case::new(When::BoundAffinity).of(self.process).with("cpus", self.cpus),
+            _ => {
+                let case = Case::new(When::BoundCpuset).of(self.process).with("cpus", self.cpus);
+                case.with("file", self.bound_by)
+            }
         }
     }
 }
@@ -143,19 +145,22 @@ pub(in crate::onion) fn bound_queues(context: &Context<'_>) -> Option<Bound> {
     bound(context).filter(|b| b.stood.is_none_or(|s| s.0 >= 0.5 * stood))
 }
 
-/// What helps against standing behind other programs, where that is a twentieth of the observation or more.
-pub(in crate::onion) fn way_past(context: &Context<'_>) -> Option<String> {
+/// Why threads stood behind other programs, where that is a twentieth of the observation or more.
+pub(in crate::onion) fn way_past(context: &Context<'_>) -> Option<Case> {
     let all = ahead(context);
     let total: f64 = all.iter().map(|a| a.seconds).sum();
     if total < 0.05 * context.elapsed {
         return None;
     }
     if let Some(bound) = bound_queues(context) {
-        return Some(bound.remedy());
+        return Some(bound.case());
     }
-    let with = all.iter().find(|a| a.remedy.is_some() && a.seconds >= 0.25 * total);
-    Some(match with.and_then(|a| Some((a, a.remedy.as_ref()?))) {
-        Some((a, remedy)) => format!("{} need not go first: {remedy}", a.process),
-        None => "these have the same right to the CPUs: give the program CPUs of its own (a cpuset), more weight than theirs, or run them at another time".into(),
+    let first =
+        all.into_iter().filter(|a| a.seconds >= 0.25 * total).find_map(|a| Some((a.process, a.remedy?)));
+    Some(match first {
+        Some((process, remedy)) => {
+            Case::new(When::GoesFirst).of(process.clone()).with("process", process).with("remedy", remedy)
+        }
+        None => Case::new(When::SameRight),
     })
 }

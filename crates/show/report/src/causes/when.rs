@@ -1,0 +1,112 @@
+//! The evidence that entries of the rule book ask for.
+
+use serde::{Deserialize, Deserializer, de};
+
+macro_rules! whens {
+    ($($name:ident = $word:literal [$($field:ident),*] $(named $named:literal)?: $meaning:literal,)*) => {
+        /// The evidence that an entry needs. The layer is half a percent of capacity or more even at the lower end of its
+        /// interval.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum When {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl When {
+            /// All of them.
+            pub const ALL: &[When] = &[$(When::$name),*];
+
+            /// The word in files.
+            pub const fn word(self) -> &'static str {
+                match self { $(When::$name => $word,)* }
+            }
+
+            /// A description of the evidence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(When::$name => $meaning,)* }
+            }
+
+            /// Names and figures of the evidence that advice may hold.
+            pub const fn fields(self) -> &'static [&'static str] {
+                match self { $(When::$name => &[$(stringify!($field)),*],)* }
+            }
+
+            /// What `names` are compared with; `None` where the evidence is of nothing that has a name.
+            pub const fn subject(self) -> Option<&'static str> {
+                match self { $(When::$name => { let none: Option<&'static str> = None; $(let none = { let _ = none; Some($named) };)? none },)* }
+            }
+        }
+    };
+}
+
+whens! {
+    KernelLock = "kernel-lock" [lock] named "the lock's name, or the function that takes it": "one kernel lock costs half a percent of capacity or more",
+    UnnamedKernelLock = "unnamed-kernel-lock" []: "no one kernel lock does",
+    LockPattern = "lock-pattern" [pattern, remedy] named "the pattern": "half of the waiting for user locks or more is for those of a pattern with advice",
+    Spinning = "spinning" [place] named "the function": "user code of the layer spins in one function more than in others, by more than chance",
+    UserLock = "user-lock" []: "threads wait for user locks",
+    Fault = "fault" [function] named "the function": "samples of faults and zeroing are in one function more than in others, by more than chance",
+    Faults = "faults" []: "pages are given to the program",
+    Shootdown = "shootdown" [call] named "the call": "TLB shootdowns are for one call more than for others, by more than chance",
+    Shootdowns = "shootdowns" []: "the program sends TLB shootdowns",
+    ThreadsBegin = "threads-begin" [call] named "the call": "one kind of call is more than others, by more than chance, and most of what began and ended are threads",
+    Call = "call" [call] named "the call": "one kind of call is more than others, by more than chance",
+    Calls = "calls" []: "the program makes system calls",
+    TimedSleeps = "timed-sleeps" [process, call] named "the call": "more than half of all switches are for sleeps with a timeout in one call",
+    Switches = "switches" []: "threads switch",
+    TimerInterrupts = "timer-interrupts" [rate]: "timers take most of the time in interrupts",
+    DeviceNetwork = "device-network" []: "the network takes most, and devices interrupt 1000 times a second or more",
+    LocalNetwork = "local-network" []: "the network takes most, and devices interrupt less than 100 times a second",
+    Network = "network" []: "the network takes most, and devices interrupt 100 to 1000 times a second",
+    DeviceInterrupts = "device-interrupts" [device] named "the device": "handlers of devices take most, 1000 times a second or more",
+    SlowDevices = "slow-devices" [device] named "the device": "handlers of devices take most, less than 1000 times a second",
+    BlockInterrupts = "block-interrupts" []: "completed requests to storage take most",
+    RescheduleInterrupts = "reschedule-interrupts" []: "reschedule interrupts take most",
+    FunctionCallInterrupts = "function-call-interrupts" []: "function-call interrupts take most",
+    RcuSoftirqs = "rcu-softirqs" []: "RCU's softirq takes most",
+    Interrupts = "interrupts" []: "it is not known which interrupts",
+    Steal = "steal" []: "the hypervisor took CPUs away",
+    Throttled = "throttled" [limit, cgroup, lift] named "the control group": "a limit on CPU bandwidth held threads back for a twentieth of a CPU or more",
+    ThrottledThreads = "throttled-threads" [limit, cgroup, lift, cpus] named "the control group": "the same, and the limit says how many CPUs",
+    BoundAffinity = "bound-affinity" [cpus] named "the process": "threads that may use some CPUs only, by their own mask, stood on run queues while others idled",
+    BoundCpuset = "bound-cpuset" [cpus, file] named "the process": "the same by a cpuset",
+    RunQueues = "run-queues" []: "CPUs idled while threads were queued on others",
+    WakeUps = "wake-ups" []: "CPUs had been given a thread and had not woken for it yet",
+    GroupMemory = "cgroup-memory" [limit, cgroup, lift] named "the control group": "a control group's limit had the kernel drop pages that were wanted again",
+    DeepQueue = "deep-queue" [device, depth, each] named "the device": "eight requests or more are in flight to a device on average",
+    IoWait = "io-wait" []: "threads wait for I/O",
+    UnknownFutexes = "unknown-futexes" []: "a tenth of the waiting or more is in futexes whose stacks do not say what they are",
+    ShortProcesses = "short-processes" [thread, processes] named "the thread": "two fifths of the serial phases or more are one name's, which five short processes or more have",
+    OneFunction = "one-function" [thread, code] named "the function": "two fifths of the serial phases or more are one thread's in one function",
+    OneThread = "one-thread" [thread] named "the thread": "two fifths of the serial phases or more are one thread's, in many functions",
+    Parked = "parked" [pattern, remedy] named "the pattern": "threads wait half of the time or more for something other than a lock that a pattern with advice names",
+    Serial = "serial" [cpus]: "fewer threads have work than there are CPUs",
+    Kernel = "kernel" []: "kinds of the program's kernel work are not distinguished",
+    LockOrSerial = "lock-or-serial" []: "locks and serial phases are not distinguished",
+    KernelLockOrIo = "kernel-lock-or-io" []: "kernel locks and I/O are not distinguished",
+    OtherKernel = "other-kernel" []: "the kernel works for the program outside of calls, faults and locks",
+    Collector = "collector" [in_function] named "the language": "a garbage collector takes two percent of the program's time or more",
+    Placement = "placement" [remedy] named "the process": "a process pays for memory on other nodes, by a twentieth of all CPU time or more",
+    GoesFirst = "goes-first" [process, remedy] named "the other program": "a quarter of the time on run queues or more was behind a program that goes first",
+    SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
+}
+
+impl When {
+    /// Whether the evidence is of something that `names` are compared with.
+    pub const fn is_named(self) -> bool {
+        self.subject().is_some()
+    }
+}
+
+impl<'de> Deserialize<'de> for When {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<When, D::Error> {
+        let word = String::deserialize(from)?;
+        When::ALL.iter().copied().find(|when| when.word() == word).ok_or_else(|| {
+            let all: Vec<&str> = When::ALL.iter().map(|when| when.word()).collect();
+            de::Error::custom(format!(
+                "unknown evidence `{}`; expected one of: {}",
+                word.escape_debug(),
+                all.join(", ")
+            ))
+        })
+    }
+}

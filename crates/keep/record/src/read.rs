@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ncpu_files::Dir;
 use ncpu_schema::{Purpose, Tables};
-use ncpu_table::{Budget, Table};
+use ncpu_table::{Budget, Table, read_parquet};
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
@@ -350,9 +350,7 @@ fn parquet(
     }
     let columns = selected(selection, table);
     let wanted = |c: &str| columns.is_none_or(|columns| columns.contains(&c));
-    let read = match selection {
-        None => Table::of_parquet(table, bytes, Some(rows), budget, wanted),
-        Some(_) => Table::cells_of_parquet(table, bytes, Some(rows), budget, wanted),
-    };
+    // Meanings take long to read where there are few rows.
+    let read = read_parquet(table, bytes, Some(rows), budget, wanted, selection.is_none());
     read.map_err(|e| Error::damaged(path, e.to_string()))
 }

@@ -44,7 +44,7 @@ pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
 pub use fold::OTHERS;
 pub use group::Groups;
-pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter};
+pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter, read as read_parquet};
 pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
 pub use text::{figure, render as render_text};

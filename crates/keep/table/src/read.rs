@@ -58,34 +58,6 @@ impl Table {
 }
 
 impl Table {
-    /// Reads the wanted columns of a file of Parquet. `rows` is the expected number of rows, where it is known.
-    ///
-    /// # Errors
-    /// It is not a file of Parquet, a wanted column holds lists, structures or bytes, or they take more than the budget.
-    pub fn of_parquet(
-        name: &str,
-        bytes: Vec<u8>,
-        rows: Option<u64>,
-        budget: &mut Budget,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Table> {
-        crate::parquet::read(name, bytes, rows, budget, wanted, true)
-    }
-
-    /// [`Table::of_parquet`] without units, kinds and meanings, which take long to read where there are few rows.
-    ///
-    /// # Errors
-    /// As [`Table::of_parquet`].
-    pub fn cells_of_parquet(
-        name: &str,
-        bytes: Vec<u8>,
-        rows: Option<u64>,
-        budget: &mut Budget,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Table> {
-        crate::parquet::read(name, bytes, rows, budget, wanted, false)
-    }
-
     /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
     /// not decoded.
     ///

@@ -14,7 +14,7 @@ use ncpu_fleet::generate::Plan;
 use ncpu_fleet::parts;
 use ncpu_fleet::store::{self, Store};
 use ncpu_fleet::tables::Kept;
-use ncpu_table::{Budget, Table};
+use ncpu_table::{Budget, read_parquet};
 
 /// Seconds since 1970 of 2026-11-10.
 pub const BEGIN: f64 = 1_794_268_800.0;
@@ -129,7 +129,7 @@ pub fn rows(store: &dyn Store) -> HashMap<(Kept, String), (usize, usize)> {
         for part in parts::list(store, table, None).expect("parts") {
             let bytes = store.get(&part.name).expect("a part").expect("it is there");
             let mut budget = Budget::for_bytes(part.bytes);
-            let rows = Table::of_parquet("part", bytes, None, &mut budget, |c| c == "id").expect("a table");
+            let rows = read_parquet("part", bytes, None, &mut budget, |c| c == "id", true).expect("a table");
             let mut here: HashMap<String, usize> = HashMap::new();
             for r in 0..rows.num_rows() {
                 *here.entry(rows.text(r, "id").expect("an id").into()).or_default() += 1;

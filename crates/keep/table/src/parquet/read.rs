@@ -29,17 +29,17 @@ const NUMBER: u64 = 9;
 
 /// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others,
 /// integers are unsigned ones where none is negative, other numbers floats, truth values texts, and dates and times the
-/// number that is stored. Without `told` the table has no units, kinds and meanings, which take long to read where there are few rows.
+/// number that is stored. Without `meanings` the table has no units, kinds and meanings, which take long to read where there are few rows.
 ///
 /// # Errors
 /// It is not a file of Parquet, has lists, structures or bytes, another number of rows, or takes more than the budget.
-pub(crate) fn read(
+pub fn read(
     name: &str,
     bytes: Vec<u8>,
     rows: Option<u64>,
     budget: &mut Budget,
     wanted: impl Fn(&str) -> bool,
-    told: bool,
+    meanings: bool,
 ) -> Result<Table> {
     guarded(|| {
         let file = Checked::open(bytes, budget)?;
@@ -49,7 +49,7 @@ pub(crate) fn read(
             Some(rows) if rows != found => {
                 Err(wrong(format!("it holds {found} rows and the manifest says {rows}")))
             }
-            _ => decoded(name, &file, groups, wanted, told, budget),
+            _ => decoded(name, &file, groups, wanted, meanings, budget),
         }
     })
 }

@@ -7,7 +7,7 @@ mod text;
 use ncpu_record::Recording;
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use crate::onion::Onion;
+use crate::onion::{Layer, Onion};
 
 pub use text::render;
 
@@ -80,11 +80,8 @@ impl Told {
     ) -> Result<Told, ncpu_schema::Error> {
         let onion = Onion::peel(recording)?;
         // The program's own work is in user code, calls and faults: what is lost is elsewhere.
-        let works = |name: &str| {
-            matches!(name, "user code" | "system calls" | "page faults and zeroing" | "other kernel work")
-        };
-        let lost =
-            onion.rows.iter().filter(|r| !works(r.layer.name())).max_by(|a, b| a.share.total_cmp(&b.share));
+        let works = |layer| matches!(layer, Layer::User | Layer::Calls | Layer::Faults | Layer::OtherKernel);
+        let lost = onion.rows.iter().filter(|r| !works(r.layer)).max_by(|a, b| a.share.total_cmp(&b.share));
         Ok(Told {
             cpus: cpus as f64,
             threads: f64::from(threads),
@@ -92,7 +89,7 @@ impl Told {
             band,
             first: lost.filter(|r| r.share >= 0.005).map_or("none", |r| r.layer.name()).into(),
             share: lost.map_or(0.0, |r| r.share),
-            work: onion.rows.iter().filter(|r| works(r.layer.name())).map(|r| r.share).sum(),
+            work: onion.rows.iter().filter(|r| works(r.layer)).map(|r| r.share).sum(),
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use ncpu_table::{Column, Kind, Table, Unit, objects};
 
-use crate::onion::Onion;
+use crate::onion::{self, Onion};
 
 /// Layers that are not the program's.
-const OTHERS: [&str; 4] = ["other programs", "ncpu itself", "steal", "not accounted for"];
+const OTHERS: [onion::Layer; 4] =
+    [onion::Layer::Others, onion::Layer::Ncpu, onion::Layer::Steal, onion::Layer::Unseen];
 
 /// The onion of one point.
 pub struct Peel {
@@ -46,8 +47,7 @@ pub fn layers_table(peels: &[Peel]) -> Table {
         ],
     );
     let Some(first) = peels.first() else { return out.finish() };
-    let taken: f64 =
-        first.onion.rows.iter().filter(|r| OTHERS.contains(&r.layer.name())).map(|r| r.seconds).sum();
+    let taken: f64 = first.onion.rows.iter().filter(|r| OTHERS.contains(&r.layer)).map(|r| r.seconds).sum();
     let whole = (first.onion.capacity - taken).max(f64::MIN_POSITIVE) / first.work;
     let cost = |p: &Peel, seconds: f64| 100.0 * seconds / p.work / whole;
     for p in peels {
@@ -122,7 +122,7 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
     if ns.len() < 2 {
         return "One point only: nothing to compare its layers with.".into();
     }
-    let disturbs = |l: &&Layer| OTHERS.contains(&l.name.as_str());
+    let disturbs = |l: &&Layer| OTHERS.iter().any(|other| other.name() == l.name);
     let total: f64 = layers.iter().filter(|l| !disturbs(l)).map(growth).sum();
     let Some(most) = layers.iter().find(|l| !disturbs(l)) else { return String::new() };
     let span = format!("from N = {first} to {last}");

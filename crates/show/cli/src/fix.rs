@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_machine::limits::Limits;
-use ncpu_remedy::fix::search::{Bench, Found, Layer, Layers, Once, Options, Run, Tried, search};
+use ncpu_remedy::fix::search::{Bench, Found, Layers, Once, Options, Part, Run, Tried, search};
 use ncpu_remedy::fix::{self, Allowed, Remedy, found};
 use ncpu_remedy::journal::{self, Undo};
 use ncpu_remedy::preload::Places;
@@ -232,13 +232,13 @@ impl Bench for Here<'_> {
         let observed = peel::observe(&spot, self.stop).map_err(|e| format!("{e:#}"))?;
         let Some((_, recording)) = observed else { return Ok(None) };
         let onion = Onion::peel(&recording).map_err(|e| e.to_string())?;
-        let layer = |row: &ncpu_report::onion::Row| Layer {
-            name: row.layer.name().to_string(),
+        let part = |row: &ncpu_report::onion::Row| Part {
+            layer: row.layer,
             share: row.share,
             advice: row.remedy(),
             of_the_program: row.remedy_by(Change::Program),
         };
-        Ok(Some(onion.rows.iter().map(layer).collect()))
+        Ok(Some(onion.rows.iter().map(part).collect()))
     }
 
     fn limits(&mut self) -> Vec<Remedy> {

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 
 use ncpu_measure::compare::Ratio;
+use ncpu_schema::Layer;
 use ncpu_table::{Column, Kind, Table, Unit, safe, size};
 
 use super::search::{Found, Layers, Tried, Untried};
 use super::{Remedy, applied};
 
 /// Layers that are not the program's: no change of it takes them away.
-const NOT_THE_PROGRAM: [&str; 3] = ["other programs", "steal", "ncpu itself"];
+const NOT_THE_PROGRAM: [Layer; 3] = [Layer::Others, Layer::Steal, Layer::Ncpu];
 
 /// Remedies, a row each.
 pub fn remedies_table(remedies: &[Remedy]) -> Table {
@@ -20,7 +21,8 @@ pub fn remedies_table(remedies: &[Remedy]) -> Table {
     ];
     let mut table = Table::builder("remedies", &columns);
     for remedy in remedies {
-        table.row().text(&remedy.name).text(&remedy.about).text(remedy.layers.join(", "));
+        let names: Vec<&str> = remedy.layers.iter().map(|layer| layer.name()).collect();
+        table.row().text(&remedy.name).text(&remedy.about).text(names.join(", "));
     }
     table.finish()
 }
@@ -75,8 +77,9 @@ impl Found {
         ];
         let mut table = Table::builder("onions", &columns);
         for (step, layers) in self.onions.iter().enumerate() {
-            for layer in layers {
-                table.row().int(step as u64).text(&layer.name).float(100.0 * layer.share).text(&layer.advice);
+            for part in layers {
+                let (name, share) = (part.layer.name(), 100.0 * part.share);
+                table.row().int(step as u64).text(name).float(share).text(&part.advice);
             }
         }
         table.finish()
@@ -153,8 +156,8 @@ impl Found {
         }
         let mut rest: Vec<_> = last
             .iter()
-            .filter(|l| l.share >= 0.02 && l.share < 1.0 && !NOT_THE_PROGRAM.contains(&l.name.as_str()))
-            .map(|l| (&l.name, l.share, &l.of_the_program))
+            .filter(|l| l.share >= 0.02 && l.share < 1.0 && !NOT_THE_PROGRAM.contains(&l.layer))
+            .map(|l| (l.layer.name(), l.share, &l.of_the_program))
             .filter(|l| !l.2.is_empty())
             .collect();
         rest.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -172,7 +175,7 @@ fn headline(layers: &Layers) -> String {
     let mut sorted: Vec<_> = layers.iter().filter(|l| l.share >= 0.01).collect();
     sorted.sort_by(|a, b| b.share.total_cmp(&a.share));
     let words: Vec<String> =
-        sorted.iter().take(5).map(|l| format!("{} {:.0} %", l.name, 100.0 * l.share)).collect();
+        sorted.iter().take(5).map(|l| format!("{} {:.0} %", l.layer.name(), 100.0 * l.share)).collect();
     words.join(", ")
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ncpu_machine::Topology;
+use ncpu_schema::Layer;
 
 use crate::image::Image;
 use crate::journal::{Journal, Undo, chosen};
@@ -27,7 +28,7 @@ pub struct Remedy {
     /// Of a kind only one is in use at a time.
     pub kind: Kind,
     /// Layers of the onion that call for it.
-    pub layers: &'static [&'static str],
+    pub layers: &'static [Layer],
     /// What is put before the command.
     pub prefix: Vec<OsString>,
     /// The number of workers that `{n}` becomes.
@@ -73,22 +74,15 @@ pub struct Allowed {
     pub realtime: bool,
 }
 
-const FAULTS: &[&str] =
-    &["page faults and zeroing", "TLB shootdown", "kernel lock spin", "kernel lock block"];
-const HEAP: &[&str] = &[
-    "page faults and zeroing",
-    "TLB shootdown",
-    "user lock waiting",
-    "kernel lock spin",
-    "kernel lock block",
-];
-const LOCKS: &[&str] = &["user lock waiting"];
-const SWITCHES: &[&str] = &["context switches", "run-queue waiting", "user lock waiting", "kernel lock spin"];
-const IDLE: &[&str] = &["serial phases", "idle"];
-const IDLE_OR_WAITING: &[&str] = &["run-queue waiting", "other programs", "serial phases", "idle"];
-const PLACE: &[&str] = &["run-queue waiting", "user code"];
-const QUOTA: &[&str] = &["serial phases", "run-queue waiting", "idle", "steal"];
-const WAKE: &[&str] = &["context switches", "system calls", "kernel lock spin"];
+const FAULTS: &[Layer] = &[Layer::Faults, Layer::Tlb, Layer::KernelSpin, Layer::KernelBlock];
+const HEAP: &[Layer] = &[Layer::Faults, Layer::Tlb, Layer::UserLock, Layer::KernelSpin, Layer::KernelBlock];
+const LOCKS: &[Layer] = &[Layer::UserLock];
+const SWITCHES: &[Layer] = &[Layer::Switches, Layer::RunQueue, Layer::UserLock, Layer::KernelSpin];
+const IDLE: &[Layer] = &[Layer::Serial, Layer::Idle];
+const IDLE_OR_WAITING: &[Layer] = &[Layer::RunQueue, Layer::Others, Layer::Serial, Layer::Idle];
+const PLACE: &[Layer] = &[Layer::RunQueue, Layer::User];
+const QUOTA: &[Layer] = &[Layer::Serial, Layer::RunQueue, Layer::Idle, Layer::Steal];
+const WAKE: &[Layer] = &[Layer::Switches, Layer::Calls, Layer::KernelSpin];
 
 /// A library by the name of its file, where the dynamic linker has them.
 fn library(root: &Path, names: &[&str]) -> Option<PathBuf> {
@@ -132,7 +126,7 @@ pub fn catalogue(
         ("getenv", "getenv without a lock", LOCKS),
         ("accept", "connections spread evenly over workers", WAKE),
         ("populate", "large memory made by several CPUs", FAULTS),
-        ("stackbias", "stacks at different offsets of a page", &["user code"]),
+        ("stackbias", "stacks at different offsets of a page", &[Layer::User]),
     ] {
         if preloads.iter().any(|p| p == name) {
             add(Kind::Library, &format!("preload {name}"), about, layers, &["ncpu", "preload", name, "--"]);
@@ -140,18 +134,12 @@ pub fn catalogue(
     }
     if preloads.iter().any(|p| p == "hugepages") {
         let about = "heap, mappings, stacks and text on huge pages";
-        add(
-            Kind::Pages,
-            "hugepages",
-            about,
-            &["page faults and zeroing", "user code"],
-            &["ncpu", "hugepages", "--"],
-        );
+        add(Kind::Pages, "hugepages", about, &[Layer::Faults, Layer::User], &["ncpu", "hugepages", "--"]);
         // It changes a setting of the machine while the command runs.
         if allowed.system {
             let about = "the same, and shared memory too";
             let prefix = ["ncpu", "hugepages", "--shm", "--"];
-            add(Kind::Pages, "hugepages --shm", about, &["page faults and zeroing", "user code"], &prefix);
+            add(Kind::Pages, "hugepages --shm", about, &[Layer::Faults, Layer::User], &prefix);
         }
     }
     for (name, files) in [
@@ -303,7 +291,7 @@ fn system(root: &Path) -> Result<Vec<Remedy>> {
     let thp = root.join("sys/kernel/mm/transparent_hugepage/enabled");
     if std::fs::read_to_string(&thp).is_ok_and(|t| chosen(&t) != "always") {
         let about = "huge pages for all programs without asking";
-        add("THP always", about, &["page faults and zeroing", "user code"], vec![(thp, "always".into())]);
+        add("THP always", about, &[Layer::Faults, Layer::User], vec![(thp, "always".into())]);
     }
     let balancing = root.join("proc/sys/kernel/numa_balancing");
     if let Ok(text) = std::fs::read_to_string(&balancing) {

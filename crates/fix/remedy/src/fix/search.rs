@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ncpu_measure::compare::Ratio;
+use ncpu_schema::Layer;
 use ncpu_table::safe;
 
 use super::{Kind, Remedy, applied, inapplicable, restore, set};
@@ -98,11 +99,11 @@ pub enum Once {
     Late,
 }
 
-/// A layer of an onion.
+/// A layer of an onion, with its share and advice.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
-    /// Its name.
-    pub name: String,
+pub struct Part {
+    /// The layer.
+    pub layer: Layer,
     /// Its share of the capacity, 0–1.
     pub share: f64,
     /// What takes it away.
@@ -112,7 +113,7 @@ pub struct Layer {
 }
 
 /// An onion.
-pub type Layers = Vec<Layer>;
+pub type Layers = Vec<Part>;
 
 /// A remedy and what came of it.
 #[derive(Clone, Debug)]
@@ -630,10 +631,10 @@ fn next(left: &[Remedy], layers: &Layers) -> usize {
 
 /// What the onion has in the layers of a remedy; of user code, `of_user_code` of it.
 fn called(layers: &Layers, remedy: &Remedy, of_user_code: f64) -> f64 {
-    let share = |layer: &Layer| match layer.name.as_str() {
-        name if !remedy.layers.contains(&name) => 0.0,
-        "user code" => of_user_code * layer.share,
-        _ => layer.share,
+    let share = |part: &Part| match part.layer {
+        layer if !remedy.layers.contains(&layer) => 0.0,
+        Layer::User => of_user_code * part.share,
+        _ => part.share,
     };
     layers.iter().map(share).sum()
 }
@@ -654,7 +655,7 @@ mod tests {
         Run { throughput: 1.0, elapsed: 1.0, cpu, rss: 1 << 30 }
     }
 
-    fn remedy(name: &str, kind: Kind, layers: &'static [&'static str]) -> Remedy {
+    fn remedy(name: &str, kind: Kind, layers: &'static [Layer]) -> Remedy {
         Remedy {
             name: name.into(),
             about: String::new(),
@@ -709,13 +710,9 @@ mod tests {
         }
 
         fn peel(&mut self, _: &[OsString]) -> Result<Option<Layers>, String> {
-            let layer = |name: &str, share| Layer {
-                name: name.into(),
-                share,
-                advice: String::new(),
-                of_the_program: String::new(),
-            };
-            Ok(Some(vec![layer("page faults and zeroing", 0.4), layer("system calls", 0.1)]))
+            let part =
+                |layer, share| Part { layer, share, advice: String::new(), of_the_program: String::new() };
+            Ok(Some(vec![part(Layer::Faults, 0.4), part(Layer::Calls, 0.1)]))
         }
 
         fn limits(&mut self) -> Vec<Remedy> {
@@ -757,9 +754,9 @@ mod tests {
 
     fn three() -> [Remedy; 3] {
         [
-            remedy("calls", Kind::Scheduling, &["system calls"]),
-            remedy("pages", Kind::Pages, &["page faults and zeroing"]),
-            remedy("nothing", Kind::Placement, &["idle"]),
+            remedy("calls", Kind::Scheduling, &[Layer::Calls]),
+            remedy("pages", Kind::Pages, &[Layer::Faults]),
+            remedy("nothing", Kind::Placement, &[Layer::Idle]),
         ]
     }
 
@@ -815,14 +812,18 @@ mod tests {
     #[test]
     fn workers_come_first_and_then_what_the_onion_calls_for() {
         let left = [
-            remedy("a", Kind::Library, &["system calls"]),
-            remedy("b", Kind::Pages, &["page faults and zeroing"]),
-            remedy("2 workers", Kind::Workers, &["idle"]),
-            remedy("4 workers", Kind::Workers, &["idle"]),
+            remedy("a", Kind::Library, &[Layer::Calls]),
+            remedy("b", Kind::Pages, &[Layer::Faults]),
+            remedy("2 workers", Kind::Workers, &[Layer::Idle]),
+            remedy("4 workers", Kind::Workers, &[Layer::Idle]),
         ];
         // A busy machine: nothing is idle.
-        let name = "page faults and zeroing".to_string();
-        let layers = vec![Layer { name, share: 0.4, advice: String::new(), of_the_program: String::new() }];
+        let layers = vec![Part {
+            layer: Layer::Faults,
+            share: 0.4,
+            advice: String::new(),
+            of_the_program: String::new(),
+        }];
         assert_eq!(next(&left, &layers), 2);
         assert_eq!(next(&left[..2], &layers), 1);
         assert_eq!(next(&left[..2], &Vec::new()), 0);

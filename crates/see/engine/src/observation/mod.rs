@@ -586,13 +586,12 @@ impl Observation {
             locks.living(&pids, Instant::now());
         }
         let ended = std::mem::take(&mut self.exited);
-        let over: HashSet<ThreadKey> = ended.iter().map(|t| (t.tid, t.start)).collect();
+        let once = listed_once(&ended, &living);
         let measured = self.engine.measures();
         let mut known = std::mem::take(&mut self.threads);
         if struck.1 > 0 && !self.engine.calls_off() {
             let mut seen = Struck { user: struck.0, all: struck.1, ..Struck::default() };
-            let told = living.iter().filter(|t| !over.contains(&(t.tid, t.start)));
-            for now in ended.iter().chain(told) {
+            for (now, _) in &once {
                 let before = known.get(&(now.tid, now.start)).map(|k| k.told).unwrap_or_default();
                 let ns = |state: Microstate| {
                     now.micro[state as usize].saturating_sub(before.micro[state as usize]) as f64
@@ -610,17 +609,13 @@ impl Observation {
         };
         // Of threads that no tick has met.
         let mut all_ticks = [0; 3];
-        for now in ended.iter().chain(&living) {
+        for (now, _) in &once {
             let before = known.get(&(now.tid, now.start)).map(|k| k.told).unwrap_or_default();
             all_ticks.iter_mut().zip(ticks_of(now, &before)).for_each(|(all, n)| *all += n);
         }
         let mut kept = HashMap::with_capacity(living.len());
-        // Ended ones first: one that was still listed while it ended is told once.
-        for (now, alive) in ended.iter().map(|t| (t, false)).chain(living.iter().map(|t| (t, true))) {
+        for (now, alive) in once {
             let key = (now.tid, now.start);
-            if alive && over.contains(&key) {
-                continue;
-            }
             let before = known.remove(&key).map(|k| k.told).unwrap_or_default();
             if alive {
                 self.process_names.set(now.tgid, now.process());
@@ -807,6 +802,14 @@ impl Observation {
     }
 }
 
+/// The threads of a table, each with whether it lives, ended ones first. A thread that was still listed while it ended counts
+/// once.
+fn listed_once<'a>(ended: &'a [ThreadOut], living: &'a [ThreadOut]) -> Vec<(&'a ThreadOut, bool)> {
+    let over: HashSet<ThreadKey> = ended.iter().map(|t| (t.tid, t.start)).collect();
+    let living = living.iter().filter(|t| !over.contains(&(t.tid, t.start)));
+    ended.iter().map(|t| (t, false)).chain(living.map(|t| (t, true))).collect()
+}
+
 /// Softirqs, or interrupts, without ncpu's own.
 fn served(softirqs: bool, snap: &Snapshot) -> u64 {
     let of = |(source, _): &(&Source, _)| matches!(source, Source::Softirq(_)) == softirqs;
@@ -832,5 +835,23 @@ impl Stat {
         let mut field = |n: usize| words.nth(n).and_then(|w| w.parse().ok()).unwrap_or(0);
         // cpu user nice system idle iowait irq softirq steal
         Stat { iowait: field(4), steal: field(2) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_listed_while_it_ends_counts_once() {
+        let thread = |tid, start, ticks| ThreadOut { tid, start, ticks: [ticks; 4], ..ThreadOut::default() };
+        let ended = [thread(1, 10, 7), thread(2, 10, 1)];
+        // Thread 1 is listed still; a new thread has the number of thread 2.
+        let living = [thread(1, 10, 7), thread(2, 99, 5), thread(3, 10, 2)];
+        let once: Vec<(u32, u64, bool)> =
+            listed_once(&ended, &living).iter().map(|(t, alive)| (t.tid, t.start, *alive)).collect();
+        assert_eq!(once, [(1, 10, false), (2, 10, false), (2, 99, true), (3, 10, true)]);
+        let ticks: u32 = listed_once(&ended, &living).iter().map(|(t, _)| t.ticks[0]).sum();
+        assert_eq!(ticks, 15);
     }
 }

@@ -31,6 +31,12 @@ def test_the_onion_is_what_report_prints(example):
     onion = example[0].onion()
     assert [layer.name for layer in onion] == [row["layer"] for row in told]
     assert [layer.seconds for layer in onion] == [row["seconds"] for row in told]
+    # Evidence and advice are objects; those of Arrow have the keys of all kinds, those of a layer their own.
+    for layer, row in zip(onion, told):
+        kept = [{key: value for key, value in item.items() if value is not None} for item in row["evidence"]]
+        assert list(layer.evidence) == kept
+        assert [advice["id"] for advice in layer.advice] == [advice["id"] for advice in row["advice"]]
+    assert any(item["kind"] == "processes" for item in onion["user code"].evidence)
     # How much is for the machine to say, which others may use.
     assert onion["user code"].share > 0
     with pytest.raises(KeyError):

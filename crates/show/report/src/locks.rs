@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ncpu_record::Recording;
+use ncpu_schema::{CpuState, cpu_time};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 /// What a row of the locks table is.
@@ -167,9 +168,11 @@ pub(crate) fn errors(recording: &Recording) -> HashMap<Vec<String>, f64> {
 
 /// CPU-seconds observed.
 pub fn capacity(recording: &Recording) -> f64 {
-    let Some(t) = recording.tables.get("cpu_time") else { return 0.0 };
-    let columns = ["idle", "target", "other", "ncpu", "spin", "hardirq", "softirq", "tlb"];
-    (0..t.num_rows()).flat_map(|r| columns.iter().filter_map(move |c| t.number(r, c))).sum()
+    match cpu_time::Reader::open(recording) {
+        Ok(Some(times)) => CpuState::ALL.iter().map(|&state| times.spent.sum(state)).sum(),
+        // A recording without it has no capacity to compare with.
+        _ => 0.0,
+    }
 }
 
 /// The exact table put together by `keys`.

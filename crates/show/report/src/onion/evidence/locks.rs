@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ncpu_schema::{Layer, lock_callers, locks, sleeps};
+use ncpu_schema::{Layer, lock_callers, locks, sleeps, user_locks};
 use ncpu_table::Table;
 
 use super::kinds::{
@@ -97,18 +97,22 @@ fn is_held(kind: &str) -> bool {
 }
 
 /// The locks waited for, by where they are waited for: a server's locks may be thousands of words.
-pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
-    const KEYS: [&str; 7] = ["lock", "holder", "type", "process", "caller", "pattern", "advice"];
+pub(super) fn locks_of_programs(context: &Context<'_>) -> Vec<Evidence> {
+    use user_locks::col;
+    const KEYS: [&str; 7] =
+        [col::lock, col::holder, col::ty, col::process, col::caller, col::pattern, col::advice];
     // A recording of an older version has no patterns.
-    let named = context.table("user_locks").is_some_and(|t| t.columns().iter().any(|c| c.name == "pattern"));
+    let named =
+        context.table(user_locks::NAME).is_some_and(|t| t.columns().iter().any(|c| c.name == col::pattern));
     let keys = &KEYS[..if named { 7 } else { 5 }];
-    let (place, lock) = (&keys[2..], [&["lock"][..], &keys[2..]].concat());
+    let (place, lock) = (&keys[2..], [&[col::lock][..], &keys[2..]].concat());
     let mut out = Vec::new();
-    let ranked = |keys: &[&str]| context.ranked("user_locks", keys, "block");
+    let ranked = |keys: &[&str]| context.ranked(user_locks::NAME, keys, col::block);
     if let (Some(places), Some(single), Some(held)) = (ranked(place), ranked(&lock), ranked(keys)) {
         // Locks with tracepoints also report how long their waiters spun.
-        let wait =
-            |t: &Table, r: usize| t.number(r, "block").unwrap_or(0.0) + t.number(r, "spin").unwrap_or(0.0);
+        let wait = |t: &Table, r: usize| {
+            t.number(r, col::block).unwrap_or(0.0) + t.number(r, col::spin).unwrap_or(0.0)
+        };
         let alike = |keys: &[&str], a: &Table, i: usize, b: &Table, j: usize| {
             keys.iter().all(|c| a.text(i, c) == b.text(j, c))
         };
@@ -121,7 +125,7 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
         rows.sort_by(|&a, &b| wait(&places, b).total_cmp(&wait(&places, a)));
         for r in rows {
             let text = |c: &str| places.text(r, c);
-            let Some(kind) = text("type").filter(|k| is_held(k)) else { continue };
+            let Some(kind) = text(col::ty).filter(|k| is_held(k)) else { continue };
             let of: Vec<usize> =
                 (0..single.num_rows()).filter(|&q| alike(place, &single, q, &places, r)).collect();
             let top = match of[..] {
@@ -129,7 +133,8 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
                 _ => most(&single, &of, wait(&places, r)),
             };
             // What has an advice of its own is known to its users by name, and its address is not.
-            let pattern = if named { text("pattern").filter(|_| text("advice").is_some()) } else { None };
+            let pattern =
+                if named { text(col::pattern).filter(|_| text(col::advice).is_some()) } else { None };
             // Its waits may have been ended by many.
             let (holder, waker) = top
                 .and_then(|q| {
@@ -137,8 +142,8 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
                         (0..held.num_rows()).filter(|&h| alike(&lock, &held, h, &single, q)).collect();
                     let most = most(&held, &of, wait(&single, q))?;
                     // A library reports the holder and does not see the waker.
-                    let thread = held.text(most, "holder")?.to_string();
-                    Some(if held.int(most, "wakes").is_some() {
+                    let thread = held.text(most, col::holder)?.to_string();
+                    Some(if held.int(most, col::wakes).is_some() {
                         (None, Some(thread))
                     } else {
                         (Some(thread), None)
@@ -147,15 +152,15 @@ pub(super) fn user_locks(context: &Context<'_>) -> Vec<Evidence> {
                 .unwrap_or_default();
             out.push(
                 UserLock {
-                    lock: top.map(|q| single.text(q, "lock").unwrap_or("?").into()),
+                    lock: top.map(|q| single.text(q, col::lock).unwrap_or("?").into()),
                     locks: of.len() as u64,
                     lock_type: kind.into(),
                     pattern: pattern.map(str::to_string),
-                    process: text("process").unwrap_or("?").into(),
-                    caller: text("caller").filter(|c| !c.starts_with('[')).map(str::to_string),
-                    waits: places.int(r, "count").unwrap_or(0),
-                    asleep: ThreadSeconds(places.number(r, "block").unwrap_or(0.0)),
-                    spinning: ThreadSeconds(places.number(r, "spin").unwrap_or(0.0)),
+                    process: text(col::process).unwrap_or("?").into(),
+                    caller: text(col::caller).filter(|c| !c.starts_with('[')).map(str::to_string),
+                    waits: places.int(r, col::count).unwrap_or(0),
+                    asleep: ThreadSeconds(places.number(r, col::block).unwrap_or(0.0)),
+                    spinning: ThreadSeconds(places.number(r, col::spin).unwrap_or(0.0)),
                     holder,
                     waker,
                 }
@@ -207,22 +212,24 @@ impl fmt::Display for UserLock {
 
 /// The pattern of the user lock that most of the waiting is for, and its remedy, where that is known.
 pub(in crate::onion) fn top_advice(context: &Context<'_>) -> Option<(String, String)> {
-    context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
-    let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
-    let waited = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
-    let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type").is_some_and(is_held));
+    use user_locks::col;
+    context.table(user_locks::NAME)?.columns().iter().find(|c| c.name == col::advice)?;
+    let ranked = context.ranked(user_locks::NAME, &[col::ty, col::pattern, col::advice], col::block)?;
+    let waited = |r: usize| ranked.number(r, col::block).unwrap_or(0.0);
+    let rows = || (0..ranked.num_rows()).filter(|&r| ranked.text(r, col::ty).is_some_and(is_held));
     let total: f64 = rows().map(waited).sum();
     let top = rows().next().filter(|&r| waited(r) >= 0.5 * total && total > 0.0)?;
-    Some((ranked.text(top, "pattern")?.into(), ranked.text(top, "advice")?.into()))
+    Some((ranked.text(top, col::pattern)?.into(), ranked.text(top, col::advice)?.into()))
 }
 
 /// Thread-seconds in futexes whose kind nobody knows, where they are a part of all waiting that matters: of a program without
 /// symbols no stack tells a lock from work that is waited for.
 pub(in crate::onion) fn unjudged(context: &Context<'_>) -> Option<f64> {
-    let ranked = context.ranked("user_locks", &["type"], "block")?;
-    let block = |r: usize| ranked.number(r, "block").unwrap_or(0.0);
+    use user_locks::col;
+    let ranked = context.ranked(user_locks::NAME, &[col::ty], col::block)?;
+    let block = |r: usize| ranked.number(r, col::block).unwrap_or(0.0);
     let unknown: f64 =
-        (0..ranked.num_rows()).filter(|&r| ranked.text(r, "type") == Some("unknown")).map(block).sum();
+        (0..ranked.num_rows()).filter(|&r| ranked.text(r, col::ty) == Some("unknown")).map(block).sum();
     let futexes: f64 = (0..ranked.num_rows()).map(block).sum();
     let asleep = sleeps::Reader::open(context.recording).ok().flatten();
     let asleep: f64 = asleep.map_or(0.0, |t| t.rows().filter_map(|r| t.seconds.get(r)).sum());
@@ -247,13 +254,15 @@ impl fmt::Display for UnknownFutexes {
 /// The pattern and its remedy for threads that waited for what may be a lock or work to come, where the pattern says how to
 /// find out: parked threads of Java. They wait for half of the time or more.
 pub(in crate::onion) fn parked(context: &Context<'_>) -> Option<(String, String)> {
-    context.table("user_locks")?.columns().iter().find(|c| c.name == "advice")?;
-    let ranked = context.ranked("user_locks", &["type", "pattern", "advice"], "block")?;
+    use user_locks::col;
+    context.table(user_locks::NAME)?.columns().iter().find(|c| c.name == col::advice)?;
+    let ranked = context.ranked(user_locks::NAME, &[col::ty, col::pattern, col::advice], col::block)?;
     let advised =
-        |r: &usize| ranked.text(*r, "type") == Some("condition") && ranked.text(*r, "advice").is_some();
+        |r: &usize| ranked.text(*r, col::ty) == Some("condition") && ranked.text(*r, col::advice).is_some();
     let row = (0..ranked.num_rows()).find(advised)?;
-    let long = ranked.number(row, "block").unwrap_or(0.0) > 0.5 * context.elapsed;
-    long.then(|| Some((ranked.text(row, "pattern")?.into(), ranked.text(row, "advice")?.into()))).flatten()
+    let long = ranked.number(row, col::block).unwrap_or(0.0) > 0.5 * context.elapsed;
+    long.then(|| Some((ranked.text(row, col::pattern)?.into(), ranked.text(row, col::advice)?.into())))
+        .flatten()
 }
 
 /// The kernel lock that costs most by `spin` or `block`, if that is enough to matter.

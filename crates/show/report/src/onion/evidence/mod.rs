@@ -32,7 +32,7 @@ use kinds::{
 };
 use kinds::{Part, Share};
 pub(super) use limits::{limits_met, memory_short, throttled};
-use locks::{kernel_locks, unknown_futexes, user_locks};
+use locks::{kernel_locks, locks_of_programs, unknown_futexes};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
 pub(super) use path::charged;
@@ -253,7 +253,7 @@ pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<Evidence> {
             out.add(waited_for(context, IdleReason::KernelLock));
         }
         Layer::UserLock => {
-            out.add(user_locks(context));
+            out.add(locks_of_programs(context));
             out.add(waited_for(context, IdleReason::UserLock));
         }
         Layer::Faults => faults(&mut out, context),

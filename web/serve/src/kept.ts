@@ -33,7 +33,7 @@ export async function keep(now: Status, time: Time): Promise<Kept> {
     ncpu: "kept",
     host: now.host,
     cpus: now.cpus,
-    layers,
+    layers: cells(layers),
     stacks: Object.fromEntries(KINDS.map((kind, i) => [kind, stacks[i] ?? ""])),
     tables: Object.fromEntries(tables.map((rows) => [rows.table, rows])),
   };
@@ -61,6 +61,11 @@ export async function read(file: File): Promise<Kept> {
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 const isCell = (value: unknown): value is Cell => value === null || typeof value === "string" || typeof value === "number";
+/** Rows without what is no cell: evidence and advice, which are lists of objects and are not compared. */
+const cells = (of: Rows): Rows => ({
+  ...of,
+  rows: of.rows.map((row) => Object.fromEntries(Object.entries(row).filter(([, value]) => isCell(value)))),
+});
 const isRow = (value: unknown): value is Row => isObject(value) && Object.values(value).every(isCell);
 const isTable = (value: unknown): value is Rows =>
   isObject(value) && typeof value["from"] === "number" && typeof value["to"] === "number" &&

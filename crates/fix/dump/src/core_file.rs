@@ -8,7 +8,7 @@ use crate::notes::{NT_FILE, NT_OWN, NT_PRPSINFO, NT_PRSTATUS, OWN};
 use crate::read::Contents;
 use crate::seekable::{Source, Trailer};
 
-/// Notes and tables that a core may have at most, bytes.
+/// Program headers that a core may have at most, and all its notes together, bytes.
 const LARGEST: u64 = 1 << 30;
 
 /// A thread of a core.
@@ -129,6 +129,7 @@ pub fn info<S: Source>(contents: &Contents<S>) -> Result<Info, Error> {
         return Err(bad("its program headers are cut off"));
     }
     let mut info = Info { trailer: contents.dump().trailer().cloned(), ..Info::default() };
+    let mut notes_left = LARGEST;
     for row in table.chunks_exact(56) {
         let row = Bytes(row);
         let (offset, size) = (row.u64(8), row.u64(32));
@@ -143,7 +144,8 @@ pub fn info<S: Source>(contents: &Contents<S>) -> Result<Info, Error> {
                 offset,
                 flags: row.u32(4),
             }),
-            4 if size <= LARGEST => {
+            4 if size <= notes_left => {
+                notes_left -= size;
                 let notes = contents.read(offset, size as usize)?;
                 notes_of(&notes, |name, kind, body| note(&mut info, name, kind, body));
             }
@@ -259,4 +261,164 @@ fn build_id<S: Source>(contents: &Contents<S>, loads: &[Load], start: u64) -> Op
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::layout::{CHUNK, Layout, Segment};
+    use crate::notes::put;
+    use crate::seekable::{Codec, Seekable, pack};
+
+    const PAGE: u64 = 4096;
+    const CODE: u64 = 0x40_0000;
+    const HEAP: u64 = 0x7f00_0000_0000;
+
+    fn contents(core: &[u8]) -> Contents<Vec<u8>> {
+        Contents::new(Seekable::open(pack(core, Codec::Zstd(1)).unwrap()).unwrap())
+    }
+
+    /// A page of a program with a build ID of four bytes.
+    fn program() -> Vec<u8> {
+        let mut page = vec![0; PAGE as usize];
+        page[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut notes = Vec::new();
+        put(&mut notes, b"GNU", 1, b"abi!");
+        put(&mut notes, b"GNU", 3, &[0xde, 0xad, 0xbe, 0xef]);
+        let (table, at) = (64u64, 200usize);
+        page[32..40].copy_from_slice(&table.to_ne_bytes());
+        page[56..58].copy_from_slice(&1u16.to_ne_bytes());
+        page[64..68].copy_from_slice(&4u32.to_ne_bytes());
+        page[72..80].copy_from_slice(&(at as u64).to_ne_bytes());
+        page[96..104].copy_from_slice(&(notes.len() as u64).to_ne_bytes());
+        page[at..at + notes.len()].copy_from_slice(&notes);
+        page
+    }
+
+    /// A core of two threads, a program's first page, and a heap of which one page has something.
+    fn core() -> Vec<u8> {
+        let mut notes = Vec::new();
+        put(&mut notes, OWN, NT_OWN, b"{}");
+        for (tid, signal) in [(71i32, 11u16), (72, 0)] {
+            let mut status = vec![0; 112 + arch::GENERAL + 8];
+            status[12..14].copy_from_slice(&signal.to_ne_bytes());
+            status[32..36].copy_from_slice(&tid.to_ne_bytes());
+            put(&mut notes, b"CORE", NT_PRSTATUS, &status);
+        }
+        let mut process = vec![0; 136];
+        process[16..20].copy_from_slice(&1000u32.to_ne_bytes());
+        process[24..28].copy_from_slice(&71i32.to_ne_bytes());
+        process[40..44].copy_from_slice(b"name");
+        process[56..63].copy_from_slice(b"name -x");
+        put(&mut notes, b"CORE", NT_PRPSINFO, &process);
+        let words = [2, PAGE, CODE, CODE + PAGE, 0, CODE + 4 * PAGE, CODE + 5 * PAGE, 4];
+        let mut files: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        files.extend_from_slice(b"/bin/name\0/bin/name\0");
+        put(&mut notes, b"CORE", NT_FILE, &files);
+
+        let segments = [
+            Segment { start: CODE, end: CODE + 4 * PAGE, flags: 5, stored: PAGE },
+            Segment { start: HEAP, end: HEAP + 4 * CHUNK, flags: 6, stored: 4 * CHUNK },
+        ];
+        let filled = vec![(CODE, CODE + PAGE), (HEAP + PAGE, HEAP + 2 * PAGE)];
+        let layout = Layout::new(&segments, Arc::new(filled), &notes);
+        let mut core = Vec::new();
+        for chunk in 0..layout.chunks() {
+            let mut bytes = vec![0; layout.length(chunk)];
+            layout.copy_head(chunk, &mut bytes);
+            for part in layout.filled_parts(chunk) {
+                let length = (part.end - part.start) as usize;
+                let page = if part.start == CODE { program() } else { vec![7; PAGE as usize] };
+                bytes[part.at..part.at + length].copy_from_slice(&page[..length]);
+            }
+            assert_eq!(layout.is_zero(chunk), bytes.iter().all(|&b| b == 0));
+            core.append(&mut bytes);
+        }
+        assert_eq!(core.len() as u64, layout.size());
+        core
+    }
+
+    #[test]
+    fn what_a_core_was_made_of_is_found_in_it() {
+        let contents = contents(&core());
+        let info = info(&contents).unwrap();
+        assert_eq!(
+            (&*info.program, &*info.arguments, info.pid, info.uid),
+            (&b"name"[..], &b"name -x"[..], 71, 1000)
+        );
+        let threads: Vec<_> = info.threads.iter().map(|t| (t.tid, t.signal)).collect();
+        assert_eq!(threads, [(71, 11), (72, 0)]);
+        assert_eq!(info.files.len(), 1);
+        let file = &info.files[0];
+        assert_eq!((&*file.name, file.start, file.end), (&b"/bin/name"[..], CODE, CODE + 5 * PAGE));
+        assert_eq!(file.build_id.as_deref(), Some(&[0xde, 0xad, 0xbe, 0xef][..]));
+        assert_eq!((info.own.as_str(), info.missing), ("{}", 0));
+        // All memory of the mappings is there, each address once; what is not stored is the rest of its segment.
+        let mut covered: Vec<(u64, u64)> = info.loads.iter().map(|l| (l.start, l.start + l.size)).collect();
+        covered.dedup_by(|next, last| {
+            last.1 == next.0 && {
+                last.1 = next.1;
+                true
+            }
+        });
+        assert_eq!(covered, [(CODE, CODE + 4 * PAGE), (HEAP, HEAP + 4 * CHUNK)]);
+        let read = |at, length| memory(&contents, &info.loads, at, length);
+        assert_eq!(read(CODE, 4096), program());
+        assert_eq!(read(CODE + PAGE, 8), b"");
+        assert_eq!(read(HEAP + PAGE - 1, 3), [0, 7, 7]);
+        assert_eq!(read(HEAP + 2 * PAGE - 1, 2), [7, 0]);
+        assert_eq!(read(HEAP + 4 * CHUNK - 1, 9), [0]);
+        assert_eq!(read(HEAP + 4 * CHUNK, 1), b"");
+    }
+
+    #[test]
+    fn a_core_cut_off_says_what_is_missing_or_is_none() {
+        let core = core();
+        for length in (0..0x1000).step_by(61).chain([core.len() - 1]) {
+            match info(&contents(&core[..length])) {
+                Ok(info) => assert!(info.missing > 0 && info.missing <= core.len() as u64, "{length}"),
+                Err(e) => assert!(matches!(e, Error::Format(_)) && length < 64 + 8 * 56, "{length}: {e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_word_of_its_headers_or_notes_ends_in_words_or_in_an_error() {
+        let core = core();
+        for at in (0..0x500).step_by(4) {
+            for word in [0u32, 1, 4, 0xffff, 0x7fff_ffff, u32::MAX] {
+                let mut changed = core[..0x2000].to_vec();
+                changed[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+                if let Ok(info) = info(&contents(&changed)) {
+                    assert!(info.threads.len() <= 2 && info.files.len() <= 2, "{at} {word}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_headers_for_the_same_notes_read_no_more_than_one() {
+        // Each header says that its notes are all of a sparse gigabyte.
+        let (headers, size) = (2000u64, 64 << 20);
+        let mut core = b"\x7fELF\x02\x01\x01".to_vec();
+        core.resize(64, 0);
+        core[16..18].copy_from_slice(&4u16.to_ne_bytes());
+        core[18..20].copy_from_slice(&arch::MACHINE.to_ne_bytes());
+        core[32..40].copy_from_slice(&64u64.to_ne_bytes());
+        core[54..56].copy_from_slice(&56u16.to_ne_bytes());
+        core[56..58].copy_from_slice(&(headers as u16).to_ne_bytes());
+        for _ in 0..headers {
+            let mut row = [0; 56];
+            row[..4].copy_from_slice(&4u32.to_ne_bytes());
+            row[32..40].copy_from_slice(&LARGEST.to_ne_bytes());
+            core.extend_from_slice(&row);
+        }
+        core.resize(size, 0);
+        let begun = std::time::Instant::now();
+        let info = info(&contents(&core)).unwrap();
+        assert_eq!(info.missing, LARGEST - size as u64);
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    }
 }

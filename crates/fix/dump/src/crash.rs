@@ -532,4 +532,67 @@ mod tests {
         // User 7 comes down to one like the others, then the oldest go.
         assert_eq!(removed.concat(), "bcade");
     }
+
+    #[test]
+    fn damaged_lines_and_old_ones_count_for_nothing() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let mut file = tempfile::tempfile().unwrap();
+        let text = format!(
+            "{now} 5\n\nx 5\n{now}\n{now} -5\n{} 5\n{} 5\n{now} 5 5\n{} 5",
+            now - 120,
+            now + 600,
+            now - 1
+        );
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        assert_eq!(count(&mut file, 5, 9).unwrap(), 2);
+        file.rewind().unwrap();
+        let mut kept = String::new();
+        file.read_to_string(&mut kept).unwrap();
+        assert_eq!(kept.lines().count(), 3, "{kept}");
+        assert!(kept.lines().all(|line| line.ends_with(" 5") && line.split(' ').count() == 2), "{kept}");
+    }
+
+    /// The kernel's core: its header, that of the notes at `offset`, a gap, and the notes.
+    fn kernels(count: u16, kind: u32, offset: u64, notes: &[u8]) -> Vec<u8> {
+        let mut core = b"\x7fELF\x02\x01\x01".to_vec();
+        core.resize(120, 0);
+        core[54..56].copy_from_slice(&56u16.to_ne_bytes());
+        core[56..58].copy_from_slice(&count.to_ne_bytes());
+        core[64..68].copy_from_slice(&kind.to_ne_bytes());
+        core[72..80].copy_from_slice(&offset.to_ne_bytes());
+        core[96..104].copy_from_slice(&(notes.len() as u64).to_ne_bytes());
+        core.resize(core.len().max(offset.min(1 << 20) as usize), 0xaa);
+        core.extend_from_slice(notes);
+        core
+    }
+
+    #[test]
+    fn the_kernels_notes_are_found_behind_its_headers() {
+        let mut notes = Vec::new();
+        let mut status = vec![0; 40];
+        status[12] = 99;
+        status[..4].copy_from_slice(&11i32.to_ne_bytes());
+        notes::put(&mut notes, b"CORE", notes::NT_PRSTATUS, &status);
+        for offset in [120, 121, 4096] {
+            let core = kernels(3, 4, offset, &notes);
+            let mut pipe = &core[..];
+            let found = notes_from(&mut pipe).unwrap();
+            assert_eq!((&found, signal_of(&found)), (&notes, 11), "{offset}");
+            assert!(pipe.is_empty());
+            for length in [0, 5, 63, 64, 119, core.len() - 1] {
+                assert!(notes_from(&mut &core[..length]).is_err(), "{length}");
+            }
+        }
+        assert_eq!(signal_of(&notes[..20]), 0);
+        let mut other = notes.clone();
+        other[8] = 3;
+        assert_eq!(signal_of(&other), 0);
+        for bad in [kernels(0, 4, 120, &notes), kernels(3, 1, 120, &notes), kernels(3, 4, 119, &notes)] {
+            assert!(matches!(notes_from(&mut &bad[..]), Err(Error::Format(_))));
+        }
+        let far = kernels(3, 4, u64::MAX, &notes);
+        assert!(matches!(notes_from(&mut &far[..]), Err(Error::Format(_))));
+        assert!(matches!(notes_from(&mut &[0; 200][..]), Err(Error::Unsupported(_))));
+    }
 }

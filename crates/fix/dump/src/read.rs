@@ -221,3 +221,85 @@ impl<S: Source> Contents<S> {
         Ok(frame)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seekable::{Codec, pack};
+
+    /// Several frames; the second is zeros.
+    fn core() -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut core: Vec<u8> = (0..9 << 20).map(|_| random.u8(..)).collect();
+        core[4 << 20..8 << 20].fill(0);
+        core
+    }
+
+    fn dump(core: &[u8]) -> Seekable<Vec<u8>> {
+        Seekable::open(pack(core, Codec::Lz4).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn all_ways_back_give_the_same_core() {
+        let core = core();
+        let directory = tempfile::tempdir().unwrap();
+        for threads in [0, 1, 3, 8] {
+            let mut stream = Vec::new();
+            cat(&dump(&core), &mut stream, threads).unwrap();
+            assert!(stream == core, "{threads} threads");
+            let path = directory.path().join(format!("core-{threads}"));
+            extract(&dump(&core), &path, threads).unwrap();
+            assert!(std::fs::read(&path).unwrap() == core, "{threads} threads");
+        }
+        let contents = Contents::new(dump(&core));
+        let last = core.len() as u64 - 1;
+        let cases =
+            [(0, 1), ((4 << 20) - 1, 2), (0, 9 << 20), (last, 1), (last, 100), (last + 1, 1), (u64::MAX, 9)];
+        for (offset, length) in cases {
+            let from = core.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+            let until = core.len().min(from.saturating_add(length));
+            assert!(contents.read(offset, length).unwrap() == core[from..until], "{length} from {offset}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_frame_fails_all_ways_back_and_leaves_no_file() {
+        let core = core();
+        let good = pack(&core, Codec::Lz4).unwrap();
+        let frames = dump(&core).frames().len();
+        assert!(frames >= 3, "{frames}");
+        let mut bad = good;
+        // Within the first frame, behind its header.
+        bad[100_000] ^= 0xff;
+        let open = || Seekable::open(bad.clone()).unwrap();
+        for threads in [1, 4] {
+            let mut stream = Vec::new();
+            assert!(matches!(cat(&open(), &mut stream, threads), Err(Error::Format(_))));
+            assert!(stream.is_empty(), "{} bytes before it", stream.len());
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("core");
+            assert!(matches!(extract(&open(), &path, threads), Err(Error::Format(_))));
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        }
+        let contents = Contents::new(open());
+        assert!(contents.read(0, 1).is_err());
+        // The other frames can be read.
+        assert!(contents.read(8 << 20, 100).unwrap() == core[8 << 20..(8 << 20) + 100]);
+    }
+
+    #[test]
+    fn a_stream_that_takes_no_more_ends_it() {
+        struct Full(usize);
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let core = core();
+        assert!(matches!(cat(&dump(&core), &mut Full(5 << 20), 4), Err(Error::Write(_))));
+    }
+}

@@ -9,6 +9,7 @@
 
 mod calm;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -60,19 +61,37 @@ impl Plan {
 ///
 /// Trials during which other programs took the CPUs do not count, whatever their outcome. Where most are disturbed, and
 /// other programs take the CPUs also while this test sleeps, the test is skipped.
-pub fn hold(plan: Plan, what: &str, mut trial: impl FnMut()) {
+pub fn hold(plan: Plan, what: &str, trial: impl FnMut()) {
+    let waited = Cell::new(Duration::ZERO);
+    let others = |trial: &mut dyn FnMut()| {
+        waited.set(waited.get() + wait_for_calm(PATIENCE.saturating_sub(waited.get())));
+        let before = Sample::take();
+        trial();
+        Sample::take().others_since(&before)
+    };
+    // Nothing but other programs runs while this sleeps.
+    let excused = || !waited.get().is_zero() || others_asleep(Duration::from_secs(1)) > OTHERS;
+    judge(plan, what, trial, others, excused);
+}
+
+/// `others` runs a trial and tells which part of the CPUs other programs took, `excused` whether they do so anyway.
+fn judge(
+    plan: Plan,
+    what: &str,
+    mut trial: impl FnMut(),
+    mut others: impl FnMut(&mut dyn FnMut()) -> f64,
+    excused: impl FnOnce() -> bool,
+) {
     let mut trials = Trials { plan, held: 0, failed: 0, void: Vec::new() };
     let mut failure = None;
-    let mut waited = Duration::ZERO;
     let verdict = loop {
         match trials.verdict() {
             Verdict::Open => {}
             verdict => break verdict,
         }
-        waited += wait_for_calm(PATIENCE.saturating_sub(waited));
-        let before = Sample::take();
-        let outcome = catch_unwind(AssertUnwindSafe(&mut trial));
-        if trials.count(outcome.is_ok(), Sample::take().others_since(&before)) {
+        let mut outcome = Ok(());
+        let share = others(&mut || outcome = catch_unwind(AssertUnwindSafe(&mut trial)));
+        if trials.count(outcome.is_ok(), share) {
             failure = outcome.err().or(failure);
         }
     };
@@ -91,8 +110,7 @@ pub fn hold(plan: Plan, what: &str, mut trial: impl FnMut()) {
             );
             resume_unwind(failure.expect("a trial that failed"));
         }
-        // Nothing but other programs runs while this sleeps.
-        Verdict::Disturbed if !waited.is_zero() || others_asleep(Duration::from_secs(1)) > OTHERS => {
+        Verdict::Disturbed if excused() => {
             eprintln!("skipped: other programs take the CPUs: {what}: {}", trials.disturbances());
         }
         Verdict::Disturbed => panic!(
@@ -204,19 +222,33 @@ mod tests {
         assert_eq!(after(ONE, &[void, void, void]), Verdict::Disturbed);
     }
 
-    mod quiet {
-        use super::*;
+    /// A calm machine.
+    fn judged(plan: Plan, trial: impl FnMut()) {
+        judge(plan, "test", trial, |trial| (trial(), 0.0).1, || unreachable!("it is calm"));
+    }
 
-        #[test]
-        fn a_trial_that_never_holds_fails_and_one_of_three_may() {
-            let mut runs = 0;
-            hold(MOST, "one of three", || {
-                runs += 1;
-                assert!(runs != 2, "the second");
-            });
-            assert_eq!(runs, 3);
-            let failed = catch_unwind(|| hold(MOST, "none", || panic!("never")));
-            assert_eq!(failed.unwrap_err().downcast_ref(), Some(&"never"));
-        }
+    #[test]
+    fn a_trial_that_never_holds_fails_and_one_of_three_may() {
+        let mut runs = 0;
+        judged(MOST, || {
+            runs += 1;
+            assert!(runs != 2, "the second");
+        });
+        assert_eq!(runs, 3);
+        let failed = catch_unwind(|| judged(MOST, || panic!("never")));
+        assert_eq!(failed.unwrap_err().downcast_ref(), Some(&"never"));
+    }
+
+    #[test]
+    fn only_other_programs_excuse_a_disturbed_trial() {
+        let mut runs = 0;
+        let mut disturbed = |excused: bool| {
+            catch_unwind(AssertUnwindSafe(|| {
+                judge(ONE, "test", || runs += 1, |trial| (trial(), 0.5).1, || excused);
+            }))
+        };
+        assert!(disturbed(true).is_ok());
+        assert!(disturbed(false).is_err());
+        assert_eq!(runs, 6);
     }
 }

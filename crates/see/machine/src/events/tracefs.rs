@@ -55,10 +55,13 @@ mod tests {
         let named = std::thread::spawn(|| {
             // SAFETY: the thread shares no file descriptors less than before; only its mounts and directories part.
             unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
-            let private =
-                rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
-            rustix::mount::mount_change("/", private).unwrap();
-            for place in ["/sys/kernel/tracing", "/sys/kernel/debug"] {
+            // The root of a chroot is no mount, so those that lie above the two places part, one by one.
+            let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+            let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+            for point in points.filter(|point| Path::new("/sys/kernel/tracing").starts_with(point)) {
+                rustix::mount::mount_change(point, rustix::mount::MountPropagationFlags::PRIVATE).unwrap();
+            }
+            for place in ["/sys/kernel/debug", "/sys/kernel/tracing"] {
                 let none = rustix::mount::MountFlags::empty();
                 let _ = rustix::mount::mount("none", place, "tmpfs", none, None::<&std::ffi::CStr>);
             }

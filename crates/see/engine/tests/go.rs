@@ -3,10 +3,7 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
-use common::{Seen, allowed, observe};
+use common::{Seen, allowed, go, observe};
 
 /// Seconds on CPU in stacks that have these frames next to each other, callers first.
 fn within(seen: &Seen, frames: &str) -> f64 {
@@ -16,28 +13,19 @@ fn within(seen: &Seen, frames: &str) -> f64 {
 #[test]
 fn functions_that_were_put_into_others_have_their_shares() {
     let Some(_one) = allowed() else { return };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/inlined.go");
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inlined-{}", std::process::id()));
     // Also of a program without symbols: its own table has them all.
-    for how in ["-ldflags=", "-ldflags=-s -w"] {
-        let done = Command::new("go")
-            .args(["build", how, "-o"])
-            .args([&built, &source])
-            .env("GOTOOLCHAIN", "local")
-            .env("GO111MODULE", "off")
-            .output();
-        let Ok(done) = done else { return eprintln!("skipped: no go") };
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    for flags in ["-ldflags=", "-ldflags=-s -w"] {
+        let Some(built) = go("inlined.go", flags) else { return };
         let seen = observe(&[built.clone().into()], |_| {});
         assert_eq!(seen.ended.status, 0);
         let (long, short) = ("main.outer;main.middle;main.long", "main.outer;main.middle;main.short");
         let (long, short) = (within(&seen, long), within(&seen, short));
         let outer = within(&seen, "main.outer");
-        println!("{how}: long {long:.2} s, short {short:.2} s of {outer:.2} s below outer");
+        println!("{flags}: long {long:.2} s, short {short:.2} s of {outer:.2} s below outer");
         assert!(outer > 0.2, "{outer}");
         let stacks: Vec<_> = seen.rows("stacks").map(|(t, r)| t.text(r, "stack")).collect();
         assert!((long / outer - 0.75).abs() < 0.15, "{long} of {outer}: {stacks:#?}");
         assert!((short / outer - 0.25).abs() < 0.15, "{short} of {outer}: {stacks:#?}");
+        std::fs::remove_file(built).expect("it was built");
     }
-    std::fs::remove_file(built).expect("it was built");
 }

@@ -414,26 +414,13 @@ mod quiet {
     #[test]
     fn goroutines_wait_for_locks_of_gos_own() {
         let Some(_one) = allowed() else { return };
-        if !have("go", "version") {
-            return;
-        }
-        let built = to("mutex-go");
         // A program without symbols has the table that Go's own tracebacks need.
         for (how, what, kind) in [
             ("-ldflags=", "mutex", "sync.Mutex"),
             ("-ldflags=", "rwmutex", "sync.RWMutex"),
             ("-ldflags=-s -w", "mutex", "sync.Mutex"),
         ] {
-            let done = Command::new("go")
-                .args(["build", how, "-o"])
-                .arg(&built)
-                .arg(".")
-                .current_dir(program("mutex"))
-                .env("GOFLAGS", "-mod=mod")
-                .env("GOTOOLCHAIN", "local")
-                .status()
-                .expect("go");
-            assert!(done.success());
+            let Some(built) = common::go("mutex", how) else { return };
             hold(MOST, &format!("{what} {how}"), || {
                 let (truth, seen) = run(&[built.to_str().expect("a name"), what], 1.0);
                 let (of, ..) = waited(&seen, kind);
@@ -451,7 +438,7 @@ mod quiet {
                     .sum();
                 assert!(all > 0.1 && idle >= 0.5 * all, "{what} {how}: {idle} of {all}");
             });
+            std::fs::remove_file(built).expect("it was built");
         }
-        std::fs::remove_file(built).expect("it was built");
     }
 }

@@ -3,10 +3,7 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use common::{Seen, allowed, observe, part, threads_alone};
+use common::{Seen, allowed, go, observe, part, threads_alone};
 use ncpu_engine::engine::{Config, Probes};
 
 fn auto(config: &mut Config) {
@@ -28,28 +25,10 @@ fn noted(seen: &Seen, words: &str) -> bool {
     seen.notes.iter().any(|note| note.contains(words))
 }
 
-fn built() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/parked");
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("parked-{}", std::process::id()));
-    let done = Command::new("go")
-        .args(["build", "-o"])
-        .args([to.as_os_str(), ".".as_ref()])
-        .current_dir(here)
-        .env("GOFLAGS", "-mod=mod")
-        .env("GOTOOLCHAIN", "local")
-        .output();
-    let Ok(done) = done else {
-        eprintln!("skipped: no go");
-        return None;
-    };
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Some(to)
-}
-
 #[test]
 fn goroutines_that_park_all_the_time_are_counted_in_windows() {
     let Some(_one) = allowed() else { return };
-    let Some(program) = built() else { return };
+    let Some(program) = go("parked", "-ldflags=") else { return };
     let run = |what: &str, probes| {
         let seen = observe(&[program.clone().into(), what.into()], |config| config.probes = probes);
         assert_eq!(seen.ended.status, 0);

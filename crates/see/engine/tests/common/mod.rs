@@ -3,6 +3,8 @@
 // Each of them is a crate of its own, and none needs all.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,30 @@ pub fn part(name: &str) -> Vec<OsString> {
         format!("parts::{name}").into(),
         "--nocapture".into(),
     ]
+}
+
+/// A program in Go of `tests/programs`, a file or the directory of a module, built; `None` without Go.
+pub fn go(name: &str, flags: &str) -> Option<PathBuf> {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let (dir, what, modules) = match name.ends_with(".go") {
+        true => (programs, name, "off"),
+        false => (programs.join(name), ".", "on"),
+    };
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let done = Command::new("go")
+        .args(["build", flags, "-o"])
+        .args([built.as_os_str(), what.as_ref()])
+        .current_dir(dir)
+        .env("GO111MODULE", modules)
+        .env("GOFLAGS", if modules == "on" { "-mod=mod" } else { "" })
+        .env("GOTOOLCHAIN", "local")
+        .output();
+    let Ok(done) = done else {
+        eprintln!("skipped: no go");
+        return None;
+    };
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(built)
 }
 
 pub fn sh(script: &str) -> Vec<OsString> {

@@ -32,6 +32,9 @@ pub use demangle::demangle;
 pub use elf::{Sections, Segments, named_symbols};
 pub use function_name::parts as name_parts;
 pub use go::go_functions;
+/// For the fuzz target `java`.
+#[cfg(fuzzing)]
+pub use hotspot::example::fuzz as fuzz_java;
 pub use kernel::{Kernel, KernelError};
 pub use maps::{ProcMaps, code_files, region};
 pub use patterns::{BadPatterns, Pattern, Patterns, UserWait};

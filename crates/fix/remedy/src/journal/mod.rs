@@ -264,8 +264,8 @@ fn free(file: &File, path: &Path) -> bool {
 }
 
 /// The header's boot and command, the entries still to be undone, and how many whole lines make no sense.
-#[allow(clippy::type_complexity)] // taken apart at once by the only caller
-fn parse(text: &str) -> (Option<(String, Vec<String>)>, Vec<(u64, Undo)>, usize) {
+#[allow(clippy::type_complexity)] // taken apart at once by its callers
+pub fn parse(text: &str) -> (Option<(String, Vec<String>)>, Vec<(u64, Undo)>, usize) {
     let (mut header, mut entries, mut bad) = (None, Vec::new(), 0);
     for line in text.split_inclusive('\n') {
         let Some(line) = line.strip_suffix('\n') else { continue };

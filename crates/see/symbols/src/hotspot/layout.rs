@@ -314,7 +314,7 @@ fn bytes_of(kind: &str) -> u8 {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Layout {
     /// OpenJDK 17's, with its variables at the beginning of the file.
     pub fn example() -> Layout {

@@ -2,6 +2,8 @@
 //! any file. What a debugger needs to know it tells itself ([`layout`]), and the rest lies in the process's memory.
 
 mod code;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod example;
 mod layout;
 mod memory;
 
@@ -328,86 +330,10 @@ fn ends(memory: &impl Memory, ip: u64) -> Option<Ends> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
 
-    const BASE: u64 = 0x1000;
-
-    /// Memory from [`BASE`] on.
-    struct Bytes(Vec<u8>);
-
-    impl Memory for Bytes {
-        fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
-            let at = usize::try_from(at.checked_sub(BASE)?).ok()?;
-            into.copy_from_slice(self.0.get(at..at.checked_add(into.len())?)?);
-            Some(())
-        }
-    }
-
-    impl Bytes {
-        fn put(&mut self, at: u64, bytes: &[u8]) {
-            let at = (at - BASE) as usize;
-            self.0[at..at + bytes.len()].copy_from_slice(bytes);
-        }
-
-        fn word(&mut self, at: u64, word: u64) {
-            self.put(at, &word.to_le_bytes());
-        }
-    }
-
-    fn machine(memory: Bytes) -> Option<Machine<Bytes>> {
-        let layout = Layout::example();
-        let interpreter = code::interpreter(&memory, &layout, BASE)?;
-        let heaps = code::heaps(&memory, &layout, BASE)?;
-        let (next, places, methods) = (Instant::now(), Recent::new(8), Recent::new(8));
-        let looks = (next, 0);
-        Some(Machine { memory, layout, bias: BASE, heaps, interpreter, next, looks, places, methods })
-    }
-
-    /// The code, its segments of 128 bytes, and a compiled function in it.
-    const CODE: u64 = 0x4000;
-    const SEGMENTS: u64 = 0x3000;
-    const BLOB: u64 = CODE + 128 + 16;
-    const BEGIN: u64 = BLOB + 352;
-
-    /// A machine with one function, `a.B.run`, whose frame has 4 words.
-    fn one_function() -> Bytes {
-        let mut m = Bytes(vec![0; 0x6000]);
-        let (array, list, heap, queue, name) = (0x1100, 0x1140, 0x1200, 0x1180, 0x1800);
-        let (method, of, pool, class, words) = (0x1900, 0x1a00, 0x1b00, 0x1c00, 0x1d00);
-        m.word(BASE, array);
-        m.word(BASE + 8, queue);
-        m.word(array, 1);
-        m.word(array + 8, list);
-        m.word(list, heap);
-        m.word(heap + 8 + 16, CODE);
-        m.word(heap + 8 + 24, CODE + 0x1000);
-        m.word(heap + 120 + 16, SEGMENTS);
-        m.put(heap + 256, &[7]);
-        m.word(queue + 8, CODE + 0x800);
-        m.put(queue + 20, &0x100u32.to_le_bytes());
-        // One piece in the segments from the second on, and nothing behind it.
-        m.put(SEGMENTS, &[255; 32]);
-        m.put(SEGMENTS + 1, &[0, 1, 2, 3, 4, 5, 6]);
-        m.put(CODE + 128 + 8, &[1]);
-        m.put(BLOB + 12, &800u32.to_le_bytes());
-        m.put(BLOB + 20, &16u32.to_le_bytes());
-        m.put(BLOB + 28, &4u32.to_le_bytes());
-        m.word(BLOB + 32, BEGIN);
-        m.word(BLOB + 96, name);
-        m.put(name, b"nmethod\0");
-        m.word(BLOB + 112, method);
-        m.word(method + 8, of);
-        m.word(of + 8, pool);
-        m.put(of + 34, &[3]);
-        m.word(pool + 24, class);
-        m.put(pool + 60, &[9]);
-        m.word(pool + 72 + 24, words);
-        m.word(class + 24, words + 32);
-        m.put(words + 4, b"\x03\0run");
-        m.put(words + 32 + 4, b"\x10\0a/B+0x0000800c01");
-        m
-    }
+    use super::example::*;
+    use super::*;
 
     #[test]
     fn a_compiled_functions_caller_is_found_from_all_its_instructions() {

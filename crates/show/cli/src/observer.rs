@@ -23,6 +23,12 @@ pub fn go_ahead() {
     // Refused, it runs as others do, and drops are told.
     if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > AHEAD) {
         let _ = rustix::process::setpriority_process(None, AHEAD);
+        // The thread waits for the processes that read files for it. Those that take their place later inherit this.
+        for pid in [ncpu_files::reader::starter(), ncpu_files::reader::pid()].into_iter().flatten() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                let _ = rustix::process::setpriority_process(Some(pid), AHEAD);
+            }
+        }
         // Where the kernel shares CPUs among sessions first (sched(7), autogroup), nice is among those of a session. That
         // of a service is its own; another session's is its user's. Not by rustix: it takes the 0 of a session that began
         // outside of this PID namespace, or before there were any, for impossible.

@@ -35,8 +35,9 @@ use time::Times;
 
 /// How long an answer may take.
 const LATE: Duration = Duration::from_millis(300);
-/// How long it may take where the reader waits for a CPU.
+/// How long it may take where the reader waits for a CPU, and where the program has to keep pace.
 const STARVED: Duration = Duration::from_millis(4000);
+const STARVED_IN_PACE: Duration = Duration::from_millis(400);
 /// `f_type` of file systems whose data come from another process or machine, or may: `statfs(2)`.
 const FUSE: u64 = 0x6573_5546;
 const NFS: u64 = 0x6969;
@@ -308,6 +309,14 @@ pub fn start() -> io::Result<()> {
     state().child().map(drop)
 }
 
+static IN_PACE: AtomicBool = AtomicBool::new(false);
+
+/// From here on the program has to keep pace: names that would be late are given up, where otherwise the program would wait until
+/// the reader has had a CPU.
+pub fn keep_pace() {
+    IN_PACE.store(true, Ordering::Relaxed);
+}
+
 /// The process id of the reader, if there is one.
 pub fn pid() -> Option<u32> {
     state().child.as_ref().map(|child| child.pid.unsigned_abs())
@@ -475,7 +484,9 @@ fn ask(
     into: &mut [u8],
 ) -> io::Result<(Answer, Option<OwnedFd>)> {
     let mut state = state();
-    if !state.times.allow(whose, Instant::now()) {
+    let in_pace = IN_PACE.load(Ordering::Relaxed);
+    let now = Instant::now();
+    if !state.times.allow(whose, now) || in_pace && !state.times.allow_delay(now) {
         REFUSED.fetch_add(1, Ordering::Relaxed);
         return Err(io::ErrorKind::ResourceBusy.into());
     }
@@ -499,7 +510,9 @@ fn ask(
             state.abandon();
             continue;
         };
-        state.times.charge(whose, Duration::from_nanos(answer.ns), Instant::now());
+        let (now, took) = (Instant::now(), Duration::from_nanos(answer.ns));
+        state.times.charge(whose, took, now);
+        state.times.charge_delay(began.elapsed().saturating_sub(took), now);
         if answer.unfiltered != 0 {
             UNFILTERED.store(answer.unfiltered, Ordering::Relaxed);
         }
@@ -533,6 +546,7 @@ fn send(socket: &OwnedFd, head: &[u8], text: &[u8], fd: Option<RawFd>) -> io::Re
 /// Waits for the answer of a process; whether it came in time.
 fn wait(socket: &OwnedFd, pid: i32, began: Instant) -> io::Result<bool> {
     let mut most = LATE;
+    let starved = if IN_PACE.load(Ordering::Relaxed) { STARVED_IN_PACE } else { STARVED };
     loop {
         let left = most.saturating_sub(began.elapsed());
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -540,8 +554,8 @@ fn wait(socket: &OwnedFd, pid: i32, began: Instant) -> io::Result<bool> {
         let ready = unsafe { libc::poll(&raw mut poll, 1, left.as_millis() as i32 + 1) };
         match ready {
             1.. => return Ok(true),
-            0 if began.elapsed() < STARVED && is_runnable(pid) => {
-                most = (began.elapsed() + LATE / 10).min(STARVED);
+            0 if began.elapsed() < starved && is_runnable(pid) => {
+                most = (began.elapsed() + LATE / 10).min(starved);
             }
             0 => return Ok(false),
             _ => {

@@ -16,6 +16,11 @@ const WAIT_OF_ALL: Share = Share { at_once: 0.6, each_second: 0.1 };
 const WORK_OF_ONE: Share = Share { at_once: 0.4, each_second: 0.05 };
 const WORK_OF_ALL: Share = Share { at_once: 0.6, each_second: 0.3 };
 
+/// The same of answers that wait until the reader, or this program, has had a CPU: nobody's fault in particular.
+const DELAY_OF_ALL: Share = Share { at_once: 0.4, each_second: 0.2 };
+/// A delay that a machine with free CPUs has.
+const PROMPT: Duration = Duration::from_micros(200);
+
 #[derive(Clone, Copy, Debug)]
 struct Share {
     at_once: f64,
@@ -41,6 +46,7 @@ impl Used {
 pub(super) struct Times {
     waits: Kind,
     work: Kind,
+    delay: Option<Used>,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +83,18 @@ impl Times {
         self.allow(whose, now) && self.work.allow(whose, now, WORK_OF_ONE, WORK_OF_ALL)
     }
 
+    /// Whether there is time left to wait for the reader.
+    pub fn allow_delay(&self, now: Instant) -> bool {
+        self.delay.is_none_or(|used| used.at(now, DELAY_OF_ALL) < DELAY_OF_ALL.at_once)
+    }
+
+    /// Charges all together with the time that an answer took besides its reading.
+    pub fn charge_delay(&mut self, took: Duration, now: Instant) {
+        if took > PROMPT {
+            self.delay.get_or_insert(Used(0.0, now)).add(took.as_secs_f64(), now, DELAY_OF_ALL);
+        }
+    }
+
     /// Charges a user with the time of an answer.
     pub fn charge(&mut self, whose: Whose, took: Duration, now: Instant) {
         if took > FREE {
@@ -111,6 +129,23 @@ mod tests {
         times.charge_work(other, Duration::from_millis(500), now);
         assert!(times.allow(other, now) && !times.allow_work(other, now));
         assert!(times.allow_work(other, now + Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn delays_of_the_reader_are_bounded_together() {
+        let (mut times, now) = (Times::default(), Instant::now());
+        for _ in 0..100_000 {
+            times.charge_delay(Duration::from_micros(100), now);
+        }
+        assert!(times.allow_delay(now), "a free machine");
+        let waited = (0..1000).take_while(|_| {
+            times.charge_delay(Duration::from_millis(3), now);
+            times.allow_delay(now)
+        });
+        let waited = waited.count();
+        assert!((100..=140).contains(&waited), "{waited}");
+        assert!(times.allow(Whose(7), now), "no user is blamed");
+        assert!(times.allow_delay(now + Duration::from_secs(1)));
     }
 
     #[test]

@@ -164,6 +164,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let mut cpus = Intervals::begin(&columns(args))?;
     // While it may.
     go_ahead();
+    ncpu_files::reader::keep_pace();
     if let Some(user) = user {
         become_user(user, OBSERVER).context("giving up root")?;
     }

@@ -102,6 +102,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.table {
         known_table(name, ["path", "onions", "remedies"])?;
     }
+    // A column that the table lacks is an error before a program runs.
+    let shown = table_of(args.table.as_deref(), &Found::default());
+    args.rows.select().check(shown.columns(), shown.name())?;
     anyhow::ensure!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
     let length = Duration::try_from_secs_f64(args.length).context("--for: give seconds")?;
     let ncpu = std::env::current_exe().context("finding ncpu itself")?;
@@ -292,6 +295,15 @@ fn drop_in(args: &FixArgs, kept: &[&Remedy], ncpu: &OsStr) -> anyhow::Result<Str
     Ok(out)
 }
 
+/// The table of this name, or the one that is shown without a name.
+fn table_of(name: Option<&str>, found: &Found) -> ncpu_table::Table {
+    match name {
+        Some("onions") => found.onions_table(),
+        Some("remedies") => found::remedies_table(&found.kept),
+        _ => found.path_table(),
+    }
+}
+
 fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
     if let Some(file) = &args.systemd {
         let chosen: Vec<&Remedy> = found.kept.iter().collect();
@@ -300,11 +312,7 @@ fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
         say!("ncpu: wrote {}", file.display());
     }
     if args.table.is_some() || args.rows.format() != Format::Text {
-        let table = match args.table.as_deref() {
-            Some("onions") => found.onions_table(),
-            Some("remedies") => found::remedies_table(&found.kept),
-            _ => found.path_table(),
-        };
+        let table = table_of(args.table.as_deref(), found);
         let mut printer = args.rows.printer()?;
         printer.table(&args.rows.select().apply(table)?)?;
         return Ok(printer.finish()?);

@@ -86,6 +86,9 @@ pub struct HugepagesArgs {
 /// # Errors
 /// The process is not there or not ours, or the command cannot be started.
 pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
+    // A column that the table lacks is an error before a program runs and before anything is changed.
+    let shown = if args.mappings { hugepages::mappings_table(&[]) } else { hugepages::objects_table(&[]) };
+    args.rows.select().check(shown.columns(), shown.name())?;
     if !args.command.is_empty() {
         return start(args);
     }

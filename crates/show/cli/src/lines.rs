@@ -118,7 +118,7 @@ fn line_size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// There is nothing to look at: no such file or process, or it is no ELF file.
 pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
-    // A column that the table lacks is an error before a program runs; those of samples are known once there are some.
+    // A column that the table lacks is an error before a program runs.
     let shown = match args.table.unwrap_or(Which::Findings) {
         Which::Findings => Some(findings::NAME),
         Which::Words => Some(words::NAME),
@@ -126,6 +126,11 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
         Which::Accesses => Some(accesses::NAME),
         Which::Lines | Which::Offsets => None,
     };
+    if let Some(which @ (Which::Lines | Which::Offsets)) = args.table {
+        let none = view::Moving::none()?;
+        let shown = if which == Which::Lines { none.lines } else { none.offsets };
+        args.rows.select().check(shown.columns(), shown.name())?;
+    }
     if let Some(shown) = shown.and_then(ncpu_schema::definition) {
         args.rows.select().check(&(shown.columns)(), shown.name)?;
     }

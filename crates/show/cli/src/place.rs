@@ -75,6 +75,7 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
         return balance(args, &machine);
     }
     let choice = args.policy.parse::<Policy>()?.choose(&machine)?;
+    args.rows.select().check(choice_table(&choice).columns(), "choice")?;
     anyhow::ensure!(
         args.pid.is_none() && args.cgroup.is_none(),
         "{}: only balance works on processes that run already; a policy needs a command",
@@ -103,6 +104,8 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
     let interval = interval.with_context(|| format!("--interval {}: give 0.01 or more", args.interval))?;
     let length = args.length.map(Duration::try_from_secs_f64).transpose().context("--for: give seconds")?;
+    // A column that the table lacks is an error before a program runs.
+    args.rows.select().check(moves_table(&[]).columns(), "moves")?;
     let stop = stop::on_signals()?;
     let mut child = None;
     let whose = match (args.pid, &args.cgroup, args.command.is_empty()) {

@@ -18,6 +18,17 @@ pub struct Moving {
     pub offsets: Table,
 }
 
+impl Moving {
+    /// The tables without rows, for their columns.
+    ///
+    /// # Errors
+    /// Never: a table of findings has its columns.
+    pub fn none() -> Result<Moving, ncpu_schema::Error> {
+        let findings = findings::Rows::new().finish();
+        Ok(tables(&[], &findings::Reader::of(&findings)?))
+    }
+}
+
 /// A word of a program, of the table `variables`.
 struct Word<'a> {
     start: u64,

@@ -8,7 +8,7 @@ use ncpu_table::Table;
 
 use super::grid::{Cell, number, table, word};
 use super::markup::{count, percent, sane, seconds};
-use crate::locks::{is_futex, is_user_lock};
+use crate::locks::{is_futex, is_scaled, is_user_lock};
 use crate::onion::Onion;
 
 /// Rows put together by `keys`; none where the recording lacks the table or a key.
@@ -84,9 +84,16 @@ fn joined(table: &Table, row: usize, keys: &[&str]) -> String {
 }
 
 pub(super) fn locks(out: &mut String, recording: &Recording, onion: &Onion) {
-    out.push_str(
-        "<section id=locks><h2>Kernel locks</h2><p class=lead>Every contended acquisition is counted. \
-         Util is time spun over capacity; callers are of the contentions whose stacks were walked.</p>",
+    let counted = match is_scaled(recording) {
+        true => {
+            "Contended acquisitions are counted part of the time, and scaled: +- is in <code>ncpu locks</code>."
+        }
+        false => "Every contended acquisition is counted.",
+    };
+    let _ = write!(
+        out,
+        "<section id=locks><h2>Kernel locks</h2><p class=lead>{counted} Util is time spun over capacity; callers are \
+         of the contentions whose stacks were walked.</p>"
     );
     match grouped(recording, "locks", &["lock", "type"]) {
         None if recording.manifest.view.is_some() => none(out, "Not seen: this was recorded without root."),

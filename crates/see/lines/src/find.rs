@@ -108,6 +108,15 @@ pub struct Finding {
     pub decl: Option<Decl>,
 }
 
+/// Memory for findings, in bytes.
+pub fn bytes(found: &[Finding]) -> u64 {
+    let bytes = |finding: &Finding| {
+        let words = finding.words.iter().map(|word| size_of::<Shared>() + word.name.len() + 32);
+        size_of::<Finding>() + finding.name.len() + finding.fix.len() + words.sum::<usize>()
+    };
+    found.iter().map(bytes).sum::<usize>() as u64
+}
+
 /// A variable with its words.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {

@@ -393,13 +393,13 @@ fn finish(
     options: &Options,
 ) -> Report {
     let line = options.line;
-    let mut findings = in_variables(&mut variables, line, &mut |found| types.keep_findings(found));
+    let mut findings = in_variables(&mut variables, line, &mut |found| types.keep_bytes(find::bytes(found)));
     let mut structs = 0;
     for (name, ty, decl, language) in records {
         let Some(flat) = types.flat(ty) else { continue };
         structs += 1;
         let found = in_struct(&flat, &name, decl.as_ref(), language, kernel, line);
-        if !types.keep_findings(&found) {
+        if !types.keep_bytes(find::bytes(&found)) {
             break;
         }
         findings.extend(found);

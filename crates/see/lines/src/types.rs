@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::budget::Budget;
-use crate::find::{Finding, Shared};
 use crate::kind::{self, Kind};
 
 /// Names a type of a source: an offset in DWARF, a number in BTF.
@@ -150,20 +149,12 @@ impl<'a> Flattener<'a> {
     /// Takes memory for words; whether they may be kept. Where not, no more types are looked at.
     pub fn keep(&mut self, words: &[Word]) -> bool {
         let bytes = |word: &Word| (size_of::<Word>() + word.path.len()) as u64;
-        let may = self.memory.keep(words.iter().map(bytes).sum());
-        if !may {
-            self.budget = 0;
-        }
-        may
+        self.keep_bytes(words.iter().map(bytes).sum())
     }
 
-    /// As [`keep`](Flattener::keep), of what was found in them.
-    pub fn keep_findings(&mut self, found: &[Finding]) -> bool {
-        let bytes = |finding: &Finding| {
-            let words = finding.words.iter().map(|word| size_of::<Shared>() + word.name.len() + 32);
-            (size_of::<Finding>() + finding.name.len() + finding.fix.len() + words.sum::<usize>()) as u64
-        };
-        let may = self.memory.keep(found.iter().map(bytes).sum());
+    /// As [`keep`](Flattener::keep), for this many bytes.
+    pub fn keep_bytes(&mut self, bytes: u64) -> bool {
+        let may = self.memory.keep(bytes);
         if !may {
             self.budget = 0;
         }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_report::causes::{Cause, Causes, example};
+use ncpu_report::causes::{Cause, Causes};
+use ncpu_report::examples;
 use ncpu_report::onion::Evidence;
 use ncpu_schema::{CpuState, IdleReason, Layer, Microstate, SampleClass};
 use ncpu_table::safe;
@@ -83,7 +84,7 @@ fn check(file: &PathBuf, book: &Causes) -> anyhow::Result<ExitCode> {
     let causes = with.list().iter().filter(|cause| with.is_users(cause));
     let (mut good, mut bad) = (0, 0);
     for cause in causes {
-        match example::check(cause, &with) {
+        match examples::check(cause, &with) {
             Ok(()) => good += 1,
             Err(why) => {
                 bad += 1;

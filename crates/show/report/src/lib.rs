@@ -7,6 +7,7 @@ pub mod compare;
 pub mod counters;
 pub mod crosscalls;
 pub mod diff;
+pub mod examples;
 pub mod export;
 #[cfg(test)]
 mod fixtures;

@@ -1,9 +1,9 @@
 //! The rule book: what may be wrong, by entries of data files. An entry names the evidence that it needs, its words, its
 //! remedy, its grounds and sources, and an example with a look-alike (docs/causes.md).
 
-pub mod example;
 mod when;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use ncpu_schema::Layer;
@@ -11,7 +11,6 @@ use ncpu_table::safe;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use example::Tables;
 pub use when::When;
 
 /// The entries that ncpu brings.
@@ -39,6 +38,10 @@ pub enum Change {
     /// The machine, its limits and its kernel.
     Machine,
 }
+
+/// Rows by table, of an example. Columns that are not named are null, except times. `copies = N` repeats a row, and
+/// `step = ["tid"]` counts those columns up.
+pub type Tables = BTreeMap<String, Vec<toml::Table>>;
 
 /// An entry of the rule book.
 #[derive(Clone, Debug, Deserialize)]

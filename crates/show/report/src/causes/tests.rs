@@ -14,17 +14,6 @@ fn own_entries_are_read_to_the_end() {
 }
 
 #[test]
-fn each_example_gets_its_advice_and_no_look_alike_does() {
-    let causes = Causes::default();
-    let failed: Vec<String> = causes
-        .list()
-        .iter()
-        .filter_map(|cause| Some(format!("{}: {}", cause.id, example::check(cause, &causes).err()?)))
-        .collect();
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-#[test]
 fn all_evidence_that_is_asked_for_has_an_entry() {
     let causes = Causes::default();
     for &when in When::ALL {

@@ -13,8 +13,6 @@ use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{Mode, Policy};
 use ncpu_table::Table;
 
-use crate::onion::evidence::kinds::{Placement as Placed, Share};
-
 pub use requests::{Effect, Request};
 pub use text::render;
 pub use verdict::{Distances, Hints, Placement, Verdict};
@@ -166,30 +164,11 @@ impl Numa {
         numa
     }
 
-    /// The process whose placement costs most, where that is at least a twentieth of all CPU time: where
-    /// its memory lies, and the remedy.
-    pub(crate) fn worst(&self) -> Option<(Placed, String)> {
+    /// The process whose placement costs most, where the cost is at least 5 % of all CPU time, and the remedy.
+    pub(crate) fn worst(&self) -> Option<(&Process, String)> {
         let all: f64 = self.processes.iter().map(|p| p.placement.seconds()).sum::<f64>() + self.gone;
-        let p = self.processes.first().filter(|p| p.placement.cost() >= 0.05 * all)?;
-        let (place, remedy) = (&p.placement, p.remedy()?);
-        let eye = place.eye()?;
-        let on = place.memory.keys().filter(|&&n| place.memory_share(n) >= 0.01).count();
-        let ran = place.ran_on().len();
-        let missed = p.requests.iter().find(|q| q.effect >= Effect::Partly);
-        let placed = Placed {
-            process: p.name.clone(),
-            pid: p.pid.into(),
-            node: eye.into(),
-            node_share: Share(place.memory_share(eye)),
-            memory_nodes: on as u64,
-            cpu_nodes: ran as u64,
-            verdict: place.verdict.to_string(),
-            remote: Share(place.remote),
-            distance: place.distance,
-            policy: missed.map(|q| q.asked.clone()),
-            effect: missed.map(|q| q.effect.word().into()),
-        };
-        Some((placed, remedy))
+        let worst = self.processes.first().filter(|p| p.placement.cost() >= 0.05 * all)?;
+        Some((worst, worst.remedy()?))
     }
 
     fn read_nodes(&mut self, t: &Table) {

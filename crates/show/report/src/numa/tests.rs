@@ -136,9 +136,10 @@ fn verdicts_requests_and_segments() {
 
 #[test]
 fn the_worst_placement_has_its_line() {
-    let (line, remedy) = Numa::read(&tables()).worst().unwrap();
+    let numa = Numa::read(&tables());
+    let (worst, remedy) = numa.worst().unwrap();
     assert_eq!(
-        line.to_string(),
+        crate::onion::evidence::placement(worst).unwrap().to_string(),
         "memory: 97 % of db 7's pages on node 3, its threads ran on 3 nodes: Cyclops(3); likely remote 67 %, \
          mean distance 16.7 (10 is local); interleave:0-3 was asked for and did not take effect"
     );

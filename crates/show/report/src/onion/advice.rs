@@ -2,41 +2,13 @@
 
 use ncpu_schema::{IdleReason, Layer, SampleClass};
 
+use super::case::Case;
 use super::evidence::{
     Context, bound_queues, charged, collector_case, deepest, interrupt_case, length, memory_short,
     mostly_spinning, parked, short_processes, threads_begin, throttled, top_advice, top_detail, top_kind,
     top_lock, top_sleeper, top_spin, unjudged, way_past,
 };
-use crate::causes::{Advice, Causes, When};
-
-/// Evidence for an entry of the rule book.
-pub(super) struct Case {
-    when: When,
-    /// The lock, call or function of the evidence.
-    subject: String,
-    fields: Vec<(&'static str, String)>,
-}
-
-impl Case {
-    pub fn new(when: When) -> Case {
-        Case { when, subject: String::new(), fields: Vec::new() }
-    }
-
-    pub fn of(self, subject: impl Into<String>) -> Case {
-        Case { subject: subject.into(), ..self }
-    }
-
-    pub fn with(mut self, field: &'static str, value: impl Into<String>) -> Case {
-        debug_assert!(self.when.fields().contains(&field), "{field} of {}", self.when.word());
-        self.fields.push((field, value.into()));
-        self
-    }
-
-    fn advice(&self, layer: Layer, causes: &Causes) -> Option<Advice> {
-        let fields: Vec<(&str, &str)> = self.fields.iter().map(|(name, value)| (*name, &**value)).collect();
-        Some(causes.of(layer, self.when, &self.subject)?.advice(&fields))
-    }
-}
+use crate::causes::{Advice, When};
 
 /// The remedies of a layer whose size is no chance. A lock or a call is named only if
 /// that part alone matters. They name no command that changes how a program runs: whether more instances, another

@@ -7,6 +7,7 @@
 //! sampling error.
 
 mod advice;
+mod case;
 pub(crate) mod evidence;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use ncpu_schema::{StackKind, chance, stacks};
 use super::Context;
 use super::kinds::{Collector as Evidence, CpuSeconds, Share};
 use crate::causes::When;
-use crate::onion::advice::Case;
+use crate::onion::case::Case;
 use std::fmt;
 
 /// Below this part of the program's time nothing is said.

@@ -7,7 +7,7 @@ use super::kinds::{
 };
 use super::{Context, counter, length};
 use crate::causes::When;
-use crate::onion::advice::Case;
+use crate::onion::case::Case;
 use std::fmt;
 
 /// Interrupts of a kind, of all intervals.

@@ -21,6 +21,7 @@ use ncpu_table::{Select, SortKey, Table};
 
 use super::SMALL;
 use crate::causes::Causes;
+use crate::numa::{Effect, Numa, Process};
 use collectors::collected;
 pub(super) use collectors::collector_case;
 pub(super) use interrupts::case as interrupt_case;
@@ -73,8 +74,30 @@ impl Context<'_> {
     /// Where the memory of the process lies that pays most for it, and the remedy.
     pub fn placed(&self) -> Option<(Placement, String)> {
         self.table("numa_processes")?;
-        crate::numa::Numa::read(self.recording.tables.values()).worst()
+        let numa = Numa::read(self.recording.tables.values());
+        let (process, remedy) = numa.worst()?;
+        Some((placement(process)?, remedy))
     }
+}
+
+/// The placement of a process's memory, beside the nodes of its threads.
+pub(crate) fn placement(process: &Process) -> Option<Placement> {
+    let place = &process.placement;
+    let eye = place.eye()?;
+    let missed = process.requests.iter().find(|request| request.effect >= Effect::Partly);
+    Some(Placement {
+        process: process.name.clone(),
+        pid: process.pid.into(),
+        node: eye.into(),
+        node_share: Share(place.memory_share(eye)),
+        memory_nodes: place.memory.keys().filter(|&&node| place.memory_share(node) >= 0.01).count() as u64,
+        cpu_nodes: place.ran_on().len() as u64,
+        verdict: place.verdict.to_string(),
+        remote: Share(place.remote),
+        distance: place.distance,
+        policy: missed.map(|request| request.asked.clone()),
+        effect: missed.map(|request| request.effect.word().into()),
+    })
 }
 
 /// What samples are told apart by.

@@ -10,7 +10,7 @@ use super::kinds::{Behind, Bound, CpuSeconds, Evidence, GoesFirst, Length, Secon
 use super::threads::length;
 use super::{Context, counter};
 use crate::causes::When;
-use crate::onion::advice::Case;
+use crate::onion::case::Case;
 
 /// Other programs behind which the program's threads stood, by name and by what gave them the right to go first.
 struct Ahead {

@@ -1,6 +1,4 @@
-//! Examples of entries: recordings in miniature, written as rows of tables.
-
-use std::collections::BTreeMap;
+//! Examples of the rule book's entries: recordings in miniature, written as rows of tables.
 
 use ncpu_record::{Manifest, Recording};
 use ncpu_schema::{
@@ -9,12 +7,8 @@ use ncpu_schema::{
 use ncpu_table::{Column, Table, Type};
 use toml::{Table as Row, Value};
 
-use super::{Cause, Causes};
+use crate::causes::{Cause, Causes, Tables};
 use crate::onion::Onion;
-
-/// Rows by table. Columns that are not named are null, but for times. `copies = N` repeats a row, and `step = ["tid"]` counts
-/// those columns up.
-pub type Tables = BTreeMap<String, Vec<Row>>;
 
 /// The most rows that an example may have.
 const MOST: i64 = 10_000;
@@ -125,4 +119,20 @@ fn table(name: &str, rows: &[Row]) -> Result<Table, String> {
         }
     }
     Ok(out.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_example_gets_its_advice_and_no_look_alike_does() {
+        let causes = Causes::default();
+        let failed: Vec<String> = causes
+            .list()
+            .iter()
+            .filter_map(|cause| Some(format!("{}: {}", cause.id, check(cause, &causes).err()?)))
+            .collect();
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+    }
 }

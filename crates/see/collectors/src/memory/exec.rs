@@ -4,7 +4,7 @@
 //! cached, and `/proc/self/pagemap` tells their frames: a few reads a file, none a page.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use ncpu_files::reader::{Source, Whose, process_text};
 use ncpu_machine::process;
+
+/// A file: its device and inode.
+type File = ((u32, u32), u64);
 
 /// Page frames, sorted.
 #[derive(Debug, Default)]
@@ -49,7 +52,7 @@ impl ExecFrames {
     /// # Errors
     /// `/proc` cannot be listed, or `/proc/self/pagemap` shows no frames.
     pub fn find() -> io::Result<ExecFrames> {
-        let mut files: HashMap<((u32, u32), u64), Vec<(PathBuf, Whose)>> = HashMap::new();
+        let mut files: HashMap<File, Vec<(PathBuf, Whose)>> = HashMap::new();
         for pid in process::pids(Path::new("/proc"))? {
             let dir = Path::new("/proc").join(pid.to_string());
             // A process that ends meanwhile has nothing mapped.
@@ -62,7 +65,7 @@ impl ExecFrames {
                 }
             }
         }
-        let pagemap = File::open("/proc/self/pagemap")?;
+        let pagemap = fs::File::open("/proc/self/pagemap")?;
         let mut frames = Vec::new();
         let mut missed = 0;
         for (_, places) in files {
@@ -100,16 +103,16 @@ const WINDOW: u64 = 1 << 12;
 
 /// Opens the regular file behind a link of `/proc`, if no other process or machine has to answer for that. Other kinds of
 /// files give EINVAL.
-pub(super) fn local_file(link: &Path, whose: Whose) -> io::Result<File> {
+pub(super) fn local_file(link: &Path, whose: Whose) -> io::Result<fs::File> {
     let source = Source::mapped(link, whose)?;
     if source.is_remote() {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    File::open(source.path())
+    fs::File::open(source.path())
 }
 
 /// Adds the frames of a file's cached pages.
-fn cached_frames(path: &Path, whose: Whose, pagemap: &File, frames: &mut Vec<u64>) -> io::Result<()> {
+fn cached_frames(path: &Path, whose: Whose, pagemap: &fs::File, frames: &mut Vec<u64>) -> io::Result<()> {
     let file = match local_file(path, whose) {
         Ok(file) => file,
         // A device, which has no pages in the cache.
@@ -155,7 +158,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(file: &File, offset: u64, len: usize) -> io::Result<Mapped> {
+    fn new(file: &fs::File, offset: u64, len: usize) -> io::Result<Mapped> {
         // SAFETY: a fresh mapping, not dereferenced by this process.
         let at = unsafe {
             libc::mmap(
@@ -220,7 +223,7 @@ mod tests {
         // This very function runs from a frame that is in the set.
         let here = (frames_of_this_test_are_found as *const () as u64) / rustix::param::page_size() as u64;
         let mut word = [0; 8];
-        File::open("/proc/self/pagemap").unwrap().read_exact_at(&mut word, here * 8).unwrap();
+        fs::File::open("/proc/self/pagemap").unwrap().read_exact_at(&mut word, here * 8).unwrap();
         let frame = frame_of(&word).unwrap();
         assert!(set.from(frame).contains(frame));
     }

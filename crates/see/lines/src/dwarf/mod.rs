@@ -333,7 +333,7 @@ impl<'d> Dwarf<'d> {
 
     /// Bytes of the header of a line program.
     fn line_header_length(&self, offset: gimli::DebugLineOffset) -> Option<u64> {
-        let mut rest = self.lines.reader().clone();
+        let mut rest = *self.lines.reader();
         rest.skip(offset.0).ok()?;
         let (_, format) = rest.read_initial_length().ok()?;
         if rest.read_u16().ok()? >= 5 {

@@ -88,7 +88,7 @@ pub(super) fn table(proc: &Path, threads: usize, stop: &AtomicBool) -> io::Resul
 fn divide(all: &mut [Process]) {
     let mut users: HashMap<File, u64> = HashMap::new();
     for file in all.iter().flat_map(|p| p.shared.keys()) {
-        *users.entry(file.clone()).or_default() += 1;
+        *users.entry(*file).or_default() += 1;
     }
     for process in all {
         for (file, bytes) in &process.shared {

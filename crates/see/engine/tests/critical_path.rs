@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Seen, allowed, observe};
@@ -224,11 +224,21 @@ mod quiet {
         });
     }
 
+    /// A process that ends with the test, whatever its outcome: one left over would hold the test's output open.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            self.0.kill().expect("it runs for ever");
+            self.0.wait().expect("it has been killed");
+        }
+    }
+
     /// A part of `paths.c` that is not observed, as it tells its port: what clients of it wait for.
     fn not_observed(command: &mut Command, program: &Path, calls: &[(&str, &str)], named: &[&str]) {
-        let mut server = command.stdout(Stdio::piped()).spawn().expect("a server");
+        let mut server = Killed(command.stdout(Stdio::piped()).spawn().expect("a server"));
         let mut port = String::new();
-        BufReader::new(server.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
+        BufReader::new(server.0.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
         for (client, call) in calls {
             hold(MOST, client, || {
                 let charged = charged(&[client, port.trim()], |_| {});
@@ -240,8 +250,7 @@ mod quiet {
                 assert!(peer > 0.85 * all, "{peer} of {all}: {:#?}", charged.rows);
             });
         }
-        server.kill().expect("it runs for ever");
-        server.wait().expect("it has been killed");
+        drop(server);
         std::fs::remove_file(program).expect("it was compiled");
     }
 

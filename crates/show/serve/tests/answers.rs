@@ -41,7 +41,8 @@ fn tables_metrics_and_profiles_are_those_of_the_intervals() {
     assert_eq!(
         locks["rows"],
         serde_json::json!([{
-            "lock": "pcf", "type": "mutex", "process": "make", "count": 40, "spin": 1.0, "block": 2.0, "max": 3e-6
+            "lock": "pcf", "type": "mutex", "process": "make", "count": 40, "spin": 1.0, "block": 2.0, "max": 3e-6,
+            "counted": 40, "error": 0.0
         }])
     );
     let bands = get(&at, "/api/v1/tables/bands?from=-4&rows=2", &[]).json();

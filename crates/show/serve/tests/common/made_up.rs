@@ -67,7 +67,8 @@ pub fn interval(number: u64) -> Packed {
         block: Some(0.5),
         max: Some(number as f64),
         time: None,
-        ..Default::default()
+        counted: Some(10),
+        error: Some(0.0),
     });
     let mut code = stacks::Rows::new();
     code.push(stacks::Row {

@@ -32,6 +32,7 @@ static ACCESS: LazyLock<access::Access> = LazyLock::new(|| {
         user: None,
         history: 0,
         mode: 0,
+        causes: Vec::new(),
         manifest: Manifest::new(Purpose::Watch, 1, Vec::new(), 1.0),
     };
     let access = access::Access::read(&settings).expect("a token");

@@ -12,12 +12,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::Link;
-use ncpu_schema::CpuState;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
 use super::layout::CpuSlot;
 use super::{Config, Engine, skel};
-use crate::bpf_support::{Mapped, Result, load, monotonic_ns, perf};
+use crate::bpf_support::{Mapped, Result, load, monotonic_ns};
 
 /// ns that a contention takes on CPU: two tracepoints, their programs, and now and then the walk of a stack.
 const COST: f64 = 300.0;
@@ -84,19 +83,16 @@ struct Done {
     events: u64,
     /// Sleeps in them.
     sleeps: u64,
-    /// ns that the program ran, its spinning included.
-    ran: u64,
     /// CPUs.
     cpus: usize,
 }
 
 impl Done {
-    fn now(slots: &Mapped<CpuSlot>) -> Done {
-        let mut done = Done { cpus: perf::online_cpus().len(), ..Done::default() };
+    fn now(slots: &Mapped<CpuSlot>, cpus: usize) -> Done {
+        let mut done = Done { cpus, ..Done::default() };
         for slot in (0..slots.len()).map(|i| slots.get(i)) {
             done.events += slot.lock_events;
             done.sleeps += slot.lock_sleeps;
-            done.ran += slot.at[CpuState::Program as usize] + slot.at[CpuState::Spin as usize];
         }
         done
     }
@@ -127,7 +123,6 @@ pub(super) struct Contentions {
     last: Coverage,
     /// ns that it takes to attach and detach, the mean of the last few.
     switching: f64,
-    dice: u64,
     windows: u64,
     /// Contentions that were counted, and sleeps in them; older ones count less.
     lately: (f64, f64),
@@ -158,7 +153,6 @@ impl Contentions {
             rates: VecDeque::new(),
             last: Coverage::ALL,
             switching: 0.0,
-            dice: now | 1,
             windows: 0,
             lately: (0.0, 0.0),
             beyond: (0.0, 0.0),
@@ -253,10 +247,10 @@ impl Contentions {
     }
 
     /// ns to the next window, after one of this length: it may have closed late.
-    fn gap(&mut self, lasted: u64) -> u64 {
+    fn gap(&self, lasted: u64) -> u64 {
         let (window, period) = self.lengths();
         let late = (lasted as f64 / window).clamp(1.0, LATE);
-        ((period - window) * late * (0.5 + self.chance())) as u64
+        ((period - window) * late * (0.5 + fastrand::f64())) as u64
     }
 
     /// Ends the window that is open.
@@ -284,10 +278,10 @@ impl Contentions {
         let look = Look {
             elapsed: now.saturating_sub(then) as f64,
             cpus: done.cpus as f64,
-            ran: done.ran.saturating_sub(before.ran) as f64,
             on: on.saturating_sub(attached) as f64,
             took: events * COST,
             serial: true,
+            ..Look::default()
         };
         let share = self.budget.look(&look);
         if share < 1.0 && (self.blind || self.sleep()) {
@@ -314,14 +308,6 @@ impl Contentions {
             return forced;
         }
         lengths(self.budget.share(), self.switching)
-    }
-
-    /// From 0 to 1.
-    fn chance(&mut self) -> f64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        (self.dice >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// How much of the time since the last call contentions were counted in.
@@ -367,7 +353,7 @@ impl Contentions {
 impl Engine {
     /// Observing begins: what came before was not looked at.
     pub(super) fn begin_contentions(&mut self) {
-        let done = Done::now(&self.slots);
+        let done = Done::now(&self.slots, self.online.cpus.len());
         self.contentions.begin(self.began, done);
     }
 
@@ -380,10 +366,10 @@ impl Engine {
     /// Opens or closes a window in which contentions are counted, where they are too many to count all. `code` says
     /// where the functions are in which threads sleep for kernel locks.
     pub fn trace_contentions(&mut self, code: &mut dyn FnMut() -> Option<Vec<Range<u64>>>) {
-        let Engine { skel, slots, contentions, notes, .. } = self;
+        let Engine { skel, slots, online, contentions, notes, .. } = self;
         let skel = &mut **skel;
         let mut gate = Gate { bss: skel.maps.bss_data.as_deref_mut(), code };
-        if let Err(e) = contentions.turn(&skel.progs, &mut gate, &|| Done::now(slots)) {
+        if let Err(e) = contentions.turn(&skel.progs, &mut gate, &|| Done::now(slots, online.cpus.len())) {
             let note = format!("kernel locks were not counted to the end: {e}");
             if !notes.contains(&note) {
                 notes.push(note);

@@ -11,7 +11,7 @@ use libbpf_rs::Link;
 use ncpu_machine::CpuSet;
 
 use super::{Engine, load};
-use crate::bpf_support::{monotonic_ns, perf, perf_event};
+use crate::bpf_support::{perf, perf_event};
 
 /// A CPU leads for so long: its timer looks at all CPUs, which on a large machine takes a CPU a per cent of its time.
 const TURN: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(super) struct Online {
     /// Since when the sampling periods are what they are, and the last CPU that got a new one.
     periods_since: Option<Instant>,
     last_period: usize,
-    dice: u64,
+    dice: fastrand::Rng,
 }
 
 /// What fires on a CPU.
@@ -104,12 +104,8 @@ impl Online {
     /// A period in ns, up to 3 % shorter or longer than at this rate. What a program does again and again, frame by frame,
     /// would otherwise be met at the same moments each time, where its period goes well with that of the timer.
     fn period(&mut self, hz: u32) -> u64 {
-        // xorshift
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
         let ns = 1_000_000_000 / u64::from(hz.max(1));
-        ns - 3 * ns / 100 + self.dice % (6 * ns / 100).max(1)
+        ns - 3 * ns / 100 + self.dice.u64(..(6 * ns / 100).max(1))
     }
 }
 
@@ -143,7 +139,6 @@ impl Engine {
         self.online.cpus = perf::online_cpus();
         self.online.at_least = at_least;
         // Never 0, which stays 0.
-        self.online.dice = monotonic_ns() | 1;
         self.online.kept_free = kept_free(Path::new("/"));
         self.online.each = self.comings();
         self.online.all = self.all_comings();
@@ -303,7 +298,11 @@ mod tests {
 
     #[test]
     fn periods_are_new_cpu_by_cpu_and_within_bounds() {
-        let mut online = Online { cpus: (0..300).step_by(2).collect(), dice: 1, ..Online::default() };
+        let mut online = Online {
+            cpus: (0..300).step_by(2).collect(),
+            dice: fastrand::Rng::with_seed(1),
+            ..Online::default()
+        };
         let first = online.next_periods();
         assert_eq!((first.len(), first[0], first[127]), (128, 2, 256));
         let second = online.next_periods();

@@ -17,12 +17,11 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
 use ncpu_machine::process;
-use ncpu_schema::CpuState;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
 use super::layout::{CpuSlot, ProbeCounts};
 use super::usdt::Probe;
-use crate::bpf_support::{Mapped, monotonic_ns};
+use crate::bpf_support::Mapped;
 
 /// Probes attached to one file: Go has 8, libncpu 9 and more where functions were inlined.
 pub(super) const MAX_PER_FILE: usize = 64;
@@ -120,7 +119,6 @@ struct Seen {
     at: Instant,
     on: Duration,
     hits: u64,
-    ran: u64,
 }
 
 struct Inner {
@@ -173,7 +171,7 @@ impl Uprobes {
             since: None,
             on: Duration::ZERO,
             next: now + FIRST_LOOK,
-            looked: Seen { at: now, on: Duration::ZERO, hits: 0, ran: 0 },
+            looked: Seen { at: now, on: Duration::ZERO, hits: 0 },
             taken: (now, Duration::ZERO),
             rates: Vec::new(),
             before: 0,
@@ -361,22 +359,9 @@ impl Kernel {
         (hits, if timed > 0 { ns as f64 / timed as f64 } else { 0.0 })
     }
 
-    /// ns that the program ran so far, on all CPUs, and the CPUs.
-    fn ran(&self) -> (u64, usize) {
-        let (mut ran, mut cpus, now) = (0, 0, monotonic_ns());
-        for cpu in 0..self.slots.len() {
-            let slot = self.slots.get(cpu);
-            if slot.last == 0 {
-                continue;
-            }
-            cpus += 1;
-            ran += slot.at[CpuState::Program as usize] + slot.at[CpuState::Spin as usize];
-            // The current state is charged at its end.
-            if matches!(slot.now_at(), CpuState::Program | CpuState::Spin) {
-                ran += now.saturating_sub(slot.last);
-            }
-        }
-        (ran, cpus)
+    /// CPUs that something ran on.
+    fn cpus(&self) -> usize {
+        (0..self.slots.len()).filter(|&cpu| self.slots.get(cpu).last != 0).count()
     }
 
     fn attach(
@@ -507,7 +492,7 @@ impl State {
         self.since = Some(now);
         self.before = kernel.hits(self.group).0;
         if self.windows == 0 {
-            self.looked = Seen { at: now, on: self.on, hits: self.before, ran: kernel.ran().0 };
+            self.looked = Seen { at: now, on: self.on, hits: self.before };
             self.next = now + FIRST_LOOK.min(BUSY);
         }
     }
@@ -530,19 +515,18 @@ impl State {
         };
         let now = Instant::now();
         let (hits, inside) = kernel.hits(self.group);
-        let (ran, cpus) = kernel.ran();
         let cost = trap + inside;
-        let seen = Seen { at: now, on: self.attached(now), hits, ran };
+        let seen = Seen { at: now, on: self.attached(now), hits };
         let was = std::mem::replace(&mut self.looked, seen);
         let on = seen.on.saturating_sub(was.on);
         let new = hits.saturating_sub(was.hits);
         let share = self.budget.look(&Look {
             elapsed: now.saturating_duration_since(was.at).as_nanos() as f64,
-            cpus: cpus as f64,
-            ran: ran.saturating_sub(was.ran) as f64,
+            cpus: kernel.cpus() as f64,
             on: on.as_nanos() as f64,
             took: new as f64 * cost * self.group.delays(),
             serial: true,
+            ..Look::default()
         });
         if share >= 1.0 {
             self.next = now + if new > 0 { BUSY } else { EVERY };

@@ -43,7 +43,7 @@ fuzz_target!(|text: &str| {
             }
         }
         Err((at, _)) => {
-            let (line, column) = config::place(text, at.map_or(0, |at| at.start));
+            let (line, column) = ncpu_table::place(text, at.map_or(0, |at| at.start));
             assert!(line <= text.split('\n').count() && column <= text.chars().count() + 1);
         }
     }

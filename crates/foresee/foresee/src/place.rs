@@ -6,8 +6,8 @@ use toml::de::{DeTable, DeValue};
 pub fn wrong(text: &str, error: &toml::de::Error) -> String {
     let what: Vec<&str> = error.message().lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let what = what.join(", ");
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return what };
-    format!("{}: {what}", line_and_column(before))
+    let Some(span) = error.span() else { return what };
+    format!("{}: {what}", line_and_column(text, span.start))
 }
 
 /// Which value of a file: a key of its own, or of a table or of an entry of an array of tables.
@@ -45,16 +45,15 @@ pub(crate) fn wrong_value(text: &str, key: Key, what: &str) -> String {
     if let Some(value) = table.get(key.name) {
         at = Some(value.span().start);
     }
-    match at.and_then(|at| text.get(..at)) {
-        Some(before) => format!("{}: {what}", line_and_column(before)),
+    match at {
+        Some(at) => format!("{}: {what}", line_and_column(text, at)),
         None => what.into(),
     }
 }
 
-/// Where a text ends, counted from 1.
-fn line_and_column(before: &str) -> String {
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    format!("line {}, column {}", before.matches('\n').count() + 1, line.chars().count() + 1)
+fn line_and_column(text: &str, at: usize) -> String {
+    let (line, column) = ncpu_table::place(text, at);
+    format!("line {line}, column {column}")
 }
 
 #[cfg(test)]

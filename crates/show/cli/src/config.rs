@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use ncpu_table::safe;
+use ncpu_table::{place, safe};
 use toml::de::{DeTable, DeValue};
 
 /// Where it lies.
@@ -89,13 +89,6 @@ pub fn defaults(
             command.mut_arg(&*id.leak(), |arg| arg.default_values(values))
         })
     })))
-}
-
-/// Line and column of a byte, from 1.
-pub fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    (line, before.rsplit('\n').next().unwrap_or("").chars().count() + 1)
 }
 
 /// The defaults of each command.

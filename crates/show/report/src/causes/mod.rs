@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use ncpu_schema::Layer;
-use ncpu_table::safe;
+use ncpu_table::{place, safe};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -264,9 +264,7 @@ impl Cause {
 /// Reads entries.
 fn read(text: &str) -> Result<Vec<Cause>, BadCauses> {
     let bad = |at: Option<usize>, what: String| {
-        let before = at.and_then(|at| text.get(..at)).unwrap_or("");
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        let (line, column) = place(text, at.unwrap_or(0));
         BadCauses { line, column, what }
     };
     let file: File = toml::from_str(text)
@@ -282,14 +280,6 @@ fn read(text: &str) -> Result<Vec<Cause>, BadCauses> {
         out.push(cause);
     }
     Ok(out)
-}
-
-/// The entries of one file alone.
-///
-/// # Errors
-/// An entry that cannot be understood.
-pub fn of_file(text: &str) -> Result<Vec<Cause>, BadCauses> {
-    read(text)
 }
 
 /// Fields that a text names.

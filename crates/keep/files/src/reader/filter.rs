@@ -7,10 +7,7 @@ use std::mem::size_of;
 
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule};
 
 /// `struct open_how`
 #[derive(Debug)]
@@ -50,18 +47,10 @@ pub(super) fn how_to_open(proc_file: bool, follow: bool, rooted: bool) -> &'stat
     &HOWS[usize::from(proc_file) | usize::from(follow) << 1 | usize::from(rooted) << 2]
 }
 
-fn when(
-    argument: u8,
-    length: SeccompCmpArgLen,
-    op: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompCondition, BackendError> {
-    SeccompCondition::new(argument, length, op, value)
-}
-
 /// The filter. It is made before the reader is forked, which allocates nothing.
 pub(super) fn program() -> Result<BpfProgram, BackendError> {
     const WRITES: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u64;
+    let when = SeccompCondition::new;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in [
         libc::SYS_recvmsg,

@@ -131,7 +131,7 @@ fields! {
 pub struct Kind {
     /// The word of `kind` in JSON.
     pub word: &'static str,
-    /// What evidence of this kind says.
+    /// Meaning of the kind.
     pub meaning: &'static str,
     /// Its keys: name, type, meaning.
     pub keys: &'static [(&'static str, &'static str, &'static str)],
@@ -262,7 +262,7 @@ kinds! {
         /// what came of it: `no` or `partly`
         effect: Option<String>,
     }
-    /// What user code does with its cycles, by hardware counters
+    /// Cycles of user code, by hardware counters
     Instructions = "instructions" {
         /// instructions a cycle
         per_cycle: f64,
@@ -341,7 +341,7 @@ kinds! {
         /// where
         functions: Vec<Part>,
     }
-    /// What a thread did while CPUs idled for it
+    /// Activity of a thread while CPUs idled for it
     CriticalPath = "critical-path" {
         /// the thread; null where no one thread is known
         thread: Option<String>,
@@ -451,7 +451,7 @@ kinds! {
         /// receivers that answer, exact
         answering: CpuSeconds,
     }
-    /// Who sends TLB shootdowns, and what for
+    /// Senders of TLB shootdowns, and their purposes
     ShootdownSenders = "shootdown-senders" {
         /// largest first
         processes: Vec<Part>,
@@ -463,7 +463,7 @@ kinds! {
         /// of the program
         per_second: PerSecond,
     }
-    /// What took the program into the kernel, as far as it was counted
+    /// Entries into the kernel, as far as they were counted
     KernelEntries = "kernel-entries" {
         /// faults, switches, migrations
         rates: Vec<Rate>,
@@ -559,9 +559,9 @@ kinds! {
     Requests = "requests" {
         /// name
         device: String,
-        /// name; null where the kernel asked for somebody who is not known
+        /// name; null where the kernel asked for an unknown process
         process: Option<String>,
-        /// who waits: `call` for the caller, `ahead` for io_uring and io_submit, `kernel`
+        /// origin: `call` of a thread that waits, `ahead` by io_uring and io_submit, `kernel`
         asked_by: String,
         /// requests in flight, on average
         in_flight: f64,

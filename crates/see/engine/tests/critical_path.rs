@@ -89,11 +89,18 @@ const END: &str = "till the end of the observation";
 /// Largest distance of a share from the truth.
 const WITHIN: f64 = 0.05;
 
+/// Largest distance where idle time is charged by so many looks: four standard deviations of a share of three quarters.
+fn within(looks: f64) -> f64 {
+    WITHIN.max(4.0 * (0.75 * 0.25 / looks).sqrt())
+}
+
 fn check(args: &[&str], truth: &[(&str, f64)]) {
     check_as(args, truth, |_| {});
 }
 
 fn check_as(args: &[&str], truth: &[(&str, f64)], change: impl Fn(&mut Config)) {
+    let mut config = Config::default();
+    change(&mut config);
     hold(MOST, &format!("{args:?}"), || {
         let charged = charged(args, &change);
         let part = charged.all() / charged.idle;
@@ -101,7 +108,8 @@ fn check_as(args: &[&str], truth: &[(&str, f64)], change: impl Fn(&mut Config)) 
         for (function, share) in truth {
             let found = charged.running(function);
             println!("  {function}: {:.1} %, in truth {:.1} %", 100.0 * found, 100.0 * share);
-            assert!((found - share).abs() < WITHIN, "{args:?}: {found} for {function}: {:#?}", charged.rows);
+            let within = within(charged.idle * f64::from(config.looks));
+            assert!((found - share).abs() < within, "{args:?}: {found} for {function}: {:#?}", charged.rows);
         }
         assert!((0.95..1.05).contains(&part), "{args:?}: {part} of {} s: {:#?}", charged.idle, charged.rows);
     });

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use ncpu_engine::engine::Config;
 use ncpu_observe_core::program::Target;
 use ncpu_record::Recording;
+use ncpu_report::findings::Findings;
 use ncpu_report::onion::{Onion, render};
 use ncpu_report::scale::Scale;
 use ncpu_report::timeline::{self, Timeline};
@@ -29,7 +30,7 @@ use crate::table_args::{TableArgs, known_table, no_table, text_width};
 use crate::target::TargetArgs;
 
 /// Tables that are made of those of an observation.
-const MADE: [&str; 3] = ["layers", "timeline", "phases"];
+const MADE: [&str; 4] = ["causes", "layers", "timeline", "phases"];
 
 /// Tables that there can be of an observation.
 fn tables() -> impl Iterator<Item = &'static str> {
@@ -68,6 +69,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "TABLE", value_parser = TableName)]
     table: Option<String>,
 
+    /// Print all layers with their evidence and advice instead of the causes and a summary
+    #[arg(short, long)]
+    verbose: bool,
+
     /// Print the layers over time too, with the moments at which they change, and the onion of each phase between them
     #[arg(long)]
     timeline: bool,
@@ -102,6 +107,9 @@ impl ReportArgs {
         }
         if let Some(known) = self.table.as_deref().and_then(ncpu_schema::definition) {
             self.select.select().check(&(known.columns)(), known.name)?;
+        }
+        if self.table.as_deref() == Some("causes") {
+            self.select.select().check(&Findings::columns(), "causes")?;
         }
         if self.table.as_deref() == Some("layers") {
             self.select.select().check(&Onion::columns(), "layers")?;
@@ -341,7 +349,11 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.select.format() == Format::Text => {
-            let mut text = render(&Onion::peel(recording)?, text_width());
+            let onion = Onion::peel(recording)?;
+            let mut text = match args.verbose {
+                true => render(&onion, text_width()),
+                false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, text_width()),
+            };
             if args.timeline {
                 let timeline = over_time(recording)?;
                 text.push('\n');
@@ -350,6 +362,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
             // A blank line between what the command said and the report.
             return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
+        Some("causes") => vec![Findings::of(recording)?.table()],
         None | Some("layers") => vec![Onion::peel(recording)?.table()],
         Some(name @ ("timeline" | "phases")) if observed => {
             over_time(recording)?.tables().into_iter().filter(|table| table.name() == name).collect()

@@ -8,6 +8,7 @@ use ncpu_table::{Column, Table, Type};
 use toml::{Table as Row, Value};
 
 use crate::causes::{Cause, Causes, Tables};
+use crate::findings::Findings;
 use crate::onion::Onion;
 
 /// The most rows that an example may have.
@@ -23,6 +24,15 @@ pub fn check(cause: &Cause, causes: &Causes) -> Result<(), String> {
     for &layer in &cause.layers {
         for (what, tables, wanted) in [("example", example, true), ("look-alike", look_alike, false)] {
             let recording = recording(layer, tables).map_err(|why| format!("{what}: {why}"))?;
+            if cause.title.is_some() {
+                let found = Findings::with(&recording, causes).map_err(|e| format!("{what}: {e}"))?;
+                if found.list.iter().any(|found| found.id == cause.id) != wanted {
+                    let ids: Vec<&str> = found.list.iter().map(|found| &*found.id).collect();
+                    let ids = if ids.is_empty() { "no cause".into() } else { ids.join(", ") };
+                    return Err(format!("{what}: {} shows {ids}", layer.name()));
+                }
+                continue;
+            }
             let onion = Onion::peel_with(&recording, causes).map_err(|e| format!("{what}: {e}"))?;
             let row = onion.rows.iter().find(|row| row.layer == layer);
             let given: Vec<&str> =

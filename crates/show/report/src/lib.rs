@@ -9,6 +9,7 @@ pub mod crosscalls;
 pub mod diff;
 pub mod examples;
 pub mod export;
+pub mod findings;
 #[cfg(test)]
 mod fixtures;
 pub mod foresee;

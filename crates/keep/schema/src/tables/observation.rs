@@ -85,6 +85,8 @@ tables! {
         thread "thread": Text, "name of the thread; null where stacks of several were put together" since 7;
         wait "wait": Text, "of off-cpu: run queue, kernel lock, user lock, I/O or asleep" since 7;
         binaries "binaries": Text, "files of the program's frames, outermost first: name*count, ; between them; - of frames in no file" since 7;
+        at "at": Word<CpuState>, "where the CPU was, as in samples; null of off-cpu, and where stacks of several were put together" since 7;
+        class "class": Word<SampleClass>, "what it was doing there, as in samples" since 7;
     }
 
     /// Kernel locks by process. Exact, but where more contentions came than tracing may cost: those were counted in short windows, and

@@ -405,6 +405,8 @@ impl LockTables {
                 thread: thread.into(),
                 wait: why.into(),
                 binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
+                at: None,
+                class: None,
             });
         }
         let mut sleepers = sleepers::Rows::new();

@@ -192,8 +192,8 @@ impl Samples {
         process: &dyn Fn(u32) -> Option<String>,
     ) -> (Table, Table) {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
-        // By kind, process, thread, stack and files.
-        let mut stacks: HashMap<(StackKind, [String; 4]), u64> = HashMap::new();
+        // By kind, state, class, process, thread, stack and files.
+        let mut stacks: HashMap<(StackKind, CpuState, SampleClass, [String; 4]), u64> = HashMap::new();
         let seconds = |n: u64| n as f64 / f64::from(hz.max(1));
         if let Some(by_thread) = &mut self.by_thread {
             by_thread.clear();
@@ -228,7 +228,7 @@ impl Samples {
                 }
                 let process = process(stack.tgid).unwrap_or_else(|| stack.comm.clone());
                 let binaries = symbols.binaries(stack.tgid, &stack.user, user.len());
-                *stacks.entry((kind, [process, stack.comm, folded, binaries])).or_default() += n;
+                *stacks.entry((kind, at, class, [process, stack.comm, folded, binaries])).or_default() += n;
             }
         }
         let mut samples = samples::Rows::new();
@@ -243,7 +243,7 @@ impl Samples {
             });
         }
         let mut folded = stacks::Rows::new();
-        for ((kind, [process, thread, stack, binaries]), n) in stacks {
+        for ((kind, at, class, [process, thread, stack, binaries]), n) in stacks {
             folded.push(stacks::Row {
                 kind: Some(kind),
                 stack: stack.into(),
@@ -254,6 +254,8 @@ impl Samples {
                 thread: thread.into(),
                 wait: None::<&str>.into(),
                 binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
+                at: Some(at),
+                class: Some(class),
             });
         }
         (samples.finish(), folded.finish())

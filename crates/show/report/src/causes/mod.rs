@@ -14,7 +14,8 @@ use toml::Spanned;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 6] = [
+const OWN: [&str; 7] = [
+    include_str!("locks.toml"),
     include_str!("kernel-locks.toml"),
     include_str!("calls.toml"),
     include_str!("memory.toml"),
@@ -64,6 +65,13 @@ pub struct Cause {
     pub advice: String,
     /// A command that shows more, or that is the remedy.
     pub command: Option<String>,
+    /// The name of the cause in the list above the layers; an entry without one gives advice to its layers alone.
+    pub title: Option<String>,
+    /// The problem in a sentence for a reader who has not seen a report before.
+    pub sentence: Option<String>,
+    /// How particular it is, from 0 to 100: seconds that several causes claim go to the highest.
+    #[serde(default = "rank")]
+    pub rank: u8,
     /// The grounds.
     pub why: String,
     /// Where the grounds are from.
@@ -104,6 +112,15 @@ pub struct BadCauses {
 struct File {
     cause: Vec<Spanned<Cause>>,
 }
+
+/// The rank of an entry that names none.
+const fn rank() -> u8 {
+    50
+}
+
+/// Figures of a cause that its title and sentence may hold, whatever its evidence: its part of capacity, CPU-seconds, and
+/// thread-seconds waited.
+const FIGURES: [&str; 3] = ["share", "seconds", "waited"];
 
 /// Names of layers.
 fn layers<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Layer>, D::Error> {
@@ -185,6 +202,15 @@ impl Causes {
         self.list.iter().find(|c| c.explains(layer, when) && !c.names.is_empty() && c.fits(subject))
     }
 
+    /// The entry for a cause in the list above the layers: for the first of this evidence one that names what it is of, else
+    /// one that asks for no name.
+    pub(crate) fn finding(&self, when: &[When], subject: &str) -> Option<&Cause> {
+        let listed = |when: When| self.list.iter().filter(move |c| c.when == when && c.title.is_some());
+        when.iter()
+            .find_map(|&when| listed(when).find(|c| !c.names.is_empty() && c.fits(subject)))
+            .or_else(|| when.iter().rev().find_map(|&when| listed(when).find(|c| c.names.is_empty())))
+    }
+
     /// The entry for evidence: one that names what it is of, else one that asks for no name.
     pub(crate) fn of(&self, layer: Layer, when: When, subject: &str) -> Option<&Cause> {
         let any = || self.list.iter().find(|c| c.explains(layer, when) && c.names.is_empty());
@@ -214,6 +240,11 @@ impl Cause {
         Advice { id: self.id.clone(), change: self.change, words: fill(&self.advice, &fields), command }
     }
 
+    /// A text of the entry with the names and figures of the evidence.
+    pub(crate) fn words(&self, text: &str, fields: &[(&str, &str)]) -> String {
+        fill(text, fields)
+    }
+
     fn check(&self) -> Result<(), String> {
         let id = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !(2..=40).contains(&self.id.len()) || !self.id.chars().all(id) {
@@ -225,6 +256,8 @@ impl Cause {
         let texts = [&self.advice, &self.why]
             .into_iter()
             .chain(&self.command)
+            .chain(&self.title)
+            .chain(&self.sentence)
             .chain(&self.sources)
             .chain(&self.names);
         for text in texts {
@@ -247,8 +280,18 @@ impl Cause {
         }
         let known = self.when.fields();
         let command = self.command.iter().map(|_| "command");
-        let of_advice: Vec<&str> = known.iter().copied().chain(command).collect();
-        let texts = [(&self.advice, of_advice)];
+        if self.title.is_some() != self.sentence.is_some() {
+            return Err(format!("\"{}\" has one of title and sentence; expected both or none", self.id));
+        }
+        if self.rank > 100 {
+            return Err(format!("rank = {} in \"{}\"; expected 0 to 100", self.rank, self.id));
+        }
+        let figures = || self.title.iter().flat_map(|_| FIGURES);
+        let of_advice: Vec<&str> = known.iter().copied().chain(command).chain(figures()).collect();
+        let of_title: Vec<&str> = known.iter().copied().chain(figures()).collect();
+        let texts = [(&self.advice, of_advice)]
+            .into_iter()
+            .chain(self.title.iter().chain(&self.sentence).map(|text| (text, of_title.clone())));
         let commands = self.command.iter().map(|text| (text, known.to_vec()));
         for (text, known) in texts.into_iter().chain(commands) {
             if let Some(field) = fields(text).find(|field| !known.contains(field)) {

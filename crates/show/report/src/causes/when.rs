@@ -87,6 +87,12 @@ whens! {
     Collector = "collector" [in_function] named "the language": "a garbage collector takes two percent of the program's time or more",
     Placement = "placement" [remedy] named "the process": "a process pays for memory on other nodes, by a twentieth of all CPU time or more",
     GoesFirst = "goes-first" [process, remedy] named "the other program": "a quarter of the time on run queues or more was behind a program that goes first",
+    Lock = "lock" [lock, place, callers, rate, remedy] named "the lock, its pattern and the function that waits": "threads wait for a lock of the program; all layers together",
+    LockOfPattern = "lock-of-pattern" [lock, place, callers, rate, remedy] named "the lock, its pattern and the function that waits": "the same, of a pattern with advice",
+    FileLock = "file-lock" [lock, place, callers, rate, remedy] named "the file and the function that waits": "threads or processes wait for the lock of a file",
+    HandOff = "hand-off" [lock, place, callers, rate, remedy] named "the pattern and the function that waits": "threads wait for one another 1000 times a second or more, for 2 ms or less on average",
+    SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads are one thread's in one function",
+    SerialThread = "serial-thread" [thread, place, callers] named "the thread": "the same, in many functions",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

@@ -70,6 +70,8 @@ fn recording() -> Recording {
             thread: of.map(|(_, thread)| thread).into(),
             wait: wait.into(),
             binaries: stack.starts_with("worker;main;work").then_some("libc.so.6*1;web*1").into(),
+            at: None,
+            class: None,
         });
     }
     gather.append(&rows.finish()).unwrap();

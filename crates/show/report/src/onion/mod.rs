@@ -26,7 +26,7 @@ pub use text::{render, render_part};
 pub use within::{during, within};
 
 /// Layers below this share of capacity are printed together in one line. No advice is given for what chance could explain.
-const SMALL: f64 = 0.005;
+pub(crate) const SMALL: f64 = 0.005;
 
 /// Seconds below which an observation says too little for shares and advice: a few switches and samples.
 const SHORT: f64 = 0.1;
@@ -122,14 +122,11 @@ impl Onion {
     /// # Errors
     /// As [`Onion::peel`].
     pub fn peel_with(recording: &Recording, causes: &Causes) -> Result<Onion, Error> {
-        cpu_time::Reader::need(recording)?;
-        ncpu_schema::check(recording)?;
+        let (context, layers) = Onion::context(recording, causes)?;
         let summary = summary::Reader::open(recording)?;
         let summed = |of: fn(&summary::Reader<'_>) -> Option<f64>| summary.as_ref().and_then(of);
-        let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;
-        let samples = samples::Reader::open(recording)?;
-        let context = evidence::Context { recording, causes, samples, elapsed, cpus, capacity, running };
-        let short = elapsed < SHORT && !recording.manifest.simulated;
+        let evidence::Context { elapsed, cpus, capacity, total, .. } = context;
+        let short = context.is_short();
         let mut rows: Vec<Row> = layers
             .into_iter()
             .map(|(layer, s, error)| Row {
@@ -180,6 +177,23 @@ impl Onion {
             short,
             notes,
         })
+    }
+
+    /// What evidence is gathered from, and the layers: CPU-seconds and half-width of the 95 % interval.
+    ///
+    /// # Errors
+    /// As [`Onion::peel`].
+    pub(crate) fn context<'a>(
+        recording: &'a Recording,
+        causes: &'a Causes,
+    ) -> Result<(evidence::Context<'a>, Vec<(Layer, f64, f64)>), Error> {
+        cpu_time::Reader::need(recording)?;
+        ncpu_schema::check(recording)?;
+        let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;
+        let samples = samples::Reader::open(recording)?;
+        let context =
+            evidence::Context { recording, causes, samples, elapsed, cpus, capacity, running, total };
+        Ok((context, layers))
     }
 
     /// The columns of [`Onion::table`].

@@ -381,6 +381,7 @@ fn who_sleeps_with_a_timeout_is_named_and_advised() {
         cpus: 2,
         capacity: 20.0,
         running: 6.0,
+        total: 0,
     };
     assert!(
         super::advice::of(Layer::Switches, &context)[0].words.contains("wait in poll for the event itself")

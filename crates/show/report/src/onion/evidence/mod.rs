@@ -36,7 +36,7 @@ pub(super) use limits::{limits_met, memory_short, throttled};
 use locks::{kernel_locks, locks_of_programs, unknown_futexes};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
-pub(super) use path::charged;
+pub(crate) use path::charged;
 use path::waited_for;
 use processor::{hardware, shootdowns};
 use queues::behind;
@@ -44,10 +44,11 @@ use queues::bound;
 pub(super) use queues::{bound_queues, way_past};
 pub(super) use requests::deepest;
 use requests::requests;
+pub(crate) use threads::length;
 use threads::{busiest, sleepers, sleeping};
-pub(super) use threads::{length, short_processes, threads_begin, top_sleeper};
+pub(super) use threads::{short_processes, threads_begin, top_sleeper};
 
-pub(super) struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub recording: &'a Recording,
     /// The rule book.
     pub causes: &'a Causes,
@@ -57,9 +58,16 @@ pub(super) struct Context<'a> {
     pub capacity: f64,
     /// CPU-seconds of the program outside of traced waits and interrupts, which samples divide.
     pub running: f64,
+    /// Timer samples that divide them.
+    pub total: u64,
 }
 
 impl Context<'_> {
+    /// Whether it was too short for shares and advice.
+    pub fn is_short(&self) -> bool {
+        self.elapsed < super::SHORT && !self.recording.manifest.simulated
+    }
+
     pub fn table(&self, name: &str) -> Option<&Table> {
         self.recording.tables.get(name)
     }

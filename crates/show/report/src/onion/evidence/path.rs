@@ -18,7 +18,7 @@ const RUNNING: &str = "running";
 const PLACE: f64 = 0.5;
 
 /// Code, or a wait, that CPUs idled for.
-pub(in crate::onion) struct Charged {
+pub(crate) struct Charged {
     pub thread: String,
     pub doing: String,
     pub code: String,
@@ -29,7 +29,7 @@ pub(in crate::onion) struct Charged {
     pub share: f64,
     /// For how long CPUs idled so.
     pub seconds: f64,
-    process: String,
+    pub process: String,
     /// Whether it ran, or slept, in the kernel; asked of kernel locks alone.
     kernel: bool,
 }
@@ -104,7 +104,7 @@ impl fmt::Display for CriticalPath {
 }
 
 /// What CPUs idled for by a reason, most first.
-pub(in crate::onion) fn charged(context: &Context<'_>, reason: IdleReason) -> Vec<Charged> {
+pub(crate) fn charged(context: &Context<'_>, reason: IdleReason) -> Vec<Charged> {
     // The stack alone shows whether it is in the kernel.
     let keys = [col::reason, col::process, col::thread, col::doing, col::code, col::stack];
     let Some(ranked) = context.ranked(NAME, &keys, col::idle) else { return Vec::new() };

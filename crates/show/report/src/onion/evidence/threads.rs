@@ -80,7 +80,7 @@ impl fmt::Display for Sleeper {
 }
 
 /// A time with the unit that suits it.
-pub(in crate::onion) fn length(seconds: f64) -> String {
+pub(crate) fn length(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} us", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),

@@ -1,0 +1,243 @@
+//! Causes of lost capacity, from all layers together.
+//!
+//! A layer of the onion is a mechanism; a cause lies scattered over several. Detectors, one file a kind, read the tables and
+//! *claim* seconds: of sampled stacks, and of what a layer holds that no stack stands for. A [ledger] gives each second once,
+//! to the most particular claim that asks for it, by the `rank` of its entry in the [rule book](crate::causes). What is left
+//! stays in its layer.
+//!
+//! To add a kind: a file with `fn claims(&View) -> Vec<Claim>`, its line in `DETECTORS`, its evidence in
+//! [`When`](crate::causes::When), and an entry with `title` and `sentence`, an example and a look-alike in `causes/*.toml`.
+
+mod claim;
+mod ledger;
+mod names;
+mod serial;
+mod table;
+mod text;
+mod user_locks;
+mod view;
+
+use ncpu_record::Recording;
+use ncpu_schema::{Error, Layer, chance};
+
+use crate::causes::{self, Advice, Causes};
+use crate::onion::Onion;
+use claim::Claim;
+pub use claim::Kind;
+use ledger::{Given, Ledger};
+pub use names::{middle, short};
+pub use text::render;
+use view::View;
+
+/// The detectors, in no order: the ledger serves claims by their entries' rank.
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 2] = [user_locks::claims, serial::claims];
+
+/// Causes that are listed at most.
+const MOST: usize = 5;
+
+/// The part of capacity below which a cause is not listed.
+pub const LISTED: f64 = 0.02;
+
+/// The part of capacity below which nothing is advised.
+const ADVISED: f64 = 0.05;
+
+/// Seconds of a cause in one layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The layer.
+    pub layer: Layer,
+    /// What they went to.
+    pub what: &'static str,
+    /// CPU-seconds.
+    pub seconds: f64,
+}
+
+/// A line of evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What the text is.
+    pub label: &'static str,
+    /// The text.
+    pub text: String,
+}
+
+/// A cause that was found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The entry of the rule book.
+    pub id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// What stays the same from run to run.
+    pub key: String,
+    /// A few words.
+    pub title: String,
+    /// What is wrong, to a reader who has not seen a report before.
+    pub sentence: String,
+    /// CPU-seconds in all layers together, and half-width of the 95 % interval.
+    pub seconds: f64,
+    /// Of it, the half-width of the 95 % interval.
+    pub error: f64,
+    /// Of capacity, 0–1.
+    pub share: f64,
+    /// By what they went to, most first.
+    pub parts: Vec<Part>,
+    /// Thread-seconds waited.
+    pub waited: Option<f64>,
+    /// Throughput without it over throughput with it, at least and at most.
+    pub gain: (f64, f64),
+    /// Where it is, how often.
+    pub lines: Vec<Line>,
+    /// The remedy; `None` where it is too small for one.
+    pub advice: Option<Advice>,
+}
+
+/// The causes of an observation, and what they leave.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Those that are listed, largest first.
+    pub list: Vec<Finding>,
+    /// What was claimed and is not listed: too small, or within its error.
+    pub others: Vec<Finding>,
+    /// Seconds of each layer that no listed cause has.
+    pub left: Vec<(Layer, f64)>,
+    /// The program that runs one thread at a time while CPUs idle, if most of the serial phases are its.
+    pub alone: Option<String>,
+}
+
+impl Findings {
+    /// The causes that a recording shows.
+    ///
+    /// # Errors
+    /// A table is not what the schema says.
+    pub fn of(recording: &Recording) -> Result<Findings, Error> {
+        Findings::with(recording, causes::current())
+    }
+
+    /// [`Findings::of`] by a rule book.
+    ///
+    /// # Errors
+    /// As [`Findings::of`].
+    pub fn with(recording: &Recording, book: &Causes) -> Result<Findings, Error> {
+        let (context, layers) = Onion::context(recording, book)?;
+        let short = context.is_short();
+        let view = View::new(context, layers)?;
+        if short {
+            let left = view.layers.iter().map(|(layer, seconds, _)| (*layer, *seconds)).collect();
+            return Ok(Findings { left, ..Findings::default() });
+        }
+        let claims: Vec<Claim> = DETECTORS.iter().flat_map(|claims| claims(&view)).collect();
+        Ok(Findings::serve(&view, claims, book))
+    }
+
+    /// Gives claims their seconds.
+    fn serve(view: &View<'_>, claims: Vec<Claim>, book: &Causes) -> Findings {
+        let whole: Vec<(Layer, f64)> = view.layers.iter().map(|(layer, s, _)| (*layer, *s)).collect();
+        let stacks: Vec<_> = view.samples.iter().map(|s| (s.layer(), s.seconds, s.samples)).collect();
+        let mut ledger = Ledger::new(&whole, &stacks);
+        let mut ranked: Vec<(u8, Claim)> = claims
+            .into_iter()
+            .filter_map(|claim| Some((book.finding(&claim.when, &claim.subject)?.rank, claim)))
+            .collect();
+        ranked.sort_by(|a, b| {
+            (b.0, b.1.asked()).partial_cmp(&(a.0, a.1.asked())).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let mut all: Vec<Finding> = Vec::new();
+        for (_, claim) in ranked {
+            let given = ledger.give(&claim);
+            all.extend(finding(view, claim, given, book));
+        }
+        all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
+            all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
+        others.splice(0..0, list.split_off(MOST.min(list.len())));
+        // What is not listed stays in its layer.
+        let small =
+            |layer: Layer| others.iter().flat_map(|f| &f.parts).filter(move |part| part.layer == layer);
+        let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
+        let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
+        Findings { list, others, left, alone: serial::alone(view) }
+    }
+
+    /// Seconds of a layer that no listed cause has.
+    pub fn left(&self, layer: Layer) -> f64 {
+        self.left.iter().filter(|(of, _)| *of == layer).map(|(_, s)| s).sum()
+    }
+
+    /// The numbers of the causes that a layer's seconds went to, from 1, with those seconds, most first.
+    pub fn of_layer(&self, layer: Layer) -> Vec<(usize, f64)> {
+        let seconds = |f: &Finding| -> f64 {
+            f.parts.iter().filter(|part| part.layer == layer).map(|part| part.seconds).sum()
+        };
+        let mut all: Vec<(usize, f64)> = self
+            .list
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (i + 1, seconds(f)))
+            .filter(|(_, s)| *s > 0.0)
+            .collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        all
+    }
+}
+
+/// What a claim is with what it was given.
+fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> Option<Finding> {
+    let entry = book.finding(&claim.when, &claim.subject)?;
+    let seconds: f64 = given.iter().map(|part| part.seconds).sum();
+    let capacity = view.capacity().max(f64::MIN_POSITIVE);
+    let share = seconds / capacity;
+    let error = error(view, &claim, &given);
+    let mut fields: Vec<(&str, String)> = claim.fields.clone();
+    fields.push(("share", format!("{:.0} %", 100.0 * share)));
+    fields.push(("seconds", figure(seconds)));
+    fields.push(("waited", figure(claim.waited.unwrap_or(0.0))));
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
+    let removed = |seconds: f64| 1.0 / (1.0 - seconds / capacity).max(0.02);
+    let gain = (removed((seconds - error).max(0.0)), removed((seconds + error + claim.dear).min(capacity)));
+    let advised = share >= ADVISED && seconds > error;
+    Some(Finding {
+        id: entry.id.clone(),
+        kind: claim.kind,
+        key: claim.key,
+        title: entry.words(entry.title.as_deref().unwrap_or(&entry.id), &fields),
+        sentence: entry.words(entry.sentence.as_deref().unwrap_or("{share} of the capacity"), &fields),
+        seconds,
+        error,
+        share,
+        parts: given
+            .into_iter()
+            .map(|given| Part { layer: given.layer, what: given.what, seconds: given.seconds })
+            .collect(),
+        waited: claim.waited,
+        gain,
+        lines: claim.lines.into_iter().map(|(label, text)| Line { label, text }).collect(),
+        advice: advised.then(|| entry.advice(&fields)),
+    })
+}
+
+/// The half-width of the 95 % interval of what was given: of the samples behind it, of the layers' idle time, which is sampled
+/// too, and of what was estimated.
+fn error(view: &View<'_>, claim: &Claim, given: &[Given]) -> f64 {
+    let samples: f64 = given.iter().map(|part| part.samples).sum();
+    let total: u64 = view.samples.iter().map(|s| s.samples).sum();
+    let of_samples =
+        view.context.running * chance::half_width(samples.round() as u64, total.max(samples.round() as u64));
+    let beside = given.iter().filter(|part| part.samples == 0.0);
+    let of_layers = beside.clone().map(|part| {
+        let known = view.layers.iter().find(|(layer, ..)| *layer == part.layer);
+        known.map_or(0.0, |(_, seconds, error)| error * part.seconds / seconds.max(f64::MIN_POSITIVE))
+    });
+    let of_layers = of_layers.fold(0.0, f64::hypot);
+    let estimated: f64 = beside.map(|part| part.seconds).sum::<f64>() * claim.doubt;
+    [if total > 0 { of_samples } else { 0.0 }, of_layers, estimated].into_iter().fold(0.0, f64::hypot)
+}
+
+/// Seconds with two or three digits.
+pub(crate) fn figure(seconds: f64) -> String {
+    match seconds {
+        s if s >= 99.95 => format!("{s:.0}"),
+        s if s >= 9.995 => format!("{s:.1}"),
+        s => format!("{s:.2}"),
+    }
+}

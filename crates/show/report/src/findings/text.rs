@@ -1,0 +1,255 @@
+//! The causes for the terminal, and the layers behind them in short.
+
+use std::fmt::Write;
+
+use ncpu_schema::Layer;
+use ncpu_table::safe;
+
+use super::{Finding, Findings, LISTED, Line, figure, middle, short};
+use crate::onion::evidence::kinds::Evidence;
+use crate::onion::{Onion, Row, SMALL};
+use crate::wrap::wrap;
+
+/// The widest that it is: a line that goes on further is not read.
+const WIDEST: usize = 100;
+
+const BAR: usize = 16;
+
+/// Beginnings of notes that say how something was measured.
+const HOW: [&str; 2] =
+    ["static locks are named by their callers", "kernel locks: too many waits to count all"];
+
+/// Renders causes and layers, at most `width` columns wide.
+pub fn render(onion: &Onion, findings: &Findings, width: usize) -> String {
+    let width = width.clamp(60, WIDEST);
+    if onion.short {
+        return crate::onion::render(onion, width);
+    }
+    let mut out = wrap(&headline(onion), width, "", "  ");
+    out += &wrap(&sentence(onion, findings), width, "", "  ");
+    out.push('\n');
+    causes(&mut out, findings, onion, width);
+    layers(&mut out, findings, onion, width);
+    for note in onion.notes.iter().filter(|note| !HOW.iter().any(|how| note.starts_with(how))) {
+        out += &wrap(&format!("note: {note}"), width, "", "      ");
+    }
+    out += "more: -v: the evidence of each layer; ncpu why N RECORDING: that of a cause\n";
+    out
+}
+
+fn percent(share: f64) -> String {
+    match 100.0 * share {
+        p if p >= 9.95 => format!("{p:.0} %"),
+        p => format!("{p:.1} %"),
+    }
+}
+
+/// What ran, for how long, on what.
+fn headline(onion: &Onion) -> String {
+    let command = match onion.command.as_str() {
+        "" => "the machine".to_string(),
+        command => middle(&safe::line(command), 40),
+    };
+    let mut line = format!(
+        "{command} · {:.1} s · {} CPUs · {:.1} CPU-s of capacity",
+        onion.elapsed, onion.cpus, onion.capacity
+    );
+    let _ = write!(
+        line,
+        " · {} of it ncpu's own",
+        percent(onion.seconds(Layer::Ncpu) / onion.capacity.max(f64::MIN_POSITIVE))
+    );
+    match onion.status {
+        Some(0) | None => {}
+        Some(status) => {
+            let _ = write!(line, " · exit status {status}");
+        }
+    }
+    line
+}
+
+/// What is wrong, or that nothing is.
+fn sentence(onion: &Onion, findings: &Findings) -> String {
+    if let Some(first) = findings.list.first() {
+        return safe::line(&first.sentence).into_owned();
+    }
+    let share = |layer: Layer| onion.seconds(layer) / onion.capacity.max(f64::MIN_POSITIVE);
+    if let Some(alone) = &findings.alone {
+        return format!(
+            "Nothing stands out: {} runs one thread at a time, and {} of the capacity idles meanwhile.",
+            safe::line(alone),
+            percent(share(Layer::Serial))
+        );
+    }
+    let mut lost: Vec<(f64, Layer)> =
+        onion.rows.iter().filter(|r| r.layer.recoverable()).map(|r| (r.share, r.layer)).collect();
+    lost.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let sum: f64 = lost.iter().map(|(share, _)| share).sum();
+    if sum >= 0.1 {
+        let largest: Vec<String> = lost
+            .iter()
+            .take(3)
+            .filter(|(s, _)| *s >= LISTED)
+            .map(|(s, l)| format!("{} {}", l.name(), percent(*s)))
+            .collect();
+        return format!(
+            "No single cause is known for the {} that is lost: {}.",
+            percent(sum),
+            largest.join(", ")
+        );
+    }
+    if share(Layer::Idle) > share(Layer::User) {
+        return format!("Nothing stands out: nobody wanted {} of the capacity.", percent(share(Layer::Idle)));
+    }
+    let own = onion.rows.iter().find(|row| row.layer == Layer::User);
+    let whose = own.map_or_else(String::new, |row| whose(row));
+    format!(
+        "Nothing stands out: {} of the capacity is the program's own work{whose}.",
+        percent(share(Layer::User))
+    )
+}
+
+/// The processes that user code is of.
+fn whose(row: &Row) -> String {
+    let of = row.evidence.iter().find_map(|evidence| match evidence {
+        Evidence::Processes(processes) => processes.processes.first(),
+        _ => None,
+    });
+    of.map_or_else(String::new, |part| format!(" ({} {})", safe::line(&part.name), percent(part.share.0)))
+}
+
+fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
+    if findings.list.is_empty() {
+        return;
+    }
+    // Behind the title: seconds, share and gain.
+    let title = width - 27;
+    let _ = writeln!(out, "{:<title$} {:>6} {:>6}  if removed", "causes", "CPU-s", "share");
+    for (i, found) in findings.list.iter().enumerate() {
+        cause(out, i + 1, found, title, width);
+    }
+    let rest: f64 = findings.left.iter().filter(|(layer, _)| layer.recoverable()).map(|(_, s)| s).sum();
+    let capacity = onion.capacity.max(f64::MIN_POSITIVE);
+    let mut large: Vec<(f64, Layer)> = findings
+        .left
+        .iter()
+        .filter(|(layer, s)| layer.recoverable() && *s >= LISTED * capacity)
+        .map(|(layer, s)| (s / capacity, *layer))
+        .collect();
+    large.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let large: Vec<String> = large.iter().map(|(s, l)| format!("{} {}", l.name(), percent(*s))).collect();
+    let large = if large.is_empty() { "nothing above 2 %".to_string() } else { large.join(", ") };
+    *out += &wrap(
+        &format!("rest        {} CPU-s ({}), {large}", figure(rest), percent(rest / capacity)),
+        width,
+        "  ",
+        "              ",
+    );
+    out.push('\n');
+}
+
+fn cause(out: &mut String, n: usize, found: &Finding, title: usize, width: usize) {
+    let name = middle(&format!("{n} {}", safe::line(&found.title)), title);
+    let pad = title.saturating_sub(name.chars().count());
+    let _ = writeln!(
+        out,
+        "{name}{:pad$} {:>6} {:>6}  {}",
+        "",
+        figure(found.seconds),
+        percent(found.share),
+        gain(found.gain)
+    );
+    let mut line = |label: &str, text: &str| {
+        *out += &wrap(&format!("{label:<9} {}", safe::line(text)), width, "    ", "              ");
+    };
+    for Line { label, text } in &found.lines {
+        line(label, text);
+    }
+    let mut whats: Vec<(&str, f64)> = Vec::new();
+    for part in &found.parts {
+        match whats.iter_mut().find(|(what, _)| *what == part.what) {
+            Some((_, sum)) => *sum += part.seconds,
+            None => whats.push((part.what, part.seconds)),
+        }
+    }
+    whats.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let made: Vec<String> = whats
+        .iter()
+        .filter(|(_, seconds)| *seconds >= 0.01 * found.seconds)
+        .map(|(what, seconds)| format!("{what} {}", figure(*seconds)))
+        .collect();
+    if made.len() > 1 {
+        line("made of", &made.join(", "));
+    }
+    if let Some(advice) = &found.advice {
+        line("do", &advice.words);
+    }
+}
+
+/// `x1.4–1.8`, or one figure where both are the same.
+pub(super) fn gain((low, high): (f64, f64)) -> String {
+    let of = |gain: f64| if gain >= 9.95 { format!("{gain:.0}") } else { format!("{gain:.1}") };
+    match (of(low), of(high)) {
+        (low, high) if low == high => format!("x{low}"),
+        (low, high) => format!("x{low}–{high}"),
+    }
+}
+
+/// The layers, largest first, with the causes that they went to.
+fn layers(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
+    let capacity = onion.capacity.max(f64::MIN_POSITIVE);
+    let _ = writeln!(out, "{:<24} {:>6}  {:<BAR$}  belongs to", "capacity", "share", "");
+    let mut rows: Vec<&Row> = onion.rows.iter().filter(|row| row.share >= SMALL).collect();
+    rows.sort_by(|a, b| b.share.total_cmp(&a.share));
+    for row in rows {
+        let filled = ((row.share * BAR as f64).round() as usize).min(BAR);
+        let parts = findings.of_layer(row.layer);
+        let given: f64 = parts.iter().map(|(_, s)| s).sum();
+        let mut belongs: Vec<String> = parts
+            .iter()
+            .filter(|(_, s)| *s >= SMALL * capacity)
+            .map(|(n, s)| match *s >= 0.95 * row.seconds {
+                true => format!("→ {n}"),
+                false => format!("{} → {n}", number(s / capacity)),
+            })
+            .collect();
+        let rest = row.seconds - given;
+        if !belongs.is_empty() && rest >= SMALL * capacity && rest >= 0.05 * row.seconds {
+            belongs.push(format!("others {}", number(rest / capacity)));
+        }
+        if row.layer == Layer::User {
+            belongs.extend(functions(row));
+        }
+        let room = width.saturating_sub(24 + 8 + 2 + BAR + 2);
+        let name =
+            if row.layer.name().len() > 24 { middle(row.layer.name(), 24) } else { row.layer.name().into() };
+        let line = format!(
+            "{name:<24} {:>6}  {}{}  {}",
+            percent(row.share),
+            "█".repeat(filled),
+            " ".repeat(BAR - filled),
+            middle(&safe::line(&belongs.join(", ")), room)
+        );
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+}
+
+/// A percentage without its sign.
+fn number(share: f64) -> String {
+    percent(share).trim_end_matches(" %").to_string()
+}
+
+/// The functions that most of the program's own time is in.
+fn functions(row: &Row) -> Option<String> {
+    let of = row.evidence.iter().find_map(|evidence| match evidence {
+        Evidence::Functions(functions) => Some(&functions.functions),
+        _ => None,
+    })?;
+    let words: Vec<String> = of
+        .iter()
+        .filter(|part| part.share.0 >= 0.1)
+        .take(2)
+        .map(|part| format!("{} {:.0} %", middle(&short(&part.name), 24), 100.0 * part.share.0))
+        .collect();
+    (!words.is_empty()).then(|| format!("in {}", words.join(", ")))
+}

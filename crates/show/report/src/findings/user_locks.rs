@@ -1,0 +1,460 @@
+//! Locks of the program, and conditions by which threads hand work to one another: all that a lock costs, in whatever layer.
+//!
+//! A wait for a user lock costs in many layers: the calls that sleep and wake, the kernel's lock for the bucket of the futex,
+//! the switches, the interrupts by which another CPU learns of the thread, its time on a run queue, the CPUs that idle
+//! meanwhile, and the lock's own instructions. Calls and instructions have stacks, which name the function that takes the lock;
+//! the others are counted for a process, and a lock has the part of them that its waits are of all switches.
+
+use std::collections::HashMap;
+
+use ncpu_schema::{IdleReason, InterruptKind, Layer, SampleClass, lock_callers, locks, user_locks};
+
+use super::claim::{Claim, Kind, Source};
+use super::names::short;
+use super::view::{Sampled, View};
+use crate::causes::When;
+use crate::locks::is_held_lock;
+use crate::onion::evidence::{charged, length};
+
+/// Hand-offs a second below which threads may as well hand work to one another.
+const FINE: f64 = 1000.0;
+
+/// The mean wait of a hand-off that is fine, seconds.
+const BRIEF: f64 = 2e-3;
+
+/// The relative error of seconds that are given by the part which waits are of all switches.
+const DOUBT: f64 = 0.25;
+
+/// A lock, or the locks of a kind, by where it is waited for.
+#[derive(Debug)]
+struct Waited<'a> {
+    process: &'a str,
+    /// The function that waits; `None` where it is not known.
+    place: Option<&'a str>,
+    held: bool,
+    pattern: Option<&'a str>,
+    advice: Option<&'a str>,
+    /// Each lock's name with its thread-seconds.
+    names: Vec<(&'a str, f64)>,
+    waits: f64,
+    block: f64,
+    spin: f64,
+    longest: f64,
+    /// Stacks of waiters, innermost first, with their waits.
+    stacks: Vec<(Vec<&'a str>, f64)>,
+    wakers: Vec<&'a str>,
+}
+
+impl<'a> Waited<'a> {
+    /// The stack that waited longest.
+    fn stack(&self) -> &[&'a str] {
+        self.stacks.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(&[], |(stack, _)| stack)
+    }
+
+    /// Its name: a symbol or path, else what it is to its users, else where it is waited for.
+    fn name(&self) -> String {
+        let (name, most) = self.names.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied().unwrap_or(("", 0.0));
+        let one = most > 0.5 * self.names.iter().map(|(_, s)| s).sum::<f64>() || self.names.len() == 1;
+        let symbol = one && !name.is_empty() && !name.starts_with("0x");
+        let place = self.place.map(short);
+        let pattern = self.pattern.filter(|p| !p.starts_with("pthread"));
+        match (symbol, pattern, place) {
+            (true, Some(pattern), Some(place)) if pattern == name => format!("{pattern} in {place}"),
+            (true, ..) => name.to_string(),
+            (false, Some(pattern), Some(place)) if !place.contains(pattern) => {
+                format!("{pattern} in {place}")
+            }
+            (false, Some(pattern), _) => pattern.to_string(),
+            (false, None, Some(place)) => {
+                format!("{} in {place}", if self.held { "mutex" } else { "condition" })
+            }
+            (false, None, None) => name.to_string(),
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        self.names.iter().any(|(name, _)| name.starts_with('/'))
+    }
+
+    /// The callers of the place, outermost first.
+    fn callers(&self) -> String {
+        let stack = self.stack();
+        let from = self.place.and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
+        let frames: Vec<String> = stack[from.min(stack.len())..]
+            .iter()
+            .filter(|f| !is_start(f))
+            .take(3)
+            .map(|f| short(f))
+            .collect();
+        frames.into_iter().rev().collect::<Vec<_>>().join(" → ")
+    }
+}
+
+/// Whether threads and programs begin with this function.
+fn is_start(name: &str) -> bool {
+    const STARTS: [&str; 8] = [
+        "start_thread",
+        "_start",
+        "__libc_start",
+        "clone",
+        "thread_start",
+        "std::thread::_State_impl",
+        "std::sys::backtrace::__rust_begin",
+        "core::ops::function::FnOnce",
+    ];
+    let bare = name.trim_start_matches("__GI_");
+    bare.trim_start_matches('_') == "clone3"
+        || STARTS.iter().any(|start| bare.trim_start_matches('_').starts_with(start.trim_start_matches('_')))
+        || name.contains("thread_start")
+        || name.starts_with("[unknown")
+}
+
+/// Whether a function is one of a library by which locks are taken and given back.
+fn is_lock_function(name: &str) -> bool {
+    const PARTS: [&str; 22] = [
+        "lll_lock",
+        "lll_unlock",
+        "lll_",
+        "pthread_mutex_",
+        "pthread_rwlock_",
+        "pthread_cond_",
+        "pthread_spin_",
+        "futex_wait",
+        "futex_abstimed",
+        "futex_wake",
+        "sync::mutex",
+        "sync::rwlock",
+        "sync::poison",
+        "parking_lot",
+        "RawMutex",
+        "RawRwLock",
+        "sync.(*Mutex)",
+        "sync.(*RWMutex)",
+        "runtime.futex",
+        "runtime.lock2",
+        "runtime.unlock2",
+        "std::mutex::",
+    ];
+    name == "syscall" || PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Where a sampled stack is in the functions of a lock: the function that called them, and whether it was in them at all.
+fn site<'a>(sample: &Sampled<'a>) -> Option<(&'a str, bool)> {
+    let within = sample.user.iter().take_while(|f| is_lock_function(f)).count();
+    Some((sample.user.get(within)?, within > 0))
+}
+
+fn in_futex(sample: &Sampled<'_>) -> bool {
+    sample.in_kernel("do_futex")
+        || sample.in_kernel("__x64_sys_futex")
+        || sample.in_kernel("__arm64_sys_futex")
+}
+
+/// All locks and conditions that threads wait for, by where.
+fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
+    let Ok(Some(t)) = user_locks::Reader::open(view.context.recording) else { return Vec::new() };
+    let mut all: Vec<Waited<'a>> = Vec::new();
+    let mut at: HashMap<(&str, Option<&str>, bool, Option<&str>, &str), usize> = HashMap::new();
+    for row in t.rows() {
+        let (Some(process), Some(ty)) = (t.process.get(row), t.ty.get(row)) else { continue };
+        if ty == "unknown" {
+            continue;
+        }
+        let (held, lock) = (is_held_lock(ty), t.lock.get(row).unwrap_or(""));
+        let place = t.caller.get(row).filter(|caller| !caller.starts_with('['));
+        let pattern = t.pattern.get(row);
+        // A static lock is one wherever it is waited for, and a file is.
+        let one = if held && !lock.is_empty() && !lock.starts_with("0x") && pattern != Some(lock) {
+            lock
+        } else {
+            ""
+        };
+        let key = (process, if one.is_empty() { place } else { None }, held, pattern, one);
+        let block = t.block.get(row).unwrap_or(0.0);
+        let waits = t.count.get(row).unwrap_or(0) as f64;
+        let index = *at.entry(key).or_insert_with(|| {
+            all.push(Waited {
+                process,
+                place,
+                held,
+                pattern,
+                advice: t.advice.get(row),
+                names: Vec::new(),
+                waits: 0.0,
+                block: 0.0,
+                spin: 0.0,
+                longest: 0.0,
+                stacks: Vec::new(),
+                wakers: Vec::new(),
+            });
+            all.len() - 1
+        });
+        let lock_of = &mut all[index];
+        lock_of.waits += waits;
+        lock_of.block += block;
+        lock_of.spin += t.spin.get(row).unwrap_or(0.0);
+        lock_of.longest = lock_of.longest.max(t.max.get(row).unwrap_or(0.0) / 1e6);
+        match lock_of.names.iter_mut().find(|(name, _)| *name == lock) {
+            Some((_, sum)) => *sum += block,
+            None => lock_of.names.push((lock, block)),
+        }
+        if let Some(waker) = t.holder.get(row).filter(|waker| !lock_of.wakers.contains(waker)) {
+            lock_of.wakers.push(waker);
+        }
+        let stack: Vec<&str> = t.stack.get(row).unwrap_or("").split(';').filter(|f| !f.is_empty()).collect();
+        match lock_of.stacks.iter_mut().find(|(known, _)| *known == stack) {
+            Some((_, sum)) => *sum += block,
+            None => lock_of.stacks.push((stack, block)),
+        }
+        // The place with most of the wait stands for it.
+        if !one.is_empty() {
+            let longest = lock_of.stack().to_vec();
+            if let Some(place) = place.filter(|place| longest.contains(place)) {
+                lock_of.place = Some(place);
+            }
+        }
+    }
+    all
+}
+
+/// The parts that locks have of what is counted for all.
+struct Parts {
+    /// Waits for locks and conditions, and thread-seconds in locks.
+    waits: HashMap<String, f64>,
+    block: f64,
+    /// Hand-offs of any condition that are fine.
+    fine: f64,
+    voluntary: f64,
+    switches: f64,
+    /// Of kernel lock spin, in futex buckets and in run queues.
+    buckets: f64,
+    queues: f64,
+}
+
+fn parts(view: &View<'_>, all: &[Waited<'_>]) -> Parts {
+    let mut waits: HashMap<String, f64> = HashMap::new();
+    for lock in all {
+        *waits.entry(lock.process.to_string()).or_default() += lock.waits;
+    }
+    let (buckets, queues) = spun_for_futexes(view);
+    Parts {
+        waits,
+        block: all.iter().filter(|lock| lock.held).map(|lock| lock.block).sum(),
+        fine: all.iter().filter(|lock| is_fine(view, lock)).map(|lock| lock.waits).sum(),
+        voluntary: view.switched.values().map(|s| s.voluntary).sum(),
+        switches: view.switched.values().map(|s| s.voluntary + s.involuntary).sum(),
+        buckets,
+        queues,
+    }
+}
+
+/// The parts of kernel lock spin that are in buckets of futexes, and in run queues that threads are woken into.
+fn spun_for_futexes(view: &View<'_>) -> (f64, f64) {
+    let Ok(Some(t)) = locks::Reader::open(view.context.recording) else { return (0.0, 0.0) };
+    let mut by_futex: HashMap<&str, bool> = HashMap::new();
+    if let Ok(Some(callers)) = lock_callers::Reader::open(view.context.recording) {
+        let mut spin: HashMap<&str, (f64, f64)> = HashMap::new();
+        for row in callers.rows() {
+            let (Some(lock), Some(caller)) = (callers.lock.get(row), callers.caller.get(row)) else {
+                continue;
+            };
+            let seconds = callers.spin.get(row).unwrap_or(0.0);
+            let sums = spin.entry(lock).or_default();
+            sums.0 += seconds;
+            sums.1 += if caller.starts_with("futex_") { seconds } else { 0.0 };
+        }
+        by_futex.extend(spin.into_iter().map(|(lock, (all, futex))| (lock, futex > 0.5 * all)));
+    }
+    let (mut all, mut buckets, mut queues) = (0.0, 0.0, 0.0);
+    for row in t.rows() {
+        let (Some(lock), Some(spin)) = (t.lock.get(row), t.spin.get(row)) else { continue };
+        all += spin;
+        if lock.starts_with("futex") || by_futex.get(lock) == Some(&true) {
+            buckets += spin;
+        } else if lock.starts_with("rq(") || lock.ends_with("pi_lock") {
+            queues += spin;
+        }
+    }
+    if all > 0.0 { (buckets / all, queues / all) } else { (0.0, 0.0) }
+}
+
+/// Whether threads hand work to one another by it in small pieces.
+fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
+    !lock.held && lock.waits >= FINE * view.elapsed() && lock.block <= BRIEF * lock.waits
+}
+
+/// All locks that are waited for, and all fine hand-offs.
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let all = waited(view);
+    let parts = parts(view, &all);
+    all.iter()
+        .enumerate()
+        .filter(|(_, lock)| lock.waits > 0.0 && (lock.held || is_fine(view, lock)))
+        .map(|(at, _)| claim(view, &all, at, &parts))
+        .collect()
+}
+
+fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim {
+    let lock = &all[at];
+    let name = lock.name();
+    let place = lock.place.map_or_else(String::new, short);
+    let (kind, when) = match (lock.held, lock.is_file()) {
+        (true, true) => (Kind::Lock, vec![When::FileLock]),
+        (true, false) if lock.advice.is_some() => (Kind::Lock, vec![When::Lock, When::LockOfPattern]),
+        (true, false) => (Kind::Lock, vec![When::Lock]),
+        (false, _) => (Kind::HandOff, vec![When::HandOff]),
+    };
+    let subject = [&name, lock.pattern.unwrap_or(""), &place].join(" ");
+    let mut claim = Claim::new(kind, when, subject)
+        .with("lock", name.clone())
+        .with("place", if place.is_empty() { lock.process.to_string() } else { place.clone() })
+        .with("callers", lock.callers())
+        .with("rate", format!("{:.0}", lock.waits / view.elapsed().max(f64::MIN_POSITIVE)))
+        .with("remedy", lock.advice.unwrap_or(""));
+    claim.key = format!("{} {name} {place}", kind.word());
+    claim.waited = Some(lock.block + lock.spin);
+    claim.doubt = DOUBT;
+    samples(view, all, at, parts, &mut claim);
+    layers(view, lock, parts, &mut claim);
+    lines(view, lock, parts, &mut claim);
+    claim
+}
+
+/// What samples show to be the lock's.
+fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim: &mut Claim) {
+    let lock = &all[at];
+    let places: Vec<&str> = lock
+        .place
+        .into_iter()
+        .chain(
+            lock.stacks.iter().filter_map(|(stack, _)| stack.iter().find(|f| !is_lock_function(f)).copied()),
+        )
+        .collect();
+    let leaves: Vec<&str> = lock
+        .stacks
+        .iter()
+        .filter(|(stack, _)| stack.len() > 1)
+        .filter_map(|(stack, _)| stack.first().copied())
+        .collect();
+    let of_process =
+        |place: &str| all.iter().any(|other| other.process == lock.process && other.place == Some(place));
+    let part_of_waits = lock.waits / parts.waits.get(lock.process).copied().unwrap_or(0.0).max(1.0);
+    let part_of_switches = lock.waits / parts.voluntary.max(1.0);
+    for (index, sample) in view.samples.iter().enumerate() {
+        if sample.process != lock.process {
+            continue;
+        }
+        let from = Source::Sample(index);
+        let Some((site, within)) = site(sample) else {
+            // On the way to or from another thread, or told of one.
+            if sample.class == SampleClass::Switch || is_wake_up(sample) {
+                claim.ask(from, sample.seconds * part_of_switches.min(1.0), "switches and wake-ups");
+            }
+            continue;
+        };
+        let futex = in_futex(sample);
+        let within = within
+            || sample.user.first().is_some_and(|leaf| {
+                leaves.contains(leaf) && places.iter().any(|p| sample.user[1..].contains(p))
+            });
+        let what = match (sample.layer(), sample.kernel.is_empty()) {
+            (Layer::UserLock, _) => "spinning",
+            (Layer::Switches | Layer::Interrupts, _) => "switches and wake-ups",
+            (Layer::KernelSpin, _) => "kernel's futex buckets",
+            (_, true) => "lock functions",
+            _ if lock.is_file() => "lock calls",
+            _ => "futex calls",
+        };
+        let at_place =
+            places.contains(&site) || within && sample.user.iter().take(4).any(|f| places.contains(f));
+        if at_place && (within || futex) {
+            claim.ask(from, sample.seconds, what);
+        } else if futex && within && !of_process(site) {
+            // Given back elsewhere: of which lock is not known.
+            claim.ask(from, sample.seconds * part_of_waits, what);
+        } else if sample.layer() == Layer::UserLock && lock.held {
+            let spun_for = lock.block / parts.block.max(f64::MIN_POSITIVE);
+            claim.ask(from, sample.seconds * if at_place { 1.0 } else { spun_for }, "spinning");
+        } else if lock.held
+            && sample.class == SampleClass::User
+            && sample.user.iter().any(|f| places.contains(f))
+        {
+            // Code that is run with the lock, and what its place costs where others write the same lines.
+            claim.dear += sample.seconds;
+        }
+        if is_wake_up(sample) && !(at_place && (within || futex)) {
+            claim.ask(from, sample.seconds * part_of_switches.min(1.0), "switches and wake-ups");
+        }
+    }
+}
+
+/// Whether a CPU is told that a thread was woken for it.
+fn is_wake_up(sample: &Sampled<'_>) -> bool {
+    sample.layer() == Layer::Interrupts
+        && sample.kernel.iter().any(|f| {
+            f.contains("sysvec_reschedule_ipi")
+                || f.contains("sysvec_call_function_single")
+                || f.contains("sched_ttwu_pending")
+        })
+}
+
+/// The lock's part of what no stack stands for.
+fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
+    let of_voluntary = (lock.waits / parts.voluntary.max(1.0)).min(1.0);
+    let of_switches = (lock.waits / parts.switches.max(1.0)).min(1.0);
+    let all_waits: f64 = parts.waits.values().sum();
+    let of_waits = lock.waits / all_waits.max(1.0);
+    let mut of = |layer: Layer, part: f64, what| {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what)
+    };
+    of(Layer::KernelSpin, parts.buckets * of_waits, "kernel's futex buckets");
+    of(Layer::KernelSpin, parts.queues * of_voluntary, "switches and wake-ups");
+    of(Layer::Switches, of_switches, "switches and wake-ups");
+    of(Layer::WakeUp, of_voluntary, "CPUs waking up");
+    of(Layer::RunQueue, of_switches, "queueing of woken threads");
+    if lock.held {
+        let of_locks = lock.block / parts.block.max(f64::MIN_POSITIVE);
+        of(Layer::UserLock, of_locks, "CPUs idle for it");
+        of(Layer::LockOrSerial, of_locks, "CPUs idle for it");
+    } else if is_fine(view, lock) {
+        of(Layer::Serial, lock.waits / parts.fine.max(1.0), "CPUs idle for it");
+    }
+    let wake_ups = view.in_interrupts(InterruptKind::Reschedule) + view.in_interrupts(InterruptKind::Call);
+    claim.ask(Source::Layer(Layer::Interrupts), wake_ups * of_voluntary, "switches and wake-ups");
+}
+
+fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
+    let callers = lock.callers();
+    if !callers.is_empty() {
+        claim.line(if lock.held { "taken in" } else { "waits in" }, callers);
+    }
+    let each = length(lock.block / lock.waits.max(1.0));
+    let mut waits = format!("{} of {each} each, longest {}", grouped(lock.waits), length(lock.longest));
+    if lock.names.len() > 1 {
+        waits += &format!("; {} locks", lock.names.len());
+    }
+    claim.line("waits", waits);
+    if lock.held && lock.block > 0.6 * parts.block {
+        let top = charged(&view.context, IdleReason::UserLock).into_iter().find(|c| c.runs() && !c.wanders());
+        if let Some(top) = top.filter(|top| top.share >= 0.3 && !top.code.is_empty()) {
+            let code: Vec<String> = top.code.split(" <- ").map(short).take(2).collect();
+            claim.line(
+                "meanwhile",
+                format!("{} runs {} ({:.0} %)", top.thread, code.join(" ← "), 100.0 * top.share),
+            );
+        }
+    }
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(n: f64) -> String {
+    let digits = format!("{n:.0}");
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}

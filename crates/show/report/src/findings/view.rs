@@ -1,0 +1,158 @@
+//! What detectors see of a recording.
+
+use std::collections::HashMap;
+
+use ncpu_schema::{
+    CpuState, Error, InterruptKind, Layer, Microstate, SampleClass, StackKind, interrupts, stacks, threads,
+};
+
+use crate::onion::evidence::Context;
+
+/// A sampled stack of the program on CPU, outside of traced waits for kernel locks.
+#[derive(Clone, Debug)]
+pub struct Sampled<'a> {
+    /// What it was doing.
+    pub class: SampleClass,
+    /// Name of the process.
+    pub process: &'a str,
+    /// The program's functions, innermost first.
+    pub user: Vec<&'a str>,
+    /// The kernel's functions, innermost first.
+    pub kernel: Vec<&'a str>,
+    /// Timer samples.
+    pub samples: u64,
+    /// CPU-seconds that they stand for.
+    pub seconds: f64,
+}
+
+impl Sampled<'_> {
+    /// The layer that it lies in.
+    pub fn layer(&self) -> Layer {
+        self.class.into()
+    }
+
+    /// Whether a kernel function of this name is on the stack.
+    pub fn in_kernel(&self, name: &str) -> bool {
+        self.kernel.contains(&name)
+    }
+}
+
+/// Switches of a process's threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Switched {
+    /// To wait.
+    pub voluntary: f64,
+    /// For another thread.
+    pub involuntary: f64,
+}
+
+/// A recording, as detectors see it.
+pub struct View<'a> {
+    /// Its tables, the rule book, and the program's size.
+    pub(crate) context: Context<'a>,
+    /// The layers: CPU-seconds and half-width of the 95 % interval.
+    pub layers: Vec<(Layer, f64, f64)>,
+    /// Stacks on CPU. A recording of an older version has none that say what the CPU was doing.
+    pub samples: Vec<Sampled<'a>>,
+    /// Switches by process.
+    pub switched: HashMap<String, Switched>,
+    /// CPU-seconds in interrupts by kind, without ncpu's own.
+    pub interrupts: Vec<(InterruptKind, f64)>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(context: Context<'a>, layers: Vec<(Layer, f64, f64)>) -> Result<View<'a>, Error> {
+        let samples = sampled(&context)?;
+        let mut switched: HashMap<String, Switched> = HashMap::new();
+        if let Some(t) = threads::Reader::open(context.recording)? {
+            for row in t.rows() {
+                let sum = switched.entry(t.process.get(row).unwrap_or("").to_string()).or_default();
+                sum.voluntary += t.vcx.get(row).unwrap_or(0) as f64;
+                sum.involuntary += t.icx.get(row).unwrap_or(0) as f64;
+            }
+        }
+        let mut interrupts: Vec<(InterruptKind, f64)> = Vec::new();
+        if let Some(t) = interrupts::Reader::open(context.recording)? {
+            for row in t.rows() {
+                let (Some(kind), Some(seconds)) = (t.kind.get(row), t.seconds.get(row)) else { continue };
+                match interrupts.iter_mut().find(|(of, _)| *of == kind) {
+                    Some((_, sum)) => *sum += seconds,
+                    None => interrupts.push((kind, seconds)),
+                }
+            }
+        }
+        Ok(View { context, layers, samples, switched, interrupts })
+    }
+
+    /// CPU-seconds of a layer.
+    pub fn seconds(&self, layer: Layer) -> f64 {
+        self.layers.iter().filter(|(of, ..)| *of == layer).map(|(_, seconds, _)| seconds).sum()
+    }
+
+    /// CPU-seconds of a layer that no stack stands for.
+    pub fn beside_stacks(&self, layer: Layer) -> f64 {
+        let stacks = self.samples.iter().filter(|s| s.layer() == layer).map(|s| s.seconds);
+        (self.seconds(layer) - stacks.sum::<f64>()).max(0.0)
+    }
+
+    /// Capacity, CPU-seconds.
+    pub fn capacity(&self) -> f64 {
+        self.context.capacity
+    }
+
+    /// Length of the observation, seconds.
+    pub fn elapsed(&self) -> f64 {
+        self.context.elapsed
+    }
+
+    /// CPU-seconds in interrupts of a kind.
+    pub fn in_interrupts(&self, kind: InterruptKind) -> f64 {
+        self.interrupts.iter().filter(|(of, _)| *of == kind).map(|(_, seconds)| seconds).sum()
+    }
+
+    /// Threads of a process that were on CPU for at least this part of the observation.
+    pub fn busy_threads(&self, process: &str, least: f64) -> usize {
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
+        let mut on_cpu: HashMap<u64, f64> = HashMap::new();
+        for row in t.rows().filter(|&row| t.process.get(row) == Some(process)) {
+            let parts = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+            *on_cpu.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.cpu.get(row).unwrap_or(parts);
+        }
+        on_cpu.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
+    }
+}
+
+/// The stacks on CPU, with the seconds that samples stand for.
+fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
+    let Some(t) = stacks::Reader::open(context.recording)? else { return Ok(Vec::new()) };
+    let total: u64 = context.samples.as_ref().map_or(0, |samples| {
+        let of = samples.rows().filter(|&row| samples.at.get(row) == Some(CpuState::Program));
+        of.filter_map(|row| samples.samples.get(row)).sum()
+    });
+    let each = context.running / total.max(1) as f64;
+    let mut at: HashMap<(&str, SampleClass, &str), usize> = HashMap::new();
+    let mut all: Vec<Sampled<'a>> = Vec::new();
+    for row in t.rows() {
+        let (Some(CpuState::Program), Some(class)) = (t.at.get(row), t.class.get(row)) else { continue };
+        if t.kind.get(row) == Some(StackKind::OffCpu) {
+            continue;
+        }
+        let (Some(stack), Some(n)) = (t.stack.get(row), t.samples.get(row)) else { continue };
+        let process = t.process.get(row).unwrap_or("");
+        if let Some(&known) = at.get(&(stack, class, process)) {
+            all[known].samples += n;
+            all[known].seconds += each * n as f64;
+            continue;
+        }
+        at.insert((stack, class, process), all.len());
+        let mut frames: Vec<&str> = stack.split(';').collect();
+        // The name of the thread.
+        frames.remove(0);
+        let (kernel, user): (Vec<&str>, Vec<&str>) =
+            frames.into_iter().rev().partition(|frame| frame.ends_with("_[k]"));
+        let kernel = kernel.into_iter().map(|frame| frame.trim_end_matches("_[k]")).collect();
+        let seconds = each * n as f64;
+        all.push(Sampled { class, process, user, kernel, samples: n, seconds });
+    }
+    Ok(all)
+}

@@ -3,7 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ncpu_fleet::generate::Plan;
+#[allow(dead_code)]
+#[path = "../tests/common/generate.rs"]
+mod generate;
+
+use generate::Plan;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

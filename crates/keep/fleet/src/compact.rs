@@ -315,7 +315,9 @@ fn finish(store: &dyn Store, journal: &[u8]) -> Result<()> {
         let of =
             |name: &String| Kept::ALL.into_iter().find(|t| name.starts_with(&format!("{}/date=", t.name())));
         let table = of(&step.new).filter(|table| {
-            step.old.iter().chain([&step.new]).all(|n| of(n) == Some(*table) && !n.contains(".."))
+            // A part that is to replace itself would be removed.
+            let others = step.old.iter().all(|old| *old != step.new);
+            others && step.old.iter().chain([&step.new]).all(|n| of(n) == Some(*table) && !n.contains(".."))
         });
         let Some(table) = table else {
             return Err(Error::Fleet(format!("{}/{JOURNAL} names files that are no parts", store.root())));

@@ -19,7 +19,6 @@ pub mod compact;
 pub mod copies;
 pub mod delta;
 pub mod engine;
-pub mod generate;
 pub mod install;
 pub mod labels;
 pub mod outliers;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bomb::Bomb;
 use common::{add, bad, fleet, good, once, plan, rows, run, said, seed};
-use ncpu_fleet::generate::Plan;
+use common::generate::Plan;
 use ncpu_fleet::rollup::{self, Rolled};
 
 use ncpu_fleet::parts;

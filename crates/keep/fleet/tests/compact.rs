@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use common::generate::Plan;
 use common::{BEGIN, add, bad, command, fleet, good, once, plan, rows, said};
 use ncpu_fleet::Result;
 use ncpu_fleet::add::Options;
 use ncpu_fleet::compact::{self, Outcome};
-use ncpu_fleet::generate::Plan;
 use ncpu_fleet::parts::{self, Span};
 use ncpu_fleet::store::{Entry, Hold, Store};
 use ncpu_fleet::tables::Kept;
@@ -235,10 +235,16 @@ fn questions_finish_what_was_cut_off() {
     let held = store.lock(Hold::Alone).unwrap().expect("alone");
     assert!(bad(&["onion", root]).contains("is being compacted: try again"));
     drop(held);
-    journal("layers/date=../../x", "/etc/passwd");
-    for question in ["compact", "onion"] {
-        assert!(bad(&[question, root]).contains("names files that are no parts"));
+    // Files that are no parts; and a part that would be removed since it has its own rows.
+    let own = &all[0].name;
+    for (new, old) in [("layers/date=../../x", "/etc/passwd"), (own, own)] {
+        journal(new, old);
+        for question in ["compact", "onion"] {
+            assert!(bad(&[question, root]).contains("names files that are no parts"));
+        }
+        store.remove("compacting.json").unwrap();
     }
+    assert_eq!(counted(once(store.as_ref(), 3)), before);
 }
 
 #[test]

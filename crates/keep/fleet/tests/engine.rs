@@ -5,8 +5,8 @@ mod common;
 use std::collections::HashMap;
 use std::path::Path;
 
+use common::generate::{GROWTH, LOCK, OUTLIERS, Plan, REGRESSED, STRANGE};
 use common::{bad, engine, good, plan, run, said};
-use ncpu_fleet::generate::{GROWTH, LOCK, OUTLIERS, Plan, REGRESSED, STRANGE};
 
 /// Rows of comma-separated values by column.
 fn rows(text: &str) -> Vec<HashMap<String, String>> {

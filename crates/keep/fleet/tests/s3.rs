@@ -5,9 +5,9 @@ mod common;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
+use common::generate::Plan;
 use common::s3::Server;
 use common::{plan, said};
-use ncpu_fleet::generate::Plan;
 
 const ROOT: &str = "s3://fleet/some/prefix";
 

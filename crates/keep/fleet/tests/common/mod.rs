@@ -1,6 +1,7 @@
 //! What the tests of fleets share.
 #![allow(dead_code)]
 
+pub mod generate;
 pub mod s3;
 
 use std::collections::HashMap;
@@ -9,8 +10,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+use generate::Plan;
 use ncpu_fleet::add::{Options, Outcome};
-use ncpu_fleet::generate::Plan;
 use ncpu_fleet::parts;
 use ncpu_fleet::store::{self, Store};
 use ncpu_fleet::tables::Kept;

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anyhow::{Result, anyhow, ensure};
 use fastrand::Rng;
 use ncpu_record::{FileEntry, Manifest, Recording};
 use ncpu_schema::{
@@ -13,8 +14,6 @@ use ncpu_schema::{
 };
 use ncpu_table::{ParquetWriter, Table};
 use sha2::{Digest, Sha256};
-
-use crate::{Error, Result};
 
 /// Kernels of the fleet.
 pub const KERNELS: [&str; 3] = ["6.1.0-28-amd64", "6.12.6-amd64", "6.18.2-amd64"];
@@ -98,9 +97,7 @@ impl Plan {
     /// A seed cannot be read, or a file not be written.
     pub fn write(&self, dir: &Path, threads: usize) -> Result<()> {
         let seeds = self.seeds.iter().map(|path| Seed::read(path)).collect::<Result<Vec<_>>>()?;
-        if seeds.is_empty() {
-            return Err(Error::Usage("a fleet is made of recordings: name one".into()));
-        }
+        ensure!(!seeds.is_empty(), "a fleet is made of recordings: name one");
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
             loop {
@@ -113,24 +110,20 @@ impl Plan {
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().try_for_each(|w| {
-                w.join().unwrap_or_else(|_| Err(Error::Fleet("a thread of the generator died".into())))
-            })
+            workers
+                .into_iter()
+                .try_for_each(|w| w.join().unwrap_or_else(|_| Err(anyhow!("a thread of the generator died"))))
         })
     }
 
     fn machine(&self, dir: &Path, machine: usize, seeds: &[Seed]) -> Result<()> {
-        let failed = |path: &Path| {
-            let name = path.display().to_string();
-            move |e: std::io::Error| Error::store(name, "write", e)
-        };
-        fs::create_dir_all(dir).map_err(failed(dir))?;
+        fs::create_dir_all(dir)?;
         let mut rng = Rng::with_seed(self.seed ^ (machine as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // Machines differ, and each from hour to hour.
         let own = spread(&mut rng, 0.10);
         for number in 0..self.each {
             let path = dir.join(format!("{number:05}.ncpu"));
-            fs::create_dir_all(&path).map_err(failed(&path))?;
+            fs::create_dir_all(&path)?;
             let seed = &seeds[machine % TYPES.len() % seeds.len()];
             // Not all on the hour.
             let at = self.begin + self.step * number as f64 + (machine % 600) as f64;
@@ -143,7 +136,7 @@ impl Plan {
                     writer.write(&table)?;
                     writer.close().map(drop)
                 };
-                write(&mut bytes).map_err(|e| Error::Fleet(e.to_string()))?;
+                write(&mut bytes)?;
                 let name = format!("{}.parquet", table.name());
                 let sha256 = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
                 let entry = FileEntry { rows: table.num_rows() as u64, bytes: bytes.len() as u64, sha256 };
@@ -152,12 +145,12 @@ impl Plan {
                     bytes[middle] ^= 1;
                 }
                 let file = path.join(&name);
-                fs::write(&file, bytes).map_err(failed(&file))?;
+                fs::write(&file, bytes)?;
                 manifest.files.insert(name, entry);
             }
-            let text = serde_json::to_vec_pretty(&manifest).map_err(|e| Error::Fleet(e.to_string()))?;
+            let text = serde_json::to_vec_pretty(&manifest)?;
             let file = path.join("manifest.json");
-            fs::write(&file, text).map_err(failed(&file))?;
+            fs::write(&file, text)?;
         }
         Ok(())
     }
@@ -300,14 +293,12 @@ impl Plan {
 
 impl Seed {
     fn read(path: &Path) -> Result<Seed> {
-        let bad = |why: String| Error::Recording { path: path.into(), why };
-        let recording = Recording::open(path).map_err(|e| bad(e.to_string()))?;
-        let schema = |e: ncpu_schema::Error| bad(e.to_string());
-        let time = cpu_time::Reader::need(&recording).map_err(schema)?;
-        let told = summary::Reader::open(&recording).map_err(schema)?;
+        let recording = Recording::open(path)?;
+        let time = cpu_time::Reader::need(&recording)?;
+        let told = summary::Reader::open(&recording)?;
         let elapsed = told.as_ref().and_then(|s| s.elapsed.get(0)).or(time.time.max()).unwrap_or(1.0);
-        let idle = idle_time::Reader::open(&recording).map_err(schema)?;
-        let sampled = samples::Reader::open(&recording).map_err(schema)?;
+        let idle = idle_time::Reader::open(&recording)?;
+        let sampled = samples::Reader::open(&recording)?;
         let mut rows = Vec::new();
         for r in sampled.iter().flat_map(|t| t.rows().map(move |r| (t, r))) {
             let (t, r) = r;
@@ -322,7 +313,7 @@ impl Seed {
                 ));
             }
         }
-        let waited = locks::Reader::open(&recording).map_err(schema)?;
+        let waited = locks::Reader::open(&recording)?;
         let mut lock_rows = Vec::new();
         for (t, r) in waited.iter().flat_map(|t| t.rows().map(move |r| (t, r))) {
             let text = |cell: Option<&str>| cell.unwrap_or("").to_string();
@@ -336,7 +327,7 @@ impl Seed {
                 t.max.get(r).unwrap_or(0.0),
             ));
         }
-        let counted = events::Reader::open(&recording).map_err(schema)?;
+        let counted = events::Reader::open(&recording)?;
         let mut sums: Vec<(ncpu_schema::Counter, u64)> = Vec::new();
         for (t, r) in counted.iter().flat_map(|t| t.rows().map(move |r| (t, r))) {
             if let (Some(event), Some(n)) = (t.event.get(r), t.count.get(r)) {

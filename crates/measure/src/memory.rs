@@ -294,10 +294,10 @@ mod tests {
     fn the_least_of_the_limits_counts() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let put = |name: &str, text: &str| ncpu_machine::testing::put(root, name, text);
-        ncpu_machine::generate::write(
+        let put = |name: &str, text: &str| ncpu_machine_trees::put(root, name, text);
+        ncpu_machine_trees::generate::write(
             root,
-            &ncpu_machine::generate::Shape { nodes: 2, cores: 1, threads: 1 },
+            &ncpu_machine_trees::generate::Shape { nodes: 2, cores: 1, threads: 1 },
         )
         .unwrap();
         put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8192 kB\n");

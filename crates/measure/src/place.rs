@@ -287,7 +287,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn machine() -> Topology {
         let dir = tempfile::tempdir().unwrap();

@@ -512,7 +512,7 @@ mod tests {
     fn what_is_missing_is_told_with_its_cure() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let put = |name: &str, text: &str| ncpu_machine::testing::put(root, name, text);
+        let put = |name: &str, text: &str| ncpu_machine_trees::put(root, name, text);
         put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    16384 kB\n");
         put("proc/sys/kernel/shmmax", "4194304\n");
         put("proc/sys/kernel/shmall", "999999\n");

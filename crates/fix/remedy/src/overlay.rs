@@ -320,14 +320,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         for name in ["lower/keep", "lower/gone", "lower/sub/a", "lower/new-dir/old", "lower/to-link"] {
-            ncpu_machine::testing::put(dir.path(), name, name);
+            ncpu_machine_trees::put(dir.path(), name, name);
         }
         for name in ["upper", "work", "at"] {
             std::fs::create_dir(path(name)).unwrap();
         }
         // Of two files with two names each, one is changed and one replaced.
         for (name, other) in [("changed", "changed-too"), ("replaced", "not-replaced")] {
-            ncpu_machine::testing::put(&path("lower"), name, "first\n");
+            ncpu_machine_trees::put(&path("lower"), name, "first\n");
             std::fs::hard_link(path("lower").join(name), path("lower").join(other)).unwrap();
         }
         let clone = Clone { lower: path("lower"), at: path("at"), upper: path("upper"), work: path("work") };

@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn trees_are_read_and_shapes_find_kin() {
         let dir = tempfile::tempdir().unwrap();
-        let shape = ncpu_machine::generate::Shape { nodes: 4, cores: 6, threads: 2 };
-        ncpu_machine::generate::write(dir.path(), &shape).unwrap();
+        let shape = ncpu_machine_trees::generate::Shape { nodes: 4, cores: 6, threads: 2 };
+        ncpu_machine_trees::generate::write(dir.path(), &shape).unwrap();
         let found = find(dir.path().to_str().unwrap()).unwrap();
         assert_eq!(found.shape.to_string(), "4x6x2");
         assert!(has_kin(&find("8x64x2").unwrap()) && !has_kin(&find("epyc-7r13").unwrap()));

@@ -70,8 +70,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let of = |name: &str, nodes, cores, threads| {
             let root = dir.path().join(name);
-            let generated = ncpu_machine::generate::Shape { nodes, cores, threads };
-            ncpu_machine::generate::write(&root, &generated).unwrap();
+            let generated = ncpu_machine_trees::generate::Shape { nodes, cores, threads };
+            ncpu_machine_trees::generate::write(&root, &generated).unwrap();
             (shape(&Topology::read(&root).unwrap()), root)
         };
         let (Some(large), root) = of("large", 2, 3, 2) else { panic!("no shape") };

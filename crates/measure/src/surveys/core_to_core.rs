@@ -193,7 +193,7 @@ fn by_relation(points: &[Point]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     #[test]
     fn relations_and_cores_are_the_topologys() {

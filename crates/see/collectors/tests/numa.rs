@@ -101,10 +101,10 @@ fn a_segment_two_processes_map_is_counted_once() {
 #[test]
 fn a_recorded_machine_and_a_vanished_process() {
     let dir = tempfile::tempdir().unwrap();
-    let shape = ncpu_machine::generate::Shape { nodes: 4, cores: 2, threads: 1 };
-    ncpu_machine::generate::write(dir.path(), &shape).unwrap();
+    let shape = ncpu_machine_trees::generate::Shape { nodes: 4, cores: 2, threads: 1 };
+    ncpu_machine_trees::generate::write(dir.path(), &shape).unwrap();
     let put = |name: &str, text: &str| {
-        ncpu_machine::testing::put(&dir.path().join("proc"), name, text);
+        ncpu_machine_trees::put(&dir.path().join("proc"), name, text);
     };
     let stat = |pid: u32, parent: u32| {
         let zeros = |n| "0 ".repeat(n);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Seen, allowed, observe};
 use ncpu_engine::engine::Config;
+use ncpu_observe_core::program::Target;
 use ncpu_trials::{MOST, hold};
 
 /// `paths.c`, as any program is compiled: without frame pointers.
@@ -99,7 +100,7 @@ fn check(args: &[&str], truth: &[(&str, f64)]) {
 }
 
 fn check_as(args: &[&str], truth: &[(&str, f64)], change: impl Fn(&mut Config)) {
-    let mut config = Config::default();
+    let mut config = Config::onion(Target::All, 99);
     change(&mut config);
     hold(MOST, &format!("{args:?}"), || {
         let charged = charged(args, &change);

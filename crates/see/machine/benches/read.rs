@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ncpu_machine::Topology;
-use ncpu_machine::generate::{Shape, write};
+use ncpu_machine_trees::generate::{Shape, write};
 
 const ROUNDS: usize = 15;
 

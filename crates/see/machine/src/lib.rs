@@ -16,8 +16,6 @@ mod cpus;
 mod cpuset;
 pub mod events;
 mod finds;
-#[doc(hidden)]
-pub mod generate;
 mod knl;
 pub mod limits;
 pub mod memory;
@@ -27,8 +25,6 @@ pub mod power;
 pub mod process;
 mod read;
 mod root;
-#[doc(hidden)]
-pub mod testing;
 mod topology;
 mod wanted;
 

@@ -266,7 +266,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::put;
+    use ncpu_machine_trees::put;
 
     const IOMEM: &str = "\
 00000000-00000fff : Reserved

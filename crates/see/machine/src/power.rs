@@ -342,7 +342,7 @@ pub fn total(meters: &[Meter], energies: &[Energy]) -> Option<(Energy, &'static 
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::put;
+    use ncpu_machine_trees::put;
 
     use super::*;
 

@@ -152,8 +152,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::generate::{Shape, write};
     use crate::{Error, online_cpus};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     #[test]
     fn a_machine_that_tells_only_its_cpus() {
@@ -248,12 +248,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &Shape { nodes: 4, cores: 1, threads: 1 }).unwrap();
         for node in [2, 3] {
-            crate::testing::put(
+            ncpu_machine_trees::put(
                 dir.path(),
                 format!("proc/driver/nvidia/gpus/000{node}:01:00.0/numa_status"),
                 &format!("Node: {node}\n"),
             );
-            crate::testing::put(dir.path(), format!("sys/devices/system/node/node{node}/cpumap"), "0\n");
+            ncpu_machine_trees::put(dir.path(), format!("sys/devices/system/node/node{node}/cpumap"), "0\n");
         }
         let t = Topology::read(dir.path()).unwrap();
         assert_eq!(t.nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [0, 1]);

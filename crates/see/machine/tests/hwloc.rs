@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use ncpu_machine::{CacheType, CpuSet, Topology, generate, testing};
+use ncpu_machine::{CacheType, CpuSet, Topology};
+use ncpu_machine_trees::{self as trees, generate};
 
 /// One line an object, as hwloc's XML and our model have it in common.
 fn ours(t: &Topology) -> Vec<String> {
@@ -108,8 +109,8 @@ fn compare(name: &str, root: &Path) -> bool {
 #[test]
 fn gathered_trees() {
     let dir = tempfile::tempdir().unwrap();
-    for machine in testing::machines() {
-        let root = testing::unpack(&machine, dir.path());
+    for machine in trees::machines() {
+        let root = trees::unpack(&machine, dir.path());
         if !compare(&machine.display().to_string(), &root) {
             return;
         }
@@ -130,7 +131,7 @@ impl Made {
     }
 
     fn put(self, path: &str, text: &str) -> Made {
-        testing::put(self.0.path(), path, &format!("{text}\n"));
+        trees::put(self.0.path(), path, &format!("{text}\n"));
         self
     }
 

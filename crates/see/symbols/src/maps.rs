@@ -488,7 +488,7 @@ fn device(line: &Line) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
 
     use super::*;
 

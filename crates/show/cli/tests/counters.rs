@@ -131,7 +131,7 @@ fn the_list_of_this_machine_and_of_another() {
     let root = tempfile::tempdir().unwrap();
     let pmu = root.path().join("sys/bus/event_source/devices/cpu");
     for (file, text) in [("type", "4"), ("format/event", "config:0-7"), ("events/uops", "event=0x0e")] {
-        ncpu_machine::testing::put(&pmu, file, text);
+        ncpu_machine_trees::put(&pmu, file, text);
     }
     let o = ncpu(&["--list", "--root", root.path().to_str().unwrap()]);
     let text = out(&o);

@@ -169,8 +169,8 @@ fn what_goes_wrong_is_said() {
     let shapeless = write("shapeless.toml", "name = \"m\"\nshape = \n");
     // Two cores of which one has lost a strand.
     let tree = dir.path().join("tree");
-    let shape = ncpu_machine::generate::Shape { nodes: 1, cores: 2, threads: 2 };
-    ncpu_machine::generate::write(&tree, &shape).unwrap();
+    let shape = ncpu_machine_trees::generate::Shape { nodes: 1, cores: 2, threads: 2 };
+    ncpu_machine_trees::generate::write(&tree, &shape).unwrap();
     let cpu = tree.join("sys/devices/system/cpu");
     fs::write(cpu.join("online"), "0-2\n").unwrap();
     fs::remove_dir_all(cpu.join("cpu3")).unwrap();

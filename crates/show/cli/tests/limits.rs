@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::out;
-use ncpu_machine::testing::put;
+use ncpu_machine_trees::put;
 
 fn ncpu(args: &[&str]) -> Output {
     common::ncpu(&[&["limits"], args].concat())

@@ -40,7 +40,7 @@ fn intel() -> tempfile::TempDir {
         ("format/ldlat", "config1:0-15"),
         ("events/mem-loads", "event=0xcd,umask=0x1,ldlat=3"),
     ] {
-        ncpu_machine::testing::put(&pmu, file, text);
+        ncpu_machine_trees::put(&pmu, file, text);
     }
     root
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{err, ncpu, out};
-use ncpu_machine::testing::put;
+use ncpu_machine_trees::put;
 
 fn zone(root: &Path, id: &str, name: &str, energy: &str) {
     let dir = root.join("sys/class/powercap").join(id);

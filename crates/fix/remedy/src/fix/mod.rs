@@ -543,8 +543,8 @@ pub fn restore(journal: &mut Journal, set: &mut Vec<(crate::journal::Id, PathBuf
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::generate::{Shape, write};
+    use ncpu_machine_trees::put;
 
     fn words(text: &str) -> Vec<OsString> {
         text.split(' ').map(Into::into).collect()

@@ -438,7 +438,7 @@ THPeligible:           0
     #[test]
     fn a_group_at_its_limit_has_no_room() {
         let dir = tempfile::tempdir().unwrap();
-        let put = |file: &str, text: &str| ncpu_machine::testing::put(dir.path(), file, text);
+        let put = |file: &str, text: &str| ncpu_machine_trees::put(dir.path(), file, text);
         put("proc/7/cgroup", "4:memory:/a/b\n0::/c\n");
         put("sys/fs/cgroup/c/memory.max", "max\n");
         put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "10000000\n");

@@ -104,7 +104,7 @@ pub fn fill(journal: &mut Journal, root: &Path, pools: &[Pool]) -> Result<Vec<Fi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
 
     #[test]
     fn words() {

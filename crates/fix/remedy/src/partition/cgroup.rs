@@ -182,7 +182,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::group::remove;
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
 
     const V2: &str = "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
 

@@ -197,7 +197,7 @@ pub fn nodes_of(machine: &Topology, cpus: &CpuSet) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn machine(nodes: u32, cores: u32, threads: u32) -> Topology {
         let dir = tempfile::tempdir().unwrap();

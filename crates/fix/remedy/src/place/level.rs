@@ -274,7 +274,7 @@ pub fn imbalance(groups: &[CpuSet], cpus: &[u32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn tree(nodes: u32, cores: u32, threads: u32) -> Tree {
         let dir = tempfile::tempdir().unwrap();

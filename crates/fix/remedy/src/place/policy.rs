@@ -233,7 +233,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn choose(words: &str) -> Result<(String, String), String> {
         let dir = tempfile::tempdir().unwrap();

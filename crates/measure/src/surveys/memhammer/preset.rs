@@ -94,7 +94,7 @@ fn of(threads: usize, sockets: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn presets(nodes: u32, cores: u32, threads: u32, name: &str) -> Result<Vec<(String, Vec<u32>)>, String> {
         let dir = tempfile::tempdir().unwrap();

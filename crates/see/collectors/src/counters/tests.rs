@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 
 use ncpu_machine::events::Sources;
-use ncpu_machine::testing::put;
+use ncpu_machine_trees::put;
 use tempfile::TempDir;
 
 use super::kernel::Request;

@@ -78,7 +78,7 @@ fn counts(text: &str, page_size: u64) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
     use proptest::prelude::*;
 
     use super::*;

@@ -39,7 +39,7 @@ pub fn kernel_uses(root: &Path, page_size: u64) -> Vec<(&'static str, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
 
     use super::*;
 

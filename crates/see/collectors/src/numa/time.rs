@@ -98,8 +98,8 @@ mod tests {
     use crate::numa::times::ByNode;
     use std::path::Path;
 
-    use ncpu_machine::generate::{Shape, write};
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::generate::{Shape, write};
+    use ncpu_machine_trees::put;
 
     use super::*;
 

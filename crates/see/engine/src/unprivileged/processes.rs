@@ -307,7 +307,7 @@ fn switches(task: &Path) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use ncpu_machine::testing::put;
+    use ncpu_machine_trees::put;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::testing::put;
+use ncpu_machine_trees::put;
 
 /// Writes a tree: `PATH TEXT` a line, paths below `sys/bus/event_source/devices` unless they begin with `/`.
 fn tree(files: &str) -> (TempDir, Sources) {

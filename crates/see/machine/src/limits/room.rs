@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn groups_of_a_gathered_tree() {
         let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+        let put = |path: &str, text: &str| ncpu_machine_trees::put(root.path(), path, text);
         put("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
         put("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n");
         put("proc/7/cgroup", "0::/a/b\n");

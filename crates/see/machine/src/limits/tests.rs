@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::generate::{Shape, write};
-use crate::testing::{self, put};
+use ncpu_machine_trees::generate::{Shape, write};
+use ncpu_machine_trees::{self as trees, put};
 
 fn reading<'a>(l: &'a Limits, limit: &str, scope: &Scope) -> &'a Reading {
     let found = l.readings.iter().find(|r| r.limit == limit && r.scope == *scope);
@@ -231,8 +231,8 @@ fn hostile_files_are_borne_with() {
 #[test]
 fn the_gathered_machines() {
     let dir = tempfile::tempdir().unwrap();
-    for machine in testing::machines() {
-        let root = testing::unpack(&machine, dir.path());
+    for machine in trees::machines() {
+        let root = trees::unpack(&machine, dir.path());
         let l = Limits::read(&root).unwrap_or_else(|e| panic!("{}: {e}", machine.display()));
         assert!(l.size.cpus >= 2, "{}", machine.display());
     }

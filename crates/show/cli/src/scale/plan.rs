@@ -112,7 +112,7 @@ fn fill(word: &OsStr, n: u32) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncpu_machine::generate::{Shape, write};
+    use ncpu_machine_trees::generate::{Shape, write};
 
     fn plan(cpus: Option<&str>, place: &str, command: &[&str]) -> Result<Plan, String> {
         let dir = tempfile::tempdir().unwrap();

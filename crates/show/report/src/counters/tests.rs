@@ -1,5 +1,5 @@
-use ncpu_machine::generate::{Shape, write};
-use ncpu_machine::testing::put;
+use ncpu_machine_trees::generate::{Shape, write};
+use ncpu_machine_trees::put;
 
 use super::*;
 

@@ -3,15 +3,16 @@
 use std::process::Command;
 
 use insta::assert_snapshot;
-use ncpu_machine::generate::{Shape, write};
-use ncpu_machine::{Topology, testing};
+use ncpu_machine::Topology;
+use ncpu_machine_trees as trees;
+use ncpu_machine_trees::generate::{Shape, write};
 use ncpu_table::render_text;
 
 use super::*;
 
 fn read(name: &str) -> Topology {
     let dir = tempfile::tempdir().unwrap();
-    let root = testing::tree(name, dir.path());
+    let root = trees::tree(name, dir.path());
     Topology::read(&root).unwrap()
 }
 
@@ -195,9 +196,9 @@ fn a_large_tree_fits_80_columns() {
 
     Distance between nodes 21, within 10
     ");
-    for machine in testing::machines() {
+    for machine in trees::machines() {
         let dir = tempfile::tempdir().unwrap();
-        let root = testing::unpack(&machine, dir.path());
+        let root = trees::unpack(&machine, dir.path());
         let text = tree(&Topology::read(&root).unwrap(), 80);
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{}\n{text}", machine.display());
     }
@@ -257,10 +258,10 @@ fn psrinfo_of_the_blog() {
     for n in 0..256u32 {
         let own = cpu.join(format!("cpu{n}/topology"));
         let run = |size: u32| (n / size * size..(n / size + 1) * size).collect::<ncpu_machine::CpuSet>();
-        testing::put(&own, "core_cpus", &run(8).to_mask());
-        testing::put(&own, "package_cpus", &run(64).to_mask());
+        trees::put(&own, "core_cpus", &run(8).to_mask());
+        trees::put(&own, "package_cpus", &run(64).to_mask());
     }
-    testing::put(dir.path(), "proc/cpuinfo", "cpu\t\t: UltraSPARC-T2+\nclock\t\t: 1414MHz\n");
+    trees::put(dir.path(), "proc/cpuinfo", "cpu\t\t: UltraSPARC-T2+\nclock\t\t: 1414MHz\n");
     let text = psrinfo(&Topology::read(dir.path()).unwrap());
     assert!(text.starts_with(
         "The physical processor has 8 cores and 64 virtual processors (0-63)\n  \

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::CpuSet;
+use ncpu_machine::CpuSet;
 
 /// The machine to write.
 #[derive(Clone, Debug)]

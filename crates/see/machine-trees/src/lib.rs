@@ -1,4 +1,6 @@
-//! Trees that tests read: written by them, or gathered on real machines.
+//! Trees of `/sys` and `/proc` that tests read: written by them, gathered on real machines, or generated.
+
+pub mod generate;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,7 +93,7 @@ fn write(text: &str, root: &Path) {
 fn spread(pattern: &str) -> Vec<String> {
     let Some((before, rest)) = pattern.split_once('{') else { return vec![pattern.into()] };
     let (numbers, after) = rest.split_once('}').unwrap_or_else(|| panic!("no }} in {pattern}"));
-    let numbers = crate::CpuSet::parse_list(numbers).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+    let numbers = ncpu_machine::CpuSet::parse_list(numbers).unwrap_or_else(|e| panic!("{pattern}: {e}"));
     let after = spread(after);
     numbers.iter().flat_map(|n| after.iter().map(move |after| format!("{before}{n}{after}"))).collect()
 }

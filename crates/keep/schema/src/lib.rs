@@ -88,6 +88,24 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
     tables().find(|d| d.name == name)
 }
 
+/// The rows of a recording's table put together by some of its columns; `None` where there is no such table.
+///
+/// # Errors
+/// The table lacks one of them.
+pub fn grouped(
+    recording: &impl Tables,
+    table: &'static str,
+    keys: &[&str],
+) -> Result<Option<ncpu_table::Table>, Error> {
+    let Some(table) = recording.table(table) else { return Ok(None) };
+    table.group_by(keys).map(Some).map_err(|_| Error::NoColumn {
+        recording: recording.name().into(),
+        table: table.name().into(),
+        column: keys.join(", "),
+        columns: table.columns().iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", "),
+    })
+}
+
 /// Checks every table of a recording that the schema knows.
 ///
 /// # Errors

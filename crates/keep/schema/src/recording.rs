@@ -57,3 +57,18 @@ pub trait Tables {
         None
     }
 }
+
+/// Tables of this process, which no recording holds.
+impl Tables for Vec<Table> {
+    fn name(&self) -> &str {
+        "this observation"
+    }
+
+    fn schema(&self) -> u32 {
+        crate::VERSION
+    }
+
+    fn table(&self, name: &str) -> Option<&Table> {
+        self.iter().find(|t| t.name() == name)
+    }
+}

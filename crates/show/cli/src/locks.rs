@@ -115,9 +115,9 @@ fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         &Recording::empty(Purpose::Locks, ncpu_schema::locks::Rows::new().finish()),
         args.by(),
         args.stack,
-    );
+    )?;
     let user = Recording::empty(Purpose::Locks, ncpu_schema::user_locks::Rows::new().finish());
-    let user = user_table(&user, args.futexes, args.stack);
+    let user = user_table(&user, args.futexes, args.stack)?;
     let select = args.select.select();
     let in_user = user.is_some_and(|user| select.check(user.columns(), user.name()).is_ok());
     if !in_user || args.kernel {
@@ -155,7 +155,7 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
         put(&notes(recording))?;
     }
     if !args.user && !args.preload {
-        let kernel = select.apply(table(recording, by, args.stack))?;
+        let kernel = select.apply(table(recording, by, args.stack)?)?;
         if text && args.stack > 0 && by == By::LockAndCaller {
             put(&with_stacks(&kernel, args.stack)?)?;
         } else if kernel.num_rows() > 0 || !text {
@@ -164,13 +164,13 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
             put("no kernel lock was contended\n")?;
         }
         if text {
-            put(&footer(recording, every))?;
+            put(&footer(recording, every)?)?;
         }
     }
     // CSV and Parquet hold one table: the kernel's, unless --user chooses.
     let both = matches!(args.select.format(), Format::Text | Format::Json);
     if !args.kernel && (args.user || args.preload || both) {
-        match user_table(recording, args.futexes, args.stack) {
+        match user_table(recording, args.futexes, args.stack)? {
             Some(user) if user.num_rows() > 0 || !text => {
                 // A column to sort by may be the kernel table's alone.
                 let user = select
@@ -188,14 +188,11 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
     Ok(printer.finish()?)
 }
 
-fn footer(recording: &Recording, every: u32) -> String {
-    let total = recording
-        .tables
-        .get("locks")
-        .map_or(0.0, |t| (0..t.num_rows()).filter_map(|r| t.number(r, "spin")).sum::<f64>());
+fn footer(recording: &Recording, every: u32) -> anyhow::Result<String> {
+    let total = ncpu_schema::locks::Reader::open(recording)?.map_or(0.0, |t| t.spin.sum());
     let capacity = capacity(recording).max(f64::MIN_POSITIVE);
     let mut out = format!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds\n", total / capacity);
-    if let Some((inside, outside)) = second_estimate(recording) {
+    if let Some((inside, outside)) = second_estimate(recording)? {
         out += &format!(
             "second estimate, by sampling: {:.3} inside traced waits,\n  {:.3} in slow paths that the tracepoints do not cover\n",
             inside / capacity,
@@ -203,7 +200,7 @@ fn footer(recording: &Recording, every: u32) -> String {
         );
     }
     out += &format!("callers: one stack in {every} contentions walked\n");
-    out + &notes(recording) + "\n"
+    Ok(out + &notes(recording) + "\n")
 }
 
 fn notes(recording: &Recording) -> String {

@@ -98,7 +98,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     };
     let raw: Vec<Table> =
         raw.and_then(ncpu_schema::definition).map(|shown| shown.builder().finish()).into_iter().collect();
-    let shown = rows(&view::Numa::read(raw.iter()), &raw, args.table);
+    let shown = rows(&view::Numa::read(&raw)?, &raw, args.table);
     args.select.select().check(shown.columns(), shown.name())?;
     let stop = stop::on_signals()?;
     let mut numa = Numa::begin(config)?;
@@ -120,7 +120,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
             std::thread::sleep(left.min(Duration::from_millis(100)));
             numa.poll();
         }
-        let tables = numa.tick();
+        let mut tables = numa.tick();
         for note in &numa.notes()[told..] {
             say!("ncpu numa: {note}");
         }
@@ -145,10 +145,12 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
             say!("ncpu numa: process {pid} has ended");
             break;
         }
-        if let Some(table) = tables.iter().find(|t| t.name() == "numa_distances") {
-            distances = Some(table.clone());
+        // Nodes stay where they are: their distances come once.
+        match tables.iter().find(|t| t.name() == "numa_distances") {
+            Some(table) => distances = Some(table.clone()),
+            None => tables.extend(distances.clone()),
         }
-        let read = view::Numa::read(tables.iter().chain(&distances));
+        let read = view::Numa::read(&tables)?;
         if text {
             if !first {
                 put("\n")?;

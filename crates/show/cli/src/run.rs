@@ -337,7 +337,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
     }
     let tables = match args.table.as_deref() {
         None if purpose == Purpose::Numa && args.select.format() == Format::Text => {
-            let numa = ncpu_report::numa::Numa::read(recording.tables.values());
+            let numa = ncpu_report::numa::Numa::read(recording)?;
             return crate::out::put(&ncpu_report::numa::render(&numa, text_width(), false));
         }
         None if args.select.format() == Format::Text

@@ -173,8 +173,8 @@ impl Watch {
             threads: top::threads(&recording, false)?,
             processes: top::threads(&recording, true)?,
             locks: top::locks(&recording)?,
-            waiters: top::waiters(&recording),
-            cpus_table: top::cpus(&recording),
+            waiters: top::waiters(&recording)?,
+            cpus_table: top::cpus(&recording)?,
             stacks: executing
                 .map(|s| Stack { pid: s.pid, tid: s.tid, stack: s.stack, layer: s.layer, seconds: s.seconds })
                 .collect(),

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use ncpu_record::Recording;
-use ncpu_schema::{CpuState, cpu_time};
+use ncpu_schema::{
+    CpuState, Error, SampleClass, cpu_time, lock_callers, locks, samples, summary, user_locks,
+};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 /// What a row of the locks table is.
@@ -48,8 +50,11 @@ impl Sums {
 /// (`walked` says how many there were). `CPU-util` is `lockutil`'s:
 /// count × mean spin / (elapsed × CPUs × 1e9).
 ///
-/// `depth` > 0 adds a column `stack` with so many frames, innermost first, `;` between them.
-pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
+/// `depth` > 0 adds a column `stack` with at most `depth` frames, innermost first, `;` between them.
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn table(recording: &Recording, by: By, depth: usize) -> Result<Table, Error> {
     let mut columns = Vec::new();
     if by != By::Caller && by != By::Process {
         columns.push(Column::text("lock", "name of the lock"));
@@ -76,7 +81,7 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
         columns.push(Column::count("walked", "contentions behind the caller's share"));
     }
     // Where all were counted there is nothing to say.
-    let scaled = is_scaled(recording);
+    let scaled = is_scaled(recording)?;
     if scaled {
         let meaning =
             "half-width of the 95 % interval of count, which is scaled, as the times are; 0 is exact";
@@ -89,10 +94,10 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     let capacity = capacity(recording);
 
     let mut rows: Vec<(Vec<String>, Sums, u64, String)> = match by {
-        By::Lock => exact(recording, &["lock", "type"]).into_iter().map(plain).collect(),
-        By::Process => exact(recording, &["process"]).into_iter().map(plain).collect(),
-        By::LockAndCaller => divided(recording, depth),
-        By::Caller => by_caller(divided(recording, 0)),
+        By::Lock => exact(recording, LOCK)?.into_iter().map(plain).collect(),
+        By::Process => exact(recording, PROCESS)?.into_iter().map(plain).collect(),
+        By::LockAndCaller => divided(recording, depth)?,
+        By::Caller => by_caller(divided(recording, 0)?),
     };
     rows.sort_by(|a, b| (b.1.spin + b.1.block).total_cmp(&(a.1.spin + a.1.block)));
     rows.sort_by(|a, b| b.1.spin.total_cmp(&a.1.spin));
@@ -120,8 +125,13 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
             row.text(stack);
         }
     }
-    out.finish()
+    Ok(out.finish())
 }
+
+/// Columns of table `locks` that name a lock.
+const LOCK: &[&str] = &[locks::col::lock, locks::col::ty];
+/// The column that names a process.
+const PROCESS: &[&str] = &[locks::col::process];
 
 /// Keys, sums, contentions walked, stack.
 type Counted = (Vec<String>, Sums, u64, String);
@@ -133,9 +143,12 @@ fn plain((keys, sums): (Vec<String>, Sums)) -> Counted {
 }
 
 /// Whether waits for kernel locks were counted in windows and scaled.
-pub(crate) fn is_scaled(recording: &Recording) -> bool {
-    let table = recording.tables.get("locks");
-    table.is_some_and(|t| (0..t.num_rows()).any(|r| t.number(r, "error").unwrap_or(0.0) > 0.0))
+///
+/// # Errors
+/// The table is not what the schema says.
+pub(crate) fn is_scaled(recording: &Recording) -> Result<bool, Error> {
+    let table = locks::Reader::open(recording)?;
+    Ok(table.is_some_and(|t| t.error.max().is_some_and(|error| error > 0.0)))
 }
 
 /// Standard errors in the half-width of a 95 % interval.
@@ -146,24 +159,36 @@ fn half_width(variance: f64) -> f64 {
     HALF_WIDTH * variance.sqrt()
 }
 
+/// The words of a row's key.
+fn names(t: &locks::Reader<'_>, row: usize, keys: &[&str]) -> Vec<String> {
+    let columns = [(locks::col::lock, t.lock), (locks::col::ty, t.ty), (locks::col::process, t.process)];
+    let of_key = columns.iter().filter(|(name, _)| keys.contains(name));
+    of_key.map(|(_, column)| column.get(row).unwrap_or("?").to_string()).collect()
+}
+
 /// The variance of each row of the exact table put together by `keys`. Rows of an interval were scaled by one factor,
 /// so their errors add up; those of different intervals do not.
-fn variances(recording: &Recording, keys: &[&str]) -> HashMap<Vec<String>, f64> {
+fn variances(recording: &Recording, keys: &[&str]) -> Result<HashMap<Vec<String>, f64>, Error> {
     let mut variances = HashMap::new();
-    let by_time = [keys, &["t"]].concat();
-    let grouped = recording.tables.get("locks").filter(|_| is_scaled(recording));
-    let Some(t) = grouped.and_then(|t| t.group_by(&by_time).ok()) else { return variances };
-    for r in 0..t.num_rows() {
-        let names = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
-        let error = t.number(r, "error").unwrap_or(0.0) / HALF_WIDTH;
-        *variances.entry(names).or_default() += error * error;
+    let by_time = [keys, &[locks::col::time]].concat();
+    if !is_scaled(recording)? {
+        return Ok(variances);
     }
-    variances
+    let Some(grouped) = ncpu_schema::grouped(recording, locks::NAME, &by_time)? else { return Ok(variances) };
+    let t = locks::Reader::grouped(&grouped)?;
+    for r in t.rows() {
+        let error = t.error.get(r).unwrap_or(0.0) / HALF_WIDTH;
+        *variances.entry(names(&t, r, keys)).or_default() += error * error;
+    }
+    Ok(variances)
 }
 
 /// Half-widths of the 95 % intervals of the counts of locks, by name and type.
-pub(crate) fn errors(recording: &Recording) -> HashMap<Vec<String>, f64> {
-    variances(recording, &["lock", "type"]).into_iter().map(|(k, v)| (k, half_width(v))).collect()
+///
+/// # Errors
+/// The table is not what the schema says.
+pub(crate) fn errors(recording: &Recording) -> Result<HashMap<Vec<String>, f64>, Error> {
+    Ok(variances(recording, LOCK)?.into_iter().map(|(k, v)| (k, half_width(v))).collect())
 }
 
 /// CPU-seconds observed.
@@ -176,55 +201,55 @@ pub fn capacity(recording: &Recording) -> f64 {
 }
 
 /// The exact table put together by `keys`.
-fn exact(recording: &Recording, keys: &[&str]) -> Vec<(Vec<String>, Sums)> {
-    let Some(t) = recording.tables.get("locks").and_then(|t| t.group_by(keys).ok()) else {
-        return Vec::new();
+fn exact(recording: &Recording, keys: &[&str]) -> Result<Vec<(Vec<String>, Sums)>, Error> {
+    let Some(grouped) = ncpu_schema::grouped(recording, locks::NAME, keys)? else { return Ok(Vec::new()) };
+    let variances = variances(recording, keys)?;
+    let t = locks::Reader::grouped(&grouped)?;
+    let row = |r| {
+        let names = names(&t, r, keys);
+        let sums = Sums {
+            count: t.count.get(r).unwrap_or(0) as f64,
+            spin: t.spin.get(r).unwrap_or(0.0),
+            block: t.block.get(r).unwrap_or(0.0),
+            max: t.max.get(r).unwrap_or(0.0),
+            variance: variances.get(&names).copied().unwrap_or(0.0),
+        };
+        (names, sums)
     };
-    let variances = variances(recording, keys);
-    (0..t.num_rows())
-        .map(|r| {
-            let names: Vec<String> = keys.iter().map(|k| t.text(r, k).unwrap_or("?").to_string()).collect();
-            let number = |c: &str| t.number(r, c).unwrap_or(0.0);
-            let sums = Sums {
-                count: number("count"),
-                spin: number("spin"),
-                block: number("block"),
-                max: number("max"),
-                variance: variances.get(&names).copied().unwrap_or(0.0),
-            };
-            (names, sums)
-        })
-        .collect()
+    Ok(t.rows().map(row).collect())
 }
 
-/// Each lock's exact totals, divided among its callers as its walked contentions tell.
-fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
-    let keys: &[&str] =
-        if depth > 0 { &["lock", "type", "caller", "stack"] } else { &["lock", "type", "caller"] };
-    let walked = recording.tables.get("lock_callers").and_then(|t| t.group_by(keys).ok());
+/// Each lock's exact totals, divided among its callers in proportion to its walked contentions.
+fn divided(recording: &Recording, depth: usize) -> Result<Vec<Counted>, Error> {
+    use lock_callers::col;
+    let keys: &[&str] = match depth {
+        0 => &[col::lock, col::ty, col::caller],
+        _ => &[col::lock, col::ty, col::caller, col::stack],
+    };
     let mut by_lock: HashMap<(String, String), Vec<Walked>> = HashMap::new();
-    if let Some(t) = &walked {
-        for r in 0..t.num_rows() {
-            let text = |c: &str| t.text(r, c).unwrap_or("?").to_string();
-            let number = |c: &str| t.number(r, c).unwrap_or(0.0);
-            let stack: Vec<&str> = t.text(r, "stack").unwrap_or("").split(';').take(depth).collect();
+    if let Some(grouped) = ncpu_schema::grouped(recording, lock_callers::NAME, keys)? {
+        let t = lock_callers::Reader::grouped(&grouped)?;
+        for r in t.rows() {
+            let [lock, ty, caller] =
+                [t.lock, t.ty, t.caller].map(|column| column.get(r).unwrap_or("?").to_string());
+            let stack: Vec<&str> = t.stack.get(r).unwrap_or("").split(';').take(depth).collect();
             let stack = stack.join(";");
             let sums = Sums {
-                count: number("walked"),
-                spin: number("spin"),
-                block: number("block"),
+                count: t.walked.get(r).unwrap_or(0) as f64,
+                spin: t.spin.get(r).unwrap_or(0.0),
+                block: t.block.get(r).unwrap_or(0.0),
                 ..Sums::default()
             };
-            let callers = by_lock.entry((text("lock"), text("type"))).or_default();
+            let callers = by_lock.entry((lock, ty)).or_default();
             // Stacks that differ only deeper than asked are one.
-            match callers.iter_mut().find(|(c, s, _)| *c == text("caller") && *s == stack) {
+            match callers.iter_mut().find(|(c, s, _)| *c == caller && *s == stack) {
                 Some((_, _, have)) => have.add(&sums),
-                None => callers.push((text("caller"), stack, sums)),
+                None => callers.push((caller, stack, sums)),
             }
         }
     }
     let mut out = Vec::new();
-    for (keys, total) in exact(recording, &["lock", "type"]) {
+    for (keys, total) in exact(recording, LOCK)? {
         let (lock, kind) = (keys[0].clone(), keys[1].clone());
         let Some(callers) = by_lock.remove(&(lock.clone(), kind.clone())) else {
             out.push((vec![lock, kind, "[not walked]".into()], total, 0, String::new()));
@@ -248,7 +273,7 @@ fn divided(recording: &Recording, depth: usize) -> Vec<Counted> {
             out.push((vec![lock.clone(), kind.clone(), caller], sums, s.count as u64, stack));
         }
     }
-    out
+    Ok(out)
 }
 
 fn by_caller(rows: Vec<Counted>) -> Vec<Counted> {
@@ -292,45 +317,41 @@ pub fn user_lock_name(lock: &str, kind: &str, caller: Option<&str>, pattern: Opt
 }
 
 /// The user locks of a recording (futexes that are locks or semaphores; all with `every`), longest
-/// waited for first, semaphores behind the others. `depth` > 0 adds a column `stack` with so many frames of a waiter.
-pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Table> {
-    let mut keys = vec!["lock", "type", "process", "pid", "caller"];
-    let all = recording.tables.get("user_locks")?;
-    // A recording of an older version has none.
+/// waited for first, semaphores behind the others. `depth` > 0 adds a column `stack` with at most `depth` frames of a
+/// waiter. `None` where the recording has no such table.
+///
+/// # Errors
+/// The table is not what the schema says.
+pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Result<Option<Table>, Error> {
+    use user_locks::col;
+    let Some(all) = recording.tables.get(user_locks::NAME) else { return Ok(None) };
+    // A recording of an older version lacks some columns.
     let has = |name: &str| all.columns().iter().any(|c| c.name == name);
-    let stacks = depth > 0 && has("stack");
-    let patterns = has("pattern");
-    if patterns {
-        keys.push("pattern");
-    }
-    if stacks {
-        keys.push("stack");
-    }
-    let grouped = all.group_by(&keys).ok()?;
-    // Where all were counted, that needs no column.
-    let scaled = has("error") && (0..all.num_rows()).any(|r| all.number(r, "error").is_some_and(|e| e > 0.0));
+    let (patterns, stacks) = (has(col::pattern), depth > 0 && has(col::stack));
+    let mut keys = vec![col::lock, col::ty, col::process, col::pid, col::caller];
+    keys.extend(
+        [(patterns, col::pattern), (stacks, col::stack)].iter().filter(|(is, _)| *is).map(|(_, c)| *c),
+    );
     // A lock has one row however many held it; it names the one that most of the wait is blamed on.
-    let held = all.group_by(&[&keys[..], &["holder"]].concat()).ok()?;
-    let waited = |r: usize| held.number(r, "block").unwrap_or(0.0) + held.number(r, "spin").unwrap_or(0.0);
-    let key = |t: &Table, r: usize| -> Vec<Option<String>> {
-        let cell = |c: &&str| t.text(r, c).map(str::to_string).or(t.int(r, c).map(|n| n.to_string()));
-        keys.iter().map(cell).collect()
-    };
-    let mut holders: HashMap<Vec<Option<String>>, usize> = HashMap::new();
-    for r in (0..held.num_rows()).filter(|&r| held.text(r, "holder").is_some()) {
-        let most = holders.entry(key(&held, r)).or_insert(r);
-        if waited(r) > waited(*most) {
+    let by_holder = [&keys[..], &[col::holder]].concat();
+    let grouped = |keys| ncpu_schema::grouped(recording, user_locks::NAME, keys);
+    let (Some(grouped), Some(by_holder)) = (grouped(&keys)?, grouped(&by_holder)?) else { return Ok(None) };
+    let (t, held) = (user_locks::Reader::grouped(&grouped)?, user_locks::Reader::grouped(&by_holder)?);
+    // Where all were counted, that needs no column.
+    let errors = user_locks::Reader::grouped(all)?.error;
+    let scaled = errors.max().is_some_and(|error| error > 0.0);
+    let waited = |t: &user_locks::Reader<'_>, r| t.block.get(r).unwrap_or(0.0) + t.spin.get(r).unwrap_or(0.0);
+    let mut holders: HashMap<UserKey<'_>, usize> = HashMap::new();
+    for r in held.rows().filter(|&r| held.holder.get(r).is_some()) {
+        let most = holders.entry(user_key(&held, r)).or_insert(r);
+        if waited(&held, r) > waited(&held, *most) {
             *most = r;
         }
     }
-    let mut rows: Vec<usize> = (0..grouped.num_rows())
-        .filter(|&r| every || grouped.text(r, "type").is_some_and(is_user_lock))
-        .collect();
-    let block = |r: usize| grouped.number(r, "block").unwrap_or(0.0);
-    let wait = |r: usize| block(r) + grouped.number(r, "spin").unwrap_or(0.0);
+    let mut rows: Vec<usize> = t.rows().filter(|&r| every || t.ty.get(r).is_some_and(is_user_lock)).collect();
     // At most semaphores idle workers wait for work, which is no lock that anybody holds.
-    let for_work = |r: usize| grouped.text(r, "type") == Some("semaphore");
-    rows.sort_by(|&a, &b| for_work(a).cmp(&for_work(b)).then(wait(b).total_cmp(&wait(a))));
+    let for_work = |r: usize| t.ty.get(r) == Some("semaphore");
+    rows.sort_by(|&a, &b| for_work(a).cmp(&for_work(b)).then(waited(&t, b).total_cmp(&waited(&t, a))));
     let mut columns = vec![
         Column::text("lock", "static variable, or address, of the lock or its futex word"),
         Column::text(
@@ -366,33 +387,45 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Option<Ta
     }
     let mut out = Table::builder("user_locks", &columns);
     for r in rows {
-        let n = grouped.int(r, "count").unwrap_or(0);
-        let text = |c: &str| grouped.text(r, c);
+        let n = t.count.get(r).unwrap_or(0);
         let mean = |s: f64| s * 1e6 / n.max(1) as f64;
-        let spin = grouped.number(r, "spin").filter(|_| !is_futex(text("type").unwrap_or("")));
-        let cells = out.row().text_opt(text("lock")).text_opt(text("type")).text_opt(text("process"));
-        let cells = cells.int_opt(grouped.int(r, "pid")).text_opt(text("caller"));
-        let holder = holders.get(&key(&grouped, r)).and_then(|&h| held.text(h, "holder"));
-        let cells = cells.text_opt(holder);
-        let mut cells = cells.int(n);
+        let spin = t.spin.get(r).filter(|_| !is_futex(t.ty.get(r).unwrap_or("")));
+        let block = t.block.get(r).unwrap_or(0.0);
+        let holder = holders.get(&user_key(&t, r)).and_then(|&h| held.holder.get(h));
+        let mut cells = out
+            .row()
+            .text_opt(t.lock.get(r))
+            .text_opt(t.ty.get(r))
+            .text_opt(t.process.get(r))
+            .int_opt(t.pid.get(r))
+            .text_opt(t.caller.get(r))
+            .text_opt(holder)
+            .int(n);
         if scaled {
-            cells = cells.float_opt(grouped.number(r, "error"));
+            cells = cells.float_opt(t.error.get(r));
         }
         let mut cells = cells
             .float_opt(spin)
             .float_opt(spin.map(mean))
-            .float(block(r))
-            .float(mean(block(r)))
-            .float_opt(grouped.number(r, "max"));
+            .float(block)
+            .float(mean(block))
+            .float_opt(t.max.get(r));
         if patterns {
-            cells = cells.text_opt(text("pattern"));
+            cells = cells.text_opt(t.pattern.get(r));
         }
         if stacks {
-            let frames: Vec<&str> = text("stack").unwrap_or("").split(';').take(depth).collect();
+            let frames: Vec<&str> = t.stack.get(r).unwrap_or("").split(';').take(depth).collect();
             cells.text(frames.join(";"));
         }
     }
-    Some(out.finish())
+    Ok(Some(out.finish()))
+}
+
+/// Names of a user lock, and the process that waits for it.
+type UserKey<'a> = ([Option<&'a str>; 6], Option<u64>);
+
+fn user_key<'a>(t: &user_locks::Reader<'a>, r: usize) -> UserKey<'a> {
+    ([t.lock, t.ty, t.process, t.caller, t.pattern, t.stack].map(|column| column.get(r)), t.pid.get(r))
 }
 
 /// Of a lock known only by its futex, nobody knows how long its waiters spun.
@@ -403,19 +436,23 @@ pub(crate) fn is_futex(kind: &str) -> bool {
 /// Samples in lock slow paths inside traced waits and outside them, in CPU-seconds: the second
 /// estimate, with its own blind spots (code that runs with interrupts off) beside the first's (the
 /// pending-bit waiter of a spinlock, an rwsem writer's spinning).
-pub fn second_estimate(recording: &Recording) -> Option<(f64, f64)> {
-    let hz = recording.tables.get("summary")?.number(0, "hz").filter(|hz| *hz > 0.0)?;
-    let t = recording.tables.get("samples")?;
-    let (mut inside, mut outside) = (0.0, 0.0);
-    for r in 0..t.num_rows() {
-        let n = t.number(r, "samples").unwrap_or(0.0);
-        match (t.text(r, "at"), t.text(r, "class")) {
-            (Some("spin"), _) => inside += n,
-            (Some("target"), Some("lock spin")) => outside += n,
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn second_estimate(recording: &Recording) -> Result<Option<(f64, f64)>, Error> {
+    let summary = summary::Reader::open(recording)?;
+    let hz = summary.and_then(|s| s.hz.get(0)).filter(|hz| *hz > 0);
+    let (Some(hz), Some(t)) = (hz, samples::Reader::open(recording)?) else { return Ok(None) };
+    let (mut inside, mut outside) = (0, 0);
+    for r in t.rows() {
+        let n = t.samples.get(r).unwrap_or(0);
+        match (t.at.get(r), t.class.get(r)) {
+            (Some(CpuState::Spin), _) => inside += n,
+            (Some(CpuState::Program), Some(SampleClass::LockSpin)) => outside += n,
             _ => {}
         }
     }
-    Some((inside / hz, outside / hz))
+    Ok(Some((inside as f64 / hz as f64, outside as f64 / hz as f64)))
 }
 
 #[cfg(test)]
@@ -464,7 +501,7 @@ mod tests {
 
     #[test]
     fn exact_totals_are_divided_among_callers_and_none_is_lost() {
-        let t = table(&recording(), By::LockAndCaller, 0);
+        let t = table(&recording(), By::LockAndCaller, 0).unwrap();
         let row = |caller: &str| (0..t.num_rows()).find(|&r| t.text(r, "caller") == Some(caller)).unwrap();
         assert_eq!(t.int(row("f"), "count"), Some(800));
         assert_eq!(t.number(row("f"), "spin"), Some(0.75), "by the time walked, not by the count");
@@ -481,11 +518,11 @@ mod tests {
     #[test]
     fn by_lock_by_caller_by_process() {
         let r = recording();
-        let t = table(&r, By::Lock, 0);
+        let t = table(&r, By::Lock, 0).unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.number(0, "max")), (2, Some("a"), Some(9.0)));
-        let t = table(&r, By::Process, 0);
+        let t = table(&r, By::Process, 0).unwrap();
         assert_eq!((t.text(0, "process"), t.number(0, "spin")), (Some("web"), Some(0.75)));
-        let t = table(&r, By::Caller, 0);
+        let t = table(&r, By::Caller, 0).unwrap();
         assert_eq!(t.num_rows(), 3);
     }
 
@@ -516,7 +553,7 @@ mod tests {
             });
         }
         let recording = empty().with(user.finish());
-        let t = user_table(&recording, false, 0).unwrap();
+        let t = user_table(&recording, false, 0).unwrap().unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(1, "lock")), (2, Some("spun"), Some("futex")));
         assert_eq!(
             (t.int(0, "count"), t.number(0, "spin"), t.number(0, "block")),
@@ -525,7 +562,7 @@ mod tests {
         assert_eq!(t.text(0, "holder"), Some("db/8"), "who held it most, in the lock's one row");
         assert_eq!(t.number(0, "spin_us"), Some(875_000.0));
         assert_eq!(t.number(1, "spin"), None, "a futex does not tell");
-        let t = user_table(&recording, true, 2).unwrap();
+        let t = user_table(&recording, true, 2).unwrap().unwrap();
         assert_eq!((t.num_rows(), t.text(0, "lock"), t.text(0, "stack")), (3, Some("idle"), Some("a;b")));
     }
 
@@ -543,10 +580,10 @@ mod tests {
 
     #[test]
     fn stacks_are_told_apart_no_deeper_than_asked() {
-        let t = table(&recording(), By::LockAndCaller, 2);
+        let t = table(&recording(), By::LockAndCaller, 2).unwrap();
         let stacks: Vec<_> = (0..t.num_rows()).filter_map(|r| t.text(r, "stack")).collect();
         assert!(stacks.contains(&"f;g") && !stacks.contains(&"f;g;h"), "{stacks:?}");
-        let t = table(&recording(), By::LockAndCaller, 3);
+        let t = table(&recording(), By::LockAndCaller, 3).unwrap();
         assert_eq!((0..t.num_rows()).filter(|&r| t.text(r, "caller") == Some("f")).count(), 2);
     }
 }

@@ -3,17 +3,22 @@
 use std::collections::HashMap;
 
 use ncpu_record::Recording;
-use ncpu_schema::{cpu_time, summary, threads, user_locks};
-use ncpu_table::{Column, Kind, Result, Table, Unit};
+use ncpu_schema::{
+    CpuState, Error, Microstate, cpu_time, locks as kernel_locks, summary, threads, user_locks,
+};
+use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::locks::{self, By, is_futex, is_user_lock};
 
 /// Frames of a waiter's stack that are kept.
 const DEPTH: usize = 16;
 
-/// Seconds of a recording; 0 where it does not tell.
-pub fn elapsed(recording: &Recording) -> f64 {
-    recording.tables.get(summary::NAME).and_then(|s| s.number(0, "elapsed")).unwrap_or(0.0)
+/// Seconds of a recording; 0 where they were not recorded.
+///
+/// # Errors
+/// The table is not what the schema says.
+pub fn elapsed(recording: &Recording) -> Result<f64, Error> {
+    Ok(summary::Reader::open(recording)?.and_then(|s| s.elapsed.get(0)).unwrap_or(0.0))
 }
 
 fn share(name: &str, meaning: &str) -> Column {
@@ -28,9 +33,9 @@ fn rate(name: &str, meaning: &str) -> Column {
 /// busy threads has 200.
 ///
 /// # Errors
-/// A table lacks a column.
-pub fn threads(recording: &Recording, by_process: bool) -> Result<Table> {
-    let elapsed = elapsed(recording).max(1e-9);
+/// A table is not what the schema says.
+pub fn threads(recording: &Recording, by_process: bool) -> Result<Table, Error> {
+    let elapsed = elapsed(recording)?.max(1e-9);
     let mut columns = vec![Column::id("pid", "process")];
     if !by_process {
         columns.push(Column::id("tid", "thread"));
@@ -48,35 +53,36 @@ pub fn threads(recording: &Recording, by_process: bool) -> Result<Table> {
         Column::text("thread", "name of the thread"),
     ]);
     let mut out = Table::builder("threads", &columns);
-    let Some(raw) = recording.tables.get(threads::NAME) else { return Ok(out.finish()) };
-    let grouped;
-    let raw = match by_process {
-        true => {
-            grouped = raw.group_by(&["pid", "process"])?;
-            &grouped
-        }
-        false => raw,
+    use threads::col;
+    let grouped = match by_process {
+        true => ncpu_schema::grouped(recording, threads::NAME, &[col::pid, col::process])?,
+        false => recording.tables.get(threads::NAME).cloned(),
     };
-    for row in 0..raw.num_rows() {
-        let number = |name: &str| raw.number(row, name);
-        let percent = |name: &str| number(name).map(|s| 100.0 * s / elapsed);
-        let count = |name: &str| number(name).unwrap_or(0.0);
-        if ["CPU", "LAT", "VCX", "ICX"].iter().all(|name| count(name) == 0.0) {
+    let Some(grouped) = grouped else { return Ok(out.finish()) };
+    let t = threads::Reader::grouped(&grouped)?;
+    for row in t.rows() {
+        let state = |state| t.micro.get(row, state);
+        let (vcx, icx) = (t.vcx.get(row), t.icx.get(row));
+        let ran = |time: Option<f64>| time.is_some_and(|s| s != 0.0);
+        let switched = |n: Option<u64>| n.is_some_and(|n| n != 0);
+        if !ran(t.cpu.get(row)) && !ran(state(Microstate::Lat)) && !switched(vcx) && !switched(icx) {
             continue;
         }
-        let mut cells = out.row().int_opt(raw.int(row, "pid"));
+        let mut cells = out.row().int_opt(t.pid.get(row));
         if !by_process {
-            cells = cells.int_opt(raw.int(row, "tid"));
+            cells = cells.int_opt(t.tid.get(row));
         }
-        for name in ["CPU", "LAT", "LCK", "SLP", "spin"] {
-            cells = cells.float_opt(percent(name));
+        let (lat, lck, slp) = (state(Microstate::Lat), state(Microstate::Lck), state(Microstate::Slp));
+        for time in [t.cpu.get(row), lat, lck, slp, t.spin.get(row)] {
+            cells = cells.float_opt(time.map(|s| 100.0 * s / elapsed));
         }
+        let faults = t.minf.get(row).unwrap_or(0) + t.majf.get(row).unwrap_or(0);
         cells
-            .float_opt(number("VCX").map(|n| n / elapsed))
-            .float_opt(number("ICX").map(|n| n / elapsed))
-            .float((count("minf") + count("majf")) / elapsed)
-            .text_opt(raw.text(row, "process"))
-            .text_opt(raw.text(row, "thread").filter(|_| !by_process));
+            .float_opt(vcx.map(|n| n as f64 / elapsed))
+            .float_opt(icx.map(|n| n as f64 / elapsed))
+            .float(faults as f64 / elapsed)
+            .text_opt(t.process.get(row))
+            .text_opt(t.thread.get(row).filter(|_| !by_process));
     }
     Ok(out.finish())
 }
@@ -84,9 +90,9 @@ pub fn threads(recording: &Recording, by_process: bool) -> Result<Table> {
 /// Locks that were waited for, the kernel's and the programs'.
 ///
 /// # Errors
-/// A table lacks a column.
-pub fn locks(recording: &Recording) -> Result<Table> {
-    let elapsed = elapsed(recording).max(1e-9);
+/// A table is not what the schema says.
+pub fn locks(recording: &Recording) -> Result<Table, Error> {
+    let elapsed = elapsed(recording)?.max(1e-9);
     let capacity = locks::capacity(recording).max(1e-9);
     let mut out = Table::builder(
         "locks",
@@ -103,52 +109,85 @@ pub fn locks(recording: &Recording) -> Result<Table> {
             Column::text("process", "the waiting process, of a program's lock"),
         ],
     );
-    let mut add = |table: &Table, row: usize, name: &str, process: Option<&str>| {
-        let number = |name: &str| table.number(row, name).unwrap_or(0.0);
-        let count = number("count").max(1.0);
-        let told = !table.text(row, "type").is_some_and(|kind| process.is_some() && is_futex(kind));
-        let spin = Some(number("spin")).filter(|_| told);
+    let mut add = |lock: Option<&str>, ty: Option<&str>, name: &str, process: Option<&str>, wait: Wait| {
+        let count = (wait.count as f64).max(1.0);
         out.row()
-            .text_opt(table.text(row, "lock"))
+            .text_opt(lock)
             .text(name)
-            .text_opt(table.text(row, "type"))
-            .float((spin.unwrap_or(0.0) + number("block")) / elapsed)
-            .float_opt(spin.map(|s| 100.0 * s / capacity))
-            .float(number("count") / elapsed)
-            .float_opt(spin.map(|s| 1e6 * s / count))
-            .float(1e6 * number("block") / count)
-            .float(number("max"))
+            .text_opt(ty)
+            .float((wait.spin.unwrap_or(0.0) + wait.block) / elapsed)
+            .float_opt(wait.spin.map(|s| 100.0 * s / capacity))
+            .float(wait.count as f64 / elapsed)
+            .float_opt(wait.spin.map(|s| 1e6 * s / count))
+            .float(1e6 * wait.block / count)
+            .float(wait.max)
             .text_opt(process);
     };
-    let kernel = locks::table(recording, By::Lock, 0);
-    (0..kernel.num_rows()).for_each(|row| add(&kernel, row, kernel.text(row, "lock").unwrap_or("?"), None));
-    if let Some(all) = recording.tables.get(user_locks::NAME) {
-        let keys = ["lock", "type", "process"];
+    let keys = [kernel_locks::col::lock, kernel_locks::col::ty];
+    if let Some(grouped) = ncpu_schema::grouped(recording, kernel_locks::NAME, &keys)? {
+        let t = kernel_locks::Reader::grouped(&grouped)?;
+        let wait = |r| Wait {
+            count: t.count.get(r).unwrap_or(0),
+            spin: Some(t.spin.get(r).unwrap_or(0.0)),
+            block: t.block.get(r).unwrap_or(0.0),
+            max: t.max.get(r).unwrap_or(0.0),
+        };
+        let mut rows: Vec<(usize, Wait)> = t.rows().map(|r| (r, wait(r))).collect();
+        rows.sort_by(|(_, a), (_, b)| {
+            b.spin.partial_cmp(&a.spin).unwrap_or(std::cmp::Ordering::Equal).then(b.block.total_cmp(&a.block))
+        });
+        for (r, wait) in rows {
+            let lock = t.lock.get(r);
+            add(lock, t.ty.get(r), lock.unwrap_or("?"), None, wait);
+        }
+    }
+    use user_locks::col;
+    if let Some((grouped, all)) =
+        ncpu_schema::grouped(recording, user_locks::NAME, &[col::lock, col::ty, col::process])?
+            .zip(recording.tables.get(user_locks::NAME))
+    {
+        let (t, all) = (user_locks::Reader::grouped(&grouped)?, user_locks::Reader::grouped(all)?);
         // The place that is waited at longest gives a lock its name.
-        let key = |table: &Table, row: usize| keys.map(|key| table.text(row, key).map(str::to_owned));
-        let waited = |row: usize| ["spin", "block"].iter().filter_map(|c| all.number(row, c)).sum::<f64>();
+        let waited = |row| all.spin.get(row).unwrap_or(0.0) + all.block.get(row).unwrap_or(0.0);
         let mut longest: HashMap<_, usize> = HashMap::new();
-        for row in 0..all.num_rows() {
-            let most = longest.entry(key(all, row)).or_insert(row);
+        for row in all.rows() {
+            let most = longest.entry([all.lock, all.ty, all.process].map(|c| c.get(row))).or_insert(row);
             if waited(row) > waited(*most) {
                 *most = row;
             }
         }
-        let user = all.group_by(&keys)?;
-        for row in (0..user.num_rows()).filter(|&row| user.text(row, "type").is_some_and(is_user_lock)) {
-            let process = user.text(row, "process").unwrap_or("?");
-            let most = longest.get(&key(&user, row)).copied();
-            let of = |column: &str| most.and_then(|row| all.text(row, column));
-            let [lock, kind] = ["lock", "type"].map(|column| user.text(row, column).unwrap_or(""));
-            let name = locks::user_lock_name(lock, kind, of("caller"), of("pattern"));
-            add(&user, row, &format!("{name} of {process}"), Some(process));
+        for r in t.rows().filter(|&r| t.ty.get(r).is_some_and(is_user_lock)) {
+            let key = [t.lock, t.ty, t.process].map(|c| c.get(r));
+            let (process, kind) = (key[2].unwrap_or("?"), key[1].unwrap_or(""));
+            let most = longest.get(&key).copied();
+            let (caller, pattern) =
+                (most.and_then(|row| all.caller.get(row)), most.and_then(|row| all.pattern.get(row)));
+            let name = locks::user_lock_name(key[0].unwrap_or(""), kind, caller, pattern);
+            let wait = Wait {
+                count: t.count.get(r).unwrap_or(0),
+                spin: Some(t.spin.get(r).unwrap_or(0.0)).filter(|_| !is_futex(kind)),
+                block: t.block.get(r).unwrap_or(0.0),
+                max: t.max.get(r).unwrap_or(0.0),
+            };
+            add(key[0], key[1], &format!("{name} of {process}"), Some(process), wait);
         }
     }
     Ok(out.finish())
 }
 
-/// Who waits for the locks of [`locks`], with stacks, innermost frame first.
-pub fn waiters(recording: &Recording) -> Table {
+/// Waits for a lock; how long waiters of a futex spun is not known.
+struct Wait {
+    count: u64,
+    spin: Option<f64>,
+    block: f64,
+    max: f64,
+}
+
+/// Waiters of the locks of [`locks`], with stacks, innermost frame first.
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn waiters(recording: &Recording) -> Result<Table, Error> {
     let mut out = Table::builder(
         "waiters",
         &[
@@ -163,8 +202,8 @@ pub fn waiters(recording: &Recording) -> Table {
             Column::text("stack", "callers, innermost first"),
         ],
     );
-    let kernel = Some(locks::table(recording, By::LockAndCaller, DEPTH));
-    for (table, user) in [(kernel, false), (locks::user_table(recording, false, DEPTH), true)] {
+    let kernel = Some(locks::table(recording, By::LockAndCaller, DEPTH)?);
+    for (table, user) in [(kernel, false), (locks::user_table(recording, false, DEPTH)?, true)] {
         let Some(table) = table else { continue };
         for row in 0..table.num_rows() {
             let text = |name: &str| table.text(row, name);
@@ -180,32 +219,35 @@ pub fn waiters(recording: &Recording) -> Table {
                 .text_opt(text("stack"));
         }
     }
-    out.finish()
+    Ok(out.finish())
 }
 
 /// What each CPU did, in per cent of its time.
-pub fn cpus(recording: &Recording) -> Table {
-    const STATES: [(&str, &str, &str); 8] = [
-        ("target", "prog", "threads of the program"),
-        ("other", "othr", "other programs"),
-        ("spin", "spin", "in a kernel lock's slow path"),
-        ("hardirq", "intr", "interrupts"),
-        ("softirq", "soft", "softirqs"),
-        ("tlb", "tlb", "answering TLB shootdowns"),
-        ("ncpu", "ncpu", "ncpu itself"),
-        ("idle", "idl", "idle"),
+///
+/// # Errors
+/// The table is not what the schema says.
+pub fn cpus(recording: &Recording) -> Result<Table, Error> {
+    const STATES: [(CpuState, &str, &str); 8] = [
+        (CpuState::Program, "prog", "threads of the program"),
+        (CpuState::Others, "othr", "other programs"),
+        (CpuState::Spin, "spin", "in a kernel lock's slow path"),
+        (CpuState::Hardirq, "intr", "interrupts"),
+        (CpuState::Softirq, "soft", "softirqs"),
+        (CpuState::Tlb, "tlb", "answering TLB shootdowns"),
+        (CpuState::Ncpu, "ncpu", "ncpu itself"),
+        (CpuState::Idle, "idl", "idle"),
     ];
     let mut columns = vec![Column::id("CPU", "CPU number")];
     columns.extend(STATES.map(|(_, name, meaning)| share(name, meaning)));
     let mut out = Table::builder("cpus", &columns);
-    let Some(raw) = recording.tables.get(cpu_time::NAME) else { return out.finish() };
-    for row in 0..raw.num_rows() {
-        let spent = STATES.map(|(state, ..)| raw.number(row, state).unwrap_or(0.0));
+    let Some(t) = cpu_time::Reader::open(recording)? else { return Ok(out.finish()) };
+    for row in t.rows() {
+        let spent = STATES.map(|(state, ..)| t.spent.get(row, state).unwrap_or(0.0));
         let all: f64 = spent.iter().sum();
-        let cells = out.row().int_opt(raw.int(row, "CPU"));
+        let cells = out.row().int_opt(t.cpu.get(row));
         spent.into_iter().fold(cells, |cells, s| cells.float(100.0 * s / all.max(1e-9)));
     }
-    out.finish()
+    Ok(out.finish())
 }
 
 #[cfg(test)]
@@ -287,14 +329,14 @@ mod tests {
             (None, Some(0.4)),
             "spinning is not known"
         );
-        let who = waiters(&recording());
+        let who = waiters(&recording()).unwrap();
         let row = (0..who.num_rows()).find(|&r| who.text(r, "lock") == Some("queue")).unwrap();
         assert_eq!((who.text(row, "holder"), who.text(row, "stack")), (Some("db/9"), Some("push;main")));
     }
 
     #[test]
     fn cpus_in_per_cent_of_their_time() {
-        let all = cpus(&recording());
+        let all = cpus(&recording()).unwrap();
         assert_eq!(
             (all.number(0, "prog"), all.number(0, "spin"), all.number(0, "idl")),
             (Some(50.0), Some(25.0), Some(25.0))

@@ -129,6 +129,14 @@ macro_rules! tables {
                     Reader::resolve("this observation", VERSION, table, None)
                 }
 
+                /// Reads rows that were put together by some of the columns: the others read as null.
+                ///
+                /// # Errors
+                /// A column has another type or holds an unknown word.
+                pub fn grouped(table: &'a ncpu_table::Table) -> Result<Reader<'a>, Error> {
+                    Reader::resolve("this observation", VERSION, table, Some(&[]))
+                }
+
                 /// Reads the table of a recording; `None` where it has none.
                 ///
                 /// # Errors

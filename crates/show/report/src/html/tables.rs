@@ -84,7 +84,7 @@ fn joined(table: &Table, row: usize, keys: &[&str]) -> String {
 }
 
 pub(super) fn locks(out: &mut String, recording: &Recording, onion: &Onion) {
-    let counted = match is_scaled(recording) {
+    let counted = match is_scaled(recording).unwrap_or(false) {
         true => {
             "Contended acquisitions are counted part of the time, and scaled: +- is in <code>ncpu locks</code>."
         }

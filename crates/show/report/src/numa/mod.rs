@@ -11,7 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{Mode, Policy};
-use ncpu_table::Table;
+use ncpu_schema::{
+    Error, Ints, Tables, numa_cpu, numa_distances, numa_events, numa_memory, numa_nodes, numa_processes,
+    numa_segment_memory, numa_segments, numa_settings,
+};
 
 pub use requests::{Effect, Request};
 pub use text::render;
@@ -24,8 +27,42 @@ pub struct Node {
     pub id: u32,
     /// Its online CPUs; none for memory only.
     pub cpus: CpuSet,
-    /// The row of `numa_nodes` by column, for what is only shown.
-    pub numbers: BTreeMap<String, f64>,
+    /// Its memory when it was last looked at.
+    pub memory: NodeMemory,
+    /// Pages taken in all intervals.
+    pub pages: NodePages,
+}
+
+/// Bytes of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeMemory {
+    /// All.
+    pub total: Option<u64>,
+    /// Free.
+    pub free: Option<u64>,
+    /// In transparent huge pages.
+    pub thp: Option<u64>,
+    /// In pools of huge pages.
+    pub hugetlb: Option<u64>,
+    /// Of the pools, not handed out.
+    pub hugetlb_free: Option<u64>,
+}
+
+/// Pages taken from a node, as the kernel counts them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodePages {
+    /// As intended.
+    pub hit: Option<u64>,
+    /// Meant for another node.
+    pub miss: Option<u64>,
+    /// Meant for this node, taken from another.
+    pub foreign: Option<u64>,
+    /// By interleaving, as intended.
+    pub interleave_hit: Option<u64>,
+    /// By its own CPUs.
+    pub local: Option<u64>,
+    /// By other nodes' CPUs.
+    pub other: Option<u64>,
 }
 
 /// A process.
@@ -102,66 +139,74 @@ pub struct Numa {
     pub elapsed: f64,
 }
 
-/// The rows of the last `t` of each key.
-fn last_rows<K: std::hash::Hash + Eq>(table: &Table, key: impl Fn(usize) -> Option<K>) -> Vec<usize> {
-    let t = |row| table.number(row, "t").unwrap_or(0.0);
+/// The rows of the last time of each key.
+fn last_rows<K: std::hash::Hash + Eq>(
+    times: &ncpu_schema::Floats<'_>,
+    rows: std::ops::Range<usize>,
+    key: impl Fn(usize) -> Option<K>,
+) -> Vec<usize> {
+    let time = |row| times.get(row).unwrap_or(0.0);
     let mut last: HashMap<K, f64> = HashMap::new();
-    for row in 0..table.num_rows() {
+    for row in rows.clone() {
         let Some(key) = key(row) else { continue };
         let at = last.entry(key).or_insert(f64::MIN);
-        *at = at.max(t(row));
+        *at = at.max(time(row));
     }
-    (0..table.num_rows()).filter(|&r| key(r).and_then(|k| last.get(&k).copied()) == Some(t(r))).collect()
+    rows.filter(|&r| key(r).and_then(|k| last.get(&k).copied()) == Some(time(r))).collect()
 }
+
+/// CPU-seconds of processes by node.
+type CpuTime = HashMap<u32, BTreeMap<u32, f64>>;
 
 impl Numa {
     /// Reads the tables: memory as it was at each process's last look, CPU time of all intervals.
-    pub fn read<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Numa {
-        let tables: HashMap<&str, &Table> = tables.into_iter().map(|t| (t.name(), t)).collect();
-        let get = |name: &str| tables.get(name).copied();
+    ///
+    /// # Errors
+    /// A table is not what the schema says.
+    pub fn read(tables: &impl Tables) -> Result<Numa, Error> {
         let mut numa = Numa::default();
-        if let Some(t) = get("numa_distances") {
-            for r in 0..t.num_rows() {
-                let (Some(from), Some(to), Some(d)) =
-                    (id(t, r, "from"), id(t, r, "to"), t.number(r, "distance"))
-                else {
-                    continue;
-                };
-                numa.distances.0.insert((from, to), d);
+        if let Some(t) = numa_distances::Reader::open(tables)? {
+            for r in t.rows() {
+                if let (Some(from), Some(to), Some(d)) = (id(&t.from, r), id(&t.to, r), t.distance.get(r)) {
+                    numa.distances.0.insert((from, to), d as f64);
+                }
             }
         }
-        if let Some(t) = get("numa_nodes") {
-            numa.read_nodes(t);
+        if let Some(t) = numa_nodes::Reader::open(tables)? {
+            numa.read_nodes(&t);
         }
-        if let Some(t) = get("numa_settings") {
-            for r in last_rows(t, |r| t.text(r, "setting")) {
-                let (Some(name), Some(value)) = (t.text(r, "setting"), t.text(r, "value")) else { continue };
-                numa.settings.insert(name.into(), value.into());
+        if let Some(t) = numa_settings::Reader::open(tables)? {
+            for r in last_rows(&t.time, t.rows(), |r| t.setting.get(r)) {
+                if let (Some(name), Some(value)) = (t.setting.get(r), t.value.get(r)) {
+                    numa.settings.insert(name.into(), value.into());
+                }
             }
         }
-        if let Some(t) = get("numa_events") {
-            for r in 0..t.num_rows() {
-                let (Some(name), Some(n)) = (t.text(r, "event"), t.int(r, "count")) else { continue };
-                *numa.events.entry(name.into()).or_default() += n;
+        if let Some(t) = numa_events::Reader::open(tables)? {
+            for r in t.rows() {
+                if let (Some(name), Some(n)) = (t.event.get(r), t.count.get(r)) {
+                    *numa.events.entry(name.into()).or_default() += n;
+                }
             }
         }
-        let mut cpu: HashMap<u32, BTreeMap<u32, f64>> = HashMap::new();
-        if let Some(t) = get("numa_cpu") {
-            for r in 0..t.num_rows() {
-                let (Some(pid), Some(node), Some(s)) =
-                    (id(t, r, "pid"), id(t, r, "node"), t.number(r, "cpu"))
-                else {
-                    continue;
-                };
-                *cpu.entry(pid).or_default().entry(node).or_default() += s;
+        let mut cpu = CpuTime::new();
+        if let Some(t) = numa_cpu::Reader::open(tables)? {
+            for r in t.rows() {
+                if let (Some(pid), Some(node), Some(s)) = (id(&t.pid, r), id(&t.node, r), t.cpu.get(r)) {
+                    *cpu.entry(pid).or_default().entry(node).or_default() += s;
+                }
             }
         }
-        numa.read_segments(get("numa_segments"), get("numa_segment_memory"), &cpu);
-        if let Some(t) = get("numa_processes") {
-            numa.read_processes(t, get("numa_memory"), &mut cpu);
+        if let (Some(t), Some(memory)) =
+            (numa_segments::Reader::open(tables)?, numa_segment_memory::Reader::open(tables)?)
+        {
+            numa.read_segments(&t, &memory, &cpu);
+        }
+        if let Some(t) = numa_processes::Reader::open(tables)? {
+            numa.read_processes(&t, numa_memory::Reader::open(tables)?.as_ref(), &mut cpu);
         }
         numa.gone = cpu.values().flat_map(|c| c.values()).fold(0.0, |sum, s| sum + s);
-        numa
+        Ok(numa)
     }
 
     /// The process whose placement costs most, where the cost is at least 5 % of all CPU time, and the remedy.
@@ -171,50 +216,66 @@ impl Numa {
         Some((worst, worst.remedy()?))
     }
 
-    fn read_nodes(&mut self, t: &Table) {
-        for r in last_rows(t, |r| id(t, r, "node")) {
-            let Some(id) = id(t, r, "node") else { continue };
-            let cpus = t.text(r, "cpus").and_then(|c| CpuSet::parse_list(c).ok()).unwrap_or_default();
-            let numbers =
-                t.columns().iter().filter_map(|c| Some((c.name.clone(), t.number(r, &c.name)?))).collect();
-            self.nodes.push(Node { id, cpus, numbers });
-        }
-        // What was counted is of all intervals.
-        for r in 0..t.num_rows() {
-            let Some(node) = id(t, r, "node").and_then(|id| self.nodes.iter_mut().find(|n| n.id == id))
-            else {
-                continue;
+    fn read_nodes(&mut self, t: &numa_nodes::Reader<'_>) {
+        for r in last_rows(&t.time, t.rows(), |r| id(&t.node, r)) {
+            let Some(id) = id(&t.node, r) else { continue };
+            let cpus = t.cpus.get(r).and_then(|c| CpuSet::parse_list(c).ok()).unwrap_or_default();
+            let memory = NodeMemory {
+                total: t.total.get(r),
+                free: t.free.get(r),
+                thp: t.thp.get(r),
+                hugetlb: t.hugetlb.get(r),
+                hugetlb_free: t.hugetlb_free.get(r),
             };
-            if Some(&t.number(r, "t").unwrap_or(0.0)) == node.numbers.get("t") {
-                continue;
-            }
-            for c in ["elapsed", "hit", "miss", "foreign", "interleave_hit", "local", "other"] {
-                *node.numbers.entry(c.into()).or_default() += t.number(r, c).unwrap_or(0.0);
-            }
+            self.nodes.push(Node { id, cpus, memory, pages: NodePages::default() });
         }
         self.nodes.sort_by_key(|n| n.id);
-        self.elapsed =
-            self.nodes.iter().filter_map(|n| n.numbers.get("elapsed").copied()).fold(0.0, f64::max);
+        // What was counted is of all intervals.
+        for node in &mut self.nodes {
+            let mut elapsed = 0.0;
+            for r in t.rows().filter(|&r| id(&t.node, r) == Some(node.id)) {
+                elapsed += t.elapsed.get(r).unwrap_or(0.0);
+                let pages = &mut node.pages;
+                for (sum, column) in [
+                    (&mut pages.hit, &t.hit),
+                    (&mut pages.miss, &t.miss),
+                    (&mut pages.foreign, &t.foreign),
+                    (&mut pages.interleave_hit, &t.interleave_hit),
+                    (&mut pages.local, &t.local),
+                    (&mut pages.other, &t.other),
+                ] {
+                    if let Some(n) = column.get(r) {
+                        *sum = Some(sum.unwrap_or(0).saturating_add(n));
+                    }
+                }
+            }
+            self.elapsed = self.elapsed.max(elapsed);
+        }
     }
 
     fn read_processes(
         &mut self,
-        t: &Table,
-        memory: Option<&Table>,
-        cpu: &mut HashMap<u32, BTreeMap<u32, f64>>,
+        t: &numa_processes::Reader<'_>,
+        memory: Option<&numa_memory::Reader<'_>>,
+        cpu: &mut CpuTime,
     ) {
-        let mut rows_of: HashMap<u32, Vec<usize>> = HashMap::new();
+        let mut pages_of: HashMap<u32, Vec<Pages<'_>>> = HashMap::new();
         if let Some(m) = memory {
-            for r in last_rows(m, |r| id(m, r, "pid")) {
-                let Some(pid) = id(m, r, "pid") else { continue };
-                rows_of.entry(pid).or_default().push(r);
+            for r in last_rows(&m.time, m.rows(), |r| id(&m.pid, r)) {
+                let (Some(pid), Some(node), Some(bytes), Some(object)) =
+                    (id(&m.pid, r), id(&m.node, r), m.bytes.get(r), m.object.get(r))
+                else {
+                    continue;
+                };
+                let (policy, page) = (m.policy.get(r).unwrap_or("default"), m.page.get(r).unwrap_or(4096));
+                pages_of.entry(pid).or_default().push(Pages { node, bytes, object, policy, page });
             }
         }
-        for r in last_rows(t, |r| id(t, r, "pid")) {
-            let Some(pid) = id(t, r, "pid") else { continue };
-            let rows = rows_of.remove(&pid).unwrap_or_default();
+        for r in last_rows(&t.time, t.rows(), |r| id(&t.pid, r)) {
+            let Some(pid) = id(&t.pid, r) else { continue };
+            let pages = pages_of.remove(&pid).unwrap_or_default();
             let cpu = cpu.remove(&pid).unwrap_or_default();
-            let process = self.process(t, r, pid, memory, &rows, cpu);
+            let process = self.process(t, r, pid, &pages, cpu);
             self.processes.push(process);
         }
         self.processes.sort_by(|a, b| {
@@ -225,36 +286,27 @@ impl Numa {
 
     fn process(
         &self,
-        t: &Table,
+        t: &numa_processes::Reader<'_>,
         r: usize,
         pid: u32,
-        memory: Option<&Table>,
-        rows: &[usize],
+        pages: &[Pages<'_>],
         cpu: BTreeMap<u32, f64>,
     ) -> Process {
         let (mut all, mut data): (BTreeMap<u32, u64>, BTreeMap<u32, u64>) = Default::default();
         let mut hugetlb: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();
-        let mut places: BTreeMap<(String, String, u64), BTreeMap<u32, u64>> = BTreeMap::new();
+        let mut places: BTreeMap<(&str, &str, u64), BTreeMap<u32, u64>> = BTreeMap::new();
         let small = 1 << 20;
-        for (&r, m) in rows.iter().zip(std::iter::repeat(memory)) {
-            let Some(m) = m else { continue };
-            let (Some(node), Some(bytes), Some(object)) =
-                (id(m, r, "node"), m.int(r, "bytes"), m.text(r, "object"))
-            else {
-                continue;
-            };
-            let (policy, page) = (m.text(r, "policy").unwrap_or("default"), m.int(r, "page").unwrap_or(4096));
+        for &Pages { node, bytes, object, policy, page } in pages {
             *all.entry(node).or_default() += bytes;
             if object != "code" {
                 *data.entry(node).or_default() += bytes;
-                let key = (object.to_string(), policy.to_string(), page);
-                *places.entry(key).or_default().entry(node).or_default() += bytes;
+                *places.entry((object, policy, page)).or_default().entry(node).or_default() += bytes;
             }
             if page >= small {
                 *hugetlb.entry(page).or_default().entry(node).or_default() += bytes;
             }
         }
-        let thp = t.int(r, "thp");
+        let thp = t.thp.get(r);
         let total: u64 = data.values().sum();
         let mut interleaved = 0;
         let mut requests = Vec::new();
@@ -266,11 +318,11 @@ impl Numa {
             if policy.mode == Mode::Interleave {
                 interleaved += bytes;
             }
-            let huge = *page >= small || (thp.unwrap_or(0) > 0 && object != "stack");
+            let huge = *page >= small || (thp.unwrap_or(0) > 0 && *object != "stack");
             if let Some((effect, why)) = requests::judge(&policy, nodes, *page, huge) {
                 requests.push(Request {
                     pid: Some(pid),
-                    object: object.clone(),
+                    object: (*object).into(),
                     asked: policy.text,
                     bytes,
                     effect,
@@ -278,7 +330,7 @@ impl Numa {
                 });
             }
         }
-        let mems = t.text(r, "mems").and_then(|m| CpuSet::parse_list(m).ok()).filter(|m| !m.is_empty());
+        let mems = t.mems.get(r).and_then(|m| CpuSet::parse_list(m).ok()).filter(|m| !m.is_empty());
         if let Some(mems) = &mems
             && let Some((effect, why, bytes)) = requests::outside_cpuset(mems, &data)
         {
@@ -286,85 +338,79 @@ impl Numa {
             requests.push(Request { pid: Some(pid), object: "all".into(), asked, bytes, effect, why });
         }
         requests.sort_by_key(|q| (std::cmp::Reverse(q.effect), std::cmp::Reverse(q.bytes)));
-        let hints = Hints {
-            interleaved: interleaved as f64 / total.max(1) as f64,
-            together: t.number(r, "together"),
-        };
+        let hints =
+            Hints { interleaved: interleaved as f64 / total.max(1) as f64, together: t.together.get(r) };
         let memory = if total > 0 { data } else { all };
         // Looked at before it made its threads, it has had them all the same.
         let ran = cpu.values().fold(0.0, |sum, s| sum + s) / self.elapsed.max(f64::MIN_POSITIVE);
         Process {
             pid,
-            name: t.text(r, "process").unwrap_or("?").into(),
-            threads: t.int(r, "threads").unwrap_or(1).max(ran.round() as u64),
+            name: t.process.get(r).unwrap_or("?").into(),
+            threads: t.threads.get(r).unwrap_or(1).max(ran.round() as u64),
             placement: Placement::judge(memory, cpu, hints, &self.distances),
             thp,
             hugetlb,
             requests,
             asked,
-            libnuma: t.text(r, "libnuma") == Some("yes"),
+            libnuma: t.libnuma.get(r) == Some("yes"),
             mems,
-            faults: t.number(r, "faults_remote").zip(t.int(r, "faults")),
-            sampled: t.int(r, "sampled"),
+            faults: t.faults_remote.get(r).zip(t.faults.get(r)),
+            sampled: t.sampled.get(r),
         }
     }
 
     fn read_segments(
         &mut self,
-        table: Option<&Table>,
-        memory: Option<&Table>,
-        cpu: &HashMap<u32, BTreeMap<u32, f64>>,
+        t: &numa_segments::Reader<'_>,
+        m: &numa_segment_memory::Reader<'_>,
+        cpu: &CpuTime,
     ) {
-        let (Some(t), Some(m)) = (table, memory) else { return };
         let mut nodes_of: HashMap<&str, BTreeMap<u32, u64>> = HashMap::new();
-        for r in last_rows(m, |r| m.text(r, "segment")) {
-            let (Some(name), Some(node), Some(bytes)) =
-                (m.text(r, "segment"), id(m, r, "node"), m.int(r, "bytes"))
+        for r in last_rows(&m.time, m.rows(), |r| m.segment.get(r)) {
+            let (Some(name), Some(node), Some(bytes)) = (m.segment.get(r), id(&m.node, r), m.bytes.get(r))
             else {
                 continue;
             };
             *nodes_of.entry(name).or_default().entry(node).or_default() += bytes;
         }
-        for r in last_rows(t, |r| t.text(r, "segment")) {
-            let Some(name) = t.text(r, "segment") else { continue };
+        for r in last_rows(&t.time, t.rows(), |r| t.segment.get(r)) {
+            let Some(name) = t.segment.get(r) else { continue };
             let memory = nodes_of.get(name).cloned().unwrap_or_default();
             let pids: Vec<u32> =
-                t.text(r, "pids").unwrap_or("").split(' ').filter_map(|p| p.parse().ok()).collect();
+                t.pids.get(r).unwrap_or("").split(' ').filter_map(|p| p.parse().ok()).collect();
             let mut time: BTreeMap<u32, f64> = BTreeMap::new();
             for (node, s) in pids.iter().filter_map(|p| cpu.get(p)).flatten() {
                 *time.entry(*node).or_default() += s;
             }
             let bytes: u64 = memory.values().sum();
-            let page = t.int(r, "page").unwrap_or(4096);
+            let page = t.page.get(r).unwrap_or(4096);
             let (mut requests, mut interleaved) = (Vec::new(), 0.0);
-            for (prefix, column) in [("", "policy"), ("mpol=", "mpol")] {
-                let Some(policy) = t.text(r, column).map(Policy::parse) else { continue };
-                // A segment has its mount's policy unless it was given another.
-                if column == "mpol" && t.text(r, "policy") == Some(&policy.text) {
-                    continue;
-                }
-                if policy.mode == Mode::Interleave && column == "policy" {
+            let own = t.policy.get(r);
+            // A segment has its mount's policy unless it was given another.
+            for (of_mount, policy) in [(false, own), (true, t.mpol.get(r).filter(|mpol| own != Some(mpol)))] {
+                let Some(policy) = policy.map(Policy::parse) else { continue };
+                if policy.mode == Mode::Interleave && !of_mount {
                     interleaved = 1.0;
                 }
                 if let Some((effect, mut why)) = requests::judge(&policy, &memory, page, false) {
-                    if column == "mpol" && effect >= Effect::Partly {
+                    if of_mount && effect >= Effect::Partly {
                         why += "; a remount's mpol= holds for files made afterwards";
                     }
-                    let asked = format!("{prefix}{}", policy.text);
+                    let asked = format!("{}{}", if of_mount { "mpol=" } else { "" }, policy.text);
                     requests.push(Request { pid: None, object: name.into(), asked, bytes, effect, why });
                 }
             }
-            let hints = Hints { interleaved, together: t.number(r, "together") };
+            let hints = Hints { interleaved, together: t.together.get(r) };
             self.segments.push(Segment {
                 name: name.into(),
-                kind: t.text(r, "kind").unwrap_or("").into(),
-                size: t.int(r, "size").unwrap_or(0),
-                resident: t.int(r, "resident"),
+                kind: t.kind.get(r).unwrap_or("").into(),
+                size: t.size.get(r).unwrap_or(0),
+                resident: t.resident.get(r),
                 pids,
                 placement: Placement::judge(memory, time, hints, &self.distances),
                 requests,
-                policy: t.text(r, "policy").map(str::to_string),
-                how: t.text(r, "how").unwrap_or("").into(),
+                policy: own.map(str::to_string),
+                how: t.how.get(r).unwrap_or("").into(),
             });
         }
         self.segments.sort_by(|a, b| {
@@ -374,8 +420,17 @@ impl Numa {
     }
 }
 
-fn id(t: &Table, row: usize, column: &str) -> Option<u32> {
-    t.int(row, column).and_then(|n| u32::try_from(n).ok())
+fn id(column: &Ints<'_>, row: usize) -> Option<u32> {
+    column.get(row).and_then(|n| u32::try_from(n).ok())
+}
+
+/// Pages of a process on a node, of one object, policy and size.
+struct Pages<'a> {
+    node: u32,
+    bytes: u64,
+    object: &'a str,
+    policy: &'a str,
+    page: u64,
 }
 
 impl Process {

@@ -158,23 +158,22 @@ impl Numa {
             ],
         );
         for n in &self.nodes {
-            let get = |c: &str| n.numbers.get(c).copied();
-            let whole = |c: &str| get(c).map(|b| b as u64);
-            let rate = |c: &str| get(c).map(|v| v / self.elapsed.max(1e-9));
+            let rate = |n: Option<u64>| n.map(|n| n as f64 / self.elapsed.max(1e-9));
+            let (memory, pages) = (n.memory, n.pages);
             out.row()
                 .int(n.id.into())
                 .text_opt((!n.cpus.is_empty()).then(|| n.cpus.to_list()))
-                .int_opt(whole("total"))
-                .int_opt(whole("free"))
-                .int_opt(whole("thp"))
-                .int_opt(whole("hugetlb"))
-                .int_opt(whole("hugetlb_free"))
-                .float_opt(rate("hit"))
-                .float_opt(rate("miss"))
-                .float_opt(rate("foreign"))
-                .float_opt(rate("interleave_hit"))
-                .float_opt(rate("local"))
-                .float_opt(rate("other"));
+                .int_opt(memory.total)
+                .int_opt(memory.free)
+                .int_opt(memory.thp)
+                .int_opt(memory.hugetlb)
+                .int_opt(memory.hugetlb_free)
+                .float_opt(rate(pages.hit))
+                .float_opt(rate(pages.miss))
+                .float_opt(rate(pages.foreign))
+                .float_opt(rate(pages.interleave_hit))
+                .float_opt(rate(pages.local))
+                .float_opt(rate(pages.other));
         }
         out.finish()
     }

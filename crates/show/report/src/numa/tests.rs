@@ -1,111 +1,88 @@
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_schema::{numa_cpu, numa_memory, numa_nodes, numa_processes, numa_segment_memory, numa_segments};
+use ncpu_table::Table;
 
 use super::{Effect, Numa, Verdict, render};
-
-fn int(name: &str) -> Column {
-    Column::int(name, Unit::Bytes, Kind::Gauge, "")
-}
-
-fn float(name: &str) -> Column {
-    Column::float(name, Unit::Seconds, Kind::Time, "")
-}
-
-fn text(name: &str) -> Column {
-    Column::text(name, "")
-}
 
 /// Four nodes, one without CPUs; a process whose memory is all on node 3 though interleaving was asked
 /// for, one that is local, and a segment both map.
 fn tables() -> Vec<Table> {
-    let mut nodes = Table::builder(
-        "numa_nodes",
-        &[float("t"), Column::id("node", ""), text("cpus"), float("elapsed"), int("total"), int("hit")],
-    );
+    let time = Some(1.0);
+    let mut nodes = numa_nodes::Rows::new();
     for (n, cpus) in [(0, "0-1"), (1, "2-3"), (2, ""), (3, "4-5")] {
-        nodes.row().float(1.0).int(n).text(cpus).float(1.0).int(8 << 30).int(100 + n);
+        // Half of the pages in each of two intervals.
+        for (time, hit) in [(0.5, 50), (1.0, 50 + n)] {
+            nodes.push(numa_nodes::Row {
+                time: Some(time),
+                node: Some(n),
+                cpus: cpus.into(),
+                elapsed: Some(0.5),
+                total: Some(8 << 30),
+                hit: Some(hit),
+                ..Default::default()
+            });
+        }
     }
-    let mut processes = Table::builder(
-        "numa_processes",
-        &[
-            float("t"),
-            Column::id("pid", ""),
-            text("process"),
-            int("threads"),
-            text("mems"),
-            text("libnuma"),
-            float("together"),
-        ],
-    );
-    processes.row().float(1.0).int(7).text("db").int(16).text("0-3").text("yes").null();
-    processes.row().float(1.0).int(8).text("web").int(1).text("0-3").text("no").null();
-    let mut memory = Table::builder(
-        "numa_memory",
-        &[
-            float("t"),
-            Column::id("pid", ""),
-            text("process"),
-            text("object"),
-            text("segment"),
-            text("policy"),
-            Column::id("page", ""),
-            Column::id("node", ""),
-            int("bytes"),
-        ],
-    );
-    let mut add = |t: f64, pid, object: &str, policy: &str, node, mib: u64| {
-        memory
-            .row()
-            .float(t)
-            .int(pid)
-            .text("")
-            .text(object)
-            .null()
-            .text(policy)
-            .int(4096)
-            .int(node)
-            .int(mib << 20);
-    };
-    // An earlier look counts no more.
-    add(0.5, 7, "anonymous", "default", 0, 900);
-    add(1.0, 7, "anonymous 7f00", "interleave:0-3", 3, 97);
-    add(1.0, 7, "heap", "default", 0, 3);
-    add(1.0, 7, "code", "default", 0, 500);
-    add(1.0, 8, "heap", "bind:1", 1, 10);
-    let mut cpu = Table::builder(
-        "numa_cpu",
-        &[float("t"), Column::id("pid", ""), Column::id("node", ""), float("cpu")],
-    );
+    let mut processes = numa_processes::Rows::new();
+    for (pid, process, threads, libnuma) in [(7, "db", 16, "yes"), (8, "web", 1, "no")] {
+        processes.push(numa_processes::Row {
+            time,
+            pid: Some(pid),
+            process: process.into(),
+            threads: Some(threads),
+            mems: "0-3".into(),
+            libnuma: libnuma.into(),
+            ..Default::default()
+        });
+    }
+    let mut memory = numa_memory::Rows::new();
+    for (t, pid, object, policy, node, mib) in [
+        // An earlier look counts no more.
+        (0.5, 7, "anonymous", "default", 0, 900),
+        (1.0, 7, "anonymous 7f00", "interleave:0-3", 3, 97),
+        (1.0, 7, "heap", "default", 0, 3),
+        (1.0, 7, "code", "default", 0, 500),
+        (1.0, 8, "heap", "bind:1", 1, 10),
+    ] {
+        memory.push(numa_memory::Row {
+            time: Some(t),
+            pid: Some(pid),
+            object: object.into(),
+            policy: policy.into(),
+            page: Some(4096),
+            node: Some(node),
+            bytes: Some(mib << 20),
+            ..Default::default()
+        });
+    }
+    let mut cpu = numa_cpu::Rows::new();
     for (pid, node, s) in [(7, 0, 1.0), (7, 1, 1.0), (7, 3, 1.0), (8, 1, 0.5), (9, 0, 0.25)] {
-        cpu.row().float(1.0).int(pid).int(node).float(s);
+        cpu.push(numa_cpu::Row {
+            time,
+            pid: Some(pid),
+            node: Some(node),
+            cpu: Some(s),
+            ..Default::default()
+        });
     }
-    let mut segments = Table::builder(
-        "numa_segments",
-        &[
-            float("t"),
-            text("segment"),
-            text("kind"),
-            int("size"),
-            text("pids"),
-            text("policy"),
-            text("mpol"),
-            text("how"),
-        ],
-    );
-    segments
-        .row()
-        .float(1.0)
-        .text("/dev/shm/pool")
-        .text("tmpfs")
-        .int(64 << 20)
-        .text("7 8")
-        .text("default")
-        .text("interleave:0-3")
-        .text("sampled");
-    let mut in_segments = Table::builder(
-        "numa_segment_memory",
-        &[float("t"), text("segment"), Column::id("node", ""), int("bytes")],
-    );
-    in_segments.row().float(1.0).text("/dev/shm/pool").int(2).int(64 << 20);
+    let mut segments = numa_segments::Rows::new();
+    segments.push(numa_segments::Row {
+        time,
+        segment: "/dev/shm/pool".into(),
+        kind: "tmpfs".into(),
+        size: Some(64 << 20),
+        pids: "7 8".into(),
+        policy: "default".into(),
+        mpol: "interleave:0-3".into(),
+        how: "sampled".into(),
+        ..Default::default()
+    });
+    let mut in_segments = numa_segment_memory::Rows::new();
+    in_segments.push(numa_segment_memory::Row {
+        time,
+        segment: "/dev/shm/pool".into(),
+        node: Some(2),
+        bytes: Some(64 << 20),
+    });
     vec![
         nodes.finish(),
         processes.finish(),
@@ -118,7 +95,7 @@ fn tables() -> Vec<Table> {
 
 #[test]
 fn verdicts_requests_and_segments() {
-    let numa = Numa::read(&tables());
+    let numa = Numa::read(&tables()).unwrap();
     let [db, web] = &numa.processes[..] else { panic!("{:?}", numa.processes) };
     assert_eq!((db.pid, db.placement.verdict), (7, Verdict::Cyclops(3)));
     assert_eq!(db.placement.bytes(), 100 << 20);
@@ -131,12 +108,14 @@ fn verdicts_requests_and_segments() {
     assert!((numa.gone - 0.25).abs() < 1e-9);
     assert_eq!(numa.processes().num_rows(), 2);
     assert_eq!(numa.requests().num_rows(), 3);
-    assert_eq!(numa.node_rows().text(2, "cpus"), None);
+    let nodes = numa.node_rows();
+    assert_eq!((nodes.num_rows(), nodes.text(2, "cpus"), numa.elapsed), (4, None, 1.0));
+    assert_eq!((nodes.number(3, "hit"), nodes.number(3, "miss")), (Some(103.0), None), "of both intervals");
 }
 
 #[test]
 fn the_worst_placement_has_its_line() {
-    let numa = Numa::read(&tables());
+    let numa = Numa::read(&tables()).unwrap();
     let (worst, remedy) = numa.worst().unwrap();
     assert_eq!(
         crate::onion::evidence::placement(worst).unwrap().to_string(),
@@ -144,12 +123,12 @@ fn the_worst_placement_has_its_line() {
          mean distance 16.7 (10 is local); interleave:0-3 was asked for and did not take effect"
     );
     assert!(remedy.contains("interleave it over nodes 0-1,3"), "{remedy}");
-    assert!(Numa::read([]).worst().is_none());
+    assert!(Numa::read(&Vec::new()).unwrap().worst().is_none());
 }
 
 #[test]
 fn text_fits_any_width() {
-    let numa = Numa::read(&tables());
+    let numa = Numa::read(&tables()).unwrap();
     for width in [60, 80, 200] {
         let text = render(&numa, width, true);
         let wide: Vec<&str> = text.lines().filter(|l| l.chars().count() > width).collect();
@@ -160,7 +139,7 @@ fn text_fits_any_width() {
 
 #[test]
 fn nothing_is_no_reason_to_panic() {
-    let numa = Numa::read([]);
+    let numa = Numa::read(&Vec::new()).unwrap();
     assert!(!render(&numa, 80, true).is_empty());
     for table in [numa.processes(), numa.segment_rows(), numa.requests(), numa.node_rows()] {
         assert_eq!(table.num_rows(), 0);

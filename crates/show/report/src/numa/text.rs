@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Effect, Numa, Placement, Process, Request, Segment, Verdict};
+use super::{Effect, Node, Numa, Placement, Process, Request, Segment, Verdict};
 use ncpu_table::size::compact as bytes;
 
 use crate::wrap::wrap;
@@ -65,7 +65,7 @@ fn machine(out: &mut String, numa: &Numa, width: usize) {
         let line = format!(
             "One NUMA node, {} CPUs, {}{why}: all memory is local. Pages, huge pages and policies follow.",
             node.cpus.len(),
-            bytes(node.numbers.get("total").map_or(0, |b| *b as u64)),
+            bytes(node.memory.total.unwrap_or(0)),
         );
         out.push_str(&wrap(&line, width, "", ""));
     } else {
@@ -89,9 +89,7 @@ fn machine(out: &mut String, numa: &Numa, width: usize) {
 
 /// Rows of what each node has; nodes are columns, as everywhere here.
 fn nodes(out: &mut String, numa: &Numa, width: usize) {
-    let whole = |c: &str| -> Vec<Option<u64>> {
-        numa.nodes.iter().map(|n| n.numbers.get(c).map(|b| *b as u64)).collect()
-    };
+    let each = |of: fn(&Node) -> Option<u64>| -> Vec<Option<u64>> { numa.nodes.iter().map(of).collect() };
     let size = |v: Option<u64>| v.map_or("-".into(), bytes);
     let sum = |v: &[Option<u64>]| v.iter().flatten().sum::<u64>();
     let mut rows = vec![(
@@ -99,26 +97,24 @@ fn nodes(out: &mut String, numa: &Numa, width: usize) {
         numa.nodes.iter().map(|n| n.cpus.len()).sum::<usize>().to_string(),
         numa.nodes.iter().map(|n| n.cpus.len().to_string()).collect::<Vec<_>>(),
     )];
-    for (title, column) in [
-        ("memory", "total"),
-        ("free", "free"),
-        ("THP", "thp"),
-        ("huge pool", "hugetlb"),
-        ("unused", "hugetlb_free"),
+    for (title, v) in [
+        ("memory", each(|n| n.memory.total)),
+        ("free", each(|n| n.memory.free)),
+        ("THP", each(|n| n.memory.thp)),
+        ("huge pool", each(|n| n.memory.hugetlb)),
+        ("unused", each(|n| n.memory.hugetlb_free)),
     ] {
-        let v = whole(column);
         if sum(&v) > 0 {
             rows.push((title.into(), bytes(sum(&v)), v.iter().map(|b| size(*b)).collect()));
         }
     }
-    for (title, column) in [
-        ("hit/s", "hit"),
-        ("miss/s", "miss"),
-        ("foreign/s", "foreign"),
-        ("il_hit/s", "interleave_hit"),
-        ("other/s", "other"),
+    for (title, v) in [
+        ("hit/s", each(|n| n.pages.hit)),
+        ("miss/s", each(|n| n.pages.miss)),
+        ("foreign/s", each(|n| n.pages.foreign)),
+        ("il_hit/s", each(|n| n.pages.interleave_hit)),
+        ("other/s", each(|n| n.pages.other)),
     ] {
-        let v = whole(column);
         if sum(&v) > 0 {
             let rate = |n: u64| count(n as f64 / numa.elapsed.max(1e-9));
             rows.push((title.into(), rate(sum(&v)), v.iter().map(|n| n.map_or("-".into(), rate)).collect()));
@@ -173,7 +169,7 @@ fn process(out: &mut String, numa: &Numa, p: &Process, width: usize, one: bool) 
         let _ = writeln!(out, "  {} of it in transparent huge pages", bytes(thp));
     }
     if let (Some(mems), false) = (&p.mems, one)
-        && numa.nodes.iter().any(|n| n.numbers.get("total").is_some_and(|b| *b > 0.0) && !mems.contains(n.id))
+        && numa.nodes.iter().any(|n| n.memory.total.is_some_and(|b| b > 0) && !mems.contains(n.id))
     {
         let _ = writeln!(out, "  its cpuset allows nodes {mems}");
     }

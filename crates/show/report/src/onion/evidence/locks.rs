@@ -36,7 +36,7 @@ pub(super) fn kernel_locks(context: &Context<'_>, by: &str) -> Vec<KernelLock> {
     let Some(ranked) = context.ranked(locks::NAME, &[locks::col::lock, locks::col::ty], by) else {
         return Vec::new();
     };
-    let errors = errors(context.recording);
+    let errors = errors(context.recording).unwrap_or_default();
     let total: f64 = (0..ranked.num_rows()).filter_map(|r| ranked.number(r, by)).sum();
     (0..ranked.num_rows().min(3))
         .filter_map(|r| {

@@ -82,7 +82,7 @@ impl Context<'_> {
     /// Where the memory of the process lies that pays most for it, and the remedy.
     pub fn placed(&self) -> Option<(Placement, String)> {
         self.table("numa_processes")?;
-        let numa = Numa::read(self.recording.tables.values());
+        let numa = Numa::read(self.recording).ok()?;
         let (process, remedy) = numa.worst()?;
         Some((placement(process)?, remedy))
     }

@@ -119,9 +119,7 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     let said = ncpu_report::compare::verdict(&table);
     let table = rest.rows.select().apply(table)?;
     if rest.rows.format() != Format::Text {
-        let mut printer = rest.rows.printer()?;
-        printer.table(&table)?;
-        printer.finish()?;
+        rest.rows.print_all(&table)?;
         return Ok(Some(code));
     }
     let mut columns = vec!["benchmark", "prc", "thr", "A", "B", "ratio", "low", "high", "verdict", "notes"];

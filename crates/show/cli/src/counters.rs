@@ -451,9 +451,7 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
     if table.num_rows() == 0 {
         anyhow::bail!("no event of this machine matches `{pattern}`");
     }
-    let mut printer = args.select.printer()?;
-    printer.table(&table)?;
-    printer.finish()?;
+    args.select.print_all(&table)?;
     if args.select.format() == Format::Text {
         for pmu in sources.pmus.iter().filter(|p| !p.formats.is_empty()) {
             let fields: Vec<&str> = pmu.formats.keys().map(String::as_str).collect();

@@ -11,6 +11,7 @@ use ncpu_report::crosscalls::{By, footer, table};
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
+use crate::locks::with_stacks;
 use crate::metric::MetricArgs;
 use crate::out::put;
 use crate::sink;
@@ -117,11 +118,9 @@ fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
     if text && table.num_rows() == 0 {
         put("no cross-call was sent\n")?;
     } else if text && table.index("stack").is_ok() {
-        put(&with_stacks(&table)?)?;
+        put(&with_stacks(&table, usize::MAX)?)?;
     } else {
-        let mut printer = args.select.printer()?;
-        printer.table(&table)?;
-        printer.finish()?;
+        args.select.print_all(&table)?;
     }
     if text {
         put(&footer(recording, text_width()))?;
@@ -131,25 +130,4 @@ fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The table with each row's frames below it.
-fn with_stacks(table: &Table) -> anyhow::Result<String> {
-    let names: Vec<&str> =
-        table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
-    let text = ncpu_table::render_text(&table.project(&names)?, text_width());
-    let mut out = String::new();
-    for (i, line) in text.lines().enumerate() {
-        out.push_str(line);
-        out.push('\n');
-        if i == 0 {
-            continue;
-        }
-        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()) {
-            out.push_str("        ");
-            out.push_str(frame);
-            out.push('\n');
-        }
-    }
-    Ok(out)
 }

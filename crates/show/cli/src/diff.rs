@@ -89,9 +89,7 @@ pub fn run(mut args: DiffArgs) -> anyhow::Result<ExitCode> {
     if args.select.format() == Format::Text && args.fail_if.is_empty() {
         put(&render(&diff, text_width()))?;
     } else if args.select.format() != Format::Text {
-        let mut printer = args.select.printer()?;
-        printer.table(&args.select.select().apply(diff.table())?)?;
-        printer.finish()?;
+        args.select.print(diff.table())?;
     }
     Ok(gates(&args.fail_if, &diff))
 }

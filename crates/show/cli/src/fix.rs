@@ -169,9 +169,7 @@ fn undo_all() -> anyhow::Result<ExitCode> {
 }
 
 fn list(args: &FixArgs, remedies: &[Remedy]) -> anyhow::Result<ExitCode> {
-    let mut printer = args.rows.printer()?;
-    printer.table(&args.rows.select().apply(found::remedies_table(remedies))?)?;
-    printer.finish()?;
+    args.rows.print(found::remedies_table(remedies))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -313,9 +311,7 @@ fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
     }
     if args.table.is_some() || args.rows.format() != Format::Text {
         let table = table_of(args.table.as_deref(), found);
-        let mut printer = args.rows.printer()?;
-        printer.table(&args.rows.select().apply(table)?)?;
-        return Ok(printer.finish()?);
+        return args.rows.print(table);
     }
     let path = args.rows.select().apply(found.path_table())?;
     crate::out::put(&found.text(&args.command, &ncpu_table::render_text(&path, text_width())))

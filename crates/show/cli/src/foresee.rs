@@ -151,9 +151,7 @@ enum PlaceName {
 pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     args.causes.install()?;
     if args.machines {
-        let mut printer = args.rows.printer()?;
-        printer.table(&args.rows.select().apply(machines::table())?)?;
-        printer.finish()?;
+        args.rows.print(machines::table())?;
         return Ok(ExitCode::SUCCESS);
     }
     let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>()?;
@@ -431,7 +429,5 @@ fn print(args: &ForeseeArgs, recording: &Recording, answer: &Answer) -> anyhow::
             return Err(no_table(name, ["layers"].into_iter().chain(tables)));
         }
     };
-    let mut printer = args.rows.printer()?;
-    printer.table(&select.apply(table)?)?;
-    Ok(printer.finish()?)
+    args.rows.print_all(&select.apply(table)?)
 }

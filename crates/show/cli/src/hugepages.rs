@@ -176,9 +176,7 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
 
 fn print(args: &HugepagesArgs, all: &[Looked]) -> anyhow::Result<()> {
     let table = if args.mappings { hugepages::mappings_table(all) } else { hugepages::objects_table(all) };
-    let mut printer = args.rows.printer()?;
-    printer.table(&args.rows.select().apply(table)?)?;
-    Ok(printer.finish()?)
+    args.rows.print(table)
 }
 
 fn apply(args: &HugepagesArgs, all: &[Looked]) -> anyhow::Result<ExitCode> {

@@ -27,8 +27,6 @@ pub fn run(file: &Path, ncpu: u64, elapsed: Option<f64>, args: &TableArgs) -> an
         crate::out::put(&lockstat::render_lockutil(&read))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut printer = args.printer()?;
-    printer.table(&select.apply(lockstat::lockstat_table(&read))?)?;
-    printer.finish()?;
+    args.print_all(&select.apply(lockstat::lockstat_table(&read))?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -199,9 +199,7 @@ fn compete(args: &LinesArgs, which: sets::Which, pid: u32, options: &Options) ->
         say!("ncpu lines: {note}");
     }
     let found = sets::find(which, &machine, pid, &reports, args.all, args.only.as_deref())?;
-    let mut printer = args.rows.printer()?;
-    printer.table(&args.rows.select().apply(found.table)?)?;
-    printer.finish()?;
+    args.rows.print(found.table)?;
     found.notes.iter().for_each(|note| say!("ncpu lines: {note}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -324,9 +322,7 @@ fn print(args: &LinesArgs, tables: Tables, sampled: Option<Sampled>) -> anyhow::
         Which::Offsets => sampled(|s| s.moving.offsets)?,
         Which::Accesses => sampled(|s| s.accesses)?,
     };
-    let mut printer = args.rows.printer()?;
-    printer.table(&select.apply(table)?)?;
-    Ok(printer.finish()?)
+    args.rows.print_all(&select.apply(table)?)
 }
 
 /// The line of the caches between which words move, the largest of the machine's.

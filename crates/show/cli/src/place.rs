@@ -82,9 +82,7 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
         args.policy
     );
     if args.dry_run {
-        let mut printer = args.rows.printer()?;
-        printer.table(&args.rows.select().apply(choice_table(&choice))?)?;
-        printer.finish()?;
+        args.rows.print(choice_table(&choice))?;
         return Ok(ExitCode::SUCCESS);
     }
     anyhow::ensure!(
@@ -157,9 +155,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
         ended = child.wait(true);
     }
     undo::tell(&replayed, false);
-    let mut printer = args.rows.printer()?;
-    printer.table(&args.rows.select().apply(moves_table(&done))?)?;
-    printer.finish()?;
+    args.rows.print(moves_table(&done))?;
     if args.rows.format() == Format::Text {
         tell("at first", first.as_ref());
         tell("at last", Some(&last));

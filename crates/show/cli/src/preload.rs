@@ -88,9 +88,7 @@ fn list(places: &Places, rows: &TableArgs) -> anyhow::Result<()> {
         let about = ABOUT.iter().find(|(name, _)| *name == library.name).map(|(_, about)| about);
         table.row().text(&library.name).text_opt(about).text(library.path.to_string_lossy());
     }
-    let mut printer = rows.printer()?;
-    printer.table(&rows.select().apply(table.finish())?)?;
-    Ok(printer.finish()?)
+    rows.print(table.finish())
 }
 
 fn start(args: &PreloadArgs, places: &Places) -> anyhow::Result<std::convert::Infallible> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ncpu_table::{Format, Printer, Select, SortKey};
+use ncpu_table::{Format, Printer, Select, SortKey, Table};
 
 use crate::out::Out;
 use crate::paint;
@@ -33,6 +33,16 @@ impl TableArgs {
     /// The printer of the command's report.
     pub fn printer(&self) -> anyhow::Result<OutPrinter> {
         self.rows.printer()
+    }
+
+    /// Prints a table, with the rows and the order that were asked for.
+    pub fn print(&self, table: Table) -> anyhow::Result<()> {
+        self.print_all(&self.select().apply(table)?)
+    }
+
+    /// Prints a table as it is.
+    pub fn print_all(&self, table: &Table) -> anyhow::Result<()> {
+        self.rows.print_all(table)
     }
 
     /// The format chosen with `-o`.
@@ -110,6 +120,13 @@ impl RowArgs {
         }
         let paint = if paint::wanted(out.is_terminal()) { paint::table } else { str::to_string };
         Ok(Printer::new(BufWriter::new(out), self.format, text_width()).painted(paint))
+    }
+
+    /// Prints a table as it is.
+    pub fn print_all(&self, table: &Table) -> anyhow::Result<()> {
+        let mut printer = self.printer()?;
+        printer.table(table)?;
+        Ok(printer.finish()?)
     }
 
     /// The format chosen with `-o`.

@@ -196,9 +196,7 @@ fn who(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
             // People see stacks with -s.
             let names: Vec<&str> = table.columns().iter().map(|c| c.name.as_str()).collect();
             let shown: Vec<&str> = names.into_iter().filter(|n| !text || *n != "stack").collect();
-            let mut printer = args.select.printer()?;
-            printer.table(&table.project(&shown)?)?;
-            printer.finish()?;
+            args.select.print_all(&table.project(&shown)?)?;
         }
     }
     record_once(args.record.as_deref(), Purpose::Timers, subject.words.clone(), &tables, notes)?;
@@ -250,9 +248,7 @@ fn words(args: &TimersArgs) -> Vec<String> {
 }
 
 fn print(args: &TimersArgs, table: Table, line: &str) -> anyhow::Result<()> {
-    let mut printer = args.select.printer()?;
-    printer.table(&args.select.select().apply(table)?)?;
-    printer.finish()?;
+    args.select.print(table)?;
     if args.select.format() == Format::Text {
         put(line)?;
     }

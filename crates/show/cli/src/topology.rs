@@ -109,9 +109,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if layout.is_none() && (rows || args.table.is_some()) {
         let table = tables[args.table.unwrap_or(TableName::Objects) as usize](&machine);
-        let mut printer = args.rows.printer()?;
-        printer.table(&select.apply(table)?)?;
-        printer.finish()?;
+        args.rows.print_all(&select.apply(table)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let text = layout.map_or_else(|| view::tree(&machine, text_width()), |layout| layout(&machine));

@@ -177,7 +177,5 @@ fn print(args: &ScaleArgs, tables: &BTreeMap<String, Table>, scale: &Scale) -> a
         "layers" => "there are no layers: give --peel".to_string(),
         _ => format!("there is no table `{name}` of figures measured elsewhere"),
     })?;
-    let mut printer = args.rows.printer()?;
-    printer.table(&select.apply(table.clone())?)?;
-    Ok(printer.finish()?)
+    args.rows.print_all(&select.apply(table.clone())?)
 }

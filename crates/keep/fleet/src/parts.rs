@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ncpu_table::Table;
 
-use crate::rollup::Rolled;
+use crate::rollup::{self, Rolled};
 use crate::store::Store;
 use crate::tables::{self, Kept};
 use crate::{Error, Result, when};
@@ -236,11 +236,8 @@ pub fn commit(store: &dyn Store, compacted: &Compacted, hour: &Span, rolled: &[R
         loop {
             seen.update(store, table, hour)?;
             let known = |id: &String| seen.ids.contains(id) || wider.iter().any(|ids| ids.contains(id));
-            let mut rows = table.builder();
-            for one in rolled.iter().filter(|r| !known(&r.key.id)) {
-                one.rows(table, &mut rows);
-            }
-            if rows.is_empty() || put(store, table, hour, seen.last, rows.finish())? {
+            let rows = rollup::table(table, rolled.iter().filter(|r| !known(&r.key.id)));
+            if rows.num_rows() == 0 || put(store, table, hour, seen.last, rows)? {
                 break;
             }
         }

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use ncpu_record::{Manifest, Recording, Selection};
 use ncpu_schema::{
-    CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, locks, samples, user_locks,
+    CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, fleet, locks, samples,
+    user_locks,
 };
-use ncpu_table::{Builder, Column, Row, Table};
+use ncpu_table::{Column, Table};
 use sha2::{Digest, Sha256};
 
 use crate::tables::Kept;
@@ -151,68 +152,13 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
         },
         ..Rolled::default()
     };
-    // A row for each layer, so that a sum over a fleet's rows of a layer has the capacity of all recordings beside it.
-    for layer in Layer::ALL {
-        let of_layer = division.layers.iter().filter(|(other, ..)| *other == layer);
-        let (time, variance) = of_layer.fold((0, 0.0), |sum, (_, seconds, error)| {
-            let ms = (error * 1e3).round();
-            (sum.0 + us(*seconds), sum.1 + ms * ms)
-        });
-        rolled.layers.push((layer.name(), time, variance));
-    }
-    rolled.layers.sort_by_key(|(name, ..)| *name);
+    rolled.layers = layers(&division);
     let capacity_us: u64 = rolled.layers.iter().map(|(_, us, _)| us).sum();
     if capacity_us == 0 {
         return Err(bad("it is of no length".into()));
     }
-    if let Some(table) = locks::Reader::open(&recording).map_err(schema)? {
-        for row in table.rows() {
-            let key = (text(table.lock.get(row).map(of_all_cpus)), text(table.ty.get(row)));
-            rolled.locks.entry(key).or_default().add(Wait {
-                waits: table.count.get(row).unwrap_or(0),
-                spin_us: table.spin.get(row).map_or(0, us),
-                block_us: table.block.get(row).map_or(0, us),
-                max_us: table.max.get(row).map_or(0, whole),
-            });
-        }
-        rolled.about.has_locks = true;
-    }
-    if let Some(table) = user_locks::Reader::open(&recording).map_err(schema)? {
-        for row in table.rows() {
-            let lock = table.lock.get(row).unwrap_or("");
-            // An address means nothing in another process.
-            let lock = match lock.starts_with("0x") {
-                true => table.caller.get(row).unwrap_or("(no name)"),
-                false => lock,
-            };
-            let key = (text(Some(lock)), text(table.ty.get(row)), text(table.process.get(row)));
-            rolled.user_locks.entry(key).or_default().add(Wait {
-                waits: table.count.get(row).unwrap_or(0),
-                spin_us: table.spin.get(row).map_or(0, us),
-                block_us: table.block.get(row).map_or(0, us),
-                max_us: table.max.get(row).map_or(0, whole),
-            });
-        }
-        rolled.about.has_user_locks = true;
-    }
-    if let Some(table) = samples::Reader::open(&recording).map_err(schema)? {
-        let one = division.running * 1e6 / division.samples.max(1) as f64;
-        for row in table.rows().filter(|&r| table.at.get(r) == Some(CpuState::Program)) {
-            let Some(class) = table.class.get(row) else { continue };
-            let n = table.samples.get(row).unwrap_or(0);
-            let cell = rolled.calls.entry((class.name().into(), text(table.detail.get(row)))).or_default();
-            cell.0 += n;
-            cell.1 = whole(cell.0 as f64 * one);
-        }
-    }
-    if let Some(table) = events::Reader::open(&recording).map_err(schema)? {
-        for row in table.rows() {
-            if let (Some(event), Some(n)) = (table.event.get(row), table.count.get(row)) {
-                let sum = rolled.events.entry(event.name().into()).or_default();
-                *sum = sum.saturating_add(n);
-            }
-        }
-    }
+    rolled.add_locks(&recording).map_err(schema)?;
+    rolled.add_calls(&recording, &division).map_err(schema)?;
     rolled.about = About {
         kind: recording.purpose().name().into(),
         version: m.ncpu_version.clone(),
@@ -228,7 +174,85 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     Ok(rolled)
 }
 
+/// A row for each layer, so that a sum over a fleet's rows of a layer has the capacity of all recordings beside it.
+fn layers(division: &Division) -> Vec<(&'static str, u64, f64)> {
+    let mut layers = Layer::ALL.map(|layer| {
+        let of_layer = division.layers.iter().filter(|(other, ..)| *other == layer);
+        let (time, variance) = of_layer.fold((0, 0.0), |sum, (_, seconds, error)| {
+            let ms = (error * 1e3).round();
+            (sum.0 + us(*seconds), sum.1 + ms * ms)
+        });
+        (layer.name(), time, variance)
+    });
+    layers.sort_by_key(|(name, ..)| *name);
+    layers.into()
+}
+
+impl Rolled {
+    /// Locks of the kernel and of programs.
+    fn add_locks(&mut self, recording: &Recording) -> Result<(), ncpu_schema::Error> {
+        if let Some(table) = locks::Reader::open(recording)? {
+            for row in table.rows() {
+                let key = (text(table.lock.get(row).map(of_all_cpus)), text(table.ty.get(row)));
+                let (spin, block) = (table.spin.get(row), table.block.get(row));
+                let wait = Wait::of(table.count.get(row), spin, block, table.max.get(row));
+                self.locks.entry(key).or_default().add(wait);
+            }
+            self.about.has_locks = true;
+        }
+        if let Some(table) = user_locks::Reader::open(recording)? {
+            for row in table.rows() {
+                let lock = table.lock.get(row).unwrap_or("");
+                // An address means nothing in another process.
+                let lock = match lock.starts_with("0x") {
+                    true => table.caller.get(row).unwrap_or("(no name)"),
+                    false => lock,
+                };
+                let key = (text(Some(lock)), text(table.ty.get(row)), text(table.process.get(row)));
+                let (spin, block) = (table.spin.get(row), table.block.get(row));
+                let wait = Wait::of(table.count.get(row), spin, block, table.max.get(row));
+                self.user_locks.entry(key).or_default().add(wait);
+            }
+            self.about.has_user_locks = true;
+        }
+        Ok(())
+    }
+
+    /// What the program did on CPU, and events.
+    fn add_calls(&mut self, recording: &Recording, division: &Division) -> Result<(), ncpu_schema::Error> {
+        if let Some(table) = samples::Reader::open(recording)? {
+            let one = division.running * 1e6 / division.samples.max(1) as f64;
+            for row in table.rows().filter(|&r| table.at.get(r) == Some(CpuState::Program)) {
+                let Some(class) = table.class.get(row) else { continue };
+                let n = table.samples.get(row).unwrap_or(0);
+                let cell = self.calls.entry((class.name().into(), text(table.detail.get(row)))).or_default();
+                cell.0 = cell.0.saturating_add(n);
+                cell.1 = whole(cell.0 as f64 * one);
+            }
+        }
+        if let Some(table) = events::Reader::open(recording)? {
+            for row in table.rows() {
+                if let (Some(event), Some(n)) = (table.event.get(row), table.count.get(row)) {
+                    let sum = self.events.entry(event.name().into()).or_default();
+                    *sum = sum.saturating_add(n);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Wait {
+    /// Of seconds, and a longest wait in microseconds.
+    fn of(waits: Option<u64>, spin: Option<f64>, block: Option<f64>, max: Option<f64>) -> Wait {
+        Wait {
+            waits: waits.unwrap_or(0),
+            spin_us: spin.map_or(0, us),
+            block_us: block.map_or(0, us),
+            max_us: max.map_or(0, whole),
+        }
+    }
+
     fn add(&mut self, more: Wait) {
         self.waits = self.waits.saturating_add(more.waits);
         self.spin_us = self.spin_us.saturating_add(more.spin_us);
@@ -237,72 +261,66 @@ impl Wait {
     }
 }
 
-impl Rolled {
-    /// Begins a row with what all have in common.
-    fn begin<'a>(&self, of: Kept, out: &'a mut Builder) -> Row<'a> {
-        let k = &self.key;
-        let row = out
-            .row()
-            .text(&k.id)
-            .text(&k.machine)
-            .text(&k.host)
-            .text(&k.kernel)
-            .text(&k.cpu_model)
-            .int(k.cpus)
-            .int(k.at_us.unsigned_abs())
-            .text(&k.labels);
-        if of == Kept::Recordings { row } else { row.int(self.about.capacity_us) }
-    }
-
-    /// Its rows of a table.
-    pub fn rows(&self, of: Kept, out: &mut Builder) {
-        match of {
-            Kept::Layers => self.layers.iter().for_each(|(layer, us, variance)| {
-                self.begin(of, out).text(layer).int(*us).float(*variance);
-            }),
-            Kept::Locks => self.locks.iter().for_each(|((lock, ty), w)| {
-                self.begin(of, out)
-                    .text(lock)
-                    .text(ty)
-                    .int(w.waits)
-                    .int(w.spin_us)
-                    .int(w.block_us)
-                    .int(w.max_us);
-            }),
-            Kept::UserLocks => self.user_locks.iter().for_each(|((lock, ty, process), w)| {
-                self.begin(of, out)
-                    .text(lock)
-                    .text(ty)
-                    .text(process)
-                    .int(w.waits)
-                    .int(w.spin_us)
-                    .int(w.block_us)
-                    .int(w.max_us);
-            }),
-            Kept::Calls => self.calls.iter().for_each(|((class, detail), (samples, us))| {
-                self.begin(of, out).text(class).text(detail).int(*samples).int(*us);
-            }),
-            Kept::Events => self.events.iter().for_each(|(event, n)| {
-                self.begin(of, out).text(event).int(*n);
-            }),
-            Kept::Recordings => {
-                let a = &self.about;
-                let where_seen = |seen: bool| if seen { a.capacity_us } else { 0 };
-                self.begin(of, out)
-                    .text(&a.kind)
-                    .text(&a.version)
-                    .int(a.schema)
-                    .text(&a.view)
-                    .text(&a.command)
-                    .text(&a.source)
-                    .int(a.elapsed_us)
-                    .int(a.capacity_us)
-                    .int(where_seen(a.has_locks))
-                    .int(where_seen(a.has_user_locks))
-                    .int(where_seen(!self.calls.is_empty()))
-                    .int(a.notes);
+/// A table of recordings: of each `$r` the rows of its `$items`, which begin with what all rows of a recording have in
+/// common.
+macro_rules! table {
+    ($table:ident of $recordings:ident, $r:ident: $item:pat in $items:expr => {
+        $($field:ident: $cell:expr),+ $(,)?
+    }) => {{
+        let mut out = fleet::$table::Rows::new();
+        for $r in $recordings {
+            let key = &$r.key;
+            for $item in $items {
+                out.push(fleet::$table::Row {
+                    id: (&key.id).into(),
+                    machine: (&key.machine).into(),
+                    host: (&key.host).into(),
+                    kernel: (&key.kernel).into(),
+                    cpu_model: (&key.cpu_model).into(),
+                    cpus: Some(key.cpus),
+                    at_us: Some(key.at_us.unsigned_abs()),
+                    labels: (&key.labels).into(),
+                    capacity_us: Some($r.about.capacity_us),
+                    $($field: $cell.into(),)+
+                });
             }
         }
+        out.finish()
+    }};
+}
+
+/// The rows of recordings in a table.
+pub fn table<'a>(of: Kept, recordings: impl Iterator<Item = &'a Rolled>) -> Table {
+    match of {
+        Kept::Layers => table!(layers of recordings, r: (layer, us, variance) in &r.layers => {
+            layer: *layer, us: *us, variance: *variance
+        }),
+        Kept::Locks => table!(locks of recordings, r: ((lock, ty), w) in &r.locks => {
+            lock: lock, ty: ty, waits: w.waits, spin_us: w.spin_us, block_us: w.block_us, max_us: w.max_us
+        }),
+        Kept::UserLocks => table!(user_locks of recordings, r: ((lock, ty, process), w) in &r.user_locks => {
+            lock: lock, ty: ty, process: process,
+            waits: w.waits, spin_us: w.spin_us, block_us: w.block_us, max_us: w.max_us
+        }),
+        Kept::Calls => table!(calls of recordings, r: ((class, detail), (samples, us)) in &r.calls => {
+            class: class, detail: detail, samples: *samples, us: *us
+        }),
+        Kept::Events => {
+            table!(events of recordings, r: (event, n) in &r.events => { event: event, events: *n })
+        }
+        Kept::Recordings => table!(recordings of recordings, r: about in [&r.about] => {
+            kind: &about.kind,
+            version: &about.version,
+            schema_version: about.schema,
+            view: &about.view,
+            command: &about.command,
+            source: &about.source,
+            elapsed_us: about.elapsed_us,
+            lock_capacity_us: if about.has_locks { about.capacity_us } else { 0 },
+            user_lock_capacity_us: if about.has_user_locks { about.capacity_us } else { 0 },
+            call_capacity_us: if r.calls.is_empty() { 0 } else { about.capacity_us },
+            notes: about.notes,
+        }),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use ncpu_table::{Builder, Column, Kind, ParquetGroups, ParquetStyle, ParquetWriter, Table, Type, Unit};
+use ncpu_schema::{Definition, fleet as schema};
+use ncpu_table::{Builder, Column, ParquetGroups, ParquetStyle, ParquetWriter, Table, Type};
 
 use crate::{Error, Result};
 
@@ -28,97 +29,24 @@ impl Kept {
     pub const ALL: [Kept; 6] =
         [Kept::Layers, Kept::Locks, Kept::UserLocks, Kept::Calls, Kept::Events, Kept::Recordings];
 
-    /// Its name: of its directory, and in SQL.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kept::Layers => "layers",
-            Kept::Locks => "locks",
-            Kept::UserLocks => "user_locks",
-            Kept::Calls => "calls",
-            Kept::Events => "events",
-            Kept::Recordings => "recordings",
-        }
+    /// Its declaration.
+    fn definition(self) -> &'static Definition {
+        &schema::tables()[self as usize]
     }
 
-    /// The columns that every table has, and its own.
+    /// Its name: of its directory, and in SQL.
+    pub fn name(self) -> &'static str {
+        self.definition().name
+    }
+
+    /// Its columns.
     pub fn columns(self) -> Vec<Column> {
-        let us = |name: &str, meaning: &str| Column::int(name, Unit::Microseconds, Kind::Time, meaning);
-        let mut columns = vec![
-            Column::text("id", "the recording: the first half of its manifest's SHA-256"),
-            Column::text("machine", "the machine: a hash of its machine-id, or host: and its name"),
-            Column::text("host", "host name when it was recorded"),
-            Column::text("kernel", "kernel release"),
-            Column::text("cpu_model", "model of the first CPU"),
-            Column::id("cpus", "online CPUs"),
-            Column::int("at_us", Unit::Microseconds, Kind::Key, "start, microseconds since 1970 UTC"),
-            Column::text("labels", "labels of the machine, ;key=value;key=value;"),
-        ];
-        if self != Kept::Recordings {
-            columns.push(Column::int(
-                "capacity_us",
-                Unit::Microseconds,
-                Kind::Gauge,
-                "CPU time that the recording's layers sum to: the weight of its rows",
-            ));
-        }
-        columns.extend(match self {
-            Kept::Layers => vec![
-                Column::text("layer", "where capacity went"),
-                us("us", "CPU time in the layer"),
-                Column::float(
-                    "variance",
-                    Unit::None,
-                    Kind::Time,
-                    "square of the half-width of its 95 % interval, in whole ms^2; summed",
-                ),
-            ],
-            Kept::Locks => vec![
-                Column::text("lock", "name of the lock"),
-                Column::text("type", "spinlock, mutex, rwsem …"),
-                Column::count("waits", "contended acquisitions"),
-                us("spin_us", "time waiting on CPU"),
-                us("block_us", "time waiting off CPU"),
-                Column::int("max_us", Unit::Microseconds, Kind::Peak, "longest wait"),
-            ],
-            Kept::UserLocks => vec![
-                Column::text("lock", "symbol of the lock, else the function that waits"),
-                Column::text("type", "lock, semaphore, condition, mutex …"),
-                Column::text("process", "the waiting process"),
-                Column::count("waits", "waits"),
-                us("spin_us", "time waiting on CPU"),
-                us("block_us", "time waiting off CPU"),
-                Column::int("max_us", Unit::Microseconds, Kind::Peak, "longest wait"),
-            ],
-            Kept::Calls => vec![
-                Column::text("class", "what the program did on CPU"),
-                Column::text("detail", "which system call, or which function"),
-                Column::count("samples", "timer samples"),
-                us("us", "CPU time that these samples stand for"),
-            ],
-            Kept::Events => {
-                vec![Column::text("event", "what was counted"), Column::count("events", "how often")]
-            }
-            Kept::Recordings => vec![
-                Column::text("kind", "run, watch …"),
-                Column::text("version", "the ncpu that wrote it"),
-                Column::id("schema_version", "version of its schema"),
-                Column::text("view", "what its observer could see; empty: everything"),
-                Column::text("command", "the command that was run or watched"),
-                Column::text("source", "where it was added from"),
-                us("elapsed_us", "its length"),
-                us("capacity_us", "CPU time that its layers sum to"),
-                us("lock_capacity_us", "the same, 0 where kernel locks were not observed"),
-                us("user_lock_capacity_us", "the same, 0 where user locks were not observed"),
-                us("call_capacity_us", "the same, 0 where there were no samples"),
-                Column::count("notes", "what a reader of it should be told: see the recording"),
-            ],
-        });
-        columns
+        (self.definition().columns)()
     }
 
     /// Starts a table of it.
     pub fn builder(self) -> Builder {
-        Table::builder(self.name(), &self.columns())
+        self.definition().builder()
     }
 
     /// An empty relation with its columns in SQL, for a fleet that has no such rows.
@@ -199,5 +127,5 @@ pub fn each(part: &str, bytes: Vec<u8>, mut take: impl FnMut(&Table) -> Result<(
 /// # Errors
 /// The part is damaged.
 pub fn ids(part: &str, bytes: Vec<u8>) -> Result<HashSet<String>> {
-    Table::texts_of_parquet(bytes, "id").map_err(|e| Error::part(part, &e))
+    ncpu_table::parquet_texts(bytes, "id").map_err(|e| Error::part(part, &e))
 }

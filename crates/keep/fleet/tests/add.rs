@@ -8,15 +8,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bomb::Bomb;
-use common::{add, bad, fleet, good, once, plan, rows, run, said, seed};
 use common::generate::Plan;
+use common::{add, bad, fleet, good, once, plan, rows, run, said, seed};
+use ncpu_fleet::parts;
 use ncpu_fleet::rollup::{self, Rolled};
 
-use ncpu_fleet::parts;
 use ncpu_fleet::tables::{self, Kept};
 use ncpu_record::Recording;
-use ncpu_schema::Layer;
+use ncpu_schema::{Layer, fleet as schema, locks, user_locks};
 use ncpu_table::{Column, Kind, Table, Unit};
+use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
 /// A seed, changed and saved elsewhere.
@@ -159,9 +160,7 @@ fn a_recording_that_is_a_bomb_is_left_out_and_the_rest_is_taken() {
 fn every_recording_has_a_row_of_each_layer() {
     for name in ["build", "torture", "files"] {
         let rolled = roll(&seed(name));
-        let mut rows = Kept::Layers.builder();
-        rolled.rows(Kept::Layers, &mut rows);
-        let rows = rows.finish();
+        let rows = rollup::table(Kept::Layers, [&rolled].into_iter());
         let names: Vec<&str> = (0..rows.num_rows()).filter_map(|r| rows.text(r, "layer")).collect();
         let mut all: Vec<&str> = Layer::ALL.iter().map(|l| l.name()).collect();
         all.sort_unstable();
@@ -173,14 +172,111 @@ fn every_recording_has_a_row_of_each_layer() {
     }
 }
 
+/// Lock, process, waits, time spinning and asleep in seconds, longest wait in microseconds.
+type Waited = (usize, usize, u64, f64, f64, f64);
+
+fn waits() -> impl Strategy<Value = Vec<Waited>> {
+    let time = || 0.0..1e4f64;
+    prop::collection::vec((0..3usize, 0..2usize, 0..1_000_000u64, time(), time(), 0.0..1e7f64), 0..40)
+}
+
+/// A seed whose locks of the kernel and of programs were waited for so.
+fn with_waits(waits: &[Waited]) -> Rolled {
+    let mut recording = Recording::open(&seed("files")).expect("a seed");
+    let (mut kernel, mut user) = (locks::Rows::new(), user_locks::Rows::new());
+    for &(lock, process, count, spin, block, max) in waits {
+        let (lock, process) = (["a", "b", "c"][lock], ["db", "web"][process]);
+        let (count, spin, block, max) = (Some(count), Some(spin), Some(block), Some(max));
+        let rest = locks::Row::default();
+        kernel.push(locks::Row {
+            lock: lock.into(),
+            process: process.into(),
+            count,
+            spin,
+            block,
+            max,
+            ..rest
+        });
+        let rest = user_locks::Row::default();
+        user.push(user_locks::Row {
+            lock: lock.into(),
+            process: process.into(),
+            count,
+            spin,
+            block,
+            max,
+            ..rest
+        });
+    }
+    for table in [kernel.finish(), user.finish()] {
+        recording.tables.insert(table.name().into(), table);
+    }
+    rollup::roll(recording, "x", String::new(), Path::new("x")).expect("rolled up")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whole microseconds of each row are summed: no wait is lost, none counted twice, in whichever order they come.
+    #[test]
+    fn sums_of_locks_are_exact_and_of_any_order(
+        (waits, mixed) in waits().prop_flat_map(|w| (Just(w.clone()), Just(w).prop_shuffle())),
+    ) {
+        let us = |seconds: f64| (seconds * 1e6).round() as u64;
+        let (ours, other) = (with_waits(&waits), with_waits(&mixed));
+        for kept in [Kept::Locks, Kept::UserLocks] {
+            let table = rollup::table(kept, [&ours].into_iter());
+            let again = rollup::table(kept, [&other].into_iter());
+            prop_assert_eq!(table.batch(), again.batch());
+            let sum = |column: &str| (0..table.num_rows()).filter_map(|r| table.int(r, column)).sum::<u64>();
+            prop_assert_eq!(sum("waits"), waits.iter().map(|w| w.2).sum::<u64>());
+            prop_assert_eq!(sum("spin_us"), waits.iter().map(|w| us(w.3)).sum::<u64>());
+            prop_assert_eq!(sum("block_us"), waits.iter().map(|w| us(w.4)).sum::<u64>());
+            let longest = (0..table.num_rows()).filter_map(|r| table.int(r, "max_us")).max();
+            prop_assert_eq!(longest, waits.iter().map(|w| w.5.round() as u64).max());
+            let mut names: Vec<_> = (0..table.num_rows())
+                .map(|r| (table.text(r, "lock").map(str::to_owned), table.text(r, "process").map(str::to_owned)))
+                .collect();
+            names.sort();
+            names.dedup();
+            prop_assert_eq!(names.len(), table.num_rows(), "a row for each lock");
+        }
+    }
+}
+
+/// Each row of a part begins with its recording, and every cell stands in its own column.
+#[test]
+fn every_cell_stands_in_its_column() {
+    let rolled = with_waits(&[(0, 0, 7, 0.5, 0.25, 90.0)]);
+    let table = rollup::table(Kept::UserLocks, [&rolled].into_iter());
+    let t = schema::user_locks::Reader::of(&table).unwrap();
+    assert_eq!(
+        (t.len(), t.id.get(0), t.lock.get(0), t.process.get(0)),
+        (1, Some("x"), Some("a"), Some("db"))
+    );
+    assert_eq!(
+        (t.waits.get(0), t.spin_us.get(0), t.block_us.get(0)),
+        (Some(7), Some(500_000), Some(250_000))
+    );
+    assert_eq!((t.max_us.get(0), t.labels.get(0)), (Some(90), Some("")));
+    let table = rollup::table(Kept::Recordings, [&rolled].into_iter());
+    let t = schema::recordings::Reader::of(&table).unwrap();
+    let capacity: u64 = rolled.layers.iter().map(|(_, us, _)| us).sum();
+    assert!(capacity > 0);
+    let seen = [&t.capacity_us, &t.lock_capacity_us, &t.user_lock_capacity_us, &t.call_capacity_us];
+    assert_eq!(seen.map(|column| column.get(0)), [Some(capacity); 4]);
+    assert_eq!((t.source.get(0), t.schema_version.get(0).is_some()), (Some("x"), true));
+    for kept in Kept::ALL {
+        let table = rollup::table(kept, [&rolled, &rolled].into_iter());
+        assert_eq!((table.name(), table.columns()), (kept.name(), &kept.columns()[..]));
+        assert!(table.num_rows() > 0 && table.num_rows() % 2 == 0, "{}", kept.name());
+    }
+}
+
 #[test]
 fn recordings_of_other_versions_are_taken() {
     let place = tempfile::tempdir().unwrap();
-    let rows = |r: &Rolled, of: Kept| {
-        let mut rows = of.builder();
-        r.rows(of, &mut rows);
-        rows.finish()
-    };
+    let rows = |r: &Rolled, of: Kept| rollup::table(of, [r].into_iter());
     let sum = |r: &Rolled| r.layers.iter().map(|(_, us, _)| *us).sum::<u64>();
     let of = |r: &Rolled, layer: Layer| {
         r.layers.iter().find(|(name, ..)| *name == layer.name()).map_or(0, |(_, us, _)| *us)

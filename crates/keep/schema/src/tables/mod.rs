@@ -3,6 +3,7 @@
 mod calls;
 mod declare;
 mod derived;
+pub mod fleet;
 mod lines;
 mod numa;
 mod observation;

@@ -3,6 +3,8 @@
 //! Runs of one build differ by more than the samples within each of them show: addresses, frequencies and neighbours are
 //! another run's. So an interval comes from several runs, never from the samples of one.
 
+pub mod runs;
+
 use ncpu_statistics::{LEVEL, Sample, student, welch};
 
 use crate::stats::Summary;

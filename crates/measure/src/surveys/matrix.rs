@@ -58,13 +58,48 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     if homes.is_empty() || memories.is_empty() {
         return Err(Failure::Lacks("no NUMA node has CPUs, or none memory, that may be used".into()));
     }
-    let size: PageSize = r.options.parsed('s')?;
-    let pages = match r.options.has('p') {
-        true => r.options.number('p')? as usize,
-        false => fitting(r),
+    let work = Work {
+        size: r.options.parsed('s')?,
+        pages: match r.options.has('p') {
+            true => r.options.number('p')? as usize,
+            false => fitting(r),
+        },
+        loops: r.options.number('l')?,
     };
-    let loops = r.options.number('l')?;
+    let mut report = Report::default();
+    let cells = measure(r, &homes, &memories, &work, &mut report)?;
+    let bytes = work.pages as u64 * 4096;
+    let cache = largest_cache(r.machine);
+    if bytes < 4 * cache {
+        report.notes.push(format!(
+            "{} fit in four caches of {}: part of the accesses were hits; give more PAGES",
+            size::words(bytes),
+            size::words(cache)
+        ));
+    }
+    tables(&homes, &memories, &cells, &mut report);
+    Ok(report)
+}
 
+/// What each pair of nodes does.
+struct Work {
+    size: PageSize,
+    pages: usize,
+    loops: u64,
+}
+
+/// Latency and bandwidth of a pair of nodes, where they were measured.
+type Cell = [Option<f64>; 2];
+
+/// Measures all pairs in random order; a cell for each, those of a node's CPUs after each other.
+fn measure(
+    r: &Request<'_>,
+    homes: &[(u32, Vec<u32>)],
+    memories: &[u32],
+    work: &Work,
+    report: &mut Report,
+) -> Result<Vec<Cell>, Failure> {
+    let Work { size, pages, loops } = *work;
     let mut jobs: Vec<(usize, usize, Figure)> = Vec::new();
     for home in 0..homes.len() {
         for memory in 0..memories.len() {
@@ -74,7 +109,6 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     shuffle(&mut jobs);
     let all = jobs.len();
     let mut cells = vec![[None; 2]; homes.len() * memories.len()];
-    let mut report = Report::default();
     let mut speed = 1.0f64;
     for (done, (home, memory, figure)) in jobs.into_iter().enumerate() {
         if r.stopped() {
@@ -110,15 +144,11 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     if speed > 1.05 {
         report.notes.push(format!("clock speed moved by {:.0} %", 100.0 * (speed - 1.0)));
     }
-    let bytes = pages as u64 * 4096;
-    let cache = largest_cache(r.machine);
-    if bytes < 4 * cache {
-        report.notes.push(format!(
-            "{} fit in four caches of {}: part of the accesses were hits; give more PAGES",
-            size::words(bytes),
-            size::words(cache)
-        ));
-    }
+    Ok(cells)
+}
+
+/// The figures as two grids and as one table.
+fn tables(homes: &[(u32, Vec<u32>)], memories: &[u32], cells: &[Cell], report: &mut Report) {
     let keys = [Column::id("node", "node whose CPUs do it")];
     let grid = |figure: Figure| Grid {
         name: if figure == Figure::Latency { "latency" } else { "bandwidth" },
@@ -179,7 +209,6 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         }
     }
     report.tables.push(long.finish());
-    Ok(report)
 }
 
 /// Million bytes a second that workers read together; all begin together, and parts of their runs that others

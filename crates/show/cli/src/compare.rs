@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Args;
-use ncpu_measure::compare::{Ratio, geometric_mean};
-use ncpu_measure::stats::Summary;
+use ncpu_measure::compare::runs::{self, Key, Pairs, Run};
 use ncpu_record::Recording;
 use ncpu_schema::Purpose;
-use ncpu_table::{Column, Format, Kind, Table, Unit};
+use ncpu_table::{Format, Table, Unit};
 
 use crate::command::Held;
 use crate::out::progress;
@@ -76,7 +75,7 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
                     .into(),
             );
         }
-        let table = apart(&of_a, &of_b);
+        let table = runs::apart(&of_a, &of_b);
         (table, a.display().to_string(), b.display().to_string())
     } else if let Some(other) = &args.against {
         if args.rounds == 0 {
@@ -137,27 +136,6 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
     Ok(Some(code))
 }
 
-/// What is known of a benchmark in one of the two.
-#[derive(Clone, Debug)]
-struct Known {
-    /// The median; no number where there is none.
-    time: f64,
-    raw: Option<f64>,
-    why: String,
-}
-
-impl Known {
-    /// Whether there is a figure; what is missing is no number.
-    fn measured(&self) -> bool {
-        self.time > 0.0 && self.time.is_finite()
-    }
-}
-
-/// Name, processes, threads, and an index among rows of a run that share all three.
-type Key = (String, Option<u64>, Option<u64>, usize);
-
-type Run = Vec<(Key, Known)>;
-
 /// Reads runs of benchmarks from recordings or files, with commas between them, each in its order.
 fn saved(paths: &Path) -> anyhow::Result<Vec<Run>> {
     let names = paths.to_string_lossy();
@@ -180,142 +158,7 @@ fn saved_one(path: &Path) -> anyhow::Result<Run> {
     } else {
         Table::read(path)?
     };
-    known(&table).with_context(|| format!("{}: no table of ncpu bench", path.display()))
-}
-
-fn known(table: &Table) -> anyhow::Result<Run> {
-    ["benchmark", "time"].iter().try_for_each(|c| table.index(c).map(|_| ()))?;
-    // JSON has seconds, and is known by its keys; all else has microseconds, as has JSON of before.
-    let scale = if table.index("cnt_per_samp").is_ok() { 1e6 } else { 1.0 };
-    let mut out = Run::new();
-    for r in 0..table.num_rows() {
-        let name = table.text(r, "benchmark").unwrap_or("?").to_string();
-        let (prc, thr) = (table.int(r, "prc"), table.int(r, "thr"));
-        let same = out.iter().filter(|(k, _)| (&k.0, k.1, k.2) == (&name, prc, thr)).count();
-        let time = table.number(r, "time").map_or(f64::NAN, |x| x * scale);
-        let why = table.text(r, "notes").unwrap_or_default().to_string();
-        let raw = table.number(r, "rawmedian").map(|x| x * scale);
-        out.push(((name, prc, thr, same), Known { time, raw, why }));
-    }
-    Ok(out)
-}
-
-fn columns(unit: Unit) -> Vec<Column> {
-    let time = |name: &str, meaning: &str| Column::float(name, unit, Kind::Gauge, meaning);
-    let ratio = |name: &str, meaning: &str| Column::float(name, Unit::Share, Kind::Gauge, meaning);
-    vec![
-        Column::text("benchmark", "its name"),
-        Column::int("prc", Unit::None, Kind::Key, "processes"),
-        Column::int("thr", Unit::None, Kind::Key, "threads in each"),
-        time(
-            "A",
-            "median of A, outliers and disturbed samples left out; of several runs their geometric mean",
-        ),
-        time("B", "median of B"),
-        ratio("ratio", "B over A; of pairs, the median of the pairs' ratios"),
-        ratio("low", "lower end of the ratio's 95 % confidence interval; none from one run of each"),
-        ratio("high", "upper end of it"),
-        Column::text(
-            "verdict",
-            "slower or faster where the interval does not hold 1, same where it does, unknown where there is none",
-        ),
-        time("A_raw", "median of A, all samples"),
-        time("B_raw", "median of B, all samples"),
-        ratio("ratio_raw", "B over A of these"),
-        Column::count("pairs", "runs of A next to B"),
-        Column::text("notes", "why there is no ratio"),
-    ]
-}
-
-fn verdict(ratio: &Ratio) -> &'static str {
-    match (ratio.differs(), ratio.value > 1.0) {
-        (None, _) => "unknown",
-        (Some(false), _) => "same",
-        (Some(true), true) => "slower",
-        (Some(true), false) => "faster",
-    }
-}
-
-/// A table of runs that were made apart.
-fn apart(a: &[Run], b: &[Run]) -> Table {
-    let mut keys: Vec<&Key> = Vec::new();
-    for (key, _) in a.iter().chain(b).flatten() {
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
-    for key in keys {
-        let of = |runs: &'_ [Run]| -> Vec<Known> {
-            runs.iter().flatten().filter(|(k, _)| k == key).map(|(_, known)| known.clone()).collect()
-        };
-        let (a, b) = (of(a), of(b));
-        let times =
-            |runs: &[Known]| -> Vec<f64> { runs.iter().filter(|k| k.measured()).map(|k| k.time).collect() };
-        let ratio = Ratio::of_runs(&times(&a), &times(&b));
-        let raw = |runs: &[Known]| geometric_mean(runs.iter().filter_map(|k| k.raw).filter(|x| *x > 0.0));
-        let why = match (a.is_empty(), b.is_empty(), &ratio) {
-            (_, _, Some(_)) => String::new(),
-            (_, true, None) => "only in A".into(),
-            (true, _, None) => "only in B".into(),
-            (false, false, None) => [("A", &a), ("B", &b)]
-                .into_iter()
-                .filter_map(|(n, runs)| {
-                    runs.iter().find(|k| !k.measured()).map(|k| format!("{n}: {}", k.why))
-                })
-                .collect::<Vec<_>>()
-                .join("; "),
-        };
-        out.row()
-            .text(&key.0)
-            .int_opt(key.1)
-            .int_opt(key.2)
-            .float_opt(geometric_mean(times(&a)))
-            .float_opt(geometric_mean(times(&b)))
-            .float_opt(ratio.map(|r| r.value))
-            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.0))
-            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.1))
-            .text_opt(ratio.as_ref().map(verdict))
-            .float_opt(raw(&a))
-            .float_opt(raw(&b))
-            .float_opt(raw(&a).zip(raw(&b)).map(|(a, b)| b / a))
-            .null()
-            .text(why);
-    }
-    out.finish()
-}
-
-/// Pairs of A and B: time, and that of all samples.
-#[derive(Default)]
-struct Pairs {
-    times: Vec<(f64, f64)>,
-    raw: Vec<(f64, f64)>,
-    why: String,
-}
-
-impl Pairs {
-    fn row(&self, out: &mut ncpu_table::Builder, key: &Key) {
-        let ratio = Ratio::of_pairs(&self.times);
-        let median = |of: &[(f64, f64)], b: bool| {
-            let s = Summary::of(&of.iter().map(|p| if b { p.1 } else { p.0 }).collect::<Vec<_>>());
-            (s.n > 0).then_some(s.median)
-        };
-        out.row()
-            .text(&key.0)
-            .int_opt(key.1)
-            .int_opt(key.2)
-            .float_opt(median(&self.times, false))
-            .float_opt(median(&self.times, true))
-            .float_opt(ratio.map(|r| r.value))
-            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.0))
-            .float_opt(ratio.and_then(|r| r.interval).map(|i| i.1))
-            .text_opt(ratio.as_ref().map(verdict))
-            .float_opt(median(&self.raw, false))
-            .float_opt(median(&self.raw, true))
-            .float_opt(Ratio::of_pairs(&self.raw).map(|r| r.value))
-            .int(self.times.len() as u64)
-            .text(&self.why);
-    }
+    runs::read(&table).with_context(|| format!("{}: no table of ncpu bench", path.display()))
 }
 
 /// Whole commands in turn.
@@ -340,25 +183,16 @@ fn commands(
                 progress("");
                 anyhow::bail!("{}: {failure}", [a, b][side].to_string_lossy());
             }
-            times[side] = done.elapsed;
+            times[side] = done.elapsed * 1000.0;
         }
         pairs.times.push((times[0], times[1]));
     }
     progress("");
+    if pairs.times.is_empty() {
+        pairs.why = "stopped before the first round was done".into();
+    }
     pairs.raw.clone_from(&pairs.times);
-    let mut out = Table::builder("compare", &columns(Unit::Milliseconds));
-    let ms = |p: &(f64, f64)| (p.0 * 1000.0, p.1 * 1000.0);
-    let pairs = Pairs {
-        times: pairs.times.iter().map(ms).collect(),
-        raw: pairs.raw.iter().map(ms).collect(),
-        why: if pairs.times.is_empty() {
-            "stopped before the first round was done".into()
-        } else {
-            String::new()
-        },
-    };
-    pairs.row(&mut out, &("command".into(), None, None, 0));
-    Ok(out.finish())
+    Ok(runs::paired(Unit::Milliseconds, &[(Key::of_command(), pairs)]))
 }
 
 /// A command's words; what only a shell understands goes to one.
@@ -406,7 +240,7 @@ fn builds(
                     anyhow::bail!("{} bench {name}: {why}", ncpu[side].to_string_lossy());
                 }
                 let table = Table::from_bytes("bench", json.join("\n").into_bytes())?;
-                got[side] = known(&table)
+                got[side] = runs::read(&table)
                     .with_context(|| format!("{} bench {name}", ncpu[side].to_string_lossy()))?;
             }
             for (key, a) in &got[0] {
@@ -414,29 +248,12 @@ fn builds(
                     done.push((key.clone(), Pairs::default()));
                     done.len() - 1
                 });
-                let pairs = &mut done[at].1;
-                let Some((_, b)) = got[1].iter().find(|(k, _)| k == key) else {
-                    pairs.why = "only in A".into();
-                    continue;
-                };
-                if a.measured() && b.measured() {
-                    pairs.times.push((a.time, b.time));
-                    pairs.raw.extend(a.raw.zip(b.raw));
-                } else {
-                    pairs.why = [("A", a), ("B", b)]
-                        .iter()
-                        .filter(|(_, k)| !k.measured())
-                        .map(|(n, k)| format!("{n}: {}", k.why))
-                        .collect::<Vec<_>>()
-                        .join("; ");
-                }
+                done[at].1.add(a, got[1].iter().find(|(k, _)| k == key).map(|(_, b)| b));
             }
         }
     }
     progress("");
-    let mut out = Table::builder("compare", &columns(Unit::MicrosecondsPerCall));
     // In the order asked for, not that of the first round.
-    done.sort_by_key(|(k, _)| names.iter().position(|n| *n == k.0));
-    done.iter().for_each(|(key, pairs)| pairs.row(&mut out, key));
-    Ok(out.finish())
+    done.sort_by_key(|(k, _)| names.iter().position(|n| *n == k.name));
+    Ok(runs::paired(Unit::MicrosecondsPerCall, &done))
 }

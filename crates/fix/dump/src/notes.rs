@@ -123,3 +123,144 @@ fn files(mappings: &[Mapping]) -> Option<Vec<u8>> {
     }
     Some(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+        bytes[offset..offset + N].try_into().unwrap()
+    }
+
+    fn int(bytes: &[u8], offset: usize) -> i32 {
+        i32::from_ne_bytes(at(bytes, offset))
+    }
+
+    fn long(bytes: &[u8], offset: usize) -> u64 {
+        u64::from_ne_bytes(at(bytes, offset))
+    }
+
+    /// A process whose every number is another.
+    fn stat() -> Stat {
+        // SAFETY: no arguments that could be wrong.
+        let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+        Stat {
+            name: b"a name that is too long".to_vec(),
+            state: b'D',
+            parent: 2,
+            group: 3,
+            session: 4,
+            flags: 0x40_4040,
+            times: [5 * hertz + hertz / 2, 6 * hertz, 7 * hertz, 8 * hertz + hertz / 4],
+            nice: -5,
+        }
+    }
+
+    fn thread() -> Thread {
+        Thread {
+            tid: 71,
+            general: arch::General::known(0x40_1234, 0x7fff_0008),
+            sets: Vec::new(),
+            signal: libc::SIGSEGV,
+            siginfo: Vec::new(),
+            mask: 0x8000_0001,
+            stopped: true,
+        }
+    }
+
+    /// Names and offsets of <sys/procfs.h> on machines of 64 bits.
+    #[test]
+    fn a_threads_status_is_as_c_has_it() {
+        let out = prstatus(&thread(), &stat());
+        let (si_signo, cursig, sighold, pid, utime, cstime, reg) = (0, 12, 24, 32, 48, 96, 112);
+        assert_eq!(out.len(), reg + arch::GENERAL + 8);
+        assert_eq!((int(&out, si_signo), i16::from_ne_bytes(at(&out, cursig))), (11, 11));
+        assert_eq!(long(&out, sighold), 0x8000_0001);
+        assert_eq!([0, 4, 8, 12].map(|n| int(&out, pid + n)), [71, 2, 3, 4]);
+        assert_eq!(
+            [0, 8, 16, 24].map(|n| long(&out, utime + n)),
+            [5, 500_000, 6, 0],
+            "seconds, microseconds"
+        );
+        assert_eq!([0, 8].map(|n| long(&out, cstime + n)), [8, 250_000]);
+        let registers = arch::General::from_bytes(&out[reg..reg + arch::GENERAL]).unwrap();
+        assert_eq!((registers.pc(), registers.sp()), (0x40_1234, 0x7fff_0008));
+        assert_eq!(int(&out, reg + arch::GENERAL), 1, "floating point is valid");
+        assert_eq!(out[4..12], [0; 8]);
+    }
+
+    #[test]
+    fn a_processs_information_is_as_c_has_it() {
+        let status = Status { uid: 1000, gid: 1001, ..Status::default() };
+        let pid = std::process::id() as i32;
+        let out = prpsinfo(pid, &status, &stat());
+        assert_eq!(out.len(), 136);
+        assert_eq!(out[..4], [2, b'D', 0, -5i8 as u8], "D is state 2 of RSDTZW, and no zombie");
+        assert_eq!(long(&out, 8), 0x40_4040);
+        assert_eq!([16, 20, 24, 28, 32, 36].map(|n| int(&out, n)), [1000, 1001, pid, 2, 3, 4]);
+        assert_eq!(&out[40..56], b"a name that is \0", "15 bytes and an end");
+        let words: Vec<String> = std::env::args().collect();
+        let words = words.join(" ");
+        let arguments = out[56..].split(|&b| b == 0).next().unwrap();
+        assert_eq!(arguments, &words.as_bytes()[..words.len().min(79)], "words with blanks between them");
+        let zombie = prpsinfo(pid, &status, &Stat { state: b'Z', ..stat() });
+        assert_eq!(zombie[..3], [4, b'Z', 1]);
+        let unknown = prpsinfo(pid, &status, &Stat { state: b'?', ..stat() });
+        assert_eq!(unknown[0], 1, "as sleeping");
+    }
+
+    #[test]
+    fn files_are_counted_and_their_offsets_are_in_pages() {
+        let page = ncpu_machine::page_size();
+        let file = |start, offset, inode, name: &[u8]| Mapping {
+            start,
+            end: start + page,
+            offset,
+            inode,
+            name: name.to_vec(),
+            ..Mapping::default()
+        };
+        let mappings = [
+            file(page, 0, 7, b"/bin/a"),
+            file(9 * page, 0, 0, b"[heap]"),
+            file(20 * page, 3 * page, 8, b"/lib/b"),
+        ];
+        let words = [2, page, page, 2 * page, 0, 20 * page, 21 * page, 3];
+        let mut expected: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        expected.extend_from_slice(b"/bin/a\0/lib/b\0");
+        assert_eq!(files(&mappings), Some(expected));
+        assert_eq!(files(&mappings[1..2]), None);
+    }
+
+    #[test]
+    fn a_note_is_padded_to_words() {
+        let mut out = Vec::new();
+        put(&mut out, b"NCPU", 9, b"12345");
+        let words: Vec<u8> = [5u32, 5, 9].into_iter().flat_map(u32::to_ne_bytes).collect();
+        assert_eq!(out, [&words[..], b"NCPU\0\0\0\0", b"12345\0\0\0"].concat());
+        put(&mut out, b"GNU", 1, b"abcd");
+        assert_eq!(out.len(), 28 + 12 + 4 + 4);
+    }
+
+    #[test]
+    fn each_thread_has_its_notes_and_the_process_its_own_once() {
+        let pid = std::process::id() as i32;
+        let second = Thread { tid: 72, siginfo: vec![7; 128], sets: vec![(0x202, vec![0; 576])], ..thread() };
+        let status = Status::default();
+        let out = notes(pid, &status, &[Thread { tid: pid, ..thread() }, second], &[], "{}");
+        let (mut rest, mut kinds) = (&out[..], Vec::new());
+        while !rest.is_empty() {
+            let [name, size] = [0, 4].map(|n| int(rest, n) as usize);
+            kinds.push((int(rest, 8) as u32, rest[12..12 + name - 1].to_vec()));
+            rest = &rest[12 + name.next_multiple_of(4) + size.next_multiple_of(4)..];
+        }
+        let of = |kind| kinds.iter().filter(|(k, _)| *k == kind).count();
+        assert_eq!(kinds[0], (NT_OWN, OWN.to_vec()));
+        assert_eq!(
+            (of(NT_PRSTATUS), of(NT_PRPSINFO), of(NT_AUXV), of(NT_SIGINFO), of(NT_FILE)),
+            (2, 1, 1, 1, 0)
+        );
+        assert!(kinds.contains(&(0x202, b"LINUX".to_vec())), "{kinds:?}");
+        assert_eq!(kinds[1].0, NT_PRSTATUS, "the first thread's status comes before all else");
+    }
+}

@@ -1,6 +1,6 @@
 //! aarch64: cores are written; calls are not injected, as that has not been tried on such a machine.
 
-use super::{Frame, Gadgets, Sets};
+use super::{Frame, Gadgets, General, Sets};
 
 /// `e_machine`.
 pub(crate) const MACHINE: u16 = 183;
@@ -15,42 +15,11 @@ const NT_PRFPREG: u32 = 2;
 /// Register sets beside the general ones: floating point, thread pointer, pointer authentication, SVE, tagged addresses.
 pub(crate) const SETS: &[u32] = &[NT_PRFPREG, 0x401, 0x405, 0x406, 0x409];
 
-/// The general registers of a thread: x0 to x30, sp, pc, pstate.
-#[derive(Clone, Debug)]
-pub(crate) struct General([u64; 34]);
+/// Of x0 to x30, sp, pc, pstate.
+pub(super) const SP: usize = 31;
+pub(super) const PC: usize = 32;
 
 impl General {
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut words = [0; 34];
-        let (chunks, []) = bytes.as_chunks::<8>() else { return None };
-        if chunks.len() != words.len() {
-            return None;
-        }
-        for (word, chunk) in words.iter_mut().zip(chunks) {
-            *word = u64::from_ne_bytes(*chunk);
-        }
-        Some(Self(words))
-    }
-
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    /// All zero but what /proc tells of a thread that does not stop.
-    pub(crate) fn known(pc: u64, sp: u64) -> Self {
-        let mut words = [0; 34];
-        (words[32], words[31]) = (pc, sp);
-        Self(words)
-    }
-
-    pub(crate) fn pc(&self) -> u64 {
-        self.0[32]
-    }
-
-    pub(crate) fn sp(&self) -> u64 {
-        self.0[31]
-    }
-
     /// Not among the general registers.
     pub(crate) fn thread_block(&self) -> u64 {
         0

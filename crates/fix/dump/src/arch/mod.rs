@@ -31,3 +31,34 @@ pub(crate) struct Frame {
 
 /// Registers other than the general ones, by the type of their note.
 pub(crate) type Sets = Vec<(u32, Vec<u8>)>;
+
+/// The general registers of a thread, in the order of the kernel's structure.
+#[derive(Clone, Debug)]
+pub(crate) struct General([u64; GENERAL / 8]);
+
+impl General {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (chunks, []) = bytes.as_chunks::<8>() else { return None };
+        let words: [[u8; 8]; GENERAL / 8] = chunks.try_into().ok()?;
+        Some(Self(words.map(u64::from_ne_bytes)))
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// All zero but what /proc tells of a thread that does not stop.
+    pub(crate) fn known(pc: u64, sp: u64) -> Self {
+        let mut words = [0; GENERAL / 8];
+        (words[PC], words[SP]) = (pc, sp);
+        Self(words)
+    }
+
+    pub(crate) fn pc(&self) -> u64 {
+        self.0[PC]
+    }
+
+    pub(crate) fn sp(&self) -> u64 {
+        self.0[SP]
+    }
+}

@@ -1,6 +1,6 @@
 //! x86-64.
 
-use super::{Frame, Gadgets, Sets};
+use super::{Frame, Gadgets, General, Sets};
 
 /// `e_machine`.
 pub(crate) const MACHINE: u16 = 62;
@@ -45,42 +45,10 @@ const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 
-/// The general registers of a thread.
-#[derive(Clone, Debug)]
-pub(crate) struct General([u64; 27]);
+pub(super) const PC: usize = RIP;
+pub(super) const SP: usize = RSP;
 
 impl General {
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut words = [0; 27];
-        let (chunks, []) = bytes.as_chunks::<8>() else { return None };
-        if chunks.len() != words.len() {
-            return None;
-        }
-        for (word, chunk) in words.iter_mut().zip(chunks) {
-            *word = u64::from_ne_bytes(*chunk);
-        }
-        Some(Self(words))
-    }
-
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    /// All zero but what /proc tells of a thread that does not stop.
-    pub(crate) fn known(pc: u64, sp: u64) -> Self {
-        let mut words = [0; 27];
-        (words[RIP], words[RSP]) = (pc, sp);
-        Self(words)
-    }
-
-    pub(crate) fn pc(&self) -> u64 {
-        self.0[RIP]
-    }
-
-    pub(crate) fn sp(&self) -> u64 {
-        self.0[RSP]
-    }
-
     /// The thread's control block, which the ABI has point to itself.
     pub(crate) fn thread_block(&self) -> u64 {
         self.0[FS_BASE]

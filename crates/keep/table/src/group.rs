@@ -37,8 +37,19 @@ pub struct Groups {
     places: HashMap<Box<[u64]>, usize>,
     /// The same words, one group after the other.
     words: Vec<u64>,
-    /// The sum (of peaks the largest) and the rows with a value, one group after the other.
-    totals: Vec<(f64, u64)>,
+    /// Of each column that is no key, one group after the other.
+    totals: Vec<Total>,
+}
+
+/// A column's cells of a group.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    /// The sum; of peaks the largest.
+    sum: f64,
+    /// The same of whole numbers, which an [`f64`] has up to 2^53 only.
+    whole: u64,
+    /// Rows with a value.
+    rows: u64,
 }
 
 /// The values of a column.
@@ -57,12 +68,16 @@ impl<'a> Values<'a> {
         found.ok_or_else(|| unlike(table.name()))
     }
 
-    fn number(&self, row: usize) -> Option<f64> {
-        match self {
-            Values::Text(_) => None,
-            Values::Int(a) => a.is_valid(row).then(|| a.value(row) as f64),
-            Values::Float(a) => a.is_valid(row).then(|| a.value(row)),
-        }
+    /// Adds a cell, of a peak if it is larger.
+    fn add(&self, row: usize, peak: bool, total: &mut Total) {
+        let (value, whole) = match self {
+            Values::Int(a) if a.is_valid(row) => (a.value(row) as f64, a.value(row)),
+            Values::Float(a) if a.is_valid(row) => (a.value(row), 0),
+            Values::Text(_) | Values::Int(_) | Values::Float(_) => return,
+        };
+        total.rows += 1;
+        total.sum = if peak { total.sum.max(value) } else { total.sum + value };
+        total.whole = if peak { total.whole.max(whole) } else { total.whole.saturating_add(whole) };
     }
 }
 
@@ -136,15 +151,13 @@ impl Groups {
                     let place = self.places.len();
                     self.places.insert(key.clone().into(), place);
                     self.words.extend_from_slice(&key);
-                    self.totals.extend(std::iter::repeat_n((0.0, 0), sums.len()));
+                    self.totals.extend(std::iter::repeat_n(Total::default(), sums.len()));
                     place
                 }
             };
             let totals = &mut self.totals[place * sums.len()..];
             for ((total, values), peak) in totals.iter_mut().zip(&sums).zip(&peak) {
-                let Some(v) = values.number(row) else { continue };
-                total.0 = if *peak { total.0.max(v) } else { total.0 + v };
-                total.1 += 1;
+                values.add(row, *peak, total);
             }
         }
         Ok(())
@@ -175,11 +188,16 @@ impl Groups {
             let column = &self.columns[c];
             let mean = matches!(column.kind, Kind::Gauge | Kind::Share | Kind::Mean);
             let totals = self.totals.iter().skip(at).step_by(self.sums.len());
-            let values = totals.map(|&(sum, n)| (n > 0).then_some(if mean { sum / n as f64 } else { sum }));
-            arrays.push(match column.ty {
-                Type::Text => Arc::new(values.map(|_| None::<&str>).collect::<StringArray>()),
-                Type::Int => Arc::new(values.map(|v| v.map(|v| v.round() as u64)).collect::<UInt64Array>()),
-                Type::Float => Arc::new(values.collect::<Float64Array>()),
+            let totals = totals.map(|total| (total.rows > 0).then_some(total));
+            let average = |total: &Total| total.sum / total.rows as f64;
+            arrays.push(match (column.ty, mean) {
+                (Type::Text, _) => Arc::new(totals.map(|_| None::<&str>).collect::<StringArray>()),
+                (Type::Int, true) => {
+                    Arc::new(totals.map(|t| t.map(|t| average(t).round() as u64)).collect::<UInt64Array>())
+                }
+                (Type::Int, false) => Arc::new(totals.map(|t| t.map(|t| t.whole)).collect::<UInt64Array>()),
+                (Type::Float, true) => Arc::new(totals.map(|t| t.map(average)).collect::<Float64Array>()),
+                (Type::Float, false) => Arc::new(totals.map(|t| t.map(|t| t.sum)).collect::<Float64Array>()),
             });
             columns.push(column.clone());
         }
@@ -200,7 +218,9 @@ fn number(numbers: &mut HashMap<Box<str>, u64>, texts: &mut Vec<Box<str>>, text:
 
 #[cfg(test)]
 mod tests {
+    use super::Groups;
     use crate::{Column, Kind, Table, Unit};
+    use proptest::prelude::*;
 
     #[test]
     fn sums_peaks_and_means() {
@@ -226,7 +246,6 @@ mod tests {
 
     #[test]
     fn tables_one_after_the_other_are_as_one() {
-        use super::Groups;
         let columns = [
             Column::text("name", ""),
             Column::id("cpu", ""),
@@ -262,9 +281,57 @@ mod tests {
         assert_eq!(all.columns().len(), 4);
     }
 
+    fn rows(of: &[(usize, u64, u64)]) -> Table {
+        let columns = [
+            Column::text("name", ""),
+            Column::count("count", ""),
+            Column::int("most", Unit::None, Kind::Peak, ""),
+            Column::int("level", Unit::None, Kind::Gauge, ""),
+        ];
+        let mut out = Table::builder("x", &columns);
+        for (name, count, most) in of {
+            out.row().text(["a", "b", "c"][*name]).int(*count).int(*most).int(*most % 1000);
+        }
+        out.finish()
+    }
+
+    proptest! {
+        /// In whichever order they come, and in however many tables: sums of whole numbers are exact beyond what an f64 has.
+        #[test]
+        fn sums_are_exact_and_merged_groups_are_those_of_all_rows(
+            (all, mixed) in prop::collection::vec((0..3usize, 0..1u64 << 58, any::<u64>()), 1..40)
+                .prop_flat_map(|v| (Just(v.clone()), Just(v).prop_shuffle())),
+            cut in 0..40usize,
+        ) {
+            let sorted = |t: &Table| {
+                let mut rows: Vec<_> = (0..t.num_rows())
+                    .map(|r| (t.text(r, "name").map(str::to_owned), t.int(r, "count"), t.int(r, "most"), t.int(r, "level")))
+                    .collect();
+                rows.sort();
+                rows
+            };
+            let grouped = rows(&all).group_by(&["name"]).unwrap();
+            let sum = |of: &[Option<u64>]| of.iter().flatten().map(|n| u128::from(*n)).sum::<u128>();
+            let counts: Vec<Option<u64>> = (0..grouped.num_rows()).map(|r| grouped.int(r, "count")).collect();
+            prop_assert_eq!(sum(&counts), all.iter().map(|row| u128::from(row.1)).sum::<u128>());
+            for r in 0..grouped.num_rows() {
+                let own = all.iter().filter(|row| Some(["a", "b", "c"][row.0]) == grouped.text(r, "name"));
+                let own: Vec<_> = own.collect();
+                prop_assert_eq!(grouped.int(r, "most"), own.iter().map(|row| row.2).max());
+                let mean = own.iter().map(|row| row.2 % 1000).sum::<u64>() as f64 / own.len() as f64;
+                prop_assert_eq!(grouped.int(r, "level"), Some(mean.round() as u64));
+            }
+            prop_assert_eq!(sorted(&rows(&mixed).group_by(&["name"]).unwrap()), sorted(&grouped));
+            let (first, second) = mixed.split_at(cut.min(mixed.len()));
+            let mut groups = Groups::of(&rows(first), &["name"]).unwrap();
+            groups.add(&rows(first)).unwrap();
+            groups.add(&rows(second)).unwrap();
+            prop_assert_eq!(sorted(&groups.finish().unwrap()), sorted(&grouped));
+        }
+    }
+
     #[test]
     fn columns_are_matched_by_name() {
-        use super::Groups;
         let columns = [Column::count("count", ""), Column::text("name", ""), Column::count("waits", "")];
         let mut first = Table::builder("x", &columns);
         first.row().int(1).text("a").int(10);

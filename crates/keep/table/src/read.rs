@@ -1,6 +1,6 @@
 //! Tables in: what [`crate::Printer`] wrote, or anything else of its formats.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
@@ -54,17 +54,6 @@ impl Table {
             Some(_) => separated(&bytes)?,
         };
         Table::from_batch(name, batch)
-    }
-}
-
-impl Table {
-    /// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
-    /// not decoded.
-    ///
-    /// # Errors
-    /// It is no such file, or has no such column of texts.
-    pub fn texts_of_parquet(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
-        crate::parquet::texts(bytes, column)
     }
 }
 

@@ -6,8 +6,7 @@ mod read;
 mod write;
 
 pub use read::Groups as ParquetGroups;
-pub use read::read;
-pub(crate) use read::texts;
+pub use read::{read, texts};
 pub use write::{Style as ParquetStyle, Writer as ParquetWriter};
 
 /// The key of the file's metadata under which other readers look for the Arrow schema, and in it for what columns mean.

@@ -87,11 +87,12 @@ impl Iterator for Groups {
     }
 }
 
-/// The different texts of a column.
+/// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
+/// not decoded.
 ///
 /// # Errors
 /// It is no such file, or has no such column of texts.
-pub(crate) fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
+pub fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
     let mut budget = Budget::for_bytes(bytes.len() as u64);
     guarded(|| {
         let file = Checked::open(bytes, &mut budget)?;

@@ -19,3 +19,27 @@ pub fn utc(unix: f64) -> String {
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // From `date -u -d @N`.
+        for (seconds, date) in [
+            (0.0, "1970-01-01 00:00:00 UTC"),
+            (951_827_696.75, "2000-02-29 12:34:56 UTC"),
+            (951_868_800.0, "2000-03-01 00:00:00 UTC"),
+            (1_794_268_799.0, "2026-11-09 23:59:59 UTC"),
+            (4_107_542_399.0, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400.0, "2100-03-01 00:00:00 UTC"),
+            (253_402_300_799.0, "9999-12-31 23:59:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+        for none in [-1.0, 253_402_300_800.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(utc(none), "", "{none}");
+        }
+    }
+}

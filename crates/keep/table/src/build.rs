@@ -462,3 +462,114 @@ impl Row<'_> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    fn columns() -> [Column; 4] {
+        [
+            Column::text("name", ""),
+            Column::count("count", ""),
+            Column::float("t", Unit::Seconds, Kind::Key, ""),
+            Column::objects("evidence", ""),
+        ]
+    }
+
+    /// Two whole rows and one of which a cell was given.
+    fn table() -> Table {
+        let mut out = Table::builder("x", &columns());
+        assert!(out.is_empty());
+        out.row().text("a").int(1).float(2.5).text(r#"[{"words":"b"}]"#);
+        out.row().null().int_opt(None).int(3).text_opt(None::<&str>);
+        out.row().text("c");
+        assert_eq!((out.len(), out.is_empty()), (3, false));
+        out.finish()
+    }
+
+    #[test]
+    fn cells_are_those_given_and_null_where_none_was() {
+        let t = table();
+        assert_eq!((t.name(), t.num_rows(), t.columns().len()), ("x", 3, 4));
+        assert_eq!([0, 1, 2, 3].map(|r| t.text(r, "name")), [Some("a"), None, Some("c"), None]);
+        assert_eq!([0, 1, 2, 3].map(|r| t.int(r, "count")), [Some(1), None, None, None]);
+        assert_eq!([0, 1, 2, 3].map(|r| t.number(r, "t")), [Some(2.5), Some(3.0), None, None]);
+        assert_eq!(
+            (t.number(0, "count"), t.number(0, "name"), t.number(0, "other")),
+            (Some(1.0), None, None)
+        );
+        assert_eq!((t.int(0, "t"), t.text(0, "count"), t.int(0, "other")), (None, None, None));
+        assert_eq!((t.words(0, "evidence"), t.words(0, "name")), (Some("b".into()), Some("a".into())));
+        let cells = [t.cell(0, 0), t.cell(0, 1), t.cell(0, 2), t.cell(1, 0), t.cell(9, 0)];
+        assert_eq!(cells, [Cell::Text("a"), Cell::Int(1), Cell::Float(2.5), Cell::Null, Cell::Null]);
+        assert_eq!(t.index("t").unwrap(), 2);
+        let unknown = t.index("T").unwrap_err().to_string();
+        assert_eq!(unknown, "table `x` has no column `T`; its columns are name, count, t, evidence");
+    }
+
+    #[test]
+    fn rows_and_columns_are_chosen_and_added() {
+        let t = table();
+        let some = t.project(&["t", "name"]).unwrap();
+        assert_eq!(
+            (some.columns().len(), some.number(0, "t"), some.text(2, "name")),
+            (2, Some(2.5), Some("c"))
+        );
+        assert!(t.project(&["x"]).is_err());
+        let rows = t.rows(&[2, 0, 0, 7]).unwrap();
+        let names: Vec<_> = (0..rows.num_rows()).map(|r| rows.text(r, "name")).collect();
+        assert_eq!(names, [Some("c"), Some("a"), Some("a"), None]);
+        assert_eq!((rows.int(1, "count"), rows.number(2, "t")), (Some(1), Some(2.5)));
+        assert_eq!(t.clone().renamed("y").name(), "y");
+        let more = Column::float("share", Unit::Percent, Kind::Share, "");
+        let with = t.with_numbers(more.clone(), &[Some(1.0), None, Some(2.0)], "t").unwrap();
+        assert_eq!((with.index("share").unwrap(), with.number(2, "share")), (2, Some(2.0)));
+        assert_eq!(t.with_numbers(more, &[None; 3], "none").unwrap().index("share").unwrap(), 4);
+        let with = t.with_text(Column::text("note", ""), |row| (row == 1).then(|| "n".into())).unwrap();
+        assert_eq!([0, 1].map(|r| with.text(r, "note")), [None, Some("n")]);
+        let less = t.less("t", 2.75).unwrap();
+        assert_eq!([0, 1, 2].map(|r| less.number(r, "t")), [Some(0.0), Some(0.25), None]);
+        assert_eq!(t.less("name", 1.0).unwrap(), t, "it is no column of fractions");
+    }
+
+    #[test]
+    fn columns_that_a_table_lacks_are_null_and_its_own_follow() {
+        let t = table().project(&["count", "name"]).unwrap();
+        let all = t.with_columns(&columns()[..3]).unwrap();
+        let names: Vec<&str> = all.columns().iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["name", "count", "t"]);
+        assert_eq!(
+            (all.text(0, "name"), all.int(0, "count"), all.number(0, "t")),
+            (Some("a"), Some(1), None)
+        );
+        let first = t.with_columns(&[Column::id("pid", "")]).unwrap();
+        assert_eq!((first.index("pid").unwrap(), first.index("name").unwrap()), (0, 2));
+        assert!(t.with_columns(&[Column::text("count", "")]).is_err(), "of another type");
+    }
+
+    #[test]
+    fn batches_one_after_another_are_one_table() {
+        let t = table();
+        let schema = t.batch().schema();
+        let both = Table::of_batches("y", &schema, &[t.batch().clone(), t.batch().clone()]).unwrap();
+        assert_eq!((both.name(), both.num_rows(), both.text(5, "name")), ("y", 6, Some("c")));
+        assert_eq!((both.int(3, "count"), both.number(4, "t")), (Some(1), Some(3.0)));
+        assert_eq!(Table::of_batches("y", &schema, &[t.batch().clone()]).unwrap().num_rows(), 3);
+        assert_eq!(Table::of_batches("y", &schema, &[]).unwrap().num_rows(), 0);
+        let lacking = t.project(&["name"]).unwrap();
+        assert!(Table::of_batches("y", &schema, &[t.batch().clone(), lacking.batch().clone()]).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "column `count` of table `x` was given text")]
+    fn a_cell_of_another_type_is_named() {
+        Table::builder("x", &columns()).row().text("a").text("b");
+    }
+
+    #[test]
+    #[should_panic(expected = "table `x` has no column 4")]
+    fn a_cell_beyond_the_last_is_named() {
+        Table::builder("x", &columns()).row().null().null().null().null().null();
+    }
+}

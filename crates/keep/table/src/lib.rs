@@ -138,3 +138,39 @@ impl Error {
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::Error;
+
+    /// Errors of the system as Arrow, Parquet and this crate hand them on.
+    fn errors(kind: io::ErrorKind) -> [Error; 3] {
+        let of = || io::Error::from(kind);
+        [
+            Error::Io(of()),
+            Error::Arrow(arrow_schema::ArrowError::IoError("write".into(), of())),
+            Error::Parquet(::parquet::errors::ParquetError::External(Box::new(of()))),
+        ]
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_known_from_other_failures() {
+        assert!(errors(io::ErrorKind::BrokenPipe).iter().all(Error::is_broken_pipe));
+        assert!(!errors(io::ErrorKind::StorageFull).iter().any(Error::is_broken_pipe));
+        assert!(!Error::MeanWithoutBands.is_broken_pipe());
+        let other = ::parquet::errors::ParquetError::General("x".into());
+        assert!(!Error::Parquet(other).is_broken_pipe());
+    }
+
+    #[test]
+    fn the_systems_error_is_found_in_each() {
+        for error in errors(io::ErrorKind::StorageFull) {
+            assert_eq!(error.into_io().unwrap().kind(), io::ErrorKind::StorageFull);
+        }
+        assert!(matches!(Error::Zero("rows").into_io(), Err(Error::Zero("rows"))));
+        let strange = ::parquet::errors::ParquetError::External("no error of the system".into());
+        assert!(Error::Parquet(strange).into_io().is_err());
+    }
+}

@@ -29,3 +29,35 @@ pub fn words(text: &str) -> Cow<'_, str> {
         false => Cow::Borrowed(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_objects_or_of_what_is_no_object() {
+        let list = r#"[{"words":"a 91 %"},{"kind":"none"},{"words":"b; c"}]"#;
+        assert_eq!(word_list(list), ["a 91 %", "b; c"]);
+        assert_eq!(word_list(r#"{"words":"one"}"#), ["one"]);
+        assert_eq!(word_list("a 91 %; b; "), ["a 91 %", "b"], "as older recordings have them");
+        assert_eq!(word_list(r#"{"words":7}"#), [""; 0]);
+        assert_eq!((words(list), words("a; b")), ("a 91 %; b; c".into(), "a; b".into()));
+    }
+
+    #[test]
+    fn only_json_of_one_line_stands_in_a_row_of_json() {
+        for (text, is) in [
+            ("{}", true),
+            (r#"[{"a":1}]"#, true),
+            ("", false),
+            ("7", false),
+            ("\"text\"", false),
+            ("{a}", false),
+            ("[1,\n2]", false),
+            ("[1,\r2]", false),
+            ("[1] {}", false),
+        ] {
+            assert_eq!(is_one_line(text), is, "{text:?}");
+        }
+    }
+}

@@ -65,11 +65,6 @@ impl<W: Write + Send> Printer<W> {
         Printer { head: paint, ..self }
     }
 
-    /// Which format it writes.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
     /// Writes one table.
     ///
     /// # Errors

@@ -252,3 +252,124 @@ fn program_header(out: &mut Vec<u8>, kind: u32, flags: u32, rest: [u64; 6]) {
         out.extend_from_slice(&word.to_ne_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::core_file;
+    use crate::read::Contents;
+    use crate::seekable::{Codec, Seekable, pack};
+
+    const PAGE: u64 = 4096;
+
+    fn head(layout: &Layout) -> Vec<u8> {
+        let mut out = Vec::new();
+        for chunk in 0..layout.chunks() {
+            let mut bytes = vec![0; layout.length(chunk)];
+            layout.copy_head(chunk, &mut bytes);
+            out.append(&mut bytes);
+        }
+        assert_eq!(out.len() as u64, layout.size());
+        out
+    }
+
+    #[test]
+    fn large_holes_begin_and_end_at_huge_pages() {
+        let (begin, end) = (8 * CHUNK, 16 * CHUNK);
+        assert_eq!(holes(&[], begin, end), [(begin, end)]);
+        assert_eq!(
+            holes(&[], begin + PAGE, end - PAGE),
+            [(begin + HUGE, end - PAGE)],
+            "the rest is a hole to its end"
+        );
+        let filled =
+            [(begin + PAGE, begin + 2 * PAGE), (begin + 2 * CHUNK + PAGE, begin + 2 * CHUNK + 2 * PAGE)];
+        let expected = [(begin + HUGE, begin + 2 * CHUNK), (begin + 2 * CHUNK + HUGE, end)];
+        assert_eq!(holes(&filled, begin, end), expected);
+        assert_eq!(holes(&filled, begin, begin + CHUNK), [], "what is left of it is small");
+        assert_eq!(holes(&[], begin, begin + CHUNK), [(begin, begin + CHUNK)]);
+        assert_eq!(holes(&[], begin, begin + CHUNK - PAGE), []);
+        assert_eq!(holes(&[(begin, end)], begin, end), []);
+    }
+
+    /// One that is filled, one with holes, one of which a page is stored, one that is not.
+    fn layout() -> Layout {
+        let segment =
+            |start: u64, length: u64, stored: u64| Segment { start, end: start + length, flags: 6, stored };
+        let segments = [
+            segment(16 * CHUNK, 3 * CHUNK + PAGE, u64::MAX),
+            segment(32 * CHUNK + PAGE, 8 * CHUNK, u64::MAX),
+            segment(64 * CHUNK, CHUNK, PAGE),
+            segment(80 * CHUNK, CHUNK, 0),
+        ];
+        let filled = vec![
+            (16 * CHUNK, 19 * CHUNK + PAGE),
+            (36 * CHUNK + PAGE, 36 * CHUNK + 3 * PAGE),
+            (64 * CHUNK, 64 * CHUNK + PAGE),
+        ];
+        Layout::new(&segments, Arc::new(filled), b"")
+    }
+
+    #[test]
+    fn every_stored_byte_lies_once_in_the_chunks() {
+        let layout = layout();
+        let firsts = layout.firsts();
+        assert_eq!(firsts.len(), layout.chunks());
+        let mut stored = Ranges::new();
+        for (chunk, first) in firsts.iter().enumerate() {
+            let parts = layout.parts(chunk);
+            for part in &parts {
+                assert!(part.at + (part.end - part.start) as usize <= layout.length(chunk));
+                stored.push((part.start, part.end));
+            }
+            assert!(parts.is_sorted_by(|a, b| a.at + (a.end - a.start) as usize <= b.at), "{parts:?}");
+            match parts.first() {
+                Some(part) if part.at == 0 => assert_eq!(*first, part.start),
+                Some(part) => assert!(*first <= part.start),
+                None => assert_eq!(*first, u64::MAX, "nothing but zeros from chunk {chunk} on"),
+            }
+            let filled: u64 = layout.filled_parts(chunk).iter().map(|p| p.end - p.start).sum();
+            assert_eq!(layout.is_zero(chunk), filled == 0 && chunk > 0, "chunk {chunk}");
+        }
+        let bytes: u64 = stored.iter().map(|(start, end)| end - start).sum();
+        crate::pagemap::join(&mut stored);
+        assert_eq!(stored.iter().map(|(start, end)| end - start).sum::<u64>(), bytes, "none twice");
+        let filled: u64 =
+            (0..layout.chunks()).flat_map(|c| layout.filled_parts(c)).map(|p| p.end - p.start).sum();
+        assert_eq!(filled, layout.filled.iter().map(|(start, end)| end - start).sum::<u64>());
+        // Three chunks of memory begin as huge pages do, so that a huge page of memory is one of the file.
+        let large = layout.pieces.iter().filter(|p| p.end - p.start >= CHUNK);
+        assert!(large.clone().count() > 0 && large.clone().all(|p| p.offset % HUGE == p.start % HUGE));
+    }
+
+    #[test]
+    fn what_is_not_stored_is_the_rest_of_a_segment() {
+        let core = head(&layout());
+        let contents = Contents::new(Seekable::open(pack(&core, Codec::Lz4).unwrap()).unwrap());
+        let info = core_file::info(&contents).unwrap();
+        let at = |address: u64| info.loads.iter().find(|l| l.start == address).map(|l| (l.size, l.stored));
+        assert_eq!(at(16 * CHUNK), Some((3 * CHUNK + PAGE, 3 * CHUNK + PAGE)));
+        assert_eq!(at(64 * CHUNK), Some((CHUNK, PAGE)));
+        assert_eq!(at(80 * CHUNK), Some((CHUNK, 0)));
+        let all: u64 = info.loads.iter().map(|l| l.size).sum();
+        assert_eq!((all, info.missing), (3 * CHUNK + PAGE + 8 * CHUNK + 2 * CHUNK, 0));
+        assert!(info.loads.iter().all(|l| l.flags == 6));
+    }
+
+    /// ELF counts program headers in 16 bits; of more, the first section has the count.
+    #[test]
+    fn more_segments_than_a_header_can_count() {
+        for segments in [PN_XNUM - 2, PN_XNUM - 1, PN_XNUM + 5] {
+            let all: Vec<Segment> = (1..=segments)
+                .map(|n| Segment { start: 2 * n * PAGE, end: (2 * n + 1) * PAGE, flags: 4, stored: 0 })
+                .collect();
+            let core = head(&Layout::new(&all, Arc::default(), b""));
+            let contents = Contents::new(Seekable::open(pack(&core, Codec::Lz4).unwrap()).unwrap());
+            let loads = core_file::info(&contents).unwrap().loads;
+            assert_eq!(loads.len() as u64, segments);
+            assert!(loads.iter().zip(&all).all(|(load, s)| (load.start, load.size) == (s.start, PAGE)));
+        }
+    }
+}

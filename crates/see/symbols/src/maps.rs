@@ -34,8 +34,7 @@ const MAX_AGAIN: usize = 1 << 12;
 
 /// The executable mappings of processes, kept so that their addresses can be named after they exit.
 ///
-/// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes a mapping; a forked
-/// child shares its parent's until it is noted itself. A file is held by its inode from when it is first seen, and opened when
+/// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes a mapping. A file is held by its inode from when it is first seen, and opened when
 /// it is read: the user of a program may replace its file, or mount another over it.
 #[derive(Debug)]
 pub struct ProcMaps {
@@ -190,17 +189,6 @@ impl ProcMaps {
     /// How often the mappings of a process were read again for such an address.
     pub fn times_read_again(&self) -> u64 {
         self.read_again
-    }
-
-    /// A new process begins as a copy of its parent, until it execs and is noted.
-    pub fn note_fork(&mut self, parent: u32, child: u32) {
-        if let Some(image) = self.processes.get(&parent).and_then(|images| images.last()).cloned() {
-            let images = self.images(child);
-            let before = mappings(images);
-            *images = vec![image];
-            let after = mappings(images);
-            self.mappings = self.mappings + after - before;
-        }
     }
 
     /// Whether there is no room for another file.
@@ -535,17 +523,15 @@ mod tests {
     }
 
     #[test]
-    fn exec_keeps_the_image_before_and_fork_shares_it() {
-        let dir = tree(7, SH);
+    fn exec_keeps_the_image_before() {
+        let dir = tree(9, SH);
         let mut maps = ProcMaps::new(dir.path());
-        maps.note_process(7);
-        maps.note_fork(7, 9);
+        maps.note_process(9);
         put(dir.path(), "proc/9/maps", "400000-500000 r-xp 00000000 fe:00 15 /usr/bin/cc\n");
         maps.note_process(9);
         let label = |tgid, addr| maps.find(tgid, addr).map(|(f, _)| &*maps.file(f).label);
         assert_eq!(label(9, 0x400010), Some("cc"));
         assert_eq!(label(9, 0x55d0a0010004), Some("sh"));
-        assert_eq!(label(7, 0x400010), None);
         // A process that is gone keeps what was noted.
         fs::remove_dir_all(dir.path().join("proc/9")).unwrap();
         assert!(!maps.note_process(9));
@@ -557,8 +543,8 @@ mod tests {
         let dir = tree(1, "zz\n1-\n5-4 r-xp 0 0:0 0 x\n\n10-20 r-xp 0\n10-20 r-xp 0 0:0 0\n\u{fffd}");
         let mut maps = ProcMaps::new(dir.path());
         assert!(maps.note_process(1));
-        for child in 2..MAX_PROCESSES as u32 + 10 {
-            maps.note_fork(1, child);
+        for tgid in 2..MAX_PROCESSES as u32 + 10 {
+            maps.note_maps(tgid, b"10-20 r-xp 0 0:0 0\n");
         }
         assert!(maps.processes.len() <= MAX_PROCESSES);
         assert!(!maps.knows(1) && maps.knows(MAX_PROCESSES as u32));

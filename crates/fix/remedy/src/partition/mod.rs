@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ncpu_machine::process::{self, Fields};
-use ncpu_machine::{CpuSet, Topology};
+use ncpu_machine::Topology;
 
 use crate::journal::{Id, Journal, Replayed, Undo};
 use crate::launch::{Ended, Launch, Policy, Step};
@@ -506,11 +506,6 @@ fn begin_token() -> u32 {
 pub fn whole(machine: &Topology) -> Part {
     let cpus = machine.online.and(&machine.allowed);
     Part { nodes: parts::nodes_of(machine, &cpus), cpus }
-}
-
-/// Whether a set of CPUs is all that may be used.
-pub fn is_whole(machine: &Topology, cpus: &CpuSet) -> bool {
-    machine.online.and(&machine.allowed).is_subset(cpus)
 }
 
 /// `DIR[:AT]`. A directory that has a colon in its name and is there is one without an AT.

@@ -140,7 +140,7 @@ mod tests {
         u64::from_ne_bytes(at(bytes, offset))
     }
 
-    /// A process whose every number is another.
+    /// A process with a different value in each field.
     fn stat() -> Stat {
         // SAFETY: no arguments that could be wrong.
         let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;

@@ -122,7 +122,7 @@ fn a_word_in_another_place_is_named_with_its_row() {
     assert_eq!(kinds.iter().filter(|c| c.kind == Kind::Count).count(), 1);
 }
 
-/// A recording of a version, of whose tables some columns were read.
+/// A recording of a schema version; only some columns of its tables were read.
 struct Part(u32, Option<&'static [&'static str]>, Vec<Table>);
 
 impl Tables for Part {
@@ -276,7 +276,7 @@ fn layers_that_an_observer_cannot_tell_apart_are_one() {
     let colours: BTreeSet<&str> = Layer::ALL.iter().map(|layer| layer.colour()).collect();
     assert_eq!(colours.len(), Layer::ALL.len(), "each layer has a colour of its own");
     for layer in Layer::ALL {
-        // What layers are merged into is no part of another, and as recoverable as they are.
+        // A merged layer is never part of another, and is as recoverable as its parts.
         if let Some(merged) = layer.merged() {
             assert_eq!((merged.merged(), merged.recoverable()), (None, layer.recoverable()), "{layer:?}");
         }

@@ -530,7 +530,7 @@ mod tests {
         assert_eq!([0, 1].map(|r| with.text(r, "note")), [None, Some("n")]);
         let less = t.less("t", 2.75).unwrap();
         assert_eq!([0, 1, 2].map(|r| less.number(r, "t")), [Some(0.0), Some(0.25), None]);
-        assert_eq!(t.less("name", 1.0).unwrap(), t, "it is no column of fractions");
+        assert_eq!(t.less("name", 1.0).unwrap(), t, "not a column of fractions");
     }
 
     #[test]

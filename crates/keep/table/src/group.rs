@@ -37,7 +37,7 @@ pub struct Groups {
     places: HashMap<Box<[u64]>, usize>,
     /// The same words, one group after the other.
     words: Vec<u64>,
-    /// Of each column that is no key, one group after the other.
+    /// Totals of the columns other than keys, one group after the other.
     totals: Vec<Total>,
 }
 

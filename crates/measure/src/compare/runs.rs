@@ -28,16 +28,16 @@ impl Key {
 /// A benchmark's figures in one run.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// The median; no number where there is none.
+    /// The median; NaN without one.
     pub time: f64,
     /// The median of all samples.
     pub raw: Option<f64>,
-    /// Why there is no figure.
+    /// The reason for a missing figure.
     pub why: String,
 }
 
 impl Known {
-    /// Whether there is a figure; what is missing is no number.
+    /// Whether there is a figure.
     pub fn measured(&self) -> bool {
         self.time > 0.0 && self.time.is_finite()
     }
@@ -80,7 +80,7 @@ pub struct Pairs {
     pub times: Vec<(f64, f64)>,
     /// Medians of all samples.
     pub raw: Vec<(f64, f64)>,
-    /// Why there are none.
+    /// The reason for missing pairs.
     pub why: String,
 }
 

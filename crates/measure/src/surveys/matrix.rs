@@ -81,7 +81,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// What each pair of nodes does.
+/// The work of each pair of nodes.
 struct Work {
     size: PageSize,
     pages: usize,

@@ -103,3 +103,46 @@ pub fn shell_word(text: &str) -> String {
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a shell reads them back.
+    #[test]
+    fn any_text_is_one_word_of_a_shell() {
+        assert_eq!(
+            (shell_word("/sys/fs/cgroup/a.b_c-d+e@f:1,2"), shell_word("")),
+            ("/sys/fs/cgroup/a.b_c-d+e@f:1,2".into(), "''".into())
+        );
+        for text in [
+            "",
+            "plain",
+            "two words",
+            "it's",
+            "''",
+            "$HOME `id` $(id)",
+            "a;b|c&d>e",
+            "\\",
+            "~",
+            "*",
+            "#x",
+            "λ\n",
+        ] {
+            let said = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf '%s.' {}", shell_word(text)))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), format!("{text}."), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_cause() {
+        let source = CpuSet::parse_list("x").unwrap_err();
+        let (cause, path) = (source.to_string(), PathBuf::from("/sys/x"));
+        assert_eq!(Error::Set { path, source }.whole(), format!("/sys/x holds no set of CPUs: {cause}"));
+        assert_eq!(page_size().count_ones(), 1);
+    }
+}

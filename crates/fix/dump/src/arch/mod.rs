@@ -47,7 +47,7 @@ impl General {
         self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// All zero but what /proc tells of a thread that does not stop.
+    /// All zero but for the registers that /proc shows of a thread that does not stop.
     pub(crate) fn known(pc: u64, sp: u64) -> Self {
         let mut words = [0; GENERAL / 8];
         (words[PC], words[SP]) = (pc, sp);

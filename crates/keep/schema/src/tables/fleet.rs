@@ -56,7 +56,7 @@ of_recordings! {
         max_us "max_us": Int [Microseconds Peak], "longest wait";
     }
 
-    /// What the program did on CPU.
+    /// Samples of the program on CPU, by class and detail.
     calls {
         capacity_us "capacity_us": Int [Microseconds Gauge], "CPU time that the recording's layers sum to: the weight of its rows";
         class "class": Text, "what the program did on CPU";

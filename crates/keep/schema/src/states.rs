@@ -107,6 +107,18 @@ impl Microstate {
 }
 
 vocabulary! {
+    /// What a runnable thread had waited for before. The order is that of `enum wait` in the BPF programs.
+    pub enum Runnable("reason for being runnable") {
+        New = "new": "it has just begun" since 8,
+        Preempted = "preempted": "another thread took its CPU" since 8,
+        KernelLock = "kernel lock": "it was woken from a wait for a lock of the kernel" since 8,
+        UserLock = "user lock": "from one for a lock of the program" since 8,
+        Io = "I/O": "from one for a device, or in a fault" since 8,
+        Asleep = "asleep": "from any other: a pipe, a timer, a condition" since 8,
+    }
+}
+
+vocabulary! {
     /// What the time of a row of table `stacks` is.
     pub enum StackKind("kind of stack") {
         OnCpu = "on-cpu": "on CPU, by timer samples",

@@ -85,8 +85,9 @@ tables! {
         thread "thread": Text, "name of the thread; null where stacks of several were put together" since 7;
         wait "wait": Text, "of off-cpu: run queue, kernel lock, user lock, I/O or asleep" since 7;
         binaries "binaries": Text, "files of the program's frames, outermost first: name*count, ; between them; - of frames in no file" since 7;
-        at "at": Word<CpuState>, "where the CPU was, as in samples; null of off-cpu, and where stacks of several were put together" since 7;
-        class "class": Word<SampleClass>, "what it was doing there, as in samples" since 7;
+        at "at": Word<CpuState>, "where the CPU was, as in samples; null of off-cpu, and where stacks of several were put together" since 8;
+        class "class": Word<SampleClass>, "what it was doing there, as in samples" since 8;
+        lock "lock": Text, "on CPU in a futex call: the user lock that it is for, as in user_locks; null in other code" since 8;
     }
 
     /// Kernel locks by process. Exact, but where more contentions came than tracing may cost: those were counted in short windows, and
@@ -152,6 +153,10 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
         counted "counted": Int [None Count], "waits that were counted to their end; `count` and times are scaled where they are fewer" since 7;
         error "error": Float [None Count], "half-width of the 95 % interval of `count`; 0 is exact" since 7;
+        queued "queued": Float [Seconds Time], "time that its waiters stood on run queues once they had been woken, while their CPU ran something else; null where that was not measured" since 8;
+        waking "waking": Float [Seconds Time], "time until idle CPUs had woken for its waiters; null where that was not measured" since 8;
+        threads "threads": Int [None Peak], "threads that waited in an interval: at least so many, exact where no two of their numbers differ by a multiple of 64" since 8;
+        futexes "futexes": Int [None Peak], "words that they slept in; more than one where each thread has one of its own for all that it waits for, and its stack says what that is" since 8;
     }
 
     /// Whom idle CPUs waited for: idle time charged to what those threads of the program did that ran meanwhile, by timer
@@ -223,6 +228,16 @@ tables! {
         max "max": Float [Microseconds Peak], "longest behind it";
         cause "cause": Text, "what gave it more right to the CPU than the program had; null where nothing is known to";
         remedy "remedy": Text, "the command that changes that";
+    }
+
+    /// Time between the moment a thread of the program became runnable and that at which it came on CPU, by what it had waited
+    /// for before, by interval. Exact. Those that waited for user locks are in user_locks, lock by lock.
+    runnable {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 8;
+        reason "reason": Word<Runnable>, "why they were runnable" since 8;
+        count "count": Int [None Count], "times a thread came on CPU so" since 8;
+        queued "queued": Float [Seconds Time], "time on run queues of CPUs that ran something else, all threads" since 8;
+        waking "waking": Float [Seconds Time], "time until idle CPUs had woken for them, all threads" since 8;
     }
 
     /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and

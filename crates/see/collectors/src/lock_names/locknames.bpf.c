@@ -11,6 +11,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define MAX_CPUS 8192
 #define MAX_NODES 1024
+#define MAX_HASHES 4096
 #define NAME_LEN 32
 #define COMM_LEN 16
 
@@ -86,6 +87,20 @@ enum pageflags___names {
 
 struct vm_struct___names {
 	struct page___names **pages;
+};
+
+/* Since 6.16. */
+struct futex_hash_bucket___names {
+	int waiters;
+};
+
+struct futex_private_hash___names {
+	unsigned int hash_mask;
+	struct futex_hash_bucket___names queues[];
+};
+
+struct mm_struct___names {
+	struct futex_private_hash___names *futex_phash;
 };
 
 struct task_struct___names {
@@ -206,6 +221,11 @@ struct {
 
 __u32 want_owners;
 __u32 want_places;
+__u32 want_hashes;
+__u32 hash_count;
+struct hash {
+	__u64 start, end;
+} hashes[MAX_HASHES];	/* where the buckets of the futexes of each process lie */
 __u64 run_queues[MAX_CPUS];
 __u64 nodes[MAX_NODES];
 __u32 node_count;
@@ -253,6 +273,24 @@ static void note_node(struct task_struct___names *task)
 	}
 }
 
+static void note_hash(struct task_struct___names *task)
+{
+	struct futex_private_hash___names *hash;
+	struct mm_struct___names *mm = BPF_CORE_READ(task, mm);
+	__u32 i = hash_count;
+
+	if (i >= MAX_HASHES || !mm || !bpf_core_field_exists(mm->futex_phash) ||
+	    BPF_CORE_READ(task, group_leader) != task)
+		return;
+	hash = BPF_CORE_READ(mm, futex_phash);
+	if (!hash)
+		return;
+	hashes[i].start = (__u64)&hash->queues;
+	hashes[i].end = hashes[i].start +
+			((__u64)BPF_CORE_READ(hash, hash_mask) + 1) * bpf_core_type_size(struct futex_hash_bucket___names);
+	hash_count = i + 1;
+}
+
 SEC("iter/task")
 int walk_tasks(struct bpf_iter__task *ctx)
 {
@@ -276,6 +314,8 @@ int walk_tasks(struct bpf_iter__task *ctx)
 			bpf_probe_read_kernel(&a_page, sizeof(a_page), pages);
 		}
 	}
+	if (want_hashes)
+		note_hash(task);
 	if (want_owners) {
 		note_owner(task, task);
 		note_owner(task, BPF_CORE_READ(task, mm));

@@ -26,7 +26,8 @@ const OWNED: [&str; 6] =
 /// - a variable of the kernel: `tasklist_lock`;
 /// - a lock of a CPU: `rq(CPU 3)`, `hrtimer_bases.lock(CPU 3)`, or of a node: `zone.lock(node 0)`;
 /// - a member of an object: `files_struct.file_lock`, `mm_struct.mmap_lock`, `inode.i_rwsem`;
-/// - of an object of unknown type, its cache and the place in it: `kmalloc-512+0x10`.
+/// - a bucket of the futexes of a process: `futex_hash_bucket.lock`;
+/// - of an object of unknown type, its cache and the place in it, and who takes it: `lock in f (kmalloc-512+0x10)`.
 ///
 /// Opening costs about 25 ms and needs root; [`LockNamer::resolve`] loads the kernel's types once
 /// (6 ms), then costs about 2 µs a new address, plus one walk of all tasks (0.5 µs each) in a batch
@@ -100,7 +101,7 @@ impl LockNamer {
 
     /// Finds the names of the locks at `addrs`; those known already cost a hash lookup.
     pub fn resolve(&mut self, addrs: &[u64]) {
-        let mut owned = Vec::new();
+        let (mut owned, mut unknown) = (Vec::new(), Vec::new());
         if self.locks.len() + addrs.len() > MAX_LOCKS {
             self.locks.clear();
         }
@@ -110,8 +111,21 @@ impl LockNamer {
             }
             self.load_types();
             let (lock, object) = self.find(addr);
+            if lock.name.is_none() || lock.in_sized.is_some() {
+                unknown.push(addr);
+            }
             self.locks.insert(addr, lock);
             owned.extend(object.map(|object| (addr, object)));
+        }
+        if let Some(objects) = self.objects.as_mut().filter(|_| !unknown.is_empty()) {
+            let mut hashes = objects.futex_hashes();
+            hashes.sort_unstable_by_key(|hash| hash.start);
+            for addr in unknown {
+                let before = hashes.partition_point(|hash| hash.start <= addr);
+                if before > 0 && hashes[before - 1].contains(&addr) {
+                    self.locks.insert(addr, Lock { name: Some(FUTEX_BUCKET.into()), ..Lock::default() });
+                }
+            }
         }
         let Some(objects) = self.objects.as_mut().filter(|_| !owned.is_empty()) else { return };
         let bases: Vec<u64> = owned.iter().map(|o| o.1).collect();
@@ -136,9 +150,13 @@ impl LockNamer {
             .zip(self.types())
             .and_then(|(offset, btf)| structs_locked_by(caller).find_map(|of| btf.lock_at(of, offset)));
         by_caller.or_else(|| match lock.in_sized.is_some() || lock.name.is_none() {
-            // Since Linux 6.16 each process has its own, in memory that is allocated by size.
+            // The table may have been replaced by a larger one since.
             true if takes_futex_bucket(caller) => Some(FUTEX_BUCKET.into()),
-            _ => lock.name.as_deref().map(str::to_owned),
+            _ => {
+                let name = lock.name.as_deref()?;
+                let unknown = lock.in_sized.is_some() && !caller.is_empty();
+                Some(if unknown { format!("lock in {caller} ({name})") } else { name.to_owned() })
+            }
         })
     }
 
@@ -478,6 +496,34 @@ mod tests {
             "{:?}",
             locks.iter().map(named).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn waking_contends_for_a_futex_bucket() {
+        static WORD: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        // SAFETY: nobody waits, and the kernel only reads the word.
+        let work = |_| unsafe {
+            libc::syscall(libc::SYS_futex, WORD.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 1 };
+            libc::syscall(
+                libc::SYS_futex,
+                WORD.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                0,
+                &raw const time,
+            );
+        };
+        let Some((mut namer, locks)) = names_under(work) else { return };
+        let own = namer.objects.as_mut().map(Objects::futex_hashes).unwrap_or_default();
+        if own.is_empty() {
+            return eprintln!("skipped: before Linux 6.16 all processes share one table");
+        }
+        let buckets: Vec<_> = locks.iter().filter(|l| own.iter().any(|hash| hash.contains(&l.0))).collect();
+        assert!(!buckets.is_empty(), "{locks:x?} {own:x?}");
+        for (addr, _) in buckets {
+            // Whoever takes it.
+            assert_eq!(namer.name_for(*addr, "some_function").as_deref(), Some(FUTEX_BUCKET));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, ProgramInput};
 
@@ -105,7 +106,7 @@ impl Objects {
 
     /// Walks all tasks once (about 0.2 µs each) to find what has no symbol.
     pub fn places(&mut self) -> Places {
-        self.set_wanted(true, false);
+        self.set_wanted([true, false, false]);
         self.walk();
         let Some(data) = self.skel.maps.bss_data.as_deref() else { return Places::default() };
         let queues = data.run_queues.iter().zip(0..).filter(|(a, _)| **a != 0).map(|(&a, cpu)| (a, cpu));
@@ -121,7 +122,7 @@ impl Objects {
             // A full map leaves the rest without an owner.
             let _ = map.update(&object.to_ne_bytes(), &EMPTY, MapFlags::ANY);
         }
-        self.set_wanted(false, true);
+        self.set_wanted([false, true, false]);
         self.walk();
         let map = &self.skel.maps.owned;
         let owner = |object: &u64| {
@@ -137,10 +138,21 @@ impl Objects {
         owners
     }
 
-    fn set_wanted(&mut self, places: bool, owners: bool) {
+    /// Walks all tasks once to find where the hash buckets of their processes' futexes lie (Linux 6.16).
+    pub fn futex_hashes(&mut self) -> Vec<Range<u64>> {
         if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
-            data.want_places = u32::from(places);
-            data.want_owners = u32::from(owners);
+            data.hash_count = 0;
+        }
+        self.set_wanted([false, false, true]);
+        self.walk();
+        let Some(data) = self.skel.maps.bss_data.as_deref() else { return Vec::new() };
+        data.hashes.iter().take(data.hash_count as usize).map(|hash| hash.start..hash.end).collect()
+    }
+
+    /// Places, owners, hashes.
+    fn set_wanted(&mut self, wanted: [bool; 3]) {
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            [data.want_places, data.want_owners, data.want_hashes] = wanted.map(u32::from);
         }
     }
 

@@ -119,6 +119,14 @@ struct look {
 	__u32 of[8];		/* the idle CPUs, by enum idle */
 };
 
+/* Between a thread's wake-up, or the end of its time slice, and its next run. */
+struct runnable {
+	__u64 count;
+	__u64 queued;	/* ns, while its CPU ran something else */
+	__u64 waking;	/* ns, while its CPU idled: until that had woken */
+	__u64 wakings;	/* threads for which a CPU woke so */
+};
+
 /* One per CPU, written by that CPU alone; user space reads it by mmap. */
 struct cpu_slot {
 	__u64 last;		/* ns, when the state below began */
@@ -153,8 +161,8 @@ struct cpu_slot {
 	__u32 own_work;		/* a wake-up of user space has been asked for, which an IRQ_WORK does */
 	__u64 struck;		/* times a timer met a thread of the program */
 	__u64 struck_user;	/* of those, in user code */
-	__u64 woke_ns;		/* that threads of the program stood on this CPU's queue while it idled: until it had woken */
-	__u64 wakings;		/* threads for which it woke so */
+	__u64 idle_from, idle_to;	/* ns, when it idled last */
+	struct runnable runnable[8];	/* threads of the program that came on CPU, by enum wait: what each had waited for before */
 	__u64 waits;		/* sleeping locks the current task waits for */
 	__u64 ended;		/* ns when the wait timed at the current level ended; 0: it has not */
 	__u64 window;		/* ns, when the count of waits below began */
@@ -196,6 +204,9 @@ struct lock_slot {
 	__u32 futex;		/* op | private << 8 | class << 16 of the last futex wait */
 	__u64 vote;		/* ns, weight of the vote */
 	__u64 wakes;
+	__u64 queued;		/* ns that its waiters then stood on run queues */
+	__u64 waking;		/* ns until idle CPUs had woken for them */
+	__u64 threads;		/* a bit for each waiter: the lowest bits of its number */
 };
 
 /*

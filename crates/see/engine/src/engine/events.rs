@@ -27,6 +27,8 @@ pub enum Event {
         idling: Idling,
         /// Whether user code was at an instruction with which spinning code pauses.
         pauses: bool,
+        /// The futex that its system call is for.
+        futex: Option<u64>,
         /// The CPU.
         cpu: u32,
         /// When, in ns.
@@ -107,6 +109,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
                 copy: copied(bytes, COPY_AT),
                 idling: Idling::of(&told),
                 pauses: told.pauses != 0,
+                futex: (told.futex != 0).then_some(told.futex),
                 cpu: head.cpu,
                 time: head.time,
             }

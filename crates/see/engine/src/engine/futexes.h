@@ -325,10 +325,15 @@ static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, str
 	r->asked = 0;
 }
 
-/* A thread's wait for a futex has ended: blame whoever woke it. */
-static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns,
-				       __u32 waker)
+/*
+ * A thread whose wait for a futex has ended is on CPU again: blame whoever woke it. It stood on a run queue since then, and
+ * a CPU woke for it.
+ */
+static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 queued,
+				       __u64 waking)
 {
+	__u64 ns = r->slept_ns;
+	__u32 waker = r->woken_by;
 	__u64 lock = in_user(r) ? r->user.lock : 0;
 	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, p->tgid,
 					lock ? KIND_USER | r->user.kind : KIND_FUTEX | r->event);
@@ -343,6 +348,9 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 			l->max = ns;
 		l->futex = r->futex_word;
 	}
+	l->queued += queued;
+	l->waking += waking;
+	l->threads |= 1ull << (p->pid & 63);
 	if (!waker)
 		return;
 	l->wakes++;

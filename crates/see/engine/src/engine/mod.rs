@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Iter, Link, MapCore, RingBuffer};
 use ncpu_files::reader::Source as FileSource;
-use ncpu_schema::{CpuState, IdleReason, Microstate};
+use ncpu_schema::{CpuState, IdleReason, Microstate, Runnable};
 use ncpu_symbols::PythonAt;
 
 use crate::bpf_support::ring::{self, Inbox};
@@ -53,7 +53,7 @@ pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};
 pub(crate) use layout::{futex_key, site_key, wait_event};
 pub use requests::Requests;
 pub(crate) use waits::Waits;
-pub use waits::{Charged, FutexWaits, KernelLock, Locks, OffCpu, Queued, Sleeps, TracedLock};
+pub use waits::{Charged, FutexWaits, KernelLock, Locks, OffCpu, Queued, Sleeps, TracedLock, Woken};
 
 pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
@@ -92,10 +92,8 @@ pub struct Snapshot {
     pub runnable: u64,
     /// Times a timer met threads of the program in user code, and anywhere; none where tracing moves no time between these.
     pub struck: (u64, u64),
-    /// ns for which idle CPUs had been given a thread of the program, and had not woken yet.
-    pub woke_ns: u64,
-    /// Threads for which CPUs woke so.
-    pub woke: u64,
+    /// Threads of the program that were runnable and came on CPU, by reason.
+    pub runnables: [Runnables; Runnable::ALL.len()],
     /// TLB shootdowns sent.
     pub tlb_sent: u64,
     /// TLB shootdowns answered.
@@ -108,6 +106,31 @@ pub struct Snapshot {
     pub unseen_switches: u64,
     /// What was dropped, and how often: never silent.
     pub drops: Vec<(&'static str, u64)>,
+}
+
+/// Threads that were runnable and came on CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Runnables {
+    /// How often.
+    pub count: u64,
+    /// ns that they stood on run queues of CPUs that ran something else.
+    pub queued: u64,
+    /// ns for which idle CPUs had been given one of them, and had not woken yet.
+    pub waking: u64,
+    /// Threads for which CPUs woke so.
+    pub wakings: u64,
+}
+
+impl Runnables {
+    /// Since an earlier snapshot.
+    pub fn since(&self, before: &Runnables) -> Runnables {
+        Runnables {
+            count: self.count.saturating_sub(before.count),
+            queued: self.queued.saturating_sub(before.queued),
+            waking: self.waking.saturating_sub(before.waking),
+            wakings: self.wakings.saturating_sub(before.wakings),
+        }
+    }
 }
 
 /// Everything attached; detaches when dropped.
@@ -614,8 +637,13 @@ impl Engine {
             snap.cpus.push((cpu, at));
             snap.struck.0 += now.struck_user - start.struck_user;
             snap.struck.1 += now.struck - start.struck;
-            snap.woke_ns += now.woke_ns - start.woke_ns;
-            snap.woke += now.wakings - start.wakings;
+            for (i, sum) in snap.runnables.iter_mut().enumerate() {
+                let (now, start) = (&now.runnable[i], &start.runnable[i]);
+                sum.count += now.count - start.count;
+                sum.queued += now.queued - start.queued;
+                sum.waking += now.waking - start.waking;
+                sum.wakings += now.wakings - start.wakings;
+            }
             snap.tlb_sent += now.tlb_sent - start.tlb_sent;
             snap.tlb_received += now.tlb_received - start.tlb_received;
             for (i, (now, start)) in now.irqs.iter().zip(&start.irqs).enumerate() {

@@ -151,6 +151,9 @@ int sample(void *ctx)
 		__builtin_memset(sample, 0, sizeof(*sample));
 		sample->at = state;
 		sample->pauses = at_pause(ctx);
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+		if (s->base == AT_TARGET && !s->kernel_thread && call_number(regs) == NR_futex)
+			sample->futex = ARG0(regs);
 		__u32 mask = look_mask;
 		if (leader_ticks && s->base == AT_TARGET && !s->kernel_thread && chosen(now, mask)) {
 			look_at_cpus(s, 0);

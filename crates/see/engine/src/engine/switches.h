@@ -165,6 +165,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		r->icx++;
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
+		r->runnable = WAIT_RUNQ;
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
@@ -301,15 +302,42 @@ static __always_inline void called_for_us(struct cpu_slot *s, __u64 now)
 		move(s, AT_HARDIRQ, AT_NCPU, ns);
 }
 
-/* An idle CPU had been given a thread, and runs it: it stood behind no other. */
-static __always_inline void woke_for(struct cpu_slot *s, __u64 since, __u64 now)
+/* How long the CPU whose queue the current thread has come from idled from `since` to `now`, for it: not yet awake. */
+static __always_inline __u64 idled_on(struct cpu_slot *s, struct task_rec *r, __u64 since, __u64 now)
 {
+	__u32 cpu = r->queue;
+	struct cpu_slot *q = cpu == bpf_get_smp_processor_id() ? s : bpf_map_lookup_elem(&cpu_slots, &cpu);
+
+	if (!q)
+		return 0;
+	__u64 from = q->idle_from > since ? q->idle_from : since;
+	__u64 to = q->base == AT_IDLE || q->idle_to > now ? now : q->idle_to;
+
+	return to > from ? to - from : 0;
+}
+
+/* A thread of the program, or any whose locks are counted, was runnable and comes on CPU. */
+static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
+{
+	__u64 since = r->since;
+
 	if (since < observe_from)
 		since = observe_from;
-	if (now <= since || now > observe_until)
-		return;
-	s->woke_ns += now - since;
-	s->wakings++;
+	__u64 ns = now > since && now <= observe_until ? now - since : 0;
+	__u64 waking = ns ? idled_on(s, r, since, now) : 0;
+	/* The verdict on a futex may have come while it was waited for. */
+	bool late = r->runnable == WAIT_SLEEP && r->futex && is_lock(r->futex_word >> 16);
+	__u32 reason = late ? WAIT_ULOCK : r->runnable;
+	struct runnable *runnable = &s->runnable[MASK(reason, 7)];
+
+	if (r->target && observing) {
+		runnable->count++;
+		runnable->queued += ns - waking;
+		runnable->waking += waking;
+		runnable->wakings += waking != 0;
+	}
+	if (r->futex && r->runnable >= WAIT_ULOCK)
+		futex_done(s, p, r, ns - waking, waking);
 }
 
 /* A thread comes on CPU. */
@@ -322,9 +350,13 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	s->waits = 0;
 	s->spinning[0] = 0;
 	if (next->flags & PF_IDLE) {
+		if (!idled)
+			s->idle_from = now;
 		s->base = AT_IDLE;
 		return;
 	}
+	if (idled)
+		s->idle_to = now;
 	struct task_rec *r = get(next, now);
 	if (!r) {
 		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
@@ -351,8 +383,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	}
 	if (was == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now);
-	if (was == LAT && idled && r->target && observing && r->queue == bpf_get_smp_processor_id())
-		woke_for(s, r->since, now);
+	if (was == LAT && (r->target || cfg_lock_all))
+		was_runnable(s, next, r, now);
 	if (was != LAT)
 		off_done(s, next, r, now > r->since ? now - r->since : 0);
 	if (calls_off)
@@ -479,7 +511,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	if (r->futex && (r->target || cfg_lock_all)) {
 		if (!r->woken_by)
 			woken_here(s, r);
-		futex_done(s, p, r, ns, r->woken_by);
+		r->slept_ns = ns;
 	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
 		add_sleep(r->call, ns);
 	}
@@ -491,6 +523,7 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	if (was == SLP && r->target && r->futex && !in_user(r) && r->futex_word >> 16 == FUTEX_UNKNOWN)
 		keep_unjudged(r, ns);
 	r->queue = task_cpu(p);
+	r->runnable = r->wait ?: WAIT_SLEEP;
 	begin_wait(s, r, WAIT_RUNQ);
 	if (timed)
 		own(s, began);
@@ -537,6 +570,7 @@ int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 		return 0;
 	micro(r, LAT, now);
 	r->queue = task_cpu(p);
+	r->runnable = WAIT_NONE;
 	begin_wait(s, r, WAIT_RUNQ);
 	return 0;
 }

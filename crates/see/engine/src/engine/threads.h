@@ -30,7 +30,9 @@ struct task_rec {
 	__u64 asked;		/* ns it asked to sleep at most; 0: without end, or not known */
 	__u32 state;		/* enum micro now */
 	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
-	__u32 queue;		/* the CPU on whose run queue it stands */
+	__u16 queue;		/* the CPU on whose run queue it stands */
+	__u8 runnable;		/* enum wait: what its wait was that has ended; WAIT_RUNQ: it was preempted; WAIT_NONE: it is new */
+	__u8 pad;
 	__s16 call;		/* system call it sleeps in */
 	__u16 asleep_in;	/* place of its futex, a lock, in user_queues + 1; 0: it sleeps in none */
 	__u8 known;
@@ -72,6 +74,7 @@ struct task_rec {
 	__u32 peer;		/* that thread's process */
 	__u32 peer_cause;	/* enum cause */
 	__u64 woken_in;		/* the futex, a lock, that it was woken in last */
+	__u64 slept_ns;		/* how long its last wait was */
 	__u32 woken_by;		/* the thread that wakes it, where another CPU completes that; 0: not known */
 	__u32 lock_epoch;	/* when the waits below began */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */

@@ -32,6 +32,25 @@ pub struct KernelLock {
     pub max: u64,
 }
 
+/// Threads woken from waits, until they were on CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Woken {
+    /// ns that they stood on run queues.
+    pub queued: u64,
+    /// ns until idle CPUs had woken for them.
+    pub waking: u64,
+    /// A bit for each thread: the lowest bits of its number.
+    pub threads: u64,
+}
+
+impl Woken {
+    fn add(&mut self, other: &Woken) {
+        self.queued += other.queued;
+        self.waking += other.waking;
+        self.threads |= other.threads;
+    }
+}
+
 /// Waits for one futex, or for a lock that a system call takes, by a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FutexWaits {
@@ -55,6 +74,8 @@ pub struct FutexWaits {
     pub holder: u32,
     /// Waits ended by a waker.
     pub wakes: u64,
+    /// Delays of the woken.
+    pub woken: Woken,
 }
 
 /// Traced waits for one user lock, by a process.
@@ -80,6 +101,8 @@ pub struct TracedLock {
     pub holder: u32,
     /// Waits ended by a waker; of goroutines those that a window's end has cut short.
     pub wakes: u64,
+    /// Delays of the woken.
+    pub woken: Woken,
 }
 
 /// Time off CPU from one place.
@@ -201,6 +224,7 @@ impl Waits for FutexWaits {
         self.block += other.block;
         self.max = self.max.max(other.max);
         self.wakes += other.wakes;
+        self.woken.add(&other.woken);
     }
 }
 
@@ -221,6 +245,7 @@ impl Waits for TracedLock {
         self.block += other.block;
         self.max = self.max.max(other.max);
         self.wakes += other.wakes;
+        self.woken.add(&other.woken);
     }
 }
 
@@ -310,6 +335,7 @@ impl Locks {
     pub(super) fn put(&mut self, row: &LockSlot) {
         let stack = (row.stack != 0).then_some(row.stack);
         let &LockSlot { lock, tgid, kind, count, spin, block, max, holder, wakes, .. } = row;
+        let woken = Woken { queued: row.queued, waking: row.waking, threads: row.threads };
         // The kind's own flags; those of PostgreSQL's waits reach further.
         let low = kind & 0xff;
         if kind & KIND_FUTEX != 0 {
@@ -326,10 +352,23 @@ impl Locks {
                 max,
                 holder,
                 wakes,
+                woken,
             });
         } else if kind & KIND_USER != 0 {
             let kind = UserLock::from(low);
-            self.traced.push(TracedLock { lock, stack, tgid, kind, count, spin, block, max, holder, wakes });
+            self.traced.push(TracedLock {
+                lock,
+                stack,
+                tgid,
+                kind,
+                count,
+                spin,
+                block,
+                max,
+                holder,
+                wakes,
+                woken,
+            });
         } else if kind & KIND_SLEEP != 0 {
             let call = lock.saturating_sub(1) as u32;
             self.sleeps.push(Sleeps { call, tgid, count, asked: spin, slept: block, threads: wakes });
@@ -365,6 +404,9 @@ pub(super) fn add(sum: &mut LockSlot, row: &LockSlot) {
     sum.block += row.block;
     sum.max = sum.max.max(row.max);
     sum.wakes += row.wakes;
+    sum.queued += row.queued;
+    sum.waking += row.waking;
+    sum.threads |= row.threads;
     sum.futex = sum.futex.max(row.futex);
     if sum.holder == row.holder {
         sum.vote += row.vote;

@@ -1,6 +1,7 @@
 //! Locks with names: what the lock table's addresses and stacks mean.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +14,9 @@ use super::bounds::{self, Names};
 use super::call_locks::{self, KERNEL_HALF};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
-use crate::engine::{Coverage, Engine, FirstOf, FutexClass, Locks, OTHERS, TracedLock, Verdict};
+use crate::engine::{
+    Coverage, Engine, FirstOf, FutexClass, FutexWaits, Locks, OTHERS, TracedLock, Verdict, Waits,
+};
 use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
 use crate::names::{Symbols, call_name, fold, without_probe};
@@ -101,6 +104,10 @@ pub(super) struct LockTables {
     user_stacks: Recent<u64, Stack>,
     /// Names of locks that system calls take.
     in_calls: Recent<u64, String>,
+    /// Names of user locks, by process and futex.
+    names: Recent<(u32, u64), Arc<str>>,
+    /// Places at which threads of a process have waited in several futexes for the same.
+    shared: Recent<(u32, u64), ()>,
     /// What the kernel side must know since it was asked last.
     forgotten: Forgotten,
 }
@@ -128,6 +135,8 @@ impl LockTables {
             off_stacks: Recent::new(MAX_STACKS),
             user_stacks: Recent::new(MAX_STACKS),
             in_calls: Recent::new(MAX_STACKS),
+            names: Recent::new(MAX_STACKS),
+            shared: Recent::new(MAX_STACKS),
             forgotten: Forgotten::default(),
         }
     }
@@ -152,6 +161,40 @@ impl LockTables {
     /// The stack of a thread that went off CPU.
     pub fn off_stack_of(&self, id: u64) -> Option<Stack> {
         self.off_stacks.peek(&id).cloned()
+    }
+
+    /// The name that table `user_locks` has for a futex.
+    pub fn name_of(&mut self, symbols: &mut Symbols, tgid: u32, futex: u64) -> Arc<str> {
+        let known = self.names.get(&(tgid, futex)).cloned();
+        known.unwrap_or_else(|| user_address(&self.in_calls, symbols, tgid, futex).into())
+    }
+
+    /// Futexes that several threads have waited in at one place, as one: where each thread sleeps in a futex of its own for all
+    /// that it waits for, the place says what for. Also the futexes of each row.
+    fn gathered(&mut self, rows: Vec<FutexWaits>) -> Vec<(FutexWaits, Vec<u64>)> {
+        let mut out: Vec<(FutexWaits, Vec<u64>)> = Vec::new();
+        let mut at: HashMap<(u32, u64, u32), usize> = HashMap::new();
+        for row in rows {
+            if row.futex == OTHERS || !self.waiters.by_place(&row) {
+                out.push((row.clone(), vec![row.futex]));
+                continue;
+            }
+            match at.entry((row.tgid, row.place, row.event)) {
+                Entry::Occupied(have) => {
+                    let (sum, futexes) = &mut out[*have.get()];
+                    if row.block > sum.block {
+                        (sum.futex, sum.holder) = (row.futex, row.holder);
+                    }
+                    sum.add(&row);
+                    futexes.push(row.futex);
+                }
+                Entry::Vacant(free) => {
+                    free.insert(out.len());
+                    out.push((row.clone(), vec![row.futex]));
+                }
+            }
+        }
+        out
     }
 
     /// What was forgotten since the last call.
@@ -290,18 +333,11 @@ impl LockTables {
                 time: Some(t),
             });
         }
-        let in_calls = &self.in_calls;
-        let address = |symbols: &mut Symbols, tgid: u32, lock: u64| match lock {
-            OTHERS => bounds::OTHERS_NAME.into(),
-            lock if lock >= KERNEL_HALF => {
-                in_calls.peek(&lock).cloned().unwrap_or_else(|| "[unknown file]".into())
-            }
-            // A call that stands for a futex.
-            lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
-            lock => symbols.data(tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
-        };
         let pid = |tgid: u32| (tgid != 0).then(|| tgid.into());
-        for row in &new.futexes {
+        let mut futexes = self.gathered(new.futexes);
+        // A futex that is several things is named after what most was waited for there.
+        futexes.sort_by_key(|(row, _)| row.block);
+        for (row, words) in &futexes {
             let place = self.waiters.place(row);
             // What is a lock by those who post it, the kernel side alone knows.
             let class = match (row.class, place.as_ref().map(|p| p.class)) {
@@ -316,13 +352,23 @@ impl LockTables {
             let [pattern, advice] = of_said.unwrap_or_else(|| {
                 [text(|p| p.pattern.as_ref()), text(|p| p.advice.as_ref())].map(|t| t.map(Arc::from))
             });
-            let name = said.map_or_else(|| address(symbols, row.tgid, row.futex), |(_, name)| name);
+            let name = said
+                .map_or_else(|| user_address(&self.in_calls, symbols, row.tgid, row.futex), |(_, name)| name);
             // A part of a variable is no name that anybody knows; the lock that the pattern stands for has one.
+            let site = (row.tgid, row.place);
+            if words.len() > 1 {
+                self.shared.insert(site, ());
+            }
+            let shared = self.shared.get(&site).is_some() && name.starts_with("0x");
             let name = match &pattern {
-                Some(pattern) if name.contains("+0x") => pattern.to_string(),
+                Some(pattern) if shared || name.contains("+0x") => pattern.to_string(),
                 _ => name,
             };
-            named.entry((row.tgid, row.futex)).or_insert_with(|| name.clone());
+            let shown: Arc<str> = name.as_str().into();
+            for futex in words {
+                named.insert((row.tgid, *futex), name.clone());
+                self.names.insert((row.tgid, *futex), shown.clone());
+            }
             user.push(user_locks::Row {
                 lock: name.into(),
                 ty: class.name().into(),
@@ -342,6 +388,10 @@ impl LockTables {
                 pattern: pattern.as_deref().into(),
                 advice: advice.as_deref().into(),
                 time: Some(t),
+                queued: Some(row.woken.queued as f64 / 1e9),
+                waking: Some(row.woken.waking as f64 / 1e9),
+                threads: Some(row.woken.threads.count_ones().into()),
+                futexes: Some(words.len() as u64),
             });
         }
         // The waiter whose walked wait was longest stands for all.
@@ -357,9 +407,11 @@ impl LockTables {
             let stack = longest.get(&(row.tgid, row.lock)).and_then(|r| self.user_stacks.get(&r.stack?));
             let frames = stack.map(|s| symbols.user(s.tgid, &s.user)).unwrap_or_default();
             let at = waiting_at(&frames);
-            let name = address(symbols, row.tgid, row.lock);
+            let name = user_address(&self.in_calls, symbols, row.tgid, row.lock);
             named.entry((row.tgid, row.lock)).or_insert_with(|| name.clone());
             let kind = row.kind.name();
+            // Goroutines do not stand on run queues of CPUs.
+            let woken = |ns: u64| (!row.kind.is_go()).then_some(ns as f64 / 1e9);
             let [pattern, advice] = self.waiters.named(kind.split(':').next().unwrap_or(kind));
             user.push(user_locks::Row {
                 lock: name.into(),
@@ -379,6 +431,10 @@ impl LockTables {
                 pattern: pattern.as_deref().into(),
                 advice: advice.as_deref().into(),
                 time: Some(t),
+                queued: woken(row.woken.queued),
+                waking: woken(row.woken.waking),
+                threads: (!row.kind.is_go()).then(|| row.woken.threads.count_ones().into()),
+                futexes: None,
             });
         }
         for row in &new.off_cpu {
@@ -407,6 +463,7 @@ impl LockTables {
                 binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
                 at: None,
                 class: None,
+                lock: None::<&str>.into(),
             });
         }
         let mut sleepers = sleepers::Rows::new();
@@ -456,6 +513,19 @@ impl LockTables {
             });
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish(), first.finish()]
+    }
+}
+
+/// What a user lock is called by its address, or by what stands for one.
+fn user_address(in_calls: &Recent<u64, String>, symbols: &mut Symbols, tgid: u32, lock: u64) -> String {
+    match lock {
+        OTHERS => bounds::OTHERS_NAME.into(),
+        lock if lock >= KERNEL_HALF => {
+            in_calls.peek(&lock).cloned().unwrap_or_else(|| "[unknown file]".into())
+        }
+        // A call that stands for a futex.
+        lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
+        lock => symbols.data(tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),
     }
 }
 

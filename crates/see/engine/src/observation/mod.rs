@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 
 use ncpu_machine::process::{self, Stat as ProcessStat};
 use ncpu_schema::{
-    Counter, CpuState, IdleReason, Microstate, Per, cpu_time, drops, events, idle_time, sleeps, summary,
-    threads,
+    Counter, CpuState, IdleReason, Microstate, Per, Runnable, cpu_time, drops, events, idle_time, runnable,
+    sleeps, summary, threads,
 };
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
@@ -326,7 +326,7 @@ impl Observation {
         for event in self.engine.drain() {
             self.tell_pythons();
             match event {
-                Event::Sample { at, mut stack, copy, idling, pauses, cpu, time } => {
+                Event::Sample { at, mut stack, copy, idling, pauses, cpu, time, futex } => {
                     self.note_process(stack.tgid, &stack.comm);
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref()).0;
                     self.process_names.met(stack.tgid, &stack.comm);
@@ -334,7 +334,7 @@ impl Observation {
                     if at == CpuState::Program {
                         self.path.beside(&stack, pauses, cpu, time, self.engine.hz());
                     }
-                    self.samples.add(at, stack, pauses);
+                    self.samples.add(at, stack, pauses, futex);
                 }
                 Event::Exit(mut thread) => {
                     // Its last waits may have been judged since.
@@ -466,7 +466,24 @@ impl Observation {
         let looks: idle::Reasons =
             std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
         let looked = seconds(snap.runnable.saturating_sub(self.before.runnable));
-        let woke = seconds(snap.woke_ns.saturating_sub(self.before.woke_ns));
+        let mut runnable = runnable::Rows::new();
+        let (mut woke, mut wakings) = (0.0, 0);
+        for (reason, (now, before)) in
+            Runnable::ALL.iter().zip(snap.runnables.iter().zip(&self.before.runnables))
+        {
+            let new = now.since(before);
+            woke += seconds(new.waking);
+            wakings += new.wakings;
+            if new.count > 0 {
+                runnable.push(runnable::Row {
+                    time: Some(t),
+                    reason: Some(*reason),
+                    count: Some(new.count),
+                    queued: Some(seconds(new.queued)),
+                    waking: Some(seconds(new.waking)),
+                });
+            }
+        }
         let idle_in = |snap: &Snapshot| snap.cpus.iter().map(|(_, at)| at[CpuState::Idle as usize]).sum();
         let idle_ns = |now: u64, before: u64| seconds(now.saturating_sub(before));
         let exact = idle::Exact { idle: idle_ns(idle_in(&snap), idle_in(&self.before)), woke, stood: queued };
@@ -490,7 +507,7 @@ impl Observation {
             (Counter::UntracedSwitches, snap.unseen_switches - b.unseen_switches),
             (Counter::RunQueueMicroseconds, (queued * 1e6) as u64),
             (Counter::WakeUpMicroseconds, (woke * 1e6) as u64),
-            (Counter::IdleWakeUps, snap.woke - b.woke),
+            (Counter::IdleWakeUps, wakings),
             (Counter::IdleTicks, snap.ticks - b.ticks),
             (Counter::StacksUnwound, unwound.stacks),
             (Counter::StacksWhole, unwound.whole),
@@ -517,8 +534,15 @@ impl Observation {
         );
         self.before = snap;
         let process = |tgid| self.process_names.of(tgid).map(String::from);
-        let (samples, stacks) = self.samples.tables(t, &mut self.symbols, self.engine.hz(), &process);
         let locks = self.locks.tables(t, locks, &mut self.symbols, &self.process_names, &self.thread_names);
+        let named = &mut self.locks;
+        let (samples, stacks) = self.samples.tables(
+            t,
+            &mut self.symbols,
+            self.engine.hz(),
+            &process,
+            &mut |symbols, tgid, futex| named.name_of(symbols, tgid, futex),
+        );
         let forgotten = self.locks.forgotten();
         forgotten.futexes.iter().for_each(|key| self.engine.forget_futex(*key));
         if forgotten.some {
@@ -551,6 +575,7 @@ impl Observation {
             self.devices.table(t, asked, &self.process_names),
             self.queued.table(t, stood, self.program, &self.process_names),
             bound,
+            runnable.finish(),
         ];
         self.symbols.forget_unused(Instant::now());
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {

@@ -136,7 +136,8 @@ pub struct ThreadStack {
 /// Samples not yet given names.
 #[derive(Default)]
 pub(crate) struct Samples {
-    pending: HashMap<(CpuState, Stack), u64>,
+    /// By state and stack, and the futex that its system call is for.
+    pending: HashMap<(CpuState, Stack, Option<u64>), u64>,
     /// Where user code paused in a loop, by process.
     paused: HashMap<u32, BTreeSet<u64>>,
     patterns: Patterns,
@@ -159,14 +160,14 @@ impl Samples {
         }
     }
 
-    /// A sample; `pauses`: user code was at an instruction with which spinning code pauses.
-    pub fn add(&mut self, at: CpuState, stack: Stack, pauses: bool) {
+    /// A sample; `pauses`: user code was at an instruction with which spinning code pauses; `futex`: that its system call is for.
+    pub fn add(&mut self, at: CpuState, stack: Stack, pauses: bool, futex: Option<u64>) {
         if let Some(&place) = stack.user.first().filter(|_| pauses) {
             self.paused.entry(stack.tgid).or_default().insert(place);
         }
         // One row for all threads of a name: thread numbers mean nothing in a flame graph.
         let tid = if self.by_thread.is_some() { stack.tid } else { 0 };
-        *self.pending.entry((at, Stack { tid, ..stack })).or_default() += 1;
+        *self.pending.entry((at, Stack { tid, ..stack }, futex)).or_default() += 1;
     }
 
     /// Keeps from now on what each thread was executing until the next tables.
@@ -190,16 +191,18 @@ impl Samples {
         symbols: &mut Symbols,
         hz: u32,
         process: &dyn Fn(u32) -> Option<String>,
+        lock: &mut dyn FnMut(&mut Symbols, u32, u64) -> Arc<str>,
     ) -> (Table, Table) {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
-        // By kind, state, class, process, thread, stack and files.
-        let mut stacks: HashMap<(StackKind, CpuState, SampleClass, [String; 4]), u64> = HashMap::new();
+        // By kind, state, class, process, thread, stack and files, and user lock.
+        type Sampled = (StackKind, CpuState, SampleClass, [String; 4], Option<Arc<str>>);
+        let mut stacks: HashMap<Sampled, u64> = HashMap::new();
         let seconds = |n: u64| n as f64 / f64::from(hz.max(1));
         if let Some(by_thread) = &mut self.by_thread {
             by_thread.clear();
         }
         let paused = std::mem::take(&mut self.paused);
-        for ((at, stack), n) in self.pending.drain() {
+        for ((at, stack, futex), n) in self.pending.drain() {
             let in_loop = |place: &u64| {
                 let places = paused.get(&stack.tgid);
                 let around = place.saturating_sub(LOOP)..=place.saturating_add(LOOP);
@@ -228,7 +231,9 @@ impl Samples {
                 }
                 let process = process(stack.tgid).unwrap_or_else(|| stack.comm.clone());
                 let binaries = symbols.binaries(stack.tgid, &stack.user, user.len());
-                *stacks.entry((kind, at, class, [process, stack.comm, folded, binaries])).or_default() += n;
+                let lock = futex.map(|futex| lock(symbols, stack.tgid, futex));
+                let names = [process, stack.comm, folded, binaries];
+                *stacks.entry((kind, at, class, names, lock)).or_default() += n;
             }
         }
         let mut samples = samples::Rows::new();
@@ -243,7 +248,7 @@ impl Samples {
             });
         }
         let mut folded = stacks::Rows::new();
-        for ((kind, at, class, [process, thread, stack, binaries]), n) in stacks {
+        for ((kind, at, class, [process, thread, stack, binaries], lock), n) in stacks {
             folded.push(stacks::Row {
                 kind: Some(kind),
                 stack: stack.into(),
@@ -256,6 +261,7 @@ impl Samples {
                 binaries: Some(binaries).filter(|files| !files.is_empty()).into(),
                 at: Some(at),
                 class: Some(class),
+                lock: lock.as_deref().into(),
             });
         }
         (samples.finish(), folded.finish())
@@ -265,6 +271,10 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn unnamed(_: &mut Symbols, _: u32, _: u64) -> Arc<str> {
+        "".into()
+    }
 
     #[test]
     fn a_shootdown_is_told_by_what_it_is_for() {
@@ -331,19 +341,19 @@ mod tests {
     fn a_loop_is_around_its_pause() {
         let at = |ip| Stack { tgid: 7, tid: 8, comm: "worker".into(), user: vec![ip], ..Stack::default() };
         let mut samples = Samples::default();
-        samples.add(CpuState::Program, at(0x1010), true);
+        samples.add(CpuState::Program, at(0x1010), true, None);
         for ip in [0x1004, 0x1020, 0x1100] {
-            samples.add(CpuState::Program, at(ip), false);
+            samples.add(CpuState::Program, at(ip), false, None);
         }
-        let (table, _) = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None);
+        let (table, _) = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         let of = |class: &str| -> u64 {
             let rows = (0..table.num_rows()).filter(|&r| table.text(r, "class") == Some(class));
             rows.filter_map(|r| table.int(r, "samples")).sum()
         };
         // User code has its class without the kernel's symbols.
         assert_eq!((of("spin"), of("user")), (3, 1));
-        samples.add(CpuState::Program, at(0x1010), false);
-        let (table, _) = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None);
+        samples.add(CpuState::Program, at(0x1010), false, None);
+        let (table, _) = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         assert_eq!(table.text(0, "class"), Some("user"), "each interval has its own");
     }
 
@@ -352,22 +362,22 @@ mod tests {
         let stack = |tid| Stack { tgid: 7, tid, comm: "worker".into(), user: vec![16], ..Stack::default() };
         let mut symbols = Symbols::new();
         let mut samples = Samples::default();
-        samples.add(CpuState::Program, stack(8), false);
-        samples.add(CpuState::Program, stack(9), false);
-        assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None).1.num_rows(), 1);
+        samples.add(CpuState::Program, stack(8), false, None);
+        samples.add(CpuState::Program, stack(9), false, None);
+        assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed).1.num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {
-            samples.add(CpuState::Program, stack(tid), false);
+            samples.add(CpuState::Program, stack(tid), false, None);
         }
-        let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None);
+        let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");
         let mut threads = samples.take_threads();
         threads.sort_by_key(|thread| thread.tid);
         let told: Vec<_> = threads.iter().map(|t| (t.pid, t.tid, t.seconds)).collect();
         assert_eq!(told, [(7, 8, 0.1), (7, 9, 0.2)]);
         assert!(threads[0].stack.starts_with("worker;"), "{}", threads[0].stack);
-        samples.tables(1.0, &mut symbols, 10, &|_| None);
+        samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
         assert!(samples.take_threads().is_empty(), "each is told once");
     }
 }

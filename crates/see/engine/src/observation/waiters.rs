@@ -121,6 +121,12 @@ impl Waiters {
         }
     }
 
+    /// Whether the place decides what a row's futex was waited for, and not the futex.
+    pub fn by_place(&self, row: &FutexWaits) -> bool {
+        row.place >= FIRST.into()
+            && self.keys.peek(&futex_key(row.tgid, row.futex)).is_some_and(|k| k.class == FutexClass::ByPlace)
+    }
+
     /// Keys of verdicts that were forgotten since the last call.
     pub fn gone(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.gone)

@@ -264,6 +264,10 @@ impl Locks {
                 max: Some(row.longest as f64 / 1e3),
                 stack: joined(&frames).into(),
                 time: Some(t),
+                queued: None,
+                waking: None,
+                threads: None,
+                futexes: None,
             });
         }
         let gone: Vec<String> =

@@ -289,7 +289,7 @@ impl Unprivileged {
                     self.symbols.note(pid, &comm);
                     let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
                     self.symbols.complete(&mut stack, None);
-                    self.samples.add(at, stack, false);
+                    self.samples.add(at, stack, false, None);
                 }
                 Record::Name { tid, name, .. } => drop(self.comms.insert(tid, name)),
                 Record::Began { pid, parent, tid, by } => {
@@ -491,7 +491,10 @@ impl Unprivileged {
         self.room.look(&pids);
         self.shortage.look();
         let process = |tgid: u32| self.processes.names.get(&tgid).cloned();
-        let (samples, stacks) = self.samples.tables(elapsed, &mut self.symbols, self.hz, &process);
+        let (samples, stacks) =
+            self.samples.tables(elapsed, &mut self.symbols, self.hz, &process, &mut |_, _, _| {
+                unreachable!("samples without root have no futexes")
+            });
         let [throttled, cgroups] = self.throttle.tables(elapsed);
         let (names, comms, gone) = (&self.processes.names, &self.comms, &self.gone);
         let thread = |tid| comms.get(&tid).or_else(|| gone.get(&tid)).or_else(|| names.get(&tid)).cloned();

@@ -59,7 +59,7 @@ pub struct StackHead {
 }
 
 /// Bytes of a stack record's details.
-pub const DETAIL: usize = 16;
+pub const DETAIL: usize = 24;
 
 impl StackHead {
     /// Identity of the stack.

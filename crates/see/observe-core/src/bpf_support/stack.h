@@ -28,6 +28,7 @@ struct sampled {
 	__u8 at;		/* enum where */
 	__u8 pauses;		/* whether the code was at a pause instruction, as spinning code is */
 	__u32 pad;
+	__u64 futex;		/* that its system call is for; 0: another call, or user code */
 };
 
 /* Details of a stack at which a thread went off CPU. */

@@ -72,6 +72,7 @@ fn recording() -> Recording {
             binaries: stack.starts_with("worker;main;work").then_some("libc.so.6*1;web*1").into(),
             at: None,
             class: None,
+            lock: None::<&str>.into(),
         });
     }
     gather.append(&rows.finish()).unwrap();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Seen, allowed, observe};
+use ncpu_trials::{MOST, hold};
 
 /// `lock_costs.c`, compiled for a test.
 struct Program(PathBuf);
@@ -43,6 +44,12 @@ impl Drop for Program {
 
 fn near(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.1 * b + 0.02
+}
+
+/// Seconds of a reason in table `runnable`.
+fn stood(seen: &Seen, reason: &str, column: &str) -> f64 {
+    let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "reason") == Some(reason);
+    seen.rows("runnable").filter(of).filter_map(|(t, r)| t.number(r, column)).sum()
 }
 
 #[test]
@@ -86,16 +93,10 @@ fn threads_that_a_lock_had_put_to_sleep_stand_on_run_queues_for_it() {
         let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "lock") == Some("convoy_lock");
         seen.rows("user_locks").filter(of).filter_map(|(t, r)| t.number(r, column)).sum()
     };
-    let by_reason = |reason: &str| -> f64 {
-        let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "reason") == Some(reason);
-        let seconds = |(t, r): (&ncpu_table::Table, usize)| {
-            t.number(r, "queued").unwrap_or(0.0) + t.number(r, "waking").unwrap_or(0.0)
-        };
-        seen.rows("runnable").filter(of).map(seconds).sum()
-    };
+    let by_reason = |reason: &str| stood(&seen, reason, "queued") + stood(&seen, reason, "waking");
     assert!(in_lock > 0.02, "the lock's waiter stood behind nobody: {truth:?}");
-    let (stood, woke) = (of_lock("queued"), of_lock("waking"));
-    assert!(near(stood + woke, in_lock), "{stood} + {woke} s, {in_lock} by the kernel's account");
+    let (queued, woke) = (of_lock("queued"), of_lock("waking"));
+    assert!(near(queued + woke, in_lock), "{queued} + {woke} s, {in_lock} by the kernel's account");
     assert!(woke <= 0.1 * in_lock + 0.005, "that CPU never idles: {woke}");
     assert!(near(by_reason("user lock"), in_lock), "{} s, {in_lock}", by_reason("user lock"));
     assert!(by_reason("asleep") >= 0.9 * in_read - 0.02, "{} s, {in_read}", by_reason("asleep"));
@@ -103,6 +104,8 @@ fn threads_that_a_lock_had_put_to_sleep_stand_on_run_queues_for_it() {
     assert!(by_reason("preempted") > 1.0 * seen.elapsed, "{} s", by_reason("preempted"));
     let all: f64 =
         ["new", "preempted", "kernel lock", "user lock", "I/O", "asleep"].map(by_reason).iter().sum();
+    let (beside, idle) = (seen.sum("runnable", "idle"), seen.sum("idle_time", "runq"));
+    assert!((beside - idle).abs() < 1e-6, "{beside} s of idle CPUs by reason, {idle} in all");
     let lat = seen.sum("threads", "LAT");
     assert!(near(all, lat), "{all} s by reason, LAT {lat}");
 }
@@ -128,4 +131,28 @@ fn threads_that_wait_in_conditions_of_their_own_at_one_place_are_a_pool() {
     assert!((4.0..=6.0).contains(&(block / seen.elapsed)), "six threads wait nearly all the time: {of:?}");
     assert!((5.0..=6.0).contains(&threads), "{of:?}");
     assert!((6.0..=12.0).contains(&futexes), "a condition of glibc has two words: {of:?}");
+}
+
+mod quiet {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_turns_on_cpus_of_their_own_stand_behind_nobody() {
+        let Some(_one) = allowed() else { return };
+        if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+            return eprintln!("skipped: one CPU is all there are");
+        }
+        let program = Program::compile("turns");
+        hold(MOST, "turns", || {
+            let seen = program.observe(&["turns"]);
+            let (queued, waking) = (stood(&seen, "asleep", "queued"), stood(&seen, "asleep", "waking"));
+            let others: f64 = seen.rows("queued").filter_map(|(t, r)| t.number(r, "seconds")).sum();
+            assert!(waking > 0.005, "{waking} s until CPUs had woken");
+            assert!(
+                queued <= 0.1 * waking + 1.2 * others + 0.02,
+                "{queued} s queued, {waking} until CPUs had woken, {others} behind others"
+            );
+            assert!(seen.sum("idle_time", "runq") <= queued + 0.02, "{queued}");
+        });
+    }
 }

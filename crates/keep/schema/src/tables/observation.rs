@@ -238,6 +238,7 @@ tables! {
         count "count": Int [None Count], "times a thread came on CPU so" since 8;
         queued "queued": Float [Seconds Time], "time on run queues of CPUs that ran something else, all threads" since 8;
         waking "waking": Float [Seconds Time], "time until idle CPUs had woken for them, all threads" since 8;
+        idle "idle": Float [CpuSeconds Time], "CPUs that idled meanwhile, by the leader's looks: the part of idle_time's runq; by `queued` between reasons other than user lock and asleep" since 8;
     }
 
     /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and

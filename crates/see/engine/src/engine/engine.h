@@ -27,6 +27,10 @@ enum wait {
 	WAIT_IO,	/* in_iowait, or asleep inside a page fault */
 	WAIT_SLEEP,	/* anything else: pipe, poll, timer, child, condition */
 	WAIT_N,
+	/* Runnable, as in WAIT_RUNQ: woken from a user lock, or from a sleep. */
+	WAIT_FROM_LOCK = WAIT_N,
+	WAIT_FROM_SLEEP,
+	WAITS,
 };
 
 /* What an idle CPU is idle for: the first that holds, one waiting thread a CPU. */

@@ -94,6 +94,8 @@ pub struct Snapshot {
     pub struck: (u64, u64),
     /// Threads of the program that were runnable and came on CPU, by reason.
     pub runnables: [Runnables; Runnable::ALL.len()],
+    /// Of the CPUs that idled beside run queues, ns for threads woken from user locks, and from sleeps.
+    pub woken_idle: [u64; 2],
     /// TLB shootdowns sent.
     pub tlb_sent: u64,
     /// TLB shootdowns answered.
@@ -659,6 +661,7 @@ impl Engine {
         }
         if let Some(bss) = &self.skel.maps.bss_data {
             snap.idle = bss.idle_ns;
+            snap.woken_idle = bss.woken_idle;
             snap.ticks = bss.leader_ticks;
             let both = |idle: &[u64], time: &[u64]| std::array::from_fn(|i| (idle[i], time[i]));
             snap.busy = both(&bss.busy_idle, &bss.busy_time);

@@ -18,6 +18,7 @@
 
 /* Written by the leader's timer alone. */
 __u64 idle_ns[IDLE_N];
+__u64 woken_idle[2];	/* of idle_ns[IDLE_RUNQ] */
 __u64 leader_last;
 __u64 leader_ticks;
 __u64 runnable_ns;	/* integral of waiting run-queue threads, idle CPUs or not */
@@ -36,7 +37,7 @@ static long add_cpu(__u32 cpu, struct looking *looking)
 		return 1;
 	if (!s->last)
 		return 0; /* never seen: offline */
-	for (int i = 0; i < WAIT_N; i++)
+	for (int i = 0; i < WAITS; i++)
 		look->waiting[i] += s->waiting[i];
 	if (s->base == AT_IDLE)
 		look->idle++;
@@ -61,7 +62,7 @@ APART int look_at_cpus(struct cpu_slot *own, int leads)
 	struct look *look = &own->look;
 	struct looking looking = { look, leads };
 
-	for (int i = 0; i < WAIT_N; i++)
+	for (int i = 0; i < WAITS; i++)
 		look->waiting[i] = 0;
 	look->idle = 0;
 	look->running = 0;
@@ -72,6 +73,7 @@ APART int look_at_cpus(struct cpu_slot *own, int leads)
 	if (leads && io_used)
 		waiting_for_io = waiting_for_requests();
 	look->waiting[WAIT_IO] += waiting_for_io;
+	look->waiting[WAIT_RUNQ] += look->waiting[WAIT_FROM_LOCK] + look->waiting[WAIT_FROM_SLEEP];
 	__u32 idle = look->idle;
 	__u32 active = look->running;
 
@@ -234,6 +236,19 @@ int strike(void *ctx)
 	return 0;
 }
 
+/* Of the CPUs that idle beside run queues, those for threads woken from user locks, and from sleeps. */
+static __always_inline void part_queues(const struct look *look, __u64 dt)
+{
+	__u64 all = look->waiting[WAIT_RUNQ];
+
+	for (int i = 0; i < 2; i++) {
+		__s32 n = look->waiting[WAIT_FROM_LOCK + i];
+
+		if (n > 0)
+			woken_idle[i] += look->of[IDLE_RUNQ] * dt * n / all;
+	}
+}
+
 /* One CPU's timer looks at all CPUs: what are the idle ones idle for? */
 SEC("perf_event")
 int leader(void *ctx)
@@ -255,6 +270,8 @@ int leader(void *ctx)
 
 	for (int i = 0; i < IDLE_N; i++)
 		idle_ns[i] += look->of[i] * dt;
+	if (queued)
+		part_queues(look, dt);
 	leave_idle(look, queued, dt);
 	choose_looks(look->running);
 	if (queued)

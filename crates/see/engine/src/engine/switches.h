@@ -523,8 +523,9 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	if (was == SLP && r->target && r->futex && !in_user(r) && r->futex_word >> 16 == FUTEX_UNKNOWN)
 		keep_unjudged(r, ns);
 	r->queue = task_cpu(p);
-	r->runnable = r->wait ?: WAIT_SLEEP;
-	begin_wait(s, r, WAIT_RUNQ);
+	__u8 from = r->wait ?: WAIT_SLEEP;
+	r->runnable = from;
+	begin_wait(s, r, from == WAIT_ULOCK ? WAIT_FROM_LOCK : from == WAIT_SLEEP ? WAIT_FROM_SLEEP : WAIT_RUNQ);
 	if (timed)
 		own(s, began);
 	return 0;

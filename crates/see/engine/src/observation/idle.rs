@@ -1,6 +1,8 @@
 //! What idle CPUs were idle for, held to what is known exactly.
 
-use ncpu_schema::IdleReason;
+use ncpu_schema::{IdleReason, Runnable};
+
+use crate::engine::Runnables;
 
 /// Seconds by reason, of [`IdleReason::TOLD_APART`].
 pub type Reasons = [f64; IdleReason::TOLD_APART];
@@ -52,6 +54,34 @@ pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
     (idle.map(|spent| spent * by), waking * by)
 }
 
+/// The idle time beside run queues, `idled`, by why the threads on them were runnable. Looks tell those apart that were woken from
+/// user locks and from sleeps: `woken`; the rest is divided as those threads stood.
+pub fn beside_queues(
+    runnables: &[Runnables; Runnable::ALL.len()],
+    looks: Reasons,
+    woken: [f64; 2],
+    idled: Reasons,
+) -> [f64; Runnable::ALL.len()] {
+    let queue = IdleReason::RunQueue as usize;
+    let mut out = [0.0; Runnable::ALL.len()];
+    if looks[queue] <= 0.0 {
+        return out;
+    }
+    let by = idled[queue] / looks[queue];
+    let apart = [Runnable::UserLock, Runnable::Asleep];
+    apart.iter().zip(woken).for_each(|(reason, idle)| out[*reason as usize] = idle * by);
+    let rest = (idled[queue] - out.iter().sum::<f64>()).max(0.0);
+    let stood = |reason: &Runnable| runnables[*reason as usize].queued as f64;
+    let others: Vec<Runnable> = Runnable::ALL.into_iter().filter(|reason| !apart.contains(reason)).collect();
+    let all: f64 = others.iter().map(stood).sum();
+    if all > 0.0 {
+        others.iter().for_each(|reason| out[*reason as usize] = rest * stood(reason) / all);
+    } else {
+        out[Runnable::Preempted as usize] = rest;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +129,23 @@ mod tests {
         // Looks may miss what was short.
         let (held, waking) = held_to(exact, 0.1, reasons(0.1, 3.9, 0.0));
         assert!(held[QUEUE] == 0.0 && waking == 0.5 && (held[SERIAL] - 3.5).abs() < 1e-12, "{held:?}");
+    }
+
+    #[test]
+    fn idle_time_beside_queues_is_that_of_the_threads_on_them() {
+        let mut runnables = [Runnables::default(); Runnable::ALL.len()];
+        runnables[Runnable::Preempted as usize].queued = 3_000_000;
+        runnables[Runnable::New as usize].queued = 1_000_000;
+        // Looks saw 4 s beside queues, of which 2 are true.
+        let (looks, idled) = (reasons(4.0, 0.0, 0.0), reasons(2.0, 2.0, 0.0));
+        let of = beside_queues(&runnables, looks, [2.0, 1.0], idled);
+        let near = |reason: Runnable, wanted: f64| (of[reason as usize] - wanted).abs() < 1e-12;
+        assert!(near(Runnable::UserLock, 1.0) && near(Runnable::Asleep, 0.5), "{of:?}");
+        assert!(near(Runnable::Preempted, 0.375) && near(Runnable::New, 0.125), "{of:?}");
+        let none = beside_queues(&runnables, reasons(0.0, 1.0, 0.0), [0.0; 2], reasons(0.0, 1.0, 0.0));
+        assert_eq!(none, [0.0; Runnable::ALL.len()]);
+        let alone = beside_queues(&[Runnables::default(); 6], looks, [0.0; 2], idled);
+        assert!((alone.iter().sum::<f64>() - 2.0).abs() < 1e-12, "nothing is lost: {alone:?}");
     }
 
     #[test]

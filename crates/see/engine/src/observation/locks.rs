@@ -106,6 +106,8 @@ pub(super) struct LockTables {
     in_calls: Recent<u64, String>,
     /// Names of user locks, by process and futex.
     names: Recent<(u32, u64), Arc<str>>,
+    /// A bit for each thread that has waited in a futex, by process and futex.
+    threads: Recent<(u32, u64), u64>,
     /// Places at which threads of a process have waited in several futexes for the same.
     shared: Recent<(u32, u64), ()>,
     /// What the kernel side must know since it was asked last.
@@ -136,6 +138,7 @@ impl LockTables {
             user_stacks: Recent::new(MAX_STACKS),
             in_calls: Recent::new(MAX_STACKS),
             names: Recent::new(MAX_STACKS),
+            threads: Recent::new(MAX_STACKS),
             shared: Recent::new(MAX_STACKS),
             forgotten: Forgotten::default(),
         }
@@ -169,17 +172,21 @@ impl LockTables {
         known.unwrap_or_else(|| user_address(&self.in_calls, symbols, tgid, futex).into())
     }
 
-    /// Futexes that several threads have waited in at one place, as one: where each thread sleeps in a futex of its own for all
-    /// that it waits for, the place says what for. Also the futexes of each row.
+    /// Futexes in which one thread each has waited at one place, as one: where each thread sleeps in a futex of its own for all
+    /// that it waits for, the place says what for. One in which several threads wait is an object of its own. Also the
+    /// futexes of each row.
     fn gathered(&mut self, rows: Vec<FutexWaits>) -> Vec<(FutexWaits, Vec<u64>)> {
         let mut out: Vec<(FutexWaits, Vec<u64>)> = Vec::new();
-        let mut at: HashMap<(u32, u64, u32), usize> = HashMap::new();
+        let mut at: HashMap<(u32, u64, u32, &str), usize> = HashMap::new();
         for row in rows {
-            if row.futex == OTHERS || !self.waiters.by_place(&row) {
+            let key = (row.tgid, row.futex);
+            let threads = self.threads.peek(&key).copied().unwrap_or(0) | row.woken.threads;
+            self.threads.insert(key, threads);
+            if row.futex == OTHERS || threads.count_ones() > 1 || !self.waiters.by_place(&row) {
                 out.push((row.clone(), vec![row.futex]));
                 continue;
             }
-            match at.entry((row.tgid, row.place, row.event)) {
+            match at.entry((row.tgid, row.place, row.event, row.class.name())) {
                 Entry::Occupied(have) => {
                     let (sum, futexes) = &mut out[*have.get()];
                     if row.block > sum.block {
@@ -359,7 +366,8 @@ impl LockTables {
             if words.len() > 1 {
                 self.shared.insert(site, ());
             }
-            let shared = self.shared.get(&site).is_some() && name.starts_with("0x");
+            let shared = row.woken.threads.count_ones() <= 1 || words.len() > 1;
+            let shared = shared && self.shared.get(&site).is_some() && name.starts_with("0x");
             let name = match &pattern {
                 Some(pattern) if shared || name.contains("+0x") => pattern.to_string(),
                 _ => name,

@@ -40,7 +40,9 @@ use rustix::event::{PollFd, PollFlags};
 use crate::bpf_support;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::counters;
-use crate::engine::{Config, Coverage, Engine, Event, Places, Snapshot, Source, Struck, ThreadOut, divide};
+use crate::engine::{
+    Config, Coverage, Engine, Event, Places, Runnables, Snapshot, Source, Struck, ThreadOut, divide,
+};
 use crate::names::{Symbols, Unwinds, call_name};
 use crate::program::{Ended, Target};
 use bounds::Names;
@@ -61,6 +63,24 @@ use user_locks::UserLocks;
 
 /// A thread's number and when it began: numbers come again.
 type ThreadKey = (u32, u64);
+
+/// Table `runnable` of an interval; `idle`: seconds of CPUs that idled beside the threads of each reason.
+fn runnable_table(t: f64, new: &[Runnables], idle: [f64; Runnable::ALL.len()]) -> Table {
+    let mut rows = runnable::Rows::new();
+    for ((reason, new), idle) in Runnable::ALL.iter().zip(new).zip(idle) {
+        if new.count > 0 || idle > 0.0 {
+            rows.push(runnable::Row {
+                time: Some(t),
+                reason: Some(*reason),
+                count: Some(new.count),
+                queued: Some(new.queued as f64 / 1e9),
+                waking: Some(new.waking as f64 / 1e9),
+                idle: Some(idle),
+            });
+        }
+    }
+    rows.finish()
+}
 
 /// What was told of a thread so far, and in how many tables since then it was missing.
 #[derive(Clone, Copy, Debug)]
@@ -466,28 +486,17 @@ impl Observation {
         let looks: idle::Reasons =
             std::array::from_fn(|i| seconds(snap.idle[i].saturating_sub(self.before.idle[i])));
         let looked = seconds(snap.runnable.saturating_sub(self.before.runnable));
-        let mut runnable = runnable::Rows::new();
-        let (mut woke, mut wakings) = (0.0, 0);
-        for (reason, (now, before)) in
-            Runnable::ALL.iter().zip(snap.runnables.iter().zip(&self.before.runnables))
-        {
-            let new = now.since(before);
-            woke += seconds(new.waking);
-            wakings += new.wakings;
-            if new.count > 0 {
-                runnable.push(runnable::Row {
-                    time: Some(t),
-                    reason: Some(*reason),
-                    count: Some(new.count),
-                    queued: Some(seconds(new.queued)),
-                    waking: Some(seconds(new.waking)),
-                });
-            }
-        }
+        let runnables: [Runnables; Runnable::ALL.len()] =
+            std::array::from_fn(|i| snap.runnables[i].since(&self.before.runnables[i]));
+        let woke = seconds(runnables.iter().map(|new| new.waking).sum());
+        let wakings = runnables.iter().map(|new| new.wakings).sum();
         let idle_in = |snap: &Snapshot| snap.cpus.iter().map(|(_, at)| at[CpuState::Idle as usize]).sum();
         let idle_ns = |now: u64, before: u64| seconds(now.saturating_sub(before));
         let exact = idle::Exact { idle: idle_ns(idle_in(&snap), idle_in(&self.before)), woke, stood: queued };
         let (idled, waking) = idle::held_to(exact, looked, looks);
+        let woken: [f64; 2] =
+            std::array::from_fn(|i| seconds(snap.woken_idle[i].saturating_sub(self.before.woken_idle[i])));
+        let runnable = runnable_table(t, &runnables, idle::beside_queues(&runnables, looks, woken, idled));
         let mut idle = idle_time::Rows::new();
         let idled = |reason: IdleReason| match reason {
             IdleReason::WakeUp => Some(waking),
@@ -575,7 +584,7 @@ impl Observation {
             self.devices.table(t, asked, &self.process_names),
             self.queued.table(t, stood, self.program, &self.process_names),
             bound,
-            runnable.finish(),
+            runnable,
         ];
         self.symbols.forget_unused(Instant::now());
         for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {

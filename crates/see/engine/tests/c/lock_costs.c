@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 /*
  * Programs that know what their locks cost them.
- * usage: lock_costs calls|convoy|pool
+ * usage: lock_costs calls|convoy FILE|pool|turns
  */
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -174,6 +174,39 @@ static int pool(void)
 	return 0;
 }
 
+static int there[2], back[2];
+
+static void *answer(void *arg)
+{
+	char byte;
+
+	run_on(1);
+	while (read(there[0], &byte, 1) == 1 && byte == 'x')
+		if (write(back[1], &byte, 1) != 1)
+			exit(7);
+	return arg;
+}
+
+/* Two threads take turns, each on a CPU of its own: neither ever stands behind another. */
+static int turns(void)
+{
+	pthread_t other;
+	char byte = 'x';
+	double end = now() + 1;
+
+	run_on(0);
+	if (pipe(there) || pipe(back))
+		return 5;
+	pthread_create(&other, NULL, answer, NULL);
+	while (now() < end)
+		if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+			return 6;
+	if (write(there[1], "e", 1) != 1)
+		return 6;
+	pthread_join(other, NULL);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "calls"))
@@ -182,5 +215,7 @@ int main(int argc, char **argv)
 		return convoy(argv[2]);
 	if (argc == 2 && !strcmp(argv[1], "pool"))
 		return pool();
+	if (argc == 2 && !strcmp(argv[1], "turns"))
+		return turns();
 	return 1;
 }

@@ -7,11 +7,11 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{IdleReason, InterruptKind, Layer, SampleClass, lock_callers, locks, user_locks};
+use ncpu_schema::{IdleReason, InterruptKind, Layer, Runnable, SampleClass, lock_callers, locks, user_locks};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
-use super::view::{Sampled, View};
+use super::view::{Sampled, View, Woken};
 use crate::causes::When;
 use crate::locks::is_held_lock;
 use crate::onion::evidence::{charged, length};
@@ -40,6 +40,9 @@ struct Waited<'a> {
     block: f64,
     spin: f64,
     longest: f64,
+    /// Seconds that its waiters then stood on run queues, and until idle CPUs had woken for them; `None` where that was not
+    /// measured.
+    woken: Option<(f64, f64)>,
     /// Stacks of waiters, innermost first, with their waits.
     stacks: Vec<(Vec<&'a str>, f64)>,
     wakers: Vec<&'a str>,
@@ -184,6 +187,7 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
                 block: 0.0,
                 spin: 0.0,
                 longest: 0.0,
+                woken: None,
                 stacks: Vec::new(),
                 wakers: Vec::new(),
             });
@@ -194,6 +198,10 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
         lock_of.block += block;
         lock_of.spin += t.spin.get(row).unwrap_or(0.0);
         lock_of.longest = lock_of.longest.max(t.max.get(row).unwrap_or(0.0) / 1e6);
+        if let (Some(queued), Some(waking)) = (t.queued.get(row), t.waking.get(row)) {
+            let sum = lock_of.woken.get_or_insert((0.0, 0.0));
+            *sum = (sum.0 + queued, sum.1 + waking);
+        }
         match lock_of.names.iter_mut().find(|(name, _)| *name == lock) {
             Some((_, sum)) => *sum += block,
             None => lock_of.names.push((lock, block)),
@@ -345,6 +353,22 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
             continue;
         }
         let from = Source::Sample(index);
+        // The call says itself which lock it is for, where threads have slept for that one.
+        let is = |lock: &Waited<'_>| {
+            lock.process == sample.process && lock.names.iter().any(|(name, _)| Some(*name) == sample.lock)
+        };
+        if is(lock) {
+            let what = match sample.layer() {
+                Layer::Switches | Layer::Interrupts => "switches and wake-ups",
+                Layer::KernelSpin => "kernel's futex buckets",
+                _ => "futex calls",
+            };
+            claim.ask(from, sample.seconds, what);
+            continue;
+        }
+        if sample.lock.is_some() && all.iter().any(is) {
+            continue;
+        }
         let Some((site, within)) = site(sample) else {
             // On the way to or from another thread, or told of one.
             if sample.class == SampleClass::Switch || is_wake_up(sample) {
@@ -410,8 +434,9 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
     of(Layer::KernelSpin, parts.buckets * of_waits, "kernel's futex buckets");
     of(Layer::KernelSpin, parts.queues * of_voluntary, "switches and wake-ups");
     of(Layer::Switches, of_switches, "switches and wake-ups");
-    of(Layer::WakeUp, of_voluntary, "CPUs waking up");
-    of(Layer::RunQueue, of_switches, "queueing of woken threads");
+    let (of_queues, of_waking) = of_woken(view, lock).unwrap_or((of_switches, of_voluntary));
+    of(Layer::WakeUp, of_waking, "CPUs waking up");
+    of(Layer::RunQueue, of_queues, "queueing of woken threads");
     if lock.held {
         let of_locks = lock.block / parts.block.max(f64::MIN_POSITIVE);
         of(Layer::UserLock, of_locks, "CPUs idle for it");
@@ -421,6 +446,17 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
     }
     let wake_ups = view.in_interrupts(InterruptKind::Reschedule) + view.in_interrupts(InterruptKind::Call);
     claim.ask(Source::Layer(Layer::Interrupts), wake_ups * of_voluntary, "switches and wake-ups");
+}
+
+/// The parts that a lock's waiters have of the idle time beside run queues, and of wake-up latency; `None` where that was not
+/// measured.
+fn of_woken(view: &View<'_>, lock: &Waited<'_>) -> Option<(f64, f64)> {
+    let (queued, waking) = lock.woken?;
+    let from = view.runnable.get(if lock.held { &Runnable::UserLock } else { &Runnable::Asleep })?;
+    let sum = |of: fn(&Woken) -> f64| view.runnable.values().map(of).sum::<f64>();
+    let part = |of: f64, all: f64| if all > 0.0 { (of / all).min(1.0) } else { 0.0 };
+    let beside = part(from.idle, sum(|woken| woken.idle));
+    Some((beside * part(queued, from.queued), part(waking, sum(|woken| woken.waking))))
 }
 
 fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {

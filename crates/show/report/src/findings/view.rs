@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use ncpu_schema::{
-    CpuState, Error, InterruptKind, Layer, Microstate, SampleClass, StackKind, interrupts, stacks, threads,
+    CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, interrupts,
+    runnable, stacks, threads,
 };
 
 use crate::onion::evidence::Context;
@@ -23,6 +24,8 @@ pub struct Sampled<'a> {
     pub samples: u64,
     /// CPU-seconds that they stand for.
     pub seconds: f64,
+    /// In a futex call: the lock that it is for, as table `user_locks` names it.
+    pub lock: Option<&'a str>,
 }
 
 impl Sampled<'_> {
@@ -46,6 +49,17 @@ pub struct Switched {
     pub involuntary: f64,
 }
 
+/// Threads that became runnable for one reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Woken {
+    /// Seconds that they stood on run queues.
+    pub queued: f64,
+    /// Seconds until idle CPUs had woken for them.
+    pub waking: f64,
+    /// CPU-seconds that CPUs idled beside those queues.
+    pub idle: f64,
+}
+
 /// A recording, as detectors see it.
 pub struct View<'a> {
     /// Its tables, the rule book, and the program's size.
@@ -58,6 +72,8 @@ pub struct View<'a> {
     pub switched: HashMap<String, Switched>,
     /// CPU-seconds in interrupts by kind, without ncpu's own.
     pub interrupts: Vec<(InterruptKind, f64)>,
+    /// Time on run queues by reason; empty where that was not measured.
+    pub runnable: HashMap<Runnable, Woken>,
 }
 
 impl<'a> View<'a> {
@@ -81,7 +97,17 @@ impl<'a> View<'a> {
                 }
             }
         }
-        Ok(View { context, layers, samples, switched, interrupts })
+        let mut runnable: HashMap<Runnable, Woken> = HashMap::new();
+        if let Some(t) = runnable::Reader::open(context.recording)? {
+            for row in t.rows() {
+                let Some(reason) = t.reason.get(row) else { continue };
+                let sum = runnable.entry(reason).or_default();
+                sum.queued += t.queued.get(row).unwrap_or(0.0);
+                sum.waking += t.waking.get(row).unwrap_or(0.0);
+                sum.idle += t.idle.get(row).unwrap_or(0.0);
+            }
+        }
+        Ok(View { context, layers, samples, switched, interrupts, runnable })
     }
 
     /// CPU-seconds of a layer.
@@ -130,7 +156,7 @@ fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
         of.filter_map(|row| samples.samples.get(row)).sum()
     });
     let each = context.running / total.max(1) as f64;
-    let mut at: HashMap<(&str, SampleClass, &str), usize> = HashMap::new();
+    let mut at: HashMap<(&str, SampleClass, &str, Option<&str>), usize> = HashMap::new();
     let mut all: Vec<Sampled<'a>> = Vec::new();
     for row in t.rows() {
         let (Some(CpuState::Program), Some(class)) = (t.at.get(row), t.class.get(row)) else { continue };
@@ -139,12 +165,13 @@ fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
         }
         let (Some(stack), Some(n)) = (t.stack.get(row), t.samples.get(row)) else { continue };
         let process = t.process.get(row).unwrap_or("");
-        if let Some(&known) = at.get(&(stack, class, process)) {
+        let lock = t.lock.get(row);
+        if let Some(&known) = at.get(&(stack, class, process, lock)) {
             all[known].samples += n;
             all[known].seconds += each * n as f64;
             continue;
         }
-        at.insert((stack, class, process), all.len());
+        at.insert((stack, class, process, lock), all.len());
         let mut frames: Vec<&str> = stack.split(';').collect();
         // The name of the thread.
         frames.remove(0);
@@ -152,7 +179,7 @@ fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
             frames.into_iter().rev().partition(|frame| frame.ends_with("_[k]"));
         let kernel = kernel.into_iter().map(|frame| frame.trim_end_matches("_[k]")).collect();
         let seconds = each * n as f64;
-        all.push(Sampled { class, process, user, kernel, samples: n, seconds });
+        all.push(Sampled { class, process, user, kernel, samples: n, seconds, lock });
     }
     Ok(all)
 }

@@ -177,27 +177,37 @@ impl LockTables {
     /// futexes of each row.
     fn gathered(&mut self, rows: Vec<FutexWaits>) -> Vec<(FutexWaits, Vec<u64>)> {
         let mut out: Vec<(FutexWaits, Vec<u64>)> = Vec::new();
-        let mut at: HashMap<(u32, u64, u32, &str), usize> = HashMap::new();
-        for row in rows {
+        let mut at: HashMap<(u32, u32, u32, &str), usize> = HashMap::new();
+        for mut row in rows {
             let key = (row.tgid, row.futex);
             let threads = self.threads.peek(&key).copied().unwrap_or(0) | row.woken.threads;
             self.threads.insert(key, threads);
-            if row.futex == OTHERS || threads.count_ones() > 1 || !self.waiters.by_place(&row) {
-                out.push((row.clone(), vec![row.futex]));
+            let apart = row.futex == OTHERS || threads.count_ones() > 1;
+            let place = self.waiters.deciding_place(&row).filter(|_| !apart);
+            let Some(place) = place else {
+                let futex = row.futex;
+                out.push((row, vec![futex]));
                 continue;
+            };
+            row.place = place.into();
+            if let (FutexClass::Unknown, Some(known)) = (row.class, self.waiters.place(&row)) {
+                row.class = known.class;
             }
-            match at.entry((row.tgid, row.place, row.event, row.class.name())) {
+            match at.entry((row.tgid, place, row.event, row.class.name())) {
                 Entry::Occupied(have) => {
                     let (sum, futexes) = &mut out[*have.get()];
                     if row.block > sum.block {
                         (sum.futex, sum.holder) = (row.futex, row.holder);
                     }
                     sum.add(&row);
-                    futexes.push(row.futex);
+                    if !futexes.contains(&row.futex) {
+                        futexes.push(row.futex);
+                    }
                 }
                 Entry::Vacant(free) => {
                     free.insert(out.len());
-                    out.push((row.clone(), vec![row.futex]));
+                    let futex = row.futex;
+                    out.push((row, vec![futex]));
                 }
             }
         }

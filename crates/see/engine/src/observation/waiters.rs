@@ -121,10 +121,11 @@ impl Waiters {
         }
     }
 
-    /// Whether the place decides what a row's futex was waited for, and not the futex.
-    pub fn by_place(&self, row: &FutexWaits) -> bool {
-        row.place >= FIRST.into()
-            && self.keys.peek(&futex_key(row.tgid, row.futex)).is_some_and(|k| k.class == FutexClass::ByPlace)
+    /// The number of the place that decides what a row's futex was waited for; `None` where the futex itself decides.
+    pub fn deciding_place(&self, row: &FutexWaits) -> Option<u32> {
+        let known = self.keys.peek(&futex_key(row.tgid, row.futex))?;
+        let place = u32::try_from(row.place).ok().filter(|place| *place >= FIRST).unwrap_or(known.place);
+        (known.class == FutexClass::ByPlace).then_some(place)
     }
 
     /// Keys of verdicts that were forgotten since the last call.

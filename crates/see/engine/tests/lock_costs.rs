@@ -43,7 +43,7 @@ impl Drop for Program {
 }
 
 fn near(a: f64, b: f64) -> bool {
-    (a - b).abs() < 0.1 * b + 0.02
+    (a - b).abs() < 0.1 * b + 0.005
 }
 
 /// Seconds of a reason in table `runnable`.
@@ -94,12 +94,14 @@ fn threads_that_a_lock_had_put_to_sleep_stand_on_run_queues_for_it() {
         seen.rows("user_locks").filter(of).filter_map(|(t, r)| t.number(r, column)).sum()
     };
     let by_reason = |reason: &str| stood(&seen, reason, "queued") + stood(&seen, reason, "waking");
-    assert!(in_lock > 0.02, "the lock's waiter stood behind nobody: {truth:?}");
+    assert!(in_lock > 0.01, "the lock's waiter stood behind nobody: {truth:?}");
     let (queued, woke) = (of_lock("queued"), of_lock("waking"));
     assert!(near(queued + woke, in_lock), "{queued} + {woke} s, {in_lock} by the kernel's account");
     assert!(woke <= 0.1 * in_lock + 0.005, "that CPU never idles: {woke}");
-    assert!(near(by_reason("user lock"), in_lock), "{} s, {in_lock}", by_reason("user lock"));
-    assert!(by_reason("asleep") >= 0.9 * in_read - 0.02, "{} s, {in_read}", by_reason("asleep"));
+    // The first waits may be over before anybody has judged them: they are sleeps until then.
+    let from_locks = by_reason("user lock");
+    assert!((0.7 * in_lock..1.1 * in_lock + 0.005).contains(&from_locks), "{from_locks} s, {in_lock}");
+    assert!(by_reason("asleep") >= 0.9 * in_read - 0.005, "{} s, {in_read}", by_reason("asleep"));
     // The hogs take turns on one CPU for all of the time.
     assert!(by_reason("preempted") > 1.0 * seen.elapsed, "{} s", by_reason("preempted"));
     let all: f64 =

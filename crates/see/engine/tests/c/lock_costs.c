@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -78,6 +79,9 @@ static void *waiter(void *arg)
 	char byte;
 
 	run_on(0);
+	/* The scheduler lets a thread that wakes go before others of its weight. */
+	if (setpriority(PRIO_PROCESS, syscall(SYS_gettid), 5))
+		exit(8);
 	for (int i = 1; i <= ROUNDS; i++) {
 		long at = stood();
 		if (read(begin[0], &byte, 1) != 1)

@@ -17,7 +17,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -133,6 +133,16 @@ foresee-check:
 	$(CARGO) build --release --locked -p ncpu-foresee-check
 	target/release/foresee-check documents
 	target/release/foresee-check curves crates/foresee/foresee-check/sets
+
+# Mutation tests of a part of a crate: changes of its code that no test notices. CONTRIBUTING.md has the rates.
+CRATE ?= schema
+SHARD ?= 0/4
+mutants: tools
+	$(CARGO) mutants -p ncpu-$(CRATE) --shard $(SHARD) --sharding round-robin --timeout 60 -- --lib --tests
+
+# That everything compiles for AArch64.
+check-aarch64: tools
+	CARGO="$(CARGO)" .ci/aarch64
 
 # Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
 fuzz: tools

@@ -15,7 +15,7 @@ use ncpu_fleet::Result;
 
 const JOURNAL: &str = "compacting.json";
 
-/// A fleet in memory, whose lock is always free.
+/// A fleet in memory. Its lock is always free.
 struct Memory(Mutex<BTreeMap<String, Vec<u8>>>);
 
 impl Store for Memory {

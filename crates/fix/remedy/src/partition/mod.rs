@@ -14,8 +14,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ncpu_machine::process::{self, Fields};
 use ncpu_machine::Topology;
+use ncpu_machine::process::{self, Fields};
 
 use crate::journal::{Id, Journal, Replayed, Undo};
 use crate::launch::{Ended, Launch, Policy, Step};

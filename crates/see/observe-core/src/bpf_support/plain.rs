@@ -20,9 +20,9 @@ pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A task's name up to its NUL.
-pub fn comm(raw: &[std::ffi::c_char; 16]) -> String {
-    let bytes: Vec<u8> = raw.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+/// A task's name up to its NUL. C's `char` is signed in skeletons, while Rust has it unsigned for some processors.
+pub fn comm<C: Copy + Into<i16>>(raw: &[C; 16]) -> String {
+    let bytes: Vec<u8> = raw.iter().map(|&c| c.into() as u8).take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -51,7 +51,10 @@ mod tests {
 
     #[test]
     fn names_may_hold_anything() {
-        assert_eq!(comm(&b"make\0garbage_abc".map(|b| b as std::ffi::c_char)), "make");
-        assert_eq!(comm(&[-1; 16]).chars().count(), 16);
+        assert_eq!(
+            (comm(b"make\0garbage_abc"), comm(&b"make\0garbage_abc".map(|b| b as i8))),
+            ("make".into(), "make".into())
+        );
+        assert_eq!((comm(&[-1i8; 16]).chars().count(), comm(&[0xff_u8; 16]).chars().count()), (16, 16));
     }
 }

@@ -20,6 +20,12 @@ pub enum Error {
     /// The process has ended and waits for its parent.
     #[error("process {0} has ended (zombie): it has no memory left")]
     Zombie(i32),
+    /// Its first thread has ended, and others run.
+    #[error(
+        "the first thread of process {0} has ended and others run on: the kernel shows memory by the first thread, so it cannot \
+         be dumped"
+    )]
+    FirstThread(i32),
     /// The process is a thread of the kernel.
     #[error("{0} is a kernel thread: it has no memory of its own")]
     KernelThread(i32),

@@ -3,7 +3,9 @@
 //! The copy never executes an instruction of the program. It is born stopped, because we trace the thread that makes it;
 //! if we end before we know of it, it exits by itself (see [`Session::copy`]); afterwards the kernel kills it with us
 //! (PTRACE_O_EXITKILL, which is set for the copy alone). What may then be left is the number of the copy in the table of
-//! processes, for no signal tells its process of it: another process of ours, which waits for our end, has it forgotten.
+//! processes, for no signal tells its process of it: another process of ours, which waits for our end, has it forgotten. Where
+//! we end before we can give it the number, it knows the copy by what no other child has: no signal tells of its end, and it
+//! began after this dump.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -167,12 +169,15 @@ impl Drop for Reaper {
 
 /// How long a copy is waited for whose tracer was killed.
 const DYING: Duration = Duration::from_secs(10);
+/// How long a copy is looked for of which nobody has told: the call that makes it may just be on its way.
+const UNTOLD: Duration = Duration::from_millis(500);
 
 /// The work of a [`Reaper`]: waits until standard input ends. Without [`DONE`] at its end, has the process forget the copy.
 ///
 /// # Errors
 /// The process could not be made to.
 pub fn reap(process: i32) -> Result<(), Error> {
+    let since = target::started(std::process::id() as i32).ok_or(Error::NoProcess(process))?;
     let mut text = Vec::new();
     let read = io::stdin().lock().read_to_end(&mut text);
     read.map_err(|e| Error::call("reading standard input", e))?;
@@ -181,8 +186,14 @@ pub fn reap(process: i32) -> Result<(), Error> {
     }
     let numbers: Vec<i64> =
         String::from_utf8_lossy(&text).split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    // Killed before there was a copy.
-    let &[copy, number] = &numbers[..] else { return Ok(()) };
+    let (copy, number) = match numbers[..] {
+        [copy, number] => (copy, number),
+        // Killed before there was a copy, or before it could tell of it.
+        _ => match find_copy(process, since) {
+            Some(found) => found,
+            None => return Ok(()),
+        },
+    };
     let began = Instant::now();
     while Status::read(copy as i32).is_ok_and(|status| status.state != 'Z') && began.elapsed() < DYING {
         std::thread::sleep(Duration::from_millis(1));
@@ -193,6 +204,27 @@ pub fn reap(process: i32) -> Result<(), Error> {
             Err(_) if began.elapsed() < DYING => std::thread::sleep(Duration::from_millis(10)),
             done => return done,
         }
+    }
+}
+
+/// The copy that a process has made of itself since a time, in clock ticks since boot: its number for us and in the namespace
+/// of its process.
+fn find_copy(process: i32, since: u64) -> Option<(i64, i64)> {
+    let began = Instant::now();
+    let level = Status::read(process).ok()?.numbers.len().checked_sub(1)?;
+    loop {
+        for child in target::children(process) {
+            if target::is_copy(child, process, since)
+                && let Ok(status) = Status::read(child)
+                && let Some(number) = status.numbers.get(level)
+            {
+                return Some((child.into(), (*number).into()));
+            }
+        }
+        if began.elapsed() > UNTOLD {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

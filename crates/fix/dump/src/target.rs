@@ -248,6 +248,30 @@ pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
     }
 }
 
+/// The children of a process.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let of = |tid: i32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    let lists: Vec<String> = threads(pid).unwrap_or_default().into_iter().map(of).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|child| child.parse().ok()).collect()
+}
+
+/// When a process began, in clock ticks since boot.
+pub(crate) fn started(pid: i32) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    process::Stat::parse(&text)?.start()
+}
+
+/// Whether a child of a process is the copy that a dump had it make at this time or later: no signal tells of its end. All others
+/// that a program makes have one.
+pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
+    let Ok(text) = fs::read(format!("/proc/{child}/stat")) else { return false };
+    process::Stat::parse(&text).is_some_and(|stat| {
+        stat.parent() == Some(parent as u32)
+            && stat.exit_signal() == Some(0)
+            && stat.start().is_some_and(|start| start >= since)
+    })
+}
+
 /// Finds out whether a process can be dumped at all.
 ///
 /// # Errors
@@ -261,7 +285,10 @@ pub fn check(pid: i32) -> Result<Status, Error> {
         return Err(Error::Thread { tid: pid, pid: status.tgid });
     }
     if matches!(status.state, 'Z' | 'X') {
-        return Err(Error::Zombie(pid));
+        return Err(match threads(pid) {
+            Ok(tids) if tids.len() > 1 => Error::FirstThread(pid),
+            _ => Error::Zombie(pid),
+        });
     }
     if !status.has_memory {
         return Err(Error::KernelThread(pid));

@@ -65,7 +65,8 @@ impl Counts {
     /// Counts samples of a layer.
     pub fn add_samples(&mut self, layer: Layer, n: u64) {
         match self.samples.iter_mut().find(|(l, _)| *l == layer) {
-            Some((_, sum)) => *sum += n,
+            // A forged recording may count more than there can be.
+            Some((_, sum)) => *sum = sum.saturating_add(n),
             None => self.samples.push((layer, n)),
         }
     }
@@ -116,7 +117,7 @@ impl Counts {
         if self.strange.samples > 0 {
             split.push((Layer::Unseen, self.strange.samples));
         }
-        let total: u64 = split.iter().map(|(_, n)| n).sum();
+        let total = split.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         if total == 0 {
             // Without samples user and kernel are told apart by the command's own accounting only.
             add(Layer::User, running, 0.0);
@@ -196,7 +197,7 @@ impl Division {
         }
         if let Some(t) = events::Reader::open(tables)? {
             let ticks = t.rows().filter(|&r| t.event.get(r) == Some(Counter::IdleTicks));
-            counts.looks = ticks.filter_map(|r| t.count.get(r)).sum();
+            counts.looks = ticks.filter_map(|r| t.count.get(r)).fold(0, u64::saturating_add);
         }
         Ok(counts.divide())
     }

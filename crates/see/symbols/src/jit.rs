@@ -58,9 +58,9 @@ impl Generated {
         self.functions.all.len()
     }
 
-    /// Bytes of their names.
+    /// Bytes of their names, and of those that were replaced.
     pub fn bytes(&self) -> usize {
-        self.functions.bytes
+        self.functions.names.len()
     }
 
     /// What lies at an address.
@@ -137,39 +137,72 @@ impl Generated {
     }
 }
 
-/// Functions by where they begin: their size and name. They do not overlap.
+/// Functions by where they begin. They do not overlap. There are hundreds of thousands in a large program, so that their names
+/// lie one after another, and not each in memory of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
-    all: BTreeMap<u64, (u64, Arc<str>)>,
-    /// Of all names.
+    all: BTreeMap<u64, Function>,
+    names: String,
+    /// Of the names of those that are in `all`.
     bytes: usize,
+}
+
+/// A function: its size, and where its name lies.
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    size: u64,
+    name: u32,
+    length: u16,
 }
 
 impl Functions {
     fn lookup(&self, address: u64) -> Option<Arc<str>> {
-        let (start, (size, name)) = self.all.range(..=address).next_back()?;
-        (address - start < *size).then(|| name.clone())
+        let (start, function) = self.all.range(..=address).next_back()?;
+        (address - start < function.size).then(|| self.name(*function).into())
+    }
+
+    fn name(&self, function: Function) -> &str {
+        let begin = function.name as usize;
+        &self.names[begin..begin + usize::from(function.length)]
     }
 
     /// A function, in place of those that lay there.
     fn add(&mut self, start: u64, size: u64, name: &str) {
         let Some(end) = start.checked_add(size).filter(|end| *end > start) else { return };
-        let before = self.all.range(..start).next_back().map(|(at, (size, _))| (*at, at + size));
+        let before = self.all.range(..start).next_back().map(|(at, function)| (*at, at + function.size));
         let over: Vec<u64> = self.all.range(start..end).map(|(at, _)| *at).collect();
         for at in over.into_iter().chain(before.filter(|(_, to)| *to > start).map(|(at, _)| at)) {
             self.remove(at);
         }
-        if self.all.len() < MAX_FUNCTIONS && self.bytes < MAX_NAMES {
-            let end = crate::demangle::boundary(name, MAX_NAME);
-            self.bytes += end;
-            self.all.insert(start, (size, name[..end].into()));
+        if self.all.len() >= MAX_FUNCTIONS || self.bytes >= MAX_NAMES {
+            return;
         }
+        if self.names.len() >= 2 * MAX_NAMES {
+            self.compact();
+        }
+        let length = crate::demangle::boundary(name, MAX_NAME);
+        let at = self.names.len() as u32;
+        self.names.push_str(&name[..length]);
+        self.bytes += length;
+        self.all.insert(start, Function { size, name: at, length: length as u16 });
     }
 
-    fn remove(&mut self, start: u64) -> Option<(u64, Arc<str>)> {
+    fn remove(&mut self, start: u64) -> Option<Function> {
         let removed = self.all.remove(&start);
-        self.bytes -= removed.as_ref().map_or(0, |(_, name)| name.len());
+        self.bytes -= removed.map_or(0, |function| usize::from(function.length));
         removed
+    }
+
+    /// Leaves out the names of functions that were removed.
+    fn compact(&mut self) {
+        let mut names = String::with_capacity(self.bytes);
+        for function in self.all.values_mut() {
+            let begin = function.name as usize;
+            let name = &self.names[begin..begin + usize::from(function.length)];
+            function.name = names.len() as u32;
+            names.push_str(name);
+        }
+        self.names = names;
     }
 }
 
@@ -223,8 +256,9 @@ pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
             MOVE => {
                 let moved = large(body, 16).zip(large(body, 24)).zip(large(body, 32));
                 if let Some(((from, to), size)) = moved
-                    && let Some((_, name)) = into.remove(from)
+                    && let Some(function) = into.remove(from)
                 {
+                    let name = into.name(function).to_string();
                     into.add(to, size, &name);
                 }
             }
@@ -298,6 +332,21 @@ mod tests {
         assert_eq!(dump(b"ELF and more than forty bytes of what is none", true, &mut functions), 0);
     }
 
+    /// Code that a program makes again and again at the same place.
+    #[test]
+    fn names_of_functions_that_were_replaced_take_no_memory() {
+        let mut functions = Functions::default();
+        let long = "x".repeat(MAX_NAME);
+        functions.add(0x100, 0x10, "stays");
+        for i in 0..(5 * MAX_NAMES / MAX_NAME) as u64 {
+            functions.add(0x1000 + i % 7, 1, &format!("{i}{long}"));
+            assert!(functions.names.capacity() <= 4 * MAX_NAMES + MAX_NAME, "{}", functions.names.capacity());
+        }
+        assert_eq!(functions.lookup(0x10f).as_deref(), Some("stays"));
+        assert!(functions.lookup(0x1003).is_some_and(|name| name.ends_with('x') && name.len() == MAX_NAME));
+        assert_eq!(functions.bytes, 7 * MAX_NAME + 5);
+    }
+
     #[test]
     fn what_grows_is_read_again_and_what_is_planted_is_not() {
         let dir = tempfile::tempdir().unwrap();
@@ -344,9 +393,9 @@ mod tests {
                     prop_assert!(text(&bytes, first, &mut functions) <= bytes.len());
                 }
                 let mut last = 0;
-                for (start, (size, name)) in &functions.all {
-                    prop_assert!(*start >= last && *size > 0 && name.len() <= MAX_NAME);
-                    last = start + size;
+                for (start, function) in &functions.all {
+                    prop_assert!(*start >= last && function.size > 0 && functions.name(*function).len() <= MAX_NAME);
+                    last = start + function.size;
                 }
             }
         }

@@ -200,6 +200,26 @@ fn those_that_cannot_be_dumped_are_told_in_a_line() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a file was left");
 }
 
+/// Its first thread is a zombie as one of a process that has ended is, and shows no memory.
+#[test]
+fn a_process_whose_first_thread_has_ended_is_no_process_that_has() {
+    let script = "import ctypes, threading, time\n\
+                  threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                  ctypes.CDLL(None).pthread_exit(None)";
+    let Ok(mut program) = Command::new("python3").args(["-c", script]).spawn() else {
+        return eprintln!("skipped: python3 is not installed");
+    };
+    while Status::read(program.id() as i32).unwrap().state != 'Z' {
+        std::thread::yield_now();
+    }
+    let path = tempfile::tempdir().unwrap().path().join("core.zst");
+    let o = ncpu(&["dump", &program.id().to_string(), "-o", path.to_str().unwrap()]);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!(o.status.code(), Some(1), "{o:?}");
+    assert!(err(&o).contains("first thread") && err(&o).contains("others run on"), "{}", err(&o));
+}
+
 #[test]
 fn a_process_that_is_stopped_stays_stopped() {
     if !root() {

@@ -99,6 +99,11 @@ impl<'a> Stat<'a> {
         self.field(24)
     }
 
+    /// The signal that tells the parent of its end; 0 where none does.
+    pub fn exit_signal(&self) -> Option<i32> {
+        self.field(38)
+    }
+
     /// The CPU it last ran on.
     pub fn cpu(&self) -> Option<u32> {
         self.field(39)

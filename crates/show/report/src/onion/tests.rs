@@ -191,6 +191,17 @@ fn sampled(rows: &[(SampleClass, &str, u64)]) -> Onion {
     Onion::peel(&recording().with(samples(&all))).unwrap()
 }
 
+/// A recording may be anybody's.
+#[test]
+fn forged_counts_add_up_to_no_overflow() {
+    let all = [SampleClass::User, SampleClass::Syscall, SampleClass::Syscall];
+    let rows: Vec<Sample<'_>> =
+        all.iter().map(|class| (CpuState::Program, *class, "dup2", "db", u64::MAX)).collect();
+    let counted: Vec<_> = Counter::ALL.into_iter().flat_map(|counter| [(counter, u64::MAX); 2]).collect();
+    let onion = Onion::peel(&recording().with(samples(&rows)).with(events(&counted))).unwrap();
+    assert!(onion.rows.iter().all(|row| row.share.is_finite()), "{onion:?}");
+}
+
 #[test]
 fn advice_takes_more_than_chance() {
     use SampleClass::{Exec, Exit, Fault, Syscall, Tlb, Zeroing};

@@ -194,16 +194,17 @@ fn collecting(context: &Context<'_>) -> Option<Collecting> {
     let table = stacks::Reader::open(context.recording).ok().flatten()?;
     let mut of: HashMap<Collector, u64> = HashMap::new();
     let mut by: HashMap<&str, u64> = HashMap::new();
-    let (mut all, mut allocating) = (0, 0);
+    let (mut all, mut allocating) = (0u64, 0u64);
     for row in table.rows().filter(|&r| table.kind.get(r) == Some(StackKind::OnCpu)) {
         let (Some(stack), Some(n)) = (table.stack.get(row), table.samples.get(row)) else { continue };
-        all += n;
+        let add = |sum: &mut u64| *sum = sum.saturating_add(n);
+        add(&mut all);
         if let Some(collector) = collector(stack) {
-            *of.entry(collector).or_default() += n;
+            add(of.entry(collector).or_default());
         }
         if let Some(function) = allocates(stack) {
-            *by.entry(function).or_default() += n;
-            allocating += n;
+            add(by.entry(function).or_default());
+            add(&mut allocating);
         }
     }
     let (collector, n) = of.into_iter().max_by_key(|&(_, n)| n)?;
@@ -212,7 +213,7 @@ fn collecting(context: &Context<'_>) -> Option<Collecting> {
         return None;
     }
     let top = by.into_iter().max_by_key(|&(function, n)| (n, std::cmp::Reverse(function)));
-    let by = top.filter(|&(_, n)| 2 * n > allocating && n >= 10);
+    let by = top.filter(|&(_, n)| n > allocating / 2 && n >= 10);
     Some(Collecting {
         collector,
         seconds: context.running * n as f64 / all.max(1) as f64,

@@ -5,7 +5,7 @@ use ncpu_schema::{Counter, InterruptKind, interrupts};
 use super::kinds::{
     Evidence, Interrupt, InterruptRates, Interrupts, OwnInterrupts, PerSecond, Rate, Seconds, Share,
 };
-use super::{Context, counter, length};
+use super::{Context, counter, length, total};
 use crate::causes::When;
 use crate::onion::case::Case;
 use std::fmt;
@@ -119,14 +119,14 @@ const FEW: f64 = 100.0;
 pub(in crate::onion) fn case(context: &Context<'_>) -> Case {
     let all = kinds(context);
     let per_second = |n: u64| rate(context, n).0;
-    let devices = per_second(all.iter().filter(|k| k.kind == InterruptKind::Device).map(|k| k.count).sum());
+    let devices = per_second(total(all.iter().filter(|k| k.kind == InterruptKind::Device).map(|k| k.count)));
     let of = |group: Group| all.iter().filter(move |k| Group::of(k) == Some(group));
     let seconds = |group: &Group| of(*group).map(|k| k.seconds).sum::<f64>();
     let top = Group::ALL.into_iter().max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     let Some(top) = top.filter(|top| seconds(top) > 0.0) else { return Case::new(When::Interrupts) };
     match top {
         Group::Timer => {
-            let timers = of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count).sum();
+            let timers = total(of(top).filter(|k| k.kind == InterruptKind::Timer).map(|k| k.count));
             Case::new(When::TimerInterrupts).with("rate", format!("{:.0}/s", per_second(timers)))
         }
         Group::Network if devices >= MANY => Case::new(When::DeviceNetwork),

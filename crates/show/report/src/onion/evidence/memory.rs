@@ -13,7 +13,7 @@ use super::limits::{REFAULTS, memory_short};
 
 fn event(context: &Context<'_>, name: &str) -> u64 {
     let Ok(Some(t)) = memory_events::Reader::open(context.recording) else { return 0 };
-    t.rows().filter(|&r| t.event.get(r) == Some(name)).filter_map(|r| t.count.get(r)).sum()
+    super::total(t.rows().filter(|&r| t.event.get(r) == Some(name)).filter_map(|r| t.count.get(r)))
 }
 
 /// The most that the machine's memory grew by, if that is enough to mention.

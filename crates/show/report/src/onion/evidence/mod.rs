@@ -134,7 +134,7 @@ fn counts(context: &Context<'_>, keep: impl Fn(CpuState, SampleClass) -> bool, b
             (By::Process, _) => samples.process.get(row).unwrap_or("?"),
         };
         match sums.iter_mut().find(|(k, _)| k == name) {
-            Some((_, sum)) => *sum += n,
+            Some((_, sum)) => *sum = sum.saturating_add(n),
             None => sums.push((name.to_string(), n)),
         }
     }
@@ -150,7 +150,7 @@ fn shares(
     most: usize,
 ) -> Vec<Part> {
     let sums = counts(context, keep, by);
-    let total = sums.iter().map(|(_, n)| n).sum::<u64>().max(1);
+    let total = total(sums.iter().map(|(_, n)| *n)).max(1);
     sums.into_iter()
         .take(most)
         .map(|(name, n)| Part { name, share: Share(n as f64 / total as f64) })
@@ -173,11 +173,16 @@ fn per_second(context: &Context<'_>, n: f64) -> PerSecond {
     PerSecond(n / context.elapsed.max(f64::MIN_POSITIVE))
 }
 
+/// The sum of counts, which a forged recording may make larger than any number.
+fn total(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 /// How often an event was counted.
 fn counter(context: &Context<'_>, event: Counter) -> f64 {
     let Ok(Some(t)) = events::Reader::open(context.recording) else { return 0.0 };
     let of = t.rows().filter(|&r| t.event.get(r) == Some(event));
-    of.filter_map(|r| t.count.get(r)).sum::<u64>() as f64
+    total(of.filter_map(|r| t.count.get(r))) as f64
 }
 
 /// What took the program into the kernel, as far as it was counted.
@@ -201,10 +206,8 @@ fn entries(context: &Context<'_>) -> Option<KernelEntries> {
 /// Samples of CPUs at `at`, of the classes kept.
 fn count(context: &Context<'_>, at: CpuState, keep: impl Fn(SampleClass) -> bool) -> u64 {
     let Some(t) = &context.samples else { return 0 };
-    t.rows()
-        .filter(|&r| t.at.get(r) == Some(at) && t.class.get(r).is_some_and(&keep))
-        .filter_map(|r| t.samples.get(r))
-        .sum()
+    let kept = t.rows().filter(|&r| t.at.get(r) == Some(at) && t.class.get(r).is_some_and(&keep));
+    total(kept.filter_map(|r| t.samples.get(r)))
 }
 
 /// CPU-seconds that CPUs were in a state.
@@ -401,7 +404,7 @@ fn own_time(out: &mut Gathered, context: &Context<'_>) {
     out.add(interrupts::own(context));
     let sampled = |of: fn(SampleClass) -> bool| -> u64 {
         let of = |at, class| at == CpuState::Program && of(class);
-        counts(context, of, By::Process).iter().map(|(_, n)| n).sum()
+        total(counts(context, of, By::Process).into_iter().map(|(_, n)| n))
     };
     let (probes, all) = (sampled(|class| class == SampleClass::Probe), sampled(|_| true));
     if probes > 0 {

@@ -43,7 +43,7 @@ pub(super) fn sleepers(context: &Context<'_>) -> Vec<Sleeper> {
     let threads_of = |call: &str, process: &str| -> u64 {
         let of =
             |&r: &usize| each.text(r, col::call) == Some(call) && each.text(r, col::process) == Some(process);
-        (0..each.num_rows()).filter(of).filter_map(|r| each.int(r, col::threads)).sum()
+        super::total((0..each.num_rows()).filter(of).filter_map(|r| each.int(r, col::threads)))
     };
     let per_second = |n: f64| n / context.elapsed.max(f64::MIN_POSITIVE);
     (0..ranked.num_rows())

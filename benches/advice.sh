@@ -38,7 +38,7 @@ ratio() {
 
 # verdict CAUSE COMMAND HELPED HURT
 verdict() {
-	echo "$1,$2,$3,$4,$(awk -v a="$3" -v b="$4" 'BEGIN { print a > 1.05 && b > 0.95 ? "print" : "leave out" }')"
+	echo "$1,$2,$3,$4,$(awk -v a="$3" -v b="$4" 'BEGIN { print (a > 1.05 && b > 0.95) ? "print" : "leave out" }')"
 }
 {
 	echo "cause,command,the program,its look-alike,verdict"

@@ -456,14 +456,23 @@ impl Starter {
     }
 }
 
+/// Starters that were given up and may not have ended yet.
+static GIVEN_UP: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
 impl Drop for Starter {
+    /// Never waits. A program that has given up root may not kill a starter from before, which ends by itself when it sees that
+    /// its socket is closed; a later call finds that it has.
     fn drop(&mut self) {
-        if self.parent == std::process::id() {
-            // SAFETY: a child that was not waited for yet; it ends, or has.
-            unsafe {
-                libc::kill(self.pid, libc::SIGKILL);
-                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
-            }
+        if self.parent != std::process::id() {
+            return;
+        }
+        let mut given_up = GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.push(self.pid);
+        // SAFETY: plain numbers; each is a child that was not waited for yet.
+        unsafe {
+            libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR);
+            libc::kill(self.pid, libc::SIGKILL);
+            given_up.retain(|pid| libc::waitpid(*pid, std::ptr::null_mut(), libc::WNOHANG) == 0);
         }
     }
 }

@@ -202,3 +202,31 @@ fn the_reader_has_few_capabilities_and_holds_no_output_open() {
         assert_eq!(output, std::path::Path::new("/dev/null"));
     }
 }
+
+/// As one from before the program gave up root.
+#[test]
+fn a_starter_of_another_user_is_given_up_without_waiting() {
+    // SAFETY: no pointers.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: not root");
+    }
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let starter = Starter::start().unwrap();
+        let pid = starter.pid;
+        // SAFETY: no pointers. The system call changes the user of this thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        // SAFETY: a plain number.
+        assert_eq!(unsafe { libc::kill(pid, 0) }, -1, "it may be killed");
+        drop(starter);
+        done.send(pid).unwrap();
+    });
+    let pid = ended.recv_timeout(Duration::from_secs(5)).expect("it waits for what it cannot kill");
+    let began = Instant::now();
+    while !matches!(std::fs::read_to_string(format!("/proc/{pid}/stat")), Err(_))
+        && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+    {
+        assert!(began.elapsed() < Duration::from_secs(5), "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -88,38 +88,8 @@ pub fn add(
         }
     }
     let mut outcome = Outcome::default();
-    let looked = each(options.threads, &found, stop, |path| Ok(look(path, options)))?;
-    let mut jobs: BTreeMap<Span, Vec<Candidate>> = BTreeMap::new();
-    let mut ids = HashSet::new();
-    let late = when::now() + AHEAD;
-    for (path, one) in found.iter().zip(looked) {
-        match one {
-            None => {}
-            Some(Err(e)) => outcome.left_out.push((path.clone(), e.to_string())),
-            Some(Ok(one)) if !ids.insert(one.id.clone()) => outcome.known += 1,
-            Some(Ok(one)) => {
-                outcome.ahead += usize::from(one.at_us > late);
-                jobs.entry(Span::of(one.at_us)).or_default().push(one);
-            }
-        }
-    }
-    let hours: Vec<&Span> = jobs.keys().collect();
-    let known =
-        each(options.threads, &hours, stop, |hour| parts::ids(store, &compacted, Kept::Recordings, hour))?;
-    let total: usize = jobs.values().map(Vec::len).sum();
-    // Small enough that all threads have work to the end.
-    let chunk = (total / (options.threads * 4).max(1)).clamp(100, CHUNK);
-    let mut work: Vec<(Span, Vec<Candidate>)> = Vec::new();
-    for ((hour, mut candidates), known) in jobs.into_iter().zip(known) {
-        let before = candidates.len();
-        candidates.retain(|c| !known.iter().flatten().any(|ids| ids.contains(&c.id)));
-        outcome.known += before - candidates.len();
-        candidates.sort_by(|a, b| (a.at_us, &a.host, &a.id).cmp(&(b.at_us, &b.host, &b.id)));
-        while !candidates.is_empty() {
-            let rest = candidates.split_off(chunk.min(candidates.len()));
-            work.push((hour.clone(), std::mem::replace(&mut candidates, rest)));
-        }
-    }
+    let jobs = candidates(&found, options, stop, &mut outcome)?;
+    let work = unknown(store, &compacted, jobs, options.threads, stop, &mut outcome)?;
     let total: usize = work.iter().map(|(_, c)| c.len()).sum();
     let (done, added) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let left_out = Mutex::new(&mut outcome.left_out);
@@ -177,6 +147,59 @@ pub fn add(
         outcome.untidy = compact::tidy(store, &hours, &how).err().map(|e| e.to_string());
     }
     Ok(outcome)
+}
+
+/// The recordings by the hour in which they began, each once; those that cannot be added are left out.
+fn candidates(
+    found: &[PathBuf],
+    options: &Options,
+    stop: &AtomicBool,
+    outcome: &mut Outcome,
+) -> Result<BTreeMap<Span, Vec<Candidate>>> {
+    let looked = each(options.threads, found, stop, |path| Ok(look(path, options)))?;
+    let mut jobs: BTreeMap<Span, Vec<Candidate>> = BTreeMap::new();
+    let mut ids = HashSet::new();
+    let late = when::now() + AHEAD;
+    for (path, one) in found.iter().zip(looked) {
+        match one {
+            None => {}
+            Some(Err(e)) => outcome.left_out.push((path.clone(), e.to_string())),
+            Some(Ok(one)) if !ids.insert(one.id.clone()) => outcome.known += 1,
+            Some(Ok(one)) => {
+                outcome.ahead += usize::from(one.at_us > late);
+                jobs.entry(Span::of(one.at_us)).or_default().push(one);
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Those that the fleet does not have, in chunks.
+fn unknown(
+    store: &dyn Store,
+    compacted: &Compacted,
+    jobs: BTreeMap<Span, Vec<Candidate>>,
+    threads: usize,
+    stop: &AtomicBool,
+    outcome: &mut Outcome,
+) -> Result<Vec<(Span, Vec<Candidate>)>> {
+    let hours: Vec<&Span> = jobs.keys().collect();
+    let known = each(threads, &hours, stop, |hour| parts::ids(store, compacted, Kept::Recordings, hour))?;
+    let total: usize = jobs.values().map(Vec::len).sum();
+    // Small enough that all threads have work to the end.
+    let chunk = (total / (threads * 4).max(1)).clamp(100, CHUNK);
+    let mut work: Vec<(Span, Vec<Candidate>)> = Vec::new();
+    for ((hour, mut candidates), known) in jobs.into_iter().zip(known) {
+        let before = candidates.len();
+        candidates.retain(|c| !known.iter().flatten().any(|ids| ids.contains(&c.id)));
+        outcome.known += before - candidates.len();
+        candidates.sort_by(|a, b| (a.at_us, &a.host, &a.id).cmp(&(b.at_us, &b.host, &b.id)));
+        while !candidates.is_empty() {
+            let rest = candidates.split_off(chunk.min(candidates.len()));
+            work.push((hour.clone(), std::mem::replace(&mut candidates, rest)));
+        }
+    }
+    Ok(work)
 }
 
 /// The recordings at and below a directory. Links are not followed, for they may lead round.

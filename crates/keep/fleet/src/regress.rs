@@ -82,8 +82,8 @@ pub fn ask(asked: &mut Asked, question: &Question, least: f64) -> Result<Answer>
     Ok(judge(&raw, &question.by, least))
 }
 
-/// Judges rows of a machine, a period and a subject: see `sql/regress.sql`.
-pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
+/// The machines of the rows, by name.
+fn machines(raw: &Table, by: &[By]) -> BTreeMap<String, Machine> {
     let mut machines: BTreeMap<String, Machine> = BTreeMap::new();
     for r in 0..raw.num_rows() {
         let (Some(name), Some(period)) = (raw.text(r, "machine"), raw.int(r, "period")) else { continue };
@@ -101,6 +101,12 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
             }
         }
     }
+    machines
+}
+
+/// Judges rows of a machine, a period and a subject: see `sql/regress.sql`.
+pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
+    let mut machines = machines(raw, by);
     let seen = machines.len();
     machines.retain(|_, m| m.whole.iter().all(|(n, capacity)| *n > 0.0 && *capacity > 0.0));
     let mut answer = Answer::default();

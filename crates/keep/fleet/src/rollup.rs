@@ -218,7 +218,7 @@ impl Rolled {
         Ok(())
     }
 
-    /// What the program did on CPU, and events.
+    /// Samples of the program on CPU, and events.
     fn add_calls(&mut self, recording: &Recording, division: &Division) -> Result<(), ncpu_schema::Error> {
         if let Some(table) = samples::Reader::open(recording)? {
             let one = division.running * 1e6 / division.samples.max(1) as f64;

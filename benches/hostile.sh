@@ -14,7 +14,13 @@ dir=$(mktemp -d)
 serve=
 end() {
   # Each kind has a session of its own.
-  while read -r session; do pkill -KILL -s "$session" || true; done < "$dir/sessions"
+  while read -r session; do
+    local pids pid
+    mapfile -t pids < <(pgrep -s "$session")
+    pkill -KILL -s "$session" || true
+    # What they would have removed themselves.
+    for pid in "${pids[@]}"; do rm -f "/tmp/perf-$pid.map"; done
+  done < "$dir/sessions"
   [ -z "$serve" ] || kill -KILL "$serve" 2> /dev/null || true
   for silent in "$dir"/silent*; do umount -l "$silent" 2> /dev/null || true; done
   rm -rf "$dir"
@@ -24,6 +30,7 @@ touch "$dir/sessions"
 trap end EXIT
 cc -O1 -w -pthread -o "$dir/mapper" tests/hostile/mapper.c
 cc -O1 -w -o "$dir/silent-fs" tests/hostile/silent-fs.c
+cc -O1 -w -pthread -o "$dir/storms" tests/hostile/storms.c
 python3 tests/hostile/make.py "$dir/files"
 mkdir "$dir/own"
 chmod 755 "$dir"
@@ -91,11 +98,14 @@ link) rm program mapped; ln -s /dev/zero program; ln -s /etc/shadow mapped ;;
 map-fifo) mkfifo "/tmp/perf-$pid.map" ;;
 map-link) ln -s /dev/zero "/tmp/perf-$pid.map" ;;
 map-holes) truncate -s 100G "/tmp/perf-$pid.map" ;;
+map-many) cp ../../map-many "/tmp/perf-$pid.map" ;;
 map-names) yes "$(printf '7f0000000000 10 '; head -c 900 /dev/zero | tr '\0' x)" | head -c 64M > "/tmp/perf-$pid.map" ;;
 esac
 wait $pid
 SH
 chmod 755 "$dir/behave"
+# As many functions as are kept of a process, with short names.
+awk 'BEGIN { for (i = 0; i < 260000; i++) printf "%x 10 function_%d\n", 1099511627776 + 16 * i, i }' > "$dir/map-many"
 for behaviour in newline deleted cut mappings jitdump fifo link map-fifo map-link map-holes map-names; do
   kind "${nobody[@]}" "$dir/behave" "$behaviour"
 done
@@ -120,6 +130,12 @@ if [ -e /dev/fuse ]; then
     kind "${nobody[@]}" "$dir/mapper" -s 3600 "$dir/silent$n/program"
   done
 fi
+# More processes than functions of generated code are kept of.
+for _ in {1..20}; do kind "${nobody[@]}" "$dir/behave" map-many; done
+# Threads, names, stacks and mappings that are not as a program's.
+for storm in names renames threads forks futexes chains cycle nothing; do
+  kind "${nobody[@]}" "$dir/storms" "$storm" 10
+done
 # Programs that come and go.
 kind "${nobody[@]}" bash -c 'for i in {1..50}; do /bin/true; done; sleep 1'
 echo "$kinds kinds at once"

@@ -4,7 +4,7 @@
 //! if we end before we know of it, it exits by itself (see [`Session::copy`]); afterwards the kernel kills it with us
 //! (PTRACE_O_EXITKILL, which is set for the copy alone). What may then be left is the number of the copy in the table of
 //! processes, for no signal tells its process of it: another process of ours, which waits for our end, has it forgotten. Where
-//! we end before we can give it the number, it knows the copy by what no other child has: no signal tells of its end, and it
+//! we end before we can give it the number, it knows the copy by what no other child has: its end raises no signal, and it
 //! began after this dump.
 
 use std::io::{self, Read, Write};

@@ -261,8 +261,8 @@ pub(crate) fn started(pid: i32) -> Option<u64> {
     process::Stat::parse(&text)?.start()
 }
 
-/// Whether a child of a process is the copy that a dump had it make at this time or later: no signal tells of its end. All others
-/// that a program makes have one.
+/// Whether a child of a process is the copy that a dump had it make at this time or later: its end raises no signal. All others
+/// that a program makes raise one.
 pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
     let Ok(text) = fs::read(format!("/proc/{child}/stat")) else { return false };
     process::Stat::parse(&text).is_some_and(|stat| {

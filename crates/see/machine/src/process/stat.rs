@@ -99,7 +99,7 @@ impl<'a> Stat<'a> {
         self.field(24)
     }
 
-    /// The signal that tells the parent of its end; 0 where none does.
+    /// The signal that the parent gets at its end; 0 for none.
     pub fn exit_signal(&self) -> Option<i32> {
         self.field(38)
     }

@@ -45,6 +45,7 @@ whens! {
     Spinning = "spinning" [place] named "the function": "user code of the layer spins in one function more than in others, by more than chance",
     UserLock = "user-lock" []: "threads wait for user locks",
     Fault = "fault" [function] named "the function": "samples of faults and zeroing are in one function more than in others, by more than chance",
+    Copies = "copies" [function] named "the function, or as in `Python's garbage collector`": "half of the time in page faults or more is for pages that are copied at the first write, by one function more than by all others",
     Faults = "faults" []: "pages are given to the program",
     Shootdown = "shootdown" [call] named "the call": "TLB shootdowns are for one call more than for others, by more than chance",
     Shootdowns = "shootdowns" []: "the program sends TLB shootdowns",

@@ -4,9 +4,9 @@ use ncpu_schema::{IdleReason, Layer, SampleClass};
 
 use super::case::Case;
 use super::evidence::{
-    Context, bound_queues, charged, collector_case, deepest, interrupt_case, length, memory_short,
-    mostly_spinning, parked, short_processes, threads_begin, throttled, top_advice, top_detail, top_kind,
-    top_lock, top_sleeper, top_spin, unjudged, way_past,
+    Context, bound_queues, charged, collector_case, copies_case, deepest, interrupt_case, length,
+    memory_short, mostly_spinning, parked, short_processes, threads_begin, throttled, top_advice, top_detail,
+    top_kind, top_lock, top_sleeper, top_spin, unjudged, way_past,
 };
 use crate::causes::{Advice, When};
 
@@ -89,7 +89,8 @@ fn memory(layer: Layer, context: &Context<'_>) -> Vec<Case> {
         let of = detail.split(' ').next().unwrap_or(&detail).to_string();
         Case::new(named).of(of.clone()).with(field, of)
     });
-    top.into_iter().chain([Case::new(any)]).collect()
+    let copies = copies_case(context).filter(|_| layer == Layer::Faults);
+    copies.into_iter().chain(top).chain([Case::new(any)]).collect()
 }
 
 fn calls(context: &Context<'_>) -> Vec<Case> {

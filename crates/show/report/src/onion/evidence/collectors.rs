@@ -15,7 +15,7 @@ const LEAST: f64 = 0.02;
 
 /// A collector of a language's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Collector {
+pub(super) enum Collector {
     Go,
     Java,
     DotNet,
@@ -24,7 +24,7 @@ enum Collector {
 }
 
 impl Collector {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Collector::Go => "Go's garbage collector",
             Collector::Java => "Java's garbage collector",
@@ -136,7 +136,7 @@ fn parts(frame: &str) -> impl Iterator<Item = &str> {
 
 /// The collector that a folded stack, the thread's name first, is a part of. Names are compared whole; a thread's name, which
 /// any program may choose, counts where the stack is the virtual machine's.
-fn collector(stack: &str) -> Option<Collector> {
+pub(super) fn collector(stack: &str) -> Option<Collector> {
     let (thread, frames) = stack.split_once(';')?;
     let frames = || frames.split(';').filter(|frame| !frame.ends_with("_[k]"));
     for frame in frames() {

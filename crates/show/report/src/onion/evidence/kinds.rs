@@ -392,6 +392,15 @@ kinds! {
         /// part of the layer
         share: Share,
     }
+    /// Copying of pages at the first write to them, as after a fork
+    Copying = "copying" {
+        /// part of the time in page faults
+        share: Share,
+        /// function, or garbage collector, that writes to most of them
+        function: Option<String>,
+        /// part of the copies
+        function_share: Option<Share>,
+    }
     /// Memory that the machine had more of than before
     MemoryGrowth = "memory-growth" {
         /// classes of memory, and the most that each grew by

@@ -1,6 +1,7 @@
 //! What a layer consists of: top locks, callers, calls, processes.
 
 mod collectors;
+mod copies;
 mod interrupts;
 pub(crate) mod kinds;
 mod limits;
@@ -24,6 +25,7 @@ use crate::causes::Causes;
 use crate::numa::{Effect, Numa, Process};
 use collectors::collected;
 pub(super) use collectors::collector_case;
+pub(super) use copies::copies_case;
 pub(super) use interrupts::case as interrupt_case;
 pub use kinds::Evidence;
 use kinds::{
@@ -371,6 +373,7 @@ fn faults(out: &mut Gathered, context: &Context<'_>) {
     let classes = of_layer(context, Layer::Faults, By::Class, 2);
     let zeroing = classes.iter().find(|part| part.name == SampleClass::Zeroing.name());
     out.add(zeroing.map(|part| Zeroing { share: part.share }));
+    out.add(copies::copying(context));
     out.add(memory_grown(context));
     out.add(reclaim(context));
     out.add(pressure(context, "memory"));

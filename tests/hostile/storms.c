@@ -1,0 +1,153 @@
+/* storms KIND SECONDS: a program that an observer must not be led astray, filled up or held up by.
+ * names: threads whose names are escapes, other alphabets' marks and an observer's own; renames: names that change all the time.
+ * threads, forks: as many short ones as the machine makes. futexes: a million words that threads wait at.
+ * chains: frame pointers that lead through ever other return addresses; cycle: one that leads to itself.
+ * nothing: unmaps the files of its program and its libraries, and runs on in memory without a name. */
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile unsigned long work;
+
+static void burn(int rounds)
+{
+	while (rounds--)
+		work += rounds;
+}
+
+static const char *const names[] = {"\033]0;owned\007", "\033[2J\033[1;1H", "a\nb\nc", "\xe2\x80\xaegpj.exe", "\r\rroot 0",
+	"\xc2\x9b" "31m", "%s%n%x", "{\"a\":1}", "<b>x</b>", "a\",b=\"c", "\xff\xfe\x80", "a\tb;c d", "ncpu-reader", "=1+1", " "};
+
+static void *named(void *i)
+{
+	prctl(PR_SET_NAME, names[(uintptr_t)i]);
+	for (;; usleep(500))
+		burn(1000000);
+}
+
+static void *renamed(void *unused)
+{
+	char name[16];
+	for (unsigned long i = 0;; i++) {
+		snprintf(name, sizeof(name), "\033[%lum%lx", i % 50, i * 2654435761);
+		prctl(PR_SET_NAME, name);
+		burn(10000);
+	}
+}
+
+static void *shortly(void *unused)
+{
+	burn(1000);
+	return 0;
+}
+
+enum { WORDS = 1 << 20, LINE = 16 };
+static unsigned *words;
+
+static void *waits(void *seed)
+{
+	const struct timespec soon = {0, 20000};
+	for (unsigned s = (uintptr_t)seed;;) {
+		s = s * 1103515245 + 12345;
+		unsigned *word = &words[(s >> 4) % WORDS * LINE];
+		if (__sync_lock_test_and_set(word, 1)) {
+			syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 1, &soon, 0, 0);
+		} else {
+			__sync_lock_release(word);
+			syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+		}
+	}
+}
+
+/* Spins with a frame pointer. */
+static void spin_at(uint64_t frame, unsigned rounds)
+{
+	__asm__ volatile("push %%rbp\n mov %0, %%rbp\n1: dec %%ecx\n jnz 1b\n pop %%rbp" : "+r"(frame), "+c"(rounds) : : "memory");
+}
+
+static void chains(void)
+{
+	enum { FRAMES = 1 << 20 };
+	uint64_t *frames = mmap(0, 16ul * FRAMES, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (;;) {
+		for (unsigned i = 0; i < FRAMES; i++) {
+			frames[2 * i] = (uint64_t)&frames[2 * ((i + 1 + random() % 5) % FRAMES)];
+			frames[2 * i + 1] = (uint64_t)chains + random() % (1 << 24);
+		}
+		for (int i = 0; i < 2000; i++)
+			spin_at((uint64_t)&frames[2 * (random() % FRAMES)], 40000);
+	}
+}
+
+static void nothing(void)
+{
+	struct { uint64_t at, length; } *all;
+	unsigned char *page = mmap(0, 8192, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[600];
+	uint32_t count = 0;
+	unsigned long from, to;
+	all = (void *)(page + 4096);
+	while (fgets(line, sizeof(line), maps) && count < 200)
+		if (strchr(line, '/') && sscanf(line, "%lx-%lx", &from, &to) == 2) {
+			all[count].at = from;
+			all[count++].length = to - from;
+		}
+	/* lea all, %r12; mov count, %r13d; 1: munmap(each); jnz 1b; jmp . */
+	unsigned char code[] = {0x4c, 0x8d, 0x25, 0xf9, 0x0f, 0, 0, 0x41, 0xbd, 0, 0, 0, 0, 0x49, 0x8b, 0x3c, 0x24, 0x49, 0x8b, 0x74,
+		0x24, 8, 0xb8, 11, 0, 0, 0, 0x0f, 5, 0x49, 0x83, 0xc4, 0x10, 0x41, 0xff, 0xcd, 0x75, 0xe7, 0xeb, 0xfe};
+	memcpy(code + 9, &count, 4);
+	memcpy(page, code, sizeof(code));
+	((void (*)(void))page)();
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	if (argc != 3)
+		return 2;
+	const char *kind = argv[1];
+	alarm(atoi(argv[2]));
+	if (!strcmp(kind, "names"))
+		for (uintptr_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+			pthread_create(&thread, 0, named, (void *)i);
+	else if (!strcmp(kind, "renames"))
+		for (int i = 0; i < 4; i++)
+			pthread_create(&thread, 0, renamed, 0);
+	else if (!strcmp(kind, "threads"))
+		for (;;)
+			if (!pthread_create(&thread, 0, shortly, 0))
+				pthread_detach(thread);
+			else
+				usleep(1000);
+	else if (!strcmp(kind, "forks"))
+		for (signal(SIGCHLD, SIG_IGN);;)
+			if (!fork())
+				_exit(0);
+			else
+				usleep(200);
+	else if (!strcmp(kind, "futexes")) {
+		words = mmap(0, sizeof(*words) * WORDS * LINE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		for (uintptr_t i = 1; i <= 16; i++)
+			pthread_create(&thread, 0, waits, (void *)i);
+	} else if (!strcmp(kind, "chains"))
+		chains();
+	else if (!strcmp(kind, "cycle")) {
+		uint64_t frame[2] = {(uint64_t)frame, (uint64_t)main};
+		for (;;)
+			spin_at((uint64_t)frame, 1000000);
+	} else if (!strcmp(kind, "nothing"))
+		nothing();
+	else
+		return 2;
+	pause();
+}

@@ -2,9 +2,10 @@
 # The speed that programs keep under the kernel's tracepoints of ncpu, in interleaved rounds, each with a plain run in it:
 #   torture    dup2 and close in one descriptor table, two threads for each CPU, under `ncpu run` with --probes auto and all
 #   sleepers   threads that map and populate memory of one process and sleep for its lock, the same way
-#   pingpong   a byte to and fro between two processes on one CPU, under `ncpu run`
+#   pingpong   a byte to and fro between two processes on one CPU, the same way
 #   pgbench    `pgbench -S -c 4` on a server that runs all the while, beside `ncpu watch -a` and `ncpu serve`
 # Prints the mean of the ratios, its standard error, their range, and what ncpu says of itself, of the machine.
+# REALTIME=1 runs the ping-pong with a real-time priority, for a machine on which other programs run.
 # Usage: benches/kernel-probes.sh [ROUNDS [SECONDS [PROGRAM...]]]      needs root, gcc, and PostgreSQL for the last
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +24,7 @@ gcc -O2 -pthread -o "$dir/sleepers" benches/probe-budget/sleepers.c
 cpus=$(nproc) last=$(($(nproc) - 1))
 
 number() { grep -oE '[0-9]+(\.[0-9]+)? (ops|round trips|maps)/s' | head -1 | cut -d' ' -f1; }
-itself() { sed -n 's/^ *\([0-9.]*\) %.* ncpu itself.*/\1/p' | tail -1; }
+itself() { sed -n 's/^ncpu itself  *\([0-9.]*\) %.*/\1/p' | tail -1; }
 
 # `run PROGRAM MODE`: the number, and what ncpu says of itself.
 run() {
@@ -31,7 +32,7 @@ run() {
   case $1 in
   torture) command="$dir/torture $((2 * cpus)) $seconds" ;;
   sleepers) command="$dir/sleepers $((2 * cpus)) $seconds" ;;
-  pingpong) command="taskset -c $last $dir/pingpong $seconds" ;;
+  pingpong) command="${REALTIME:+chrt -f 1} taskset -c $last $dir/pingpong $seconds" ;;
   esac
   : > "$dir/said"
   case $2 in
@@ -54,7 +55,7 @@ run() {
 modes_of() {
   case $1 in
   torture | sleepers) echo plain auto all ;;
-  pingpong) echo plain auto ;;
+  pingpong) echo plain auto all ;;
   pgbench) echo plain watch serve ;;
   *) echo "unknown program $1; expected torture, sleepers, pingpong or pgbench" >&2; exit 2 ;;
   esac

@@ -206,9 +206,6 @@ int dump(struct bpf_iter__task *ctx)
 
 /* The kernel's own sums, which it keeps without us: nothing is traced for them. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct sched_info {
-	unsigned long long run_delay;
-};
 struct task_struct___sums {
 	int exit_state;
 	struct sched_entity se;

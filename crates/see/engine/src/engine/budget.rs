@@ -56,13 +56,16 @@ pub struct Look {
     /// Whether hits may follow one another, however many CPUs there are, as those of waits for one lock: each then delays
     /// the whole program, whether it runs or waits, so the limit is a part of `elapsed` and not of `ran`.
     pub serial: bool,
+    /// The part of the limit by capacity that the group has; 0: all of it.
+    pub part: f64,
 }
 
 impl Look {
     /// ns that the group may take in this time.
     pub fn limit(&self) -> f64 {
         let of_program = OF_PROGRAM * if self.serial { self.elapsed } else { self.ran };
-        of_program.max(FREE * self.elapsed).min(OF_CAPACITY * self.cpus * self.elapsed)
+        let part = if self.part > 0.0 { self.part } else { 1.0 };
+        of_program.max(FREE * self.elapsed).min(part * OF_CAPACITY * self.cpus * self.elapsed)
     }
 
     /// ns that it would take if it were always on.
@@ -175,7 +178,7 @@ mod tests {
 
     /// 50 ms of two CPUs, both busy with the program.
     fn busy(took: f64) -> Look {
-        Look { elapsed: 50e6, cpus: 2.0, ran: 100e6, on: 50e6, took, serial: false }
+        Look { elapsed: 50e6, cpus: 2.0, ran: 100e6, on: 50e6, took, serial: false, part: 0.0 }
     }
 
     #[test]
@@ -287,7 +290,7 @@ mod tests {
             for n in 0..looks {
                 let on = 50e6 * budget.share();
                 let took = on * rate * cpus;
-                let look = Look { elapsed: 50e6, cpus, ran: ran * cpus * 50e6, on, took, serial };
+                let look = Look { elapsed: 50e6, cpus, ran: ran * cpus * 50e6, on, took, serial, part: 0.0 };
                 let share = budget.look(&look);
                 prop_assert!((0.0..=1.0).contains(&share));
                 // Saved at first, and the look that exceeded the limit.

@@ -47,6 +47,9 @@ pub struct Config {
     /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
     /// the budget].
     pub lock_windows: Option<[Duration; 2]>,
+    /// Length of windows in which wake-ups are traced, and the mean time between their beginnings. For tests [default: by the
+    /// budget].
+    pub switch_windows: Option<[Duration; 2]>,
 }
 
 impl Config {
@@ -76,6 +79,7 @@ impl Config {
             looks: Config::LOOKS,
             probes: Probes::default(),
             lock_windows: None,
+            switch_windows: None,
         }
     }
 

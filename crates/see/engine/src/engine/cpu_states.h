@@ -103,13 +103,19 @@ static __always_inline __u64 scheduler_time(struct cpu_slot *s, struct task_stru
 	return now;
 }
 
-/* What one of those runs took since `now` stands for all: it is taken out of the state the CPU was left in. */
-APART int own(struct cpu_slot *s, __u64 now)
+/*
+ * What one of those runs took since `now` stands for all: it is taken out of the state the CPU was left in. So is what the kernel
+ * takes to call it, `around`.
+ */
+APART int own(struct cpu_slot *s, __u64 now, __u64 around)
 {
 	__u64 end = bpf_ktime_get_ns(), ns = end > now ? end - now : 0;
 
 	if (!s)
 		return 0;
+	s->own_ns += ns;
+	s->own_runs++;
+	ns += around;
 	if (now >= observe_from && end < observe_until)
 		move(s, at(s), AT_NCPU, ns * (OWN_MASK + 1));
 	return 0;
@@ -189,6 +195,13 @@ static __always_inline struct stack_event *scratch_of(__u32 which)
 	__u32 key = bpf_get_smp_processor_id() * SCRATCHES + which;
 
 	return bpf_map_lookup_elem(&scratch, &key);
+}
+
+/* 0 in one of mask + 1 throws. By the clock instead, threads that keep step would be chosen together, or not at all. */
+static __always_inline __u64 throw_dice(struct cpu_slot *s, __u32 mask)
+{
+	s->dice = s->dice * 6364136223846793005ull + 1442695040888963407ull;
+	return s->dice >> 40 & mask;
 }
 
 #define WALK_WINDOW 10000000	/* ns */

@@ -172,7 +172,7 @@ struct cpu_slot {
 	__u64 window;		/* ns, when the count of waits below began */
 	__u32 window_waits;
 	__u32 time_mask;	/* one spinlock's wait in mask + 1 is timed */
-	__u64 dice;		/* chooses the waits that are timed */
+	__u64 dice;		/* chooses the waits that are timed, and the sleeps that are followed */
 	struct spin_wait done;	/* a wait not yet in the lock table; none where its lock is 0 */
 	__u64 done_spin;	/* ns */
 	__u64 done_tgid;
@@ -186,6 +186,8 @@ struct cpu_slot {
 	__u64 drop_io;		/* requests for which there was no row, or of which something was not seen */
 	__u32 vector;		/* number of the softirq that began last */
 	__u32 kernel_thread;	/* whether the current task is one */
+	__u64 own_ns;		/* that programs took at switches and wake-ups, in those runs that were timed */
+	__u64 own_runs;		/* those runs */
 	__u64 lock_sleeps;	/* of threads whose wait for a kernel lock was counted */
 	__u64 tlb_number;	/* of the flush that this CPU asked others for last */
 	__u32 tlb_asked;	/* and the last CPU that it asked */
@@ -201,7 +203,7 @@ struct lock_slot {
 	__u32 tgid;		/* of the waiter */
 	__u32 kind;		/* LCB_F_* flags, or KIND_FUTEX */
 	__u64 count;
-	__u64 spin;		/* ns on CPU */
+	__u64 spin;		/* ns on CPU; of futexes the variance of `count` */
 	__u64 block;		/* ns off CPU */
 	__u64 max;		/* ns, longest wait */
 	__u32 holder;		/* tid that most of the wait is blamed on (majority vote) */

@@ -300,16 +300,16 @@ static __always_inline bool may_time_out(__s16 nr)
 }
 
 /* A sleep with a timeout has ended. */
-static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+static __always_inline void slept(struct cpu_slot *s, __u32 tgid, struct task_rec *r, __u64 ns)
 {
 	if (!r->asked)
 		return;
-	struct lock_slot *l = lock_slot(s, r->call + 1, 0, p->tgid, KIND_SLEEP);
+	struct lock_slot *l = lock_slot(s, r->call + 1, 0, tgid, KIND_SLEEP);
 	if (!l)
 		return;
-	l->count++;
-	l->spin += r->asked;
-	l->block += ns;
+	l->count += r->stands;
+	l->spin += r->asked * r->stands;
+	l->block += ns * r->stands;
 	if (ns > l->max)
 		l->max = ns;
 	/* Each thread counts once in an interval, however it alternates between calls. */
@@ -324,6 +324,8 @@ static __always_inline void slept(struct cpu_slot *s, struct task_struct *p, str
 	}
 	r->asked = 0;
 }
+
+#define WAKER_UNSEEN 0xffffffff /* in place of a thread's number: wake-ups were not traced */
 
 /*
  * A thread whose wait for a futex has ended is on CPU again: blame whoever woke it. It stood on a run queue since then, and
@@ -342,18 +344,23 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 		return;
 	/* The wait for a lock that tells of itself is counted when it is over. */
 	if (!lock) {
-		l->count++;
-		l->block += ns;
+		l->count += r->stands;
+		l->block += ns * r->stands;
+		/* It was chosen with a chance of 1 / stands. */
+		if (r->stands > 1)
+			l->spin += (__u64)r->stands * (r->stands - 1);
 		if (ns > l->max)
 			l->max = ns;
 		l->futex = r->futex_word;
 	}
-	l->queued += queued;
-	l->waking += waking;
+	l->queued += queued * r->stands;
+	l->waking += waking * r->stands;
 	l->threads |= 1ull << (p->pid & 63);
 	if (!waker)
 		return;
-	l->wakes++;
+	l->wakes += r->stands;
+	if (waker == WAKER_UNSEEN)
+		return;
 	if (l->holder == waker) {
 		l->vote += ns;
 	} else if (l->vote < ns) {

@@ -126,8 +126,7 @@ static __always_inline bool only_counted(struct cpu_slot *s, __u64 lock, __u32 f
 	s->window_waits++;
 	if (!s->time_mask)
 		return false;
-	s->dice = s->dice * 6364136223846793005ull + 1442695040888963407ull;
-	if (!(s->dice >> 40 & s->time_mask))
+	if (!throw_dice(s, s->time_mask))
 		return false;
 	struct lock_slot *l = lock_slot(s, lock, 0, bpf_get_current_pid_tgid() >> 32, flags);
 	if (l)

@@ -366,6 +366,11 @@ const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 
 impl CpuSlot {
+    /// ns for which the program ran.
+    pub(crate) fn ran(&self) -> u64 {
+        self.at[CpuState::Program as usize] + self.at[CpuState::Spin as usize]
+    }
+
     /// Where the CPU is now if its waits for locks are over; see [`CpuSlot::now_at`].
     pub(crate) fn after_wait(&self) -> CpuState {
         let depth = self.depth as usize;

@@ -5,7 +5,7 @@ use std::path::Path;
 use libbpf_rs::{Link, ProgramAttachType};
 
 use super::layout::FirstSlot;
-use super::skel::{EngineSkel, EngineSkelBuilder};
+use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
 use super::{Config, LockSlot};
 use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
@@ -229,14 +229,29 @@ const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
 /// The hardware interrupts that can be told.
 pub(super) struct Interrupts(Vec<Pair>);
 
+/// Attaches a program that does nothing to switches.
+pub(super) fn attach_nothing(progs: &EngineProgs<'_>) -> Result<Vec<Link>> {
+    load::attach_to(&progs.nothing, &["sched_switch"])
+}
+
+/// Attaches the programs at wake-ups.
+pub(super) fn attach_wakes(progs: &EngineProgs<'_>) -> Result<Vec<Link>> {
+    load::attach([&progs.sched_waking, &progs.sched_wakeup])
+}
+
+/// Whether the scheduler keeps the time since which a thread stands on a queue, by a clock that the programs use too.
+pub(super) fn scheduler_times_waits(config: &Config) -> bool {
+    !config.traces_calls()
+        && scheduler_keeps_time(Path::new("/"))
+        && Path::new("/proc/self/schedstat").exists()
+}
+
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
 pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) -> Result<Vec<Link>> {
     let p = &skel.progs;
     let mut links = load::attach([
         &p.sched_process_fork,
         &p.sched_process_exec,
-        &p.sched_waking,
-        &p.sched_wakeup,
         &p.sched_wakeup_new,
         &p.sched_switch,
         &p.cpu_comes,

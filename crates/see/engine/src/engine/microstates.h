@@ -210,8 +210,14 @@ int dump_threads(struct bpf_iter__task *ctx)
 	/* The state it is in now, up to now, without touching the record its CPU writes. */
 	__u64 now = bpf_ktime_get_ns();
 	__u64 since = r->since;
-	if (now > since)
-		t.micro[MASK(r->state, 7)] += now - since;
+	/* Its wake-up may not have been seen. */
+	__u64 until = now;
+	if (r->state >= TFL && r->state != LAT && r->wait)
+		until = queued_since(p, r, now);
+	if (until > since)
+		t.micro[MASK(r->state, 7)] += until - since;
+	if (now > until)
+		t.micro[LAT] += now - until;
 	if (now > since && calls_off && r->state == USR)
 		t.untraced += now - since;
 	bpf_seq_write(seq, &t, sizeof(t));

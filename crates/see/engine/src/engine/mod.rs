@@ -6,6 +6,7 @@
 //!
 #![doc = include_str!("README.md")]
 
+mod around;
 pub mod budget;
 mod calibrate;
 mod config;
@@ -22,6 +23,7 @@ mod places;
 mod requests;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
+mod switches;
 mod uprobes;
 mod usdt;
 mod waits;
@@ -58,9 +60,11 @@ pub use waits::{Charged, FutexWaits, KernelLock, Locks, OffCpu, Queued, Sleeps, 
 pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
 
+use around::{Around, Pair};
 use calibrate::Gauge;
 use contentions::Contentions;
 use per_call::PerCall;
+use switches::Switches;
 use uprobes::{Group, Programs, Uprobes};
 
 use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts};
@@ -171,6 +175,7 @@ pub struct Engine {
     timers: HashMap<usize, hotplug::Timers>,
     lead: Option<perf::Timer>,
     contentions: Contentions,
+    switches: Switches,
     /// Until it has been asked.
     gauge: Option<Gauge>,
     /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
@@ -206,13 +211,24 @@ impl Engine {
         };
         hotplug::room_for_events(config.traces_calls(), &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
-        let links = load::attach(&mut skel, &interrupts)?;
-        let flushes = load::attach_flushes(&skel)?;
-        let contentions = Contentions::attach(config, &skel.progs)?;
-        let traced = load::attach_calls(&skel, config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
         let io = |doing| move |source| Error::Io { doing, source };
         let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
+        let around = Pair::start().and_then(|pair| pair.measure(&|| load::attach_nothing(&skel.progs)));
+        let around = around.unwrap_or_else(|e| {
+            notes.push(format!(
+                "calling the programs at switches takes a time that is not known, and not in \"ncpu itself\": {e}"
+            ));
+            Around::default()
+        });
+        if let Some(bss) = &mut skel.maps.bss_data {
+            (bss.switch_ns, bss.wake_ns) = (around.switch as u64, around.wake as u64);
+        }
+        let links = load::attach(&mut skel, &interrupts)?;
+        let switches = Switches::attach(config, &skel.progs, around)?;
+        let flushes = load::attach_flushes(&skel)?;
+        let contentions = Contentions::attach(config, &skel.progs)?;
+        let traced = load::attach_calls(&skel, config, &mut notes)?;
         let lock_count = skel.maps.lock_slots.max_entries() as usize;
         let locks =
             Mapped::to_clear(&skel.maps.lock_slots, lock_count).map_err(io("mapping the lock table"))?;
@@ -274,6 +290,7 @@ impl Engine {
             timers: HashMap::new(),
             lead: None,
             contentions,
+            switches,
             gauge,
             strike_hz: 0,
             costs: None,
@@ -341,6 +358,9 @@ impl Engine {
             self.iterate(&self.skel.progs.seed_threads)?;
         }
         self.mark(&self.online.cpus);
+        // Threads that ended before, some of our own.
+        let _ = self.ring.consume();
+        self.inbox.take();
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
@@ -355,6 +375,7 @@ impl Engine {
         }
         self.begin_calls();
         self.begin_contentions();
+        self.begin_switches();
         Ok(())
     }
 
@@ -421,6 +442,7 @@ impl Engine {
             uprobes.end();
         }
         self.contentions.end(until);
+        self.switches.end(until);
         self.mark(&perf::online_cpus());
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
@@ -441,6 +463,7 @@ impl Engine {
             .chain(probes)
             .chain(self.calls_note())
             .chain(self.contentions_notes())
+            .chain(self.switches_note())
             .collect()
     }
 

@@ -86,7 +86,7 @@ impl PerCall {
         ]
         .map(|n| n as f64);
         let own = calls * cost[0] + faults * cost[1];
-        let look = Look { elapsed, cpus: cpus as f64, ran, on: elapsed, took: own, serial: false };
+        let look = Look { elapsed, cpus: cpus as f64, ran, on: elapsed, took: own, ..Look::default() };
         // Of the others only the part of the capacity matters.
         let machine =
             Look { ran: elapsed * cpus as f64, took: own + (all - calls).max(0.0) * OTHERS, ..look };

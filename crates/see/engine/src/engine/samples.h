@@ -263,9 +263,13 @@ int leader(void *ctx)
 	own_interrupt(s);
 	if (!before || now <= before)
 		return 0;
+	/* Who stands on a queue is only known where wake-ups are traced; those looks stand for the others. */
+	if (wakes_off)
+		return 0;
 	look_at_cpus(s, 1);
 	struct look *look = &s->look;
-	__u64 dt = now - before;
+	__u32 weight = look_weight;
+	__u64 dt = (now - before) * (weight ?: 1);
 	bool queued = look->waiting[WAIT_RUNQ] > 0;
 
 	for (int i = 0; i < IDLE_N; i++)

@@ -42,6 +42,15 @@ __u64 tlb_code;				/* address of the function in which CPUs flush their TLB for 
  */
 __u32 lock_epoch;
 __u64 lock_closed;			/* ns, when it became odd last */
+/*
+ * Where following all switches would cost too much, user space attaches the programs at wake-ups for short windows only. Outside of
+ * them, of a thread that sleeps often one sleep in several is followed, by chance, and stands for the others, which are only timed.
+ */
+__u32 wakes_off;			/* outside of the windows */
+__u32 pass_mask;			/* outside, one sleep in mask + 1 is followed */
+__u32 look_weight;			/* a look of the leader in a window stands for this many */
+__u64 switch_ns;			/* ns that the kernel takes to call the program at a switch, and those at a wake-up */
+__u64 wake_ns;
 
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
 

@@ -153,6 +153,30 @@ static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct
 
 #define LONG_SLEEP 10000000 /* ns */
 
+/*
+ * Whether a thread sleeps often, and now for what is known to the scheduler as nothing but an event: not all such sleeps need be
+ * followed. Sleeps for devices and for locks of the kernel are uninterruptible, as a rule.
+ */
+static __always_inline bool sleeps_often(struct task_rec *r, __u32 state, __u64 now)
+{
+	return now - r->slept < LONG_SLEEP && state & TASK_INTERRUPTIBLE && !r->nlocks && !in_user(r) && r->like_wait;
+}
+
+/* Such a thread is taken to sleep for what it slept for when it was followed last: a sleep that was chosen by chance. */
+static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, __u64 now)
+{
+	r->on_cpu = 0;
+	r->vcx++;
+	r->futex = 0;
+	r->off_stack = 0;
+	r->asked = 0;
+	r->call = -1;
+	r->stands = 0;
+	r->slept = now;
+	micro(r, MASK(r->like_state, 7), now);
+	begin_wait(s, r, MASK(r->like_wait, 7));
+}
+
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -168,6 +192,15 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		r->runnable = WAIT_RUNQ;
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
+	}
+	__u32 mask = wakes_off ? pass_mask : 0;
+	r->stands = 1;
+	if (mask && sleeps_often(r, state, now)) {
+		if (throw_dice(s, mask)) {
+			pass_over(s, r, now);
+			return;
+		}
+		r->stands = mask + 1;
 	}
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
@@ -197,7 +230,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 			wait = WAIT_ULOCK;
 			next = LCK;
 			/* Calls that stand for futexes, locks of files, and the semaphores of PostgreSQL's backends, serve many locks. */
-			if (r->target && !in_user(r) && !r->event && r->futex > SYSCALLS && r->futex < KERNEL_HALF)
+			if (r->target && !in_user(r) && !r->event && r->futex > SYSCALLS && r->futex < KERNEL_HALF && !mask)
 				sleep_in_lock(r, p, woken_in, now);
 		} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) && !says_nothing(r, p, state)) {
 			wait = WAIT_IO;
@@ -207,6 +240,10 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	micro(r, next, now);
 	begin_wait(s, r, wait);
+	if (state & TASK_INTERRUPTIBLE) {
+		r->like_state = next;
+		r->like_wait = wait;
+	}
 	if (r->futex || sleeps_first(r))
 		blamed_sleepers[MASK(p->pid, 4095)] = 1;
 	if (!r->target || !observing)
@@ -263,7 +300,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		}
 		e->head.kind = EV_OFF_CPU;
 		e->detail.off.id = r->off_stack;
-		r->off_weight = walked;
+		r->off_weight = walked * r->stands;
 		r->off_wait = wait;
 		if (first_sight(r->off_stack)) {
 			if (!copied && e->user_bytes)
@@ -274,25 +311,69 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 }
 
 /* A walked thread is on CPU again: its stack is worth the time it was off. */
-static __always_inline void off_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 ns)
+static __always_inline void off_done(struct cpu_slot *s, __u32 tgid, struct task_rec *r, __u64 ns)
 {
 	if (!r->off_stack)
 		return;
-	add_lock(lock_slot(s, 1, r->off_stack, p->tgid, KIND_OFF | r->off_wait), 0,
+	add_lock(lock_slot(s, 1, r->off_stack, tgid, KIND_OFF | r->off_wait), 0,
 		 ns * r->off_weight, 1);
 	r->off_stack = 0;
 }
 
+/* A sleep of `ns` of a thread of `tgid` is over. Not static, so that the verifier looks at it once. */
+APART int sleep_over(struct cpu_slot *s, struct task_rec *r, __u64 ns, __u32 tgid)
+{
+	if (!s || !r)
+		return 0;
+	if (r->futex && (r->target || cfg_lock_all))
+		r->slept_ns = ns;
+	else if (r->wait == WAIT_SLEEP && r->call >= 0)
+		add_sleep(r->call, ns * r->stands);
+	/* A futex with a timeout is a sleep as well, unless it is a lock. */
+	if (r->wait == WAIT_SLEEP && r->call >= 0)
+		slept(s, tgid, r, ns);
+	off_done(s, tgid, r, ns);
+	if (r->state == SLP && r->target && r->futex && !in_user(r) && r->futex_word >> 16 == FUTEX_UNKNOWN)
+		keep_unjudged(r, ns);
+	return 0;
+}
+
 #define JUST_NOW 20000 /* ns */
 
-/* A thread of ncpu comes on CPU: what called the CPU to run it is ncpu's. */
-static __always_inline void called_for_us(struct cpu_slot *s, __u64 now)
+/* When a thread that is about to run was put on a queue, or moved to this one: the scheduler keeps the time. 0: not known. */
+static __always_inline __u64 queued_at(struct task_struct *p)
 {
-	struct irq_row *row = &s->irqs[IRQ_RESCHEDULE];
+	if (!cfg_rq_clock || !bpf_core_field_exists(p->sched_info.last_queued))
+		return 0;
+	__u64 queued = p->sched_info.last_queued;
+
+	return queued ? queued + distance.ahead : 0;
+}
+
+/* The same of a thread whose wake-up was not seen, between its falling asleep and now. */
+static __always_inline __u64 queued_since(struct task_struct *p, struct task_rec *r, __u64 now)
+{
+	__u64 queued = queued_at(p);
+
+	if (!queued)
+		return now;
+	return queued < r->since ? r->since : queued > now ? now : queued;
+}
+
+/* A thread of ncpu comes on CPU: what called the CPU to run it is ncpu's, and where wake-ups are not traced, the timer that woke it. */
+static __always_inline void called_for_us(struct cpu_slot *s, struct task_struct *next, __u64 now)
+{
+	bool timer = s->last_kind == IRQ_TIMER;
+	struct irq_row *row = &s->irqs[timer ? IRQ_TIMER : IRQ_RESCHEDULE];
 	__u64 ns = s->last_irq_ns;
 
-	if (s->last_kind != IRQ_RESCHEDULE || now - s->last_irq > JUST_NOW || !row->count || ns > row->ns)
+	if ((!timer && s->last_kind != IRQ_RESCHEDULE) || now - s->last_irq > JUST_NOW || !row->count || ns > row->ns)
 		return;
+	if (timer) {
+		__u64 queued = wakes_off ? queued_at(next) : 0;
+		if (!queued || queued + ns < s->last_irq || queued > s->last_irq)
+			return;
+	}
 	row->count--;
 	row->own++;
 	row->ns -= ns;
@@ -364,7 +445,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	}
 	s->base = r->target ? AT_TARGET : is_ncpu(next) ? AT_NCPU : AT_OTHER;
 	if (s->base == AT_NCPU)
-		called_for_us(s, now);
+		called_for_us(s, next, now);
 	if (!followed(r)) {
 		r->on_cpu = 1;
 		return;
@@ -375,18 +456,21 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		leave_queue(r->asleep_in); /* nor its waking */
 		r->asleep_in = 0;
 	}
-	__u32 was = r->state;
-	if (was >= TFL && was != LAT && r->wait == WAIT_SLEEP && r->call >= 0) {
-		/* Woken without sched_wakeup seen; the sleep ends here. */
-		add_sleep(r->call, now > r->since ? now - r->since : 0);
-		slept(s, next, r, now > r->since ? now - r->since : 0);
+	if (r->state >= TFL && r->state != LAT && r->wait) {
+		/* Woken without sched_wakeup seen. */
+		__u64 woken = queued_since(next, r, now);
+		if (r->stands)
+			sleep_over(s, r, woken > r->since ? woken - r->since : 0, next->tgid);
+		if (!r->woken_by)
+			r->woken_by = WAKER_UNSEEN;
+		micro(r, LAT, woken);
+		r->queue = bpf_get_smp_processor_id();
+		r->runnable = r->wait;
 	}
-	if (was == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
+	if (r->state == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now);
-	if (was == LAT && (r->target || cfg_lock_all))
+	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
-	if (was != LAT)
-		off_done(s, next, r, now > r->since ? now - r->since : 0);
 	if (calls_off)
 		r->on_state = USR;
 	micro(r, r->on_state, now);
@@ -419,6 +503,13 @@ static __always_inline void look_who_runs(struct cpu_slot *s)
 {
 	if (s->task && s->task != (__u64)bpf_get_current_task_btf())
 		found();
+}
+
+/* Shows what it takes to be called. */
+SEC("raw_tp")
+int nothing(void *ctx)
+{
+	return 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -469,7 +560,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (cfg_queues)
 		begin_span(s, next, now);
 	if (timed)
-		own(s, began);
+		own(s, began, switch_ns);
 	return 0;
 }
 
@@ -508,26 +599,17 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	__u64 ns = now > r->since ? now - r->since : 0;
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
-	if (r->futex && (r->target || cfg_lock_all)) {
-		if (!r->woken_by)
-			woken_here(s, r);
-		r->slept_ns = ns;
-	} else if (r->wait == WAIT_SLEEP && r->call >= 0) {
-		add_sleep(r->call, ns);
-	}
-	/* A futex with a timeout is a sleep as well, unless it is a lock. */
-	if (r->wait == WAIT_SLEEP && r->call >= 0)
-		slept(s, p, r, ns);
-	off_done(s, p, r, ns);
-	__u32 was = micro(r, LAT, now);
-	if (was == SLP && r->target && r->futex && !in_user(r) && r->futex_word >> 16 == FUTEX_UNKNOWN)
-		keep_unjudged(r, ns);
+	if (r->futex && (r->target || cfg_lock_all) && !r->woken_by)
+		woken_here(s, r);
+	if (r->stands)
+		sleep_over(s, r, ns, p->tgid);
+	micro(r, LAT, now);
 	r->queue = task_cpu(p);
 	__u8 from = r->wait ?: WAIT_SLEEP;
 	r->runnable = from;
 	begin_wait(s, r, from == WAIT_ULOCK ? WAIT_FROM_LOCK : from == WAIT_SLEEP ? WAIT_FROM_SLEEP : WAIT_RUNQ);
 	if (timed)
-		own(s, began);
+		own(s, began, wake_ns);
 	return 0;
 }
 

@@ -32,7 +32,7 @@ struct task_rec {
 	__u32 wait;		/* enum wait, counted in some CPU's waiting[] */
 	__u16 queue;		/* the CPU on whose run queue it stands */
 	__u8 runnable;		/* enum wait: what its wait was that has ended; WAIT_RUNQ: it was preempted; WAIT_NONE: it is new */
-	__u8 pad;
+	__u8 stands;		/* waits that its wait stands for; 0: only the time is followed */
 	__s16 call;		/* system call it sleeps in */
 	__u16 asleep_in;	/* place of its futex, a lock, in user_queues + 1; 0: it sleeps in none */
 	__u8 known;
@@ -45,8 +45,10 @@ struct task_rec {
 	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
 	__u64 micro[MICRO_N];
 	__u64 spin;
-	__u64 vcx, icx, scl, sig;
+	__u64 vcx, icx;
 	__u64 slept;		/* ns, when it fell asleep last */
+	__u8 like_wait, like_state; /* enum wait and enum micro of its last sleep that was followed */
+	__u64 scl, sig;
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */
 	__u64 untraced;		/* ns of USR that are to be divided by the ticks: calls and faults were not traced */

@@ -64,8 +64,10 @@ pub struct FutexWaits {
     pub event: u32,
     /// The verdict that the BPF programs had.
     pub class: FutexClass,
-    /// Waits that ended.
+    /// Waits that ended: the sum of the weights of those that were followed.
     pub count: u64,
+    /// The variance of that: 0 where all were followed.
+    pub variance: u64,
     /// ns spent waiting.
     pub block: u64,
     /// ns of the longest wait.
@@ -221,6 +223,7 @@ impl Waits for FutexWaits {
     }
     fn add(&mut self, other: &Self) {
         self.count += other.count;
+        self.variance += other.variance;
         self.block += other.block;
         self.max = self.max.max(other.max);
         self.wakes += other.wakes;
@@ -330,6 +333,23 @@ pub struct Locks {
     pub goroutines: Coverage,
 }
 
+impl FutexWaits {
+    /// Waits that were followed, if all have the same weight.
+    pub fn counted(&self) -> u64 {
+        let count = self.count as f64;
+        if self.variance == 0 {
+            self.count
+        } else {
+            (count * count / (count + self.variance as f64)).round() as u64
+        }
+    }
+
+    /// Half-width of the 95 % interval of `count`.
+    pub fn error(&self) -> f64 {
+        1.96 * (self.variance as f64).sqrt()
+    }
+}
+
 impl Locks {
     /// Adds a row, summed over CPUs, to the rows of its kind.
     pub(super) fn put(&mut self, row: &LockSlot) {
@@ -348,6 +368,7 @@ impl Locks {
                 event,
                 class,
                 count,
+                variance: spin,
                 block,
                 max,
                 holder,

@@ -395,8 +395,8 @@ impl LockTables {
                 caller: text(|p| p.caller.as_ref()).into(),
                 holder: holder.into(),
                 count: Some(row.count),
-                counted: Some(row.count),
-                error: Some(0.0),
+                counted: Some(row.counted()),
+                error: Some(row.error()),
                 wakes: Some(row.wakes),
                 // A futex does not tell how long its waiter spun before.
                 spin: None,

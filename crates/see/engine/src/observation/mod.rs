@@ -272,6 +272,7 @@ impl Observation {
                 // A look may wait long for the lock of a program's memory; who has begun is met while it lives.
                 self.receive();
                 self.engine.rest_contentions();
+                self.engine.rest_switches();
                 self.look(interval, sink)?;
             }
             if let Some(locks) = &mut self.user_locks {
@@ -288,11 +289,13 @@ impl Observation {
                 }
                 Some(symbols.lock_code())
             });
+            engine.trace_switches();
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
             let until = self.engine.next_calls().map_or(until, |at| until.min(at));
             let until = self.engine.next_contentions().map_or(until, |at| until.min(at));
+            let until = self.engine.next_switches().map_or(until, |at| until.min(at));
             let until = self.symbols.next_look().map_or(until, |at| until.min(at));
             let ended = self.wait(pidfd, until.saturating_duration_since(now));
             self.receive();
@@ -454,6 +457,7 @@ impl Observation {
 
     fn tick<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<(), E> {
         self.engine.rest_contentions();
+        self.engine.rest_switches();
         self.engine.follow_hotplug();
         // Counters before events: a stack is sent before anything is counted for it.
         let mut locks = self.engine.locks();

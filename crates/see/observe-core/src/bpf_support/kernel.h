@@ -98,8 +98,14 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct sched_info {
+	unsigned long long run_delay;
+	unsigned long long last_queued;
+};
+
 struct task_struct {
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct thread_struct thread;
 	struct thread_info thread_info;
 	int pid;

@@ -452,11 +452,26 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
 /// measured.
 fn of_woken(view: &View<'_>, lock: &Waited<'_>) -> Option<(f64, f64)> {
     let (queued, waking) = lock.woken?;
-    let from = view.runnable.get(if lock.held { &Runnable::UserLock } else { &Runnable::Asleep })?;
-    let sum = |of: fn(&Woken) -> f64| view.runnable.values().map(of).sum::<f64>();
+    parts_of_woken(&view.runnable, lock.held, lock.waits, queued, waking)
+}
+
+fn parts_of_woken(
+    runnable: &HashMap<Runnable, Woken>,
+    held: bool,
+    waits: f64,
+    queued: f64,
+    waking: f64,
+) -> Option<(f64, f64)> {
+    let from = runnable.get(if held { &Runnable::UserLock } else { &Runnable::Asleep })?;
     let part = |of: f64, all: f64| if all > 0.0 { (of / all).min(1.0) } else { 0.0 };
-    let beside = part(from.idle, sum(|woken| woken.idle));
-    Some((beside * part(queued, from.queued), part(waking, sum(|woken| woken.waking))))
+    let idle = runnable.values().map(|woken| woken.idle).sum();
+    let own = part(from.idle, idle) * part(queued, from.queued);
+    // A thread that is woken may take the CPU of another, which then stands on a queue: one for each wake-up at most.
+    let taken = runnable.get(&Runnable::Preempted).copied().unwrap_or_default();
+    let begun = |reason: &Runnable| matches!(reason, Runnable::New | Runnable::Preempted);
+    let woken: f64 = runnable.iter().filter(|(reason, _)| !begun(reason)).map(|(_, woken)| woken.count).sum();
+    let displaced = part(taken.idle, idle) * part(waits, woken.max(taken.count));
+    Some((own + displaced, part(waking, runnable.values().map(|woken| woken.waking).sum())))
 }
 
 fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
@@ -493,4 +508,30 @@ pub(super) fn grouped(n: f64) -> String {
         out.push(c);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(count: f64, queued: f64, idle: f64) -> Woken {
+        Woken { count, queued, waking: 0.0, idle }
+    }
+
+    #[test]
+    fn queues_are_a_locks_as_far_as_its_waiters_filled_them() {
+        let parts = |runnable: &HashMap<Runnable, Woken>| {
+            parts_of_woken(runnable, true, 900.0, 3.0, 0.0).expect("it was measured").0
+        };
+        let mut runnable = HashMap::from([
+            (Runnable::UserLock, woken(1000.0, 4.0, 1.0)),
+            (Runnable::Preempted, woken(10.0, 5.0, 1.0)),
+        ]);
+        // Three quarters of its half, and nine tenths of those whose CPUs its waiters took.
+        assert!((parts(&runnable) - (0.375 + 0.45)).abs() < 1e-12, "{}", parts(&runnable));
+        // Threads that share too few CPUs take them from each other, whatever the lock does.
+        runnable.insert(Runnable::Preempted, woken(90_000.0, 5.0, 1.0));
+        assert!((parts(&runnable) - (0.375 + 0.005)).abs() < 1e-12, "{}", parts(&runnable));
+        assert_eq!(parts_of_woken(&HashMap::new(), true, 1.0, 1.0, 0.0), None, "an older recording");
+    }
 }

@@ -52,6 +52,8 @@ pub struct Switched {
 /// Threads that became runnable for one reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Woken {
+    /// How often.
+    pub count: f64,
     /// Seconds that they stood on run queues.
     pub queued: f64,
     /// Seconds until idle CPUs had woken for them.
@@ -102,6 +104,7 @@ impl<'a> View<'a> {
             for row in t.rows() {
                 let Some(reason) = t.reason.get(row) else { continue };
                 let sum = runnable.entry(reason).or_default();
+                sum.count += t.count.get(row).unwrap_or(0) as f64;
                 sum.queued += t.queued.get(row).unwrap_or(0.0);
                 sum.waking += t.waking.get(row).unwrap_or(0.0);
                 sum.idle += t.idle.get(row).unwrap_or(0.0);

@@ -524,7 +524,7 @@ function fill() {
 
 async function begin() {
   const all = await api.tables();
-  described = all.tables.filter((d) => d.name !== "bands" && d.name !== "layers");
+  described = all.tables.filter((d) => d.name !== "bands" && d.name !== "layers" && d.name !== "causes");
   if (described.length === 0) {
     tell("The first interval is under way.");
     setTimeout(() => void begin(), 500);

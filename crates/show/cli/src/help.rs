@@ -293,6 +293,15 @@ const MORE: &[More] = &[
         see: &["run", "report", "locks"],
     },
     More {
+        command: "why",
+        examples: &[
+            ("ncpu why db.ncpu", "all causes of a recording in full"),
+            ("ncpu why 1 db.ncpu", "the first: its parts, stacks, what was ruled out"),
+            ("ncpu why system calls db.ncpu", "a layer, and the causes that it went to"),
+        ],
+        see: &["run", "report", "explain"],
+    },
+    More {
         command: "fleet",
         examples: &[
             (

@@ -60,6 +60,7 @@ mod top;
 mod topology;
 mod undo;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -87,6 +88,7 @@ enum Command {
     Report(run::ReportCommand),
     Diff(Box<diff::DiffArgs>),
     Explain(explain::ExplainArgs),
+    Why(why::WhyArgs),
     #[command(visible_alias = "lockstat")]
     Locks(locks::LocksArgs),
     #[command(visible_alias = "prstat")]
@@ -232,6 +234,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => run::report_again(args),
         Command::Diff(args) => diff::run(*args),
         Command::Explain(args) => explain::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Locks(args) => locks::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Cpus(args) => cpus::run(args),

@@ -29,6 +29,9 @@ pub fn table(text: &str) -> String {
 /// is left as it is. It is safe for a terminal before, so that the only escapes are these.
 pub fn onion(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 256);
+    if text.contains(" CPU-s of capacity") {
+        return causes(text);
+    }
     if !text.contains("\nCapacity: ") {
         return text.into();
     }
@@ -68,9 +71,71 @@ pub fn onion(text: &str) -> String {
     out
 }
 
+/// The causes and layers in short: what is wrong and titles bold, remedies green, bars by their size, notes dim.
+fn causes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 256);
+    // The command's line and what is wrong come before the first blank line; a remedy goes on until the next label.
+    let (mut first, mut wrong, mut remedy, mut note) = (true, true, false, false);
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let goes_on = line.starts_with("              ");
+        remedy = line.starts_with("    do ") || remedy && goes_on;
+        note = ["note: ", "more: "].iter().any(|word| line.starts_with(word))
+            || note && line.starts_with("      ");
+        let numbered = line.split_once(' ').is_some_and(|(n, _)| n.parse::<u8>().is_ok());
+        let bar = line
+            .find('█')
+            .map(|at| (at, line[at..].rfind('█').map_or(at, |last| at + last + '█'.len_utf8())));
+        let headline = line.starts_with("causes  ") || line.starts_with("capacity  ");
+        let _ = match bar {
+            Some((from, to)) => {
+                let long = line[from..to].chars().count() >= 2;
+                let colour = if long { RED } else { YELLOW };
+                write!(out, "{}{colour}{}{OFF}{}{end}", &line[..from], &line[from..to], &line[to..])
+            }
+            None if line.is_empty() => write!(out, "{end}"),
+            None if headline || numbered || wrong && !first => write!(out, "{BOLD}{line}{OFF}{end}"),
+            None if remedy => write!(out, "{GREEN}{line}{OFF}{end}"),
+            None if note => write!(out, "{DIM}{line}{OFF}{end}"),
+            None => write!(out, "{line}{end}"),
+        };
+        if line.is_empty() {
+            wrong &= first;
+        } else if line.contains(" · ") {
+            first = first && !line.contains(" CPU-s of capacity");
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_causes_the_sentence_and_titles_are_bold() {
+        let text = "./x 4 · 4.0 s · 2 CPUs · 8.0 CPU-s of capacity · 1.2 % of it ncpu's own\nOne lock takes 41 %.\n\n\
+                    causes      CPU-s\n1 lock x      3.28\n    do        cache\n              it\n\n\
+                    capacity   share   belongs to\nuser code   50 %  ██████   → 1\nnote: x\n";
+        let painted = onion(text);
+        for bold in [
+            "One lock takes 41 %.",
+            "causes      CPU-s",
+            "1 lock x      3.28",
+            "capacity   share   belongs to",
+        ] {
+            assert!(painted.contains(&format!("{BOLD}{bold}{OFF}")), "{bold}: {painted}");
+        }
+        assert!(
+            painted.contains(&format!("{GREEN}    do        cache{OFF}"))
+                && painted.contains(&format!("{RED}██████{OFF}"))
+        );
+        let mut bare = painted;
+        for code in [BOLD, DIM, GREEN, YELLOW, RED, OFF] {
+            bare = bare.replace(code, "");
+        }
+        assert_eq!(bare, text);
+    }
 
     #[test]
     fn only_colours_are_added() {

@@ -363,7 +363,7 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
             return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
         Some("causes") => vec![Findings::of(recording)?.table()],
-        None | Some("layers") => vec![Onion::peel(recording)?.table()],
+        None | Some("layers") => vec![Findings::of(recording)?.layers(&Onion::peel(recording)?)],
         Some(name @ ("timeline" | "phases")) if observed => {
             over_time(recording)?.tables().into_iter().filter(|table| table.name() == name).collect()
         }

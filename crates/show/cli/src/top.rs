@@ -15,6 +15,7 @@ use ncpu_engine::engine::Config;
 use ncpu_engine::observation::{Observation, Until};
 use ncpu_observe_core::program::Target;
 use ncpu_record::{Gather, Manifest};
+use ncpu_report::findings::Findings;
 use ncpu_report::onion::Onion;
 use ncpu_report::{export, top};
 use ncpu_schema::{Purpose, StackKind, drops, stacks};
@@ -161,6 +162,8 @@ impl Watch {
             }));
         }
         let mut notes = self.observation.notes();
+        // The largest cause comes first.
+        notes.splice(0..0, Findings::of(&recording)?.list.into_iter().take(1).map(|found| found.sentence));
         if let Some(all) = drops::Reader::open(&recording)? {
             let told = |row| Some(format!("dropped: {} {}", all.count.get(row)?, all.what.get(row)?));
             notes.extend(all.rows().filter_map(told));

@@ -113,9 +113,9 @@ fn a_user_s_causes_are_looked_up_first() {
     let file = dir.path().join("ours.toml");
     std::fs::write(&file, OURS).unwrap();
     let file = file.to_str().unwrap();
-    let own = out(&ncpu(&["report", &recording]));
+    let own = out(&ncpu(&["report", "-v", &recording]));
     assert!(own.contains("-> most is getpid: call it less often"), "{own}");
-    let text = out(&ncpu(&["report", "--causes", file, &recording]));
+    let text = out(&ncpu(&["report", "-v", "--causes", file, &recording]));
     assert!(text.contains("-> ours: getpid is cached by our library"), "{text}");
     let json = out(&ncpu(&["report", "--causes", file, "-o", "json", &recording]));
     let calls = json.lines().find(|line| line.contains("\"system calls\"")).unwrap();

@@ -93,7 +93,7 @@ fn a_process_with_an_evil_name() {
     let name = dir.path().join(EVIL.replace('/', ":"));
     std::fs::copy("/bin/sleep", &name).unwrap();
     let name = name.to_str().unwrap();
-    let said = ncpu(&["run", "--", name, "0.2"]);
+    let said = ncpu(&["run", "-v", "--", name, "0.2"]);
     assert!(err(&said).contains("\\x1b]2;own"), "{}", err(&said));
     let mut other = Command::new(name).arg("30").stdout(Stdio::null()).spawn().unwrap();
     let pid = other.id().to_string();

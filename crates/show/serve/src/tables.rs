@@ -1,6 +1,7 @@
 //! `/api/v1`: tables as Arrow, JSON or comma-separated values, for any time that is held.
 
 use arrow_ipc::writer::StreamWriter;
+use ncpu_report::findings::Findings;
 use ncpu_report::onion::Onion;
 use ncpu_schema::{Definition, Layer};
 use ncpu_table::{Column, Format, Printer, Select, Table};
@@ -49,7 +50,11 @@ pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Re
         };
         let (from, to) = (first.head.start, last.head.end);
         let table = match name {
-            "layers" => Onion::peel(&state.merged(&intervals)?)?.table(),
+            "layers" => {
+                let merged = state.merged(&intervals)?;
+                Findings::of(&merged)?.layers(&Onion::peel(&merged)?)
+            }
+            "causes" => Findings::of(&state.merged(&intervals)?)?.table(),
             name => {
                 let each = match query.text("each") {
                     Some(text) => text != "0",
@@ -133,6 +138,11 @@ pub fn list(state: &State) -> Reply {
     let of_schema = ncpu_schema::tables().filter(|d| held.iter().any(|name| name == d.name));
     let mut tables: Vec<Value> = of_schema.map(described).collect();
     let own = |name: &str, meaning: &str, columns: Value| json!({ "name": name, "meaning": meaning, "columns": columns });
+    tables.push(own(
+        "causes",
+        "What is wrong in the time that is asked for, from all layers together.",
+        columns(&Findings::columns()),
+    ));
     tables.push(own(
         "layers",
         "The onion: layers of the time that is asked for, with evidence and advice.",

@@ -16,7 +16,7 @@ pub fn err(o: &Output) -> String {
 
 /// Whether the capacity is divided, be it of an observation too short for more.
 pub fn reports(said: &str) -> bool {
-    said.contains("Capacity:") || said.contains("CPU-milliseconds")
+    said.contains("Capacity:") || said.contains("CPU-s of capacity") || said.contains("CPU-milliseconds")
 }
 
 pub fn out(o: &Output) -> String {

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use ncpu_record::Recording;
 use ncpu_table::{Table, Unit};
 
+use crate::findings::Findings;
 use crate::onion::{Layer, Onion};
 
 /// What kind of figure a quantity is. Quantities are ranked within their section, since seconds of a CPU, seconds of
 /// a sleeping thread and bytes cannot be weighed against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
+    /// Causes, of all layers together.
+    Causes,
     /// Layers of the onion.
     Layers,
     /// Spinning in kernel locks, by lock.
@@ -37,7 +40,8 @@ pub enum Section {
 
 impl Section {
     /// All, in the order of a report.
-    pub const ALL: [Section; 11] = [
+    pub const ALL: [Section; 12] = [
+        Section::Causes,
         Section::Layers,
         Section::LockSpin,
         Section::LockCallers,
@@ -54,6 +58,7 @@ impl Section {
     /// Its name in tables and headings.
     pub fn name(self) -> &'static str {
         match self {
+            Section::Causes => "causes",
             Section::Layers => "layers",
             Section::LockSpin => "kernel lock spin",
             Section::LockCallers => "kernel lock spin by caller",
@@ -71,7 +76,8 @@ impl Section {
     /// The unit of its figures: CPU-seconds of capacity, seconds of threads, events or bytes.
     pub fn unit(self) -> Unit {
         match self {
-            Section::Layers
+            Section::Causes
+            | Section::Layers
             | Section::LockSpin
             | Section::LockCallers
             | Section::Calls
@@ -91,7 +97,7 @@ impl Section {
     /// The table it comes from.
     pub fn table(self) -> &'static str {
         match self {
-            Section::Layers => "cpu_time",
+            Section::Causes | Section::Layers => "cpu_time",
             Section::LockSpin | Section::LockBlock => "locks",
             Section::LockCallers => "lock_callers",
             Section::Calls | Section::Functions => "samples",
@@ -141,6 +147,7 @@ impl Quantities {
     /// It holds no observation, or a table of it is not what the schema says.
     pub fn of(recording: &Recording) -> Result<Quantities, ncpu_schema::Error> {
         let onion = Onion::peel(recording)?;
+        let findings = Findings::of(recording)?;
         let has = |s: &Section| recording.tables.contains_key(s.table());
         let mut out = Quantities {
             of: BTreeMap::new(),
@@ -151,6 +158,10 @@ impl Quantities {
         };
         for row in &onion.rows {
             out.add(Section::Layers, row.layer.name().into(), row.seconds, row.error / 1.96);
+        }
+        // Those that are too small for the list too: on the other side they may be large.
+        for found in findings.list.iter().chain(&findings.others).filter(|found| found.seconds > 0.0) {
+            out.add(Section::Causes, found.title.clone(), found.seconds, found.error / 1.96);
         }
         let table = |name: &str| recording.tables.get(name);
         if let Some(t) = table("locks") {

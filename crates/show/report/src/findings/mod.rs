@@ -10,27 +10,37 @@
 
 mod claim;
 mod ledger;
+mod lock_functions;
 mod names;
 mod serial;
 mod table;
+#[cfg(test)]
+mod tests;
 mod text;
 mod user_locks;
 mod view;
+mod why;
 
 use ncpu_record::Recording;
 use ncpu_schema::{Error, Layer, chance};
 
 use crate::causes::{self, Advice, Causes};
 use crate::onion::Onion;
-use claim::Claim;
 pub use claim::Kind;
+use claim::{Claim, Source};
 use ledger::{Given, Ledger};
 pub use names::{middle, short};
 pub use text::render;
+pub(crate) use text::{gain, made_of, rest, sentence};
 use view::View;
+pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 2] = [user_locks::claims, serial::claims];
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 3] =
+    [user_locks::claims, lock_functions::claims, serial::claims];
+
+/// Stacks that are kept of a cause.
+const STACKS: usize = 8;
 
 /// Causes that are listed at most.
 const MOST: usize = 5;
@@ -40,6 +50,11 @@ pub const LISTED: f64 = 0.02;
 
 /// The part of capacity below which nothing is advised.
 const ADVISED: f64 = 0.05;
+
+/// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
+/// then, of that of the observation.
+const BESIDE: f64 = 0.1;
+const WAITED: f64 = 0.5;
 
 /// Seconds of a cause in one layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +105,10 @@ pub struct Finding {
     pub lines: Vec<Line>,
     /// The remedy; `None` where it is too small for one.
     pub advice: Option<Advice>,
+    /// CPU-seconds that it asked for, before others had theirs.
+    pub asked: f64,
+    /// Sampled stacks behind it, innermost function first, with CPU-seconds, most first.
+    pub stacks: Vec<(String, f64)>,
 }
 
 /// The causes of an observation, and what they leave.
@@ -150,6 +169,26 @@ impl Findings {
         all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
+        if list.is_empty() {
+            // Where other programs use the CPUs that it leaves, a lock costs no capacity, and time all the same.
+            let beside = view.seconds(Layer::Others) >= BESIDE * view.capacity();
+            let most = others.iter().enumerate().filter(|(_, f)| f.kind == Kind::Lock);
+            let most = most
+                .max_by(|a, b| a.1.waited.unwrap_or(0.0).total_cmp(&b.1.waited.unwrap_or(0.0)))
+                .map(|(at, _)| at);
+            if let Some(at) =
+                most.filter(|&at| beside && others[at].waited.unwrap_or(0.0) >= WAITED * view.elapsed())
+            {
+                let mut found = others.remove(at);
+                found.sentence = format!(
+                    "Threads wait {} thread-seconds in {:.1} s for one lock: {}. Other programs use the CPUs meanwhile.",
+                    figure(found.waited.unwrap_or(0.0)),
+                    view.elapsed(),
+                    found.title
+                );
+                list.push(found);
+            }
+        }
         others.splice(0..0, list.split_off(MOST.min(list.len())));
         // What is not listed stays in its layer.
         let small =
@@ -184,10 +223,12 @@ impl Findings {
 /// What a claim is with what it was given.
 fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> Option<Finding> {
     let entry = book.finding(&claim.when, &claim.subject)?;
-    let seconds: f64 = given.iter().map(|part| part.seconds).sum();
+    // The sum of nothing is a negative zero.
+    let seconds: f64 = given.iter().map(|part| part.seconds).sum::<f64>() + 0.0;
     let capacity = view.capacity().max(f64::MIN_POSITIVE);
     let share = seconds / capacity;
     let error = error(view, &claim, &given);
+    let (asked, stacks) = (claim.asked(), stacks(view, &claim));
     let mut fields: Vec<(&str, String)> = claim.fields.clone();
     fields.push(("share", format!("{:.0} %", 100.0 * share)));
     fields.push(("seconds", figure(seconds)));
@@ -213,7 +254,28 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
         gain,
         lines: claim.lines.into_iter().map(|(label, text)| Line { label, text }).collect(),
         advice: advised.then(|| entry.advice(&fields)),
+        asked,
+        stacks,
     })
+}
+
+/// The sampled stacks that a claim asks for most of.
+fn stacks(view: &View<'_>, claim: &Claim) -> Vec<(String, f64)> {
+    let mut all: Vec<(String, f64)> = Vec::new();
+    for ask in &claim.asks {
+        let Source::Sample(at) = ask.from else { continue };
+        let sample = &view.samples[at];
+        let kernel = sample.kernel.iter().map(|f| format!("{f} [kernel]"));
+        let frames: Vec<String> = kernel.chain(sample.user.iter().map(|f| short(f))).collect();
+        let stack = frames.join(" ← ");
+        match all.iter_mut().find(|(known, _)| *known == stack) {
+            Some((_, sum)) => *sum += ask.seconds,
+            None => all.push((stack, ask.seconds)),
+        }
+    }
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all.truncate(STACKS);
+    all
 }
 
 /// The half-width of the 95 % interval of what was given: of the samples behind it, of the layers' idle time, which is sampled

@@ -6,7 +6,7 @@ use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::view::View;
 use crate::causes::When;
-use crate::onion::evidence::charged;
+use crate::onion::evidence::{Charged, charged};
 
 /// The part of an observation that a thread runs to be one of those a program is divided into.
 const WORKS: f64 = 0.05;
@@ -25,41 +25,66 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         .filter(|(_, sample)| sample.layer() == layer)
         .map(|(at, sample)| (at, sample.seconds))
         .collect();
+    if !is_parallel(view) {
+        return Vec::new();
+    }
     let mut claims = Vec::new();
     for row in charged(&view.context, IdleReason::Serial) {
-        // A program of one thread has no serial part: it is serial.
-        if !row.runs() || row.share < NAMED || view.busy_threads(&row.process, WORKS) < 2 {
+        // Code that runs beside other threads most of the time does not make a program serial: its parts are uneven, or other programs
+        // had held one of them up.
+        if !row.runs()
+            || row.share < NAMED
+            || view.busy_threads(&row.process, WORKS) < 2
+            || !runs_alone(view, &row)
+        {
             continue;
         }
         let code: Vec<String> = row.code.split(" <- ").filter(|f| !f.is_empty()).map(short).collect();
         let place = if row.wanders() { String::new() } else { code.first().cloned().unwrap_or_default() };
         let when = if place.is_empty() { When::SerialThread } else { When::SerialCode };
-        let mut claim = Claim::new(
-            Kind::SerialCode,
-            [when],
-            if place.is_empty() { row.thread.clone() } else { place.clone() },
-        )
-        .with("thread", row.thread.clone())
-        .with("place", place.clone())
-        .with("callers", code.iter().rev().cloned().collect::<Vec<_>>().join(" → "));
+        let subject = if place.is_empty() { row.thread.clone() } else { place.clone() };
+        let mut claim = Claim::new(Kind::SerialCode, [when], subject)
+            .with("thread", row.thread.clone())
+            .with("place", place.clone())
+            .with("callers", code.iter().rev().cloned().collect::<Vec<_>>().join(" → "));
         claim.key = format!("serial {} {place}", row.thread);
         claim.ask(Source::Layer(layer), idle * row.share, "CPUs idle for it");
         for (at, seconds) in &spins {
             claim.ask(Source::Sample(*at), seconds * row.share, "spinning for it");
         }
-        if !code.is_empty() {
-            claim.line("runs in", code.into_iter().rev().collect::<Vec<_>>().join(" → "));
-        }
-        claim.line("for", format!("{:.2} s of {:.2}", row.seconds, view.elapsed()));
+        claim.line("alone for", format!("{:.2} s of {:.2}", row.seconds, view.elapsed()));
         claims.push(claim);
     }
     claims
 }
 
-/// The thread that runs alone while CPUs idle, where its program has no second that works: it is serial as a whole.
+/// Whether threads of the program run at the same time for a tenth of what they run: a program of one thread, or of processes
+/// one after the other, has no serial part; it is serial as a whole.
+fn is_parallel(view: &View<'_>) -> bool {
+    let alone: f64 = charged(&view.context, IdleReason::Serial)
+        .iter()
+        .filter(|row| row.runs())
+        .map(|row| row.seconds)
+        .sum();
+    view.context.running - alone >= 0.1 * view.context.running
+}
+
+/// Whether code runs alone for most of the time that it runs.
+fn runs_alone(view: &View<'_>, row: &Charged) -> bool {
+    let functions: Vec<&str> = row.code.split(" <- ").filter(|f| !f.is_empty()).collect();
+    if row.wanders() || functions.is_empty() {
+        return true;
+    }
+    let of = |user: &[&str]| functions.iter().zip(user).all(|(a, b)| a == b) && user.len() >= functions.len();
+    let own = view.samples.iter().filter(|s| s.process == row.process && of(&s.user));
+    // An observation without stacks that say what CPUs did cannot tell.
+    view.samples.is_empty() || row.seconds >= 0.5 * own.map(|s| s.seconds).sum::<f64>()
+}
+
+/// The thread that runs alone while CPUs idle, where its program is serial as a whole.
 pub(super) fn alone(view: &View<'_>) -> Option<String> {
     let top = charged(&view.context, IdleReason::Serial).into_iter().next()?;
     let large = view.seconds(Layer::Serial) >= 0.1 * view.capacity();
-    (large && top.runs() && top.share >= 0.5 && view.busy_threads(&top.process, WORKS) < 2)
-        .then_some(top.thread)
+    let serial = !is_parallel(view) || view.busy_threads(&top.process, WORKS) < 2;
+    (large && top.runs() && top.share >= 0.5 && serial).then_some(top.thread)
 }

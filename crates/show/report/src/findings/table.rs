@@ -5,6 +5,7 @@ use serde_json::json;
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::{Findings, figure};
+use crate::onion::Onion;
 
 impl Findings {
     /// The columns of [`Findings::table`].
@@ -30,6 +31,18 @@ impl Findings {
             Column::objects("advice", "the remedy"),
             Column::text("key", "what stays the same from run to run"),
         ]
+    }
+
+    /// The layers as a table, each with the causes that it went to.
+    pub fn layers(&self, onion: &Onion) -> Table {
+        onion.table_with(|layer| {
+            let of = self.of_layer(layer).into_iter().map(|(n, seconds)| {
+                let found = &self.list[n - 1];
+                let words = format!("{} to {n} {}", figure(seconds), found.title);
+                json!({ "number": n, "cause": found.id, "seconds": seconds, "words": words })
+            });
+            serde_json::Value::from(of.collect::<Vec<_>>()).to_string()
+        })
     }
 
     /// The listed causes as a table.

@@ -11,9 +11,9 @@ use crate::onion::{Onion, Row, SMALL};
 use crate::wrap::wrap;
 
 /// The widest that it is: a line that goes on further is not read.
-const WIDEST: usize = 100;
+const WIDEST: usize = 80;
 
-const BAR: usize = 16;
+const BAR: usize = 12;
 
 /// Beginnings of notes that say how something was measured.
 const HOW: [&str; 2] =
@@ -69,7 +69,7 @@ fn headline(onion: &Onion) -> String {
 }
 
 /// What is wrong, or that nothing is.
-fn sentence(onion: &Onion, findings: &Findings) -> String {
+pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
     if let Some(first) = findings.list.first() {
         return safe::line(&first.sentence).into_owned();
     }
@@ -101,6 +101,13 @@ fn sentence(onion: &Onion, findings: &Findings) -> String {
     if share(Layer::Idle) > share(Layer::User) {
         return format!("Nothing stands out: nobody wanted {} of the capacity.", percent(share(Layer::Idle)));
     }
+    if share(Layer::Others) > share(Layer::User) {
+        return format!(
+            "Nothing stands out in the program, which had {} of the capacity: other programs had {}.",
+            percent(share(Layer::User)),
+            percent(share(Layer::Others))
+        );
+    }
     let own = onion.rows.iter().find(|row| row.layer == Layer::User);
     let whose = own.map_or_else(String::new, |row| whose(row));
     format!(
@@ -115,7 +122,10 @@ fn whose(row: &Row) -> String {
         Evidence::Processes(processes) => processes.processes.first(),
         _ => None,
     });
-    of.map_or_else(String::new, |part| format!(" ({} {})", safe::line(&part.name), percent(part.share.0)))
+    of.map_or_else(String::new, |part| match part.share.0 >= 0.995 {
+        true => format!(" ({})", safe::line(&part.name)),
+        false => format!(" ({} {})", safe::line(&part.name), percent(part.share.0)),
+    })
 }
 
 fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
@@ -128,6 +138,12 @@ fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
     for (i, found) in findings.list.iter().enumerate() {
         cause(out, i + 1, found, title, width);
     }
+    *out += &wrap(&rest(findings, onion), width, "  rest        ", "              ");
+    out.push('\n');
+}
+
+/// The recoverable seconds that no listed cause has.
+pub(crate) fn rest(findings: &Findings, onion: &Onion) -> String {
     let rest: f64 = findings.left.iter().filter(|(layer, _)| layer.recoverable()).map(|(_, s)| s).sum();
     let capacity = onion.capacity.max(f64::MIN_POSITIVE);
     let mut large: Vec<(f64, Layer)> = findings
@@ -139,13 +155,7 @@ fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
     large.sort_by(|a, b| b.0.total_cmp(&a.0));
     let large: Vec<String> = large.iter().map(|(s, l)| format!("{} {}", l.name(), percent(*s))).collect();
     let large = if large.is_empty() { "nothing above 2 %".to_string() } else { large.join(", ") };
-    *out += &wrap(
-        &format!("rest        {} CPU-s ({}), {large}", figure(rest), percent(rest / capacity)),
-        width,
-        "  ",
-        "              ",
-    );
-    out.push('\n');
+    format!("{} CPU-s ({}), {large}", figure(rest), percent(rest / capacity))
 }
 
 fn cause(out: &mut String, n: usize, found: &Finding, title: usize, width: usize) {
@@ -160,24 +170,12 @@ fn cause(out: &mut String, n: usize, found: &Finding, title: usize, width: usize
         gain(found.gain)
     );
     let mut line = |label: &str, text: &str| {
-        *out += &wrap(&format!("{label:<9} {}", safe::line(text)), width, "    ", "              ");
+        *out += &wrap(&safe::line(text), width, &format!("    {label:<9} "), "              ");
     };
     for Line { label, text } in &found.lines {
         line(label, text);
     }
-    let mut whats: Vec<(&str, f64)> = Vec::new();
-    for part in &found.parts {
-        match whats.iter_mut().find(|(what, _)| *what == part.what) {
-            Some((_, sum)) => *sum += part.seconds,
-            None => whats.push((part.what, part.seconds)),
-        }
-    }
-    whats.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let made: Vec<String> = whats
-        .iter()
-        .filter(|(_, seconds)| *seconds >= 0.01 * found.seconds)
-        .map(|(what, seconds)| format!("{what} {}", figure(*seconds)))
-        .collect();
+    let made = made_of(found);
     if made.len() > 1 {
         line("made of", &made.join(", "));
     }
@@ -186,8 +184,22 @@ fn cause(out: &mut String, n: usize, found: &Finding, title: usize, width: usize
     }
 }
 
+/// The parts of a cause by what they went to, most first.
+pub(crate) fn made_of(found: &Finding) -> Vec<String> {
+    let mut whats: Vec<(&str, f64)> = Vec::new();
+    for part in &found.parts {
+        match whats.iter_mut().find(|(what, _)| *what == part.what) {
+            Some((_, sum)) => *sum += part.seconds,
+            None => whats.push((part.what, part.seconds)),
+        }
+    }
+    whats.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let large = whats.iter().filter(|(_, seconds)| *seconds >= 0.01 * found.seconds);
+    large.map(|(what, seconds)| format!("{what} {}", figure(*seconds))).collect()
+}
+
 /// `x1.4–1.8`, or one figure where both are the same.
-pub(super) fn gain((low, high): (f64, f64)) -> String {
+pub(crate) fn gain((low, high): (f64, f64)) -> String {
     let of = |gain: f64| if gain >= 9.95 { format!("{gain:.0}") } else { format!("{gain:.1}") };
     match (of(low), of(high)) {
         (low, high) if low == high => format!("x{low}"),
@@ -214,13 +226,15 @@ fn layers(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
             })
             .collect();
         let rest = row.seconds - given;
-        if !belongs.is_empty() && rest >= SMALL * capacity && rest >= 0.05 * row.seconds {
+        let named = row.layer != Layer::User;
+        if named && !belongs.is_empty() && rest >= SMALL * capacity && rest >= 0.05 * row.seconds {
             belongs.push(format!("others {}", number(rest / capacity)));
         }
-        if row.layer == Layer::User {
-            belongs.extend(functions(row));
-        }
         let room = width.saturating_sub(24 + 8 + 2 + BAR + 2);
+        if row.layer == Layer::User {
+            let used: usize = belongs.iter().map(|text| text.chars().count() + 2).sum();
+            belongs.extend(functions(row, room.saturating_sub(used)));
+        }
         let name =
             if row.layer.name().len() > 24 { middle(row.layer.name(), 24) } else { row.layer.name().into() };
         let line = format!(
@@ -239,17 +253,21 @@ fn number(share: f64) -> String {
     percent(share).trim_end_matches(" %").to_string()
 }
 
-/// The functions that most of the program's own time is in.
-fn functions(row: &Row) -> Option<String> {
+/// The functions that most of the program's own time is in, at most two, within `room` columns.
+fn functions(row: &Row, room: usize) -> Option<String> {
     let of = row.evidence.iter().find_map(|evidence| match evidence {
         Evidence::Functions(functions) => Some(&functions.functions),
         _ => None,
     })?;
-    let words: Vec<String> = of
-        .iter()
-        .filter(|part| part.share.0 >= 0.1)
-        .take(2)
-        .map(|part| format!("{} {:.0} %", middle(&short(&part.name), 24), 100.0 * part.share.0))
-        .collect();
-    (!words.is_empty()).then(|| format!("in {}", words.join(", ")))
+    let mut words = String::new();
+    for part in of.iter().filter(|part| part.share.0 >= 0.1).take(2) {
+        let before = if words.is_empty() { "in " } else { ", " };
+        let figure = format!(" {:.0} %", 100.0 * part.share.0);
+        let left = room.saturating_sub(words.chars().count() + before.len() + figure.chars().count());
+        if left < 8 {
+            break;
+        }
+        words += &format!("{before}{}{figure}", middle(&short(&part.name), left));
+    }
+    (!words.is_empty()).then_some(words)
 }

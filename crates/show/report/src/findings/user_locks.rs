@@ -61,8 +61,16 @@ impl<'a> Waited<'a> {
         let symbol = one && !name.is_empty() && !name.starts_with("0x");
         let place = self.place.map(short);
         let pattern = self.pattern.filter(|p| !p.starts_with("pthread"));
+        // A variable of a library is known by its function where every file has one of its name.
+        let (bare, file) =
+            name.split_once(" (").map_or((name, ""), |(bare, file)| (bare, file.trim_end_matches(')')));
+        let file = if file.starts_with("libc.so") { "glibc" } else { file };
         match (symbol, pattern, place) {
             (true, Some(pattern), Some(place)) if pattern == name => format!("{pattern} in {place}"),
+            (true, _, Some(place)) if matches!(bare, "lock" | "mutex" | "m" | "mu") && !file.is_empty() => {
+                format!("lock of {place} ({file})")
+            }
+            (true, ..) if !file.is_empty() => format!("{bare} ({file})"),
             (true, ..) => name.to_string(),
             (false, Some(pattern), Some(place)) if !place.contains(pattern) => {
                 format!("{pattern} in {place}")
@@ -94,7 +102,7 @@ impl<'a> Waited<'a> {
 }
 
 /// Whether threads and programs begin with this function.
-fn is_start(name: &str) -> bool {
+pub(super) fn is_start(name: &str) -> bool {
     const STARTS: [&str; 8] = [
         "start_thread",
         "_start",
@@ -113,7 +121,7 @@ fn is_start(name: &str) -> bool {
 }
 
 /// Whether a function is one of a library by which locks are taken and given back.
-fn is_lock_function(name: &str) -> bool {
+pub(super) fn is_lock_function(name: &str) -> bool {
     const PARTS: [&str; 22] = [
         "lll_lock",
         "lll_unlock",
@@ -225,6 +233,34 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
     all
 }
 
+/// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.
+fn is_taken_again(lock: &Waited<'_>) -> bool {
+    let again =
+        |stack: &[&str]| stack.iter().any(|f| f.contains("mutex_cond_lock") || f.contains("pthread_cond_"));
+    let of: f64 = lock.stacks.iter().filter(|(stack, _)| again(stack)).map(|(_, s)| s).sum();
+    lock.held && of > 0.5 * lock.block
+}
+
+/// Puts the mutex of a fine hand-off to its condition: it is waited for since its threads are woken while it is held.
+fn together<'a>(view: &View<'a>, all: Vec<Waited<'a>>) -> Vec<Waited<'a>> {
+    let (again, mut rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_taken_again);
+    for lock in again {
+        let same = |other: &&mut Waited<'a>| {
+            is_fine(view, other) && (other.process, other.place) == (lock.process, lock.place)
+        };
+        match rest.iter_mut().find(same) {
+            Some(hand_off) => {
+                hand_off.block += lock.block;
+                hand_off.spin += lock.spin;
+                hand_off.waits += lock.waits;
+                hand_off.stacks.extend(lock.stacks);
+            }
+            None => rest.push(lock),
+        }
+    }
+    rest
+}
+
 /// The parts that locks have of what is counted for all.
 struct Parts {
     /// Waits for locks and conditions, and thread-seconds in locks.
@@ -293,7 +329,7 @@ fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
 
 /// All locks that are waited for, and all fine hand-offs.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    let all = waited(view);
+    let all = together(view, waited(view));
     let parts = parts(view, &all);
     all.iter()
         .enumerate()
@@ -313,10 +349,19 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         (false, _) => (Kind::HandOff, vec![When::HandOff]),
     };
     let subject = [&name, lock.pattern.unwrap_or(""), &place].join(" ");
+    // Names that say what it is.
+    let of_kind = ["lock ", "mutex ", "condition "].iter().any(|kind| name.starts_with(kind));
     let mut claim = Claim::new(kind, when, subject)
         .with("lock", name.clone())
+        .with("named", if of_kind { name.clone() } else { format!("lock {name}") })
         .with("place", if place.is_empty() { lock.process.to_string() } else { place.clone() })
-        .with("callers", lock.callers())
+        .with(
+            "callers",
+            [lock.callers(), place.clone(), lock.process.into()]
+                .into_iter()
+                .find(|c| !c.is_empty())
+                .unwrap_or_default(),
+        )
         .with("rate", format!("{:.0}", lock.waits / view.elapsed().max(f64::MIN_POSITIVE)))
         .with("remedy", lock.advice.unwrap_or(""));
     claim.key = format!("{} {name} {place}", kind.word());

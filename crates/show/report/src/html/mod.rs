@@ -9,6 +9,7 @@
 //! script, so reports need no Node to be built. Rows of tables differ: those of the report are markup, at most 300, and work without
 //! scripts; the page has only those in sight.
 
+mod causes;
 mod flame;
 pub(crate) mod foresee;
 mod grid;
@@ -29,6 +30,7 @@ use base64::prelude::BASE64_STANDARD;
 use ncpu_record::Recording;
 use sha2::{Digest, Sha256};
 
+use crate::findings::Findings;
 use crate::onion::Onion;
 use markup::{json, percent, seconds};
 use ncpu_record::utc;
@@ -51,7 +53,8 @@ static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     lines.map(|line| line.strip_prefix("export ").unwrap_or(line).to_owned() + "\n").collect()
 });
 
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 8] = [
+    ("causes", "What is wrong"),
     ("layers", "Layers"),
     ("time", "Over time"),
     ("locks", "Kernel locks"),
@@ -75,6 +78,7 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     if let Some(points) = recording.tables.get("foresee") {
         foresee::section(&mut out, points, recording.tables.get("fixes"));
     }
+    causes::section(&mut out, &onion, &Findings::of(recording)?);
     layers::section(&mut out, &onion);
     let data = match has(recording, "time") {
         true => time::section(&mut out, recording)?,
@@ -134,6 +138,7 @@ fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
 pub fn onion(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     let onion = Onion::peel(recording)?;
     let mut out = String::new();
+    causes::list(&mut out, &onion, &Findings::of(recording)?);
     layers::scaled(&mut out, &onion);
     notes(&mut out, &onion.notes);
     Ok(out)

@@ -217,11 +217,20 @@ impl Onion {
             ),
             Column::objects("evidence", "what it consists of"),
             Column::objects("advice", "the remedies"),
+            Column::objects(
+                "causes",
+                "the causes that its seconds went to, by number and id of table causes",
+            ),
         ]
     }
 
-    /// The layers as a table.
+    /// The layers as a table, without causes.
     pub fn table(&self) -> Table {
+        self.table_with(|_| "[]".into())
+    }
+
+    /// The layers as a table, each with the causes that it went to: a list of objects.
+    pub(crate) fn table_with(&self, causes: impl Fn(Layer) -> String) -> Table {
         let mut out = Table::builder("layers", &Onion::columns());
         for row in &self.rows {
             out.row()
@@ -232,7 +241,8 @@ impl Onion {
                 .text(if row.layer.recoverable() { "yes" } else { "no" })
                 .float_opt(row.layer.recoverable().then(|| row.gain()))
                 .text(row.evidence_json())
-                .text(row.advice_json());
+                .text(row.advice_json())
+                .text(causes(row.layer));
         }
         out.finish()
     }

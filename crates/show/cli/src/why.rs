@@ -1,0 +1,61 @@
+//! `ncpu why`: evidence, stacks and what was ruled out, of a cause or a layer of a recording.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use ncpu_record::Recording;
+use ncpu_report::findings::{Findings, render, why_cause, why_layer};
+use ncpu_report::onion::Onion;
+use ncpu_schema::Layer;
+
+use crate::causes::CausesArgs;
+use crate::table_args::text_width;
+
+/// Say why a cause or a layer of a recording is there: evidence, sampled stacks, what was ruled out
+#[derive(Args, Debug)]
+pub struct WhyArgs {
+    #[command(flatten)]
+    causes: CausesArgs,
+
+    /// A cause by its number or id, or a layer by its name [default: all causes]; then the recording, a directory made by --record
+    #[arg(required = true, value_names = ["WHAT", "DIR"], num_args = 1..)]
+    words: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
+    args.causes.install()?;
+    // Names of layers are of several words.
+    let (dir, what) = args.words.split_last().context("no recording")?;
+    let recording = Recording::open(std::path::Path::new(dir))?;
+    let (onion, findings) = (Onion::peel(&recording)?, Findings::of(&recording)?);
+    let width = text_width().clamp(60, 100);
+    let what: Vec<_> = what.iter().map(|word| word.to_string_lossy()).collect();
+    let what = what.join(" ");
+    let of = |n: usize| why_cause(&findings, &onion, n, width);
+    let text = if what.is_empty() {
+        let all: Vec<String> = (1..=findings.list.len()).filter_map(of).collect();
+        if all.is_empty() { render(&onion, &findings, width) } else { all.join("\n") }
+    } else if let Ok(layer) = Layer::of_name(&what) {
+        let none = || anyhow::anyhow!("nothing of the capacity went to \"{}\"", layer.name());
+        why_layer(&findings, &onion, layer, width).ok_or_else(none)?
+    } else {
+        let by_id = findings.list.iter().position(|found| found.id == what).map(|at| at + 1);
+        let text = what.parse().ok().or(by_id).and_then(of);
+        text.ok_or_else(|| {
+            let causes =
+                findings.list.iter().enumerate().map(|(i, found)| format!("{} ({})", i + 1, found.id));
+            let layers = onion.rows.iter().map(|row| row.layer.name().to_string());
+            let known: Vec<String> = causes.chain(layers).collect();
+            anyhow::anyhow!(
+                "unknown cause or layer \"{}\"; expected one of: {}",
+                what.escape_debug(),
+                known.join(", ")
+            )
+        })?
+    };
+    crate::out::put(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -254,6 +254,10 @@ fn together<'a>(view: &View<'a>, all: Vec<Waited<'a>>) -> Vec<Waited<'a>> {
                 hand_off.spin += lock.spin;
                 hand_off.waits += lock.waits;
                 hand_off.stacks.extend(lock.stacks);
+                hand_off.names.extend(lock.names.into_iter().map(|(name, _)| (name, 0.0)));
+                if let (Some((queued, waking)), Some(sum)) = (lock.woken, &mut hand_off.woken) {
+                    *sum = (sum.0 + queued, sum.1 + waking);
+                }
             }
             None => rest.push(lock),
         }
@@ -526,7 +530,7 @@ fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
     }
     let each = length(lock.block / lock.waits.max(1.0));
     let mut waits = format!("{} of {each} each, longest {}", grouped(lock.waits), length(lock.longest));
-    if lock.names.len() > 1 {
+    if lock.held && lock.names.len() > 1 {
         waits += &format!("; {} locks", lock.names.len());
     }
     claim.line("waits", waits);

@@ -17,10 +17,10 @@ use super::{Config, Engine, load, skel};
 use crate::bpf_support::{Mapped, Result, monotonic_ns};
 
 /// How long a window lasts and the mean time from one to the next, ns.
-const WINDOW: f64 = 10e6;
+const WINDOW: f64 = 5e6;
 const PERIOD: f64 = 200e6;
 /// Outside of windows, of sleeps of threads that sleep often, one in this many is followed; a power of two.
-const FOLLOWED: u32 = 16;
+const FOLLOWED: u32 = 64;
 /// One run in this many is timed (`OWN_MASK` of cpu_states.h).
 const TIMED: f64 = 64.0;
 /// Of the capacity that a group of probes may take, the part for switches: they happen all the time, in all programs.

@@ -107,6 +107,25 @@ fn recorded(dir: &std::path::Path) -> String {
 }
 
 #[test]
+fn why_names_layers_and_what_else_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = recorded(dir.path());
+    let layer = out(&ncpu(&["why", "system", "calls", &recording]));
+    assert!(layer.starts_with("system calls: ") && layer.contains("getpid"), "{layer}");
+    assert!(layer.contains("belong to no listed cause") && layer.contains("ruled out"), "{layer}");
+    let unknown = ncpu(&["why", "getpid", &recording]);
+    let said = err(&unknown);
+    assert!(
+        !unknown.status.success() && said.contains("expected one of: ") && said.contains("system calls"),
+        "{said}"
+    );
+    let steal = ncpu(&["why", "steal", &recording]);
+    assert!(err(&steal).contains("nothing of the capacity went to \"steal\""), "{}", err(&steal));
+    // Without a word, all causes; where there is none, the report.
+    assert!(out(&ncpu(&["why", &recording])).contains("CPU-s of capacity"));
+}
+
+#[test]
 fn a_user_s_causes_are_looked_up_first() {
     let dir = tempfile::tempdir().unwrap();
     let recording = recorded(dir.path());

@@ -79,6 +79,7 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
         foresee::section(&mut out, points, recording.tables.get("fixes"));
     }
     causes::section(&mut out, &onion, &Findings::of(recording)?);
+    notes(&mut out, &onion.notes);
     layers::section(&mut out, &onion);
     let data = match has(recording, "time") {
         true => time::section(&mut out, recording)?,
@@ -201,8 +202,5 @@ fn header(out: &mut String, recording: &Recording, onion: &Onion, command: &str)
     for (name, value, unit) in figures {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value} <small>{unit}</small></dd></div>");
     }
-    out.push_str("</dl>");
-
-    self::notes(out, &onion.notes);
-    out.push_str("</header>");
+    out.push_str("</dl></header>");
 }

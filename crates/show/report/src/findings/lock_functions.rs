@@ -13,6 +13,9 @@ use crate::causes::When;
 /// The part of an observation that a thread runs to share a lock with others.
 const WORKS: f64 = 0.05;
 
+/// The part of capacity from which lock functions are more than what programs with locks have.
+const LEAST: f64 = 0.05;
+
 /// The instructions of lock functions, by process.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut processes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -23,6 +26,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             processes.entry(sample.process).or_default().push(at);
         }
     }
+    // Locks that are taken now and then cost a few per cent of any program of several threads.
+    let seconds = |samples: &[usize]| samples.iter().map(|&at| view.samples[at].seconds).sum::<f64>();
+    processes.retain(|_, samples| seconds(samples) >= LEAST * view.capacity());
     processes.into_iter().map(|(process, samples)| claim(view, process, &samples)).collect()
 }
 

@@ -74,7 +74,13 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         return safe::line(&first.sentence).into_owned();
     }
     let share = |layer: Layer| onion.seconds(layer) / onion.capacity.max(f64::MIN_POSITIVE);
-    if let Some(alone) = &findings.alone {
+    let beside: f64 = onion
+        .rows
+        .iter()
+        .filter(|r| r.layer.recoverable() && r.layer != Layer::Serial)
+        .map(|r| r.share)
+        .sum();
+    if let Some(alone) = findings.alone.as_ref().filter(|_| beside < 0.1) {
         return format!(
             "Nothing stands out: {} runs one thread at a time, and {} of the capacity idles meanwhile.",
             safe::line(alone),

@@ -184,7 +184,7 @@ impl Findings {
                     "Threads wait {} thread-seconds in {:.1} s for one lock: {}. Other programs use the CPUs meanwhile.",
                     figure(found.waited.unwrap_or(0.0)),
                     view.elapsed(),
-                    found.title
+                    found.title.trim_start_matches("lock ")
                 );
                 list.push(found);
             }

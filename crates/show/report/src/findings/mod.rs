@@ -234,8 +234,12 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
     fields.push(("seconds", figure(seconds)));
     fields.push(("waited", figure(claim.waited.unwrap_or(0.0))));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
-    let removed = |seconds: f64| 1.0 / (1.0 - seconds / capacity).max(0.02);
-    let gain = (removed((seconds - error).max(0.0)), removed((seconds + error + claim.dear).min(capacity)));
+    // CPUs that others have do no more of the program's work without it.
+    let others: f64 =
+        [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
+    let own = (capacity - others).max(0.02 * capacity);
+    let removed = |seconds: f64| 1.0 / (1.0 - seconds / own).max(0.02);
+    let gain = (removed((seconds - error).max(0.0)), removed((seconds + error + claim.dear).min(own)));
     let advised = share >= ADVISED && seconds > error;
     Some(Finding {
         id: entry.id.clone(),

@@ -180,11 +180,13 @@ impl Findings {
                 most.filter(|&at| beside && others[at].waited.unwrap_or(0.0) >= WAITED * view.elapsed())
             {
                 let mut found = others.remove(at);
+                let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
+                let name = bare.unwrap_or(&found.title);
                 found.sentence = format!(
                     "Threads wait {} thread-seconds in {:.1} s for one lock: {}. Other programs use the CPUs meanwhile.",
                     figure(found.waited.unwrap_or(0.0)),
                     view.elapsed(),
-                    found.title.trim_start_matches("lock ")
+                    name
                 );
                 list.push(found);
             }

@@ -17,7 +17,7 @@ FDTORTURE := target/workloads/fdtorture
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -106,6 +106,10 @@ tarball: web static man completions
 # The packages and the wheel, installed and used on a Debian 12 with nothing else.
 test-packages: deb tarball wheel
 	tests/packages/run
+
+# Programs whose cause is known, each run under ncpu: what it says first, beside the truth. CASES="timezone --rounds 3" and the like choose.
+cases: build
+	$(SUDO) tests/cases/run $(CASES)
 
 # The guests' CPUs are emulated: what runs there is optimised.
 test-vm: static-guest vm-tools

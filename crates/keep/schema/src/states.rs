@@ -158,6 +158,7 @@ vocabulary! {
         Migrations = "migrations": "times threads of the program went to another CPU" since 4,
         BytesRead = "bytes read": "bytes that the program had read from storage" since 4,
         BytesWritten = "bytes written": "bytes that the program had written to storage" since 4,
+        DelayedAcks = "delayed ACKs": "acknowledgements that TCP kept back for 40 ms, of all programs in ncpu's network namespace" since 8,
     }
 }
 

@@ -348,6 +348,12 @@ fn is_thread_function(f: &str) -> bool {
     )
 }
 
+/// The system call that a stack in the kernel, innermost first, serves whatever it is doing there; `entry` is the way into
+/// the kernel and out of it.
+pub fn system_call<'a>(stack: &[&'a str]) -> Option<&'a str> {
+    syscall(stack)
+}
+
 /// The system call a context serves: the outermost frame that names one, else the frame the
 /// dispatcher called (a handler may end in a tail call and leave no frame).
 fn syscall<'a>(context: &[&'a str]) -> Option<&'a str> {

@@ -26,7 +26,7 @@ mod user;
 mod wait;
 
 pub use btf::{BtfError, BtfMembers, Variable};
-pub use classify::{KernelClass, is_tlb, is_zeroing, kernel_class, sleeps_for_lock};
+pub use classify::{KernelClass, is_tlb, is_zeroing, kernel_class, sleeps_for_lock, system_call};
 pub use debug_file::crc32;
 pub use demangle::demangle;
 pub use elf::{Sections, Segments, named_symbols};

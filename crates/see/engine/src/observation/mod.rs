@@ -528,7 +528,8 @@ impl Observation {
             events.push(events::Row { time: Some(t), event: Some(event), count: Some(n) });
         }
         if let Some(shortage) = &mut self.shortage {
-            shortage.look();
+            let delayed = Some(shortage.look());
+            events.push(events::Row { time: Some(t), event: Some(Counter::DelayedAcks), count: delayed });
         }
 
         if self.needs_kernel_names()

@@ -1,5 +1,5 @@
 //! How the machine's memory changed meanwhile, and how long work stalled because a resource was short:
-//! /proc/meminfo, /proc/vmstat and /proc/pressure, read when the observation begins and at each interval.
+//! /proc/meminfo, /proc/vmstat and /proc/pressure; and how many acknowledgements TCP delayed: /proc/net/netstat. All are read when the observation begins and at each interval.
 
 use std::collections::BTreeMap;
 
@@ -54,6 +54,8 @@ struct Now {
     events: BTreeMap<String, u64>,
     /// Microseconds, by resource and kind.
     pressure: BTreeMap<(&'static str, &'static str), u64>,
+    /// Acknowledgements that TCP delayed, in the network namespace of this process.
+    delayed_acks: u64,
 }
 
 impl Now {
@@ -64,7 +66,13 @@ impl Now {
             .flat_map(|r| parse_pressure(&text(&format!("/proc/pressure/{r}")), r, None))
             .map(|p| ((p.resource, p.kind), p.total_us))
             .collect();
-        Now { memory: memory(&text("/proc/meminfo")), events: events(&text("/proc/vmstat")), pressure }
+        let delayed_acks = counted(&text("/proc/self/net/netstat"), "TcpExt:", "DelayedACKs").unwrap_or(0);
+        Now {
+            memory: memory(&text("/proc/meminfo")),
+            events: events(&text("/proc/vmstat")),
+            pressure,
+            delayed_acks,
+        }
     }
 }
 
@@ -78,6 +86,13 @@ fn memory(meminfo: &str) -> BTreeMap<&'static str, u64> {
         Some((class, if words.next() == Some("kB") { n.saturating_mul(1024) } else { n }))
     };
     meminfo.lines().filter_map(line).collect()
+}
+
+/// A counter of /proc/net/netstat: a line of names, then one of numbers, each with its group first.
+fn counted(netstat: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = netstat.lines().filter(|line| line.starts_with(group));
+    let at = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
+    lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
 /// The same event of several zones is one.
@@ -102,13 +117,14 @@ impl Shortage {
         Shortage { most: before.memory.clone(), last: before.clone(), before }
     }
 
-    /// Reads what is now.
-    pub fn look(&mut self) {
-        self.last = Now::read();
+    /// Reads what is now. Returns how many acknowledgements TCP delayed since the look before.
+    pub fn look(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.last, Now::read());
         for (class, n) in &self.last.memory {
             let most = self.most.entry(class).or_default();
             *most = (*most).max(*n);
         }
+        self.last.delayed_acks.saturating_sub(before.delayed_acks)
     }
 
     /// From now on tells what happens from now on.
@@ -164,6 +180,14 @@ mod tests {
             e.into_iter().collect::<Vec<_>>(),
             [("allocstall".to_owned(), 5), ("pgscan_direct".to_owned(), 9)]
         );
+    }
+
+    #[test]
+    fn a_counter_stands_below_its_name() {
+        let netstat = "TcpExt: SyncookiesSent DelayedACKs\nTcpExt: 0 17\nIpExt: InNoRoutes\nIpExt: 3\n";
+        assert_eq!(counted(netstat, "TcpExt:", "DelayedACKs"), Some(17));
+        assert_eq!(counted(netstat, "IpExt:", "DelayedACKs"), None);
+        assert_eq!(counted("TcpExt: DelayedACKs\n", "TcpExt:", "DelayedACKs"), None);
     }
 
     #[test]

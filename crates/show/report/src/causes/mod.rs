@@ -14,8 +14,11 @@ use toml::Spanned;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 7] = [
+const OWN: [&str; 10] = [
     include_str!("locks.toml"),
+    include_str!("call-patterns.toml"),
+    include_str!("runtimes.toml"),
+    include_str!("limits-and-waits.toml"),
     include_str!("kernel-locks.toml"),
     include_str!("calls.toml"),
     include_str!("memory.toml"),

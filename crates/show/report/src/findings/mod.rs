@@ -8,10 +8,15 @@
 //! To add a kind: a file with `fn claims(&View) -> Vec<Claim>`, its line in `DETECTORS`, its evidence in
 //! [`When`](crate::causes::When), and an entry with `title` and `sentence`, an example and a look-alike in `causes/*.toml`.
 
+mod calls;
 mod claim;
 mod ledger;
+mod limits;
 mod lock_functions;
+mod memory;
 mod names;
+mod places;
+mod runtime;
 mod serial;
 mod table;
 #[cfg(test)]
@@ -19,6 +24,7 @@ mod tests;
 mod text;
 mod user_locks;
 mod view;
+mod waiting;
 mod why;
 
 use ncpu_record::Recording;
@@ -36,8 +42,16 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 3] =
-    [user_locks::claims, lock_functions::claims, serial::claims];
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 8] = [
+    user_locks::claims,
+    lock_functions::claims,
+    serial::claims,
+    runtime::claims,
+    calls::claims,
+    memory::claims,
+    limits::claims,
+    waiting::claims,
+];
 
 /// Stacks that are kept of a cause.
 const STACKS: usize = 8;

@@ -7,6 +7,7 @@ use ncpu_schema::{
     runnable, stacks, threads,
 };
 
+use crate::causes::When;
 use crate::onion::evidence::Context;
 
 /// A sampled stack of the program on CPU, outside of traced waits for kernel locks.
@@ -16,6 +17,8 @@ pub struct Sampled<'a> {
     pub class: SampleClass,
     /// Name of the process.
     pub process: &'a str,
+    /// Name of the thread.
+    pub thread: &'a str,
     /// The program's functions, innermost first.
     pub user: Vec<&'a str>,
     /// The kernel's functions, innermost first.
@@ -113,6 +116,11 @@ impl<'a> View<'a> {
         Ok(View { context, layers, samples, switched, interrupts, runnable })
     }
 
+    /// The entry of the rule book for a cause with this evidence and subject.
+    pub fn entry(&self, when: When, subject: &str) -> Option<&'a str> {
+        self.context.causes.finding(&[when], subject).map(|entry| &*entry.id)
+    }
+
     /// CPU-seconds of a layer.
     pub fn seconds(&self, layer: Layer) -> f64 {
         self.layers.iter().filter(|(of, ..)| *of == layer).map(|(_, seconds, _)| seconds).sum()
@@ -176,13 +184,12 @@ fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
         }
         at.insert((stack, class, process, lock), all.len());
         let mut frames: Vec<&str> = stack.split(';').collect();
-        // The name of the thread.
-        frames.remove(0);
+        let thread = frames.remove(0);
         let (kernel, user): (Vec<&str>, Vec<&str>) =
             frames.into_iter().rev().partition(|frame| frame.ends_with("_[k]"));
         let kernel = kernel.into_iter().map(|frame| frame.trim_end_matches("_[k]")).collect();
         let seconds = each * n as f64;
-        all.push(Sampled { class, process, user, kernel, samples: n, seconds, lock });
+        all.push(Sampled { class, process, thread, user, kernel, samples: n, seconds, lock });
     }
     Ok(all)
 }

@@ -15,7 +15,7 @@ const LEAST: f64 = 0.02;
 
 /// A collector of a language's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Collector {
+pub(crate) enum Collector {
     Go,
     Java,
     DotNet,
@@ -35,7 +35,7 @@ impl Collector {
     }
 
     /// The word of entries of the rule book.
-    const fn language(self) -> &'static str {
+    pub(crate) const fn language(self) -> &'static str {
         match self {
             Collector::Go => "Go",
             Collector::Java => "Java",
@@ -134,11 +134,17 @@ fn parts(frame: &str) -> impl Iterator<Item = &str> {
     name.rsplit(' ').next().unwrap_or(name).split("::")
 }
 
-/// The collector that a folded stack, the thread's name first, is a part of. Names are compared whole; a thread's name, which
-/// any program may choose, counts where the stack is the virtual machine's.
-pub(super) fn collector(stack: &str) -> Option<Collector> {
+/// [`collector`] of a folded stack, the thread's name first.
+pub(super) fn collector_of(stack: &str) -> Option<Collector> {
     let (thread, frames) = stack.split_once(';')?;
-    let frames = || frames.split(';').filter(|frame| !frame.ends_with("_[k]"));
+    let frames: Vec<&str> = frames.split(';').filter(|frame| !frame.ends_with("_[k]")).collect();
+    collector(thread, &frames)
+}
+
+/// The collector that a stack of the program's functions is a part of, in any order. Names are compared whole; a thread's
+/// name, which any program may choose, counts where the stack is the virtual machine's.
+pub(crate) fn collector(thread: &str, frames: &[&str]) -> Option<Collector> {
+    let frames = || frames.iter().copied();
     for frame in frames() {
         if let Some(name) = frame.strip_prefix("runtime.") {
             // `(*gcWork).put`, `gcBgMarkWorker.func2`
@@ -177,9 +183,9 @@ pub(super) fn collector(stack: &str) -> Option<Collector> {
     (dotnet && of(["libcoreclr.so", "libclrgc.so"], "GCThreadStub")).then_some(Collector::DotNet)
 }
 
-/// The function of the program that allocates, of a stack of Go in which something is allocated.
-fn allocates(stack: &str) -> Option<&str> {
-    let mut inside = stack.rsplit(';').skip_while(|f| *f != "runtime.mallocgc").skip(1);
+/// The function of the program that allocates, of a stack of Go, innermost first, in which something is allocated.
+pub(crate) fn allocates<'a>(frames: &[&'a str]) -> Option<&'a str> {
+    let mut inside = frames.iter().copied().skip_while(|f| *f != "runtime.mallocgc").skip(1);
     inside.find(|f| !f.starts_with("runtime."))
 }
 
@@ -199,10 +205,11 @@ fn collecting(context: &Context<'_>) -> Option<Collecting> {
         let (Some(stack), Some(n)) = (table.stack.get(row), table.samples.get(row)) else { continue };
         let add = |sum: &mut u64| *sum = sum.saturating_add(n);
         add(&mut all);
-        if let Some(collector) = collector(stack) {
+        if let Some(collector) = collector_of(stack) {
             add(of.entry(collector).or_default());
         }
-        if let Some(function) = allocates(stack) {
+        let frames: Vec<&str> = stack.rsplit(';').collect();
+        if let Some(function) = allocates(&frames) {
             add(by.entry(function).or_default());
             add(&mut allocating);
         }
@@ -289,7 +296,7 @@ mod tests {
             ("V8Worker;v8::internal::ConcurrentMarking::RunMajor(v8::JobDelegate*)", Collector::V8),
             ("python3;main;gc_collect_main;deduce_unreachable", Collector::Python),
         ] {
-            assert_eq!(collector(stack), Some(wanted), "{stack}");
+            assert_eq!(collector_of(stack), Some(wanted), "{stack}");
         }
         for stack in [
             "gogc;main.main;main.gcDrain",
@@ -306,7 +313,7 @@ mod tests {
             ".NET BGC;start_thread;work",
             "app",
         ] {
-            assert_eq!(collector(stack), None, "{stack}");
+            assert_eq!(collector_of(stack), None, "{stack}");
         }
     }
 
@@ -314,6 +321,7 @@ mod tests {
     fn who_allocates_is_the_programs_own() {
         let stack =
             "gogc;main.main.func1;main.handle;runtime.newobject;runtime.mallocgc;runtime.gcAssistAlloc";
+        let allocates = |stack: &'static str| allocates(&stack.rsplit(';').collect::<Vec<_>>());
         assert_eq!(allocates(stack), Some("main.handle"));
         assert_eq!(allocates("gogc;main.handle;runtime.memmove"), None);
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use ncpu_schema::{StackKind, chance, stacks};
 
 use super::Context;
-use super::collectors::collector;
+use super::collectors::collector_of;
 use super::kinds::{Copying as Evidence, Share};
 use crate::causes::When;
 use crate::onion::case::Case;
@@ -21,7 +21,7 @@ const COPY: [&str; 2] = ["do_wp_page_[k]", "wp_page_copy_[k]"];
 
 /// Who writes: a garbage collector, or the function of the program that the fault is in.
 fn writer(stack: &str) -> Option<&str> {
-    let of_runtime = collector(stack).map(super::collectors::Collector::name);
+    let of_runtime = collector_of(stack).map(super::collectors::Collector::name);
     of_runtime.or_else(|| {
         let (_, frames) = stack.split_once(';')?;
         frames.rsplit(';').find(|frame| !frame.ends_with("_[k]") && !frame.starts_with('['))

@@ -10,7 +10,7 @@ use super::kinds::{Bytes, CpuSeconds, GroupMemory, PerSecond, Throttled};
 
 /// Limits on CPU bandwidth that held the program's threads back, the one that held back most first. Groups above one
 /// another may both be held back, so their times must not be added.
-pub(in crate::onion) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
+pub(crate) fn throttled(context: &Context<'_>) -> Vec<Throttled> {
     use throttling::col;
     let keys = [col::cgroup, col::limit, col::lift];
     let Some(t) = context.ranked(throttling::NAME, &keys, col::held) else { return Vec::new() };
@@ -80,7 +80,7 @@ pub(in crate::onion) fn limits_met(context: &Context<'_>) -> Vec<String> {
 pub(super) const REFAULTS: f64 = 100.0;
 
 /// The group whose limit on memory had most pages dropped that were wanted again, where they were many.
-pub(in crate::onion) fn memory_short(context: &Context<'_>) -> Option<GroupMemory> {
+pub(crate) fn memory_short(context: &Context<'_>) -> Option<GroupMemory> {
     let t = limits_met::Reader::open(context.recording).ok()??;
     let short = |r: usize| {
         let refaults = t.refaults.get(r).filter(|n| *n as f64 >= REFAULTS * context.elapsed)?;

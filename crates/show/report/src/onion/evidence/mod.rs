@@ -1,6 +1,6 @@
 //! What a layer consists of: top locks, callers, calls, processes.
 
-mod collectors;
+pub(crate) mod collectors;
 mod copies;
 mod interrupts;
 pub(crate) mod kinds;
@@ -34,7 +34,8 @@ use kinds::{
     WakeUps, Zeroing,
 };
 use kinds::{Part, Share};
-pub(super) use limits::{limits_met, memory_short, throttled};
+pub(super) use limits::limits_met;
+pub(crate) use limits::{memory_short, throttled};
 use locks::{kernel_locks, locks_of_programs, unknown_futexes};
 pub(super) use locks::{parked, top_advice, top_lock, unjudged};
 use memory::{memory_grown, pressure, reclaim};
@@ -43,7 +44,8 @@ pub(crate) use path::{Charged, charged};
 use processor::{hardware, shootdowns};
 use queues::behind;
 use queues::bound;
-pub(super) use queues::{bound_queues, way_past};
+pub(crate) use queues::bound_queues;
+pub(super) use queues::way_past;
 pub(super) use requests::deepest;
 use requests::requests;
 pub(crate) use threads::length;

@@ -140,7 +140,7 @@ pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
 }
 
 /// [`bound`], where that is why threads stood on run queues: most of the time that they did.
-pub(in crate::onion) fn bound_queues(context: &Context<'_>) -> Option<Bound> {
+pub(crate) fn bound_queues(context: &Context<'_>) -> Option<Bound> {
     let stood = counter(context, Counter::RunQueueMicroseconds) / 1e6;
     bound(context).filter(|b| b.stood.is_none_or(|s| s.0 >= 0.5 * stood))
 }

@@ -1,0 +1,288 @@
+//! System calls: one kind at a high rate, loops in which a call returns for nothing, and processes that begin and end.
+
+use std::collections::{HashMap, HashSet};
+
+use ncpu_schema::{IdleReason, Layer, Microstate, SampleClass, threads};
+
+use super::claim::{Claim, Kind, Source};
+use super::places::{Most, Place, is_wrapper};
+use super::view::{Sampled, View};
+use crate::causes::When;
+use crate::onion::evidence::charged;
+
+/// Calls by which processes and threads begin and end.
+const LIVES: [&str; 9] =
+    ["execve", "clone", "clone3", "vfork", "fork", "wait4", "waitid", "exit", "exit_group"];
+
+/// Calls that map memory.
+pub(super) const MAPPING: [&str; 6] = ["mmap", "munmap", "mremap", "mprotect", "brk", "madvise"];
+
+/// Calls that wait for any of several descriptors.
+const READY: [&str; 7] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"];
+
+/// Calls that wait until data is on a device.
+pub(super) const SYNC: [&str; 5] = ["fsync", "fdatasync", "msync", "sync_file_range", "syncfs"];
+
+/// The part of a call on the way into the kernel and out of it from which the call is short.
+const SHORT: f64 = 0.12;
+
+/// Short processes a second that are many.
+const MANY: f64 = 40.0;
+
+/// A short process's CPU time, on average, of which most is for having the process.
+const BRIEF: f64 = 0.006;
+
+/// The system call that a sample is in, by the kernel's functions; `entry` is the way into the kernel and out of it.
+pub(super) fn call_of<'a>(sample: &Sampled<'a>) -> Option<&'a str> {
+    match sample.class {
+        SampleClass::Syscall => Some(call_in(&sample.kernel).unwrap_or("entry")),
+        SampleClass::Exec => Some("execve"),
+        SampleClass::Exit => Some("exit"),
+        _ => None,
+    }
+}
+
+/// The system call of a stack in the kernel, innermost first.
+pub(super) fn call_in<'a>(kernel: &[&'a str]) -> Option<&'a str> {
+    ncpu_symbols::system_call(kernel)
+}
+
+/// What a process's calls took.
+#[derive(Default)]
+struct Taken {
+    /// In the kernel.
+    inside: Vec<usize>,
+    /// On the way into it and out of it, and in the function that calls it.
+    entry: Vec<usize>,
+    seconds: f64,
+    at_entry: f64,
+}
+
+/// Samples by process and call.
+struct Calls<'a> {
+    of: HashMap<(&'a str, &'a str), Taken>,
+}
+
+impl<'a> Calls<'a> {
+    fn of(view: &View<'a>) -> Calls<'a> {
+        let mut of: HashMap<(&'a str, &'a str), Taken> = HashMap::new();
+        // By which function each call is made, by process: what is at the way in is known by that.
+        let mut by: HashMap<(&'a str, &'a str), HashMap<&'a str, f64>> = HashMap::new();
+        let add = |taken: &mut Taken, at: usize, entry: bool| {
+            let seconds = view.samples[at].seconds;
+            if entry { &mut taken.entry } else { &mut taken.inside }.push(at);
+            taken.seconds += seconds;
+            taken.at_entry += if entry { seconds } else { 0.0 };
+        };
+        let mut unknown = Vec::new();
+        for (at, sample) in view.samples.iter().enumerate() {
+            let leaf = sample.user.first().copied().unwrap_or("");
+            match call_of(sample) {
+                Some("entry") => unknown.push(at),
+                Some(call) => {
+                    *by.entry((sample.process, leaf)).or_default().entry(call).or_default() += sample.seconds;
+                    add(of.entry((sample.process, call)).or_default(), at, false);
+                }
+                None if sample.class == SampleClass::User => unknown.push(at),
+                None => {}
+            }
+        }
+        for at in unknown {
+            let sample = &view.samples[at];
+            let Some(&leaf) = sample.user.first() else { continue };
+            let Some(calls) = by.get(&(sample.process, leaf)) else { continue };
+            let top = calls.iter().max_by(|a, b| a.1.total_cmp(b.1).then_with(|| b.0.cmp(a.0)));
+            let Some((&call, _)) = top else { continue };
+            // Code of the program's own that makes a call is not a part of it.
+            if !sample.kernel.is_empty() || is_wrapper(leaf, call) || leaf == "[vdso]" {
+                add(of.entry((sample.process, call)).or_default(), at, true);
+            }
+        }
+        Calls { of }
+    }
+}
+
+/// Seconds by microstate of the threads of a process that were on CPU at all.
+fn states(view: &View<'_>, process: &str, of: &[Microstate]) -> f64 {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
+    let rows = t.rows().filter(|&row| t.process.get(row) == Some(process));
+    rows.flat_map(|row| of.iter().filter_map(move |&m| Some((row, m))))
+        .filter_map(|(row, m)| t.micro.get(row, m))
+        .sum()
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let calls = Calls::of(view);
+    let mut claims = processes(view);
+    let least = 0.01 * view.capacity();
+    for ((process, call), taken) in &calls.of {
+        let skip = LIVES.contains(call) || MAPPING.contains(call) || SYNC.contains(call) || *call == "futex";
+        let samples: u64 = taken.inside.iter().chain(&taken.entry).map(|&at| view.samples[at].samples).sum();
+        if skip || taken.seconds < least || samples < 5 {
+            continue;
+        }
+        let of_process: f64 = view.samples.iter().filter(|s| s.process == *process).map(|s| s.seconds).sum();
+        let short = taken.at_entry >= SHORT * taken.seconds;
+        let ready = READY.contains(call);
+        let mut functions = Most::default();
+        for &at in taken.inside.iter() {
+            let of = view.samples[at].kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+            functions.add(of.copied().unwrap_or(""), view.samples[at].seconds);
+        }
+        let function = functions.top().filter(|(_, share)| *share >= 0.3).map(|(f, _)| f);
+        let when = if let Some(function) = &function {
+            (vec![When::CallFunction], function.clone())
+        } else if ready
+            && short
+            && taken.seconds >= 0.4 * of_process
+            && never_sleeps(view, process, of_process)
+        {
+            (vec![When::EmptyWakeUps], call.to_string())
+        } else if short || PATHS.contains(call) {
+            (vec![When::CallAtRate], call.to_string())
+        } else {
+            continue;
+        };
+        claims.push(claim(view, process, call, taken, when));
+    }
+    claims
+}
+
+/// Calls that look up a path.
+const PATHS: [&str; 10] =
+    ["openat", "open", "stat", "lstat", "fstatat", "access", "faccessat", "faccessat2", "statx", "readlink"];
+
+/// Whether a process's threads that are on CPU hardly ever sleep of their own: one that does is on CPU nearly always, or
+/// would be.
+fn never_sleeps(view: &View<'_>, process: &str, on_cpu: f64) -> bool {
+    let queued = states(view, process, &[Microstate::Lat]);
+    let switched = view.switched.get(process).map_or(0.0, |s| s.voluntary);
+    // Each look at a descriptor that found none would have been a sleep.
+    on_cpu + queued >= 0.5 * view.elapsed() && switched <= 2000.0 * view.elapsed()
+}
+
+fn claim(
+    view: &View<'_>,
+    process: &str,
+    call: &str,
+    taken: &Taken,
+    (when, subject): (Vec<When>, String),
+) -> Claim {
+    let mut places = Most::default();
+    for &at in taken.inside.iter().chain(&taken.entry) {
+        let sample = &view.samples[at];
+        places.add(&Place::of(sample, call).words(), sample.seconds);
+    }
+    let place = places.top().map_or(String::new(), |(place, _)| place);
+    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let mut claim = Claim::new(Kind::Calls, when, subject)
+        .with("call", call)
+        .with("process", process)
+        .with("place", if function.is_empty() { process.to_string() } else { function });
+    claim.key = format!("call {process} {call}");
+    for &at in &taken.inside {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "in the call");
+    }
+    for &at in &taken.entry {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "into the kernel and back");
+    }
+    if !place.is_empty() {
+        claim.line("called in", place);
+    }
+    claim
+}
+
+/// A name that short processes have.
+pub(super) struct Short {
+    pub name: String,
+    pub count: usize,
+    /// CPU-seconds of all.
+    on_cpu: f64,
+}
+
+/// Names of processes that begin and end at a high rate, most first.
+pub(super) fn short_processes(view: &View<'_>) -> Vec<Short> {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return Vec::new() };
+    struct Lived<'a> {
+        name: &'a str,
+        all: f64,
+        on_cpu: f64,
+    }
+    let mut of: HashMap<u64, Lived<'_>> = HashMap::new();
+    for row in t.rows() {
+        let (Some(pid), Some(name)) = (t.pid.get(row), t.process.get(row)) else { continue };
+        let lived = of.entry(pid).or_insert(Lived { name, all: 0.0, on_cpu: 0.0 });
+        // The name that it had last.
+        lived.name = name;
+        let spent = |states: &[Microstate]| states.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+        lived.all += spent(&Microstate::ALL);
+        lived.on_cpu += t.cpu.get(row).unwrap_or_else(|| spent(&Microstate::ON_CPU));
+    }
+    let mut names: Vec<Short> = Vec::new();
+    for lived in of.values().filter(|lived| lived.all < 0.1 * view.elapsed()) {
+        match names.iter_mut().find(|short| short.name == lived.name) {
+            Some(short) => {
+                short.count += 1;
+                short.on_cpu += lived.on_cpu;
+            }
+            None => names.push(Short { name: lived.name.into(), count: 1, on_cpu: lived.on_cpu }),
+        }
+    }
+    names.retain(|short| short.count >= 5 && short.on_cpu <= BRIEF * short.count as f64);
+    names.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    names
+}
+
+/// Processes that begin, do little and end.
+fn processes(view: &View<'_>) -> Vec<Claim> {
+    let short = short_processes(view);
+    let count: usize = short.iter().map(|s| s.count).sum();
+    let rate = count as f64 / view.elapsed().max(f64::MIN_POSITIVE);
+    if rate < MANY {
+        return Vec::new();
+    }
+    let names: HashSet<&str> = short.iter().map(|s| s.name.as_str()).collect();
+    let listed = short.iter().take(3).map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut places = Most::default();
+    let mut claim = Claim::new(Kind::Processes, [When::ShortLives], listed.clone())
+        .with("names", listed)
+        .with("rate", super::user_locks::grouped(rate));
+    claim.key = "short processes".into();
+    for (at, sample) in view.samples.iter().enumerate() {
+        let lives = call_of(sample).is_some_and(|call| LIVES.contains(&call));
+        let what = match sample.layer() {
+            Layer::Faults if names.contains(sample.process) => "page faults of new processes",
+            _ if lives => "fork, exec and exit",
+            _ if names.contains(sample.process) => "starting up and little work",
+            _ => continue,
+        };
+        if lives && !names.contains(sample.process) {
+            places.add(&Place::of(sample, "clone").words(), sample.seconds);
+        }
+        claim.ask(Source::Sample(at), sample.seconds, what);
+    }
+    let of_switches =
+        |process: &&str| view.switched.get(*process).map_or(0.0, |s| s.voluntary + s.involuntary);
+    let all: f64 = view.switched.values().map(|s| s.voluntary + s.involuntary).sum();
+    let part = (names.iter().map(of_switches).sum::<f64>() / all.max(1.0)).min(1.0);
+    for layer in [Layer::RunQueue, Layer::WakeUp, Layer::Switches] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");
+    }
+    // CPUs idle while the processes run one after another.
+    let serial = charged(&view.context, IdleReason::Serial);
+    let of_short: f64 = serial.iter().filter(|row| names.contains(&*row.thread)).map(|row| row.share).sum();
+    if of_short > 0.0 {
+        let begun: f64 = serial.iter().filter(|row| row.code.contains("ork")).map(|row| row.share).sum();
+        let idle = view.beside_stacks(Layer::Serial) * (of_short + begun).min(1.0);
+        claim.ask(Source::Layer(Layer::Serial), idle, "CPUs idle, one process at a time");
+    }
+    let each = short
+        .iter()
+        .take(4)
+        .map(|s| format!("{} {}/s", s.name, super::user_locks::grouped(s.count as f64 / view.elapsed())));
+    claim.line("processes", each.collect::<Vec<_>>().join(", "));
+    if let Some((place, _)) = places.top() {
+        claim.line("begun in", place);
+    }
+    vec![claim]
+}

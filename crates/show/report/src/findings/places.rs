@@ -1,0 +1,182 @@
+//! Where in the program's code a sample is, as people say it.
+
+use super::names::short;
+use super::view::Sampled;
+
+/// Callers that are shown.
+const SHOWN: usize = 3;
+
+/// Whether a frame is a line of a script.
+pub(super) fn is_line(frame: &str) -> bool {
+    frame.ends_with(')')
+        && frame.rsplit_once(" (").is_some_and(|(_, at)| at.contains(':') && at.contains('.'))
+}
+
+/// Whether a function only begins threads and programs.
+fn begins(frame: &str) -> bool {
+    const BEGINS: [&str; 12] = [
+        "start",
+        "libc_start_main",
+        "libc_start_call_main",
+        "start_thread",
+        "clone",
+        "clone3",
+        "GI_clone3",
+        "thread_start",
+        "runtime.goexit.abi0",
+        "runtime.main",
+        "thread_native_entry",
+        "dl_start_user",
+    ];
+    let bare = frame.split(['@', '(']).next().unwrap_or(frame).trim_start_matches('_');
+    BEGINS.contains(&bare) || frame.starts_with("[unknown")
+}
+
+/// Whether a function stands between the program's code and the kernel.
+fn is_between(frame: &str, call: &str) -> bool {
+    const INTERNAL: [&str; 6] = ["_IO_", "new_do_write", "__libc_", "__GI_", "_dl_", "[vdso]"];
+    is_wrapper(frame, call)
+        || INTERNAL.iter().any(|start| frame.starts_with(start))
+        || frame.starts_with("[unknown")
+}
+
+/// Whether a function is what libraries call a system call by: `__close` of `close`.
+pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
+    let bare = frame.split('@').next().unwrap_or(frame).trim_start_matches('_');
+    let bare = bare.strip_prefix("GI_").unwrap_or(bare).trim_start_matches('_');
+    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
+    let bare = bare.strip_suffix("_nocancel").unwrap_or(bare);
+    let bare = bare.strip_suffix("64").unwrap_or(bare);
+    let call = call.strip_suffix("64").unwrap_or(call);
+    const OTHER_NAMES: [(&str, &str); 12] = [
+        ("fstatat", "stat"),
+        ("fstatat", "lstat"),
+        ("fstatat", "newfstatat"),
+        ("stat", "xstat"),
+        ("openat", "open"),
+        ("recvfrom", "recv"),
+        ("sendto", "send"),
+        ("exit_group", "exit"),
+        ("clock_nanosleep", "nanosleep"),
+        ("clock_nanosleep", "usleep"),
+        ("epoll_pwait", "epoll_wait"),
+        ("faccessat", "access"),
+    ];
+    bare == call || bare == "syscall" || OTHER_NAMES.iter().any(|(of, name)| *of == call && *name == bare)
+}
+
+/// The place of a sample: of a script its line, else the innermost function that stands for no call, and its callers.
+pub(super) struct Place {
+    /// Innermost first.
+    chain: Vec<String>,
+}
+
+impl Place {
+    /// Of a stack, innermost first; `call` is the system call that it is in, if any.
+    pub fn of_frames(frames: &[&str], call: &str) -> Place {
+        let mut inside: Vec<&str> = frames.iter().copied().filter(|frame| is_line(frame)).collect();
+        if inside.is_empty() {
+            inside = frames
+                .iter()
+                .copied()
+                .skip_while(|frame| is_between(frame, call))
+                .filter(|f| !begins(f))
+                .collect();
+        }
+        Place { chain: inside.into_iter().take(SHOWN).map(short).collect() }
+    }
+
+    pub fn of(sample: &Sampled<'_>, call: &str) -> Place {
+        Place::of_frames(&sample.user, call)
+    }
+
+    /// The function itself; empty where it is not known.
+    pub fn function(&self) -> &str {
+        self.chain.first().map_or("", |f| f)
+    }
+
+    /// It and its callers.
+    pub fn words(&self) -> String {
+        self.chain.join(" ← ")
+    }
+}
+
+/// What has most seconds, and its share of all.
+#[derive(Default)]
+pub(super) struct Most {
+    all: Vec<(String, f64)>,
+}
+
+impl Most {
+    pub fn add(&mut self, name: &str, seconds: f64) {
+        match self.all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += seconds,
+            None => self.all.push((name.to_string(), seconds)),
+        }
+    }
+
+    /// Largest first.
+    pub fn ranked(mut self) -> Vec<(String, f64)> {
+        self.all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let sum = self.all.iter().map(|(_, s)| s).sum::<f64>().max(f64::MIN_POSITIVE);
+        self.all.into_iter().map(|(name, s)| (name, s / sum)).collect()
+    }
+
+    /// The largest that has a name.
+    pub fn top(self) -> Option<(String, f64)> {
+        self.ranked().into_iter().find(|(name, _)| !name.is_empty())
+    }
+
+    /// The largest `most`, with percents where there are several.
+    pub fn words(self, most: usize) -> String {
+        let ranked: Vec<_> = self.ranked().into_iter().filter(|(name, _)| !name.is_empty()).collect();
+        match &ranked[..] {
+            [(name, share)] if *share > 0.95 => name.clone(),
+            _ => {
+                let words = ranked.iter().take(most).filter(|(_, share)| *share >= 0.03);
+                words
+                    .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrappers_are_known_by_the_call() {
+        for (frame, call) in [
+            ("__close", "close"),
+            ("__GI___libc_write", "write"),
+            ("epoll_wait", "epoll_wait"),
+            ("__xstat64@GLIBC_2.2.5", "xstat"),
+            ("stat64", "fstatat"),
+            ("syscall", "clock_gettime"),
+            ("__open64_nocancel", "openat"),
+        ] {
+            assert!(is_wrapper(frame, call), "{frame} {call}");
+        }
+        for (frame, call) in [("close_all", "close"), ("main", "write"), ("writer", "write")] {
+            assert!(!is_wrapper(frame, call), "{frame} {call}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_the_programs_own_code() {
+        let place = |frames: &[&str], call| Place::of_frames(frames, call).words();
+        assert_eq!(place(&["__close", "main", "__libc_start_call_main", "_start"], "close"), "main");
+        assert_eq!(
+            place(&["__write", "_IO_new_file_write@@GLIBC_2.2.5", "write_log(int)", "main"], "write"),
+            "write_log ← main"
+        );
+        assert_eq!(
+            place(&["sre_match", "_PyEval_EvalFrameDefault", "is_valid (a.py:4)", "worker (a.py:6)"], ""),
+            "is_valid (a.py:4) ← worker (a.py:6)"
+        );
+        assert_eq!(place(&["[unknown libc.so.6]"], "read"), "");
+    }
+}

@@ -1,0 +1,160 @@
+//! Garbage collectors and compilers of languages' runtimes, and known functions of libraries below a line of a script.
+
+use std::collections::HashMap;
+
+use ncpu_schema::{Layer, SampleClass};
+
+use super::claim::{Claim, Kind, Source};
+use super::places::{Most, Place, is_line};
+use super::view::{Sampled, View};
+use crate::causes::When;
+use crate::onion::evidence::collectors::{Collector, allocates, collector};
+
+/// The part of capacity from which something is claimed.
+const LEAST: f64 = 0.01;
+
+/// The part of a collector's time in copies of pages from which these are its trouble.
+const COPIES: f64 = 0.1;
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let mut claims = collectors(view);
+    claims.extend(compilers(view));
+    claims.extend(functions(view));
+    claims
+}
+
+/// Whether a page is copied that two processes share.
+pub(super) fn copies_page(sample: &Sampled<'_>) -> bool {
+    ["do_wp_page", "wp_page_copy", "__wp_page_copy_user", "do_cow_fault"].iter().any(|f| sample.in_kernel(f))
+}
+
+fn collectors(view: &View<'_>) -> Vec<Claim> {
+    let mut of: HashMap<Collector, Vec<usize>> = HashMap::new();
+    let mut allocating = Most::default();
+    for (at, sample) in view.samples.iter().enumerate() {
+        if let Some(collector) = collector(sample.thread, &sample.user) {
+            of.entry(collector).or_default().push(at);
+        }
+        if let Some(function) = allocates(&sample.user) {
+            allocating.add(function, sample.seconds);
+        }
+    }
+    let mut allocating = Some(allocating);
+    of.into_iter()
+        .filter_map(|(collector, samples)| {
+            let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
+            if seconds < LEAST * view.capacity() {
+                return None;
+            }
+            let (mut copies, mut calls, mut processes) = (0.0, Most::default(), Most::default());
+            for &at in &samples {
+                let sample = &view.samples[at];
+                copies += if copies_page(sample) { sample.seconds } else { 0.0 };
+                processes.add(sample.process, sample.seconds);
+                let lines: Vec<&str> = sample.user.iter().copied().filter(|frame| is_line(frame)).collect();
+                calls.add(lines.first().copied().unwrap_or(""), sample.seconds);
+            }
+            let of_copies = copies >= COPIES * seconds;
+            let when = if of_copies {
+                vec![When::CollectorCopies, When::CollectorWork]
+            } else {
+                vec![When::CollectorWork]
+            };
+            let allocator = match collector {
+                Collector::Go => allocating.take().and_then(Most::top).map_or(String::new(), |(f, _)| f),
+                _ => String::new(),
+            };
+            let process = processes.top().map_or(String::new(), |(name, _)| name);
+            let from = calls.words(2);
+            let mut claim = Claim::new(Kind::Runtime, when, collector.language())
+                .with("language", collector.language())
+                .with("process", process)
+                .with("from", from.clone())
+                .with(
+                    "in_function",
+                    if allocator.is_empty() { String::new() } else { format!(", in {allocator} first") },
+                );
+            claim.key = format!("collector {}", collector.language());
+            for &at in &samples {
+                let sample = &view.samples[at];
+                let what = match sample.layer() {
+                    _ if copies_page(sample) => "copying pages shared since fork",
+                    Layer::Faults => "page faults of it",
+                    _ if sample.user.iter().any(|f| f.contains("gcAssistAlloc")) => {
+                        "help by threads that allocate"
+                    }
+                    _ => "marking and sweeping",
+                };
+                claim.ask(Source::Sample(at), sample.seconds, what);
+            }
+            if !allocator.is_empty() {
+                claim.line("allocates", allocator);
+            }
+            if !from.is_empty() {
+                claim.line("called in", from);
+            }
+            Some(claim)
+        })
+        .collect()
+}
+
+/// The compiler's threads of the Java virtual machine and of V8.
+fn compilers(view: &View<'_>) -> Vec<Claim> {
+    let compiles = |sample: &Sampled<'_>| {
+        let thread = sample.thread.split('#').next().unwrap_or("");
+        thread.starts_with("C1 CompilerThre") || thread.starts_with("C2 CompilerThre")
+    };
+    let of: Vec<(usize, f64)> =
+        view.samples.iter().enumerate().filter(|(_, s)| compiles(s)).map(|(at, s)| (at, s.seconds)).collect();
+    let seconds: f64 = of.iter().map(|(_, s)| s).sum();
+    // A program that runs on compiles for a while; it stands out where it is much.
+    if seconds < 0.1 * view.capacity() {
+        return Vec::new();
+    }
+    let mut claim = Claim::new(Kind::Runtime, [When::Compiling], "Java").with("language", "Java");
+    claim.key = "compiling Java".into();
+    for (at, seconds) in of {
+        claim.ask(Source::Sample(at), seconds, "compiling");
+    }
+    vec![claim]
+}
+
+/// Functions that entries name, where most of the program's time on CPU is in them.
+fn functions(view: &View<'_>) -> Vec<Claim> {
+    let all: f64 = view.samples.iter().map(|s| s.seconds).sum();
+    let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.class == SampleClass::User) {
+        for frame in sample.user.iter().take_while(|frame| !is_line(frame)) {
+            if let Some(entry) = view.entry(When::Function, frame) {
+                of.entry(entry).or_default().push(at);
+                break;
+            }
+        }
+    }
+    let mut claims = Vec::new();
+    for samples in of.into_values() {
+        let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
+        if seconds < 0.5 * all || seconds < 0.05 * view.capacity() {
+            continue;
+        }
+        let (mut inner, mut lines) = (Most::default(), Most::default());
+        for &at in &samples {
+            let sample = &view.samples[at];
+            let known = sample.user.iter().find(|frame| view.entry(When::Function, frame).is_some());
+            inner.add(known.copied().unwrap_or(""), sample.seconds);
+            lines.add(&Place::of(sample, "").words(), sample.seconds);
+        }
+        let Some((function, _)) = inner.top() else { continue };
+        let place = lines.top().map_or(String::new(), |(place, _)| place);
+        let mut claim = Claim::new(Kind::Runtime, [When::Function], function.clone())
+            .with("function", super::names::short(&function))
+            .with("place", place.split(" ← ").next().unwrap_or("").to_string());
+        claim.key = format!("function {function}");
+        for &at in &samples {
+            claim.ask(Source::Sample(at), view.samples[at].seconds, "in the function");
+        }
+        claim.line("called in", place);
+        claims.push(claim);
+    }
+    claims
+}

@@ -1,0 +1,407 @@
+//! Waits that are not for locks: sleeps of a fixed length that others wait for, pools of a fixed size, delayed ACKs, and data
+//! that has to be on a device.
+
+use std::collections::HashMap;
+
+use ncpu_schema::{Counter, Layer, StackKind, events, sleepers, stacks, threads, user_locks};
+
+use super::calls::{SYNC, call_in, call_of};
+use super::claim::{Claim, Kind, Source};
+use super::places::{Most, Place};
+use super::user_locks::grouped;
+use super::view::View;
+use crate::causes::When;
+use crate::onion::evidence::length;
+
+/// The part of an observation that something is waited for from which it is a cause.
+const LEAST: f64 = 0.2;
+
+/// Waits a second that are a pattern and not a few.
+const OFTEN: f64 = 5.0;
+
+/// A delayed ACK comes after 40 ms on Linux: from the last byte that came to the waiter's wake-up.
+const DELAYED_ACK: std::ops::Range<f64> = 0.036..0.048;
+
+/// A stack in which threads were off CPU.
+struct Slept<'a> {
+    process: &'a str,
+    thread: &'a str,
+    /// Innermost first.
+    user: Vec<&'a str>,
+    kernel: Vec<&'a str>,
+    wait: &'a str,
+    seconds: f64,
+    count: f64,
+}
+
+impl Slept<'_> {
+    fn each(&self) -> f64 {
+        self.seconds / self.count.max(1.0)
+    }
+
+    fn in_kernel(&self, name: &str) -> bool {
+        self.kernel.contains(&name)
+    }
+}
+
+fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
+    let Ok(Some(t)) = stacks::Reader::open(view.context.recording) else { return Vec::new() };
+    let mut at: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut all: Vec<Slept<'a>> = Vec::new();
+    for row in t.rows().filter(|&row| t.kind.get(row) == Some(StackKind::OffCpu)) {
+        let (Some(stack), Some(wait), Some(seconds)) =
+            (t.stack.get(row), t.wait.get(row), t.seconds.get(row))
+        else {
+            continue;
+        };
+        let count = t.samples.get(row).unwrap_or(0) as f64;
+        let process = t.process.get(row).unwrap_or("");
+        if let Some(&known) = at.get(&(stack, process)) {
+            all[known].seconds += seconds;
+            all[known].count += count;
+            continue;
+        }
+        at.insert((stack, process), all.len());
+        // The reason and the thread come first.
+        let frames: Vec<&str> = stack.split(';').skip(2).collect();
+        let (kernel, user): (Vec<&str>, Vec<&str>) =
+            frames.into_iter().rev().partition(|f| f.ends_with("_[k]"));
+        let kernel = kernel.into_iter().map(|f| f.trim_end_matches("_[k]")).collect();
+        let thread = t.thread.get(row).unwrap_or("");
+        all.push(Slept { process, thread, user, kernel, wait, seconds, count });
+    }
+    all
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let slept = slept(view);
+    let mut claims: Vec<Claim> = delayed_acks(view, &slept).into_iter().collect();
+    // Their waits are of that length, too.
+    let delayed = !claims.is_empty();
+    claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !delayed));
+    claims.extend(frequent_sleeps(view));
+    claims.extend(pools(view, &slept));
+    claims.extend(syncs(view, &slept));
+    claims
+}
+
+/// CPUs that idle while nothing of the program is active, or little.
+fn idle(view: &View<'_>, claim: &mut Claim, part: f64, what: &'static str) {
+    for layer in [Layer::Idle, Layer::Serial] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part.min(1.0), what);
+    }
+}
+
+/// Waits for TCP that end after 40 ms, again and again, where the kernel sent as many delayed ACKs.
+fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let acks: u64 = match events::Reader::open(view.context.recording) {
+        Ok(Some(t)) => t
+            .rows()
+            .filter(|&r| t.event.get(r) == Some(Counter::DelayedAcks))
+            .filter_map(|r| t.count.get(r))
+            .sum(),
+        _ => 0,
+    };
+    let waits = slept.iter().filter(|s| {
+        let tcp =
+            s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");
+        tcp && DELAYED_ACK.contains(&s.each())
+    });
+    // Both ends may wait: the one with the outer wait names the request.
+    let top = waits.max_by(|a, b| {
+        (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
+    })?;
+    if top.seconds < LEAST * view.elapsed() || (acks as f64) < 0.5 * top.count {
+        return None;
+    }
+    let place = Place::of_frames(&top.user, "recvfrom");
+    let mut claim = Claim::new(Kind::Peer, [When::DelayedAck], top.process)
+        .with("process", top.process)
+        .with("place", if place.function().is_empty() { top.process } else { place.function() })
+        .with("each", length(top.each()));
+    claim.key = format!("delayed ACK {}", top.process);
+    claim.waited = Some(top.seconds);
+    idle(view, &mut claim, top.seconds / view.elapsed(), "CPUs idle for it");
+    claim.line("waits in", place.words());
+    claim.line(
+        "waits",
+        format!(
+            "{} of {} each; the kernel delayed {} ACKs",
+            grouped(top.count),
+            length(top.each()),
+            grouped(acks as f64)
+        ),
+    );
+    Some(claim)
+}
+
+/// A thread sleeps for a fixed time, again and again, and another waits about as long.
+fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let sleeps = |s: &&Slept<'_>| {
+        ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
+            || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
+    };
+    let sleeper = slept.iter().filter(sleeps).max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let each = sleeper.each();
+    let often = sleeper.count >= OFTEN * view.elapsed() && sleeper.seconds >= LEAST * view.elapsed();
+    if !often || !(2e-4..1.0).contains(&each) {
+        return None;
+    }
+    // Who waits for it: by the program's own words about locks, or in a receive.
+    let waits = |s: &&Slept<'_>| {
+        let receives = [
+            "tcp_recvmsg",
+            "unix_stream_read_generic",
+            "anon_pipe_read",
+            "pipe_read",
+            "do_epoll_wait",
+            "ep_poll",
+            "do_sys_poll",
+        ]
+        .iter()
+        .any(|f| s.in_kernel(f));
+        let futex = s.in_kernel("do_futex") && s.wait != "run queue";
+        (receives || futex) && !sleeps(s) && (0.3 * each..4.0 * each).contains(&s.each())
+    };
+    let waiter = slept.iter().filter(waits).max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    if waiter.seconds < LEAST * view.elapsed() || waiter.count < 0.3 * sleeper.count {
+        return None;
+    }
+    let place = Place::of_frames(&sleeper.user, "clock_nanosleep");
+    let waits_in = Place::of_frames(&waiter.user, "futex");
+    let name =
+        if place.function().is_empty() { sleeper.thread.to_string() } else { place.function().to_string() };
+    let mut claim = Claim::new(Kind::Polling, [When::FixedSleep], name.clone())
+        .with("place", name)
+        .with("each", length(each))
+        .with("rate", grouped(sleeper.count / view.elapsed()));
+    claim.key = format!("sleep in {}", place.function());
+    claim.waited = Some(waiter.seconds);
+    idle(view, &mut claim, (waiter.seconds / view.elapsed()).min(1.0), "CPUs idle while it sleeps");
+    claim.line("sleeps in", place.words());
+    claim.line("waits for it", waits_in.words());
+    Some(claim)
+}
+
+/// Timeouts that run out at a high rate: switches, timers and calls for nothing.
+fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
+    let t = sleepers::Reader::open(view.context.recording).ok()??;
+    let mut all: HashMap<(&str, &str), (f64, f64, f64, u64)> = HashMap::new();
+    for row in t.rows() {
+        let (Some(call), Some(process), Some(count)) =
+            (t.call.get(row), t.process.get(row), t.count.get(row))
+        else {
+            continue;
+        };
+        let sum = all.entry((call, process)).or_default();
+        sum.0 += count as f64;
+        sum.1 += t.asked.get(row).unwrap_or(0.0);
+        sum.2 += t.slept.get(row).unwrap_or(0.0);
+        sum.3 = sum.3.max(t.threads.get(row).unwrap_or(0));
+    }
+    let ((call, process), (count, asked, took, threads)) =
+        all.into_iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    // Timeouts that ran out took as long as was asked for, or longer.
+    if call == "futex" || count < 500.0 * view.elapsed() || took < 0.8 * asked {
+        return None;
+    }
+    let switches: f64 = view.switched.values().map(|s| s.voluntary + s.involuntary).sum();
+    let part = (count / switches.max(1.0)).min(1.0);
+    let mut places = Most::default();
+    let mut claim = Claim::new(Kind::Polling, [When::FrequentSleeps], call);
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
+        let what = match sample.layer() {
+            Layer::Calls if call_of(sample) == Some(call) || call_of(sample) == Some("entry") => {
+                "in the call"
+            }
+            Layer::Switches => "switches",
+            Layer::Interrupts => "timers and wake-ups",
+            Layer::KernelSpin if call_of(sample) == Some(call) => "in the call",
+            _ => continue,
+        };
+        places.add(&Place::of(sample, call).words(), sample.seconds);
+        claim.ask(Source::Sample(at), sample.seconds, what);
+    }
+    for (layer, what) in [
+        (Layer::Switches, "switches"),
+        (Layer::WakeUp, "CPUs waking up"),
+        (Layer::RunQueue, "queueing of woken threads"),
+        (Layer::Interrupts, "timers and wake-ups"),
+    ] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
+    }
+    let place = places.top().map_or(String::new(), |(place, _)| place);
+    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let mut claim = claim
+        .with("call", call)
+        .with("process", process)
+        .with("place", if function.is_empty() { process.to_string() } else { function })
+        .with("each", length(asked / count))
+        .with("rate", grouped(count / view.elapsed()))
+        .with("threads", threads.to_string());
+    claim.key = format!("sleeps {process} {call}");
+    if !place.is_empty() {
+        claim.line("called in", place);
+    }
+    Some(claim)
+}
+
+/// A thread's name without its number.
+fn group(thread: &str) -> &str {
+    let name = thread.split('/').next().unwrap_or(thread);
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '#' || c == '_')
+}
+
+/// Whether a function is of a library by which threads wait.
+fn waits(frame: &str) -> bool {
+    const PARTS: [&str; 14] = [
+        "futex",
+        "pthread_",
+        "LockSupport",
+        "Unsafe.park",
+        "Unsafe_Park",
+        "Parker",
+        "StubRoutines",
+        "AbstractQueuedSynchronizer",
+        "ConditionObject",
+        "ForkJoinPool",
+        "managedBlock",
+        "PlatformEvent",
+        "std::condition_variable",
+        "lll_lock",
+    ];
+    frame.starts_with('[') || frame.starts_with("__") || PARTS.iter().any(|part| frame.contains(part))
+}
+
+/// Threads that wait in one place for what threads of their own kind give back: connections, buffers, permits.
+fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    struct Waited<'a> {
+        chain: Vec<&'a str>,
+        process: &'a str,
+        block: f64,
+        count: f64,
+        by_own: f64,
+    }
+    let t = user_locks::Reader::open(view.context.recording).ok()??;
+    let mut all: HashMap<(&str, &str), Waited<'_>> = HashMap::new();
+    for row in t.rows() {
+        let (Some(process), Some(stack), Some(ty)) = (t.process.get(row), t.stack.get(row), t.ty.get(row))
+        else {
+            continue;
+        };
+        if ty == "lock" {
+            continue;
+        }
+        let chain: Vec<&str> = stack.split(';').skip_while(|frame| waits(frame)).take(3).collect();
+        let Some(&site) = chain.first() else { continue };
+        let threads: Vec<&str> = slept
+            .iter()
+            .filter(|s| s.process == process && s.user.contains(&site))
+            .map(|s| group(s.thread))
+            .collect();
+        let waker = t.holder.get(row).map(group).unwrap_or("");
+        let block = t.block.get(row).unwrap_or(0.0);
+        let sum = all.entry((process, site)).or_insert(Waited {
+            chain,
+            process,
+            block: 0.0,
+            count: 0.0,
+            by_own: 0.0,
+        });
+        sum.block += block;
+        sum.count += t.count.get(row).unwrap_or(0) as f64;
+        sum.by_own += if threads.contains(&waker) { block } else { 0.0 };
+    }
+    let top = all.into_values().max_by(|a, b| a.by_own.total_cmp(&b.by_own))?;
+    let waiting = top.block / view.elapsed();
+    // Idle workers wait for work that others give them; here those give back who wait.
+    if waiting < 1.5 || top.by_own < 0.5 * top.block || top.count < OFTEN * view.elapsed() {
+        return None;
+    }
+    let site = super::names::short(top.chain[0]);
+    let of_kind = |s: &&Slept<'_>| s.process == top.process && s.user.contains(&top.chain[0]);
+    let mut kinds = Most::default();
+    for s in slept.iter().filter(of_kind) {
+        kinds.add(group(s.thread), s.seconds);
+    }
+    let kind = kinds.top().map_or(String::new(), |(kind, _)| kind);
+    let threads = count_threads(view, top.process, &kind).max(waiting.round() as usize);
+    let size = threads.saturating_sub(waiting.round() as usize);
+    let place = top.chain.iter().map(|f| super::names::short(f)).collect::<Vec<_>>().join(" ← ");
+    let from = top.chain.get(1).map_or(String::new(), |f| super::names::short(f));
+    let mut claim = Claim::new(Kind::Pool, [When::Pool], site.clone())
+        .with("site", site)
+        .with("place", from)
+        .with("waiting", format!("{waiting:.0}"))
+        .with("threads", threads.to_string())
+        .with("size", size.to_string());
+    claim.key = format!("pool {}", top.chain[0]);
+    claim.waited = Some(top.block);
+    idle(view, &mut claim, waiting / threads.max(1) as f64, "CPUs idle for it");
+    claim.line("waits in", place);
+    claim.line("waits", format!("{} of {} each", grouped(top.count), length(top.block / top.count.max(1.0))));
+    Some(claim)
+}
+
+/// Threads of a process by the name without its number.
+fn count_threads(view: &View<'_>, process: &str, kind: &str) -> usize {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0 };
+    let of = t.rows().filter(|&row| {
+        t.process.get(row) == Some(process) && t.thread.get(row).is_some_and(|thread| group(thread) == kind)
+    });
+    of.filter_map(|row| t.tid.get(row)).collect::<std::collections::HashSet<_>>().len()
+}
+
+/// Waits until data is on a device.
+fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let io: Vec<&Slept<'_>> = slept.iter().filter(|s| s.wait == "I/O").collect();
+    let call =
+        |s: &Slept<'_>| call_in(&s.kernel).and_then(|call| SYNC.into_iter().find(|sync| *sync == call));
+    let all: f64 = io.iter().map(|s| s.seconds).sum();
+    let of: Vec<(&str, &&Slept<'_>)> = io.iter().filter_map(|s| Some((call(s)?, s))).collect();
+    let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
+    let count: f64 = of.iter().map(|(_, s)| s.count).sum();
+    if seconds < 0.05 * view.elapsed() || count < OFTEN * view.elapsed() {
+        return None;
+    }
+    let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
+    for (call, s) in &of {
+        calls.add(call, s.seconds);
+        places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
+        processes.add(s.process, s.seconds);
+    }
+    let (call, process) = (calls.top()?.0, processes.top()?.0);
+    let place = places.top().map_or(String::new(), |(place, _)| place);
+    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let mut claim = Claim::new(Kind::Device, [When::Sync], call.clone())
+        .with("call", call.clone())
+        .with("process", process.clone())
+        .with("place", if function.is_empty() { process.clone() } else { function })
+        .with("rate", grouped(count / view.elapsed()));
+    claim.key = format!("sync {process}");
+    claim.waited = Some(seconds);
+    for (at, sample) in view.samples.iter().enumerate() {
+        if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {
+            claim.ask(Source::Sample(at), sample.seconds, "in the call");
+        }
+    }
+    let part = seconds / all.max(f64::MIN_POSITIVE);
+    for layer in [Layer::Io, Layer::KernelLockOrIo] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "CPUs idle for the device");
+    }
+    claim.line("called in", place);
+    Some(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_pool_have_one_name() {
+        for thread in ["worker-10/27562", "worker-1", "worker-"] {
+            assert_eq!(group(thread), "worker", "{thread}");
+        }
+        assert_eq!(group("C1 CompilerThre"), "C1 CompilerThre");
+    }
+}

@@ -106,6 +106,12 @@ fn three_lines_have_the_answer() {
 }
 
 #[test]
+fn a_gain_has_an_upper_end_where_that_says_something() {
+    let gains = [(1.4, 1.8), (1.21, 1.24), (1.1, 50.0), (12.0, 14.0)].map(super::gain);
+    assert_eq!(gains, ["x1.4–1.8", "x1.2", "x1.1 or more", "x12–14"]);
+}
+
+#[test]
 fn useful_work_is_no_cause_whatever_its_name() {
     let recording =
         recording(0.0, stacks(&[("user", "stamps;start_thread;work;update_stats_locked", 1600.0)]));

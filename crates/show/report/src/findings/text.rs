@@ -204,10 +204,16 @@ pub(crate) fn made_of(found: &Finding) -> Vec<String> {
     large.map(|(what, seconds)| format!("{what} {}", figure(*seconds))).collect()
 }
 
-/// `x1.4–1.8`, or one figure where both are the same.
+/// An upper end from which on it says nothing: all that the program does may be done with the lock.
+const OPEN: f64 = 5.0;
+
+/// `x1.4–1.8`, one figure where both are the same, and no upper end where it says nothing.
 pub(crate) fn gain((low, high): (f64, f64)) -> String {
-    let of = |gain: f64| if gain >= 9.95 { format!("{gain:.0}") } else { format!("{gain:.1}") };
-    match (of(low), of(high)) {
+    let figure = |gain: f64| if gain >= 9.95 { format!("{gain:.0}") } else { format!("{gain:.1}") };
+    if high >= OPEN && low < OPEN {
+        return format!("x{} or more", figure(low));
+    }
+    match (figure(low), figure(high)) {
         (low, high) if low == high => format!("x{low}"),
         (low, high) => format!("x{low}–{high}"),
     }

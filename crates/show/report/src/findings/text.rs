@@ -139,7 +139,7 @@ fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
         return;
     }
     // Behind the title: seconds, share and gain.
-    let title = width - 27;
+    let title = width - 28;
     let _ = writeln!(out, "{:<title$} {:>6} {:>6}  if removed", "causes", "CPU-s", "share");
     for (i, found) in findings.list.iter().enumerate() {
         cause(out, i + 1, found, title, width);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ncpu_table::{Column, Kind, Type};
 
 use crate::{
-    Counter, CpuState, Doing, IdleReason, Layer, Microstate, Place, Purpose, SampleClass, StackKind,
+    Counter, CpuState, Doing, IdleReason, Layer, Microstate, Place, Purpose, SampleClass, StackKind, UserCause,
     TimerKind, VERSION, View, Vocabulary, WaitScope, tables,
 };
 
@@ -33,6 +33,7 @@ pub fn document() -> String {
     words::<CpuState>(&mut out, "columns of `cpu_time`; `samples.at`");
     words::<IdleReason>(&mut out, "columns of `idle_time`");
     words::<SampleClass>(&mut out, "`samples.class`");
+    words::<UserCause>(&mut out, "`user_causes.cause`");
     words::<Microstate>(&mut out, "columns of `threads`");
     words::<StackKind>(&mut out, "`stacks.kind`");
     words::<Counter>(&mut out, "`events.event`");

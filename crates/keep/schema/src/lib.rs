@@ -45,7 +45,7 @@ pub use layer::Layer;
 pub use recording::{Purpose, Tables, View};
 pub use states::{
     AskedBy, Counter, CpuState, Doing, IdleReason, InterruptKind, Microstate, Place, Runnable, SampleClass,
-    StackKind, TimerKind, WaitScope,
+    StackKind, TimerKind, UserCause, WaitScope,
 };
 pub use tables::*;
 pub use vocabulary::{Unknown, Vocabulary};

@@ -88,6 +88,19 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// What took the time of a sample of user code.
+    pub enum UserCause("cause of user time") {
+        Computing = "computing": "instructions that waited for nothing but each other",
+        Memory = "waiting for memory": "loads, stores and copies that missed the first cache" since 7,
+        SharedLine = "shared lines": "words whose cache line another thread writes or reads meanwhile" since 7,
+        Atomic = "atomic operations": "atomic operations and fences on lines of one thread" since 7,
+        Busy = "busy waiting": "loops that do nothing but look at memory until it changes" since 7,
+        Long = "long operations": "division, roots and others of ten cycles and more" since 7,
+        Unknown = "unknown": "code that could not be read, or too few samples to tell" since 7,
+    }
+}
+
+vocabulary! {
     /// The microstates of `prstat -m`. The order is that of `enum micro` in the BPF programs.
     pub enum Microstate("microstate") {
         Usr = "USR": "in user code",

@@ -68,6 +68,17 @@ impl Table {
         self.find(address).map(|symbol| symbol.start)
     }
 
+    /// The addresses of the function that an address lies in. One whose size is not known ends where the next begins.
+    pub fn range(&self, address: u64) -> Option<Range<u64>> {
+        let symbol = self.find(address)?;
+        let size = u64::from(symbol.size);
+        if size > 0 {
+            return Some(symbol.start..symbol.start.checked_add(size)?);
+        }
+        let next = self.symbols.get(self.symbols.partition_point(|s| s.start <= address))?;
+        Some(symbol.start..next.start)
+    }
+
     /// The symbol that an address lies in: its name in the source, and how far behind its start the address is.
     pub fn lookup(&self, address: u64) -> Option<(String, u64)> {
         let symbol = self.find(address)?;

@@ -78,6 +78,35 @@ pub struct User {
     too_large: BTreeMap<PathBuf, u64>,
 }
 
+/// Bytes of the largest function that is decoded from its beginning.
+const MAX_CODE: u64 = 64 << 10;
+/// Code without symbols is read by such pages, with so much before and behind as instructions need to be found.
+const CODE_PAGE: u64 = 4 << 10;
+const LEAD_IN: u64 = 128;
+const LEAD_OUT: u64 = 16;
+
+/// Where code lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodePlace {
+    /// By which it is known.
+    pub key: CodeKey,
+    /// It begins with an instruction.
+    pub whole: bool,
+    /// Where it begins in the process.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// What identifies code: the same for all processes that map a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CodeKey {
+    /// A file by its number in the maps, and an offset in it.
+    File(u32, u64),
+    /// A process and an address.
+    Memory(u32, u64),
+}
+
 /// What an address is called.
 #[derive(Clone)]
 struct Name {
@@ -240,6 +269,48 @@ impl User {
             });
         }
         None
+    }
+
+    /// Where the code around `addr` of a process lies: its function, where symbols say where that is, else its page.
+    pub fn code_place(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
+        let (file, offset) = maps.find(tgid, addr)?;
+        if maps.file(file).path.is_none() {
+            let begin = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
+            let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
+            return Some(CodePlace { key: CodeKey::Memory(tgid, begin), whole: false, address: begin, length });
+        }
+        let program = self.program(maps, file)?;
+        let address = program.segments.address(offset)?;
+        let table = self.symbols(maps, file, What::Functions).ok()?;
+        let range = table.and_then(|table| table.range(address)).filter(|r| r.end - r.start <= MAX_CODE);
+        self.trim();
+        let (whole, begin, length) = match range {
+            Some(range) => (true, offset.checked_sub(address - range.start)?, range.end - range.start),
+            None => {
+                let page = offset & !(CODE_PAGE - 1);
+                let begin = page.saturating_sub(LEAD_IN);
+                (false, begin, page - begin + CODE_PAGE + LEAD_OUT)
+            }
+        };
+        let address = addr.wrapping_sub(offset - begin);
+        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length })
+    }
+
+    /// The bytes of code, as many as there are; that of memory while the process lives.
+    pub fn code_bytes(&self, maps: &ProcMaps, place: &CodePlace) -> Option<Vec<u8>> {
+        let (source, begin) = match place.key {
+            CodeKey::File(file, begin) => (maps.source(file)?, begin),
+            CodeKey::Memory(tgid, address) => (maps.memory(tgid)?, address),
+        };
+        if !source.may_read() {
+            return None;
+        }
+        let begun = Instant::now();
+        let mut bytes = vec![0; usize::try_from(place.length.min(MAX_CODE)).ok()?];
+        let got = source.read_at(&mut bytes, begin);
+        source.charge(begun.elapsed());
+        bytes.truncate(got.ok()?);
+        Some(bytes)
     }
 
     /// The line of the source that `addr` was made of, as `file.c:12`; `None` without debug information.

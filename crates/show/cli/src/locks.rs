@@ -130,6 +130,7 @@ fn once(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     let patterns = args.patterns.read()?;
     let config = |target| Config {
         explain: false,
+        registers: false,
         patterns,
         tlb: false,
         user_locks_of_all: args.user_locks,

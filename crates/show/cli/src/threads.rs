@@ -71,6 +71,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let config = Config {
         sample_hz: None,
         explain: false,
+        registers: false,
         irqs: false,
         tlb: false,
         stacks: false,

@@ -74,6 +74,33 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
+    /// What took the time of user code, by function: the samples of class user that `samples` has of the program, by what the
+    /// instruction before each of them waited for. Rows come when there are enough samples to tell, so with a later t than those; at the
+    /// end of an observation both have the same sum. Nothing where instructions cannot be decoded.
+    user_causes {
+        time "t": Float [Seconds Key], "end of the interval in which it was found, since the observation began" since 7;
+        process "process": Text, "name of the thread" since 7;
+        function "function": Text, "the function" since 7;
+        instruction "instruction": Text, "kind of the instruction that waited: plain, load, store, atomic, long or copy" since 7;
+        cause "cause": Word<UserCause>, "what took the time" since 7;
+        samples "samples": Float [None Count], "timer samples; parts of one where an instruction's samples have several causes" since 7;
+    }
+
+    /// Data that user code waited for.
+    data {
+        time "t": Float [Seconds Key], "end of the interval in which it was found, since the observation began" since 7;
+        process "process": Text, "name of the process" since 7;
+        pid "pid": Int, "the process" since 7;
+        object "object": Text, "variable of the program and where in it, stack, heap, or file that is mapped" since 7;
+        line "line": Text, "address of the cache line, of shared lines" since 7;
+        cause "cause": Word<UserCause>, "what was waited for" since 7;
+        sharing "sharing": Text, "of shared lines: true (threads use the same word) or false (each its own)" since 7;
+        words "words": Text, "of shared lines: the words used, by their first bytes in the line" since 7;
+        writers "writers": Text, "of shared lines: functions that write it" since 7;
+        threads "threads": Int [None Peak], "threads that were met with it" since 7;
+        samples "samples": Float [None Count], "timer samples that waited for it" since 7;
+    }
+
     /// Stacks, outermost frame first, `;` between frames, `_[k]` behind kernel frames. Sampled.
     stacks {
         kind "kind": Word<StackKind>, "on-cpu, spin (kernel locks) or off-cpu";

@@ -17,6 +17,8 @@ pub struct Config {
     /// Gather what explains the onion: reasons of idle CPUs (by a timer on one CPU), sleeps with a timeout, limits that
     /// bind, memory and pressure, placement on nodes, hardware counters of user code.
     pub explain: bool,
+    /// Registers of user code with each timer sample, by which its time is divided by cause.
+    pub registers: bool,
     /// Trace kernel lock contention.
     pub locks: bool,
     /// Locks of every thread, not only the program's.
@@ -66,6 +68,7 @@ impl Config {
             target,
             sample_hz: Some(hz),
             explain: true,
+            registers: true,
             locks: true,
             lock_all: false,
             user_locks: true,

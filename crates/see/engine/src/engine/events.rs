@@ -1,6 +1,7 @@
 //! The ring buffer: stacks seen for the first time, timer samples, threads that ended.
 
 use ncpu_schema::{CpuState, IdleReason};
+use ncpu_instructions::Registers;
 use ncpu_symbols::Copied;
 
 use super::layout::{Asked, COPY_AT, Sampled, ThreadOut, WentOff, state};
@@ -29,6 +30,8 @@ pub enum Event {
         pauses: bool,
         /// The futex that its system call is for.
         futex: Option<u64>,
+        /// Registers of user code, where they were asked for.
+        registers: Option<Box<Registers>>,
         /// The CPU.
         cpu: u32,
         /// When, in ns.
@@ -88,6 +91,21 @@ impl Idling {
     }
 }
 
+/// The registers behind the frames of a stack.
+fn registers(bytes: &[u8], stack: &StackHead, count: u32) -> Option<Box<Registers>> {
+    if count as usize != Registers::COUNT {
+        return None;
+    }
+    let frames = usize::try_from(stack.kernel_bytes).ok()?.checked_add(stack.user_bytes.try_into().ok()?)?;
+    let begin = size_of::<StackHead>().checked_add(frames)?;
+    let kept = bytes.get(begin..begin.checked_add(8 * Registers::COUNT)?)?;
+    let mut registers = Registers::default();
+    for (into, from) in registers.0.iter_mut().zip(kept.chunks_exact(8)) {
+        *into = from.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+    }
+    Some(Box::new(registers))
+}
+
 pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     let head: EventHead = read(bytes)?;
     if head.kind == EV_EXIT {
@@ -110,6 +128,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
                 idling: Idling::of(&told),
                 pauses: told.pauses != 0,
                 futex: (told.futex != 0).then_some(told.futex),
+                registers: registers(bytes, &stack, told.registers),
                 cpu: head.cpu,
                 time: head.time,
             }

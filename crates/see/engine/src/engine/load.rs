@@ -67,6 +67,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         let online = perf::online_cpus().len().max(1);
         let hz = config.sample_hz.map_or(USUAL_HZ, |hz| USUAL_HZ.min(hz as usize));
         ro.cfg_walks = (WALKS_PER_SECOND * hz / USUAL_HZ / online).max(1) as u32;
+        ro.cfg_registers = (config.registers && config.sample_hz.is_some()).into();
         ro.cfg_ask_again = 1_000_000_000 / AGAIN_PER_SECOND * online as u64;
         ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
         // A little more often than timers fire, where all are copied.

@@ -119,6 +119,33 @@ static __always_inline bool at_pause(void *ctx)
 #endif
 }
 
+#if !defined(__TARGET_ARCH_arm64)
+#define REGISTERS 17 /* as pt_regs has them, without orig_ax, cs and flags */
+
+/* Keeps the registers of user code behind the frames of its stack, and says how many: by them user space knows its operands. */
+static __always_inline __u32 keep_registers(void *ctx, struct stack_event *e)
+{
+	__u64 *regs = ctx; /* `struct pt_regs` as user space has it */
+	__u32 frames = (__u32)(e->kernel_bytes + e->user_bytes) / 8;
+
+	if (!cfg_registers || (regs[17] & 3) != 3 || frames > 2 * STACK_MAX - REGISTERS)
+		return 0;
+	__u64 *kept = e->frames + frames;
+#pragma unroll
+	for (int i = 0; i < 15; i++)
+		kept[i] = regs[i];
+	kept[15] = regs[16]; /* ip */
+	kept[16] = regs[19]; /* sp */
+	return REGISTERS;
+}
+#else
+/* Nothing decodes its instructions. */
+static __always_inline __u32 keep_registers(void *ctx, struct stack_event *e)
+{
+	return 0;
+}
+#endif
+
 /* cpu-clock on every CPU: what the CPU is executing. */
 SEC("perf_event")
 int sample(void *ctx)
@@ -163,6 +190,7 @@ int sample(void *ctx)
 			sample->mask = mask;
 		}
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
+		sample->registers = state == AT_TARGET ? keep_registers(ctx, e) : 0;
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
 		c->codes = 0;
 		if (e->user_bytes) {
@@ -170,7 +198,7 @@ int sample(void *ctx)
 			if (may_copy(s, now))
 				copied = (__u32)copy_stack();
 		}
-		emit_copied(c, copied, first_meeting(key) ? wake_user_space() : BPF_RB_NO_WAKEUP);
+		emit_copied(c, sample->registers, copied, first_meeting(key) ? wake_user_space() : BPF_RB_NO_WAKEUP);
 	}
 	/* Walking was our doing, not the interrupt's. */
 	__u64 end = bpf_ktime_get_ns();

@@ -20,6 +20,7 @@ const volatile __u32 cfg_asks = 200;	/* futexes handed over a second on a CPU to
 const volatile __u64 cfg_ask_again = 100000000; /* ns between futexes of a CPU that are handed over to be judged again */
 const volatile __u32 cfg_stacks = 1;
 const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a CPU; 0: none are copied */
+const volatile __u32 cfg_registers;	/* of user code that a timer meets */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */
 const volatile __u32 cfg_rq_clock;	/* the scheduler's clock runs with CLOCK_MONOTONIC, and is as fine */

@@ -69,14 +69,17 @@ APART int copy_stack(void)
 	return n;
 }
 
-/* Sends a stack with its frames of Python and so many bytes of its copy. */
-static __always_inline void emit_copied(struct copied_stack *c, __u64 n, __u64 flags)
+/* Sends a stack with `registers` behind its frames, its frames of Python and `n` bytes of its copy. */
+static __always_inline void emit_copied(struct copied_stack *c, __u32 registers, __u64 n, __u64 flags)
 {
 	__u64 size = __builtin_offsetof(struct copied_stack, bytes) + MASK(n, 0x3fff);
+	bool sent;
 
 	if (!n && !c->codes)
-		emit_stack(&c->e, flags);
-	else if (bpf_ringbuf_output(&ring, c, size, flags)) {
+		sent = send_stack_with(&ring, &c->e, 8 * registers, flags);
+	else
+		sent = !bpf_ringbuf_output(&ring, c, size, flags);
+	if (!sent) {
 		struct cpu_slot *s = slot();
 		if (s)
 			s->drop_ring++;

@@ -283,7 +283,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		s->asks++;
 		if (wake)
 			s->woke = now;
-		emit_copied(c, copied, wake ? wake_user_space() : BPF_RB_NO_WAKEUP);
+		emit_copied(c, 0, copied, wake ? wake_user_space() : BPF_RB_NO_WAKEUP);
 	}
 	if (walked) {
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
@@ -305,7 +305,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		if (first_sight(r->off_stack)) {
 			if (!copied && e->user_bytes)
 				copied = (__u32)copy_stack();
-			emit_copied(c, copied, BPF_RB_NO_WAKEUP);
+			emit_copied(c, 0, copied, BPF_RB_NO_WAKEUP);
 		}
 	}
 }

@@ -21,6 +21,8 @@ pub(crate) mod room;
 pub(crate) mod samples;
 pub(crate) mod shortage;
 pub(crate) mod throttle;
+mod user_code;
+mod user_lines;
 mod user_locks;
 mod waiters;
 
@@ -349,7 +351,7 @@ impl Observation {
         for event in self.engine.drain() {
             self.tell_pythons();
             match event {
-                Event::Sample { at, mut stack, copy, idling, pauses, cpu, time, futex } => {
+                Event::Sample { at, mut stack, copy, idling, pauses, registers, cpu, time, futex } => {
                     self.note_process(stack.tgid, &stack.comm);
                     self.unwound += self.symbols.complete(&mut stack, copy.as_ref()).0;
                     self.process_names.met(stack.tgid, &stack.comm);
@@ -357,7 +359,8 @@ impl Observation {
                     if at == CpuState::Program {
                         self.path.beside(&stack, pauses, cpu, time, self.engine.hz());
                     }
-                    self.samples.add(at, stack, pauses, futex);
+                    let registers = registers.map(|registers| (registers, time));
+                    self.samples.add(at, stack, pauses, futex, registers);
                 }
                 Event::Exit(mut thread) => {
                     // Its last waits may have been judged since.
@@ -557,6 +560,7 @@ impl Observation {
             &process,
             &mut |symbols, tgid, futex| named.name_of(symbols, tgid, futex),
         );
+        let [causes, data] = self.samples.causes(t, false, &mut self.symbols, &process);
         let forgotten = self.locks.forgotten();
         forgotten.futexes.iter().for_each(|key| self.engine.forget_futex(*key));
         if forgotten.some {
@@ -581,6 +585,8 @@ impl Observation {
             interrupts,
             threads,
             samples,
+            causes,
+            data,
             stacks,
             sleeps.finish(),
             path,
@@ -780,6 +786,9 @@ impl Observation {
             Err(e) => self.note(format!("hardware counters: {e}")),
         }
         self.tick(sink)?;
+        let process = |tgid| self.process_names.of(tgid).map(String::from);
+        let rest = self.samples.causes(self.before.elapsed, true, &mut self.symbols, &process);
+        rest.iter().filter(|t| t.num_rows() > 0).try_for_each(&mut *sink)?;
         let (room, shortage) = (self.room.as_ref(), self.shortage.as_ref());
         let told = room.map(Room::table).into_iter().chain(shortage.into_iter().flat_map(Shortage::tables));
         told.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))?;

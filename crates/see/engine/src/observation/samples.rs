@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use ncpu_instructions::Registers;
 use ncpu_schema::{CpuState, IdleReason, Layer, SampleClass, StackKind, samples, stacks};
 use ncpu_symbols::{KernelClass, Patterns, Pythons, UserWait, is_tlb, is_zeroing, kernel_class, name_parts};
 use ncpu_table::Table;
 
 use super::locks::is_lock_function;
+use super::user_code::{Met, UserCode};
 use crate::bpf_support::Stack;
 use crate::names::caller::asked;
 use crate::names::{Symbols, fold};
@@ -133,11 +135,21 @@ pub struct ThreadStack {
     pub seconds: f64,
 }
 
+/// Samples with one stack.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    /// Of user code, where they were asked for.
+    met: Vec<Met>,
+}
+
 /// Samples not yet given names.
 #[derive(Default)]
 pub(crate) struct Samples {
     /// By state and stack, and the futex that its system call is for.
-    pending: HashMap<(CpuState, Stack, Option<u64>), u64>,
+    pending: HashMap<(CpuState, Stack, Option<u64>), Seen>,
+    /// What took the time of user code.
+    user_code: UserCode,
     /// Where user code paused in a loop, by process.
     paused: HashMap<u32, BTreeSet<u64>>,
     patterns: Patterns,
@@ -160,14 +172,24 @@ impl Samples {
         }
     }
 
-    /// A sample; `pauses`: user code was at an instruction with which spinning code pauses; `futex`: that its system call is for.
-    pub fn add(&mut self, at: CpuState, stack: Stack, pauses: bool, futex: Option<u64>) {
+    /// A sample; `pauses`: user code was at an instruction with which spinning code pauses; `futex`: that its system call is for;
+    /// `registers`: those of user code, and when.
+    pub fn add(
+        &mut self,
+        at: CpuState,
+        stack: Stack,
+        pauses: bool,
+        futex: Option<u64>,
+        registers: Option<(Box<Registers>, u64)>,
+    ) {
         if let Some(&place) = stack.user.first().filter(|_| pauses) {
             self.paused.entry(stack.tgid).or_default().insert(place);
         }
         // One row for all threads of a name: thread numbers mean nothing in a flame graph.
-        let tid = if self.by_thread.is_some() { stack.tid } else { 0 };
-        *self.pending.entry((at, Stack { tid, ..stack }, futex)).or_default() += 1;
+        let (thread, tid) = (stack.tid, if self.by_thread.is_some() { stack.tid } else { 0 });
+        let seen = self.pending.entry((at, Stack { tid, ..stack }, futex)).or_default();
+        seen.count += 1;
+        seen.met.extend(registers.map(|(registers, time)| Met { tid: thread, time, registers }));
     }
 
     /// Keeps from now on what each thread was executing until the next tables.
@@ -182,6 +204,17 @@ impl Samples {
 
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
+    }
+
+    /// The tables `user_causes` and `data` of what can be told by now; `last`: of everything.
+    pub fn causes(
+        &mut self,
+        t: f64,
+        last: bool,
+        symbols: &mut Symbols,
+        process: &dyn Fn(u32) -> Option<String>,
+    ) -> [Table; 2] {
+        self.user_code.tables(t, last, symbols, process)
     }
 
     /// The tables `samples` and `stacks` of what came since the last call, up to `t`. `process` names a process.
@@ -202,7 +235,7 @@ impl Samples {
             by_thread.clear();
         }
         let paused = std::mem::take(&mut self.paused);
-        for ((at, stack, futex), n) in self.pending.drain() {
+        for ((at, stack, futex), Seen { count: n, met }) in self.pending.drain() {
             let in_loop = |place: &u64| {
                 let places = paused.get(&stack.tgid);
                 let around = place.saturating_sub(LOOP)..=place.saturating_add(LOOP);
@@ -219,6 +252,9 @@ impl Samples {
                 true => classify(&names, own, pauses, &self.patterns),
                 false => (SampleClass::Kernel, "".into()),
             };
+            if at == CpuState::Program && class == SampleClass::User && !met.is_empty() {
+                self.user_code.add(&stack, &detail, n, met);
+            }
             *classes.entry((at, class, detail.to_string(), stack.comm.clone())).or_default() += n;
             if matches!(at, CpuState::Program | CpuState::Spin) {
                 let spins = at == CpuState::Spin || class == SampleClass::LockSpin;
@@ -341,9 +377,9 @@ mod tests {
     fn a_loop_is_around_its_pause() {
         let at = |ip| Stack { tgid: 7, tid: 8, comm: "worker".into(), user: vec![ip], ..Stack::default() };
         let mut samples = Samples::default();
-        samples.add(CpuState::Program, at(0x1010), true, None);
+        samples.add(CpuState::Program, at(0x1010), true, None, None);
         for ip in [0x1004, 0x1020, 0x1100] {
-            samples.add(CpuState::Program, at(ip), false, None);
+            samples.add(CpuState::Program, at(ip), false, None, None);
         }
         let (table, _) = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         let of = |class: &str| -> u64 {
@@ -352,7 +388,7 @@ mod tests {
         };
         // User code has its class without the kernel's symbols.
         assert_eq!((of("spin"), of("user")), (3, 1));
-        samples.add(CpuState::Program, at(0x1010), false, None);
+        samples.add(CpuState::Program, at(0x1010), false, None, None);
         let (table, _) = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         assert_eq!(table.text(0, "class"), Some("user"), "each interval has its own");
     }
@@ -362,13 +398,13 @@ mod tests {
         let stack = |tid| Stack { tgid: 7, tid, comm: "worker".into(), user: vec![16], ..Stack::default() };
         let mut symbols = Symbols::new();
         let mut samples = Samples::default();
-        samples.add(CpuState::Program, stack(8), false, None);
-        samples.add(CpuState::Program, stack(9), false, None);
+        samples.add(CpuState::Program, stack(8), false, None, None);
+        samples.add(CpuState::Program, stack(9), false, None, None);
         assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed).1.num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {
-            samples.add(CpuState::Program, stack(tid), false, None);
+            samples.add(CpuState::Program, stack(tid), false, None, None);
         }
         let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");

@@ -289,7 +289,7 @@ impl Unprivileged {
                     self.symbols.note(pid, &comm);
                     let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
                     self.symbols.complete(&mut stack, None);
-                    self.samples.add(at, stack, false, None);
+                    self.samples.add(at, stack, false, None, None);
                 }
                 Record::Name { tid, name, .. } => drop(self.comms.insert(tid, name)),
                 Record::Began { pid, parent, tid, by } => {

@@ -27,7 +27,7 @@ struct sampled {
 	__u16 mask;		/* stands for mask + 1 samples where the CPUs were looked at */
 	__u8 at;		/* enum where */
 	__u8 pauses;		/* whether the code was at a pause instruction, as spinning code is */
-	__u32 pad;
+	__u32 registers;	/* of user code, behind the frames; 0: none */
 	__u64 futex;		/* that its system call is for; 0: another call, or user code */
 };
 
@@ -68,15 +68,20 @@ static __always_inline void head(struct event_head *h, __u32 kind, struct task_s
 	bpf_core_read(&h->comm, sizeof(h->comm), &p->comm);
 }
 
-/* Sends a walked stack, as many frames as it has; whether there was room. */
-static __always_inline bool send_stack(void *ring, struct stack_event *e, __u64 flags)
+/* Sends a walked stack, as many frames as it has and `more` bytes behind them; whether there was room. */
+static __always_inline bool send_stack_with(void *ring, struct stack_event *e, __u32 more, __u64 flags)
 {
-	__u64 size = (__u32)(e->kernel_bytes + e->user_bytes);
+	__u64 size = (__u32)(e->kernel_bytes + e->user_bytes) + more;
 
 	size += sizeof(*e) - sizeof(e->frames);
 	if (size > sizeof(*e))
 		size = sizeof(*e);
 	return !bpf_ringbuf_output(ring, e, size, flags);
+}
+
+static __always_inline bool send_stack(void *ring, struct stack_event *e, __u64 flags)
+{
+	return send_stack_with(ring, e, 0, flags);
 }
 
 /* What a stack is known by: never 0. */

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
-    Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User, name_parts,
+    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User, name_parts,
 };
 
 use crate::bpf_support::Stack;
@@ -261,6 +261,21 @@ impl Symbols {
             Some(library) => format!("{name} ({library})"),
             None => name,
         })
+    }
+
+    /// Where the code around an address lies, as [`User::code_place`] says.
+    pub fn code_place(&mut self, tgid: u32, address: u64) -> Option<CodePlace> {
+        self.user.code_place(&self.maps, tgid, address)
+    }
+
+    /// Its bytes.
+    pub fn code_bytes(&self, place: &CodePlace) -> Option<Vec<u8>> {
+        self.user.code_bytes(&self.maps, place)
+    }
+
+    /// The line of the source that an address was made of.
+    pub fn source_line(&mut self, tgid: u32, address: u64) -> Option<String> {
+        self.user.source_line(&self.maps, tgid, address)
     }
 
     /// What keeps functions of programs from having names, a line each.

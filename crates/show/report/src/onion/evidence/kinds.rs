@@ -93,6 +93,21 @@ pub struct Interrupt {
     pub share: Share,
 }
 
+/// A cause of user code's time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CausePart {
+    /// Its name.
+    pub name: String,
+    /// Part of user code.
+    pub share: Share,
+    /// Half the width of the 95 % interval of that part.
+    pub error: Share,
+    /// The function with most of it.
+    pub function: Option<String>,
+    /// That function's part of user code.
+    pub function_share: Option<Share>,
+}
+
 /// A type that a key of evidence may have.
 trait Field {
     /// For the manual.
@@ -124,6 +139,7 @@ fields! {
     Vec<Counted>: "list of `name`, `count`",
     Vec<Rate>: "list of `name`, `per_second`",
     Vec<Length>: "list of `name`, `seconds`",
+    Vec<CausePart>: "list of `name`, `share`, `error`, `function`, `function_share`",
     Vec<Interrupt>: "list of `name`, `per_second`, `each`, `share`",
 }
 
@@ -218,6 +234,37 @@ kinds! {
     KernelFunctions = "kernel-functions" {
         /// largest first
         functions: Vec<Part>,
+    }
+    /// What took the time of user code, by what its instructions waited for
+    UserCauses = "user-causes" {
+        /// largest first; their shares sum to 1
+        causes: Vec<CausePart>,
+    }
+    /// A cache line that several threads use while one of them writes it
+    SharedLine = "shared-line" {
+        /// variable and where in it, or the kind of memory
+        object: String,
+        /// its address
+        line: String,
+        /// the process
+        process: String,
+        /// `true` where threads use the same word, `false` where each uses its own
+        sharing: String,
+        /// the words used, by their first bytes in the line
+        words: String,
+        /// functions that write it
+        writers: String,
+        /// threads that were met with it
+        threads: u64,
+        /// part of user code that waited for it
+        share: Share,
+        /// half the width of the 95 % interval of that part
+        error: Share,
+    }
+    /// Data that user code waited for from memory
+    MemoryWaits = "memory-waits" {
+        /// largest first, of user code
+        objects: Vec<Part>,
     }
     /// User code without names, as a compiler at run time makes it
     UnnamedCode = "unnamed-code" {

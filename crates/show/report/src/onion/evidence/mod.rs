@@ -12,6 +12,7 @@ mod processor;
 mod queues;
 mod requests;
 mod threads;
+mod user_causes;
 mod words;
 
 use ncpu_record::Recording;
@@ -398,6 +399,7 @@ fn user_code(out: &mut Gathered, context: &Context<'_>) {
     out.parts(functions, |functions| Functions { functions });
     let generated = details.iter().find(|f| f.name == "[anon]" && f.share.0 >= 0.1);
     out.add(generated.map(|f| UnnamedCode { share: f.share }));
+    user_causes::add(out, context);
     out.add(collected(context));
     out.add(context.placed().map(|p| p.0));
     out.add(hardware(context));

@@ -1,0 +1,144 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A loop that follows pointers and computes beside.
+const CHASE: &[u8] = b"\x48\x8b\x00\x48\x83\xc1\x01\x48\x0f\xaf\xd1\x48\x39\xf1\x75\xf0\xc3";
+/// mov 0x40(%rdi),%eax; test %eax,%eax; je.
+const SPIN: &[u8] = b"\x8b\x47\x40\x85\xc0\x74\xf9\xc3";
+/// mov (%rdi),%rdi; test %rdi,%rdi; jne.
+const LIST: &[u8] = b"\x48\x8b\x3f\x48\x85\xff\x75\xf8\xc3";
+/// mov $1,%eax; xchg %eax,(%rdi); test %eax,%eax; jne.
+const EXCHANGE: &[u8] = b"\xb8\x01\x00\x00\x00\x87\x07\x85\xc0\x75\xf5\xc3";
+/// mov (%rdi,%rcx,8),%rax; add $1,%rax; mov %rax,(%rdi,%rcx,8); sub $1,%rdx; jne.
+const COUNT: &[u8] = b"\x48\x8b\x04\xcf\x48\x83\xc0\x01\x48\x89\x04\xcf\x48\x83\xea\x01\x75\xee\xc3";
+/// cmp %rdx,(%rdi); jne.
+const COMPARE: &[u8] = b"\x48\x39\x17\x75\xfb\xc3";
+
+fn registers(set: &[(usize, u64)]) -> Registers {
+    let mut registers = Registers::default();
+    set.iter().for_each(|&(i, value)| registers.0[i] = value);
+    registers
+}
+
+const RDI: usize = 14;
+const RCX: usize = 11;
+const RAX: usize = 10;
+
+#[test]
+fn the_instruction_before_a_sample_waited() {
+    let code = Code::decode(CHASE);
+    assert_eq!(code.waited(3), Some(Waited::For(0)));
+    assert_eq!(code.instructions()[0].kind, Kind::Load);
+    assert_eq!(code.waited(4), None, "no instruction begins there");
+    // The loop's head: it came from the branch, which is one instruction with the comparison before.
+    assert_eq!(code.waited(0), Some(Waited::For(3)));
+    assert_eq!(Code::decode(COMPARE).waited(0), Some(Waited::For(0)), "a comparison that waits for its operand");
+    assert_eq!(Code::decode(COUNT).waited(0), Some(Waited::For(3)));
+    // call; mov: the callee ran last.
+    assert_eq!(Code::decode(b"\xe8\x00\x00\x00\x00\x48\x8b\x00").waited(5), Some(Waited::Entered));
+    // je over the load: either came last.
+    assert_eq!(Code::decode(b"\x74\x03\x48\x8b\x00\x90\xc3").waited(5), Some(Waited::Perhaps(1)));
+    // jmp into the loop, at its test: the loop comes by more often.
+    assert_eq!(Code::decode(b"\xeb\x03\x48\x8b\x00\x48\x85\xc0\x75\xf8\xc3").waited(5), Some(Waited::For(1)));
+}
+
+#[test]
+fn operands_lie_where_registers_say() {
+    let address = |code: &[u8], set: &[(usize, u64)]| {
+        let operand = Code::decode(code).instructions()[0].operand?;
+        operand.address(&registers(set), 0x40_0000).map(|a| (a.at, a.size))
+    };
+    assert_eq!(address(COUNT, &[(RDI, 0x1000), (RCX, 3)]), Some((0x1018, 8)));
+    assert_eq!(address(SPIN, &[(RDI, 0x1000)]), Some((0x1040, 4)));
+    // mov 0x10(%rip),%eax, six bytes long.
+    assert_eq!(address(b"\x8b\x05\x10\x00\x00\x00", &[]), Some((0x40_0016, 4)));
+    // mov %fs:0,%rax; vpgatherdd: nothing that registers lead to.
+    assert_eq!(address(b"\x64\x48\x8b\x04\x25\x00\x00\x00\x00", &[]), None);
+    assert_eq!(address(b"\xc4\xe2\x6d\x90\x04\x08", &[]), None);
+    // push %rax: the stack.
+    assert_eq!(address(b"\x50", &[]), None);
+    let chase = Code::decode(CHASE).instructions()[0].operand.unwrap();
+    assert_eq!(chase.stale, Stale::Next);
+    assert_eq!(chase.address(&registers(&[(RAX, 0x2000)]), 0).map(|a| a.at), Some(0x2000));
+    // mov (%rax),%eax: what was loaded is no address.
+    assert_eq!(address(b"\x8b\x00", &[(RAX, 0x2000)]), None);
+    // mov (%rax,%rcx),%rcx.
+    assert_eq!(address(b"\x48\x8b\x0c\x08", &[(RAX, 0x2000)]), None);
+}
+
+#[test]
+fn a_word_that_is_written_back_is_written() {
+    let code = Code::decode(COUNT);
+    assert!(code.instructions()[0].operand.unwrap().written_back);
+    // mov (%rdi),%rax; add $8,%rdi; mov %rax,(%rdi): another word.
+    let moved = Code::decode(b"\x48\x8b\x07\x48\x83\xc7\x08\x48\x89\x07");
+    assert!(!moved.instructions()[0].operand.unwrap().written_back);
+}
+
+#[test]
+fn loops_that_look_at_one_word_spin() {
+    let spins = |code: &[u8]| Code::decode(code).instructions().iter().any(|i| i.spins);
+    assert!(spins(SPIN) && spins(EXCHANGE) && spins(COMPARE));
+    assert!(!spins(LIST), "it looks at another word each time");
+    assert!(!spins(CHASE) && !spins(COUNT));
+    // mov (%rdi),%eax; add %eax,%edx; dec %ecx; jne: it sums.
+    assert!(!spins(b"\x8b\x07\x01\xc2\xff\xc9\x75\xf8\xc3"));
+    // mov (%rdi),%eax; dec %ecx; jne: nothing looks at what it reads.
+    assert!(!spins(b"\x8b\x07\xff\xc9\x75\xfa\xc3"));
+}
+
+#[test]
+fn kinds_are_by_what_may_wait() {
+    let kind = |code: &[u8]| Code::decode(code).instructions()[0].kind;
+    assert_eq!(kind(b"\xf0\x48\x0f\xc1\x07"), Kind::Atomic, "lock xadd");
+    assert_eq!(kind(b"\x48\x87\x07"), Kind::Atomic, "xchg with memory");
+    assert_eq!(kind(b"\x48\x87\xc8"), Kind::Plain, "xchg of registers");
+    assert_eq!(kind(b"\x0f\xae\xf0"), Kind::Atomic, "mfence");
+    assert_eq!(kind(b"\x48\xf7\xf1"), Kind::Long, "div");
+    assert_eq!(kind(b"\x48\x8d\x04\x0f"), Kind::Plain, "lea");
+    assert_eq!(kind(b"\x0f\x1f\x40\x00"), Kind::Plain, "nop with an operand");
+    assert_eq!(kind(b"\xf3\xa4"), Kind::Copy, "rep movsb");
+    assert_eq!(kind(b"\x48\x01\x07"), Kind::Store, "add to memory");
+    assert_eq!(Code::decode(b"\xf3\xa4\xc3").waited(0), Some(Waited::For(0)), "it is interrupted midway");
+}
+
+#[test]
+fn samples_beyond_those_of_the_block_are_stall() {
+    let code = Code::decode(CHASE);
+    // The load, three plain ones, the branch, ret.
+    let stall = stalls(&code, &[900, 30, 30, 20, 20, 0]);
+    assert!((stall[0] - 875.0 / 900.0).abs() < 1e-9, "{stall:?}");
+    assert_eq!(stall[1..], [0.0; 5]);
+    assert_eq!(stalls(&code, &[30, 28, 31, 29, 30, 0])[0], 0.0, "it runs as often as the others");
+    assert_eq!(stalls(&code, &[3, 1, 2, 1, 1, 0])[0], 0.0, "that could be chance");
+}
+
+#[test]
+fn code_is_found_from_the_middle_of_an_instruction() {
+    let whole: Vec<u8> = CHASE[..16].iter().copied().cycle().take(160).collect();
+    let code = Code::resynchronized(&whole[1..]);
+    // The load of the third round, one byte less.
+    let at = code.position(2 * 16 - 1).expect("decoded");
+    assert_eq!(code.instructions()[at].kind, Kind::Load);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_in_bounds(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0u32..700, regs in any::<[u64; 17]>()) {
+        for code in [Code::decode(&bytes), Code::resynchronized(&bytes)] {
+            let n = code.instructions().len();
+            prop_assert!(n <= bytes.len());
+            let waited = code.waited(at);
+            if let Some(Waited::For(i) | Waited::Perhaps(i)) = waited {
+                prop_assert!(i < n);
+            }
+            for instruction in code.instructions() {
+                prop_assert!((instruction.block as usize) < code.blocks());
+                let _ = instruction.operand.and_then(|o| o.address(&Registers(regs), u64::MAX));
+            }
+            let counts = vec![3; n];
+            prop_assert!(stalls(&code, &counts).iter().all(|s| (0.0..=1.0).contains(s)));
+        }
+    }
+}

@@ -246,12 +246,6 @@ impl UserCode {
             }
         }
         let stalls = stalls(code, &function.counts);
-        if std::env::var_os("NCPU_DUMP").is_some() {
-            eprintln!("DUMP {:?} {}", key, waiting.first().map_or("", |w| &w.function));
-            let mut by: BTreeMap<u32, u32> = BTreeMap::new();
-            for w in &waiting { *by.entry(w.at).or_default() += 1; }
-            for (at, n) in by { eprintln!("DUMP  at {at:#x} {n} waited {:?}", code.waited(at).map(|w| match w { Waited::For(i) => format!("{:#x} {:?} stall {:.2}", code.instructions()[i].at, code.instructions()[i].kind, stalls[i]), o => format!("{o:?}") })); }
-        }
         let near: HashSet<usize> =
             function.lines.iter().filter(|(_, lines)| are_near(lines)).map(|(i, _)| *i).collect();
         for (w, waited) in waiting.iter().zip(waits) {

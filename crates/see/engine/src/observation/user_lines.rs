@@ -41,6 +41,8 @@ struct User {
     /// A bit for each byte.
     reads: u64,
     writes: u64,
+    /// The same of first bytes of operands.
+    begins: u64,
 }
 
 /// How threads use a line together.
@@ -92,8 +94,7 @@ impl Line {
 
     /// The words used, by their first bytes in the line.
     pub fn words(&self) -> String {
-        let used = self.threads.iter().fold(0, |all, t| all | t.reads | t.writes);
-        let begins = used & !(used << 1);
+        let begins = self.threads.iter().fold(0, |all, t| all | t.begins);
         let words: Vec<String> =
             (0..LINE).filter(|bit| begins >> bit & 1 == 1).map(|bit| format!("+{bit}")).collect();
         words.join(" ")
@@ -130,13 +131,14 @@ impl Lines {
         let user = match known.threads.iter().position(|t| t.tid == touch.tid) {
             Some(i) => &mut known.threads[i],
             None if known.threads.len() < MAX_THREADS => {
-                known.threads.push(User { tid: touch.tid, touches: 0, reads: 0, writes: 0 });
+                known.threads.push(User { tid: touch.tid, touches: 0, reads: 0, writes: 0, begins: 0 });
                 let Some(user) = known.threads.last_mut() else { return };
                 user
             }
             None => return,
         };
         user.touches += 1;
+        user.begins |= 1 << (touch.at - line);
         *if touch.writes { &mut user.writes } else { &mut user.reads } |= bytes;
     }
 
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn words_are_their_places_in_the_line() {
-        let lines = touched(&[(1, 0x1008, 8, true), (2, 0x1020, 4, false), (2, 0x103c, 16, true)]);
-        assert_eq!(lines.get(1, 0x1000).unwrap().words(), "+8 +32 +60");
+        let lines = touched(&[(1, 0x1008, 8, true), (2, 0x1010, 8, true), (2, 0x1020, 4, false), (2, 0x103c, 16, true)]);
+        assert_eq!(lines.get(1, 0x1000).unwrap().words(), "+8 +16 +32 +60");
     }
 }

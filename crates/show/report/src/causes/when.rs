@@ -119,6 +119,9 @@ whens! {
     FrequentSleeps = "frequent-sleeps" [call, process, place, each, rate, threads] named "the call": "500 timeouts a second or more run out",
     Pool = "pool" [site, place, waiting, threads, size] named "the function": "threads wait in one place for what threads of their own kind give back, more than one of them on average",
     Sync = "sync" [call, process, place, rate] named "the call": "threads wait a twentieth of the time or more, five times a second or more, until data is on a device",
+    SharedByReaders = "shared-by-readers" [line, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line that the readers of a lock write",
+    SharedWord = "shared-word" [line, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which several threads use the same word, and one writes it",
+    FalseSharing = "false-sharing" [line, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which each thread uses a word of its own",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

@@ -18,6 +18,7 @@ mod names;
 mod places;
 mod runtime;
 mod serial;
+mod shared_lines;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -42,9 +43,10 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 8] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 9] = [
     user_locks::claims,
     lock_functions::claims,
+    shared_lines::claims,
     serial::claims,
     runtime::claims,
     calls::claims,

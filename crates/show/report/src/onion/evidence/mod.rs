@@ -29,6 +29,8 @@ pub(super) use collectors::collector_case;
 pub(super) use copies::copies_case;
 pub(super) use interrupts::case as interrupt_case;
 pub use kinds::Evidence;
+pub(crate) use kinds::SharedLine;
+pub(crate) use user_causes::shared_lines;
 use kinds::{
     Calls, CpuSeconds, Functions, KernelEntries, KernelFunctions, LockFunctions, LockSamples, Overhead,
     PerSecond, Placement, Probes, Processes, Rate, RunQueues, Seconds, Spinning, Switches, UnnamedCode,
@@ -209,7 +211,7 @@ fn entries(context: &Context<'_>) -> Option<KernelEntries> {
 }
 
 /// Samples of CPUs at `at`, of the classes kept.
-fn count(context: &Context<'_>, at: CpuState, keep: impl Fn(SampleClass) -> bool) -> u64 {
+pub(crate) fn count(context: &Context<'_>, at: CpuState, keep: impl Fn(SampleClass) -> bool) -> u64 {
     let Some(t) = &context.samples else { return 0 };
     let kept = t.rows().filter(|&r| t.at.get(r) == Some(at) && t.class.get(r).is_some_and(&keep));
     total(kept.filter_map(|r| t.samples.get(r)))

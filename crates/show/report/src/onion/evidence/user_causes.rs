@@ -75,7 +75,7 @@ fn causes(context: &Context<'_>, all: u64) -> Option<UserCauses> {
 }
 
 /// Lines that threads share, those that are waited for most first.
-pub(super) fn shared_lines(context: &Context<'_>, all: u64) -> Vec<SharedLine> {
+pub(crate) fn shared_lines(context: &Context<'_>, all: u64) -> Vec<SharedLine> {
     let Ok(Some(t)) = data::Reader::open(context.recording) else { return Vec::new() };
     let mut lines: BTreeMap<(u64, &str), (f64, SharedLine)> = BTreeMap::new();
     for row in t.rows() {

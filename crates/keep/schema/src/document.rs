@@ -5,8 +5,8 @@ use std::fmt::Write;
 use ncpu_table::{Column, Kind, Type};
 
 use crate::{
-    Counter, CpuState, Doing, IdleReason, Layer, Microstate, Place, Purpose, SampleClass, StackKind, UserCause,
-    TimerKind, VERSION, View, Vocabulary, WaitScope, tables,
+    Counter, CpuState, Doing, IdleReason, Layer, Microstate, Place, Purpose, SampleClass, StackKind,
+    TimerKind, UserCause, VERSION, View, Vocabulary, WaitScope, tables,
 };
 
 /// `docs/schema.md`: every table with its columns, and every closed set of words.

@@ -1,8 +1,8 @@
 //! Decoded code: instructions, basic blocks, and which instruction a sample's waited.
 
 use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, InstructionInfoFactory, Mnemonic,
-    OpKind,
+    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, InstructionInfoFactory,
+    Mnemonic, OpKind,
 };
 
 use crate::operand::Operand;
@@ -133,7 +133,8 @@ impl Code {
                         instruction.mnemonic(),
                         Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And
                     ) && instruction.op_count() == 2
-                        && (instruction.op0_kind() != OpKind::Memory || instruction.op1_kind() == OpKind::Register),
+                        && (instruction.op0_kind() != OpKind::Memory
+                            || instruction.op1_kind() == OpKind::Register),
                 }
             })
             .collect();

@@ -66,7 +66,8 @@ pub(crate) fn is_spin(body: &[Instruction], info: &mut InstructionInfoFactory) -
             // A value for an exchange, or a counter of turns.
             Mnemonic::Xor if !memory && instruction.op0_register() == instruction.op1_register() => {}
             Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec
-                if !memory && (instruction.op_count() == 1 || instruction.op1_kind() != OpKind::Register) => {}
+                if !memory && (instruction.op_count() == 1 || instruction.op1_kind() != OpKind::Register) => {
+            }
             _ => return false,
         }
     }

@@ -33,7 +33,11 @@ fn the_instruction_before_a_sample_waited() {
     assert_eq!(code.waited(4), None, "no instruction begins there");
     // The loop's head: it came from the branch, which is one instruction with the comparison before.
     assert_eq!(code.waited(0), Some(Waited::For(3)));
-    assert_eq!(Code::decode(COMPARE).waited(0), Some(Waited::For(0)), "a comparison that waits for its operand");
+    assert_eq!(
+        Code::decode(COMPARE).waited(0),
+        Some(Waited::For(0)),
+        "a comparison that waits for its operand"
+    );
     assert_eq!(Code::decode(COUNT).waited(0), Some(Waited::For(3)));
     // call; mov: the callee ran last.
     assert_eq!(Code::decode(b"\xe8\x00\x00\x00\x00\x48\x8b\x00").waited(5), Some(Waited::Entered));

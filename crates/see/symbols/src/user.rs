@@ -277,7 +277,12 @@ impl User {
         if maps.file(file).path.is_none() {
             let begin = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
             let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-            return Some(CodePlace { key: CodeKey::Memory(tgid, begin), whole: false, address: begin, length });
+            return Some(CodePlace {
+                key: CodeKey::Memory(tgid, begin),
+                whole: false,
+                address: begin,
+                length,
+            });
         }
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;

@@ -1,7 +1,7 @@
 //! The ring buffer: stacks seen for the first time, timer samples, threads that ended.
 
-use ncpu_schema::{CpuState, IdleReason};
 use ncpu_instructions::Registers;
+use ncpu_schema::{CpuState, IdleReason};
 use ncpu_symbols::Copied;
 
 use super::layout::{Asked, COPY_AT, Sampled, ThreadOut, WentOff, state};

@@ -209,7 +209,8 @@ impl UserCode {
                 let here = code.position(waiting.at).and_then(|i| code.instructions()[i].operand);
                 let next = here.map(Operand::ahead);
                 for operand in before.into_iter().chain(&next).filter(|o| !o.on_stack) {
-                    let Some(Address { at, size }) = operand.address(&waiting.met.registers, waiting.code) else {
+                    let Some(Address { at, size }) = operand.address(&waiting.met.registers, waiting.code)
+                    else {
                         continue;
                     };
                     let (tgid, tid) = (waiting.tgid, waiting.met.tid);
@@ -283,7 +284,9 @@ impl UserCode {
                 Kind::Long => UserCause::Long,
                 _ if shared => UserCause::SharedLine,
                 Kind::Atomic => UserCause::Atomic,
-                _ if instruction.operand.is_some_and(|o| o.on_stack) || near.contains(&i) => UserCause::Computing,
+                _ if instruction.operand.is_some_and(|o| o.on_stack) || near.contains(&i) => {
+                    UserCause::Computing
+                }
                 // Gathers, and loads that leave nothing of their address.
                 _ if address.is_none() => UserCause::Unknown,
                 Kind::Load | Kind::Store | Kind::Copy => UserCause::Memory,

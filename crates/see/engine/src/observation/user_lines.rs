@@ -73,11 +73,9 @@ impl Line {
             return None;
         }
         // Whoever writes moves the line, whatever the others do with it.
-        let pairs = self
-            .threads
-            .iter()
-            .enumerate()
-            .flat_map(|(i, a)| self.threads.iter().enumerate().filter(move |(j, _)| *j != i).map(move |(_, b)| (a, b)));
+        let pairs = self.threads.iter().enumerate().flat_map(|(i, a)| {
+            self.threads.iter().enumerate().filter(move |(j, _)| *j != i).map(move |(_, b)| (a, b))
+        });
         let written = pairs.clone().any(|(a, _)| a.writes != 0);
         let same = pairs.clone().any(|(a, b)| a.writes & (b.reads | b.writes) != 0);
         written.then_some(if same { Sharing::True } else { Sharing::False })
@@ -169,7 +167,11 @@ mod tests {
         lines
     }
 
-    fn turns(one: (u32, u64, u16, bool), other: (u32, u64, u16, bool), times: usize) -> Vec<(u32, u64, u16, bool)> {
+    fn turns(
+        one: (u32, u64, u16, bool),
+        other: (u32, u64, u16, bool),
+        times: usize,
+    ) -> Vec<(u32, u64, u16, bool)> {
         [one, other].into_iter().cycle().take(2 * times).collect()
     }
 
@@ -188,7 +190,12 @@ mod tests {
 
     #[test]
     fn words_are_their_places_in_the_line() {
-        let lines = touched(&[(1, 0x1008, 8, true), (2, 0x1010, 8, true), (2, 0x1020, 4, false), (2, 0x103c, 16, true)]);
+        let lines = touched(&[
+            (1, 0x1008, 8, true),
+            (2, 0x1010, 8, true),
+            (2, 0x1020, 4, false),
+            (2, 0x103c, 16, true),
+        ]);
         assert_eq!(lines.get(1, 0x1000).unwrap().words(), "+8 +16 +32 +60");
     }
 }

@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
-    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User, name_parts,
+    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User,
+    name_parts,
 };
 
 use crate::bpf_support::Stack;

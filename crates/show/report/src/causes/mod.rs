@@ -14,8 +14,9 @@ use toml::Spanned;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     include_str!("locks.toml"),
+    include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
     include_str!("runtimes.toml"),
     include_str!("limits-and-waits.toml"),

@@ -35,7 +35,10 @@ fn waited<'a>(view: &'a View<'_>) -> HashMap<&'a str, f64> {
             *shared += samples;
         }
     }
-    sums.into_iter().filter(|(_, (shared, _))| *shared > 0.0).map(|(f, (shared, all))| (f, shared / all)).collect()
+    sums.into_iter()
+        .filter(|(_, (shared, _))| *shared > 0.0)
+        .map(|(f, (shared, all))| (f, shared / all))
+        .collect()
 }
 
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {
@@ -48,7 +51,7 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
     let writers = line.writers.split(", ").map(short).collect::<Vec<_>>().join(", ");
     let mut claim = Claim::new(Kind::SharedLine, [when], format!("{} {}", line.writers, line.object))
         .with("line", line.object.clone())
-        .with("words", line.words.clone())
+        .with("words", line.places.clone())
         .with("writers", writers.clone())
         .with("threads", line.threads.to_string())
         .with("sharing", line.sharing.clone());
@@ -61,7 +64,7 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
         }
     }
     claim.line("written in", writers);
-    claim.line("line", format!("{} ({}), words {}", line.object, line.line, line.words));
+    claim.line("line", format!("{} ({}), words {}", line.object, line.line, line.places));
     claim.line("used by", format!("{} threads of {}", line.threads, line.process));
     claim
 }

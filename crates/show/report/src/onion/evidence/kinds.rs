@@ -250,8 +250,8 @@ kinds! {
         process: String,
         /// `true` where threads use the same word, `false` where each uses its own
         sharing: String,
-        /// the words used, by their first bytes in the line
-        words: String,
+        /// where in the line the words begin that are used
+        places: String,
         /// functions that write it
         writers: String,
         /// threads that were met with it
@@ -259,7 +259,7 @@ kinds! {
         /// part of user code that waited for it
         share: Share,
         /// half the width of the 95 % interval of that part
-        error: Share,
+        half_width: Share,
     }
     /// Data that user code waited for from memory
     MemoryWaits = "memory-waits" {

@@ -30,7 +30,6 @@ pub(super) use copies::copies_case;
 pub(super) use interrupts::case as interrupt_case;
 pub use kinds::Evidence;
 pub(crate) use kinds::SharedLine;
-pub(crate) use user_causes::shared_lines;
 use kinds::{
     Calls, CpuSeconds, Functions, KernelEntries, KernelFunctions, LockFunctions, LockSamples, Overhead,
     PerSecond, Placement, Probes, Processes, Rate, RunQueues, Seconds, Spinning, Switches, UnnamedCode,
@@ -54,6 +53,7 @@ use requests::requests;
 pub(crate) use threads::length;
 use threads::{busiest, sleepers, sleeping};
 pub(super) use threads::{short_processes, threads_begin, top_sleeper};
+pub(crate) use user_causes::shared_lines;
 
 pub(crate) struct Context<'a> {
     pub recording: &'a Recording,

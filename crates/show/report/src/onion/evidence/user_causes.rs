@@ -87,11 +87,11 @@ pub(crate) fn shared_lines(context: &Context<'_>, all: u64) -> Vec<SharedLine> {
                 line: line.to_string(),
                 process: text(t.process.get(row)),
                 sharing: String::new(),
-                words: String::new(),
+                places: String::new(),
                 writers: String::new(),
                 threads: 0,
                 share: Share(0.0),
-                error: Share(0.0),
+                half_width: Share(0.0),
             };
             (0.0, shared)
         });
@@ -100,7 +100,7 @@ pub(crate) fn shared_lines(context: &Context<'_>, all: u64) -> Vec<SharedLine> {
         let shared = &mut known.1;
         shared.object = text(t.object.get(row));
         shared.sharing = text(t.sharing.get(row));
-        shared.words = text(t.words.get(row));
+        shared.places = text(t.words.get(row));
         shared.writers = text(t.writers.get(row));
         shared.threads = t.threads.get(row).unwrap_or(0).max(shared.threads);
     }
@@ -108,7 +108,7 @@ pub(crate) fn shared_lines(context: &Context<'_>, all: u64) -> Vec<SharedLine> {
         .into_values()
         .filter(|(samples, _)| *samples >= SAMPLES && samples / all.max(1) as f64 >= 2.0 * LEAST)
         .map(|(samples, mut line)| {
-            (line.share, line.error) = part(samples, all);
+            (line.share, line.half_width) = part(samples, all);
             line
         })
         .collect();
@@ -152,13 +152,17 @@ impl fmt::Display for UserCauses {
 
 impl fmt::Display for SharedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SharedLine { object, words, writers, threads, .. } = self;
-        let (share, error) = (self.share.percent(), self.error.percent());
+        let SharedLine { object, places, writers, threads, .. } = self;
+        let (share, error) = (self.share.percent(), self.half_width.percent());
         let how = match self.sharing == "true" {
             true => "the same word",
             false => "words of their own",
         };
-        write!(f, "shared line: {object} ({}): {share:.0} ± {error:.0} %; {threads} threads use {how} ({words})", self.line)?;
+        write!(
+            f,
+            "shared line: {object} ({}): {share:.0} ± {error:.0} %; {threads} threads use {how} ({places})",
+            self.line
+        )?;
         if writers.is_empty() { Ok(()) } else { write!(f, ", written in {writers}") }
     }
 }

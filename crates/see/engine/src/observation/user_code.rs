@@ -325,7 +325,9 @@ impl UserCode {
         let mut objects: HashMap<Object, (UserCause, f64)> = HashMap::new();
         for ((tgid, line, cause), samples) in std::mem::take(&mut self.memory) {
             let shared = cause == UserCause::SharedLine;
-            let variable = symbols.data(tgid, line);
+            // Several variables may lie in a line.
+            let word = self.lines.get(tgid, line).filter(|_| shared).map_or(0, |known| known.first_word());
+            let variable = symbols.data(tgid, line + word);
             let whole = |name: String| match shared {
                 true => name,
                 false => name.split_once("+0x").map_or(name.clone(), |(name, _)| name.to_string()),

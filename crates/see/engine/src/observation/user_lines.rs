@@ -90,6 +90,12 @@ impl Line {
         self.writers.iter().map(|w| &**w).collect::<Vec<_>>().join(", ")
     }
 
+    /// The place in the line of the word that most threads use.
+    pub fn first_word(&self) -> u64 {
+        let users = |bit: u32| self.threads.iter().filter(|t| t.begins >> bit & 1 == 1).count();
+        (0..u64::BITS).rev().max_by_key(|bit| users(*bit)).unwrap_or(0).into()
+    }
+
     /// The words used, by their first bytes in the line.
     pub fn words(&self) -> String {
         let begins = self.threads.iter().fold(0, |all, t| all | t.begins);
@@ -197,5 +203,6 @@ mod tests {
             (2, 0x103c, 16, true),
         ]);
         assert_eq!(lines.get(1, 0x1000).unwrap().words(), "+8 +16 +32 +60");
+        assert_eq!(lines.get(1, 0x1000).unwrap().first_word(), 8, "of those with as many threads the first");
     }
 }

@@ -74,7 +74,7 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
     }
 
-    /// What took the time of user code, by function: the samples of class user that `samples` has of the program, by what the
+    /// Causes of the time of user code, by function: the samples of class user that `samples` has of the program, by what the
     /// instruction before each of them waited for. Rows come when there are enough samples to tell, so with a later t than those; at the
     /// end of an observation both have the same sum. Nothing where instructions cannot be decoded.
     user_causes {

@@ -148,7 +148,7 @@ struct Seen {
 pub(crate) struct Samples {
     /// By state and stack, and the futex that its system call is for.
     pending: HashMap<(CpuState, Stack, Option<u64>), Seen>,
-    /// What took the time of user code.
+    /// Causes of the time of user code.
     user_code: UserCode,
     /// Where user code paused in a loop, by process.
     paused: HashMap<u32, BTreeSet<u64>>,
@@ -206,7 +206,7 @@ impl Samples {
         self.pending.is_empty()
     }
 
-    /// The tables `user_causes` and `data` of what can be told by now; `last`: of everything.
+    /// The tables `user_causes` and `data` of samples whose cause is known; `last`: of all samples.
     pub fn causes(
         &mut self,
         t: f64,

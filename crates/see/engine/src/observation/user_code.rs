@@ -1,4 +1,4 @@
-//! What took the time of user code: the causes of its samples, and the data that they waited for.
+//! Causes of the time of user code: those of its samples, and the data that they waited for.
 //!
 //! A sample waits here until its function has enough of them to tell (`ncpu_instructions`), and gets a part of each cause then.
 //! Code is read from the program's file, or from memory where it was made at run time, when its function has that many.
@@ -29,7 +29,7 @@ const MAX_FUNCTIONS: usize = 1 << 12;
 const ADDRESSES: usize = 256;
 /// Lines of a first cache, with some room: 48 KiB.
 const FIRST_CACHE: f64 = 768.0;
-/// Pairs of samples with the same line that are enough to say how many lines there are.
+/// Pairs of samples with the same line at least, to estimate the number of lines.
 const PAIRS: f64 = 8.0;
 /// Processes whose mappings are read to name data, in a table.
 const NAMED: usize = 8;

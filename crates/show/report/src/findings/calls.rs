@@ -106,9 +106,7 @@ impl<'a> Calls<'a> {
 fn states(view: &View<'_>, process: &str, of: &[Microstate]) -> f64 {
     let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
     let rows = t.rows().filter(|&row| t.process.get(row) == Some(process));
-    rows.flat_map(|row| of.iter().filter_map(move |&m| Some((row, m))))
-        .filter_map(|(row, m)| t.micro.get(row, m))
-        .sum()
+    rows.flat_map(|row| of.iter().map(move |&m| (row, m))).filter_map(|(row, m)| t.micro.get(row, m)).sum()
 }
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {

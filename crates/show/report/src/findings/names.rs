@@ -8,7 +8,7 @@ pub fn short(name: &str) -> String {
         return name.to_string();
     }
     let bare = undecorated(name);
-    let qualified = match bare.strip_prefix('<').and_then(|rest| implementation(rest)) {
+    let qualified = match bare.strip_prefix('<').and_then(implementation) {
         Some(parts) => parts,
         None => without_arguments(&bare),
     };

@@ -115,7 +115,7 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         );
     }
     let own = onion.rows.iter().find(|row| row.layer == Layer::User);
-    let whose = own.map_or_else(String::new, |row| whose(row));
+    let whose = own.map_or_else(String::new, whose);
     format!(
         "Nothing stands out: {} of the capacity is the program's own work{whose}.",
         percent(share(Layer::User))

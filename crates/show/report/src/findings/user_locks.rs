@@ -165,7 +165,7 @@ fn in_futex(sample: &Sampled<'_>) -> bool {
 fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
     let Ok(Some(t)) = user_locks::Reader::open(view.context.recording) else { return Vec::new() };
     let mut all: Vec<Waited<'a>> = Vec::new();
-    let mut at: HashMap<(&str, Option<&str>, bool, Option<&str>, &str), usize> = HashMap::new();
+    let mut at: HashMap<_, usize> = HashMap::new();
     for row in t.rows() {
         let (Some(process), Some(ty)) = (t.process.get(row), t.ty.get(row)) else { continue };
         if ty == "unknown" {

@@ -31,6 +31,9 @@ pub(crate) const SMALL: f64 = 0.005;
 /// Seconds below which an observation says too little for shares and advice: a few switches and samples.
 const SHORT: f64 = 0.1;
 
+/// CPU-seconds of a layer, and the half-width of their 95 % interval.
+pub(crate) type Seconds = (Layer, f64, f64);
+
 /// One row of the onion.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -179,14 +182,14 @@ impl Onion {
         })
     }
 
-    /// What evidence is gathered from, and the layers: CPU-seconds and half-width of the 95 % interval.
+    /// What evidence is gathered from, and the layers.
     ///
     /// # Errors
     /// As [`Onion::peel`].
     pub(crate) fn context<'a>(
         recording: &'a Recording,
         causes: &'a Causes,
-    ) -> Result<(evidence::Context<'a>, Vec<(Layer, f64, f64)>), Error> {
+    ) -> Result<(evidence::Context<'a>, Vec<Seconds>), Error> {
         cpu_time::Reader::need(recording)?;
         ncpu_schema::check(recording)?;
         let Division { elapsed, cpus, capacity, running, samples: total, layers } = Division::of(recording)?;

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use common::{allowed, part};
-use ncpu_engine::engine::Config;
+use ncpu_engine::engine::{Config, Probes};
 use ncpu_engine::observation::Observation;
 use ncpu_files::reader::Source;
 use ncpu_observe_core::program::{Child, Target};
@@ -19,7 +19,8 @@ const FUTEXES: usize = 24_000;
 fn futexes_without_number_are_all_counted_in_few_rows() {
     let Some(_one) = allowed() else { return };
     let mut child = Child::hold(&part("wait_for_many_futexes")).unwrap();
-    let mut observation = Observation::begin(&Config::onion(Target::Tree(child.pid()), 99)).unwrap();
+    let config = Config { probes: Probes::All, ..Config::onion(Target::Tree(child.pid()), 99) };
+    let mut observation = Observation::begin(&config).unwrap();
     child.release().unwrap();
     let mut tables: Vec<Table> = Vec::new();
     let mut take = |t: &Table| -> Result<(), Infallible> {

@@ -122,7 +122,7 @@ fn ctrl_c_still_reports() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let o = child.wait_with_output().unwrap();
     assert_eq!(o.status.code(), Some(130));
-    assert!(err(&o).contains("sleep 30:") && reports(&err(&o)), "{}", err(&o));
+    assert!(err(&o).contains("sleep 30 ·") && reports(&err(&o)), "{}", err(&o));
 }
 
 #[test]

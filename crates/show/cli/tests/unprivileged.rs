@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use common::{Nobody, err, ncpu, out};
+use common::{Nobody, err, ncpu, out, unbroken};
 use ncpu_record::Recording;
 use ncpu_report::onion::{Layer, Onion};
 use ncpu_schema::{Counter, CpuState, IdleReason, View, cpu_time, events, idle_time, summary};
@@ -31,7 +31,7 @@ impl Run {
         let recording = Recording::open(&nobody.dir().join("x.ncpu")).unwrap();
         std::fs::rename(nobody.dir().join("x.ncpu"), nobody.dir().join("before.ncpu")).unwrap();
         std::fs::remove_dir_all(nobody.dir().join("before.ncpu")).unwrap();
-        Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) }
+        Run { onion: Onion::peel(&recording).unwrap(), recording, said: unbroken(&err(&o)) }
     }
 
     fn summary(&self, of: fn(&summary::Reader<'_>) -> Option<f64>) -> f64 {
@@ -512,11 +512,11 @@ fn a_pid_namespace_is_observed_as_without_root() {
     }
     assert!(o.status.success(), "{}{}", out(&o), err(&o));
     let recording = Recording::open(&recording).unwrap();
-    let run = Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) };
+    let run = Run { onion: Onion::peel(&recording).unwrap(), recording, said: unbroken(&err(&o)) };
     assert!(!run.is_whole(), "{}", run.said);
     run.check();
     assert!(run.used() > 0.05, "{} s", run.used());
-    let said = run.said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = &run.said;
     assert!(said.contains("since this is a PID namespace"), "{said}");
     // What needs a process and the engine says why there is none.
     let o = inside(&["locks", "1", "-p", "1"]);

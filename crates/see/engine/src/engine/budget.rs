@@ -30,6 +30,8 @@ const OF_CAPACITY: f64 = 0.02;
 const OF_PROGRAM: f64 = 0.025;
 /// Part of one CPU that matters to nobody, however little the program runs.
 const FREE: f64 = 0.0025;
+/// The same as a part of the capacity, for a group that all programs hit and not the observed one alone.
+const FREE_OF_ALL: f64 = 0.002;
 /// A group that was over its limit is thinned out to this part of it, so that it does not return to the limit at once.
 const AIM: f64 = 0.5;
 /// Unused limit is saved, at most the limit of [`SAVED`] ns, so that a short burst does not end exact counting. A group begins with
@@ -56,7 +58,7 @@ pub struct Look {
     /// Whether hits may follow one another, however many CPUs there are, as those of waits for one lock: each then delays
     /// the whole program, whether it runs or waits, so the limit is a part of `elapsed` and not of `ran`.
     pub serial: bool,
-    /// The part of the limit by capacity that the group has; 0: all of it.
+    /// The part of the limit by capacity that a group has which all programs hit; 0: only the observed one hits it.
     pub part: f64,
 }
 
@@ -64,8 +66,11 @@ impl Look {
     /// ns that the group may take in this time.
     pub fn limit(&self) -> f64 {
         let of_program = OF_PROGRAM * if self.serial { self.elapsed } else { self.ran };
-        let part = if self.part > 0.0 { self.part } else { 1.0 };
-        of_program.max(FREE * self.elapsed).min(part * OF_CAPACITY * self.cpus * self.elapsed)
+        let (part, free) = match self.part > 0.0 {
+            true => (self.part, FREE_OF_ALL * self.cpus),
+            false => (1.0, FREE),
+        };
+        of_program.max(free * self.elapsed).min(part * OF_CAPACITY * self.cpus * self.elapsed)
     }
 
     /// ns that it would take if it were always on.

@@ -14,8 +14,14 @@ pub fn err(o: &Output) -> String {
     String::from_utf8_lossy(&o.stderr).into_owned()
 }
 
+/// Text without the breaks of its lines.
+pub fn unbroken(said: &str) -> String {
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Whether the capacity is divided, be it of an observation too short for more.
 pub fn reports(said: &str) -> bool {
+    let said = unbroken(said);
     said.contains("Capacity:") || said.contains("CPU-s of capacity") || said.contains("CPU-milliseconds")
 }
 

@@ -37,7 +37,8 @@ fn futexes_without_number_are_all_counted_in_few_rows() {
     let of = |name: &str| tables.iter().filter(|t| t.name() == name).cloned().collect::<Vec<_>>();
     let futexes = of("user_locks");
     let rows: usize = futexes.iter().map(Table::num_rows).sum();
-    assert!((1000..2000).contains(&rows), "{rows} rows");
+    // Those of which a stack has come are one row, as a place where a thread waits.
+    assert!((1..2000).contains(&rows), "{rows} rows");
     let each = || futexes.iter().flat_map(|t| (0..t.num_rows()).map(move |r| (t, r)));
     let count: u64 = each().filter_map(|(t, r)| t.int(r, "count")).sum();
     // The end of a wait that no BPF program sees, as that of a timer in an interrupt of process 1 here, is one less.

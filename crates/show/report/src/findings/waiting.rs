@@ -19,8 +19,9 @@ const LEAST: f64 = 0.2;
 /// Waits a second that are a pattern and not a few.
 const OFTEN: f64 = 5.0;
 
-/// A delayed ACK comes after 40 ms on Linux: from the last byte that came to the waiter's wake-up.
-const DELAYED_ACK: std::ops::Range<f64> = 0.036..0.048;
+/// A delayed ACK comes after 40 ms on Linux: from the last byte that came to the waiter's wake-up, which is late where CPUs
+/// are busy.
+const DELAYED_ACK: std::ops::Range<f64> = 0.036..0.060;
 
 /// A stack in which threads were off CPU.
 struct Slept<'a> {
@@ -76,11 +77,11 @@ fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let slept = slept(view);
     let mut claims: Vec<Claim> = delayed_acks(view, &slept).into_iter().collect();
-    // Their waits are of that length, too.
-    let delayed = !claims.is_empty();
-    claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !delayed));
-    claims.extend(frequent_sleeps(view));
     claims.extend(pools(view, &slept));
+    // Who waits for an acknowledgement or in a queue waits as long as others sleep, too, and not for these sleeps.
+    let known = !claims.is_empty();
+    claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
+    claims.extend(frequent_sleeps(view));
     claims.extend(syncs(view, &slept));
     claims
 }
@@ -111,7 +112,8 @@ fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let top = waits.max_by(|a, b| {
         (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
     })?;
-    if top.seconds < LEAST * view.elapsed() || (acks as f64) < 0.5 * top.count {
+    // Both ends wait for one ACK, and may do so in the same place.
+    if top.seconds < LEAST * view.elapsed() || (acks as f64) < 0.3 * top.count {
         return None;
     }
     let place = Place::of_frames(&top.user, "recvfrom");
@@ -168,6 +170,10 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         return None;
     }
     let place = Place::of_frames(&sleeper.user, "clock_nanosleep");
+    // A place in the C library says nothing of who chose to sleep.
+    if place.function().starts_with("__") {
+        return None;
+    }
     let waits_in = Place::of_frames(&waiter.user, "futex");
     let name =
         if place.function().is_empty() { sleeper.thread.to_string() } else { place.function().to_string() };

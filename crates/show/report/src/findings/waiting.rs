@@ -144,7 +144,11 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
     };
     let sleeper = slept.iter().filter(sleeps).max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
-    let each = sleeper.each();
+    // The stacks were met by chance; all sleeps of a process were counted.
+    let (count, each) = match sleeps_of(view, sleeper.process) {
+        Some((count, took)) if (0.7..1.4).contains(&(took / sleeper.seconds)) => (count, took / count),
+        _ => (sleeper.count, sleeper.each()),
+    };
     let often = sleeper.count >= OFTEN * view.elapsed() && sleeper.seconds >= LEAST * view.elapsed();
     if !often || !(2e-4..1.0).contains(&each) {
         return None;
@@ -180,13 +184,25 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let mut claim = Claim::new(Kind::Polling, [When::FixedSleep], name.clone())
         .with("place", name)
         .with("each", length(each))
-        .with("rate", grouped(sleeper.count / view.elapsed()));
+        .with("rate", grouped(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
     claim.waited = Some(waiter.seconds);
     idle(view, &mut claim, (waiter.seconds / view.elapsed()).min(1.0), "CPUs idle while it sleeps");
     claim.line("sleeps in", place.words());
     claim.line("waits for it", waits_in.words());
     Some(claim)
+}
+
+/// How often the threads of a process slept for a time, and for how many seconds.
+fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
+    let t = sleepers::Reader::open(view.context.recording).ok()??;
+    let rows = t.rows().filter(|&row| {
+        t.process.get(row) == Some(process) && t.call.get(row).is_some_and(|call| call.ends_with("nanosleep"))
+    });
+    let sum = rows.fold((0.0, 0.0), |sum, row| {
+        (sum.0 + t.count.get(row).unwrap_or(0) as f64, sum.1 + t.slept.get(row).unwrap_or(0.0))
+    });
+    (sum.0 > 0.0).then_some(sum)
 }
 
 /// Timeouts that run out at a high rate: switches, timers and calls for nothing.

@@ -171,7 +171,12 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
         if ty == "unknown" {
             continue;
         }
-        let (held, lock) = (is_held_lock(ty), t.lock.get(row).unwrap_or(""));
+        // Words of a condition may be taken for a lock by who signals it.
+        let condition = t
+            .stack
+            .get(row)
+            .is_some_and(|stack| stack.split(';').next().is_some_and(|leaf| leaf.contains("pthread_cond_")));
+        let (held, lock) = (is_held_lock(ty) && !condition, t.lock.get(row).unwrap_or(""));
         let place = t.caller.get(row).filter(|caller| !caller.starts_with('['));
         let pattern = t.pattern.get(row);
         // A static lock is one wherever it is waited for, and a file is.

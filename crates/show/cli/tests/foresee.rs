@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{err, ncpu, out, root};
+use common::{err, ncpu, out, root, unbroken};
 use ncpu_record::{Recording, Writer};
 
 /// Half of each unit is done under one lock: never more than twice the throughput of one.
@@ -67,7 +67,7 @@ fn fixes_leave_fewer_cpus_and_others_are_tried_beside_them() {
     // Sixteen CPUs are asked for, and eight are left.
     let off = ["--cpus", "4,16", "--fix", "smt off"];
     assert_eq!(cells(&foresee(&[&off[..], &["-o", "csv"]].concat()), "CPUs"), [4.0, 8.0]);
-    let said = foresee(&off).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&foresee(&off));
     assert!(
         said.contains("--cpus 16: with one strand a core (`smt off`) 2x4x2 has 8 CPUs of its 16"),
         "{said}"
@@ -319,7 +319,7 @@ fn recordings_that_lack_something_are_refused_or_say_so() {
     let strands = || {
         let o = ncpu(&["foresee", &rec, "--on", "2x2x2", "--cpus", "4"]);
         assert!(o.status.success(), "{}", err(&o));
-        out(&o).split_whitespace().collect::<Vec<_>>().join(" ").contains("which of its 2 CPUs share a core")
+        unbroken(&out(&o)).contains("which of its 2 CPUs share a core")
     };
     assert!(strands());
     change(&rec, |m| m["shape"] = serde_json::json!({"packages": 1, "cores": 2, "strands": 1}));
@@ -477,7 +477,7 @@ fn a_mutex_that_its_program_counts_is_taken_as_often_as_the_program_says() {
     let takes = ["--takes", "counted_lock=4"];
     let o = ncpu(&[&["foresee", rec, "--on", "1x2", "--cpus", "2"], &takes[..]].concat());
     assert!(o.status.success(), "{}", err(&o));
-    let said = out(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&out(&o));
     assert!(said.contains("lock counted_lock: taken 4.000 times a unit by --takes"), "{}", out(&o));
     let model = out(&ncpu(&[&["foresee", rec, "--to-model"], &takes[..]].concat()));
     let lock = lock(&model, "counted_lock");
@@ -506,7 +506,7 @@ fn counted_calls_tell_how_often_the_table_of_descriptors_is_locked() {
     assert!(o.status.success(), "{}", err(&o));
     let o = ncpu(&["foresee", &run, &calls, "--on", "1x2", "--cpus", "2"]);
     assert!(o.status.success(), "{}", err(&o));
-    let said = out(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&out(&o));
     println!("{}", out(&o));
     assert!(said.contains("by the calls that take it"), "{}", out(&o));
     let takes = behind(&said, "lock files_struct.file_lock: taken");

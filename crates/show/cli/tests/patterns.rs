@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{err, ncpu, out, root};
+use common::{err, ncpu, out, root, unbroken};
 use ncpu_trials::{MOST, hold};
 
 /// `door.c`, which removes itself when dropped.
@@ -31,7 +31,7 @@ impl Door {
     fn seen_by(&self, args: &[&str]) -> String {
         let o = ncpu(&[args, &["--", self.0.to_str().unwrap()]].concat());
         assert!(o.status.success(), "{args:?}: {}", err(&o));
-        err(&o).split_whitespace().collect::<Vec<_>>().join(" ")
+        unbroken(&err(&o))
     }
 
     /// The layers of a run. CPUs idle, for one thread at a time passes the door.

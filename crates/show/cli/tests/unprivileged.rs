@@ -329,7 +329,7 @@ fn waits_for_locks_are_timed_and_their_holders_named() {
     if all > 0.8 {
         assert!(idle.spent.sum(IdleReason::UserLock) > 0.1, "{}", err(&o));
     }
-    let words = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = unbroken(&err(&o));
     assert!(words.contains("timed by libncpu_locks.so, of 3 processes"), "{words}");
 
     let o = nobody.ncpu(&["locks", "--preload", "--", &program, "again"]).output().unwrap();
@@ -389,7 +389,7 @@ fn a_program_that_no_library_takes_hold_of_is_named() {
         return eprintln!("skipped: no static libc");
     }
     let o = nobody.ncpu(&["run", "--preload", "locks", "--", program.to_str().unwrap()]).output().unwrap();
-    let said = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&err(&o));
     let whole = said.contains("was loaded and not read");
     assert!(o.status.success() && (whole || said.contains("statically linked")), "{said}");
 }
@@ -464,7 +464,7 @@ fn with_cap_perfmon_the_kernel_is_sampled() {
     assert_eq!(recording.manifest.view, Some(View::Machine), "{}", err(&o));
     let samples = &recording.tables["samples"];
     assert!(samples.num_rows() > 0, "{samples:?}");
-    let said = err(&o).split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&err(&o));
     assert!(said.contains("cap_bpf,cap_perfmon"), "{said}");
     Run { onion: Onion::peel(&recording).unwrap(), recording, said: err(&o) }.check();
 }
@@ -523,6 +523,6 @@ fn a_pid_namespace_is_observed_as_without_root() {
     assert!(!o.status.success() && err(&o).contains("PID namespace"), "{}{}", out(&o), err(&o));
     // The machine can be observed.
     let o = inside(&["watch", "0.5", "-a"]);
-    let said = [out(&o), err(&o)].concat().split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&[out(&o), err(&o)].concat());
     assert!(o.status.success() && said.contains("have no names"), "{said}");
 }

@@ -114,7 +114,7 @@ whens! {
     Bound = "bound" [threads, process, cpus, file] named "the process": "most of the time on run queues is of threads that may use some CPUs only by their own mask, while the others idled",
     BoundByGroup = "bound-by-group" [threads, process, cpus, file] named "the process": "the same by a cpuset",
     Neighbour = "neighbour" [process, why, remedy] named "the other program": "threads stood a twentieth of the capacity or more behind a program that goes first",
-    DelayedAck = "delayed-ack" [process, place, each] named "the process": "waits for TCP of 36 to 48 ms on average, and half as many delayed ACKs or more",
+    DelayedAck = "delayed-ack" [process, place, each] named "the process": "waits for TCP of 25 to 60 ms on average, and 0.3 times as many delayed ACKs or more",
     FixedSleep = "fixed-sleep" [place, each, rate] named "the function": "a thread sleeps for a time five times a second or more, and another waits about as long each time",
     FrequentSleeps = "frequent-sleeps" [call, process, place, each, rate, threads] named "the call": "500 timeouts a second or more run out",
     Pool = "pool" [site, place, waiting, threads, size] named "the function": "threads wait in one place for what threads of their own kind give back, more than one of them on average",

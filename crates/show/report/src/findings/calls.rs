@@ -171,12 +171,11 @@ fn claim(
         let sample = &view.samples[at];
         places.add(&Place::of(sample, call).words(), sample.seconds);
     }
-    let place = places.top().map_or(String::new(), |(place, _)| place);
-    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let (place, function) = places.place(process);
     let mut claim = Claim::new(Kind::Calls, when, subject)
         .with("call", call)
         .with("process", process)
-        .with("place", if function.is_empty() { process.to_string() } else { function });
+        .with("place", function);
     claim.key = format!("call {process} {call}");
     for &at in &taken.inside {
         claim.ask(Source::Sample(at), view.samples[at].seconds, "in the call");
@@ -261,7 +260,7 @@ fn processes(view: &View<'_>) -> Vec<Claim> {
     }
     let of_switches =
         |process: &&str| view.switched.get(*process).map_or(0.0, |s| s.voluntary + s.involuntary);
-    let all: f64 = view.switched.values().map(|s| s.voluntary + s.involuntary).sum();
+    let all = view.switches();
     let part = (names.iter().map(of_switches).sum::<f64>() / all.max(1.0)).min(1.0);
     for layer in [Layer::RunQueue, Layer::WakeUp, Layer::Switches] {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");

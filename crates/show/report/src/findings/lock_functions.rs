@@ -6,6 +6,7 @@ use ncpu_schema::SampleClass;
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
+use super::places::Most;
 use super::user_locks::{is_lock_function, is_start};
 use super::view::View;
 use crate::causes::When;
@@ -34,13 +35,11 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 
 fn claim(view: &View<'_>, process: &str, samples: &[usize]) -> Claim {
     let most = |of: &dyn Fn(&[&str]) -> String| -> Vec<String> {
-        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        let mut names = Most::default();
         for &at in samples {
-            *sums.entry(of(&view.samples[at].user)).or_default() += view.samples[at].seconds;
+            names.add(&of(&view.samples[at].user), view.samples[at].seconds);
         }
-        let mut sums: Vec<_> = sums.into_iter().filter(|(name, _)| !name.is_empty()).collect();
-        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-        sums.into_iter().map(|(name, _)| name).collect()
+        names.ranked().into_iter().map(|(name, _)| name).filter(|name| !name.is_empty()).collect()
     };
     let functions = most(&|user| user.first().map_or_else(String::new, |leaf| short(leaf)));
     let site =

@@ -50,11 +50,9 @@ fn named(view: &View<'_>, kind: When, key: &str, process: &str, samples: &[usize
         let sample = &view.samples[at];
         places.add(&Place::of(sample, call_of(sample).unwrap_or("")).words(), sample.seconds);
     }
-    let place = places.top().map_or(String::new(), |(place, _)| place);
-    let function = place.split(" ← ").next().unwrap_or("").to_string();
-    let mut claim = Claim::new(Kind::Memory, [kind], process)
-        .with("process", process)
-        .with("place", if function.is_empty() { process.to_string() } else { function });
+    let (place, function) = places.place(process);
+    let mut claim =
+        Claim::new(Kind::Memory, [kind], process).with("process", process).with("place", function);
     claim.key = format!("{key} {process}");
     if !place.is_empty() {
         claim.line("in", place);

@@ -127,6 +127,13 @@ impl Most {
         self.ranked().into_iter().find(|(name, _)| !name.is_empty())
     }
 
+    /// Of places by [`Place::words`], the largest, and its function; `otherwise` where the function is not known.
+    pub fn place(self, otherwise: &str) -> (String, String) {
+        let words = self.top().map_or(String::new(), |(words, _)| words);
+        let function = words.split(" ← ").next().filter(|f| !f.is_empty()).unwrap_or(otherwise).to_string();
+        (words, function)
+    }
+
     /// The largest `most`, with percents where there are several.
     pub fn words(self, most: usize) -> String {
         let ranked: Vec<_> = self.ranked().into_iter().filter(|(name, _)| !name.is_empty()).collect();

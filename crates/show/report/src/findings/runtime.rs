@@ -145,10 +145,10 @@ fn functions(view: &View<'_>) -> Vec<Claim> {
             lines.add(&Place::of(sample, "").words(), sample.seconds);
         }
         let Some((function, _)) = inner.top() else { continue };
-        let place = lines.top().map_or(String::new(), |(place, _)| place);
+        let (place, line) = lines.place("");
         let mut claim = Claim::new(Kind::Runtime, [When::Function], function.clone())
             .with("function", super::names::short(&function))
-            .with("place", place.split(" ← ").next().unwrap_or("").to_string());
+            .with("place", line);
         claim.key = format!("function {function}");
         for &at in &samples {
             claim.ask(Source::Sample(at), view.samples[at].seconds, "in the function");

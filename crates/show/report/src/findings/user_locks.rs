@@ -295,7 +295,7 @@ fn parts(view: &View<'_>, all: &[Waited<'_>]) -> Parts {
         block: all.iter().filter(|lock| lock.held).map(|lock| lock.block).sum(),
         fine: all.iter().filter(|lock| is_fine(view, lock)).map(|lock| lock.waits).sum(),
         voluntary: view.switched.values().map(|s| s.voluntary).sum(),
-        switches: view.switched.values().map(|s| s.voluntary + s.involuntary).sum(),
+        switches: view.switches(),
         buckets,
         queues,
     }

@@ -79,6 +79,8 @@ pub struct View<'a> {
     pub interrupts: Vec<(InterruptKind, f64)>,
     /// Time on run queues by reason; empty where that was not measured.
     pub runnable: HashMap<Runnable, Woken>,
+    /// CPU-seconds of [`View::samples`] by layer.
+    sampled: [f64; Layer::ALL.len()],
 }
 
 impl<'a> View<'a> {
@@ -113,12 +115,21 @@ impl<'a> View<'a> {
                 sum.idle += t.idle.get(row).unwrap_or(0.0);
             }
         }
-        Ok(View { context, layers, samples, switched, interrupts, runnable })
+        let mut sampled = [0.0; Layer::ALL.len()];
+        for sample in &samples {
+            sampled[sample.layer() as usize] += sample.seconds;
+        }
+        Ok(View { context, layers, samples, switched, interrupts, runnable, sampled })
     }
 
     /// The entry of the rule book for a cause with this evidence and subject.
     pub fn entry(&self, when: When, subject: &str) -> Option<&'a str> {
         self.context.causes.finding(&[when], subject).map(|entry| &*entry.id)
+    }
+
+    /// Switches of all the program's threads.
+    pub fn switches(&self) -> f64 {
+        self.switched.values().map(|s| s.voluntary + s.involuntary).sum()
     }
 
     /// CPU-seconds of a layer.
@@ -128,8 +139,7 @@ impl<'a> View<'a> {
 
     /// CPU-seconds of a layer that no stack stands for.
     pub fn beside_stacks(&self, layer: Layer) -> f64 {
-        let stacks = self.samples.iter().filter(|s| s.layer() == layer).map(|s| s.seconds);
-        (self.seconds(layer) - stacks.sum::<f64>()).max(0.0)
+        (self.seconds(layer) - self.sampled[layer as usize]).max(0.0)
     }
 
     /// Capacity, CPU-seconds.
@@ -159,6 +169,15 @@ impl<'a> View<'a> {
     }
 }
 
+/// Functions of a folded stack, innermost first: the program's, and the kernel's without their mark. The first `labels` parts
+/// are no functions.
+pub(super) fn functions(stack: &str, labels: usize) -> (Vec<&str>, Vec<&str>) {
+    const MARK: &str = "_[k]";
+    let frames: Vec<&str> = stack.split(';').skip(labels).collect();
+    let (kernel, user): (Vec<&str>, Vec<&str>) = frames.into_iter().rev().partition(|f| f.ends_with(MARK));
+    (user, kernel.into_iter().map(|f| f.trim_end_matches(MARK)).collect())
+}
+
 /// The stacks on CPU, with the seconds that samples stand for.
 fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
     let Some(t) = stacks::Reader::open(context.recording)? else { return Ok(Vec::new()) };
@@ -183,11 +202,8 @@ fn sampled<'a>(context: &Context<'a>) -> Result<Vec<Sampled<'a>>, Error> {
             continue;
         }
         at.insert((stack, class, process, lock), all.len());
-        let mut frames: Vec<&str> = stack.split(';').collect();
-        let thread = frames.remove(0);
-        let (kernel, user): (Vec<&str>, Vec<&str>) =
-            frames.into_iter().rev().partition(|frame| frame.ends_with("_[k]"));
-        let kernel = kernel.into_iter().map(|frame| frame.trim_end_matches("_[k]")).collect();
+        let thread = stack.split(';').next().unwrap_or("");
+        let (user, kernel) = functions(stack, 1);
         let seconds = each * n as f64;
         all.push(Sampled { class, process, thread, user, kernel, samples: n, seconds, lock });
     }

@@ -9,7 +9,7 @@ use super::calls::{SYNC, call_in, call_of};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::user_locks::grouped;
-use super::view::View;
+use super::view::{View, functions};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -64,10 +64,7 @@ fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
         }
         at.insert((stack, process), all.len());
         // The reason and the thread come first.
-        let frames: Vec<&str> = stack.split(';').skip(2).collect();
-        let (kernel, user): (Vec<&str>, Vec<&str>) =
-            frames.into_iter().rev().partition(|f| f.ends_with("_[k]"));
-        let kernel = kernel.into_iter().map(|f| f.trim_end_matches("_[k]")).collect();
+        let (user, kernel) = functions(stack, 2);
         let thread = t.thread.get(row).unwrap_or("");
         all.push(Slept { process, thread, user, kernel, wait, seconds, count });
     }
@@ -78,7 +75,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let slept = slept(view);
     let mut claims: Vec<Claim> = delayed_acks(view, &slept).into_iter().collect();
     claims.extend(pools(view, &slept));
-    // Who waits for an acknowledgement or in a queue waits as long as others sleep, too, and not for these sleeps.
+    // A thread that waits for an ACK or for a pool may wait about as long as another sleeps; the sleep is not the cause then.
     let known = !claims.is_empty();
     claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
     claims.extend(frequent_sleeps(view));
@@ -108,11 +105,10 @@ fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");
         tcp && DELAYED_ACK.contains(&s.each())
     });
-    // Both ends may wait: the one with the outer wait names the request.
+    // Both ends wait for one ACK, and may do so in the same place. The one with the outer wait names the request.
     let top = waits.max_by(|a, b| {
         (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
     })?;
-    // Both ends wait for one ACK, and may do so in the same place.
     if top.seconds < LEAST * view.elapsed() || (acks as f64) < 0.3 * top.count {
         return None;
     }
@@ -187,7 +183,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("rate", grouped(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
     claim.waited = Some(waiter.seconds);
-    idle(view, &mut claim, (waiter.seconds / view.elapsed()).min(1.0), "CPUs idle while it sleeps");
+    idle(view, &mut claim, waiter.seconds / view.elapsed(), "CPUs idle while it sleeps");
     claim.line("sleeps in", place.words());
     claim.line("waits for it", waits_in.words());
     Some(claim)
@@ -227,7 +223,7 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
     if call == "futex" || count < 500.0 * view.elapsed() || took < 0.8 * asked {
         return None;
     }
-    let switches: f64 = view.switched.values().map(|s| s.voluntary + s.involuntary).sum();
+    let switches = view.switches();
     let part = (count / switches.max(1.0)).min(1.0);
     let mut places = Most::default();
     let mut claim = Claim::new(Kind::Polling, [When::FrequentSleeps], call);
@@ -252,12 +248,11 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
     ] {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
     }
-    let place = places.top().map_or(String::new(), |(place, _)| place);
-    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let (place, function) = places.place(process);
     let mut claim = claim
         .with("call", call)
         .with("process", process)
-        .with("place", if function.is_empty() { process.to_string() } else { function })
+        .with("place", function)
         .with("each", length(asked / count))
         .with("rate", grouped(count / view.elapsed()))
         .with("threads", threads.to_string());
@@ -393,12 +388,11 @@ fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         processes.add(s.process, s.seconds);
     }
     let (call, process) = (calls.top()?.0, processes.top()?.0);
-    let place = places.top().map_or(String::new(), |(place, _)| place);
-    let function = place.split(" ← ").next().unwrap_or("").to_string();
+    let (place, function) = places.place(&process);
     let mut claim = Claim::new(Kind::Device, [When::Sync], call.clone())
         .with("call", call.clone())
         .with("process", process.clone())
-        .with("place", if function.is_empty() { process.clone() } else { function })
+        .with("place", function)
         .with("rate", grouped(count / view.elapsed()));
     claim.key = format!("sync {process}");
     claim.waited = Some(seconds);

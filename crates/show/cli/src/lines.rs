@@ -1,6 +1,6 @@
 //! `ncpu lines`: writable words that share a cache line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +14,7 @@ use ncpu_machine::events::Sources;
 use ncpu_machine::{CacheType, Topology};
 use ncpu_observe_core::program::Child;
 use ncpu_observe_core::program::Target;
+use ncpu_remedy::program::{self, Program};
 use ncpu_report::lines::{self as view, Moving};
 use ncpu_schema::{Purpose, access_totals, accesses, findings, objects, variables, words};
 use ncpu_table::{Format, Select, Table};
@@ -155,6 +156,13 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
             watched = watch(args, pid, command, line)?;
             match watched.mapped.take() {
                 Some((pid, maps)) => ncpu_lines::mapped(&args.root, pid, &maps, &options),
+                None if watched.exit.is_some() => {
+                    notes.push(format!(
+                        "{} ended before its mappings could be read: these are the words of its file, without its libraries",
+                        command[0].display()
+                    ));
+                    vec![ncpu_lines::file(&loaded(&command[0])?, &options)?]
+                }
                 None => ncpu_lines::process(&args.root, watched.pid, &options)?,
             }
         }
@@ -189,6 +197,13 @@ pub fn run(args: &LinesArgs) -> anyhow::Result<ExitCode> {
     record_once(args.record.as_deref(), Purpose::Lines, words, &recorded, notes)?;
     print(args, tables, sampled)?;
     Ok(watched.exit.unwrap_or(ExitCode::SUCCESS))
+}
+
+/// The file that the kernel loads for a command: its own, or that of a script's interpreter.
+fn loaded(command: &OsStr) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH");
+    let file = program::find(command, path.as_deref())?;
+    Ok(Program::look(&file, path.as_deref())?.loaded)
 }
 
 /// Words and stacks that compete for one set of a cache.
@@ -274,12 +289,6 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
         None if child.is_some() => {
             mappings.follow(pid, end, deadline, &stop);
             watched.mapped = mappings.text(pid).map(|text| (pid, text.to_vec()));
-            if watched.mapped.is_none() {
-                anyhow::bail!(
-                    "{} ended before its mappings could be read: give its file instead",
-                    command[0].display()
-                );
-            }
         }
         None => {}
     }

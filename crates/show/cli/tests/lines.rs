@@ -51,6 +51,31 @@ fn samples_here() -> bool {
 }
 
 #[test]
+fn a_command_that_ends_at_once_is_told_by_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("at_once.c"), dir.path().join("at_once"));
+    // Two locks beside each other, and an end before anybody could look at its mappings.
+    std::fs::write(
+        &source,
+        "#include <pthread.h>\nstruct pair { pthread_spinlock_t here_lock, there_lock; };\n\
+         _Alignas(64) struct pair both;\nint main(void) { _exit(5); }\n",
+    )
+    .unwrap();
+    let cc = Command::new("cc")
+        .args(["-O1", "-g", "-w", "-static", "-o"])
+        .args([&program, &source])
+        .status()
+        .unwrap();
+    assert!(cc.success());
+    for _ in 0..10 {
+        let o = ncpu(&["lines", "--", program.to_str().unwrap()]);
+        let said = err(&o);
+        assert_eq!(o.status.code(), Some(5), "{said}");
+        assert!(said.contains("here_lock"), "{said}");
+    }
+}
+
+#[test]
 fn a_command_is_run_and_its_lines_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path());

@@ -118,6 +118,8 @@ fn ctrl_c_still_reports() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(runs(), "the program has not started");
+    // Less than half a second is reported as too short to say more.
+    std::thread::sleep(std::time::Duration::from_secs(1));
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let o = child.wait_with_output().unwrap();

@@ -51,7 +51,7 @@ fn a_program_that_loads_python_late_is_met() {
     }
     assert_eq!(seen.ended.status, 0);
     let found = seen.seconds_below("on-cpu", "late_burn (<string>:2)");
-    assert!(found > 0.1, "{found} of 1 s");
+    assert!(found > 0.1, "{found} of 1 s: {:#?}", seen.stacks());
 }
 
 mod quiet {

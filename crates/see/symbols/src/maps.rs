@@ -1,7 +1,7 @@
 //! Where a process's executable memory came from, remembered after the process is gone.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +49,8 @@ pub struct ProcMaps {
     by_identity: HashMap<Identity, u32>,
     /// When the mappings of a process may be read again for an unknown address, and how long not after that.
     again: HashMap<u32, (Instant, Duration)>,
-    read_again: u64,
+    /// Processes whose mappings were read again since that was asked.
+    read_again: BTreeSet<u32>,
 }
 
 /// The mappings of one program image, sorted by address.
@@ -101,7 +102,7 @@ impl ProcMaps {
             files: Vec::new(),
             by_identity: HashMap::new(),
             again: HashMap::new(),
-            read_again: 0,
+            read_again: BTreeSet::new(),
         }
     }
 
@@ -182,13 +183,15 @@ impl ProcMaps {
         }
         *next = now + *wait;
         *wait = (*wait * 2).min(LAST_AGAIN);
-        self.read_again += 1;
+        if self.read_again.len() < MAX_AGAIN {
+            self.read_again.insert(tgid);
+        }
         self.note_process(tgid)
     }
 
-    /// How often the mappings of a process were read again for such an address.
-    pub fn times_read_again(&self) -> u64 {
-        self.read_again
+    /// Processes whose mappings were read again for such an address since the last call: they may have loaded more.
+    pub fn take_read_again(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.read_again)
     }
 
     /// Whether there is no room for another file.
@@ -205,6 +208,7 @@ impl ProcMaps {
         self.files = Vec::new();
         self.by_identity = HashMap::new();
         self.again = HashMap::new();
+        self.read_again = BTreeSet::new();
     }
 
     /// Lets go of files that were not asked for since the last call. They are found again by who maps them, or by their paths.
@@ -494,6 +498,17 @@ mod tests {
 7f0000300000-7f0000301000 r-xp 00001000 00:01 13 /memfd:jit (deleted)
 7fffdcb46000-7fffdcb48000 r-xp 00000000 00:00 0                          [vdso]
 ";
+
+    #[test]
+    fn whoever_reads_mappings_again_they_are_told_of_once() {
+        let dir = tree(7, SH);
+        let mut maps = ProcMaps::new(dir.path());
+        maps.note_process(7);
+        assert!(maps.take_read_again().is_empty(), "read for the first time");
+        assert!(maps.note_again(7));
+        assert_eq!(maps.take_read_again().into_iter().collect::<Vec<_>>(), [7]);
+        assert!(maps.take_read_again().is_empty());
+    }
 
     #[test]
     fn addresses_lead_to_files() {

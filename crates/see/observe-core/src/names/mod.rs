@@ -223,6 +223,10 @@ impl Symbols {
 
     /// Processes of Python met since the last call, and where their frames are.
     pub fn new_pythons(&mut self) -> Vec<(u32, PythonAt)> {
+        // Whatever asked for an address that was not mapped before: a library may have been loaded.
+        for tgid in self.maps.take_read_again() {
+            self.python.meet(&self.maps, tgid);
+        }
         self.python.take_new()
     }
 
@@ -365,7 +369,6 @@ impl Symbols {
 
     fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
         let Some(copy) = copy else { return Default::default() };
-        let read = self.maps.times_read_again();
         // Frames of Python come without a copy, too.
         let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
         let (stacks, mut whole, mut marks) = (unwound.is_some().into(), false, Vec::new());
@@ -380,9 +383,6 @@ impl Symbols {
             let names = self.functions(stack.tgid, &stack.user);
             let codes = (&copy.python[..], PYTHON_FRAMES);
             self.python.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
-        } else if self.maps.times_read_again() != read {
-            // It may have loaded Python since.
-            self.python.meet(&self.maps, stack.tgid);
         }
         (Unwinds { stacks, whole: whole.into() }, marks)
     }

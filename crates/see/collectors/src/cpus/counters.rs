@@ -5,7 +5,7 @@ use libbpf_rs::{ErrorKind, Link, MapCore, ProgramInput};
 
 use super::Metric;
 use super::layout::{Events, HAVE_FAULTS, HAVE_IRQS, HAVE_SOFTIRQS, Peek};
-use super::load::load;
+use super::load::{FAULTS, SWITCHES, load};
 use super::skel::CpusSkel;
 use crate::bpf_support::{Mapped, load::check_descriptors};
 
@@ -18,8 +18,7 @@ struct Program {
 
 const PEEK: &str = "peek";
 const TLB_FLUSH: &str = "on_tlb_flush";
-/// In place of what `peek` copies: counts at each switch, and what user space has run on each CPU for a sample.
-const FAULTS: &str = "on_faults";
+/// With [`FAULTS`], in place of what `peek` copies: what user space has run on each CPU for a sample.
 const LOOK: &str = "look_at_faults";
 /// Descriptors that loading and attaching all of them takes, with those a process begins with.
 const NEEDED: u64 = 32;
@@ -33,7 +32,7 @@ const PROGRAMS: [Program; 9] = {
     [
         program(PEEK, "", &[Minf, Mjf, Intr, Ithr]),
         program(FAULTS, "sched_switch", &[Minf, Mjf]),
-        program("on_switch", "sched_switch", &[Csw, Icsw]),
+        program(SWITCHES, "sched_switch", &[Csw, Icsw]),
         program("on_migrate", "sched_migrate_task", &[Migr]),
         program(IPIS[0], "ipi_send_cpu", &[Xcal]),
         program(IPIS[1], "ipi_send_cpumask", &[Xcal]),
@@ -150,7 +149,7 @@ impl Counters {
     fn start(skel: CpusSkel<'static>, running: Vec<&'static str>) -> libbpf_rs::Result<Counters> {
         let mut links = Vec::new();
         for program in skel.object().progs_mut() {
-            if running.iter().any(|n| program.name() == *n && ![PEEK, LOOK].contains(n)) {
+            if program.autoload() && ![PEEK, LOOK].iter().any(|n| program.name() == *n) {
                 links.push(program.attach()?);
             }
         }

@@ -24,6 +24,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define PEEK_SOFTIRQS 4
 
 const volatile __u32 cpus = 1; /* possible CPUs */
+const volatile bool faults_and_switches; /* `on_faults` counts switches too: one program at each instead of two */
 __u32 peek_have;	       /* which of PEEK_* this kernel has */
 
 struct events {
@@ -42,6 +43,11 @@ struct peek {
 	__u64 major;
 	__u64 irqs; /* this and the next modulo 2^32, as the kernel's own counters are */
 	__u64 softirqs;
+	/* Who runs on the CPU, and the kernel's counts of its faults when that was last looked at. */
+	__u64 task;
+	__u64 task_minor;
+	__u64 task_major;
+	__u64 rest; /* of the line */
 };
 
 struct {
@@ -68,20 +74,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct peek);
 } peeks SEC(".maps");
-
-/* Who runs on a CPU, and the kernel's counts of its faults when that was last looked at. */
-struct run {
-	__u64 task;
-	__u64 minor;
-	__u64 major;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct run);
-} runs SEC(".maps");
 
 static __always_inline struct events *mine(void)
 {
@@ -224,11 +216,8 @@ int peek(void *unused)
  * A switch is involuntary if the thread left could have run on. Its state is read from the task,
  * not taken from the arguments, whose number changed in 5.18.
  */
-SEC("tp_btf/sched_switch")
-int on_switch(__u64 *ctx)
+static __always_inline int count_switch(bool preempt, struct task_struct *prev)
 {
-	bool preempt = ctx[0];
-	struct task_struct *prev = (void *)ctx[1];
 	struct events *e = mine();
 
 	if (!e)
@@ -239,32 +228,39 @@ int on_switch(__u64 *ctx)
 	return 0;
 }
 
+SEC("tp_btf/sched_switch")
+int on_switch(__u64 *ctx)
+{
+	return count_switch(ctx[0], (void *)ctx[1]);
+}
+
 /*
  * Faults where the kernel's own counters by CPU cannot be reached: each thread's count grows on the CPU it runs on.
  * That count also holds faults on behalf of a call (MADV_POPULATE_WRITE, mlock, GUP), of which no software event tells.
  */
 static __always_inline int count_faults(struct task_struct *ran, struct task_struct *next)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), zero = 0;
-	struct run *run = bpf_map_lookup_elem(&runs, &zero);
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct peek *out = bpf_map_lookup_elem(&peeks, &cpu);
 
-	if (!run || !out)
+	if (!out)
 		return 0;
-	if (run->task == (__u64)ran) {
-		__u64 major = ran->maj_flt - run->major;
+	if (out->task == (__u64)ran) {
+		__u64 major = ran->maj_flt - out->task_major;
 		out->major += major;
-		out->faults += ran->min_flt - run->minor + major;
+		out->faults += ran->min_flt - out->task_minor + major;
 	}
-	run->task = (__u64)next;
-	run->minor = next->min_flt;
-	run->major = next->maj_flt;
+	out->task = (__u64)next;
+	out->task_minor = next->min_flt;
+	out->task_major = next->maj_flt;
 	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int on_faults(__u64 *ctx)
 {
+	if (faults_and_switches)
+		count_switch(ctx[0], (void *)ctx[1]);
 	return count_faults((void *)ctx[1], (void *)ctx[2]);
 }
 

@@ -333,6 +333,14 @@ const MORE: &[More] = &[
         see: &["populate", "run"],
     },
     More {
+        command: "doctor",
+        examples: &[
+            ("ncpu doctor", "what can be seen here, and what would show more"),
+            ("ncpu doctor -o json", "the same for programs"),
+        ],
+        see: &["run", "counters", "memory"],
+    },
+    More {
         command: "completions",
         examples: &[("ncpu completions bash", "the script for bash, to be put where it looks for them")],
         see: &["man"],
@@ -344,9 +352,75 @@ const MORE: &[More] = &[
     },
 ];
 
+/// The commands by what they are for, those that one begins with first.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("See where the capacity goes", &["run", "watch", "top", "serve", "report", "why", "explain"]),
+    (
+        "See one part closely",
+        &[
+            "locks",
+            "threads",
+            "cpus",
+            "numa",
+            "timers",
+            "counters",
+            "crosscalls",
+            "topology",
+            "limits",
+            "lines",
+            "memory",
+        ],
+    ),
+    ("Measure", &["bench", "scale", "dose", "populate", "power", "colour"]),
+    ("Fix", &["fix", "place", "partition", "hugepages", "preload", "dump"]),
+    ("Predict", &["foresee"]),
+    ("Keep and compare", &["diff", "fleet"]),
+    ("This program", &["doctor", "completions", "man", "help"]),
+];
+
+/// What `ncpu` alone says: what to type first.
+pub const FIRST: &str = "\
+ncpu shows where a machine's CPU capacity goes, and gives it back.
+
+  sudo ncpu run -- COMMAND      what costs COMMAND time, and what to do
+  sudo ncpu top                 the machine, live
+  sudo ncpu watch -a 10         every program, for 10 seconds
+  sudo ncpu fix -- COMMAND      try remedies, keep those that help
+  ncpu foresee DIR --on CPUS    the same program on a larger machine
+  ncpu doctor                   what can be seen on this machine
+
+Help: ncpu help, ncpu COMMAND --help, man ncpu
+";
+
+/// The commands in their groups, as the help of `ncpu` lists them.
+fn grouped(whole: &clap::Command) -> String {
+    let mut out = String::new();
+    for (group, names) in GROUPS {
+        out += &format!("{group}:\n");
+        for name in *names {
+            let Some(command) = whole.find_subcommand(name) else { continue };
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let alias = command.get_visible_aliases().map(|a| format!(" [alias: {a}]")).collect::<String>();
+            let first = format!("  {name:<12} ");
+            out += &ncpu_report::wrap(&(about + &alias), HELP_WIDTH, &first, &" ".repeat(first.len()));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+const HELP_WIDTH: usize = 80;
+
 /// The command line, with examples in the help of each command.
 pub fn command() -> clap::Command {
-    let mut whole = Cli::command().after_help(text(&WHOLE));
+    let mut built = Cli::command();
+    built.build();
+    // clap makes an end of line of `{n}`, and knows nothing else here.
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
+        grouped(&built)
+    );
+    let mut whole = Cli::command().help_template(template).after_help(text(&WHOLE));
     // `--config` is taken anywhere, and shown where it does something.
     for name in ["watch", "serve", "top"] {
         whole = whole.mut_subcommand(name, |command| {
@@ -512,6 +586,33 @@ mod tests {
             let help = sub.clone().render_help().to_string();
             assert!(help.contains("Examples:") && help.contains("See also: ncpu "), "{help}");
         }
+    }
+
+    #[test]
+    fn each_command_stands_in_one_group() {
+        let mut whole = Cli::command();
+        whole.build();
+        let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in whole.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let times = listed.iter().filter(|name| **name == command.get_name()).count();
+            assert_eq!(times, 1, "{}: name it in one of help.rs' GROUPS", command.get_name());
+        }
+        let help = command().render_help().to_string();
+        assert!(help.contains("Fix:\n  fix          Find what makes a command faster"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= HELP_WIDTH), "{help}");
+    }
+
+    #[test]
+    fn the_first_words_are_commands() {
+        let words = FIRST.lines().filter_map(|line| line.strip_prefix("  ")?.split("  ").next());
+        let mut lines = 0;
+        for line in words {
+            let line = line.trim_start_matches("sudo ").replace("COMMAND", "true").replace("CPUS", "64");
+            let parsed = command().try_get_matches_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            lines += 1;
+        }
+        assert_eq!(lines, 6);
     }
 
     #[test]

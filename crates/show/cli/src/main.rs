@@ -14,6 +14,7 @@ mod counters;
 mod cpus;
 mod crosscalls;
 mod diff;
+mod doctor;
 mod dump;
 mod duration;
 mod energy;
@@ -26,6 +27,7 @@ mod generate;
 mod help;
 mod hugepages;
 mod import;
+mod last;
 mod limits;
 mod lines;
 mod locks;
@@ -119,6 +121,7 @@ enum Command {
     Colour(colour::ColourArgs),
     Fix(fix::FixArgs),
     Fleet(Box<fleet::FleetArgs>),
+    Doctor(doctor::DoctorArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -174,6 +177,9 @@ fn command_line() -> ExitCode {
     };
     let parse = |arguments| read(help::command(), arguments);
     let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.len() == 1 {
+        return out::raw(help::FIRST.as_bytes()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let (cli, matches) = match parse(arguments.clone()) {
         Ok(parsed) => parsed,
         // What clap repeats of the arguments it is to repeat as they may be shown.
@@ -259,6 +265,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Colour(args) => colour::run(&args),
         Command::Fix(args) => fix::run(&args),
         Command::Fleet(args) => fleet::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     }

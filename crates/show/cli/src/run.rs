@@ -1,7 +1,7 @@
 //! `ncpu run`, `ncpu watch` and `ncpu report`: the onion.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -238,11 +238,11 @@ pub struct ReportCommand {
 
     /// Of the recordings that `ncpu watch --rotate` made in DIR, print the one that holds this moment: 03:12 (the last one),
     /// 2026-11-23T03:12, 2026-11-23T03:12:30Z (UTC), or -2h
-    #[arg(long, value_name = "TIME", value_parser = moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, allow_hyphen_values = true, requires = "dir")]
     at: Option<moment::At>,
 
-    /// The recording: a directory made by --record
-    dir: PathBuf,
+    /// The recording: a directory made by --record [default: the last `ncpu run` or `ncpu watch`]
+    dir: Option<PathBuf>,
 }
 
 /// `ncpu run -- CMD`: exits with CMD's status.
@@ -281,15 +281,28 @@ fn peel(
 ) -> anyhow::Result<ExitCode> {
     let interval = args.interval()?;
     let observed = observe(kind, subject, config, interval, args.record.as_deref(), |_| ())?;
-    report(&observed.recording, &args.report, own_stdout)?;
+    let again = match &args.record {
+        Some(dir) => Some(named(dir)),
+        None => crate::last::place().map(|_| String::new()),
+    };
+    report(&observed.recording, &args.report, own_stdout, again.as_deref())?;
+    if args.record.is_none() {
+        crate::last::keep(&observed.recording);
+    }
     observed.exit()
 }
 
-/// `ncpu report DIR`.
+/// A recording as an argument that follows others.
+fn named(dir: &Path) -> String {
+    format!(" {}", ncpu_machine::shell_word(&ncpu_table::safe::os(dir)))
+}
+
+/// `ncpu report [DIR]`.
 pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
+    let dir = args.dir.clone().map_or_else(crate::last::dir, Ok)?;
     let recording = match &args.at {
-        Some(at) => moment::find(&args.dir, at)?,
-        None => Recording::open(&args.dir).map_err(|e| of_many(e, &args.dir))?,
+        Some(at) => moment::find(&dir, at)?,
+        None => Recording::open(&dir).map_err(|e| of_many(e, &dir))?,
     };
     if recording.tables.contains_key("cpu_time") {
         args.report.check()?;
@@ -297,7 +310,8 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
     if args.export.write(&recording)? && args.report.is_default() {
         return Ok(ExitCode::SUCCESS);
     }
-    report(&recording, &args.report, false)?;
+    let again = args.at.is_none().then(|| args.dir.as_deref().map_or_else(String::new, named));
+    report(&recording, &args.report, false, again.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -315,8 +329,13 @@ fn of_many(error: ncpu_record::Error, dir: &std::path::Path) -> anyhow::Error {
 }
 
 /// Prints what was asked for. A command's own output has stdout, so `run` reports to stderr unless
-/// a format for machines is asked for.
-fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow::Result<()> {
+/// a format for machines is asked for. `again` names the recording to commands that read it; `None`: it is not kept.
+fn report(
+    recording: &Recording,
+    args: &ReportArgs,
+    own_stdout: bool,
+    again: Option<&str>,
+) -> anyhow::Result<()> {
     let purpose = recording.purpose();
     let incomplete = ncpu_report::incomplete::words(recording);
     let notes: Vec<String> = incomplete.iter().chain(&recording.manifest.notes).cloned().collect();
@@ -354,6 +373,9 @@ fn report(recording: &Recording, args: &ReportArgs, own_stdout: bool) -> anyhow:
                 true => render(&onion, text_width()),
                 false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, text_width()),
             };
+            if let Some(again) = again.filter(|_| !args.verbose && !onion.short) {
+                text += &format!("more: ncpu report -v{again} · ncpu why N{again}\n");
+            }
             if args.timeline {
                 let timeline = over_time(recording)?;
                 text.push('\n');

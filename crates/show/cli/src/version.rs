@@ -45,7 +45,7 @@ fn libraries(maps: &[u8]) -> String {
 }
 
 /// Where a program is that `ncpu` would start.
-fn found(name: &str) -> Option<String> {
+pub fn found(name: &str) -> Option<String> {
     let program = beside::program(name);
     let path = if program.is_absolute() {
         Some(program)

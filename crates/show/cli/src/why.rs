@@ -1,9 +1,9 @@
 //! `ncpu why`: evidence, stacks and what was ruled out, of a cause or a layer of a recording.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use ncpu_record::Recording;
 use ncpu_report::findings::{Findings, render, why_cause, why_layer};
@@ -20,16 +20,25 @@ pub struct WhyArgs {
     causes: CausesArgs,
 
     /// A cause by its number or id, or a layer by its name [default: all causes]; then the recording, a directory made by --record
-    #[arg(required = true, value_names = ["WHAT", "DIR"], num_args = 1..)]
+    /// [default: the last `ncpu run` or `ncpu watch`]
+    #[arg(value_names = ["WHAT", "DIR"], num_args = 0..)]
     words: Vec<OsString>,
+}
+
+/// Whether a word means a recording, and not a cause or a layer: none of these has a slash or a dot, and few are directories.
+fn is_path(word: &OsStr) -> bool {
+    word.as_encoded_bytes().iter().any(|b| matches!(b, b'/' | b'.')) || Path::new(word).is_dir()
 }
 
 /// Runs the command.
 pub fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     args.causes.install()?;
     // Names of layers are of several words.
-    let (dir, what) = args.words.split_last().context("no recording")?;
-    let recording = Recording::open(std::path::Path::new(dir))?;
+    let (dir, what) = match args.words.split_last() {
+        Some((dir, what)) if is_path(dir) => (PathBuf::from(dir), what),
+        _ => (crate::last::dir()?, &args.words[..]),
+    };
+    let recording = Recording::open(&dir)?;
     let (onion, findings) = (Onion::peel(&recording)?, Findings::of(&recording)?);
     let width = text_width().clamp(60, 100);
     let what: Vec<_> = what.iter().map(|word| word.to_string_lossy()).collect();

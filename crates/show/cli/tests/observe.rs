@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{err, ncpu, out, reports, root};
+use common::{err, ncpu, out, reports, root, unbroken};
 
 #[test]
 fn the_commands_status_is_passed_on() {
@@ -125,6 +125,40 @@ fn ctrl_c_still_reports() {
     let o = child.wait_with_output().unwrap();
     assert_eq!(o.status.code(), Some(130));
     assert!(err(&o).contains("sleep 30 ·") && reports(&err(&o)), "{}", err(&o));
+}
+
+#[test]
+fn the_last_run_is_reported_again_without_a_name() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let last = dir.path().join("last");
+    let with = |last: &std::ffi::OsStr, args: &[&str]| {
+        let ncpu = Command::new(env!("CARGO_BIN_EXE_ncpu")).args(args).env("NCPU_LAST", last).output();
+        ncpu.unwrap()
+    };
+    let with_last = |args: &[&str]| with(last.as_os_str(), args);
+    let none = with_last(&["report"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(err(&none).contains("no recording is named"), "{}", err(&none));
+    for seconds in ["0.7", "0.8"] {
+        let run = with_last(&["run", "--", "sleep", seconds]);
+        assert!(err(&run).contains("more: ncpu report -v · ncpu why N"), "{}", err(&run));
+        let again = with_last(&["report"]);
+        assert!(out(&again).contains(&format!("sleep {seconds} ·")), "{}{}", out(&again), err(&again));
+    }
+    let why = with_last(&["why", "idle"]);
+    assert!(out(&why).contains("idle:"), "{}{}", out(&why), err(&why));
+    // One that is recorded where the user says is not kept twice, and commands name it.
+    let named = dir.path().join("a b.ncpu");
+    let run = with_last(&["run", "--record", named.to_str().unwrap(), "--", "sleep", "0.9"]);
+    assert!(unbroken(&err(&run)).contains(&format!("ncpu why N '{}'", named.display())), "{}", err(&run));
+    assert!(out(&with_last(&["report"])).contains("sleep 0.8 ·"));
+    assert!(out(&with_last(&["report", named.to_str().unwrap()])).contains("sleep 0.9 ·"));
+    // And where nothing is to be kept, nothing is promised.
+    let run = with("".as_ref(), &["run", "--", "sleep", "0.6"]);
+    assert!(!err(&run).contains("more:"), "{}", err(&run));
 }
 
 #[test]

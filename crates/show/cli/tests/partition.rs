@@ -276,9 +276,8 @@ fn killed_at_any_moment_it_leaves_nothing_that_undo_does_not_clean() {
     // Found again in the command lines of all processes.
     let mark = format!("{}.25", 100_000 + std::process::id());
     let script = format!("sh -c 'sleep {mark}' & sleep {mark}");
-    let mut early = 0;
-    for i in 0..110u64 {
-        let mut child = place
+    let begin = || {
+        place
             .command(&[
                 "partition",
                 "1",
@@ -293,9 +292,23 @@ fn killed_at_any_moment_it_leaves_nothing_that_undo_does_not_clean() {
             .stderr(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .unwrap();
+            .unwrap()
+    };
+    // How long it takes to have something to undo, on this machine and beside what runs on it now.
+    let mut whole = begin();
+    let began = std::time::Instant::now();
+    while place.left().is_empty() && whole.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let begins = began.elapsed().as_micros() as u64;
+    whole.kill().unwrap();
+    whole.wait().unwrap();
+    assert!(place.ncpu(&["fix", "--undo"]).status.success());
+    let mut early = 0;
+    for i in 0..110u64 {
+        let mut child = begin();
         let pid = child.id();
-        std::thread::sleep(Duration::from_micros(fastrand::u64(0..(i + 1) * 500)));
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..(i + 1) * (begins / 18).max(500))));
         child.kill().unwrap();
         child.wait().unwrap();
         early += u64::from(place.left().is_empty());

@@ -33,7 +33,6 @@ pub fn render(onion: &Onion, findings: &Findings, width: usize) -> String {
     for note in onion.notes.iter().filter(|note| !HOW.iter().any(|how| note.starts_with(how))) {
         out += &wrap(&format!("note: {note}"), width, "", "      ");
     }
-    out += "more: -v: the evidence of each layer; ncpu why N RECORDING: that of a cause\n";
     out
 }
 

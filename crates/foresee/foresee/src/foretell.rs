@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 
 use crate::hardware::{Hardware, Order};
-use crate::model::{Error, Model};
+use crate::model::{Error, LockPart, Model, Recorded};
 use crate::program::{Handover, Owner};
-use crate::sim::{Outcome, Random, Sim};
+use crate::sim::{OWNED_NS, Outcome, Random, Sim};
 
 /// How a point is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,10 @@ pub struct Point {
     pub throughput: f64,
     /// 90 % band: of the simulation, and of what is not known of the model.
     pub band: (f64, f64),
+    /// What may be.
+    pub chances: Option<Mixture>,
+    /// Units a second of the simulated model itself, whose layers these are.
+    pub simulated: f64,
     /// Everything counted.
     pub outcome: Outcome,
     /// Its locks: name, kind and owner.
@@ -76,7 +80,14 @@ fn as_timed(model: &Model, hardware: &Hardware) -> Hardware {
     let filled =
         model.recorded.as_ref().map_or(0.0, |r| f64::from(r.cpus) / f64::from(r.of.max(r.cpus).max(1)));
     let speed = hardware.speed / (1.0 - (1.0 - hardware.turbo) * filled);
-    Hardware { speed, ..hardware.clone() }
+    // What is not known of it is as on the recorded machine.
+    let or_recorded = |own: f64, of: fn(&Recorded) -> f64| match &model.recorded {
+        Some(recorded) if own <= 0.0 => of(recorded),
+        _ => own,
+    };
+    let halt_ns = or_recorded(hardware.halt_ns, |r| r.halt_ns);
+    let handover_ns = or_recorded(hardware.handover_ns, |r| r.handover_ns);
+    Hardware { speed, halt_ns, handover_ns, ..hardware.clone() }
 }
 
 /// Simulates a point. Its band is that of the simulation and of how far models go astray: [`points`] adds what is not
@@ -107,6 +118,8 @@ pub fn point(
         threads,
         throughput,
         band: (throughput, throughput),
+        chances: None,
+        simulated: throughput,
         locks: program.locks.iter().map(|l| (l.name.clone(), l.kind, l.owner)).collect(),
         outcome,
         cycles,
@@ -124,6 +137,8 @@ pub fn point(
 /// curves. Load is the number of threads times how often each wants a unit while nothing makes it wait.
 fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
     let Some(recorded) = &model.recorded else { return (cpus as f64).log2().max(0.0) };
+    // What fewer CPUs do is no better known.
+    let fewer = (f64::from(recorded.cpus) / cpus as f64).log2();
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
     let unit = |sleep_ns: f64| {
         model.work_ns + held + sleep_ns + model.wait_ns + model.io_ns + model.serial_ns + model.apart_ns
@@ -134,7 +149,7 @@ fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
     };
     let cpus = cpus as f64 / f64::from(recorded.cpus);
     let load = f64::from(threads) / f64::from(recorded.threads.max(1)) * more;
-    cpus.max(load).log2().max(0.0)
+    cpus.max(load).log2().max(fewer).max(0.0)
 }
 
 /// For how long, ps, nobody has anything to do while so much is done.
@@ -152,8 +167,9 @@ impl Point {
     }
 }
 
-/// Simulates points on all cores, each with inputs drawn again for its band. Those that were not done when told to stop
-/// are left out.
+/// Simulates points on all cores. A model that was recorded is simulated with inputs drawn again and again from what is not known of
+/// them, each time on the recorded machine as well: a forecast is what was recorded times what the simulated throughput changes by, and
+/// draws with which the recorded machine does something else weigh less. Points that were not done when told to stop are left out.
 ///
 /// # Errors
 /// As [`point`].
@@ -165,22 +181,20 @@ pub fn points(
     effort: &Effort,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<Point>, Error> {
-    let inputs = inputs(model);
-    let again = if inputs.is_empty() { 0 } else { REPLICAS };
+    let draws = draws(model, effort, stop)?;
     // Each point with its replicas, smallest first: whoever is stopped has those that were done.
-    let jobs: Vec<(usize, u64)> = counts.iter().flat_map(|n| (0..=again).map(|k| (*n, k))).collect();
-    let rough = Effort { within: 0.05, events: effort.events / 10, seed: effort.seed };
-    let simulate = |cpus: usize, replica: u64| -> Result<Done, Error> {
-        if replica == 0 {
+    let jobs: Vec<(usize, Option<usize>)> = counts
+        .iter()
+        .flat_map(|n| std::iter::once((*n, None)).chain((0..draws.len()).map(|k| (*n, Some(k)))))
+        .collect();
+    let simulate = |cpus: usize, replica: Option<usize>| -> Result<Done, Error> {
+        let Some(k) = replica else {
             return Ok(Done::Point(Box::new(point(model, hardware, cpus, order, effort, stop)?)));
-        }
-        let mut drawn = model.clone();
-        let mut random = Random::new(effort.seed ^ (0x5eed << 16) ^ replica);
-        for input in &inputs {
-            input.change(&mut drawn, input.sd * random.normal());
-        }
-        let seeded = Effort { seed: rough.seed + replica, ..rough };
-        Ok(Done::Replica(point(&drawn, hardware, cpus, order, &seeded, stop)?.throughput))
+        };
+        let draw = &draws[k];
+        let rough = Effort { within: 0.05, events: effort.events / 10, seed: effort.seed + 1 + k as u64 };
+        let at = point(&draw.model, hardware, cpus, order, &rough, stop)?;
+        Ok(Done::Replica(draw.weight, (draw.scale * at.throughput).max(1e-300).ln()))
     };
     let done = jobs.par_iter().map(|&(cpus, replica)| {
         let result = if stop() { Ok(Done::Stopped) } else { simulate(cpus, replica) };
@@ -189,44 +203,158 @@ pub fn points(
     let mut done = done.collect::<Vec<_>>().into_iter();
     let mut out = Vec::new();
     for _ in counts {
-        let all: Vec<Done> = done.by_ref().take(1 + again as usize).collect::<Result<_, Error>>()?;
-        if let Some(point) = with_band(all) {
+        let all: Vec<Done> = done.by_ref().take(1 + draws.len()).collect::<Result<_, Error>>()?;
+        if let Some(point) = with_band(model, all) {
             out.push(point);
         }
     }
     Ok(out)
 }
 
+/// A model with inputs drawn again.
+struct Draw {
+    model: Model,
+    /// Recorded throughput over that of the simulated recorded machine.
+    scale: f64,
+    weight: f64,
+}
+
+/// How often the inputs are drawn again.
+const REPLICAS: u64 = 16;
+/// How far off the recorded throughput a draw may be, standard deviation of the logarithm: the simulation itself is not exact.
+const OFF: f64 = 0.2;
+
+/// The model, and models with inputs drawn again; none of a model that was not recorded.
+fn draws(model: &Model, effort: &Effort, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Draw>, Error> {
+    let Some(recorded) = &model.recorded else { return Ok(Vec::new()) };
+    let machine = crate::from::recorded_machine(recorded).map_err(|e| Error::Value(e.to_string()))?;
+    let inputs = inputs(model);
+    let all = (0..=REPLICAS).into_par_iter().map(|k| {
+        let mut drawn = model.clone();
+        let mut random = Random::new(effort.seed ^ (0x5eed << 16) ^ k);
+        for input in inputs.iter().filter(|_| k > 0) {
+            input.change(&mut drawn, input.sd * random.normal());
+        }
+        let there = Model { threads: recorded.threads, ..drawn.clone() };
+        let fine = Effort { within: 0.02, events: effort.events / 10, seed: effort.seed + k };
+        let at = point(&there, &machine, recorded.cpus as usize, Order::Spread, &fine, stop)?.throughput;
+        let off = (at.max(1e-300) / recorded.throughput).ln();
+        let weight = (-0.5 * (off / OFF).powi(2)).exp().max(1e-6);
+        Ok(Draw { model: drawn, scale: (-off).exp(), weight })
+    });
+    all.collect()
+}
+
 /// What became of a simulation.
 enum Done {
     Point(Box<Point>),
-    Replica(f64),
+    /// Weight and ln X of a draw.
+    Replica(f64, f64),
     Stopped,
 }
 
-/// A point whose band holds what its replicas did; `None` where not all of them were done.
-fn with_band(all: Vec<Done>) -> Option<Point> {
+/// A point with what its replicas say; `None` where not all of them were done.
+fn with_band(model: &Model, all: Vec<Done>) -> Option<Point> {
     let mut found = None;
     let mut logs = Vec::new();
     for done in all {
         match done {
             Done::Point(point) => found = Some(*point),
-            Done::Replica(x) => logs.push(x.max(1e-300).ln()),
+            Done::Replica(weight, log) => logs.push((log, weight)),
             Done::Stopped => return None,
         }
     }
-    let n = logs.len() as f64;
     let mut point = found?;
-    if n > 1.0 {
-        let mean = logs.iter().sum::<f64>() / n;
-        let var = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        point.widen(var.sqrt());
+    let recorded = !logs.is_empty();
+    if !recorded {
+        logs.push((point.throughput.max(1e-300).ln(), 1.0));
     }
+    let own = point.outcome.uncertainty().min(1.0);
+    let spread = own
+        .hypot(ASTRAY * beyond(model, point.cpus, point.threads))
+        .hypot(if beyond(model, point.cpus, point.threads) > 0.0 { LINES * on_lines(model) } else { 0.0 })
+        .max(LEAST_SPREAD);
+    let mixture = Mixture::of(&logs, spread, point.left);
+    if recorded {
+        point.throughput = mixture.quantile(0.5);
+        point.band = (mixture.quantile(0.05), mixture.quantile(0.95));
+    }
+    point.chances = Some(mixture);
     Some(point)
 }
 
-/// How often the inputs are drawn again.
-const REPLICAS: u64 = 8;
+/// What moving lines takes is not known well from how they were written, standard deviation of ln X.
+const LINES: f64 = 0.35;
+
+/// The part of a unit's own time that writes lines which threads share.
+fn on_lines(model: &Model) -> f64 {
+    let lines: f64 = model.line.iter().map(|l| l.writes * OWNED_NS).sum();
+    lines / (lines + model.work_ns).max(f64::MIN_POSITIVE)
+}
+
+/// Identical runs of real programs differ by as much, standard deviation of ln X.
+const LEAST_SPREAD: f64 = 0.02;
+/// How likely locks that a recording could not show are waited for.
+const UNSEEN: f64 = 0.5;
+
+/// What a throughput may be: normal distributions of ln X that weigh differently.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mixture {
+    /// Means, and weights that sum to 1.
+    parts: Vec<(f64, f64)>,
+    spread: f64,
+}
+
+impl Mixture {
+    /// Of weighted logarithms, each with this spread; should locks be waited for that were not seen, a share `left` of the throughput is
+    /// left at worst.
+    fn of(logs: &[(f64, f64)], spread: f64, left: f64) -> Mixture {
+        let sum: f64 = logs.iter().map(|(_, w)| w).sum::<f64>().max(1e-300);
+        let mut parts = Vec::new();
+        for (log, weight) in logs {
+            let weight = weight / sum;
+            if left >= 1.0 {
+                parts.push((*log, weight));
+                continue;
+            }
+            parts.push((*log, (1.0 - UNSEEN) * weight));
+            for part in [1.0, 3.0, 5.0] {
+                parts.push((log + part / 6.0 * left.ln(), UNSEEN / 3.0 * weight));
+            }
+        }
+        Mixture { parts, spread }
+    }
+
+    /// How likely it is that no more than `x` is done a second.
+    pub fn at_most(&self, x: f64) -> f64 {
+        let z = |mean: f64| (x.max(1e-300).ln() - mean) / self.spread;
+        self.parts.iter().map(|(mean, weight)| weight * normal(z(*mean))).sum()
+    }
+
+    /// The throughput that is not reached with this probability.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let ends = self
+            .parts
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), (mean, _)| (a.min(*mean), b.max(*mean)));
+        let (mut low, mut high) = (ends.0 - 8.0 * self.spread, ends.1 + 8.0 * self.spread);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            if self.at_most(middle.exp()) < q { low = middle } else { high = middle }
+        }
+        (0.5 * (low + high)).exp()
+    }
+}
+
+/// The normal distribution function, to 1e-7 (Abramowitz and Stegun 26.2.17).
+fn normal(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let tail = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt()
+        * t
+        * (0.319_381_530
+            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    if z < 0.0 { tail } else { 1.0 - tail }
+}
 
 /// Something of a model that a recording tells only roughly.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,6 +369,7 @@ pub struct Input {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Lock(usize),
+    Lines(usize),
     Line(usize),
     Work,
     Serial,
@@ -261,6 +390,7 @@ impl Input {
                 let more = lock.takes * lock.hold_ns - was;
                 model.work_ns = (model.work_ns - more).max(0.0);
             }
+            Lines(at) => model.lock[at].lines = (model.lock[at].lines * factor).max(1.0),
             Line(at) => model.line[at].writes *= factor,
             Work => model.work_ns *= factor,
             Serial => {
@@ -277,7 +407,7 @@ impl Input {
     }
 }
 
-use What::{Line, Lock, Serial, Wait, Work};
+use What::{Line, Lines, Lock, Serial, Wait, Work};
 
 /// What of a model that was learnt from a recording is known only roughly; nothing of one that was written by hand.
 pub fn inputs(model: &Model) -> Vec<Input> {
@@ -285,12 +415,20 @@ pub fn inputs(model: &Model) -> Vec<Input> {
         return Vec::new();
     }
     let input = |name: &str, sd, what| Input { name: name.into(), sd, what };
-    // Hold times from counts and mean waits are off by half to twice; work is sampled well.
+    // Hold times from counts and mean waits are off by half to twice, and those of locks that are slept for by more, since waits for
+    // them include the way to sleep and back; work is sampled well.
+    let held = |lock: &LockPart| if lock.kernel { 0.4 } else { 0.7 };
     let mut out = vec![input("work", 0.02, Work)];
     out.extend(
         (0..)
             .zip(&model.lock)
-            .map(|(i, l)| input(&format!("how long lock {} is held", l.name), 0.4, Lock(i))),
+            .map(|(i, l)| input(&format!("how long lock {} is held", l.name), held(l), Lock(i))),
+    );
+    let queued = (0..).zip(&model.lock).filter(|(_, l)| l.lines > 1.0);
+    out.extend(
+        queued.map(|(i, l)| {
+            input(&format!("what handing lock {} over takes in a queue", l.name), 0.4, Lines(i))
+        }),
     );
     out.extend(
         (0..)
@@ -325,7 +463,7 @@ pub fn hangs_on(
         let mut changed = model.clone();
         input.change(&mut changed, 1.5f64.ln());
         let point = point(&changed, hardware, at.cpus, order, &rough, stop)?;
-        Ok((input.name.clone(), point.throughput / at.throughput))
+        Ok((input.name.clone(), point.throughput / at.simulated))
     });
     let mut all = all.collect::<Result<Vec<_>, Error>>()?;
     all.sort_by(|a, b| b.1.ln().abs().total_cmp(&a.1.ln().abs()));
@@ -335,3 +473,24 @@ pub fn hangs_on(
 /// By how much models of this kind go astray for each doubling beyond what was recorded, the standard deviation of ln X: the
 /// spread that the published curves show (`foresee-check curves`).
 pub const ASTRAY: f64 = 0.17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mixture_is_what_it_is_made_of() {
+        let one = Mixture::of(&[(2.0, 1.0)], 0.1, 1.0);
+        assert!((one.quantile(0.5).ln() - 2.0).abs() < 1e-6);
+        assert!((one.quantile(0.95).ln() - 2.1645).abs() < 1e-3, "{}", one.quantile(0.95).ln());
+        assert!((one.at_most(2f64.exp()) - 0.5).abs() < 1e-6);
+        // One draw in four is far below: so is a quarter of what may be.
+        let two = Mixture::of(&[(0.0, 1.0), (2.0, 3.0)], 0.05, 1.0);
+        assert!((two.at_most(1f64.exp()) - 0.25).abs() < 1e-6);
+        // What a recording could not show takes a share at worst.
+        let unseen = Mixture::of(&[(0.0, 1.0)], 0.02, 0.25);
+        assert!(unseen.quantile(0.05) < 0.4 && unseen.quantile(0.95) > 0.98, "{unseen:?}");
+        let above = unseen.at_most(0.9);
+        assert!((above - UNSEEN).abs() < 0.01, "{above}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Foretells what a program does on a machine one does not have: a discrete-event model of threads, CPUs, locks, cache
 //! lines, interrupts and memory, whose runs are recordings like any other.
 
+pub mod buy;
 pub mod first;
 pub mod fix;
 pub mod foretell;

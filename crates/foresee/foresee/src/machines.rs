@@ -21,6 +21,8 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
+    vendor: Option<String>,
+    year: Option<u32>,
     shape: String,
     kin: Option<String>,
     sibling: Option<f64>,
@@ -106,7 +108,9 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
 ///
 /// # Errors
 /// It is none of them, or a tree whose packages or cores are not alike.
-pub fn find(name: &str) -> Result<Hardware, Error> {
+///
+/// Latencies that are not known are those of a machine like it, of the maker of the processor `like` where that is given.
+pub fn find(name: &str, like: Option<&str>) -> Result<Hardware, Error> {
     if let Some(found) = all().iter().find(|h| h.name == name) {
         return Ok(found.clone());
     }
@@ -115,10 +119,10 @@ pub fn find(name: &str) -> Result<Hardware, Error> {
         return described(path);
     }
     if name.contains('/') || path.is_dir() {
-        return tree(path);
+        return tree(path, like);
     }
     let shape: Shape = name.parse()?;
-    Ok(of_kin(shape))
+    Ok(of_kin(shape, like))
 }
 
 /// A machine from a file: an entry of the catalogue without `[[machine]]`.
@@ -169,20 +173,66 @@ pub fn has_kin(hardware: &Hardware) -> bool {
     hardware.source.starts_with(KIN)
 }
 
-/// A shape with the latencies of the machine of the catalogue that is most like it.
-fn of_kin(shape: Shape) -> Hardware {
+/// Makers of processors, and words of the names that they give them.
+const MAKERS: [(&str, &[&str]); 5] = [
+    ("Intel", &["intel", "xeon", "core(tm)"]),
+    ("AMD", &["amd", "epyc", "ryzen", "opteron", "threadripper"]),
+    ("ARM", &["arm", "neoverse", "cortex", "graviton", "ampere", "kunpeng"]),
+    ("SPARC", &["sparc", "ultrasparc", "niagara"]),
+    ("POWER", &["power7", "power8", "power9", "power10", "ppc"]),
+];
+
+/// Series of processors that are unlike others of their maker.
+const SERIES: [&str; 5] = ["xeon", "epyc", "ryzen", "threadripper", "opteron"];
+
+/// The maker of a processor of this name.
+fn maker(model: &str) -> Option<&'static str> {
+    let model = model.to_lowercase();
+    let of = |words: &&[&str]| words.iter().any(|word| model.contains(word));
+    MAKERS.iter().find(|(_, words)| of(words)).map(|(maker, _)| *maker)
+}
+
+/// Cores of one strand or two are those of current servers, whatever the oldest machines of the catalogue look like.
+const STRANDS: u32 = 2;
+/// Cores of a whole package.
+const WHOLE: f64 = 48.0;
+/// What a year's age counts beside a factor of the shape.
+const YEAR: f64 = 0.15;
+
+/// A shape with the latencies of the machine of the catalogue that is most like it: of the same maker and of these years first.
+fn of_kin(shape: Shape, like: Option<&str>) -> Hardware {
     let far = |a: u32, b: u32| (f64::from(a) / f64::from(b)).ln().abs();
-    let kin = all().iter().filter(|h| !h.source.contains("line transfers are those of")).min_by(|a, b| {
-        let distance = |h: &Hardware| {
-            far(h.shape.clusters, shape.clusters)
-                + far(h.shape.cores_a_package(), shape.cores_a_package())
-                + far(h.shape.strands, shape.strands)
-                // A machine of one package knows nothing of others.
-                + if h.shape.packages == 1 && shape.packages > 1 { 100.0 } else { 0.0 }
-        };
-        distance(a).total_cmp(&distance(b))
-    });
+    let made = like.and_then(maker);
+    let file: File = toml::from_str(DATA).unwrap_or(File { machine: Vec::new() });
+    let words = like.unwrap_or_default().to_lowercase();
+    let series = SERIES.iter().find(|series| words.contains(**series));
+    let fits = |entry: &&Entry| match (made, entry.vendor.as_deref()) {
+        (Some(made), Some(vendor)) => made == vendor && series.is_none_or(|s| entry.name.contains(*s)),
+        // Of a maker that is not known.
+        (_, vendor) => shape.strands > STRANDS || matches!(vendor, Some("Intel" | "AMD")),
+    };
+    let known = file.machine.iter().filter(|entry| entry.kin.is_none());
+    let distance = |entry: &Entry| {
+        let Ok(its) = entry.shape.parse::<Shape>() else { return f64::INFINITY };
+        let newest = file.machine.iter().filter_map(|e| e.year).max().unwrap_or(0);
+        far(its.clusters, shape.clusters)
+            + far(its.cores_a_package(), shape.cores_a_package())
+            + far(its.strands, shape.strands)
+            + YEAR * f64::from(newest.saturating_sub(entry.year.unwrap_or(0)))
+            // A machine of one package knows nothing of others.
+            + if its.packages == 1 && shape.packages > 1 { 100.0 } else { 0.0 }
+    };
+    let nearest = |of: &dyn Fn(&&Entry) -> bool| {
+        known.clone().filter(|e| of(e)).min_by(|a, b| distance(a).total_cmp(&distance(b))).map(|e| &e.name)
+    };
+    let name = nearest(&fits).or_else(|| nearest(&|_| true));
+    let kin = name.and_then(|name| all().iter().find(|h| h.name == *name));
     let mut hardware = Hardware::of_shape(shape);
+    if like.is_some() {
+        // Packages with few cores are parts of larger ones, and how fast those are does not hang on this program.
+        let part = (f64::from(shape.cores_a_package()) / WHOLE).min(1.0);
+        hardware.turbo = 1.0 - (1.0 - hardware.turbo) * part;
+    }
     if let Some(kin) = kin {
         hardware.transfer = kin.transfer.clone();
         hardware.shared_reads = kin.shared_reads;
@@ -192,7 +242,7 @@ fn of_kin(shape: Shape) -> Hardware {
     hardware
 }
 
-fn tree(root: &Path) -> Result<Hardware, Error> {
+fn tree(root: &Path, like: Option<&str>) -> Result<Hardware, Error> {
     let told = root.display();
     let topology = Topology::read(root).map_err(|e| Error::Tree(e.to_string()))?;
     let same = |sizes: Vec<usize>, what: &str| -> Result<u32, Error> {
@@ -229,7 +279,7 @@ fn tree(root: &Path) -> Result<Hardware, Error> {
         }
         .into());
     }
-    let mut hardware = of_kin(shape);
+    let mut hardware = of_kin(shape, like);
     hardware.name = told.to_string();
     Ok(hardware)
 }
@@ -296,11 +346,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shape = ncpu_machine_trees::generate::Shape { nodes: 4, cores: 6, threads: 2 };
         ncpu_machine_trees::generate::write(dir.path(), &shape).unwrap();
+        let find = |name: &str| find(name, None);
         let found = find(dir.path().to_str().unwrap()).unwrap();
         assert_eq!(found.shape.to_string(), "4x6x2");
         assert!(has_kin(&find("8x64x2").unwrap()) && !has_kin(&find("epyc-7r13").unwrap()));
         assert_eq!(find("epyc-7r13").unwrap().shape.cpus(), 192);
         assert!(find("epyc-9").unwrap_err().to_string().contains("is no machine"));
         assert!(find("/nowhere").unwrap_err().to_string().contains("/nowhere"));
+    }
+
+    #[test]
+    fn kin_are_of_the_same_maker_and_of_current_servers() {
+        for shape in ["1x8", "1x16x1", "2x8", "4x16", "1x64x1"] {
+            let found = kin(shape, Some("Intel(R) Xeon(R) Processor"));
+            assert_eq!(maker(&found.replace("core-", "core(tm)-")), Some("Intel"), "{shape}: {found}");
+            let unknown = maker(&kin(shape, None));
+            assert!(matches!(unknown, Some("Intel" | "AMD")), "{shape}: {unknown:?}");
+        }
+        assert!(["epyc-7r13", "epyc-7773x"].contains(&&*kin("1x8x8x2", Some("AMD EPYC 9R14"))));
+        assert_eq!(kin("1x64", Some("Neoverse-N1")), "graviton2");
+        assert!(kin("4x8x8", None).starts_with("sparc"));
+    }
+
+    fn kin(shape: &str, like: Option<&str>) -> String {
+        find(shape, like).unwrap().source.rsplit(' ').next().unwrap().to_string()
     }
 }

@@ -204,6 +204,9 @@ pub struct LockPart {
     /// How many locks there are of it, one of which is taken at random.
     #[serde(default = "one_copy")]
     pub copies: u32,
+    /// Lines that move with it from one CPU to another: its word, the queue's, what it guards.
+    #[serde(default = "one")]
+    pub lines: f64,
     /// Nanoseconds a hand-over takes longer for each waiter (ticket, tas); without it, as the machine's caches do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiter_ns: Option<f64>,
@@ -248,6 +251,12 @@ pub struct Recorded {
     /// recorded on one CPU, on which nobody waits for them.
     #[serde(default)]
     pub unseen: f64,
+    /// Memory of its processes at most, bytes, where that is known.
+    #[serde(default)]
+    pub resident_bytes: u64,
+    /// The command, where it is to be printed as a shell takes it.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// Units a second.
     pub throughput: f64,
     /// Layers: name and share of what the program could have had, 0 to 1.
@@ -337,6 +346,11 @@ pub enum Error {
     #[error("{0}")]
     Value(String),
 }
+
+/// Activities of a model's program: its work, its serial part, and then waiting for each of its lines.
+pub const FIRST_LINE: u16 = 2;
+/// The most entries of lines that a model has.
+const MOST_ENTRIES: usize = 1024;
 
 /// The most lines that one entry of a model has.
 pub const MOST_LINES: u32 = 65_536;
@@ -439,6 +453,9 @@ impl Model {
             return Err((key, format!("weight = {}: give a number of 0 or more", self.mix[i].weight)));
         }
         self.check_locks()?;
+        if self.line.len() > MOST_ENTRIES {
+            return top("line", format!("{} entries of lines: at most {MOST_ENTRIES}", self.line.len()));
+        }
         for (i, line) in self.line.iter().enumerate() {
             let wrong = |name, is: String, give: &str| {
                 let key = Key { table: Some(("line", Some(i))), name };
@@ -472,6 +489,7 @@ impl Model {
                 ("takes", lock.takes),
                 ("hold_ns", lock.hold_ns),
                 ("cv", lock.cv),
+                ("lines", lock.lines),
                 ("waiter_ns", lock.waiter_ns.unwrap_or(0.0)),
                 ("wake_ns", lock.wake_ns),
             ] {
@@ -531,7 +549,10 @@ impl Model {
         }
         let part = self.cycle();
         let mut program = Program {
-            activities: vec![Activity::new("user", ""), Activity::new("serial", "")],
+            activities: [Activity::new("user", ""), Activity::new("serial", "")]
+                .into_iter()
+                .chain(self.line.iter().map(|line| Activity::new("line", &line.name)))
+                .collect(),
             slice_ns: 3e6,
             tick: (self.tick_ns > 0.0 && self.tick_hz > 0.0).then_some((self.tick_ns, self.tick_hz)),
             ticks_on_one: self.ticks_on_one,
@@ -554,6 +575,7 @@ impl Model {
                 let mut model = LockModel::new(&name, lock.handover());
                 model.owner = if lock.kernel { Owner::Kernel } else { Owner::User };
                 model.wake_ns = lock.wake_ns;
+                model.lines = lock.lines;
                 program.locks.push(model);
             }
             let pick = if lock.copies > 1 { Pick::Random(lock.copies) } else { Pick::One };
@@ -567,7 +589,7 @@ impl Model {
             }
         }
         ops.push(compute(slice, 0));
-        for line in &self.line {
+        for (activity, line) in (FIRST_LINE..).zip(&self.line) {
             let first = program.lines;
             let copies = if line.copies == 0 || line.bounded { cpus } else { line.copies };
             program.lines += copies.max(line.among) + u32::from(line.bounded);
@@ -576,9 +598,9 @@ impl Model {
                 (1, among) => Pick::Random(among),
                 _ => Pick::Own(copies),
             };
-            sometimes(&mut ops, line.writes * part, &[Op::Line { line: first, pick, activity: 0 }]);
+            sometimes(&mut ops, line.writes * part, &[Op::Line { line: first, pick, activity }]);
             if line.bounded {
-                let reserve = Op::Line { line: first + copies.max(line.among), pick: Pick::One, activity: 0 };
+                let reserve = Op::Line { line: first + copies.max(line.among), pick: Pick::One, activity };
                 sometimes(&mut ops, line.writes * part / RESERVE, &[reserve]);
             }
         }

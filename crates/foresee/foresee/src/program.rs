@@ -151,7 +151,7 @@ pub struct LockModel {
     pub kind: Handover,
     /// Whose it is.
     pub owner: Owner,
-    /// Lines that move with it: an uncontended acquisition from afar costs one transfer, a hand-over so many.
+    /// Lines that move with it from one CPU to another.
     pub lines: f64,
     /// Hand-overs are exponentially distributed instead of fixed; for checks against chains.
     pub exponential: bool,

@@ -2,14 +2,14 @@
 
 use ncpu_record::{Manifest, Recording};
 use ncpu_schema::{
-    Counter, CpuState, Microstate, Per, Purpose, SampleClass, cpu_time, events, first_waits, idle_time,
-    locks, samples, summary, threads, user_locks,
+    Counter, CpuState, Microstate, Per, Purpose, SampleClass, UserCause, cpu_time, data, events, first_waits,
+    idle_time, locks, samples, summary, threads, user_locks,
 };
 use ncpu_table::Table;
 
 use crate::foretell::Point;
 use crate::hardware::Hardware;
-use crate::model::Model;
+use crate::model::{FIRST_LINE, Model};
 use crate::program::Owner;
 use crate::sim::{MICRO, Mode, REASONS};
 
@@ -18,7 +18,11 @@ const PS: f64 = 1e-12;
 
 /// The point as a recording, with the tables of an observation.
 pub fn recording(model: &Model, hardware: &Hardware, point: &Point, notes: Vec<String>) -> Recording {
-    let mut manifest = Manifest::new(Purpose::Foresee, point.cpus as u64, vec![model.name.clone()], 0.0);
+    let command = match &model.recorded {
+        Some(recorded) if !recorded.command.is_empty() => recorded.command.clone(),
+        _ => vec![model.name.clone()],
+    };
+    let mut manifest = Manifest::new(Purpose::Foresee, point.cpus as u64, command, 0.0);
     manifest.simulated = true;
     manifest.complete = true;
     manifest.host = String::new();
@@ -32,6 +36,7 @@ pub fn recording(model: &Model, hardware: &Hardware, point: &Point, notes: Vec<S
         cpu_time(point),
         idle_time(point),
         samples(model, point),
+        data(model, point),
         kernel_locks(model, point),
         user_locks(model, point),
         first_waits(point),
@@ -86,9 +91,11 @@ fn idle_time(point: &Point) -> Table {
     out.finish()
 }
 
-/// Samples as a timer would have taken them: as many as make a share exact to 0.001 %.
+/// Samples, as many as make a share exact to 0.001 %.
+const SAMPLES: f64 = 1e5;
+
+/// Samples as a timer would have taken them.
 fn samples(model: &Model, point: &Point) -> Table {
-    const SAMPLES: f64 = 1e5;
     let mut out = samples::Rows::new();
     let o = &point.outcome;
     let total = o.mode(Mode::Work) + o.mode(Mode::UserSpin) + o.mode(Mode::Switch);
@@ -116,6 +123,31 @@ fn samples(model: &Model, point: &Point) -> Table {
     }
     put(SampleClass::UserSpin, "", o.mode(Mode::UserSpin));
     put(SampleClass::Switch, "", o.mode(Mode::Switch));
+    out.finish()
+}
+
+/// Samples that waited for lines which threads share.
+fn data(model: &Model, point: &Point) -> Table {
+    let mut out = data::Rows::new();
+    let o = &point.outcome;
+    let total = o.mode(Mode::Work) + o.mode(Mode::UserSpin) + o.mode(Mode::Switch);
+    for (at, line) in (1u64..).zip(&model.line) {
+        let time = o.activities.get(usize::from(FIRST_LINE) + at as usize - 1).copied().unwrap_or(0);
+        if time > 0 {
+            out.push(data::Row {
+                time: seconds(point),
+                process: model.name.as_str().into(),
+                pid: Some(1),
+                object: line.name.as_str().into(),
+                line: format!("{:#x}", 64 * at).into(),
+                cause: Some(UserCause::SharedLine),
+                sharing: "true".into(),
+                threads: Some(point.threads.into()),
+                samples: Some(SAMPLES * time as f64 / total.max(1.0)),
+                ..Default::default()
+            });
+        }
+    }
     out.finish()
 }
 

@@ -28,6 +28,7 @@ fn lock(kind: LockKind, hold_ns: f64, reads: f64) -> LockPart {
         cv: 0.5,
         reads,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 0.0,
     }
@@ -152,7 +153,7 @@ fn fixes_are_ranked_from_the_point_that_they_start_at() {
         (Model { lock: vec![lock(LockKind::Qspin, 1000.0, 0.0)], ..model() }, hardware("1x16"));
     let at = foretell::point(&model, &hardware, 16, Order::Spread, &EFFORT, &|| false).unwrap();
     let rank = |stop: &(dyn Fn() -> bool + Sync)| {
-        rank::rank(&model, &hardware, &at, Order::Spread, &EFFORT, stop, |_, p| p.throughput).unwrap()
+        rank::rank(&model, &hardware, &at, Order::Spread, &EFFORT, stop, |_, p| p.throughput).unwrap().tried
     };
     let ranked = rank(&|| false);
     assert_eq!(ranked.len(), fix::all(&model, &hardware, Order::Spread, 16).len());

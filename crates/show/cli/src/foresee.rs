@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ncpu_foresee::buy::{self as foresee_buy, Catalogue, Target};
 use ncpu_foresee::fix::Fix;
 use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::from::{Beside, Learnt};
@@ -13,7 +14,7 @@ use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::model::Model;
 use ncpu_foresee::{from, machines, rank, tables};
 use ncpu_record::Recording;
-use ncpu_report::foresee::{Answer, Fixed, Told};
+use ncpu_report::foresee::{Answer, Fixed, Instead, Offered, Purchase, Told};
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
@@ -70,6 +71,15 @@ pub struct ForeseeArgs {
     /// them by what they give
     #[arg(long)]
     rank: bool,
+
+    /// Machines on offer in TOML (name, machine, price, memory): prints the cheapest that meets the target with a probability of
+    /// 90 %, what takes most there, and a fix that is worth more than the more expensive machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "cpus", "rank", "record", "html"])]
+    buy: Option<PathBuf>,
+
+    /// Units of work a second that --buy is to find a machine for [default: the target of its file]
+    #[arg(long, value_name = "X", requires = "buy")]
+    target: Option<f64>,
 
     /// A model in TOML, written by hand or by --to-model, instead of a recording
     #[arg(long, value_name = "FILE", conflicts_with = "recording")]
@@ -160,11 +170,15 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         crate::out::put(&model.to_toml())?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(file) = &args.buy {
+        return buy(args, file, &model, notes);
+    }
     let on = args
         .on
         .as_deref()
         .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
-    let mut hardware = machines::find(on)?;
+    let like = model.recorded.as_ref().map(|r| r.cpu_model.clone());
+    let mut hardware = machines::find(on, like.as_deref())?;
     if let Some(transfer) = beside.transfer.filter(|_| machines::has_kin(&hardware)) {
         transfer.put(&mut hardware);
         hardware.source = format!("line transfers are those measured by ncpu bench; {}", hardware.source);
@@ -192,7 +206,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let stopped = || stop.load(Ordering::Relaxed);
     let effort = Effort { seed: args.seed, ..Effort::default() };
-    let reproduced = reproduce(&plain, &effort, &stopped)?;
+    let reproduced = reproduce(&plain, &notes, &effort, &stopped)?;
     let (counts, fewer) = counts(args.cpus.as_deref(), &hardware, cpus_before)?;
     notes.extend(fewer);
     let points: Vec<Point> = foretell::points(&model, &hardware, &counts, order, &effort, &stopped)?;
@@ -208,15 +222,24 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     };
     for point in &points {
         let recording = tables::recording(&model, &hardware, point, Vec::new());
-        answer.points.push(Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?);
+        let mut told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
+        told.slower = chance_of_less(&model, point);
+        waits_for_lines(&model, point, &mut told);
+        answer.points.push(told);
     }
-    if args.rank && !stopped() {
+    let reproduced = answer.reproduced.as_ref().is_none_or(|(good, _)| *good);
+    if args.rank && !reproduced {
+        notes.push("fixes are not ranked: the recorded machine is not reproduced".into());
+    }
+    if args.rank && reproduced && !stopped() {
         let told = |recording: &Recording, p: &Point| {
             let told = Told::of(recording, p.cpus, p.threads, p.throughput, p.band);
             told.map(|told| (p.throughput, told.first))
         };
         // Beside the fixes that the curve has already.
-        for tried in rank::rank(&model, &hardware, last, order, &effort, &stopped, told)? {
+        let ranked = rank::rank(&model, &hardware, last, order, &effort, &stopped, told)?;
+        answer.scatter = ranked.scatter;
+        for tried in ranked.tried {
             let (throughput, first) = tried.told?;
             answer.ranked.push(Fixed { fix: tried.fix.to_string(), throughput, gain: tried.gain, first });
         }
@@ -252,6 +275,72 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         crate::out::page(file, &ncpu_report::html::page(&recording)?)?;
     }
     print(args, &recording, &answer)?;
+    Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// Prints which of the machines on offer to buy.
+fn buy(args: &ForeseeArgs, file: &Path, model: &Model, mut notes: Vec<String>) -> anyhow::Result<ExitCode> {
+    let like = model.recorded.as_ref().map(|r| r.cpu_model.clone());
+    let mut catalogue = Catalogue::read(file, like.as_deref())?;
+    if let Some(x) = args.target {
+        catalogue.target = Target { throughput: Some(x), latency_ms: None };
+    }
+    let wanted = [catalogue.target.throughput, catalogue.target.latency_ms];
+    if wanted.iter().flatten().any(|x| !(*x > 0.0 && x.is_finite())) || wanted.iter().all(Option::is_none) {
+        anyhow::bail!(
+            "{}: no target: give --target X, or [target] with throughput (units a second) or latency_ms, above 0",
+            file.display()
+        );
+    }
+    let order = match args.place {
+        PlaceName::Spread => Order::Spread,
+        PlaceName::Pack => Order::Pack,
+        PlaceName::Fill => Order::Fill,
+    };
+    let stop = stop::on_signals()?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let effort = Effort { seed: args.seed, ..Effort::default() };
+    let reproduced = reproduce(model, &notes, &effort, &stopped)?;
+    if let Some((good, words)) = &reproduced {
+        anyhow::ensure!(*good, "{words}");
+        notes.insert(0, words.clone());
+    }
+    let bought = foresee_buy::buy(model, &catalogue, order, &effort, &stopped)?;
+    let mut answer = Purchase {
+        name: model.name.clone(),
+        unit: model.unit.clone(),
+        currency: catalogue.currency.clone(),
+        throughput: catalogue.target.throughput,
+        latency_ms: catalogue.target.latency_ms,
+        chosen: bought.chosen,
+        instead: bought.instead.map(|i| Instead {
+            name: i.name,
+            price: i.price,
+            fix: i.fix.to_string(),
+            gain: i.gain,
+            chance: i.chance,
+        }),
+        notes,
+        offers: Vec::new(),
+    };
+    for judged in &bought.all {
+        let (point, offer) = (&judged.point, &judged.offer);
+        let recording = tables::recording(model, &offer.hardware, point, Vec::new());
+        let mut told = Told::of(&recording, point.cpus, point.threads, point.throughput, point.band)?;
+        waits_for_lines(model, point, &mut told);
+        answer.offers.push(Offered {
+            name: offer.name.clone(),
+            price: offer.price,
+            chance: judged.chance,
+            too_small: judged.too_small,
+            told,
+        });
+    }
+    if args.table.is_none() && args.rows.format() == Format::Text {
+        crate::out::put(&answer.render(text_width()))?;
+    } else {
+        args.rows.print_all(&args.rows.select().apply(answer.table())?)?;
+    }
     Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
@@ -328,7 +417,19 @@ fn learn(
             dir.display()
         );
     }
-    let mut learnt = from::recording_beside(recording, throughput, bound, beside)
+    let mut beside = beside.clone();
+    if recording.tables.contains_key("cpu_time") && recording.tables.contains_key("user_locks") {
+        let named = ncpu_report::findings::named_locks(recording)?;
+        let lock = |l: ncpu_report::findings::NamedLock| from::NamedLock {
+            name: l.name,
+            rows: l.rows,
+            lost: l.lost,
+            inside: l.inside,
+            entering: l.entering,
+        };
+        beside.locks = Some(named.into_iter().map(lock).collect());
+    }
+    let mut learnt = from::recording_beside(recording, throughput, bound, &beside)
         .with_context(|| dir.display().to_string())?;
     let locks: Vec<&str> = learnt.model.lock.iter().map(|l| l.name.as_str()).collect();
     if let Some((name, _)) = beside.takes.iter().find(|(name, _)| !locks.contains(&name.as_str())) {
@@ -342,9 +443,47 @@ fn learn(
     Ok(learnt)
 }
 
+/// How likely less is done there than was recorded.
+fn chance_of_less(model: &Model, point: &Point) -> Option<f64> {
+    Some(point.chances.as_ref()?.at_most(model.recorded.as_ref()?.throughput))
+}
+
+/// Waiting for lines that CPUs take from each other is in the program's code: where that takes more than any layer, it is first.
+fn waits_for_lines(model: &Model, point: &Point, told: &mut Told) {
+    let capacity = point.outcome.cpus.len() as f64 * point.outcome.elapsed as f64;
+    let lines = point.outcome.activities.iter().skip(usize::from(ncpu_foresee::model::FIRST_LINE));
+    let waited = lines.zip(&model.line).max_by_key(|(time, _)| **time);
+    let all: u64 = point.outcome.activities.iter().skip(usize::from(ncpu_foresee::model::FIRST_LINE)).sum();
+    let share = all as f64 / capacity.max(1.0);
+    told.work = (told.work - share).max(0.0);
+    if let Some((time, line)) = waited
+        && *time as f64 / capacity.max(1.0) > told.share
+    {
+        (told.first, told.share) = (format!("line {}", line.name), *time as f64 / capacity.max(1.0));
+    }
+}
+
+/// What would help where the recorded machine is not reproduced.
+fn would_help(model: &Model, notes: &[String]) -> String {
+    let mut all = Vec::new();
+    let noted = |text: &str| notes.iter().any(|n| n.contains(text));
+    if noted("took") && noted("of the recorded capacity") {
+        all.push("a recording without other programs beside it");
+    }
+    if noted("no throughput is known") {
+        all.push("the program's throughput (--metric of `ncpu run`)");
+    }
+    match model.recorded.as_ref().map_or(0, |r| r.cpus) {
+        1 => all.push("a recording on two CPUs"),
+        _ => all.push("a second recording on fewer CPUs (taskset), given beside this one"),
+    }
+    all.join("; ")
+}
+
 /// Simulates the machine of the recording; whether that went well, and what to say of it.
 fn reproduce(
     model: &Model,
+    notes: &[String],
     effort: &Effort,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> anyhow::Result<Option<(bool, String)>> {
@@ -362,7 +501,13 @@ fn reproduce(
     );
     Ok(Some(match found.good() {
         true => (true, words),
-        false => (false, format!("NOT REPRODUCED: {words}; what follows is worth no more than that")),
+        false => (
+            false,
+            format!(
+                "NOT REPRODUCED: {words}; what follows is worth no more than that. It would help: {}",
+                would_help(model, notes)
+            ),
+        ),
     }))
 }
 

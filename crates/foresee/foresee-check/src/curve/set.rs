@@ -162,7 +162,7 @@ impl Sets {
         let wrong = |why: String| Error::Wrong { path: path.into(), why };
         let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
         let file: File = toml::from_str(&text).map_err(|e| wrong(ncpu_foresee::place::wrong(&text, &e)))?;
-        let hardware = machines::find(&file.machine).map_err(|e| wrong(e.to_string()))?;
+        let hardware = machines::find(&file.machine, None).map_err(|e| wrong(e.to_string()))?;
         let set = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         let from = self.curves.len();
         let mut curves: BTreeMap<(String, String), Vec<(f64, f64)>> = file

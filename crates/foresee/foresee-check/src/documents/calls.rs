@@ -56,7 +56,7 @@ fn unmapping(hardware: &Hardware, per_package: bool, every: f64, ms: u64) -> Out
 
 /// How many times fewer interrupts a shootdown sends when one goes to each package.
 fn crosscalls(machine: &str) -> Result<f64, machines::Error> {
-    let hardware = machines::find(machine)?;
+    let hardware = machines::find(machine, None)?;
     let each = |per_package| {
         let out = unmapping(&hardware, per_package, 1e5, 20);
         out.interrupts as f64 / out.shootdowns.max(1) as f64
@@ -117,7 +117,7 @@ fn memstat() -> Result<Vec<Row>, machines::Error> {
     let t5440 = Scanned { shape: strands(4), gb: 128.0, before: 3929.0, after: 9.5 };
     // What a read takes apart from the broadcast is what is left of it after the change, and little.
     let read = t5240.after * 1e9 / t5240.pages();
-    let transfer = machines::find("t5440")?.transfer;
+    let transfer = machines::find("t5440", None)?.transfer;
     let seconds = |on: &Scanned, read: f64, send: f64| {
         let hardware = Hardware {
             transfer: transfer.clone(),

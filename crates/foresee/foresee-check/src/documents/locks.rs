@@ -45,7 +45,7 @@ pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
         ("TTAS lock, Opteron, 48 threads", "opteron-48", 48, 701_214.0, ttas, 175_076.0),
     ] {
         // How strands of a core slow each other is in the time that MCS takes.
-        let hardware = machines::find(machine)?;
+        let hardware = machines::find(machine, None)?;
         let hardware = Hardware { smt: f64::from(hardware.shape.strands), turbo: 1.0, ..hardware };
         let hold = 1e9 / mcs - acquisition(&hardware, threads, Handover::Queue, 0.0);
         let foretold = acquisition(&hardware, threads, kind, hold);
@@ -80,7 +80,7 @@ fn transfer(hardware: &Hardware, cpus: usize) -> f64 {
 /// How many times the mappings a second a counter with reserves gives over one under a lock, where 256 strands do nothing
 /// but map and unmap a page.
 fn credit() -> Result<f64, machines::Error> {
-    let hardware = machines::find("sparc-t4-4")?;
+    let hardware = machines::find("sparc-t4-4", None)?;
     let cpus = hardware.shape.cpus();
     // What a pair of calls takes apart from the counter, and the counter's own update.
     let (pair, update) = (Time::exponential(20_000.0), Time::fixed(100.0));
@@ -109,7 +109,7 @@ fn credit() -> Result<f64, machines::Error> {
 
 /// Up to how many times the CPUs a program goes on getting faster whose waiters keep off the lock's line.
 fn adaptive() -> Result<f64, machines::Error> {
-    let hardware = Hardware { smt: 8.0, turbo: 1.0, ..machines::find("t5440")? };
+    let hardware = Hardware { smt: 8.0, turbo: 1.0, ..machines::find("t5440", None)? };
     let peak = |waiter_ns: f64| {
         let rate = |n: u32| {
             let mut program = one_class(

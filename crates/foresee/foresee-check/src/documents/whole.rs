@@ -49,6 +49,7 @@ fn lock(name: &str, takes: f64, hold_ns: f64) -> LockPart {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 0.0,
     }

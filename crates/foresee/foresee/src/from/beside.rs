@@ -4,7 +4,7 @@
 use ncpu_record::Recording;
 use ncpu_table::Table;
 
-use super::{Counted, Growth, Words};
+use super::{Counted, Growth, NamedLock, Words};
 use crate::hardware::Hardware;
 use crate::model::Model;
 
@@ -21,6 +21,8 @@ pub struct Beside {
     pub words: Option<Words>,
     /// Its system calls, by `ncpu counters`.
     pub counted: Option<Counted>,
+    /// Its locks, as the causes of its recording name them.
+    pub locks: Option<Vec<NamedLock>>,
     /// How often a unit of work takes a lock, by name, where the user knows it.
     pub takes: Vec<(String, f64)>,
 }

@@ -5,7 +5,7 @@ use super::locks::Seen;
 use crate::first::{self, Hold, Waits};
 use crate::foretell;
 use crate::hardware::{Hardware, Order, Shape};
-use crate::model::{Model, Recorded};
+use crate::model::{FIRST_LINE, Model, Recorded};
 use crate::program::LockKind;
 use crate::sim::{Mode, Outcome, Sim};
 
@@ -56,8 +56,14 @@ fn held(model: &Model) -> f64 {
 }
 
 /// Adjusts hold times and acquisitions until as many wait for each lock, and as long, as did (`seen`); the work of a unit
-/// until it takes `wanted` ns of CPU time, switching included; and waits until its throughput is that of the recording.
-pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: f64) -> Result<(), Error> {
+/// until it takes `wanted` ns of CPU time, switching included; and waits until its throughput is that of the recording. Lines are
+/// written so often that a unit waits for each as long as it did (`lines`, ns), where that was seen.
+pub(super) fn calibrate(
+    model: &mut Model,
+    (seen, lines): (&[Seen], &[Option<f64>]),
+    slack: Slack,
+    wanted: f64,
+) -> Result<(), Error> {
     let mut seen = seen.to_vec();
     for round in 0..ROUNDS {
         let Some(recorded) = model.recorded.clone() else { return Ok(()) };
@@ -77,6 +83,9 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
         if round + SETTLE < ROUNDS {
             locks(model, &seen, &out, &recorded, out.throughput() / cycles);
             halt(model, &seen, &out);
+        }
+        if round + 3 < ROUNDS {
+            written(model, lines, &out, cycles);
         }
         // What spins is a layer: it settles together with the work.
         if round + SETTLE < ROUNDS || round + 3 < ROUNDS && seen.iter().any(|s| s.in_step) {
@@ -100,10 +109,10 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
         // Positive where the simulation is too fast.
         let more = thread_ns(recorded.throughput) - thread_ns(out.throughput() / cycles);
         pause(model, DAMPED * more, recorded.threads);
-        let in_step = seen.iter().any(|s| s.in_step);
+        let in_step = seen.iter().any(|s| s.in_step) || lines.iter().any(Option::is_some);
         if round + SETTLE < ROUNDS || in_step {
             // Until locks are as they are to be, nobody sleeps more than was seen: what spins for a lock would sleep instead. Where
-            // threads come to a spinlock in step that stays so, for whoever sleeps makes the others faster.
+            // threads come to a spinlock in step, or wait for a line, that stays so, for a sleeper makes the others faster.
             let room = if in_step { 0.0 } else { ROOM };
             let awake = slack.active.min(f64::from(recorded.threads));
             let asleep = (1.0 + room) * f64::from(recorded.threads) - awake;
@@ -111,6 +120,19 @@ pub(super) fn calibrate(model: &mut Model, seen: &[Seen], slack: Slack, wanted: 
         }
     }
     Ok(())
+}
+
+/// The power of what is missing by which writes change in a round: waiting for a line that is never free changes by more than they do.
+const NEARER: f64 = 0.4;
+
+/// Writes lines as often as makes a unit wait for them as long as it did.
+fn written(model: &mut Model, lines: &[Option<f64>], out: &Outcome, cycles: f64) {
+    for (i, (line, wanted)) in model.line.iter_mut().zip(lines).enumerate() {
+        let Some(wanted) = wanted else { continue };
+        let time = out.activities.get(FIRST_LINE as usize + i).copied().unwrap_or(0);
+        let got = time as f64 * 1e-3 * cycles / (out.done as f64).max(1.0);
+        line.writes *= (wanted / got.max(0.01 * wanted)).clamp(0.3, 3.0).powf(NEARER);
+    }
 }
 
 /// Share of the threads' time that they may sleep beyond what was seen.
@@ -152,8 +174,10 @@ fn halt(model: &mut Model, seen: &[Seen], out: &Outcome) {
     for (lock, seen) in model.lock.iter().zip(seen) {
         let stats = &out.locks[at];
         at += lock.copies as usize;
-        let told =
-            lock.kind == LockKind::Block && lock.copies == 1 && seen.first.is_some() && stats.contended >= 20;
+        let told = lock.kind == LockKind::Block
+            && lock.copies == 1
+            && (seen.first.is_some() || seen.held.is_some())
+            && stats.contended >= 20;
         if told && most.is_none_or(|(rate, _)| rate < seen.rate) {
             let waited = (stats.spin + stats.block) as f64 / stats.contended as f64 * 1e-3;
             most = Some((seen.rate, seen.wait - waited));
@@ -177,7 +201,13 @@ fn hand_over(model: &mut Model, seen: &[Seen], out: &Outcome) {
         _ => 0.0,
     };
     if let Some(recorded) = &mut model.recorded {
-        recorded.handover_ns = (recorded.handover_ns + 0.7 * missing).clamp(0.0, MOST_HALT);
+        let handed = recorded.handover_ns + 0.7 * missing;
+        recorded.handover_ns = handed.clamp(0.0, MOST_HALT);
+        // Fewer lines move with it than was assumed: two CPUs do not show that, for nobody waits behind the one that is next.
+        if recorded.cpus > 2 {
+            let lock = &mut model.lock[i];
+            lock.lines = (lock.lines + handed.min(0.0) / super::TRANSFER_NS).max(1.0);
+        }
     }
 }
 
@@ -245,6 +275,7 @@ fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, t
     for ((lock, seen), (count, got_wait, first)) in model.lock.iter_mut().zip(seen).zip(waits) {
         if count == 0 || seconds <= 0.0 {
             match seen.takes {
+                _ if seen.held.is_some() => {}
                 Some(_) => lock.hold_ns *= 2.0,
                 None => lock.takes *= 2.0,
             }
@@ -252,6 +283,10 @@ fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, t
         }
         let got_rate = count as f64 / seconds;
         let step = |want: f64, got: f64, power: f64| (want / got).clamp(0.2, 5.0).powf(power);
+        if seen.held.is_some() {
+            // How often it is waited for, the time that sleeping takes decides: how often it is taken shows where many wait.
+            continue;
+        }
         match (seen.first, first::hold(&first.bins())) {
             // How often each unit waits tells how long it is held, where its acquisitions are known and nothing better is.
             (first, got) if seen.takes.is_some() && (seen.in_step || first.is_none() || got.is_none()) => {
@@ -324,7 +359,7 @@ pub struct Reproduced {
 }
 
 impl Reproduced {
-    /// Whether throughput is within 3 % and layers within 2 points.
+    /// Whether throughput is within 5 %, and layers within 5 points.
     pub fn good(&self) -> bool {
         self.astray() <= 1.0
     }
@@ -332,7 +367,7 @@ impl Reproduced {
     /// How far off it is, 1 at most where it is good.
     pub(super) fn astray(&self) -> f64 {
         let layer = self.layer.as_ref().map_or(0.0, |(_, was, is)| (was - is).abs());
-        (self.off.abs() / 0.03).max(layer / 0.02)
+        (self.off.abs() / 0.05).max(layer / 0.05)
     }
 }
 

@@ -9,11 +9,13 @@ use ncpu_table::Table;
 
 use crate::hardware::{Hardware, Shape};
 use crate::model::{Memory, Model, Recorded, Share};
+use crate::program::LockKind;
 use threads::Workers;
 
 mod beside;
 mod calibrate;
 mod growth;
+mod lines;
 mod locks;
 mod sharpen;
 mod taken;
@@ -25,6 +27,7 @@ mod words;
 pub use beside::{Beside, Calls, Transfers};
 pub use calibrate::{Reproduced, recorded_machine, reproduce};
 pub use growth::Growth;
+pub use locks::NamedLock;
 pub use sharpen::sharpen;
 pub use taken::Counted;
 pub use words::Words;
@@ -65,6 +68,9 @@ fn sum(table: &Table, column: &str) -> f64 {
 /// only one thread has work last longer.
 const HANDED_OVER: f64 = 1e-3;
 
+/// A program that is bound has no larger share of its CPU time elsewhere: before it is bound, and in processes that do no work.
+const ELSEWHERE: f64 = 0.05;
+
 /// Seconds of the CPUs that the program could use, by the columns of `cpu_time`.
 struct Used {
     cpus: u32,
@@ -93,23 +99,39 @@ impl Used {
             *busy.entry(table.int(r, "CPU").unwrap_or(0)).or_default() += own;
         }
         let all = busy.len().max(1) as u32;
-        let cpus = bound.map_or(all, |n| n.clamp(1, all));
-        // Bound to some: those that it was on most.
         let mut order: Vec<(u64, f64)> = busy.into_iter().collect();
+        // Bound to some: those that the recording names, or those that it was on most.
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        if let Some(set) = threads::confined(recording, elapsed).filter(|_| bound.is_none()) {
+            let inside = |cpu: u64| u32::try_from(cpu).is_ok_and(|cpu| set.contains(cpu));
+            let spent: f64 = order.iter().map(|(_, own)| own).sum();
+            let elsewhere: f64 = order.iter().filter(|(cpu, _)| !inside(*cpu)).map(|(_, own)| own).sum();
+            // Other threads of theirs may run anywhere.
+            if elsewhere < ELSEWHERE * spent {
+                order.retain(|(cpu, _)| inside(*cpu));
+            }
+        }
+        let here = order.len() as u32;
+        if here == 0 {
+            return Err(Error::Nothing);
+        }
+        let cpus = bound.map_or(here, |n| n.clamp(1, here));
         order.truncate(cpus as usize);
         let mine = |r: usize| order.iter().any(|(cpu, _)| Some(*cpu) == table.int(r, "CPU"));
         let of = |column: &str| -> f64 {
             (0..table.num_rows()).filter(|&r| mine(r)).filter_map(|r| table.number(r, column)).sum()
         };
         let steal = told("steal").unwrap_or(0.0) * f64::from(cpus) / f64::from(all);
+        let (target, spin) = (of("target"), of("spin"));
+        // Where waits for kernel locks came too often to be traced, samples show them in the program's time.
+        let spun = target * lines::sampled(recording, SampleClass::LockSpin);
         let used = Used {
             cpus,
             numbers: order.iter().map(|(cpu, _)| *cpu).collect(),
             all,
             elapsed,
-            target: of("target"),
-            spin: of("spin"),
+            target: target - spun,
+            spin: spin + spun,
             tlb: of("tlb"),
             interrupts: of("hardirq") + of("softirq"),
             idle: of("idle"),
@@ -176,6 +198,9 @@ impl Used {
 /// Hand-overs of spinlocks that take so much longer than a transfer, ns, are told of.
 const DEAR: f64 = 50.0;
 
+/// A line's transfer between cores, ns, where nothing better is known: where adjusting begins.
+const TRANSFER_NS: f64 = 50.0;
+
 /// Interrupts that the model has a second on each CPU; all of them take what those recorded took.
 const INTERRUPTS_HZ: f64 = 1000.0;
 
@@ -232,9 +257,17 @@ pub fn recording_beside(
         mix: mix(recording),
         ..Model::default()
     };
-    if used.cpus > 1 {
-        model.lock = locks::locks(recording, own, running, units, workers.threads.min(used.cpus), &mut notes);
-    }
+    let names = locks::Names::of(recording, beside.locks.as_deref());
+    let about = locks::About {
+        elapsed: own,
+        running,
+        units,
+        threads: workers.threads.min(used.cpus),
+        spin: used.spin,
+        cpus: used.cpus,
+        preempted: workers.preempted,
+    };
+    model.lock = locks::locks(recording, &names, &about, &mut notes);
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
     let per_unit = used.target / units * 1e9;
     model.work_ns = (per_unit - held).max(0.05 * per_unit);
@@ -269,7 +302,9 @@ pub fn recording_beside(
         handover_ns: 0.0,
         transfer_ns: beside.transfer.as_ref().and_then(|t| t.same_package).unwrap_or(0.0),
         workers: workers.threads,
-        unseen: unseen(&model, &used, &workers, &mut notes),
+        unseen: unseen(recording, &model, &used, &workers, &mut notes),
+        resident_bytes: recording.tables.get("summary").and_then(|t| t.int(0, "max_rss")).unwrap_or(0),
+        command: recording.manifest.command.clone(),
         throughput: units / own,
         layers: used.layers(),
     });
@@ -279,14 +314,19 @@ pub fn recording_beside(
     if let Some(words) = &beside.words {
         words.put(&mut model, &mut notes);
     }
-    let seen = locks::seen(recording, &model.lock, own);
+    let lines = lines::put(&mut model, recording, per_unit, used.cpus, &mut notes);
+    let seen = locks::seen(recording, &names, &model.lock, &about);
     for (lock, seen) in model.lock.iter_mut().zip(&seen) {
         lock.hold_ns = seen.first.map(|f| f.ns).or(seen.behind).unwrap_or(lock.hold_ns);
+        if let Some((held, each)) = seen.held {
+            (lock.takes, lock.hold_ns) = (held / each, each);
+        }
+        lock.lines = if lock.kind == LockKind::Qspin { locks::LINES } else { locks::LINES_ASLEEP };
     }
     let slack = slack(recording, &used, &workers, threads);
-    calibrate::calibrate(&mut model, &seen, slack, per_unit)?;
+    calibrate::calibrate(&mut model, (&seen, &lines), slack, per_unit)?;
     let counts = (beside.counted.as_ref(), &beside.takes[..]);
-    taken::put(&mut model, &seen, counts, (slack, per_unit), throughput.is_some(), &mut notes)?;
+    taken::put(&mut model, (&seen, &lines), counts, (slack, per_unit), throughput.is_some(), &mut notes)?;
     let sleep_ns = model.sleep_ns;
     if let Some(recorded) = &mut model.recorded {
         recorded.sleep_ns = Some(sleep_ns);
@@ -294,7 +334,7 @@ pub fn recording_beside(
     if let Some(handed) = model.recorded.as_ref().map(|r| r.handover_ns).filter(|ns| *ns > DEAR) {
         notes.push(format!(
             "handing a spinlock to another CPU took {handed:.0} ns more than a line's transfer on the recorded machine, as it does on \
-             virtual CPUs and under tracing; the machine foretold has what its own file says (`handover`), or nothing"
+             virtual CPUs and under tracing; the predicted machine has what its own file says (`handover`), or the same"
         ));
     }
     Ok(Learnt { model, notes })
@@ -309,9 +349,27 @@ const LOCKING: [&str; 20] = [
 const TOLD: f64 = 0.05;
 
 /// Share of the CPU time in calls and faults that take locks which threads share, where one CPU hides that they wait.
-fn unseen(model: &Model, used: &Used, workers: &Workers, notes: &mut Vec<String>) -> f64 {
-    if used.cpus > 1 || workers.threads as usize <= workers.pids.len() {
+fn unseen(
+    recording: &Recording,
+    model: &Model,
+    used: &Used,
+    workers: &Workers,
+    notes: &mut Vec<String>,
+) -> f64 {
+    if used.cpus > 1 || workers.threads < 2 {
         return 0.0;
+    }
+    let atomics = lines::unseen_atomics(recording);
+    if atomics >= TOLD {
+        notes.push(format!(
+            "{:.1} % of its CPU time is in atomic operations, and one CPU does not show which memory threads share: the band reaches down to \
+             where all of them are on one line",
+            10.0 * atomics
+        ));
+    }
+    // Processes share neither memory nor files.
+    if workers.threads as usize <= workers.pids.len() {
+        return atomics;
     }
     let all: f64 = model.mix.iter().map(|s| s.weight).sum();
     let locks = |s: &&Share| {
@@ -320,7 +378,7 @@ fn unseen(model: &Model, used: &Used, workers: &Workers, notes: &mut Vec<String>
     };
     let share = model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0);
     if share < TOLD {
-        return 0.0;
+        return atomics;
     }
     let name =
         |s: &Share| if s.class == SampleClass::Fault { "page faults".to_string() } else { s.detail.clone() };
@@ -333,8 +391,11 @@ fn unseen(model: &Model, used: &Used, workers: &Workers, notes: &mut Vec<String>
         100.0 * share,
         most.join(", ")
     ));
-    share
+    1.0 - (1.0 - share) * (1.0 - atomics)
 }
+
+/// A smaller part of a thread is that of one that has just been woken.
+const PART: f64 = 0.2;
 
 /// What is known of how the threads that are simulated waited.
 fn slack(recording: &Recording, used: &Used, workers: &Workers, threads: u32) -> calibrate::Slack {
@@ -376,10 +437,16 @@ fn beware(recording: &Recording, used: &Used, notes: &mut Vec<String>) {
     } else if !recording.tables.contains_key("locks") {
         notes.push("the recording has no table `locks`: the model has none of the kernel's locks".into());
     }
+    if used.cpus < used.all {
+        notes.push(format!(
+            "the program could use {} of the machine's {} CPUs: its recording is that of a machine of {0}",
+            used.cpus, used.all
+        ));
+    }
     if used.cpus == 1 {
         notes.push(
-            "recorded on one CPU, where nobody waits for a lock whose holder runs: the model has none; a second recording on \
-             two CPUs tells of them"
+            "recorded on one CPU, where nobody waits for a lock whose holder runs: the model has those whose holders lost the CPU \
+             meanwhile, and none of the kernel's spinlocks; a second recording on two CPUs tells of them"
                 .into(),
         );
     }
@@ -434,8 +501,12 @@ fn waiting(
     let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
     if workers.threads > 1 && (full || paused || handed) {
         let active = workers.active(used.elapsed) + (asked + late) / used.elapsed;
-        // Where work is handed over, whoever was just woken and whoever woke it are one for a while: no fractions then.
-        let whole = if handed { active.floor() } else { active.round() };
+        // Where work is handed over, a thread that was woken and the one that woke it are one for a while: those on CPUs count then.
+        // A part of a thread is one that waits for the rest of the time.
+        let whole = match handed {
+            true => ((workers.cpu + asked + late) / used.elapsed - PART).ceil(),
+            false => active.round(),
+        };
         let threads = (whole.max(1.0) as u32).min(workers.threads);
         if threads < workers.threads {
             notes.push(format!(
@@ -472,8 +543,8 @@ fn mix(recording: &Recording) -> Vec<Share> {
     for row in 0..samples.num_rows() {
         let class = samples.text(row, "class").and_then(|class| SampleClass::of_name(class).ok());
         let (Some("target"), Some(class)) = (samples.text(row, "at"), class) else { continue };
-        // What observing cost is no part of the program.
-        if class == SampleClass::Probe {
+        // What observing cost is no part of the program, and spinning has its locks.
+        if matches!(class, SampleClass::Probe | SampleClass::LockSpin) {
             continue;
         }
         let detail = samples.text(row, "detail").unwrap_or_default();

@@ -140,7 +140,7 @@ fn known(
 /// recorded machine is reproduced better without it, and not well with it.
 pub(super) fn put(
     model: &mut Model,
-    seen: &[Seen],
+    (seen, lines): (&[Seen], &[Option<f64>]),
     (counted, told): (Option<&Counted>, &[(String, f64)]),
     (slack, per_unit): (Slack, f64),
     unit: bool,
@@ -176,7 +176,7 @@ pub(super) fn put(
     if known.iter().all(Option::is_none) {
         return Ok(());
     }
-    calibrate::calibrate(&mut with, &pinned, slack, per_unit)?;
+    calibrate::calibrate(&mut with, (&pinned, lines), slack, per_unit)?;
     let (Some(before), Some(after)) =
         (reproduce(model, &EFFORT, &|| false)?, reproduce(&with, &EFFORT, &|| false)?)
     else {

@@ -26,6 +26,8 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
         transfer_ns: 0.0,
         workers: 0,
         unseen: 0.0,
+        resident_bytes: 0,
+        command: Vec::new(),
         throughput: 0.0,
         layers: Vec::new(),
     };
@@ -102,6 +104,7 @@ fn the_recorded_machine_is_reproduced() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 0.0,
     };
@@ -139,6 +142,7 @@ fn waits_of_the_first_tell_how_long_a_lock_is_held() {
             cv,
             reads: 0.0,
             copies: 1,
+            lines: 1.0,
             waiter_ns: None,
             wake_ns: 0.0,
         };
@@ -171,6 +175,7 @@ fn waits_tell_how_long_a_cpu_takes_to_wake_up() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 3000.0,
     };
@@ -195,6 +200,7 @@ fn hand_overs_of_a_spinlock_are_told_from_the_time_it_is_held() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: locks::LINES,
         waiter_ns: None,
         wake_ns: 0.0,
     };
@@ -433,6 +439,7 @@ fn taking(kind: LockKind, name: &str, takes: f64, hold_ns: f64) -> Model {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 0.0,
     };
@@ -643,7 +650,9 @@ fn growth_that_is_in_no_lock_becomes_a_line() {
     let mut beside = Beside::default();
     assert!(beside.add(&peel));
     for cpus in [1, 2] {
-        let (run, x) = observed(&Model { threads: cpus, ..truth.clone() }, cpus);
+        let (mut run, x) = observed(&Model { threads: cpus, ..truth.clone() }, cpus);
+        // The kernel's lines are in no sample of the program's code.
+        run.tables.remove("data");
         let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
         let found = &learnt.model.line;
         assert!(found.len() == 1 && found[0].name == "system calls", "{found:?}");
@@ -723,6 +732,7 @@ fn locks_that_share_a_line_take_it_from_one_another() {
         cv: 0.5,
         reads: 0.0,
         copies: 1,
+        lines: 1.0,
         waiter_ns: None,
         wake_ns: 0.0,
     };
@@ -753,7 +763,8 @@ fn lines_that_moved_are_those_that_grow() {
     let moved =
         words(&[], &[(0, "f_count", 60), (0, "dentry.d_lockref", 30), (0, "rare", 2), (9, "stats", 8)]);
     let truth = Model { work_ns: 500.0, line: vec![line("count", 2.0)], ..plain(1) };
-    let (run, x) = observed(&truth, 1);
+    let (mut run, x) = observed(&truth, 1);
+    run.tables.remove("data");
     let mut beside = Beside::default();
     assert!(beside.add(&moved));
     let learnt = super::recording_beside(&run, Some(x), None, &beside).unwrap();
@@ -878,4 +889,139 @@ fn the_band_widens_with_threads_and_with_load_as_with_cpus() {
     assert!(more > 1.5, "{more}");
     near(wide(&loaded, 4, 2), more);
     near(wide(&loaded, 8, 2), 1.0 + more);
+}
+
+#[test]
+fn lines_that_threads_share_limit_what_more_cpus_do() {
+    // Two writes to a line that all share, and little else: what a reference count costs.
+    let truth = Model { work_ns: 20.0, line: vec![line("count", 2.0)], ..plain(2) };
+    let sixteen = foretold(&truth, 16, 16);
+    let (recording, x) = observed(&truth, 2);
+    let learnt = super::recording(&recording, Some(x), None).unwrap();
+    assert!(learnt.notes.iter().any(|n| n.starts_with("line count: ")), "{:?}", learnt.notes);
+    let found = reproduce(&learnt.model, &EFFORT, &|| false).unwrap().unwrap();
+    assert!(found.off.abs() < 0.05, "{found:?} {:?}", learnt.model);
+    let (says, without) = (
+        foretold(&learnt.model, 16, 16),
+        foretold(&Model { line: Vec::new(), ..learnt.model.clone() }, 16, 16),
+    );
+    assert!((says / sixteen - 1.0).abs() < 0.2 && without > 4.0 * sixteen, "{says} {without} for {sixteen}");
+    // One CPU does not wait for it, and tells how often it is written all the same.
+    let (recording, x) = observed(&truth, 1);
+    let learnt = super::recording(&recording, Some(x), None).unwrap();
+    let says = foretold(&learnt.model, 16, 16);
+    assert!((says / sixteen).ln().abs() < 0.4, "{says} for {sixteen}");
+    let point = |n: usize| {
+        foretell::points(&learnt.model, &machine(16), &[n], Order::Spread, &EFFORT, &|| false)
+            .unwrap()
+            .remove(0)
+    };
+    let slower = point(16).chances.unwrap().at_most(x);
+    assert!(slower > 0.75, "{slower}");
+}
+
+/// Waits for user locks: name, type, count and seconds.
+fn user_locks_of(rows: &[(&str, &str, u64, f64)]) -> Table {
+    let mut table = ncpu_schema::user_locks::Rows::new();
+    for &(lock, ty, count, block) in rows {
+        table.push(ncpu_schema::user_locks::Row {
+            lock: lock.into(),
+            ty: ty.into(),
+            process: "p".into(),
+            pid: Some(1),
+            count: Some(count),
+            block: Some(block),
+            ..Default::default()
+        });
+    }
+    table.finish()
+}
+
+#[test]
+fn a_lock_of_several_words_and_ways_is_one_by_the_name_of_its_cause() {
+    let (mut recording, x) = observed(&plain(2), 2);
+    let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
+    let rows = [
+        ("0x7f00", "lock", 3000, 0.1 * elapsed),
+        ("0x7f40", "lock", 2000, 0.1 * elapsed),
+        ("table", "sync.RWMutex:R", 1000, 0.02 * elapsed),
+        ("table", "sync.RWMutex:W", 3000, 0.06 * elapsed),
+        ("0x8000", "condition", 5000, 0.5 * elapsed),
+    ];
+    recording.tables.insert("user_locks".into(), user_locks_of(&rows));
+    let named = |name: &str, rows: &[usize], lost| NamedLock {
+        name: name.into(),
+        rows: rows.to_vec(),
+        lost,
+        inside: 0.0,
+        entering: 0.0,
+    };
+    let locks = vec![
+        named("Java monitor in Map.get", &[0, 1], 0.4 * elapsed),
+        named("RWMutex in lookup", &[2, 3], 0.02 * elapsed),
+    ];
+    let beside = Beside { locks: Some(locks), ..Beside::default() };
+    let model = recording_beside(&recording, Some(x), None, &beside).unwrap().model;
+    let names: Vec<&str> = model.lock.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["Java monitor in Map.get", "RWMutex in lookup"]);
+    assert!((model.lock[1].reads - 0.25).abs() < 1e-9, "{:?}", model.lock);
+    // A fifth of the capacity is lost to one of them: it is held for most of the time, and the other hardly ever.
+    let busy = |i: usize| model.lock[i].takes * model.lock[i].hold_ns * x * 1e-9;
+    assert!(busy(0) > 0.7 && busy(1) < 0.5, "{} {}", busy(0), busy(1));
+    // Without names each is what its own word says, and conditions are nobody's.
+    let alone = super::recording(&recording, Some(x), None).unwrap().model;
+    assert_eq!(alone.lock.len(), 3, "{:?}", alone.lock);
+}
+
+#[test]
+fn one_cpu_shows_a_lock_by_holders_that_lose_it() {
+    let (mut recording, x) = observed(&plain(4), 1);
+    let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
+    let mut rows = ncpu_schema::threads::Rows::new();
+    for tid in 1..=4 {
+        rows.push(ncpu_schema::threads::Row {
+            pid: Some(1),
+            tid: Some(tid),
+            cpu: Some(0.25 * elapsed),
+            icx: Some(250),
+            vcx: Some(100),
+            ..Default::default()
+        });
+    }
+    recording.tables.insert("threads".into(), rows.finish());
+    recording.tables.insert("user_locks".into(), user_locks_of(&[("table", "lock", 600, 0.3 * elapsed)]));
+    let model = super::recording(&recording, Some(x), None).unwrap().model;
+    let busy = model.lock[0].takes * model.lock[0].hold_ns * x * 1e-9;
+    assert!((busy - 0.6).abs() < 0.05, "{busy}: {:?}", model.lock);
+}
+
+#[test]
+fn a_program_that_is_bound_is_recorded_on_the_cpus_it_may_use() {
+    let (mut recording, x) = observed(&Model { threads: 1, ..plain(1) }, 2);
+    let cpus = |recording: &Recording| {
+        super::recording(recording, Some(x), None).unwrap().model.recorded.unwrap().cpus
+    };
+    assert_eq!(cpus(&recording), 2);
+    let busiest = {
+        let t = &recording.tables["cpu_time"];
+        let most = (0..2).max_by(|a, b| {
+            t.number(*a, "target").unwrap_or(0.0).total_cmp(&t.number(*b, "target").unwrap_or(0.0))
+        });
+        t.int(most.unwrap(), "CPU").unwrap()
+    };
+    let mut bound = ncpu_schema::bound::Rows::new();
+    bound.push(ncpu_schema::bound::Row {
+        pid: Some(1),
+        cpus: busiest.to_string().into(),
+        ..Default::default()
+    });
+    recording.tables.insert("bound".into(), bound.finish());
+    // Threads of the simulation move; those that are bound to one CPU do not run on the other.
+    let elsewhere = {
+        let t = &recording.tables["cpu_time"];
+        let of = |r: usize| t.number(r, "target").unwrap_or(0.0);
+        let all = of(0) + of(1);
+        (0..2).filter(|&r| t.int(r, "CPU") != Some(busiest)).map(of).sum::<f64>() / all
+    };
+    assert_eq!(cpus(&recording), if elsewhere < 0.05 { 1 } else { 2 }, "{elsewhere}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ncpu_machine::CpuSet;
 use ncpu_record::Recording;
 
 /// Workers and how they spend their time, in seconds of all of them.
@@ -19,6 +20,8 @@ pub(super) struct Workers {
     pub(super) sleep: f64,
     /// Voluntary switches.
     pub(super) switches: f64,
+    /// Involuntary ones: their CPU was taken from them.
+    pub(super) preempted: f64,
     /// Their processes.
     pub(super) pids: BTreeSet<u64>,
     /// What the busiest of them was on CPU or ready for one.
@@ -46,6 +49,7 @@ struct Thread {
     latency: f64,
     sleep: f64,
     switches: f64,
+    preempted: f64,
 }
 
 /// The workers of a recording: threads with a tenth of the CPU time of the busiest, or more; and what all other threads
@@ -68,6 +72,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
             None => number("OFF"),
         };
         t.switches += number("VCX");
+        t.preempted += number("ICX");
     }
     let most = threads.values().map(|t| t.cpu).fold(0.0, f64::max);
     if most <= 0.0 {
@@ -85,10 +90,27 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         latency: total(&|t| t.latency),
         sleep: total(&|t| t.sleep),
         switches: total(&|t| t.switches),
+        preempted: total(&|t| t.preempted),
         pids: busy.iter().map(|t| t.pid).collect(),
         busiest: busy.iter().map(|t| t.cpu + t.ready).fold(0.0, f64::max),
     };
     Some((workers, others.iter().map(|t| t.sleep).sum()))
+}
+
+/// The CPUs that the workers may use, by table `bound`, where none of their processes may use all.
+pub(super) fn confined(recording: &Recording, elapsed: f64) -> Option<CpuSet> {
+    let (workers, _) = workers(recording, elapsed)?;
+    let table = recording.tables.get("bound")?;
+    let mut sets = BTreeMap::<u64, CpuSet>::new();
+    for row in 0..table.num_rows() {
+        let (Some(pid), Some(list)) = (table.int(row, "pid"), table.text(row, "cpus")) else { continue };
+        let set = CpuSet::parse_list(list).ok()?;
+        let known = sets.entry(pid).or_insert_with(|| set.clone());
+        *known = known.or(&set);
+    }
+    let mut all = workers.pids.iter().map(|pid| sets.get(pid));
+    let first = all.next()??.clone();
+    all.try_fold(first, |union, set| Some(union.or(set?)))
 }
 
 /// Calls in which servers wait for connections and for what comes over them.

@@ -111,7 +111,8 @@ impl Sim<'_> {
             let move_ns =
                 from.map_or(0.0, |from| if from == place { 0.0 } else { self.hardware.move_ns(from, place) });
             let start = lock.free_at.max(self.now);
-            let cost = ps(move_ns);
+            // Readers move its word only.
+            let cost = ps(if shared { move_ns } else { lock.lines * move_ns });
             if shared {
                 lock.free_at = start + cost;
             }
@@ -274,7 +275,9 @@ impl Sim<'_> {
             if let Some(readers) = lock.readers_in.get_mut(self.threads[thread as usize].wait_in as usize) {
                 *readers -= 1;
             }
-            let (kind, lines, exponential) = (lock.kind, lock.lines, lock.exponential);
+            // What it guards moves while it is held; the queue's words move where others wait as well.
+            let lines = if lock.waiters.is_empty() { lock.lines.min(1.0) } else { lock.lines };
+            let (kind, exponential) = (lock.kind, lock.exponential);
             if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
                 // It tries again once it runs; another may be faster.
                 self.first_waited(thread, id, 0);

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use ncpu_schema::{IdleReason, Microstate};
 
 pub use crate::random::{Random, Time};
+pub use ops::OWNED_NS;
 pub use queue::{Event, Queue};
 
 use crate::first::Waits;
@@ -311,7 +312,7 @@ const SPUN: u64 = 4;
 
 fn micro_of(activity: &Activity) -> usize {
     match activity.class.as_str() {
-        "user" => 0,
+        "user" | "line" => 0,
         "fault" => 2,
         _ => 1,
     }

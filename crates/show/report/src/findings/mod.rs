@@ -39,6 +39,7 @@ use ledger::{Given, Ledger};
 pub use names::{middle, short};
 pub use text::render;
 pub(crate) use text::{gain, made_of, rest, sentence};
+pub use user_locks::{NamedLock, named_locks};
 use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 

@@ -7,13 +7,18 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{IdleReason, InterruptKind, Layer, Runnable, SampleClass, lock_callers, locks, user_locks};
+use ncpu_record::Recording;
+use ncpu_schema::{
+    Error, IdleReason, InterruptKind, Layer, Runnable, SampleClass, lock_callers, locks, user_causes,
+    user_locks,
+};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::view::{Sampled, View, Woken};
-use crate::causes::When;
+use crate::causes::{self, When};
 use crate::locks::is_held_lock;
+use crate::onion::Onion;
 use crate::onion::evidence::{charged, length};
 
 /// Hand-offs a second below which threads may as well hand work to one another.
@@ -46,6 +51,85 @@ struct Waited<'a> {
     /// Stacks of waiters, innermost first, with their waits.
     stacks: Vec<(Vec<&'a str>, f64)>,
     wakers: Vec<&'a str>,
+    /// Its rows of table `user_locks`.
+    rows: Vec<usize>,
+}
+
+/// A lock of the program as causes name it, for predictions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedLock {
+    /// Its name.
+    pub name: String,
+    /// Its rows of table `user_locks`: one lock at several addresses, in several processes, by readers and writers.
+    pub rows: Vec<usize>,
+    /// CPU-seconds that waiting for it cost, in all layers together.
+    pub lost: f64,
+    /// CPU-seconds of code in which it may be held: that of the function that takes it, with what it calls.
+    pub inside: f64,
+    /// CPU-seconds of the instructions that take it and give it back: in lock functions called there, and atomic ones.
+    pub entering: f64,
+}
+
+/// The locks of a recording's program that somebody holds while others wait, longest waited for first.
+///
+/// # Errors
+/// A table is not what the schema says.
+pub fn named_locks(recording: &Recording) -> Result<Vec<NamedLock>, Error> {
+    let (context, layers) = Onion::context(recording, causes::current())?;
+    let view = View::new(context, layers)?;
+    let all = together(&view, waited(&view));
+    let parts = parts(&view, &all);
+    let mut order: Vec<usize> = (0..all.len()).filter(|&at| all[at].held && all[at].waits > 0.0).collect();
+    let time = |lock: &Waited<'_>| lock.block + lock.spin;
+    order.sort_by(|a, b| time(&all[*b]).total_cmp(&time(&all[*a])));
+    let mut out: Vec<NamedLock> = Vec::new();
+    for at in order {
+        let lost = claim(&view, &all, at, &parts).asked();
+        let (inside, entering) = (inside(&view, &all[at]), entering(&view, &all[at]));
+        let (name, rows) = (all[at].name(), all[at].rows.clone());
+        // Processes of a program, and readers and writers, wait for one lock.
+        match out.iter_mut().find(|known| known.name == name) {
+            Some(known) => {
+                known.rows.extend(rows);
+                known.lost += lost;
+                known.inside = known.inside.max(inside);
+                known.entering = known.entering.max(entering);
+            }
+            None => out.push(NamedLock { name, rows, lost, inside, entering }),
+        }
+    }
+    Ok(out)
+}
+
+/// CPU-seconds of the instructions that take a lock and give it back, in the program's code.
+fn entering(view: &View<'_>, lock: &Waited<'_>) -> f64 {
+    let takers = lock.takers();
+    let called = |sample: &&Sampled<'_>| {
+        sample.process == lock.process
+            && sample.kernel.is_empty()
+            && site(sample).is_some_and(|(site, within)| within && takers.contains(&site))
+    };
+    let functions: f64 = view.samples.iter().filter(called).map(|sample| sample.seconds).sum();
+    let Ok(Some(t)) = user_causes::Reader::open(view.context.recording) else { return functions };
+    let inlined = t.rows().filter(|&row| {
+        t.instruction.get(row) == Some("atomic") && t.function.get(row).is_some_and(|f| takers.contains(&f))
+    });
+    let samples: f64 = inlined.filter_map(|row| t.samples.get(row)).sum();
+    let all: u64 = view.samples.iter().map(|sample| sample.samples).sum();
+    let seconds: f64 = view.samples.iter().map(|sample| sample.seconds).sum();
+    functions + samples * seconds / (all.max(1) as f64)
+}
+
+/// CPU-seconds of code in which a lock may be held.
+fn inside(view: &View<'_>, lock: &Waited<'_>) -> f64 {
+    let takers = lock.takers();
+    let of = |sample: &&Sampled<'_>| {
+        sample.process == lock.process
+            && sample.user.iter().any(|f| takers.contains(f))
+            && !in_futex(sample)
+            && !sample.user.first().is_some_and(|leaf| is_lock_function(leaf))
+    };
+    view.samples.iter().filter(of).map(|sample| sample.seconds).sum()
 }
 
 impl<'a> Waited<'a> {
@@ -81,6 +165,12 @@ impl<'a> Waited<'a> {
             }
             (false, None, None) => name.to_string(),
         }
+    }
+
+    /// The functions that take it.
+    fn takers(&self) -> Vec<&'a str> {
+        let called = |stack: &[&'a str]| stack.iter().find(|f| !is_lock_function(f)).copied();
+        self.place.into_iter().chain(self.stacks.iter().filter_map(|(stack, _)| called(stack))).collect()
     }
 
     fn is_file(&self) -> bool {
@@ -203,10 +293,12 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
                 woken: None,
                 stacks: Vec::new(),
                 wakers: Vec::new(),
+                rows: Vec::new(),
             });
             all.len() - 1
         });
         let lock_of = &mut all[index];
+        lock_of.rows.push(row);
         lock_of.waits += waits;
         lock_of.block += block;
         lock_of.spin += t.spin.get(row).unwrap_or(0.0);
@@ -259,6 +351,7 @@ fn together<'a>(view: &View<'a>, all: Vec<Waited<'a>>) -> Vec<Waited<'a>> {
                 hand_off.spin += lock.spin;
                 hand_off.waits += lock.waits;
                 hand_off.stacks.extend(lock.stacks);
+                hand_off.rows.extend(lock.rows);
                 hand_off.names.extend(lock.names.into_iter().map(|(name, _)| (name, 0.0)));
                 if let (Some((queued, waking)), Some(sum)) = (lock.woken, &mut hand_off.woken) {
                     *sum = (sum.0 + queued, sum.1 + waking);
@@ -385,13 +478,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
 /// What samples show to be the lock's.
 fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim: &mut Claim) {
     let lock = &all[at];
-    let places: Vec<&str> = lock
-        .place
-        .into_iter()
-        .chain(
-            lock.stacks.iter().filter_map(|(stack, _)| stack.iter().find(|f| !is_lock_function(f)).copied()),
-        )
-        .collect();
+    let places = lock.takers();
     let leaves: Vec<&str> = lock
         .stacks
         .iter()

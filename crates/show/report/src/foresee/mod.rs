@@ -1,5 +1,6 @@
 //! What was foretold: a curve over CPUs with its bands, what comes first at each point, and what fixes give.
 
+mod buy;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -9,6 +10,7 @@ use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::onion::{Layer, Onion};
 
+pub use buy::{Instead, Offered, Purchase};
 pub use text::render;
 
 /// An answer of `ncpu foresee`.
@@ -30,6 +32,8 @@ pub struct Answer {
     pub points: Vec<Told>,
     /// Fixes tried at the largest point, best first.
     pub ranked: Vec<Fixed>,
+    /// By what share two simulations of the same point differ.
+    pub scatter: f64,
     /// What to beware of.
     pub notes: Vec<String>,
 }
@@ -51,6 +55,8 @@ pub struct Told {
     pub share: f64,
     /// Share of capacity in user code and system calls: work.
     pub work: f64,
+    /// How likely less is done than was recorded, 0 to 1; `None` of a model that was not recorded.
+    pub slower: Option<f64>,
 }
 
 /// A fix that was tried.
@@ -90,8 +96,56 @@ impl Told {
             first: lost.filter(|r| r.share >= 0.005).map_or("none", |r| r.layer.name()).into(),
             share: lost.map_or(0.0, |r| r.share),
             work: onion.rows.iter().filter(|r| works(r.layer)).map(|r| r.share).sum(),
+            slower: None,
         })
     }
+}
+
+/// Three digits, with a factor of a thousand as a letter: 1.25 G, 38.4, 0.00211.
+pub(super) fn three(x: f64) -> String {
+    let digits = |x: f64| {
+        let decimals = (2 - x.abs().max(1e-300).log10().floor() as i32).clamp(0, 12) as usize;
+        format!("{x:.decimals$}")
+    };
+    // 999.7 is a thousand in three digits.
+    let rounded: f64 = digits(x).parse().unwrap_or(x);
+    let (factor, letter) = match rounded.abs() {
+        a if a >= 1e12 => return format!("{x:.2e}"),
+        a if a >= 1e9 => (1e9, " G"),
+        a if a >= 1e6 => (1e6, " M"),
+        a if a >= 1e4 => (1e3, " k"),
+        _ => (1.0, ""),
+    };
+    digits(x / factor) + letter
+}
+
+/// A table for people: its figures have three digits.
+fn short(table: &Table) -> Table {
+    let columns: Vec<Column> = table
+        .columns()
+        .iter()
+        .map(|c| if c.unit == Unit::Figure { Column::text(&*c.name, &*c.meaning) } else { c.clone() })
+        .collect();
+    let text_of = |r: usize, name: &str| table.number(r, name).map_or("-".into(), three);
+    let width = |name: &str| (0..table.num_rows()).map(|r| text_of(r, name).len()).max().unwrap_or(0);
+    let mut out = Table::builder(table.name(), &columns);
+    for r in 0..table.num_rows() {
+        let mut row = out.row();
+        for c in table.columns() {
+            row = match c.unit {
+                Unit::Figure => row.text(format!("{:>1$}", text_of(r, &c.name), width(&c.name))),
+                _ => match (table.int(r, &c.name), table.number(r, &c.name)) {
+                    (Some(n), _) => row.int(n),
+                    (None, Some(x)) => row.float(x),
+                    (None, None) => match table.text(r, &c.name) {
+                        Some(text) => row.text(text),
+                        None => row.float_opt(None),
+                    },
+                },
+            };
+        }
+    }
+    out.finish()
 }
 
 fn figure(name: &str, meaning: &str) -> Column {
@@ -141,6 +195,7 @@ impl Answer {
                 figure("low", "lower end of the 90 % band"),
                 figure("high", "upper end of the 90 % band"),
                 figure("speedup", "over the first point, each CPU of it counted"),
+                percent("slower", "probability that less is done than was recorded"),
                 percent("work", "share of capacity that does the program's work"),
                 Column::text("first", "the layer that takes most of the rest"),
                 percent("share", "its share of capacity"),
@@ -156,6 +211,7 @@ impl Answer {
                 .float(p.band.0)
                 .float(p.band.1)
                 .float(p.throughput / one)
+                .float_opt(p.slower.map(|p| 100.0 * p))
                 .float(100.0 * p.work)
                 .text(&p.first)
                 .float(100.0 * p.share);
@@ -169,7 +225,7 @@ impl Answer {
 
     /// What the curve says, a line each.
     pub fn lines(&self) -> Vec<String> {
-        let figure = ncpu_table::figure;
+        let figure = three;
         let mut out = Vec::new();
         if let Some(k) = self.knee() {
             out.push(format!("Knee: at {} CPUs each does less than half of what one does alone", k.cpus));

@@ -47,7 +47,7 @@ fn fixes_that_give_nothing_share_a_line() {
         fix("huge-pages", 0.99),
         fix("smt off", 0.5),
     ];
-    let text = super::text::ranked(&a.ranked, 80, 80);
+    let text = super::text::ranked(&a.ranked, 0.02, 80, 80);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[1].starts_with("lock a removed"), "{text}");
     assert_eq!(lines[2..], ["less than 2 %: ticks off, huge-pages", "slower: smt off (x0.50)"], "{text}");

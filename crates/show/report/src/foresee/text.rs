@@ -7,21 +7,20 @@ use super::{Answer, Fixed};
 use crate::onion::Onion;
 use crate::wrap::wrap;
 
-/// Fixes that change less than this share are within the simulation's own noise.
-const NOISE: f64 = 0.02;
-
-/// Fixes that give something, a row each; the others in a line or two.
-pub(super) fn ranked(all: &[Fixed], width: usize, text: usize) -> String {
-    let gives = |f: &&Fixed| f.gain > 1.0 + NOISE;
+/// Fixes that give something, a row each; the others in a line or two. What changes less than this share is within the simulation's own
+/// scatter.
+pub(super) fn ranked(all: &[Fixed], scatter: f64, width: usize, text: usize) -> String {
+    let gives = |f: &&Fixed| f.gain > 1.0 + scatter;
     let (better, rest): (Vec<&Fixed>, Vec<&Fixed>) = all.iter().partition(gives);
     let mut out = String::new();
     if !better.is_empty() {
-        out += &render_text(&super::fixes(better), width);
+        out += &render_text(&super::short(&super::fixes(better)), width);
     }
-    let (same, worse): (Vec<&Fixed>, Vec<&Fixed>) = rest.iter().partition(|f| f.gain >= 1.0 - NOISE);
+    let (same, worse): (Vec<&Fixed>, Vec<&Fixed>) =
+        rest.iter().partition(|f| f.gain >= 1.0 / (1.0 + scatter));
     if !same.is_empty() {
         let names: Vec<&str> = same.iter().map(|f| f.fix.as_str()).collect();
-        out += &wrap(&format!("less than {:.0} %: {}", 100.0 * NOISE, names.join(", ")), text, "", "  ");
+        out += &wrap(&format!("less than {:.0} %: {}", 100.0 * scatter, names.join(", ")), text, "", "  ");
     }
     if !worse.is_empty() {
         let names: Vec<String> = worse.iter().map(|f| format!("{} (x{:.2})", f.fix, f.gain)).collect();
@@ -53,7 +52,7 @@ pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<St
     out.push('\n');
     let tables = answer.tables();
     if let Some(points) = tables.first() {
-        out += &render_text(points, width);
+        out += &render_text(&super::short(points), width);
     }
     out.push('\n');
     for line in answer.lines() {
@@ -62,7 +61,7 @@ pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<St
     if let (false, Some(last)) = (answer.ranked.is_empty(), answer.points.last()) {
         let also = if answer.fixes.is_empty() { "" } else { ", beside those that were made" };
         out += &format!("\nWhat each fix would give at {} CPUs{also}:\n", last.cpus);
-        out += &ranked(&answer.ranked, width, text);
+        out += &ranked(&answer.ranked, answer.scatter, width, text);
     }
     if let Some(last) = answer.points.last() {
         out += &format!("\nThe onion of {} CPUs:\n\n", last.cpus);

@@ -185,6 +185,9 @@ const MAKERS: [(&str, &[&str]); 5] = [
 /// Series of processors that are unlike others of their maker.
 const SERIES: [&str; 5] = ["xeon", "epyc", "ryzen", "threadripper", "opteron"];
 
+/// Those of current servers.
+const SERVERS: [&str; 2] = ["xeon-", "epyc"];
+
 /// The maker of a processor of this name.
 fn maker(model: &str) -> Option<&'static str> {
     let model = model.to_lowercase();
@@ -192,7 +195,7 @@ fn maker(model: &str) -> Option<&'static str> {
     MAKERS.iter().find(|(_, words)| of(words)).map(|(maker, _)| *maker)
 }
 
-/// Cores of one strand or two are those of current servers, whatever the oldest machines of the catalogue look like.
+/// Cores of one strand or two are those of servers, of whatever maker.
 const STRANDS: u32 = 2;
 /// Cores of a whole package.
 const WHOLE: f64 = 48.0;
@@ -209,7 +212,7 @@ fn of_kin(shape: Shape, like: Option<&str>) -> Hardware {
     let fits = |entry: &&Entry| match (made, entry.vendor.as_deref()) {
         (Some(made), Some(vendor)) => made == vendor && series.is_none_or(|s| entry.name.contains(*s)),
         // Of a maker that is not known.
-        (_, vendor) => shape.strands > STRANDS || matches!(vendor, Some("Intel" | "AMD")),
+        _ => shape.strands > STRANDS || SERVERS.iter().any(|series| entry.name.contains(series)),
     };
     let known = file.machine.iter().filter(|entry| entry.kin.is_none());
     let distance = |entry: &Entry| {

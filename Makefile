@@ -14,6 +14,7 @@ PAGE := web/serve/dist/index.html
 # Expanded by the shell, when they are built.
 PRELOADS := target/release/libncpu_*.so
 FDTORTURE := target/workloads/fdtorture
+LOGGER := target/workloads/logger
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -153,7 +154,7 @@ fuzz: tools
 	fuzz/run
 
 # The transcripts of README.md and docs/, from real runs on this machine, which should have nothing else to do.
-transcripts: build $(FDTORTURE)
+transcripts: build $(FDTORTURE) $(LOGGER)
 	docs/transcripts
 
 man: build

@@ -130,7 +130,8 @@ fn threads_that_wait_in_conditions_of_their_own_at_one_place_are_a_pool() {
     let Some([count, block, threads, futexes]) = pool else { panic!("{of:?}") };
     // The first waits may be over before anybody has judged them.
     assert!((500.0..=650.0).contains(&count), "{of:?}");
-    assert!((4.0..=6.0).contains(&(block / seen.elapsed)), "six threads wait nearly all the time: {of:?}");
+    // All the time but for that on run queues, behind whatever else runs.
+    assert!((2.0..=6.0).contains(&(block / seen.elapsed)), "six threads wait in {} s: {of:?}", seen.elapsed);
     assert!((5.0..=6.0).contains(&threads), "{of:?}");
     assert!((6.0..=12.0).contains(&futexes), "a condition of glibc has two words: {of:?}");
 }

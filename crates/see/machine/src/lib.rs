@@ -25,6 +25,7 @@ pub mod power;
 pub mod process;
 mod read;
 mod root;
+pub mod tenant;
 mod topology;
 mod wanted;
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use ncpu_table::{Column, Kind, Type};
 
 use crate::{
-    Counter, CpuState, Doing, IdleReason, Layer, Microstate, Place, Purpose, SampleClass, StackKind,
-    TimerKind, UserCause, VERSION, View, Vocabulary, WaitScope, tables,
+    Counter, CpuState, Doing, Grounds, IdleReason, Layer, Loss, Microstate, Place, Purpose, SampleClass,
+    StackKind, TimerKind, UserCause, VERSION, View, Vocabulary, WaitScope, tables,
 };
 
 /// `docs/schema.md`: every table with its columns, and every closed set of words.
@@ -34,6 +34,8 @@ pub fn document() -> String {
     words::<IdleReason>(&mut out, "columns of `idle_time`");
     words::<SampleClass>(&mut out, "`samples.class`");
     words::<UserCause>(&mut out, "`user_causes.cause`");
+    words::<Loss>(&mut out, "`tenant_losses.cause`");
+    words::<Grounds>(&mut out, "`tenant_losses.grounds`");
     words::<Microstate>(&mut out, "columns of `threads`");
     words::<StackKind>(&mut out, "`stacks.kind`");
     words::<Counter>(&mut out, "`events.event`");

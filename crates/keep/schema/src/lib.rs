@@ -44,15 +44,15 @@ pub use error::Error;
 pub use layer::Layer;
 pub use recording::{Purpose, Tables, View};
 pub use states::{
-    AskedBy, Counter, CpuState, Doing, IdleReason, InterruptKind, Microstate, Place, Runnable, SampleClass,
-    StackKind, TimerKind, UserCause, WaitScope,
+    AskedBy, Counter, CpuState, Doing, Grounds, IdleReason, InterruptKind, Loss, Microstate, Place, Runnable,
+    SampleClass, StackKind, TimerKind, UserCause, WaitScope,
 };
 pub use tables::*;
 pub use vocabulary::{Unknown, Vocabulary};
 
 /// Version of the schema. It rises with every column, word or table that an older reader would not understand;
 /// a column that came with version N says `since N` and may be missing in older recordings, and only there.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// A table as declared: for documentation, and for code that handles all tables alike.
 #[derive(Clone, Copy, Debug)]

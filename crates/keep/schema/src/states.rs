@@ -176,6 +176,30 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// Cause of time that a tenant lost.
+    pub enum Loss("cause of a loss") {
+        RunQueue = "run queue": "its threads were runnable, and the other's thread ran on that CPU" since 9,
+        WakeUp = "wake-up": "its threads were runnable, and their idle CPU had not woken yet" since 9,
+        Quota = "CPU limit": "its threads were runnable, and its own group had used up the CPU time that its limit allows" since 9,
+        KernelLock = "kernel lock": "its threads waited for a mutex or semaphore of the kernel that the other held" since 9,
+        Spin = "kernel spinlock": "its threads spun for a spinlock of the kernel that the other takes" since 9,
+        Interrupts = "interrupts": "interrupts and softirqs were served on CPUs that ran its threads" since 9,
+        Network = "network": "softirqs of the network were served on CPUs that ran its threads, for packets that the other sent or reads" since 9,
+        Shootdown = "TLB shootdown": "CPUs that ran its threads dropped translations of its memory" since 9,
+        Steal = "steal": "the hypervisor ran another machine" since 9,
+    }
+}
+
+vocabulary! {
+    /// How the other side of a loss is known.
+    pub enum Grounds("grounds") {
+        Traced = "traced": "each loss was followed: the thread that ran, or the holder by the lock's own word" since 9,
+        Shares = "shares": "divided by how often each tenant does what causes it" since 9,
+        Unknown = "unknown": "nobody is known" since 9,
+    }
+}
+
+vocabulary! {
     /// Kinds of interrupts. The first five have the order of `enum irq_kind` in the BPF programs.
     pub enum InterruptKind("kind of interrupt") {
         Timer = "timer": "the CPU's own timer: ticks, and timers of high resolution" since 7,

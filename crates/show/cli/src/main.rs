@@ -56,6 +56,7 @@ mod subject;
 mod table_args;
 mod target;
 mod tee;
+mod tenants;
 mod threads;
 mod timers;
 mod top;

@@ -28,9 +28,10 @@ use crate::series::{self, SeriesArgs};
 use crate::subject::{Subject, interval, observe, repeat};
 use crate::table_args::{TableArgs, known_table, no_table, text_width};
 use crate::target::TargetArgs;
+use crate::tenants::TenantArgs;
 
 /// Tables that are made of those of an observation.
-const MADE: [&str; 4] = ["causes", "layers", "timeline", "phases"];
+const MADE: [&str; 6] = ["causes", "layers", "tenants", "ledger", "timeline", "phases"];
 
 /// Tables that there can be of an observation.
 fn tables() -> impl Iterator<Item = &'static str> {
@@ -78,6 +79,9 @@ pub struct ReportArgs {
     timeline: bool,
 
     #[command(flatten)]
+    tenants: TenantArgs,
+
+    #[command(flatten)]
     causes: CausesArgs,
 
     #[command(flatten)]
@@ -88,6 +92,7 @@ impl ReportArgs {
     /// Whether nothing but the onion is asked for.
     fn is_default(&self) -> bool {
         self.html.is_none()
+            && !self.tenants.is_given()
             && self.table.is_none()
             && !self.timeline
             && self.select.format() == Format::Text
@@ -98,6 +103,7 @@ impl ReportArgs {
     /// no rows to sort or choose. Users' causes are read, too.
     fn check(&self) -> anyhow::Result<()> {
         self.causes.install()?;
+        self.tenants.naming()?;
         if let Some(name) = self.table.as_deref() {
             known_table(name, tables())?;
         }
@@ -367,6 +373,14 @@ fn report(
         }
         // A recording of a command that looks once: its tables are all there is.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
+        None if args.tenants.is_given() && args.select.format() == Format::Text => {
+            let tenancy = args.tenants.read(recording)?;
+            return crate::out::put(&ncpu_report::tenants::render(&tenancy, text_width()));
+        }
+        None if args.tenants.is_given() => {
+            let tenancy = args.tenants.read(recording)?;
+            vec![tenancy.table(), tenancy.ledger()]
+        }
         None if args.select.format() == Format::Text => {
             let onion = Onion::peel(recording)?;
             let mut text = match args.verbose {
@@ -384,6 +398,8 @@ fn report(
             // A blank line between what the command said and the report.
             return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
+        Some("tenants") => vec![args.tenants.read(recording)?.table()],
+        Some("ledger") => vec![args.tenants.read(recording)?.ledger()],
         Some("causes") => vec![Findings::of(recording)?.table()],
         None | Some("layers") => vec![Findings::of(recording)?.layers(&Onion::peel(recording)?)],
         Some(name @ ("timeline" | "phases")) if observed => {

@@ -17,6 +17,7 @@ use ncpu_observe_core::program::Target;
 use ncpu_record::{Gather, Manifest};
 use ncpu_report::findings::Findings;
 use ncpu_report::onion::Onion;
+use ncpu_report::tenants::{Naming, Tenancy};
 use ncpu_report::{export, top};
 use ncpu_schema::{Purpose, StackKind, drops, stacks};
 use ncpu_table::Table;
@@ -168,6 +169,7 @@ impl Watch {
             let told = |row| Some(format!("dropped: {} {}", all.count.get(row)?, all.what.get(row)?));
             notes.extend(all.rows().filter_map(told));
         }
+        let tenancy = Tenancy::of(&recording, &Naming::default())?.unwrap_or_default();
         let executing = self.observation.take_thread_stacks().into_iter();
         Ok(Interval {
             elapsed: onion.elapsed,
@@ -177,6 +179,9 @@ impl Watch {
             processes: top::threads(&recording, true)?,
             locks: top::locks(&recording)?,
             waiters: top::waiters(&recording)?,
+            tenants: top::tenants(&tenancy),
+            tenant_layers: tenancy.table(),
+            ledger: tenancy.ledger(),
             cpus_table: top::cpus(&recording)?,
             stacks: executing
                 .map(|s| Stack { pid: s.pid, tid: s.tid, stack: s.stack, layer: s.layer, seconds: s.seconds })

@@ -22,6 +22,7 @@ pub mod memory;
 pub mod numa;
 pub mod onion;
 pub mod scale;
+pub mod tenants;
 pub mod threads;
 pub mod timeline;
 pub mod timers;

@@ -9,6 +9,7 @@ use ncpu_schema::{
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use crate::locks::{self, By, is_futex, is_user_lock};
+use crate::tenants::Tenancy;
 
 /// Frames of a waiter's stack that are kept.
 const DEPTH: usize = 16;
@@ -85,6 +86,42 @@ pub fn threads(recording: &Recording, by_process: bool) -> Result<Table, Error> 
             .text_opt(t.thread.get(row).filter(|_| !by_process));
     }
     Ok(out.finish())
+}
+
+/// Tenants, most first: their share of the capacity, the threads that wait because of others, and whom most.
+pub fn tenants(tenancy: &Tenancy) -> Table {
+    let mut out = Table::builder(
+        "tenants",
+        &[
+            share("share", "share of capacity that it had on CPUs"),
+            Column::float(
+                "waiting",
+                Unit::Figure,
+                Kind::Gauge,
+                "threads that wait because of others, on average",
+            ),
+            Column::text("tenant", "its name"),
+            Column::text("culprit", "what it loses most to"),
+        ],
+    );
+    let (elapsed, capacity) = (tenancy.elapsed.max(1e-9), tenancy.capacity.max(1e-9));
+    let victims = tenancy.victims();
+    for part in &tenancy.parts {
+        let Some(name) = part.name.as_deref() else { continue };
+        let lost = victims.iter().find(|(victim, _)| *victim == name).map_or(0.0, |(_, seconds)| *seconds);
+        let most = tenancy.losses.iter().find(|lost| lost.victim == name && lost.to_another());
+        let most = most.filter(|lost| lost.threads >= 1e-3 * elapsed);
+        let words = most.and_then(|lost| {
+            let how = lost.lock.as_deref().unwrap_or(lost.cause.name());
+            Some(format!("{}: {how}", lost.culprit.as_deref()?))
+        });
+        out.row()
+            .float(100.0 * part.busy() / capacity)
+            .float(lost / elapsed)
+            .text(name)
+            .text_opt(words.as_deref());
+    }
+    out.finish()
 }
 
 /// Locks that were waited for, the kernel's and the programs'.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use ncpu_feed::Head;
 use ncpu_record::Recording;
 use ncpu_report::locks::{is_held_lock, user_lock_name};
+use ncpu_report::tenants::{Naming, Tenancy};
 use ncpu_schema::{
     Counter as Event, Error, Layer, Microstate, cgroup_cpu, drops, events, locks, memory_change, pressure,
     summary, threads, throttling, user_locks,
@@ -30,6 +31,9 @@ const LOCKS: usize = 50;
 const USER_LOCKS: usize = 30;
 const PROCESSES: usize = 50;
 const CGROUPS: usize = 30;
+/// Tenants, and losses of one to another by a cause.
+const TENANTS: usize = 20;
+const LOSSES: usize = 50;
 /// An interval's largest may get a name, at most this many, if each is this share of capacity.
 const NEW_NAMES: usize = 5;
 const WORTH_A_NAME: f64 = 1e-4;
@@ -40,8 +44,9 @@ const NAMES: usize = 100;
 /// Characters of a name.
 const LONGEST: usize = 80;
 
-/// The label of all without a name.
+/// The label of all without a name, and of tenants.
 const OTHERS: &str = "others";
+const OTHER: &str = "other";
 
 /// Names that have series of their own. Their number is bounded, and a name keeps its place while it is among the large
 /// ones now and then, so that few series begin and end.
@@ -109,6 +114,10 @@ pub struct Metrics {
     named_throttled: Named<String>,
     cgroups: Family<Labels, Seconds>,
     named_cgroups: Named<String>,
+    tenant_layers: Family<Labels, Seconds>,
+    named_tenants: Named<String>,
+    tenant_delays: Family<Labels, Seconds>,
+    named_losses: Named<[String; 3]>,
     events: Family<Labels, Counter>,
     run_queue: Seconds,
     memory: Family<Labels, Value>,
@@ -185,6 +194,18 @@ impl Metrics {
                 Seconds
             ),
             named_cgroups: Named::new(CGROUPS),
+            tenant_layers: metric!(
+                "tenant_layer",
+                "CPU time by tenant and layer of the onion; tenants and nobody sum to the capacity",
+                Seconds
+            ),
+            named_tenants: Named::new(TENANTS),
+            tenant_delays: metric!(
+                "tenant_delay",
+                "Time that threads of a tenant lost to another, by cause",
+                Seconds
+            ),
+            named_losses: Named::new(LOSSES),
             events: metric!("events", "Shootdowns, interrupts, switches"),
             run_queue: metric!("run_queue_wait", "Time that threads stood on run queues", Seconds),
             memory: metric!("memory", "Memory by class, as in /proc/meminfo", Bytes),
@@ -232,6 +253,7 @@ impl Metrics {
         self.add_processes(interval, least, head.end)?;
         self.add_throttled(interval, head.end)?;
         self.add_cgroups(interval, least, head.end)?;
+        self.add_tenants(interval, least, head.end)?;
         if let Some(table) = events::Reader::open(interval)? {
             for row in table.rows() {
                 let (Some(event), Some(count)) = (table.event.get(row), table.count.get(row)) else {
@@ -265,6 +287,49 @@ impl Metrics {
                 let what = name(table.what.get(row).unwrap_or(""));
                 self.drops.get_or_create(&vec![("what", what)]).inc_by(table.count.get(row).unwrap_or(0));
             }
+        }
+        Ok(())
+    }
+
+    fn add_tenants(&mut self, interval: &Recording, least: f64, now: f64) -> Result<(), Error> {
+        let Some(tenancy) = Tenancy::of(interval, &Naming::default())? else { return Ok(()) };
+        let of =
+            |tenant: &str, layer: Layer| vec![("tenant", tenant.to_owned()), ("layer", name(layer.name()))];
+        let sizes =
+            tenancy.parts.iter().filter_map(|part| Some((name(part.name.as_deref()?), part.seconds())));
+        let sizes = sizes.collect();
+        self.named_tenants.take(&sizes, least, now, |tenant| {
+            for layer in Layer::ALL {
+                self.tenant_layers.remove(&of(tenant, layer));
+            }
+        });
+        for part in &tenancy.parts {
+            let tenant = part.name.as_deref().map_or_else(|| "nobody".into(), name);
+            let known = part.name.is_none() || self.named_tenants.has(&tenant);
+            let tenant = if known { &tenant } else { OTHER };
+            for (layer, seconds) in &part.layers {
+                self.tenant_layers.get_or_create(&of(tenant, *layer)).inc_by(seconds.max(0.0));
+            }
+        }
+        let delay = |[victim, culprit, cause]: &[String; 3]| {
+            let labels = [("victim", victim), ("culprit", culprit), ("cause", cause)];
+            labels.map(|(label, word)| (label, word.clone())).to_vec()
+        };
+        let mut sums: HashMap<[String; 3], f64> = HashMap::new();
+        for lost in &tenancy.losses {
+            let culprit = lost.culprit.as_deref().unwrap_or("unknown");
+            *sums.entry([lost.victim.as_str(), culprit, lost.cause.name()].map(name)).or_default() +=
+                lost.threads.max(0.0);
+        }
+        self.named_losses.take(&sums, least, now, |key| {
+            self.tenant_delays.remove(&delay(key));
+        });
+        for (key, seconds) in sums {
+            let key = match self.named_losses.has(&key) {
+                true => key,
+                false => [OTHER.into(), OTHER.into(), key[2].clone()],
+            };
+            self.tenant_delays.get_or_create(&delay(&key)).inc_by(seconds);
         }
         Ok(())
     }

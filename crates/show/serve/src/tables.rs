@@ -3,6 +3,7 @@
 use arrow_ipc::writer::StreamWriter;
 use ncpu_report::findings::Findings;
 use ncpu_report::onion::Onion;
+use ncpu_report::tenants::{Naming, Tenancy};
 use ncpu_schema::{Definition, Layer};
 use ncpu_table::{Column, Format, Printer, Select, Table};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ const MOST_BANDS: f64 = 10_000.0;
 const OVER_TIME: [&str; 5] = ["cpu_time", "idle_time", "events", "throttling", "cgroup_cpu"];
 
 /// What a table's request may say.
-pub const PARAMETERS: [&str; 9] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows"];
+pub const PARAMETERS: [&str; 10] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows", "by"];
 
 /// Which of the types that a table has is wanted.
 ///
@@ -53,6 +54,12 @@ pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Re
             "layers" => {
                 let merged = state.merged(&intervals)?;
                 Findings::of(&merged)?.layers(&Onion::peel(&merged)?)
+            }
+            name @ ("tenants" | "ledger") => {
+                let naming =
+                    Naming::at(query.text("by").unwrap_or("tenant")).map_err(|e| Fail::Bad(Wrong(e)))?;
+                let tenancy = Tenancy::of(&state.merged(&intervals)?, &naming)?.unwrap_or_default();
+                if name == "tenants" { tenancy.table() } else { tenancy.ledger() }
             }
             "causes" => Findings::of(&state.merged(&intervals)?)?.table(),
             name => {
@@ -148,6 +155,7 @@ pub fn list(state: &State) -> Reply {
         "The onion: layers of the time that is asked for, with evidence and advice.",
         json!([]),
     ));
+    tables.extend([&ncpu_schema::tenants::TABLE, &ncpu_schema::ledger::TABLE].map(described));
     let bands = state.bands(0.0, 0.0, 1);
     tables.push(own("bands", "Layers over time, of the last 86,400 intervals.", columns(bands.columns())));
     let layers = Layer::ALL.iter().map(|layer| json!({ "name": layer.name(), "colour": layer.colour() }));

@@ -20,4 +20,24 @@ tables! {
         share "share": Float [Percent Share], "share of the phase's capacity";
         seconds "seconds": Float [CpuSeconds Time], "CPU-seconds";
     }
+
+    /// The onion of each tenant: `--table tenants`. All rows together are the capacity.
+    tenants {
+        tenant "tenant": Text, "its name; null: nobody's" since 9;
+        layer "layer": Word<Layer>, "where capacity went" since 9;
+        share "share": Float [Percent Share], "share of capacity" since 9;
+        seconds "seconds": Float [CpuSeconds Time], "CPU-seconds" since 9;
+    }
+
+    /// Time that tenants lost to each other: `--table ledger`.
+    ledger {
+        victim "victim": Text, "the tenant that lost it" since 9;
+        culprit "culprit": Text, "the one that it was lost to; null where that is not known" since 9;
+        cause "cause": Word<Loss>, "how" since 9;
+        lock "lock": Text, "name of the kernel lock" since 9;
+        threads "threads": Float [Seconds Time], "time of its threads" since 9;
+        cpus "cpus": Float [CpuSeconds Time], "time of CPUs" since 9;
+        count "count": Int [None Count], "times" since 9;
+        grounds "grounds": Word<Grounds>, "how the other is known" since 9;
+    }
 }

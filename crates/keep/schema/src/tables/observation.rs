@@ -315,6 +315,58 @@ tables! {
         cpu "CPU": Float [CpuSeconds Time], "CPU time of its processes, without those of the groups below it; that of a group that has ended is in the one above" since 7;
     }
 
+    /// Names of tenants: each has a control group, a program and a user. Numbers below 4 are always the same: 0 idle, 1 the
+    /// kernel's own threads, 2 those for which there was no room, 3 ncpu.
+    tenant_names {
+        tenant "tenant": Int, "number, in the other tables of tenants" since 9;
+        cgroup "cgroup": Text, "path of its control group" since 9;
+        program "program": Text, "name of the process" since 9;
+        unit "unit": Text, "unit of systemd" since 9;
+        pod "pod": Text, "pod of Kubernetes: namespace/name where that is known, else its UID" since 9;
+        container "container": Text, "container: its name where that is known, else runtime and number" since 9;
+        job "job": Text, "job of a batch system" since 9;
+        step "step": Text, "step of the job" since 9;
+        user "user": Text, "user: name or number" since 9;
+        session "session": Text, "session of the user" since 9;
+    }
+
+    /// Where CPUs were while a thread of a tenant was the current one, by interval. The sums are those of `cpu_time`. Exact.
+    tenant_time {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        tenant "tenant": Int, "its number" since 9;
+        spent "*": Each<CpuState> [CpuSeconds Time], "time in each state" since 9;
+    }
+
+    /// For whom CPUs idled, by interval: tenants with threads that waited for something, or of which fewer ran than there are
+    /// CPUs. The sums are those of `idle_time`; from the leader's looks.
+    tenant_idle {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        tenant "tenant": Int, "its number; null: for nobody" since 9;
+        spent "*": Each<IdleReason> [CpuSeconds Time], "idle time of each reason" since 9;
+    }
+
+    /// Timer samples by tenant.
+    tenant_samples {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        tenant "tenant": Int, "its number" since 9;
+        at "at": Word<CpuState>, "where the CPU was" since 9;
+        class "class": Word<SampleClass>, "what it was doing there" since 9;
+        samples "samples": Int [None Count], "timer samples" since 9;
+    }
+
+    /// Time that tenants lost, and to whom, by interval.
+    tenant_losses {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        victim "victim": Int, "number of the tenant that lost it" since 9;
+        culprit "culprit": Int, "number of the one it was lost to; null where that is not known" since 9;
+        cause "cause": Word<Loss>, "how" since 9;
+        lock "lock": Text, "name of the kernel lock" since 9;
+        threads "threads": Float [Seconds Time], "time of its threads" since 9;
+        cpus "cpus": Float [CpuSeconds Time], "time of CPUs: on run queues shared by all that stood there, of locks the part on CPU" since 9;
+        count "count": Int [None Count], "times" since 9;
+        grounds "grounds": Word<Grounds>, "how the other is known" since 9;
+    }
+
     /// Limits that the program reached or came near to.
     limits_met {
         limit "limit": Text, "the file or resource that sets it";

@@ -103,6 +103,11 @@ impl Config {
         self.probes != Probes::Off && self.locks
     }
 
+    /// Whether to account by tenant: where the whole machine is observed and its onion is wanted.
+    pub(crate) fn tells_tenants(&self) -> bool {
+        self.explain && self.target == Target::All
+    }
+
     /// Whether requests to block devices are traced.
     pub(crate) fn traces_requests(&self) -> bool {
         self.probes != Probes::Off && self.explain

@@ -28,6 +28,7 @@
 #include "samples.h"
 #include "stack_copies.h"
 #include "switches.h"
+#include "tenants.h"
 #include "threads.h"
 #include "user_locks.h"
 

@@ -113,6 +113,8 @@ struct span {
 	__u64 since;	/* ns */
 	__u32 tgid;
 	__u32 base;	/* enum where */
+	__u32 tenant;
+	__u32 waiting;	/* threads on its queue when it began, but for the one that ran */
 };
 
 /* What all CPUs were at when one of them looked. */
@@ -193,6 +195,9 @@ struct cpu_slot {
 	__u32 tlb_asked;	/* and the last CPU that it asked */
 	__u32 lock_epoch;	/* of the waits above: `spinning` and `waits` */
 	struct look look;	/* the last that this CPU took */
+	__u64 charged[8];	/* of `at`, what tenants have been charged */
+	__u32 tenant;		/* of the current task */
+	__u32 tenant_pad;
 	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));
 
@@ -337,6 +342,69 @@ struct io_counts {
 	} of[IO_PROCESSES];
 };
 
+/* Numbers of tenants that are always the same. */
+enum tenant {
+	TENANT_IDLE,	/* nobody: the CPU idles, or what it runs is not known yet */
+	TENANT_KERNEL,	/* the kernel's own threads */
+	TENANT_OTHERS,	/* those for which there was no number */
+	TENANT_NCPU,
+	TENANT_FIRST,	/* the first that is given away */
+};
+
+/* By which a tenant's number is found. */
+struct tenant_key {
+	__u64 cgroup;		/* the number of its group in its hierarchy */
+	__u64 program[2];	/* name of the process */
+	__u32 hierarchy;
+	__u32 uid;
+	__u32 state;		/* TENANT_NONE, ... */
+	__u32 tenant;
+};
+#define TENANT_NONE 0
+#define TENANT_WRITTEN 1
+#define TENANT_KNOWN 2
+#define TENANT_PROBES 16	/* rows looked at before the table counts as full */
+
+/* Of a tenant on a CPU, written by that CPU alone. */
+struct tenant_slot {
+	__u64 at[8];		/* ns by enum where, while one of its threads was the current task */
+	__s32 waiting[8];	/* net threads that this CPU saw begin less end a wait, by enum wait */
+	__u64 sent;		/* packets to sockets of this machine */
+	__u64 received;		/* and those that were read from sockets */
+};
+
+/* Of a tenant, written by the leader alone. */
+struct tenant_look {
+	__u64 idle[8];		/* ns of idle CPUs, by enum idle */
+	__s32 waiting[8];	/* threads at the last look */
+	__u32 running;
+	__u32 active;
+};
+
+#define TENANT_DEPTH 16	/* components of a path, from the innermost on */
+#define TENANT_NAME 256	/* bytes of one, at most */
+#define TENANT_PATH 2047 /* bytes after which no more components are taken */
+
+struct tenant_event {
+	struct event_head head;
+	__u32 tenant;
+	__u32 uid;
+	__u32 bytes;	/* of the path */
+	__u32 pad;
+	char path[TENANT_PATH + TENANT_NAME + 1];
+};
+
+#define KIND_LEDGER 0x02000000u /* | enum loss: time that a tenant lost to another. lock is the other's number + 2, or OTHERS where
+				 * it is not known; tgid the number of the one that lost, stack the kernel lock or a CPU + 1, block the time
+				 * of threads, spin that of CPUs */
+
+enum loss {
+	LOSS_QUEUE,	/* on run queues, while the other's thread ran there */
+	LOSS_QUOTA,	/* on run queues, held back by the limit of its own group */
+	LOSS_LOCK,	/* for a kernel lock that the other held when the wait began */
+	LOSS_NETWORK,	/* to softirqs of the network; the sender of their packets is not known there */
+};
+
 struct thread_out {
 	__u32 tgid, tid, ppid;
 	__u32 target;
@@ -353,6 +421,8 @@ struct thread_out {
 	__u64 unjudged_ns;	/* how long those were, part of SLP */
 	__u64 cpus;		/* a bit for each of the first 64 CPUs that it may use */
 	__u32 allowed;		/* CPUs that it may use; 0 of threads of the kernel */
+	__u32 tenant;
+	__u32 queue;		/* the CPU on whose queue it stands + 1; 0: on none */
 	__u32 pad;
 	char comm[16];
 	char group[16];		/* the thread group leader's comm */

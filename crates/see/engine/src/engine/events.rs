@@ -4,12 +4,13 @@ use ncpu_instructions::Registers;
 use ncpu_schema::{CpuState, IdleReason};
 use ncpu_symbols::Copied;
 
-use super::layout::{Asked, COPY_AT, Sampled, ThreadOut, WentOff, state};
+use super::layout::{Asked, COPY_AT, Sampled, TenantHead, ThreadOut, WentOff, state};
 use super::places;
+use super::tenants::NewTenant;
 use crate::bpf_support::comm;
 use crate::bpf_support::ring::{
-    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_USER_STACK, EventHead, StackHead,
-    copied, walked,
+    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_TENANT, EV_USER_STACK, EventHead,
+    StackHead, copied, walked,
 };
 use crate::bpf_support::{Stack, read};
 
@@ -45,6 +46,8 @@ pub enum Event {
     UserLockStack(u64, Stack),
     /// A process has begun another program, and has its name.
     Exec(u32, String),
+    /// A tenant was seen for the first time, or again after its number was given to others.
+    Tenant(NewTenant),
     /// The stack of a thread going off CPU, by its identity.
     OffCpu {
         /// That of its place.
@@ -106,6 +109,22 @@ fn registers(bytes: &[u8], stack: &StackHead, count: u32) -> Option<Box<Register
     Some(Box::new(registers))
 }
 
+/// The path of its group comes innermost component first, each with a 0 behind it.
+fn new_tenant(bytes: &[u8]) -> Option<NewTenant> {
+    let head: TenantHead = read(bytes)?;
+    let path = bytes.get(size_of::<TenantHead>()..)?;
+    let path = &path[..path.len().min(head.bytes as usize)];
+    let components = path.split(|b| *b == 0).filter(|c| !c.is_empty());
+    let mut components: Vec<_> = components.map(String::from_utf8_lossy).collect();
+    components.reverse();
+    Some(NewTenant {
+        number: head.tenant,
+        cgroup: format!("/{}", components.join("/")),
+        program: comm(&head.head.comm),
+        uid: head.uid,
+    })
+}
+
 pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     let head: EventHead = read(bytes)?;
     if head.kind == EV_EXIT {
@@ -114,6 +133,9 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     }
     if head.kind == EV_EXEC {
         return Some(Event::Exec(head.tgid, comm(&head.comm)));
+    }
+    if head.kind == EV_TENANT {
+        return new_tenant(bytes).map(Event::Tenant);
     }
     let (stack, walked) = walked(bytes)?;
     // By the kind of the record.
@@ -159,9 +181,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_path_comes_innermost_first() {
+        let mut bytes = vec![0; size_of::<TenantHead>()];
+        bytes[..4].copy_from_slice(&EV_TENANT.to_ne_bytes());
+        bytes[24..28].copy_from_slice(b"post");
+        let at = |member: usize| member..member + 4;
+        let path = b"x.service\0system.slice\0rest";
+        bytes[at(std::mem::offset_of!(TenantHead, tenant))].copy_from_slice(&7u32.to_ne_bytes());
+        bytes[at(std::mem::offset_of!(TenantHead, bytes))].copy_from_slice(&23u32.to_ne_bytes());
+        bytes.extend(path);
+        let Some(Event::Tenant(new)) = decode(&bytes) else { panic!("no tenant") };
+        assert_eq!((new.number, new.cgroup.as_str()), (7, "/system.slice/x.service"));
+        assert_eq!(new.program, "post");
+    }
+
     proptest! {
         #[test]
-        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u32..9) {
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u32..10) {
             let mut bytes = bytes;
             if bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&kind.to_ne_bytes());

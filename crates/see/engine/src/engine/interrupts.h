@@ -17,6 +17,8 @@
 
 /* include/linux/interrupt.h */
 #define TIMER_SOFTIRQ 1
+#define NET_TX_SOFTIRQ 2
+#define NET_RX_SOFTIRQ 3
 #define HRTIMER_SOFTIRQ 8
 
 /* Run on each CPU when observing begins and ends: learns what it is at, and charges up to now. */
@@ -39,6 +41,8 @@ int mark(void *ctx)
 		s->kernel_thread = (p->flags & PF_KTHREAD) != 0;
 		s->base = p->flags & PF_IDLE ? AT_IDLE : r && r->target ? AT_TARGET :
 			  is_ncpu(p) ? AT_NCPU : AT_OTHER;
+		if (r && cfg_tenants)
+			tenant_comes(s, r, p);
 	}
 	charge(s, now);
 	put_spin(s);
@@ -182,6 +186,9 @@ static __always_inline void irq_exit(void)
 		row->count++;
 		row->ns += ns;
 	}
+	if (cfg_tenants && where == AT_SOFTIRQ && s->base == AT_TARGET &&
+	    (kind == IRQ_SOFT + NET_RX_SOFTIRQ || kind == IRQ_SOFT + NET_TX_SOFTIRQ))
+		add_lock(lock_slot(s, OTHERS, 0, s->tenant, KIND_LEDGER | LOSS_NETWORK), ns, ns, 1);
 	s->last_irq = now;
 	s->last_irq_ns = ns;
 	s->last_kind = kind;

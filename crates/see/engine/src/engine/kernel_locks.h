@@ -75,6 +75,17 @@ static __always_inline void add_lock(struct lock_slot *l, __u64 spin, __u64 bloc
 		l->max = spin + block;
 }
 
+/* Charges a wait, without the time in which the thread was runnable, to the tenant that held the lock at its beginning. */
+static __always_inline void blame_holder(struct cpu_slot *s, struct task_rec *r, struct lock_wait *w, __u64 all)
+{
+	if (!cfg_tenants || !r->target)
+		return;
+	__u64 queued = r->micro[LAT] - w->queued, ns = all > queued ? all - queued : 0;
+	struct lock_slot *l = lock_slot(s, w->holder ? (__u64)w->holder + 2 : OTHERS, w->lock, r->tenant, KIND_LEDGER | LOSS_LOCK);
+
+	add_lock(l, 0, ns, 1);
+}
+
 /*
  * Puts the last spinlock's wait into the lock table: before the next can take its place, and before
  * anybody else gets the CPU.
@@ -225,6 +236,7 @@ APART int end_cut_wait(struct cpu_slot *s, struct task_rec *r, __u64 now, __u32 
 		spin = until;
 	r->spin += spin;
 	add_lock(lock_slot(s, w->lock, 0, who, w->kind), spin, block, 1);
+	blame_holder(s, r, w, spin + block);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, who, w->kind), spin, block, 1);
 	if (w->first && w->woken > w->begin)
@@ -270,6 +282,8 @@ static __always_inline void begin_sleeping(void *ctx, struct cpu_slot *s, __u64 
 	w->kind = flags & LCB_F_MUTEX ? LCB_F_MUTEX : flags; /* a mutex may or may not spin first */
 	w->woken = 0;
 	w->first = first_of_sleeping(lock, flags);
+	w->queued = r->micro[LAT];
+	w->holder = cfg_tenants ? tenant_of_holder(lock, flags) : 0;
 	r->nlocks = n + 1;
 	r->lock_epoch = epoch;
 	s->waits = n + 1;
@@ -311,6 +325,7 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	r->spin += spin;
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block, 1);
+	blame_holder(s, r, w, all);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block, 1);
 	/* Whoever holds the lock wakes who sleeps for it when it is free; a CPU comes later. */

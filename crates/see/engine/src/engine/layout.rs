@@ -64,6 +64,7 @@ pub(super) const KIND_SLEEP: u32 = 0x2000_0000;
 pub(super) const KIND_QUEUE: u32 = 0x0800_0000;
 pub(super) const KIND_USER: u32 = 0x1000_0000;
 pub(super) const KIND_PATH: u32 = 0x0400_0000;
+pub(super) const KIND_LEDGER: u32 = 0x0200_0000;
 
 /// Lock, or stack, of a row that stands for many: those for which there was no room (`OTHERS` of engine.h).
 pub(crate) const OTHERS: u64 = 1;
@@ -245,6 +246,12 @@ pub(crate) use types::irq_row as IrqRow;
 pub(crate) use types::lock_slot as LockSlot;
 /// Hits of probes on a CPU, by `enum probe_group`.
 pub(crate) use types::probe_counts as ProbeCounts;
+/// By which a tenant's number is found.
+pub(super) use types::tenant_key as TenantKey;
+/// Idle CPUs of a tenant.
+pub(super) use types::tenant_look as TenantLook;
+/// Time of a tenant on a CPU.
+pub(super) use types::tenant_slot as TenantSlot;
 
 /// `struct thread_out`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -291,6 +298,10 @@ pub struct ThreadOut {
     pub(crate) cpus: u64,
     /// CPUs that it may use; 0 of threads of the kernel.
     pub(crate) allowed: u32,
+    /// Number of its tenant.
+    pub(crate) tenant: u32,
+    /// The CPU on whose queue it stands, and one more; 0: on none.
+    pub(crate) queue: u32,
     pub(crate) pad: u32,
     pub(crate) comm: [c_char; 16],
     pub(crate) group: [c_char; 16],
@@ -328,6 +339,27 @@ unsafe impl Plain for Calls {}
 unsafe impl Plain for ProbeCounts {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for ThreadOut {}
+// SAFETY: integers and an array of integers only.
+unsafe impl Plain for TenantKey {}
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for TenantLook {}
+// SAFETY: arrays of integers only.
+unsafe impl Plain for TenantSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for TenantHead {}
+
+/// `struct tenant_event` without its path, which follows.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct TenantHead {
+    pub(super) head: EventHead,
+    pub(super) tenant: u32,
+    pub(super) uid: u32,
+    pub(super) bytes: u32,
+    pub(super) pad: u32,
+}
+same_layout!(TenantHead, types::tenant_event: head = head, tenant = tenant, uid = uid, bytes = bytes);
+const _: () = assert!(size_of::<TenantHead>() == std::mem::offset_of!(types::tenant_event, path));
 
 /// As the kernel side has it, in bytes.
 pub(super) fn python(at: &PythonAt) -> [u8; size_of::<KernelPython>()] {
@@ -361,7 +393,7 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
-    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, comm = comm, group = group);
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, tenant = tenant, queue = queue, comm = comm, group = group);
 const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 

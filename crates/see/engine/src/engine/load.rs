@@ -4,7 +4,7 @@ use std::path::Path;
 
 use libbpf_rs::{Link, ProgramAttachType};
 
-use super::layout::FirstSlot;
+use super::layout::{FirstSlot, TenantSlot};
 use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
 use super::{Config, LockSlot};
 use crate::bpf_support::load;
@@ -18,6 +18,9 @@ pub(super) const HALVES: usize = 2;
 /// The lengths of waits of who was first in a queue take this much, unless that were fewer rows on each CPU.
 const FIRST_TABLE_BYTES: usize = 1 << 20;
 const LEAST_FIRST_ROWS: usize = 64;
+/// The tenants of all CPUs take this much, unless that were fewer than these on each.
+const TENANT_TABLE_BYTES: usize = 32 << 20;
+const TENANTS: [usize; 2] = [64, 4096];
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
 /// `IO_ROWS` and `IO_OTHERS` of engine.h.
@@ -49,6 +52,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let first = (FIRST_TABLE_BYTES / size_of::<FirstSlot>() / HALVES / cpus).clamp(LEAST_FIRST_ROWS, 4096);
     let first = 1 << first.ilog2();
 
+    let tenants = (TENANT_TABLE_BYTES / size_of::<TenantSlot>() / (cpus + 1)).clamp(TENANTS[0], TENANTS[1]);
+    let tenants = if config.tells_tenants() { 1 << tenants.ilog2() } else { 0 };
+
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
         ro.cfg_self = std::process::id();
@@ -60,6 +66,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         // Needed only to explain why nothing ran.
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_queues = config.explain.into();
+        ro.cfg_tenants = tenants as u32;
         ro.cfg_micro = config.traces_calls().into();
         ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
         ro.cfg_looks = config.looks.max(1);
@@ -88,6 +95,10 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.probe_hits.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.tenant_slots.set_max_entries((tenants * (cpus + 1)).max(1) as u32).map_err(&sized)?;
+    open.maps.tenant_looks.set_max_entries(tenants.max(1) as u32).map_err(&sized)?;
+    open.maps.tenant_free.set_max_entries(tenants.max(1) as u32).map_err(&sized)?;
+    open.maps.tenant_keys.set_max_entries((2 * tenants).max(1) as u32).map_err(&sized)?;
 
     let has = |tracepoint: &str| types.has(tracepoint);
     let io = config.traces_requests() && REQUESTS.into_iter().all(has);
@@ -116,6 +127,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.contention_begin.set_autoload(locks);
     progs.contention_end.set_autoload(locks);
 
+    let packets = tenants > 0 && PACKETS.into_iter().all(has);
+    progs.packet_sent.set_autoload(packets);
+    progs.packet_received.set_autoload(packets);
     progs.sched_waking.set_autoload(has("sched_waking"));
     progs.user_lock.set_autoload(config.traces_user_locks());
     progs.go_lock.set_autoload(config.traces_user_locks());
@@ -210,6 +224,9 @@ pub(super) fn attach_flush_calls(skel: &EngineSkel<'static>) -> Result<Vec<Link>
     Ok(links)
 }
 
+/// Packets of tenants: both, or nothing is known of who causes softirqs of the network.
+const PACKETS: [&str; 2] = ["netif_rx", "skb_copy_datagram_iovec"];
+
 /// Without these a request's life is not known.
 const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_complete"];
 
@@ -256,6 +273,8 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
         &p.sched_wakeup_new,
         &p.sched_switch,
         &p.cpu_comes,
+        &p.packet_sent,
+        &p.packet_received,
         // An end before its beginning.
         &p.block_rq_complete,
         &p.block_rq_merge,

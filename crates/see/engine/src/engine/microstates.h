@@ -189,6 +189,8 @@ int correct_waits(struct bpf_iter__task *ctx)
 		return 0;
 	judged[WAIT_SLEEP]--;
 	judged[WAIT_ULOCK]++;
+	tenant_waits(cfg_cpus, r->waits_as, WAIT_SLEEP, -1);
+	tenant_waits(cfg_cpus, r->waits_as, WAIT_ULOCK, 1);
 	/* What was not told to anybody yet is charged with the rest, when it is over. */
 	__sync_val_compare_and_swap(&r->state, SLP, LCK);
 	return 0;
@@ -205,6 +207,11 @@ int dump_threads(struct bpf_iter__task *ctx)
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
 	if (!r || !r->target || r->told)
 		return 0;
+	/* It has not come on CPU since the observation began. */
+	if (cfg_tenants && !r->css_set) {
+		r->css_set = (__u64)p;
+		set_tenant(r, *(volatile __u64 *)&r->css_set);
+	}
 	struct thread_out t = {};
 	thread_out(&t, r, p);
 	/* The state it is in now, up to now, without touching the record its CPU writes. */

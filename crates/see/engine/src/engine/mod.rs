@@ -24,6 +24,7 @@ mod requests;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
 mod switches;
+mod tenants;
 mod uprobes;
 mod usdt;
 mod waits;
@@ -54,8 +55,15 @@ pub(crate) use layout::OTHERS;
 pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};
 pub(crate) use layout::{futex_key, site_key, wait_event};
 pub use requests::Requests;
+pub use tenants::NewTenant;
+pub(crate) use tenants::{Shares, Spent};
 pub(crate) use waits::Waits;
-pub use waits::{Charged, FutexWaits, KernelLock, Locks, OffCpu, Queued, Sleeps, TracedLock, Woken};
+pub use waits::{Charged, FutexWaits, KernelLock, Locks, Lost, OffCpu, Queued, Sleeps, TracedLock, Woken};
+
+/// Numbers of tenants that are always the same.
+pub(crate) mod tenant {
+    pub(crate) use super::tenants::{FIRST, IDLE, KERNEL, NCPU, OTHERS};
+}
 
 pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
@@ -65,6 +73,7 @@ use calibrate::Gauge;
 use contentions::Contentions;
 use per_call::PerCall;
 use switches::Switches;
+use tenants::Tenants;
 use uprobes::{Group, Programs, Uprobes};
 
 use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts};
@@ -153,6 +162,8 @@ pub struct Engine {
     flushes_stay: bool,
     ring: RingBuffer<'static>,
     inbox: Inbox<Event>,
+    /// Those of before it began that are needed.
+    early: Vec<Event>,
     slots: Mapped<CpuSlot>,
     locks: Mapped<LockSlot>,
     other_locks: Mapped<LockSlot>,
@@ -161,6 +172,8 @@ pub struct Engine {
     first_others: u64,
     io_rows: Mapped<IoRow>,
     calls: Mapped<Calls>,
+    /// `None` without accounts by tenant.
+    tenants: Option<Tenants>,
     start: Vec<CpuSlot>,
     began: u64,
     ended: Option<u64>,
@@ -224,6 +237,9 @@ impl Engine {
         if let Some(bss) = &mut skel.maps.bss_data {
             (bss.switch_ns, bss.wake_ns) = (around.switch as u64, around.wake as u64);
         }
+        // Before the first thread comes.
+        let mut tenants = Tenants::open(&skel, cpus)?;
+        tenants.iter_mut().try_for_each(|tenants| tenants.offer(&mut skel))?;
         let links = load::attach(&mut skel, &interrupts)?;
         let switches = Switches::attach(config, &skel.progs, around)?;
         let flushes = load::attach_flushes(&skel)?;
@@ -272,6 +288,7 @@ impl Engine {
             flushes_stay: false,
             ring,
             inbox,
+            early: Vec::new(),
             slots,
             locks,
             other_locks,
@@ -279,6 +296,7 @@ impl Engine {
             first_others: 0,
             io_rows,
             calls,
+            tenants,
             start: Vec::new(),
             began: 0,
             ended: None,
@@ -360,7 +378,8 @@ impl Engine {
         self.mark(&self.online.cpus);
         // Threads that ended before, some of our own.
         let _ = self.ring.consume();
-        self.inbox.take();
+        self.early = self.inbox.take();
+        self.early.retain(|event| matches!(event, Event::Tenant(_)));
         self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
@@ -493,7 +512,8 @@ impl Engine {
     /// Returns the events there are now.
     pub fn drain(&mut self) -> Vec<Event> {
         let _ = self.ring.consume();
-        let mut events = self.inbox.take();
+        let mut events = std::mem::take(&mut self.early);
+        events.extend(self.inbox.take());
         if self.gauged.is_some() {
             events.retain(|e| !matches!(e, Event::Exit(thread) if Some(thread.tgid) == self.gauged));
         }
@@ -642,7 +662,7 @@ impl Engine {
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
         let bss = self.skel.maps.bss_data.as_ref();
         let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
-        let mut drops = [0u64; 6];
+        let mut drops = [0u64; 7];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -692,6 +712,7 @@ impl Engine {
             snap.pending = both(&bss.pending.idle, &bss.pending.time);
             snap.runnable = bss.runnable_ns;
             drops[5] += bss.io_left_out;
+            drops[6] += bss.tenants_missed;
         }
         let names = [
             "lock waits (lock table full)",
@@ -700,6 +721,7 @@ impl Engine {
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",
             "requests to devices (tables full, or an end missed in an interrupt)",
+            "threads of tenants (no number was free): they count as tenant other",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap

@@ -37,6 +37,16 @@ static __always_inline bool to_be_divided(__u64 since, __u64 now)
 	return now - since >= LONG_QUEUED || chosen(now, FEW_QUEUED);
 }
 
+/* Threads on the queue that one comes from, but for that one; where this is not known 0. */
+static __always_inline __u32 waiting_beside(struct task_struct *next)
+{
+	if (!bpf_core_field_exists(next->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, rq))
+		return 0;
+	__u32 all = next->se.cfs_rq->rq->nr_running;
+
+	return all > 1 ? all - 1 : 0;
+}
+
 /* A thread came on this CPU, which is in the state `s->base` from now on. */
 static __always_inline void begin_span(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
@@ -45,6 +55,8 @@ static __always_inline void begin_span(struct cpu_slot *s, struct task_struct *n
 
 	span->tgid = next->tgid;
 	span->base = s->base;
+	span->tenant = s->tenant;
+	span->waiting = cfg_tenants ? waiting_beside(next) : 0;
 	span->since = now;
 	s->span = i;
 }
@@ -55,6 +67,8 @@ struct stand {
 	__u64 last;		/* number of that CPU's last span */
 	__u32 cpu;
 	__u32 weight;		/* waits that it stands for */
+	__u32 tenant;		/* that lost the time */
+	__u32 pad;
 };
 
 static __always_inline void add_stand(struct lock_slot *l, const struct stand *w, __u64 ns)
@@ -65,6 +79,22 @@ static __always_inline void add_stand(struct lock_slot *l, const struct stand *w
 	l->block += ns * w->weight;
 	if (ns > l->max)
 		l->max = ns;
+}
+
+/*
+ * A wait is charged to the tenant that ran meanwhile: as time of CPUs it is shared by all that stood there. `where` is the CPU + 1 for
+ * what is not known.
+ */
+static __always_inline void blame_runner(struct cpu_slot *s, const struct stand *w, __u64 who, __u64 where, __u64 ns,
+					 __u32 waiting)
+{
+	struct lock_slot *l = lock_slot(s, who, where, w->tenant, KIND_LEDGER | LOSS_QUEUE);
+
+	if (!l)
+		return;
+	l->count += w->weight;
+	l->block += ns * w->weight;
+	l->spin += ns * w->weight / (waiting ?: 1);
 }
 
 static long behind_one(__u32 n, struct stand *w)
@@ -79,6 +109,8 @@ static long behind_one(__u32 n, struct stand *w)
 	if (!since || begin >= w->end)
 		return 0;
 	add_stand(lock_slot(s, base == AT_OTHER ? (__u64)tgid + 2 : OTHERS, 0, 0, KIND_QUEUE | base), w, w->end - begin);
+	if (cfg_tenants)
+		blame_runner(s, w, span->tenant + 2, 0, w->end - begin, span->waiting);
 	w->end = begin;
 	return 0;
 }
@@ -87,18 +119,21 @@ static long behind_one(__u32 n, struct stand *w)
  * Divides the wait of the current CPU's next thread, on the queue of `cpu` from one moment to another. That CPU may go on
  * meanwhile: what it then writes over is behind the others and looks too young.
  */
-APART int stood(__u32 cpu, __u64 from, __u64 to)
+APART int stood(__u32 cpu, __u64 from, __u64 to, __u32 tenant)
 {
 	struct cpu_slot *s = slot(), *q = bpf_map_lookup_elem(&cpu_slots, &cpu);
 
 	if (!s || !q)
 		return 0;
-	struct stand w = { .from = from, .end = to, .last = q->span, .cpu = cpu };
+	struct stand w = { .from = from, .end = to, .last = q->span, .cpu = cpu, .tenant = tenant };
 	w.weight = to - from < LONG_QUEUED ? FEW_QUEUED + 1 : 1;
 	bpf_loop(SPANS, behind_one, &w, 0);
 	/* So long ago that it is not known any more. */
-	if (w.end > from)
+	if (w.end > from) {
 		add_stand(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), &w, w.end - from);
+		if (cfg_tenants)
+			blame_runner(s, &w, OTHERS, w.cpu + 1, w.end - from, 0);
+	}
 	return 0;
 }
 

@@ -305,6 +305,7 @@ int leader(void *ctx)
 	if (queued)
 		part_queues(look, dt);
 	leave_idle(look, queued, dt);
+	look_at_tenants(s, now);
 	choose_looks(look->running);
 	if (queued)
 		runnable_ns += (__u64)look->waiting[WAIT_RUNQ] * dt;

@@ -53,6 +53,7 @@ __u32 look_weight;			/* a look of the leader in a window stands for this many */
 __u64 switch_ns;			/* ns that the kernel takes to call the program at a switch, and those at a wake-up */
 __u64 wake_ns;
 
+struct tenant_event tenant_events; /* as the one below */
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
 
 struct {

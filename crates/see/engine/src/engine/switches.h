@@ -177,6 +177,28 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, __
 	begin_wait(s, r, MASK(r->like_wait, 7));
 }
 
+/* Whether a thread that is taken off its CPU, runnable, may not go on because its group has used up its CPU time. */
+static __always_inline bool is_throttled(struct task_struct *p)
+{
+	struct task_struct *task = p; /* a macro has a `p` of its own */
+
+	/* Since Linux 6.18 threads are taken off their queue one by one. */
+	if (bpf_core_field_exists(task->throttled))
+		return BPF_CORE_READ(task, throttled);
+	if (!bpf_core_field_exists(p->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, throttle_count))
+		return false;
+	return p->se.cfs_rq->throttle_count > 0;
+}
+
+/* A thread that was held back by its group's limit may run again. */
+static __always_inline void held_back(struct cpu_slot *s, struct task_rec *r, __u64 now)
+{
+	__u64 since = r->since < observe_from ? observe_from : r->since;
+
+	if (r->target && observing && now > since)
+		add_lock(lock_slot(s, (__u64)r->tenant + 2, 0, r->tenant, KIND_LEDGER | LOSS_QUOTA), 0, now - since, 1);
+}
+
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -190,6 +212,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = WAIT_RUNQ;
+		r->throttled = cfg_tenants && is_throttled(p);
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
@@ -434,6 +457,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		if (!idled)
 			s->idle_from = now;
 		s->base = AT_IDLE;
+		if (cfg_tenants && s->tenant)
+			change_tenant(s, TENANT_IDLE);
 		return;
 	}
 	if (idled)
@@ -444,6 +469,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		return;
 	}
 	s->base = r->target ? AT_TARGET : is_ncpu(next) ? AT_NCPU : AT_OTHER;
+	if (cfg_tenants)
+		tenant_comes(s, r, next);
 	if (s->base == AT_NCPU)
 		called_for_us(s, next, now);
 	if (!followed(r)) {
@@ -467,8 +494,11 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = r->wait;
 	}
-	if (r->state == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
-		stood(r->queue, r->since, now);
+	if (r->state == LAT && r->throttled)
+		held_back(s, r, now);
+	else if (r->state == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
+		stood(r->queue, r->since, now, r->tenant);
+	r->throttled = 0;
 	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
 	if (calls_off)
@@ -667,6 +697,8 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	if (r) {
 		r->on_state = SYS;
 		r->state = SLP;
+		if (up)
+			r->tenant = up->tenant;
 		if (up && up->known && !cfg_cgroup && child->tgid != cfg_tgid)
 			r->target = up->target;
 	}

@@ -7,6 +7,7 @@
 
 #include "settings.h"
 #include "in_flight.h"
+#include "tenants.h"
 
 struct lock_wait {
 	__u64 lock;
@@ -17,6 +18,8 @@ struct lock_wait {
 	__u32 kind;
 	__u16 first;	/* enum first */
 	__u16 queue;	/* of a user lock: its place in user_queues + 1 */
+	__u16 holder;	/* of a kernel lock: the holder's tenant when the wait began; 0: not known */
+	__u64 queued;	/* ns that the thread had stood on run queues before */
 };
 
 /*
@@ -79,6 +82,11 @@ struct task_rec {
 	__u64 slept_ns;		/* how long its last wait was */
 	__u32 woken_by;		/* the thread that wakes it, where another CPU completes that; 0: not known */
 	__u32 lock_epoch;	/* when the waits below began */
+	__u64 css_set;		/* its control groups, when its tenant was found */
+	__u64 exec_id;		/* and its program */
+	__u16 tenant;
+	__u16 waits_as;		/* the tenant that its wait is counted for */
+	__u8 throttled;		/* it was taken off its CPU because its group's limit is used up */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu, while `in_user` */
@@ -213,8 +221,10 @@ static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
 	/* A wait for a futex may just be judged on another CPU: see `correct_waits`. */
 	__u32 w = r->futex ? __sync_lock_test_and_set(&r->wait, WAIT_NONE) : r->wait;
 
-	if (w)
+	if (w) {
 		s->waiting[MASK(w, 7)]--;
+		tenant_waits(bpf_get_smp_processor_id(), r->waits_as, w, -1);
+	}
 	r->wait = WAIT_NONE;
 	if (r->io_process) {
 		count_asleep(r->io_process - 1, -1);
@@ -229,6 +239,37 @@ static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, _
 		return;
 	r->wait = w;
 	s->waiting[MASK(w, 7)]++;
+	r->waits_as = r->tenant;
+	tenant_waits(bpf_get_smp_processor_id(), r->tenant, w, 1);
+}
+
+/* Finds the tenant of a thread that is new, or whose control groups or program have changed. */
+APART int set_tenant(struct task_rec *r, __u64 task)
+{
+	struct task_struct *p = (void *)task;
+
+	if (!r)
+		return 0;
+	r->css_set = (__u64)BPF_CORE_READ(p, cgroups);
+	r->exec_id = BPF_CORE_READ(p, self_exec_id);
+	r->tenant = BPF_CORE_READ(p, flags) & PF_KTHREAD ? TENANT_KERNEL : find_tenant(task);
+	__u32 pid = BPF_CORE_READ(p, pid), key = pid & (TENANT_PIDS - 1);
+	__u32 *known = bpf_map_lookup_elem(&tenant_pids, &key);
+	if (known)
+		*known = pid >> 16 << 16 | r->tenant;
+	return 0;
+}
+
+/* A thread comes on CPU. */
+static __always_inline void tenant_comes(struct cpu_slot *s, struct task_rec *r, struct task_struct *p)
+{
+	if (s->base == AT_NCPU)
+		r->tenant = TENANT_NCPU;
+	else if (r->css_set != (__u64)p->cgroups || r->exec_id != p->self_exec_id ||
+		 (r->tenant == TENANT_OTHERS && !(s->switches & 63))) /* there may be a free number by now */
+		set_tenant(r, *(volatile __u64 *)&s->task); /* `p` as a number: the verifier passes no pointers to functions */
+	if (s->tenant != r->tenant)
+		change_tenant(s, r->tenant);
 }
 
 /* What user space is told of a thread. */
@@ -260,6 +301,8 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	for (int i = 0; i < 4; i++)
 		t->ticks[i] = r->ticks[i];
 	t->cpus = BPF_CORE_READ(p, cpus_mask.bits[0]);
+	t->tenant = r->tenant;
+	t->queue = r->state == LAT && !r->throttled ? r->queue + 1 : 0;
 	t->allowed = p->flags & PF_KTHREAD ? 0 : p->nr_cpus_allowed;
 	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
 	struct task_struct *leader = BPF_CORE_READ(p, group_leader);

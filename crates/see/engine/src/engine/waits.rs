@@ -6,8 +6,8 @@ use ncpu_schema::CpuState;
 
 use super::Coverage;
 use super::layout::{
-    Cause, FutexClass, KIND_FUTEX, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER, LockSlot, OTHERS,
-    UserLock, Wait, state,
+    Cause, FutexClass, KIND_FUTEX, KIND_LEDGER, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER,
+    LockSlot, OTHERS, UserLock, Wait, state,
 };
 use super::{FirstWaits, Requests};
 
@@ -177,6 +177,36 @@ pub struct Charged {
     pub time: u64,
 }
 
+/// Time that a tenant lost to another, by numbers of the BPF programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lost {
+    /// The tenant that lost it.
+    pub victim: u32,
+    /// The one that it lost it to, where that is known.
+    pub culprit: Option<u32>,
+    /// [`Lost::QUEUE`] and so on.
+    pub cause: u32,
+    /// Address of the kernel lock; of a run queue where the culprit is not known the CPU + 1. `OTHERS` where the row stands for many.
+    pub lock: u64,
+    /// Times.
+    pub count: u64,
+    /// ns of threads.
+    pub threads: u64,
+    /// ns of CPUs.
+    pub cpus: u64,
+}
+
+impl Lost {
+    /// On run queues behind the other (`enum loss`).
+    pub const QUEUE: u32 = 0;
+    /// Held back by the limit of its own group.
+    pub const QUOTA: u32 = 1;
+    /// For a kernel lock that the other held.
+    pub const LOCK: u32 = 2;
+    /// To softirqs of the network.
+    pub const NETWORK: u32 = 3;
+}
+
 /// Rows of which the smallest are summed up, to bound their number per interval.
 pub(crate) trait Waits: Sized {
     /// Rows of the same class are summed up.
@@ -325,6 +355,8 @@ pub struct Locks {
     pub sleeps: Vec<Sleeps>,
     /// Time on run queues by what ran there.
     pub queued: Vec<Queued>,
+    /// Losses of tenants to each other.
+    pub lost: Vec<Lost>,
     /// Requests to block devices.
     pub requests: Vec<Requests>,
     /// Waits of threads that were first in a lock's queue, by length.
@@ -411,6 +443,16 @@ impl Locks {
                 idle: block,
                 time: spin,
             });
+        } else if kind & KIND_LEDGER != 0 {
+            self.lost.push(Lost {
+                victim: tgid,
+                culprit: (lock != OTHERS).then(|| lock.saturating_sub(2) as u32),
+                cause: low,
+                lock: row.stack,
+                count,
+                threads: block,
+                cpus: spin,
+            });
         } else {
             self.kernel.push(KernelLock { lock, stack, tgid, flags: kind, count, spin, block, max });
         }
@@ -484,6 +526,10 @@ mod tests {
         assert_eq!((path[0].cause, path[0].call, path[0].waker), (Cause::Program, Some(35), 99));
         assert_eq!((path[0].wait, path[0].reason, path[0].idle, path[0].time), (Wait::Asleep, 4, 20, 10));
         assert_eq!(told(with(99, 0, KIND_PATH)).path[0].call, None);
+        let lost = told(with(9, 0xffff, KIND_LEDGER | Lost::LOCK)).lost;
+        assert_eq!((lost[0].victim, lost[0].culprit, lost[0].cause), (7, Some(7), Lost::LOCK));
+        assert_eq!((lost[0].lock, lost[0].threads, lost[0].cpus), (0xffff, 20, 10));
+        assert_eq!(told(with(OTHERS, 0, KIND_LEDGER)).lost[0].culprit, None);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod requests;
 pub(crate) mod room;
 pub(crate) mod samples;
 pub(crate) mod shortage;
+mod tenants;
 pub(crate) mod throttle;
 mod user_code;
 mod user_lines;
@@ -60,6 +61,7 @@ use room::Room;
 use samples::Samples;
 pub use samples::ThreadStack;
 use shortage::Shortage;
+use tenants::Tenants;
 use throttle::Throttle;
 use user_locks::UserLocks;
 
@@ -117,6 +119,8 @@ pub struct Observation {
     thread_names: Names,
     notes: Vec<String>,
     stat: Stat,
+    /// Ticks that the hypervisor had taken when the last tables of tenants were made.
+    stolen: u64,
     throttle: Throttle,
     interrupts: Interrupts,
     devices: Devices,
@@ -129,6 +133,8 @@ pub struct Observation {
     room: Option<Room>,
     shortage: Option<Shortage>,
     placement: Placement,
+    /// `None` without accounts by tenant.
+    tenants: Option<Tenants>,
     counters: Option<counters::Collector>,
     unwound: Unwinds,
     /// Where the tables that are written now began: seconds since the observation did, and what was dropped by then.
@@ -174,11 +180,21 @@ impl Observation {
         }
         let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
+        // Baseline of the threads: nothing before this moment is a loss.
+        let before = if engine.tells_tenants() { engine.threads()? } else { Vec::new() };
+        let known = |told: ThreadOut| ((told.tid, told.start), Known { told, missing: 0 });
+        let threads = before.into_iter().map(known).collect();
+        let mut samples = Samples::new(config.patterns.clone());
+        let tenants = engine.tells_tenants().then(Tenants::begin);
+        if tenants.is_some() {
+            samples.count_processes();
+        }
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
             user_locks,
             counters,
             stat: Stat::read(),
+            stolen: Stat::read().steal,
             // Needed only to explain idle CPUs.
             throttle: if config.explain { Throttle::begin(&config.target) } else { Throttle::default() },
             interrupts: Interrupts::default(),
@@ -192,14 +208,15 @@ impl Observation {
             placement,
             engine,
             symbols,
-            samples: Samples::new(config.patterns.clone()),
+            samples,
+            tenants,
             path: CriticalPath::default(),
             locks: LockTables::new(config.patterns.clone()),
             places: Places::default(),
             corrections: Corrections::default(),
             before: Snapshot::default(),
             sleeps: HashMap::new(),
-            threads: HashMap::new(),
+            threads,
             exited: Vec::new(),
             process_names: Names::new(),
             thread_names: Names::new(),
@@ -372,6 +389,11 @@ impl Observation {
                     self.thread_names.set(thread.tid, thread.name());
                     self.exited.push(*thread);
                 }
+                Event::Tenant(new) => {
+                    if let Some(tenants) = &mut self.tenants {
+                        tenants.meet(&new);
+                    }
+                }
                 Event::LockStack(id, stack) => {
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.locks.lock_stack(id, stack);
@@ -466,6 +488,11 @@ impl Observation {
         let mut locks = self.engine.locks();
         let asked = std::mem::take(&mut locks.requests);
         let stood = std::mem::take(&mut locks.queued);
+        let lost = std::mem::take(&mut locks.lost);
+        let (spins, coverage) = match self.tenants {
+            Some(_) => (tenants::spins(&locks.kernel), locks.coverage),
+            None => (Vec::new(), crate::engine::Coverage::ALL),
+        };
         let snap = self.engine.snapshot();
         self.receive();
         self.correct(true);
@@ -578,6 +605,8 @@ impl Observation {
             }
         }
         let [throttled, cgroups] = self.throttle.tables(t);
+        let of_reason = |reason: IdleReason| idled(reason).unwrap_or(0.0);
+        let whose = self.tenant_tables(t, IdleReason::ALL.map(of_reason), lost, spins, coverage);
         let tables = [
             cpu_time.finish(),
             idle.finish(),
@@ -598,10 +627,37 @@ impl Observation {
             runnable,
         ];
         self.symbols.forget_unused(Instant::now());
-        for table in tables.iter().chain(&locks).filter(|t| t.num_rows() > 0) {
+        for table in tables.iter().chain(&locks).chain(&whose).filter(|t| t.num_rows() > 0) {
             sink(table)?;
         }
         Ok(())
+    }
+
+    /// The tables of tenants, of what came since the last ones.
+    fn tenant_tables(
+        &mut self,
+        t: f64,
+        idle: [f64; IdleReason::ALL.len()],
+        lost: Vec<crate::engine::Lost>,
+        spins: Vec<tenants::Spin>,
+        coverage: crate::engine::Coverage,
+    ) -> Vec<Table> {
+        let Some(tenants) = &mut self.tenants else { return Vec::new() };
+        let shares = self.engine.take_tenants(&self.before, &tenants.take_living());
+        let stolen = Stat::read().steal;
+        let ticks = stolen.saturating_sub(std::mem::replace(&mut self.stolen, stolen));
+        let locks = &self.locks;
+        tenants.tables(tenants::Interval {
+            t,
+            shares,
+            idle,
+            sampled: self.samples.take_processes(),
+            lost,
+            spins,
+            coverage,
+            steal: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            lock: &mut |lock| locks.kernel_name(lock),
+        })
     }
 
     /// What each thread did since the last table: living ones from the iterator, ended ones from
@@ -692,6 +748,11 @@ impl Observation {
             let stood = spent(Microstate::Lat).unwrap_or(0.0);
             queued += stood;
             self.queued.thread(now, stood);
+            if let Some(tenants) = &mut self.tenants {
+                let locked =
+                    spent(Microstate::Lck).unwrap_or(0.0) + since(now.spin, before.spin).unwrap_or(0.0);
+                tenants.thread(now, stood, locked);
+            }
             let told = |state: Microstate| on_cpu.get(state as usize).copied().or_else(|| spent(state));
             out.push(threads::Row {
                 time: Some(t),
@@ -763,6 +824,9 @@ impl Observation {
             shortage.turn();
         }
         self.queued.turn();
+        if let Some(tenants) = &mut self.tenants {
+            tenants.turn();
+        }
         concluded.map(|()| self.since)
     }
 

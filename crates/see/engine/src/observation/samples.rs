@@ -153,6 +153,8 @@ pub(crate) struct Samples {
     /// Where user code paused in a loop, by process.
     paused: HashMap<u32, BTreeSet<u64>>,
     patterns: Patterns,
+    /// Those of the last tables by process, state and class, where they are wanted.
+    by_process: Option<HashMap<(u32, CpuState, SampleClass), u64>>,
     /// Those of the last tables by thread, where they are wanted.
     by_thread: Option<Vec<ThreadStack>>,
 }
@@ -190,6 +192,16 @@ impl Samples {
         let seen = self.pending.entry((at, Stack { tid, ..stack }, futex)).or_default();
         seen.count += 1;
         seen.met.extend(registers.map(|(registers, time)| Met { tid: thread, time, registers }));
+    }
+
+    /// Counts from now on the samples of each process until the next tables.
+    pub fn count_processes(&mut self) {
+        self.by_process = Some(HashMap::new());
+    }
+
+    /// The samples of each process before the last tables, taken out.
+    pub fn take_processes(&mut self) -> HashMap<(u32, CpuState, SampleClass), u64> {
+        self.by_process.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Keeps from now on what each thread was executing until the next tables.
@@ -256,6 +268,9 @@ impl Samples {
                 self.user_code.add(&stack, &detail, n, met);
             }
             *classes.entry((at, class, detail.to_string(), stack.comm.clone())).or_default() += n;
+            if let Some(by_process) = &mut self.by_process {
+                *by_process.entry((stack.tgid, at, class)).or_default() += n;
+            }
             if matches!(at, CpuState::Program | CpuState::Spin) {
                 let spins = at == CpuState::Spin || class == SampleClass::LockSpin;
                 let kind = if spins { StackKind::Spin } else { StackKind::OnCpu };

@@ -19,7 +19,7 @@ const BYTES: u64 = 1 << 20;
 const RULES: usize = 10_000;
 const NAME: usize = 255;
 
-/// What a runtime calls a container.
+/// Names that a runtime gave to a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The container.
@@ -140,7 +140,7 @@ impl Known {
         names.filter_map(|name| OsStr::to_str(&name).map(String::from)).collect()
     }
 
-    /// What the runtime calls a container.
+    /// Names that the runtime gave to a container.
     pub(super) fn container(&mut self, container: &Container) -> Option<Names> {
         // A number names a directory.
         if container.id.contains(['/', '\0']) || container.id.starts_with('.') {

@@ -1,5 +1,5 @@
-//! Tenants: whose a process is, at the level that people name: a pod, a container, a job, a service, a user's session; else
-//! its program.
+//! Tenants: the owner of a process at the level that people name: a pod, container, job, service or session of a user; else its
+//! program.
 
 mod files;
 mod path;
@@ -18,7 +18,7 @@ pub const OTHERS: &str = "other";
 /// The level at which processes are put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
-    /// The first of pod, container, job, unit, session and group that there is; else the program.
+    /// Pod, container, job, unit, session or group, whichever comes first; else the program.
     #[default]
     Tenant,
     /// Unit of systemd.
@@ -114,7 +114,7 @@ fn prefix(path: &str, depth: usize) -> String {
 }
 
 impl Tenant {
-    /// What the path of its group says, with names that are known by `known`.
+    /// Reads the path of its group; `known` finds names.
     pub fn find(cgroup: &str, program: &str, uid: u32, known: &mut Known) -> Tenant {
         let place = Place::parse(cgroup);
         let pod = place.pod.as_ref();

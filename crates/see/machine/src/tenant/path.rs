@@ -73,7 +73,7 @@ pub struct Job {
     pub step: Option<String>,
 }
 
-/// What a path says.
+/// Parts of a path that have a meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The innermost unit of systemd that is a service or a scope of its own: not that of a session or a container.
@@ -86,7 +86,7 @@ pub struct Place {
     pub container: Option<Container>,
     /// The job, and its step.
     pub job: Option<Job>,
-    /// The user whose slice it is in, or whose job it is.
+    /// User of the slice or job.
     pub user: Option<u32>,
     /// The user's session.
     pub session: Option<String>,
@@ -200,7 +200,7 @@ fn container(component: &str) -> Option<Container> {
     None
 }
 
-/// A container by its place: a component whose name is its number, or that of LXC, below what says whose it is.
+/// A container known by its parent: a bare number below a runtime's group, or a name below LXC's.
 fn container_below(parent: &str, component: &str) -> Option<Container> {
     let of = |runtime| Some(Container { runtime, id: kept(component) });
     match parent {
@@ -242,7 +242,7 @@ fn other_job(parent: &str, component: &str) -> Option<Job> {
 }
 
 impl Place {
-    /// What the path of a control group says. Any text will do: what it does not say is left out.
+    /// Parses the path of a control group. Any text is accepted; unknown components are skipped.
     pub fn parse(path: &str) -> Place {
         let mut from = path.len().saturating_sub(LONGEST);
         while !path.is_char_boundary(from) {
@@ -271,7 +271,7 @@ impl Place {
             self.container = Some(found);
             return;
         }
-        // What runs in a container is the container's.
+        // Groups inside a container belong to the container.
         if self.container.is_some() || self.pod.is_some() {
             return;
         }
@@ -322,7 +322,7 @@ mod tests {
     const UID: &str = "7a1d2c3b-4e5f-6071-8293-a4b5c6d7e8f9";
 
     fn words(path: &str) -> String {
-        let path = path.replace("ID", ID).replace("UID_", &UID.replace('-', "_")).replace("POD", UID);
+        let path = path.replace("UID_", &UID.replace('-', "_")).replace("POD", UID).replace("ID", ID);
         let place = Place::parse(&path);
         let mut out = Vec::new();
         out.extend(place.pod.map(|uid| format!("pod {}", uid.replace(UID, "POD"))));

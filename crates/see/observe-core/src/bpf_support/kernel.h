@@ -55,16 +55,34 @@ enum {
 
 struct kernfs_node {
 	u64 id;
+	struct kernfs_node *__parent;
+	const char *name;
 };
+
+struct cgroup_root;
 
 struct cgroup {
 	struct kernfs_node *kn;
 	int level;
+	struct cgroup_root *root;
 	struct cgroup *ancestors[];
+};
+
+struct cgroup_subsys_state___tenant {
+	struct cgroup *cgroup;
 };
 
 struct css_set {
 	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state___tenant *subsys[64];
+};
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
 };
 
 
@@ -86,11 +104,13 @@ struct thread_struct {
 
 struct rq {
 	u64 clock;
+	unsigned int nr_running;
 };
 
 /* Only where groups of tasks are scheduled. */
 struct cfs_rq {
 	struct rq *rq;
+	int throttle_count;
 };
 
 struct sched_entity {
@@ -126,6 +146,9 @@ struct task_struct {
 	struct mutex *blocked_on;
 	void *stack;
 	struct css_set *cgroups;
+	const struct cred *cred;
+	u64 self_exec_id;
+	bool throttled;
 	u64 start_time;
 	unsigned long nvcsw;
 	unsigned long nivcsw;
@@ -155,6 +178,7 @@ struct mutex {
 };
 
 struct rw_semaphore {
+	atomic_long_t owner;
 	struct list_head wait_list;
 };
 

@@ -25,6 +25,8 @@ pub const EV_FUTEX: u32 = 5;
 pub const EV_USER_STACK: u32 = 6;
 /// A process runs another program.
 pub const EV_EXEC: u32 = 7;
+/// A tenant was seen for the first time.
+pub const EV_TENANT: u32 = 8;
 
 /// `struct event_head` of stack.h.
 #[derive(Clone, Copy, Debug, Default)]

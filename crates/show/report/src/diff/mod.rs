@@ -5,7 +5,7 @@ mod flame;
 mod gate;
 mod html;
 mod judge;
-mod quantity;
+pub(crate) mod quantity;
 mod text;
 
 use std::collections::BTreeSet;

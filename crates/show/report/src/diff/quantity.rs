@@ -7,6 +7,7 @@ use ncpu_table::{Table, Unit};
 
 use crate::findings::Findings;
 use crate::onion::{Layer, Onion};
+use crate::tenants::{Naming, Tenancy};
 
 /// What kind of figure a quantity is. Quantities are ranked within their section, since seconds of a CPU, seconds of
 /// a sleeping thread and bytes cannot be weighed against each other.
@@ -16,6 +17,8 @@ pub enum Section {
     Causes,
     /// Layers of the onion.
     Layers,
+    /// CPUs that tenants had, of a whole machine.
+    Tenants,
     /// Spinning in kernel locks, by lock.
     LockSpin,
     /// Spinning in kernel locks, by lock and caller.
@@ -26,6 +29,8 @@ pub enum Section {
     Functions,
     /// Threads on CPU, by name.
     Threads,
+    /// Time that tenants lost to others, by both and the cause.
+    Losses,
     /// Threads blocked in kernel locks, by lock.
     LockBlock,
     /// Threads waiting for user locks, by lock.
@@ -40,14 +45,16 @@ pub enum Section {
 
 impl Section {
     /// All, in the order of a report.
-    pub const ALL: [Section; 12] = [
+    pub const ALL: [Section; 14] = [
         Section::Causes,
         Section::Layers,
+        Section::Tenants,
         Section::LockSpin,
         Section::LockCallers,
         Section::Calls,
         Section::Functions,
         Section::Threads,
+        Section::Losses,
         Section::LockBlock,
         Section::UserLocks,
         Section::Sleeps,
@@ -60,11 +67,13 @@ impl Section {
         match self {
             Section::Causes => "causes",
             Section::Layers => "layers",
+            Section::Tenants => "tenants on CPU",
             Section::LockSpin => "kernel lock spin",
             Section::LockCallers => "kernel lock spin by caller",
             Section::Calls => "system calls",
             Section::Functions => "user functions",
             Section::Threads => "threads on CPU",
+            Section::Losses => "lost to other tenants",
             Section::LockBlock => "blocked in kernel locks",
             Section::UserLocks => "waiting for user locks",
             Section::Sleeps => "asleep in system calls",
@@ -78,12 +87,13 @@ impl Section {
         match self {
             Section::Causes
             | Section::Layers
+            | Section::Tenants
             | Section::LockSpin
             | Section::LockCallers
             | Section::Calls
             | Section::Functions
             | Section::Threads => Unit::CpuSeconds,
-            Section::LockBlock | Section::UserLocks | Section::Sleeps => Unit::Seconds,
+            Section::Losses | Section::LockBlock | Section::UserLocks | Section::Sleeps => Unit::Seconds,
             Section::Events => Unit::Figure,
             Section::Memory => Unit::Bytes,
         }
@@ -98,6 +108,8 @@ impl Section {
     pub fn table(self) -> &'static str {
         match self {
             Section::Causes | Section::Layers => "cpu_time",
+            Section::Tenants => "tenant_time",
+            Section::Losses => "tenant_losses",
             Section::LockSpin | Section::LockBlock => "locks",
             Section::LockCallers => "lock_callers",
             Section::Calls | Section::Functions => "samples",
@@ -162,6 +174,18 @@ impl Quantities {
         // Those that are too small for the list too: on the other side they may be large.
         for found in findings.list.iter().chain(&findings.others).filter(|found| found.seconds > 0.0) {
             out.add(Section::Causes, found.title.clone(), found.seconds, found.error / 1.96);
+        }
+        if let Some(tenancy) = Tenancy::of(recording, &Naming::default())? {
+            for part in &tenancy.parts {
+                if let Some(name) = &part.name {
+                    out.exact(Section::Tenants, name.clone(), Some(part.busy()));
+                }
+            }
+            for lost in tenancy.losses.iter().filter(|lost| lost.to_another()) {
+                let culprit = lost.culprit.as_deref().unwrap_or_default();
+                let name = format!("{} to {culprit}, {}", lost.victim, lost.cause.name());
+                out.exact(Section::Losses, name, Some(lost.threads));
+            }
         }
         let table = |name: &str| recording.tables.get(name);
         if let Some(t) = table("locks") {

@@ -17,6 +17,7 @@ mod layers;
 mod markup;
 mod plain;
 mod tables;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -53,9 +54,10 @@ static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     lines.map(|line| line.strip_prefix("export ").unwrap_or(line).to_owned() + "\n").collect()
 });
 
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("causes", "What is wrong"),
     ("layers", "Layers"),
+    ("tenants", "Tenants"),
     ("time", "Over time"),
     ("locks", "Kernel locks"),
     ("user-locks", "User locks"),
@@ -81,6 +83,7 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     causes::section(&mut out, &onion, &Findings::of(recording)?);
     notes(&mut out, &onion.notes);
     layers::section(&mut out, &onion);
+    tenants::section(&mut out, recording)?;
     let data = match has(recording, "time") {
         true => time::section(&mut out, recording)?,
         false => serde_json::Value::Null,
@@ -97,7 +100,11 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
 
 /// Whether a page of the recording has a section. A simulation is one interval, in which nothing changes.
 fn has(recording: &Recording, section: &str) -> bool {
-    section != "time" || !recording.manifest.simulated
+    match section {
+        "time" => !recording.manifest.simulated,
+        "tenants" => recording.tables.contains_key("tenant_losses"),
+        _ => true,
+    }
 }
 
 /// Everything up to the body.

@@ -20,6 +20,7 @@ const MOST: usize = 20_000;
 /// What a screen is about.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Behind {
+    Tenant(String),
     Layer(String),
     Thread { pid: u32, tid: u32, name: String, thread: String },
     Process { pid: u32, name: String },
@@ -125,6 +126,7 @@ impl Screen {
         self.seconds += interval.elapsed;
         let lines = match &self.behind {
             Behind::Help => return,
+            Behind::Tenant(name) => tenant(interval, name),
             Behind::Layer(_) => {
                 self.gather(interval);
                 self.layer(interval)
@@ -312,7 +314,7 @@ fn is_of(behind: &Behind, stack: &Stack) -> bool {
             let merged = stack.layer.merged().map(Layer::name);
             stack.layer.name() == name || merged.is_some_and(|merged| merged == name)
         }
-        Behind::Lock { .. } | Behind::Notes | Behind::Help => false,
+        Behind::Tenant(_) | Behind::Lock { .. } | Behind::Notes | Behind::Help => false,
     }
 }
 
@@ -328,8 +330,50 @@ fn slept_in(behind: &Behind, asleep: &Asleep) -> bool {
         Behind::Lock { process: Some(process), .. } => {
             *asleep.process == **process && &*asleep.wait == "user lock"
         }
-        Behind::Lock { process: None, .. } | Behind::Notes | Behind::Help => false,
+        Behind::Tenant(_) | Behind::Lock { process: None, .. } | Behind::Notes | Behind::Help => false,
     }
+}
+
+/// The onion of a tenant, who it loses time to, and who loses time to it.
+fn tenant(interval: &Interval, name: &str) -> Vec<Line> {
+    let mut lines = vec![(safe::line(name).into_owned(), true)];
+    let layers = &interval.tenant_layers;
+    let mut rows: Vec<usize> =
+        (0..layers.num_rows()).filter(|&row| layers.text(row, "tenant") == Some(name)).collect();
+    let share = |row: usize| layers.number(row, "share").unwrap_or(0.0);
+    rows.sort_by(|&a, &b| share(b).total_cmp(&share(a)));
+    if rows.is_empty() {
+        lines.push(("did nothing in the last interval".into(), false));
+    }
+    lines.extend(rows.iter().filter(|&&row| share(row) >= 0.05).map(|&row| {
+        (format!("   {:>6.1} %  {}", share(row), safe::line(layers.text(row, "layer").unwrap_or("?"))), false)
+    }));
+    for (head, own, other) in
+        [("lost to, thread-s", "victim", "culprit"), ("took from, thread-s", "culprit", "victim")]
+    {
+        let table = &interval.ledger;
+        let threads = |row: usize| table.number(row, "threads").unwrap_or(0.0);
+        let mut rows: Vec<usize> = (0..table.num_rows())
+            .filter(|&row| table.text(row, own) == Some(name) && threads(row) >= 0.0005)
+            .filter(|&row| own == "victim" || table.text(row, other) != Some(name))
+            .collect();
+        rows.sort_by(|&a, &b| threads(b).total_cmp(&threads(a)));
+        if rows.is_empty() {
+            continue;
+        }
+        lines.extend([(String::new(), false), (head.to_string(), true)]);
+        lines.extend(rows.iter().take(2 * ROWS).map(|&row| {
+            let word = |column: &str| table.text(row, column).map(|text| safe::line(text).into_owned());
+            let who = match word(other) {
+                Some(who) if who == name => "itself".into(),
+                Some(who) => who,
+                None => "unknown".into(),
+            };
+            let how = word("lock").or(word("cause")).unwrap_or_default();
+            (format!("   {:>8.3}  {who}: {how}", threads(row)), false)
+        }));
+    }
+    lines
 }
 
 /// The rows of a table of shares with most in these columns, together, below a headline.
@@ -496,8 +540,8 @@ fn waiters(interval: &Interval, shown: &str, lock: [Option<&str>; 3]) -> Vec<Lin
 fn help() -> Vec<Line> {
     const HELP: &str = "\
 *Views
- 1 2 3 4, Tab   onion, threads, locks, CPUs
- Enter          behind the row: a layer's locks, processes, CPUs and stacks, a
+ 1 2 3 4 5, Tab tenants (of the whole machine), onion, threads, locks, CPUs
+ Enter          behind the row: a tenant's onion and culprits, a layer's locks, processes, CPUs and stacks, a
                 thread's or process's stacks, a lock's waiters with their stacks
  Esc            back; no filter
  n              notes: what could not be observed
@@ -509,6 +553,8 @@ fn help() -> Vec<Line> {
  f              threads by process, CPUs by core
  p, blank       pause: the interval stays on the screen, observing goes on
 *Columns
+ tenants  share of the capacity on CPU; lost: threads that wait because of other
+          tenants, on average, and because of whom most
  onion    share of the capacity, CPUs x time; CPU-s; +-: half the 95 % interval
           of what is sampled; gain: throughput without the layer, at most
  threads  per cent of the interval: CPU on a CPU, LAT waiting for one, LCK

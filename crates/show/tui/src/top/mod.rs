@@ -40,6 +40,12 @@ pub struct Interval {
     pub locks: Table,
     /// Who waits for them: `lock`, `type`, `process`, `caller`, `holder`, `count`, `spin`, `block`, `stack`.
     pub waiters: Table,
+    /// Tenants of the whole machine, most first: `share`, `waiting`, `tenant`, `culprit`; none of a part of it.
+    pub tenants: Table,
+    /// Their layers: `tenant`, `layer`, `share`, `seconds`.
+    pub tenant_layers: Table,
+    /// Their losses to each other: `victim`, `culprit`, `cause`, `lock`, `threads`, `cpus`.
+    pub ledger: Table,
     /// What each CPU did: `CPU`, and shares of its time; `idl` is idle.
     pub cpus_table: Table,
     /// What threads were executing.
@@ -83,6 +89,7 @@ pub struct Asleep {
 /// A view of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tab {
+    Tenants,
     Onion,
     Threads,
     Locks,
@@ -90,10 +97,11 @@ enum Tab {
 }
 
 impl Tab {
-    const ALL: [Tab; 4] = [Tab::Onion, Tab::Threads, Tab::Locks, Tab::Cpus];
+    const ALL: [Tab; 5] = [Tab::Tenants, Tab::Onion, Tab::Threads, Tab::Locks, Tab::Cpus];
 
     fn name(self) -> &'static str {
         match self {
+            Tab::Tenants => "tenants",
             Tab::Onion => "onion",
             Tab::Threads => "threads",
             Tab::Locks => "locks",
@@ -104,6 +112,16 @@ impl Tab {
     /// What keys do here, most important first: what has no room is left out.
     fn keys(self) -> &'static [&'static str] {
         match self {
+            Tab::Tenants => &[
+                "q quit",
+                "1-4 view",
+                "Enter onion, culprits",
+                "k sort",
+                "/ filter",
+                "p pause",
+                "? help",
+                "r reverse",
+            ],
             Tab::Onion => &["q quit", "1-4 view", "Enter more", "p pause", "/ filter", "k sort", "? help"],
             Tab::Threads => &[
                 "q quit",
@@ -130,6 +148,15 @@ impl Tab {
         }
     }
 }
+
+const TENANTS: &[Shown] = &[
+    Shown::new("share", "CPU%", 6, Cell::Number(1)),
+    Shown::new("share", "", 21, Cell::Bar),
+    Shown::new("waiting", "lost", 6, Cell::Number(2)),
+    Shown::new("tenant", "tenant", 26, Cell::Text),
+    Shown::new("share", "before", 24, Cell::Trend).wide(),
+    Shown::new("culprit", "most of it", 0, Cell::Text),
+];
 
 const LAYERS: &[Shown] = &[
     Shown::new("share", "share", 6, Cell::Number(1)),
@@ -178,6 +205,9 @@ const PANEL: u16 = 7;
 pub struct Top {
     words: String,
     tab: Tab,
+    /// The user has chosen a view.
+    chosen: bool,
+    tenants: List,
     layers: List,
     threads: List,
     locks: List,
@@ -198,6 +228,8 @@ impl Top {
         Top {
             words: safe::line(words).into_owned(),
             tab: Tab::Onion,
+            chosen: false,
+            tenants: List::new(TENANTS, &["tenant"], None, color),
             layers: List::new(LAYERS, &["layer"], None, color),
             threads: List::new(THREADS, &["pid", "tid"], Some("CPU"), color),
             locks: List::new(LOCKS, &["lock", "type", "process"], Some("waiting"), color),
@@ -215,6 +247,10 @@ impl Top {
     pub fn update(&mut self, interval: Interval) {
         if self.paused {
             return;
+        }
+        self.tenants.update(interval.tenants.clone());
+        if !self.chosen && interval.tenants.num_rows() > 1 {
+            self.tab = Tab::Tenants;
         }
         self.layers.update(interval.layers.clone());
         self.locks.update(interval.locks.clone());
@@ -238,8 +274,15 @@ impl Top {
         self.over = true;
     }
 
+    /// The views: of tenants where there are some.
+    fn tabs(&self) -> &'static [Tab] {
+        let some = self.interval.as_ref().is_some_and(|interval| interval.tenants.num_rows() > 0);
+        if some || self.tab == Tab::Tenants { &Tab::ALL } else { &Tab::ALL[1..] }
+    }
+
     fn list(&mut self) -> Option<&mut List> {
         match self.tab {
+            Tab::Tenants => Some(&mut self.tenants),
             Tab::Onion => Some(&mut self.layers),
             Tab::Threads => Some(&mut self.threads),
             Tab::Locks => Some(&mut self.locks),
@@ -260,7 +303,7 @@ impl Top {
             match code {
                 KeyCode::Char('q') => return true,
                 KeyCode::Char('p' | ' ') => self.paused = !self.paused,
-                KeyCode::Char('1'..='4') | KeyCode::Tab | KeyCode::BackTab => {
+                KeyCode::Char('1'..='5') | KeyCode::Tab | KeyCode::BackTab => {
                     self.screen = None;
                     self.turn(code);
                 }
@@ -278,7 +321,7 @@ impl Top {
                     list.filter_by(String::new());
                 }
             }
-            KeyCode::Char('1'..='4') | KeyCode::Tab | KeyCode::BackTab => self.turn(code),
+            KeyCode::Char('1'..='5') | KeyCode::Tab | KeyCode::BackTab => self.turn(code),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('?' | 'h') => self.screen = Some(Screen::of(Behind::Help, None)),
             KeyCode::Char('n') => self.screen = Some(Screen::of(Behind::Notes, self.interval.as_ref())),
@@ -320,14 +363,16 @@ impl Top {
     }
 
     fn turn(&mut self, code: KeyCode) {
-        let at = Tab::ALL.iter().position(|tab| *tab == self.tab).unwrap_or(0);
-        let n = Tab::ALL.len();
+        let tabs = self.tabs();
+        let at = tabs.iter().position(|tab| *tab == self.tab).unwrap_or(0);
+        let n = tabs.len();
+        self.chosen = true;
         self.tab = match code {
             KeyCode::Char(c) => {
-                c.to_digit(10).and_then(|d| Tab::ALL.get(d as usize - 1).copied()).unwrap_or(self.tab)
+                c.to_digit(10).and_then(|d| tabs.get(d as usize - 1).copied()).unwrap_or(self.tab)
             }
-            KeyCode::BackTab => Tab::ALL[(at + n - 1) % n],
-            _ => Tab::ALL[(at + 1) % n],
+            KeyCode::BackTab => tabs[(at + n - 1) % n],
+            _ => tabs[(at + 1) % n],
         };
     }
 
@@ -339,6 +384,7 @@ impl Top {
         let text = |name: &str| table.text(row, name).unwrap_or("?").to_string();
         let number = |name: &str| table.int(row, name).and_then(|n| u32::try_from(n).ok());
         let behind = match tab {
+            Tab::Tenants => Behind::Tenant(text("tenant")),
             Tab::Onion => Behind::Layer(text("layer")),
             Tab::Threads => match (number("pid"), number("tid")) {
                 (Some(pid), _) if processes => Behind::Process { pid, name: text("name") },
@@ -372,6 +418,7 @@ impl Top {
             write(buffer, area, 0, words, Style::new());
         } else {
             match self.tab {
+                Tab::Tenants => self.tenants.draw(buffer, area),
                 Tab::Onion => {
                     let panel = if area.height >= 3 * PANEL { PANEL } else { 0 };
                     let [list, panel] =
@@ -391,7 +438,7 @@ impl Top {
 
     fn draw_title(&self, buffer: &mut ratatui::buffer::Buffer, area: Rect) {
         let mut at = 0;
-        for (i, tab) in Tab::ALL.into_iter().enumerate() {
+        for (i, tab) in self.tabs().iter().copied().enumerate() {
             let style = match tab == self.tab {
                 true => Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
                 false => Style::new(),
@@ -438,10 +485,12 @@ impl Top {
         });
         let mut text = String::new();
         for key in keys {
+            let views = self.tabs().len();
+            let key = if *key == "1-4 view" { format!("1-{views} view") } else { key.to_string() };
             if text.len() + key.len() > room {
                 break;
             }
-            text += key;
+            text += &key;
             text += "  ";
         }
         write(buffer, area, 0, text.trim_end(), Style::new().add_modifier(Modifier::DIM));

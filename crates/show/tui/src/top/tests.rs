@@ -48,6 +48,9 @@ fn interval() -> Interval {
     Interval {
         elapsed: 2.0,
         cpus: 2,
+        tenants: table("tenants", &["#share", "#waiting", "tenant", "culprit"], &[]),
+        tenant_layers: table("tenants", &["tenant", "layer", "#share", "#seconds"], &[]),
+        ledger: table("ledger", &["victim", "culprit", "cause", "lock", "#threads", "#cpus"], &[]),
         layers: table(
             "layers",
             &["layer", "#share", "#seconds", "#error", "recoverable", "#gain", "evidence", "advice"],

@@ -1,0 +1,552 @@
+//! Time of the machine by tenant, and losses of tenants to each other.
+//!
+//! The BPF programs know tenants by numbers that are given away again; here each has a number of its own for as long as it is
+//! remembered, and names, which tables get once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use ncpu_machine::tenant::{Known, Tenant};
+use ncpu_schema::{
+    CpuState, Grounds, IdleReason, Loss, Per, SampleClass, tenant_idle, tenant_losses, tenant_names,
+    tenant_samples, tenant_time,
+};
+use ncpu_table::Table;
+
+use crate::engine::{Coverage, KernelLock, Lost, NewTenant, OTHERS, Shares, Spent, ThreadOut, tenant};
+
+/// Tenants of an interval; those with least time are one.
+const MOST: usize = 256;
+/// Losses of an interval.
+const LOSSES: usize = 1024;
+/// Names that are remembered: of that many groups, programs and users.
+const REMEMBERED: usize = 8192;
+/// First number in tables that is given away; below it are the fixed numbers of the BPF programs.
+const FIRST: u64 = tenant::FIRST as u64;
+
+/// Of a process in an interval: timer samples by state and class.
+pub(super) type Sampled = HashMap<(u32, CpuState, SampleClass), u64>;
+
+/// Input of the tables of an interval.
+pub(super) struct Interval<'a> {
+    pub t: f64,
+    pub shares: Shares,
+    /// Idle seconds by reason, of the whole machine.
+    pub idle: [f64; IdleReason::ALL.len()],
+    pub sampled: Sampled,
+    pub lost: Vec<Lost>,
+    pub spins: Vec<Spin>,
+    pub coverage: Coverage,
+    /// CPU-seconds that the hypervisor took.
+    pub steal: f64,
+    pub lock: &'a mut dyn FnMut(u64) -> String,
+}
+
+/// Waits of a process for a spinlock.
+pub(super) struct Spin {
+    lock: u64,
+    tgid: u32,
+    ns: u64,
+    count: u64,
+}
+
+/// `LCB_F_SPIN` and `LCB_F_MUTEX`.
+const SPINS: u32 = 1;
+const MUTEX: u32 = 32;
+
+/// Those of spinlocks among waits for kernel locks, which do not say who holds them.
+pub(super) fn spins(kernel: &[KernelLock]) -> Vec<Spin> {
+    let exact = |row: &&KernelLock| row.stack.is_none() && row.flags & SPINS != 0 && row.flags & MUTEX == 0;
+    let spin = |row: &KernelLock| Spin { lock: row.lock, tgid: row.tgid, ns: row.spin, count: row.count };
+    kernel.iter().filter(exact).map(spin).collect()
+}
+
+/// A tenant as it is remembered.
+struct Met {
+    id: u64,
+    tenant: Tenant,
+}
+
+/// The tenants of an observation.
+pub(super) struct Tenants {
+    known: Known,
+    /// By number of the BPF programs.
+    met: HashMap<u32, Met>,
+    /// Numbers of groups, programs and users that were met before.
+    before: HashMap<(String, String, u32), u64>,
+    next: u64,
+    /// Those of which the tables have the names.
+    told: HashSet<u64>,
+    /// Of the interval: numbers that threads have, their processes, seconds on run queues.
+    living: BTreeSet<u32>,
+    processes: HashMap<u32, u32>,
+    queued: HashMap<u32, Stood>,
+}
+
+/// Seconds that threads stood on run queues.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Stood {
+    all: f64,
+    /// Threads that stood there.
+    threads: u32,
+    /// Seconds that threads waited for locks.
+    locked: f64,
+    /// Of those, the seconds of threads that stand there still, by CPU.
+    still: HashMap<usize, f64>,
+}
+
+/// A loss as it is summed: who, to whom, by what, and at which lock.
+type Key = (u64, Option<u64>, Loss, Option<u64>, Grounds);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sum {
+    threads: f64,
+    cpus: f64,
+    count: u64,
+}
+
+/// Parts of `whole` in proportion to weights; empty without weights.
+fn parts<K: Copy>(whole: f64, weights: &[(K, f64)]) -> Vec<(K, f64)> {
+    let all: f64 = weights.iter().map(|(_, w)| w).sum();
+    match all > 0.0 {
+        true => weights.iter().map(|(k, w)| (*k, whole * w / all)).collect(),
+        false => Vec::new(),
+    }
+}
+
+impl Tenants {
+    pub fn begin() -> Tenants {
+        Tenants {
+            known: Known::default(),
+            met: HashMap::new(),
+            before: HashMap::new(),
+            next: FIRST,
+            told: HashSet::new(),
+            living: BTreeSet::new(),
+            processes: HashMap::new(),
+            queued: HashMap::new(),
+        }
+    }
+
+    /// A tenant of the BPF programs has a number from now on, which another may have had before.
+    pub fn meet(&mut self, new: &NewTenant) {
+        let key = (new.cgroup.clone(), new.program.clone(), new.uid);
+        if self.before.len() >= REMEMBERED {
+            self.before.clear();
+        }
+        let id = *self.before.entry(key).or_insert_with(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        let tenant = Tenant::find(&new.cgroup, &new.program, new.uid, &mut self.known);
+        self.met.insert(new.number, Met { id, tenant });
+    }
+
+    /// Counts a thread of the interval, which stood on run queues for `stood` seconds and waited for locks for `locked`.
+    pub fn thread(&mut self, thread: &ThreadOut, stood: f64, locked: f64) {
+        self.living.insert(thread.tenant);
+        self.processes.insert(thread.tgid, thread.tenant);
+        let sum = self.queued.entry(thread.tenant).or_default();
+        sum.all += stood;
+        sum.locked += locked;
+        sum.threads += u32::from(stood > 0.0);
+        if let Some(cpu) = (thread.queue as usize).checked_sub(1) {
+            *sum.still.entry(cpu).or_default() += stood;
+        }
+    }
+
+    /// Numbers that threads had since the last call.
+    pub fn take_living(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.living)
+    }
+
+    /// Repeats the names in the tables that follow.
+    pub fn turn(&mut self) {
+        self.told.clear();
+    }
+
+    /// The number in tables of one of the BPF programs.
+    fn id(&self, number: u32) -> u64 {
+        match number {
+            n if n < tenant::FIRST => n.into(),
+            n => self.met.get(&n).map_or(tenant::OTHERS.into(), |met| met.id),
+        }
+    }
+
+    /// The tables of the interval.
+    pub fn tables(&mut self, interval: Interval<'_>) -> Vec<Table> {
+        let Interval { t, shares, idle, sampled, lost, spins, coverage, steal, lock } = interval;
+        let processes = std::mem::take(&mut self.processes);
+        let queued = std::mem::take(&mut self.queued);
+        let losses = self.losses(&shares, &lost, &spins, coverage, steal, &processes, &queued);
+        let spent = shares.spent;
+        // The largest have rows of their own.
+        let mut sizes: Vec<(i64, u32)> = spent
+            .iter()
+            .map(|(number, one)| {
+                let idle: u64 = one.idle.iter().sum();
+                (-(one.at.iter().sum::<i64>() + idle as i64), *number)
+            })
+            .collect();
+        sizes.sort_unstable();
+        let kept: HashSet<u32> = sizes.iter().take(MOST).map(|(_, number)| *number).collect();
+        let name = |number: u32| if kept.contains(&number) { self.id(number) } else { tenant::OTHERS.into() };
+
+        let mut time: BTreeMap<u64, [f64; CpuState::ALL.len()]> = BTreeMap::new();
+        for (number, one) in &spent {
+            let row = time.entry(name(*number)).or_default();
+            row.iter_mut().zip(one.at).for_each(|(sum, ns)| *sum += ns as f64 / 1e9);
+        }
+        let mut times = tenant_time::Rows::new();
+        for (id, at) in &time {
+            times.push(tenant_time::Row {
+                time: Some(t),
+                tenant: Some(*id),
+                spent: Per::new(|state| Some(at[state as usize])),
+            });
+        }
+        let idles = idle_table(t, &idle, &spent, &lost, &name);
+        let mut counts: BTreeMap<(u64, CpuState, SampleClass), u64> = BTreeMap::new();
+        for ((tgid, at, class), n) in sampled {
+            let number = processes.get(&tgid).copied().unwrap_or(tenant::OTHERS);
+            *counts.entry((name(number), at, class)).or_default() += n;
+        }
+        let mut samples = tenant_samples::Rows::new();
+        for ((id, at, class), n) in &counts {
+            samples.push(tenant_samples::Row {
+                time: Some(t),
+                tenant: Some(*id),
+                at: Some(*at),
+                class: Some(*class),
+                samples: Some(*n),
+            });
+        }
+        let mut ids: BTreeSet<u64> = time.keys().chain(counts.keys().map(|(id, ..)| id)).copied().collect();
+        let losses = loss_table(t, losses, lock, &mut ids);
+        let mut names = tenant_names::Rows::new();
+        for id in ids {
+            self.name(id, &mut names);
+        }
+        vec![names.finish(), times.finish(), idles, samples.finish(), losses]
+    }
+
+    /// Adds the names of a tenant where the tables do not have them.
+    fn name(&mut self, id: u64, names: &mut tenant_names::Rows) {
+        if id >= FIRST && self.told.len() >= REMEMBERED {
+            self.told.clear();
+        }
+        if !self.told.insert(id) {
+            return;
+        }
+        let own = match id as u32 {
+            tenant::KERNEL => Some(Tenant::kernel()),
+            tenant::NCPU => {
+                Some(Tenant { program: "ncpu itself".into(), cgroup: "/".into(), ..Tenant::default() })
+            }
+            tenant::OTHERS => {
+                Some(Tenant { program: ncpu_machine::tenant::OTHERS.into(), ..Tenant::default() })
+            }
+            tenant::IDLE => Some(Tenant { program: "idle".into(), ..Tenant::default() }),
+            _ => None,
+        };
+        let known = self.met.values().find(|met| met.id == id).map(|met| &met.tenant);
+        let Some(tenant) = own.as_ref().filter(|_| id < FIRST).or(known) else { return };
+        names.push(tenant_names::Row {
+            tenant: Some(id),
+            cgroup: tenant.cgroup.as_str().into(),
+            program: tenant.program.as_str().into(),
+            unit: tenant.unit.as_deref().into(),
+            pod: tenant.pod.as_deref().into(),
+            container: tenant.container.as_deref().into(),
+            job: tenant.job.as_deref().into(),
+            step: tenant.step.as_deref().into(),
+            user: tenant.user.as_deref().into(),
+            session: tenant.session.as_deref().into(),
+        });
+    }
+
+    /// Losses by victim, culprit and cause.
+    #[allow(clippy::too_many_arguments)]
+    fn losses(
+        &self,
+        shares: &Shares,
+        lost: &[Lost],
+        spins: &[Spin],
+        coverage: Coverage,
+        steal: f64,
+        processes: &HashMap<u32, u32>,
+        queued: &HashMap<u32, Stood>,
+    ) -> BTreeMap<Key, Sum> {
+        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+        let mut add = |key: Key, threads: f64, cpus: f64, count: u64| {
+            let sum = sums.entry(key).or_default();
+            sum.threads += threads;
+            sum.cpus += cpus;
+            sum.count += count;
+        };
+        let (kernel, spent) = (u64::from(tenant::KERNEL), &shares.spent);
+        // What was divided is a sample of what threads stood in all, which is exact; and waits may have begun before the interval.
+        let mut divided: HashMap<u32, f64> = HashMap::new();
+        let of_queues = |row: &&Lost| row.cause < Lost::LOCK;
+        for row in lost.iter().filter(of_queues) {
+            *divided.entry(row.victim).or_default() += row.threads as f64 / 1e9;
+        }
+        for (number, stood) in queued {
+            *divided.entry(*number).or_default() += stood.still.values().sum::<f64>();
+        }
+        let held_to = |number: u32| {
+            let stood = queued.get(&number).map_or(0.0, |stood| stood.all);
+            divided.get(&number).map_or(1.0, |parts| if *parts > stood { stood / parts } else { 1.0 })
+        };
+        // Contentions may be counted in short windows and scaled; threads' time in locks is exact.
+        let scaled = |ns: u64| coverage.of(ns) as f64 / 1e9;
+        let mut at_locks: HashMap<u32, f64> = HashMap::new();
+        let mut holders: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
+        for row in lost.iter().filter(|row| row.cause == Lost::LOCK) {
+            *at_locks.entry(row.victim).or_default() += scaled(row.threads);
+            if let Some(culprit) = row.culprit.filter(|_| row.lock != OTHERS) {
+                holders.entry(row.lock).or_default().push((culprit, row.threads as f64));
+            }
+        }
+        let held_to_locks = |number: u32| {
+            let locked = queued.get(&number).map_or(0.0, |stood| stood.locked);
+            at_locks.get(&number).map_or(1.0, |parts| if *parts > locked { locked / parts } else { 1.0 })
+        };
+        // Of waits by CPU of which the CPU does not know any more what it ran, or not yet: it ran for its tenants.
+        let mut by_cpu: BTreeMap<(u32, usize), (f64, u64)> = BTreeMap::new();
+        let mut network: HashMap<u32, f64> = HashMap::new();
+        for row in lost {
+            let victim = self.id(row.victim);
+            let scale = match row.cause {
+                Lost::NETWORK => 1.0,
+                Lost::LOCK => held_to_locks(row.victim) * coverage.of(1_000_000) as f64 / 1e6,
+                _ => held_to(row.victim),
+            };
+            let (threads, cpus) = (scale * row.threads as f64 / 1e9, scale * row.cpus as f64 / 1e9);
+            let key = match (row.cause, row.culprit) {
+                (Lost::QUOTA, _) => (victim, Some(victim), Loss::Quota, None, Grounds::Traced),
+                // Nobody held it at that moment, or a thread that has gone: those that others waited for.
+                (Lost::LOCK, None) => {
+                    let known = parts(threads, holders.get(&row.lock).map_or(&[], Vec::as_slice));
+                    if known.is_empty() {
+                        let key = (victim, None, Loss::KernelLock, Some(row.lock), Grounds::Unknown);
+                        add(key, threads, cpus, row.count);
+                    }
+                    for (culprit, threads) in known {
+                        let key = (
+                            victim,
+                            Some(self.id(culprit)),
+                            Loss::KernelLock,
+                            Some(row.lock),
+                            Grounds::Shares,
+                        );
+                        add(key, threads, 0.0, 0);
+                    }
+                    continue;
+                }
+                (Lost::LOCK, Some(culprit)) => {
+                    (victim, Some(self.id(culprit)), Loss::KernelLock, Some(row.lock), Grounds::Traced)
+                }
+                (Lost::NETWORK, _) => {
+                    *network.entry(row.victim).or_default() += cpus;
+                    continue;
+                }
+                (_, None) => {
+                    let cpu = (row.lock as usize).saturating_sub(1);
+                    let sum = by_cpu.entry((row.victim, cpu)).or_default();
+                    sum.0 += threads;
+                    sum.1 += row.count;
+                    continue;
+                }
+                (_, Some(tenant::IDLE)) => (victim, Some(kernel), Loss::WakeUp, None, Grounds::Traced),
+                (_, Some(culprit)) => (victim, Some(self.id(culprit)), Loss::RunQueue, None, Grounds::Traced),
+            };
+            add(key, threads, cpus, row.count);
+        }
+        for (number, stood) in queued {
+            for (cpu, seconds) in &stood.still {
+                by_cpu.entry((*number, *cpu)).or_default().0 += seconds * held_to(*number);
+            }
+            // Waits that were too short to ask behind whom.
+            let short = stood.all - divided.get(number).copied().unwrap_or(0.0);
+            if short > 0.0 {
+                add((self.id(*number), None, Loss::RunQueue, None, Grounds::Unknown), short, 0.0, 0);
+            }
+        }
+        for ((number, cpu), (seconds, count)) in by_cpu {
+            let victim = self.id(number);
+            // A thread does not stand behind itself.
+            let threads = f64::from(queued.get(&number).map_or(1, |stood| stood.threads.max(1)));
+            let others = |(who, ns): &(u32, f64)| match *who == number {
+                true => (*who, ns * (threads - 1.0) / threads),
+                false => (*who, *ns),
+            };
+            let ran: Vec<_> = shares.ran.get(&cpu).into_iter().flatten().map(others).collect();
+            let ran = parts(seconds, &ran);
+            if ran.is_empty() {
+                add((victim, None, Loss::RunQueue, None, Grounds::Unknown), seconds, 0.0, count);
+            }
+            for (culprit, seconds) in ran.into_iter().filter(|(_, seconds)| *seconds > 0.0) {
+                let key = (victim, Some(self.id(culprit)), Loss::RunQueue, None, Grounds::Shares);
+                add(key, seconds, 0.0, 0);
+            }
+        }
+        self.spin_losses(spins, coverage, processes, &mut add);
+        let ran: Vec<(u32, f64)> = spent
+            .iter()
+            .filter(|(number, _)| **number != tenant::IDLE)
+            .map(|(number, one)| (*number, one.at[CpuState::Program as usize] as f64))
+            .collect();
+        for (number, seconds) in parts(steal, &ran) {
+            if seconds > 0.0 {
+                add((self.id(number), None, Loss::Steal, None, Grounds::Shares), seconds, seconds, 0);
+            }
+        }
+        let packets = packets_of(spent);
+        for (number, one) in spent {
+            if *number == tenant::IDLE {
+                continue;
+            }
+            let at = |state: CpuState| one.at[state as usize] as f64 / 1e9;
+            let served = at(CpuState::Hardirq) + at(CpuState::Softirq);
+            // Both clocks of an interval end at slightly different moments.
+            let of_network = network.get(number).copied().unwrap_or(0.0).min(served);
+            for (sender, seconds) in parts(of_network, &packets) {
+                let key = (self.id(*number), Some(self.id(sender)), Loss::Network, None, Grounds::Shares);
+                add(key, seconds, seconds, 0);
+            }
+            let interrupted = if packets.is_empty() { served } else { served - of_network };
+            if interrupted > 0.0 {
+                let key = (self.id(*number), Some(kernel), Loss::Interrupts, None, Grounds::Traced);
+                add(key, interrupted, interrupted, 0);
+            }
+            // Only CPUs that run threads of that memory are asked to drop translations of it.
+            let flushes = at(CpuState::Tlb);
+            if flushes > 0.0 {
+                let id = self.id(*number);
+                add((id, Some(id), Loss::Shootdown, None, Grounds::Shares), flushes, flushes, 0);
+            }
+        }
+        sums
+    }
+
+    /// A spinlock has no owner word: waits for it are divided among the tenants that take it, by their contended acquisitions.
+    fn spin_losses(
+        &self,
+        spins: &[Spin],
+        coverage: Coverage,
+        processes: &HashMap<u32, u32>,
+        add: &mut dyn FnMut(Key, f64, f64, u64),
+    ) {
+        let mut locks: BTreeMap<u64, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+        for spin in spins {
+            let number = processes.get(&spin.tgid).copied().unwrap_or(tenant::OTHERS);
+            let sum = locks.entry(spin.lock).or_default().entry(number).or_default();
+            sum.0 += spin.ns;
+            sum.1 += spin.count;
+        }
+        for (lock, tenants) in locks {
+            let takers: Vec<(u32, f64)> =
+                tenants.iter().map(|(number, (_, n))| (*number, *n as f64)).collect();
+            for (victim, (ns, count)) in &tenants {
+                let (seconds, victim) = (coverage.of(*ns) as f64 / 1e9, self.id(*victim));
+                if lock == OTHERS {
+                    add((victim, None, Loss::Spin, Some(lock), Grounds::Unknown), seconds, seconds, *count);
+                    continue;
+                }
+                for (taker, part) in parts(seconds, &takers) {
+                    let key = (victim, Some(self.id(taker)), Loss::Spin, Some(lock), Grounds::Shares);
+                    add(key, part, part, if self.id(taker) == victim { *count } else { 0 });
+                }
+            }
+        }
+    }
+}
+
+/// Packets that the network's softirqs served, by tenant: those sent to this machine's own sockets by who sent them, those from outside
+/// by who reads them.
+fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
+    let sum = |of: fn(&Spent) -> u64| spent.values().map(of).sum::<u64>() as f64;
+    let (sent, received) = (sum(|one| one.sent), sum(|one| one.received));
+    let outside = (received - sent).max(0.0) / received.max(1.0);
+    let of = |(number, one): (&u32, &Spent)| (*number, one.sent as f64 + outside * one.received as f64);
+    spent.iter().map(of).filter(|(_, packets)| *packets > 0.0).collect()
+}
+
+/// Table `tenant_idle`: for whom CPUs idled, by reason; the row without a tenant is what they idled for nobody. The sums are those of
+/// table `idle_time`.
+fn idle_table(
+    t: f64,
+    idle: &[f64; IdleReason::ALL.len()],
+    spent: &BTreeMap<u32, Spent>,
+    lost: &[Lost],
+    name: &dyn Fn(u32) -> u64,
+) -> Table {
+    let mut shares: BTreeMap<Option<u64>, [f64; IdleReason::ALL.len()]> = BTreeMap::new();
+    for reason in IdleReason::ALL {
+        let whole = idle[reason as usize];
+        let weights: Vec<(u32, f64)> = match reason {
+            IdleReason::Asleep => Vec::new(),
+            // Threads that stood behind an idle CPU.
+            IdleReason::WakeUp => lost
+                .iter()
+                .filter(|row| row.cause == Lost::QUEUE && row.culprit == Some(tenant::IDLE))
+                .map(|row| (row.victim, row.threads as f64))
+                .collect(),
+            reason => spent
+                .iter()
+                .filter_map(|(number, one)| Some((*number, *one.idle.get(reason as usize)? as f64)))
+                .collect(),
+        };
+        let mut rest = whole;
+        for (number, seconds) in parts(whole, &weights) {
+            shares.entry(Some(name(number))).or_default()[reason as usize] += seconds;
+            rest -= seconds;
+        }
+        if rest != 0.0 {
+            shares.entry(None).or_default()[reason as usize] += rest;
+        }
+    }
+    let mut rows = tenant_idle::Rows::new();
+    for (tenant, idle) in shares.into_iter().filter(|(_, idle)| idle.iter().any(|s| *s != 0.0)) {
+        let spent = Per::new(|reason: IdleReason| Some(idle[reason as usize]));
+        rows.push(tenant_idle::Row { time: Some(t), tenant, spent });
+    }
+    rows.finish()
+}
+
+/// Table `tenant_losses`. The smallest rows of a cause are put together.
+fn loss_table(
+    t: f64,
+    losses: BTreeMap<Key, Sum>,
+    lock: &mut dyn FnMut(u64) -> String,
+    ids: &mut BTreeSet<u64>,
+) -> Table {
+    let mut sorted: Vec<(Key, Sum)> = losses.into_iter().collect();
+    sorted.sort_by(|a, b| (b.1.threads + b.1.cpus).total_cmp(&(a.1.threads + a.1.cpus)).then(a.0.cmp(&b.0)));
+    let mut rest: BTreeMap<Key, Sum> = BTreeMap::new();
+    for ((victim, culprit, cause, _, grounds), sum) in sorted.split_off(sorted.len().min(LOSSES)) {
+        let others = u64::from(tenant::OTHERS);
+        let (victim, culprit) = (victim.min(others), culprit.map(|culprit| culprit.min(others)));
+        let of = rest.entry((victim, culprit, cause, None, grounds)).or_default();
+        of.threads += sum.threads;
+        of.cpus += sum.cpus;
+        of.count += sum.count;
+    }
+    let mut rows = tenant_losses::Rows::new();
+    for ((victim, culprit, cause, address, grounds), sum) in sorted.into_iter().chain(rest) {
+        ids.insert(victim);
+        ids.extend(culprit);
+        rows.push(tenant_losses::Row {
+            time: Some(t),
+            victim: Some(victim),
+            culprit,
+            cause: Some(cause),
+            lock: address.filter(|address| *address > OTHERS).map(&mut *lock).into(),
+            threads: Some(sum.threads),
+            cpus: Some(sum.cpus),
+            count: Some(sum.count),
+            grounds: Some(grounds),
+        });
+    }
+    rows.finish()
+}

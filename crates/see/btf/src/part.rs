@@ -45,6 +45,13 @@ impl Kernel {
         Ok(Kernel { bytes, types, strings })
     }
 
+    /// Whether a type, a member or a value of an enumeration has this name.
+    pub fn has_name(&self, name: &str) -> bool {
+        let strings = self.bytes.get(self.strings.clone()).unwrap_or_default();
+        let whole = [b"\0", name.as_bytes(), b"\0"].concat();
+        memchr::memmem::find(strings, &whole).is_some()
+    }
+
     /// The names of the typedefs that begin with `prefix`, without it.
     pub fn typedefs(&self, prefix: &str) -> HashSet<String> {
         let prefix = prefix.as_bytes();

@@ -1,5 +1,7 @@
 //! /proc/cpuinfo of x86, arm64, ia64, ppc, s390 and the rest.
 
+use crate::midr;
+
 /// What /proc/cpuinfo says of one CPU; the same of all where it names none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuInfo {
@@ -64,10 +66,12 @@ fn set(info: &mut CpuInfo, key: &str, value: &str) {
     let text = || Some(squeeze(value));
     match key {
         "vendor_id" | "vendor" => info.vendor = text(),
-        "CPU implementer" => info.vendor = Some(implementer(value)),
+        "CPU implementer" => info.vendor = midr::implementer(value).map(String::from),
         "model name" | "Processor" | "cpu model" | "chip type" => info.model = text(),
         "cpu" | "CPU" => info.model = info.model.take().or_else(text),
-        "CPU part" => info.model = info.model.take().or_else(|| Some(format!("part {value}"))),
+        "CPU part" => {
+            info.model = info.model.take().or_else(|| Some(midr::part(info.vendor.as_deref(), value)))
+        }
         "cpu family" => info.family = value.parse().ok(),
         "model" => info.model_number = value.parse().ok(),
         "cpu MHz" | "clock" | "cpu MHz static" => {
@@ -80,25 +84,6 @@ fn set(info: &mut CpuInfo, key: &str, value: &str) {
 /// "Intel(R) Xeon(R) CPU           E5345" is padded to a fixed width.
 fn squeeze(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Names of the arm64 implementer codes (`MIDR_EL1`, arch/arm64/include/asm/cputype.h).
-fn implementer(code: &str) -> String {
-    match code {
-        "0x41" => "ARM",
-        "0x42" => "Broadcom",
-        "0x43" => "Cavium",
-        "0x46" => "Fujitsu",
-        "0x48" => "HiSilicon",
-        "0x4e" => "NVIDIA",
-        "0x50" => "APM",
-        "0x51" => "Qualcomm",
-        "0x61" => "Apple",
-        "0x6d" => "Microsoft",
-        "0xc0" => "Ampere",
-        other => other,
-    }
-    .to_string()
 }
 
 #[cfg(test)]
@@ -135,7 +120,9 @@ mod tests {
         assert_eq!(cpus[0].1.mhz, Some(3491.0));
         let (cpus, _) = parse("processor\t: 0\nCPU implementer\t: 0x48\nCPU part\t: 0xd01\n");
         assert_eq!(cpus[0].1.vendor.as_deref(), Some("HiSilicon"));
-        assert_eq!(cpus[0].1.model.as_deref(), Some("part 0xd01"));
+        assert_eq!(cpus[0].1.model.as_deref(), Some("TaiShan v110"));
+        let (cpus, _) = parse("processor\t: 0\nCPU implementer\t: 0x00\nCPU part\t: 0x051\n");
+        assert_eq!((cpus[0].1.vendor.as_deref(), cpus[0].1.model.as_deref()), (None, Some("QEMU max")));
     }
 
     proptest! {

@@ -19,6 +19,7 @@ mod finds;
 mod knl;
 pub mod limits;
 pub mod memory;
+mod midr;
 mod nodes;
 pub mod numa_maps;
 pub mod power;

@@ -215,8 +215,8 @@ mod tests {
         }
         let t = Topology::read(dir.path()).unwrap();
         let kinds: Vec<_> = t.kinds.iter().map(|k| (k.name.as_str(), k.cpus.to_list())).collect();
-        assert_eq!(kinds, [("part 0xd87", "0-1".into()), ("part 0xd85", "2-3".into())]);
-        assert_eq!(t.packages[0].model.as_deref(), Some("part 0xd87 and part 0xd85"));
+        assert_eq!(kinds, [("Cortex-A725", "0-1".into()), ("Cortex-X925", "2-3".into())]);
+        assert_eq!(t.packages[0].model.as_deref(), Some("Cortex-A725 and Cortex-X925"));
         assert_eq!(t.cpu(3).and_then(|c| c.kind), Some(1));
     }
 

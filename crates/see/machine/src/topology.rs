@@ -91,7 +91,7 @@ pub struct Package {
     pub cpus: CpuSet,
     /// Vendor (`/proc/cpuinfo`).
     pub vendor: Option<String>,
-    /// Model (`/proc/cpuinfo`); of several kinds of core all models, as in `part 0xd87 and part 0xd85`.
+    /// Model (`/proc/cpuinfo`); of several kinds of core all models, as in `Cortex-A725 and Cortex-X925`.
     pub model: Option<String>,
     /// Rated MHz of its first CPU; see [`Cpu::mhz`].
     pub mhz: Option<f64>,
@@ -206,7 +206,7 @@ pub struct SideCache {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kind {
     /// `cpu_core` and `cpu_atom` (`/sys/devices/cpu_core`), else what tells them apart: the model
-    /// (`part 0xd85`), `capacity 446`, `1900 MHz`.
+    /// (`Cortex-X925`), `capacity 446`, `1900 MHz`.
     pub name: String,
     /// The CPUs of it.
     pub cpus: CpuSet,

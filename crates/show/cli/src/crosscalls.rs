@@ -1,13 +1,15 @@
 //! `ncpu crosscalls`: interrupts between CPUs, by who sends them and why.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ncpu_collectors::crosscalls::{Config, Crosscalls, package_of};
+use ncpu_collectors::crosscalls::{Config, Crosscalls, Received, package_of};
+use ncpu_observe_core::bpf_support::Error;
 use ncpu_record::{Manifest, Recording};
-use ncpu_report::crosscalls::{By, footer, table};
+use ncpu_report::crosscalls::{By, footer, senders_known, table};
 use ncpu_schema::Purpose;
 use ncpu_table::{Format, Table};
 
@@ -83,16 +85,24 @@ fn once(args: &CrosscallsArgs) -> anyhow::Result<ExitCode> {
     };
     let stop = stop::on_signals()?;
     let mut sink = sink::open(Purpose::Crosscalls, subject.words.clone(), 1.0, args.record.as_deref())?;
-    let mut observation = Crosscalls::begin(&Config {
-        target: subject.target.clone(),
-        package_of: package_of(args.packages)?,
-        walk_all: args.stack > 0,
-    })?;
-    subject.release()?;
+    let package_of = package_of(args.packages)?;
+    let packages = package_of.iter().collect::<BTreeSet<_>>().len();
+    let config = Config { target: subject.target.clone(), package_of, walk_all: args.stack > 0 };
     let mut take = |t: &Table| sink.table(t);
-    observation.watch(subject.end(), subject.deadline(), Duration::from_secs(1), &stop, &mut take)?;
-    let ended = subject.ended();
-    let mut notes = observation.finish(&mut take)?;
+    let (ended, mut notes) = match Crosscalls::begin(&config) {
+        Err(Error::OldKernel(old)) => {
+            let received = Received::begin(Path::new("/"), old.to_string(), packages)?;
+            subject.release()?;
+            received.watch(subject.end(), subject.deadline(), &stop);
+            (subject.ended(), received.finish(&mut take)?)
+        }
+        begun => {
+            let mut observation = begun?;
+            subject.release()?;
+            observation.watch(subject.end(), subject.deadline(), Duration::from_secs(1), &stop, &mut take)?;
+            (subject.ended(), observation.finish(&mut take)?)
+        }
+    };
     notes.extend(subject.throughput(Some(&mut sink)));
     let (recording, failed) = sink.finish(notes)?;
     print(&recording, args)?;
@@ -113,8 +123,15 @@ impl CrosscallsArgs {
 }
 
 fn print(recording: &Recording, args: &CrosscallsArgs) -> anyhow::Result<()> {
-    let table = args.select.select().apply(table(recording, args.by(), args.stack))?;
+    let mut table = table(recording, args.by(), args.stack);
     let text = args.select.format() == Format::Text;
+    // Where nobody tells the senders, there are the CPUs that received.
+    if text && table.num_rows() == 0 && !senders_known(recording) {
+        table = ncpu_report::crosscalls::table(recording, By::Cpu, 0);
+        table = args.select.select().apply(table.clone()).unwrap_or(table);
+    } else {
+        table = args.select.select().apply(table)?;
+    }
     if text && table.num_rows() == 0 {
         put("no cross-call was sent\n")?;
     } else if text && table.index("stack").is_ok() {

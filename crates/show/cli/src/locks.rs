@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use ncpu_engine::engine::Config;
 use ncpu_record::Recording;
-use ncpu_report::locks::{By, capacity, second_estimate, table, user_table};
-use ncpu_schema::Purpose;
+use ncpu_report::locks::{By, capacity, is_traced, second_estimate, table, user_table};
+use ncpu_schema::{Purpose, View};
 use ncpu_table::{Format, Table};
 
 use crate::out::put;
@@ -161,8 +161,12 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
             put(&with_stacks(&kernel, args.stack)?)?;
         } else if kernel.num_rows() > 0 || !text {
             printer.table(&kernel)?;
-        } else {
+        } else if is_traced(recording) {
             put("no kernel lock was contended\n")?;
+        } else if matches!(recording.manifest.view, Some(View::Machine | View::Program)) {
+            put("no sample was in the slow path of a kernel lock\n")?;
+        } else {
+            put("waits for kernel locks are not seen here\n")?;
         }
         if text {
             put(&footer(recording, every)?)?;
@@ -182,6 +186,9 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
                     false => printer.table(&user)?,
                 }
             }
+            _ if text && !args.preload && !is_traced(recording) => put(
+                "waits for user locks are not traced here; `ncpu locks --preload -- CMD` times those of pthreads\n",
+            )?,
             _ if text => put("no user lock was waited for\n")?,
             _ => {}
         }
@@ -190,6 +197,9 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
 }
 
 fn footer(recording: &Recording, every: u32) -> anyhow::Result<String> {
+    if !is_traced(recording) {
+        return Ok(notes(recording) + "\n");
+    }
     let total = ncpu_schema::locks::Reader::open(recording)?.map_or(0.0, |t| t.spin.sum());
     let capacity = capacity(recording).max(f64::MIN_POSITIVE);
     let mut out = format!("{:>5.3}  TOTAL CPU-util, of {capacity:.2} CPU-seconds\n", total / capacity);

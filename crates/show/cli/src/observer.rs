@@ -49,7 +49,7 @@ pub enum Observer {
 
 impl Observer {
     /// Begins, and tells the recording what is seen. An onion may be thin; locks, microstates and cross-calls are nothing
-    /// without the engine. `ours` says that the target is a child that is held before its `exec`;
+    /// without the engine, except on kernels that cannot load it. `ours` says that the target is a child that is held before its `exec`;
     /// `locks` is where it notes its waits for locks. `ncpu locks` then does without the engine.
     ///
     /// # Errors
@@ -80,6 +80,12 @@ impl Observer {
                             .into(),
                     );
                 }
+                Ok(Observer::Thin(Box::new(thin)))
+            }
+            (Err(Error::OldKernel(old)), Some(hz)) => {
+                let thin = Unprivileged::on_old_kernel(&config.target, ours, hz, locks, old.to_string());
+                let thin = thin.ok_or(Error::OldKernel(old))?;
+                sink.view(thin.view());
                 Ok(Observer::Thin(Box::new(thin)))
             }
             (Err(e), _) => Err(e),

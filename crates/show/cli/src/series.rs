@@ -107,7 +107,9 @@ pub fn watch(
     let observer =
         Observer::begin(Purpose::Watch, &config(subject.target.clone()), false, None, &mut nowhere)?;
     let Observer::Whole(mut observation) = observer else {
-        anyhow::bail!("--rotate needs root: without it there is one recording from beginning to end");
+        anyhow::bail!(
+            "--rotate needs root and Linux 5.15 or later: elsewhere there is one recording from beginning to end"
+        );
     };
     log.begin(observation.when(0.0))?;
     go_ahead();

@@ -90,6 +90,13 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
             );
             Observer::Thin(Box::new(thin))
         }
+        Err(Error::OldKernel(old)) => {
+            say!(
+                "ncpu: {old}: from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep"
+            );
+            let thin = Unprivileged::on_old_kernel(&config.target, false, HZ, None, old.to_string());
+            Observer::Thin(Box::new(thin.ok_or(Error::OldKernel(old))?))
+        }
         whole => Observer::Whole(Box::new(whole?)),
     };
     let notes = observer.notes();

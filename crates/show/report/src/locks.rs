@@ -1,12 +1,12 @@
 //! Kernel locks by lock, caller or process, with the share of capacity spent spinning for each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ncpu_record::Recording;
 use ncpu_schema::{
     CpuState, Error, SampleClass, cpu_time, lock_callers, locks, samples, summary, user_locks,
 };
-use ncpu_table::{Column, Kind, Table, Unit};
+use ncpu_table::{Builder, Column, Kind, Table, Unit};
 
 /// What a row of the locks table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,9 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Result<Table, Error
     let mut out = Table::builder("locks", &columns);
     let capacity = capacity(recording);
 
+    if !is_traced(recording) {
+        return by_samples(recording, by, with_callers, depth, out);
+    }
     let mut rows: Vec<(Vec<String>, Sums, u64, String)> = match by {
         By::Lock => exact(recording, LOCK)?.into_iter().map(plain).collect(),
         By::Process => exact(recording, PROCESS)?.into_iter().map(plain).collect(),
@@ -123,6 +126,60 @@ pub fn table(recording: &Recording, by: By, depth: usize) -> Result<Table, Error
         }
         if depth > 0 && by == By::LockAndCaller {
             row.text(stack);
+        }
+    }
+    Ok(out.finish())
+}
+
+/// Whether waits for kernel locks were traced, and not only sampled.
+pub fn is_traced(recording: &Recording) -> bool {
+    recording.manifest.view.is_none()
+}
+
+/// What stands for the name of a lock that only samples of its waiters' code show.
+const SAMPLED: &str = "[sampled]";
+
+/// Time in the slow paths of kernel locks by the function that asked, where nothing was traced: neither locks nor counts are known.
+fn by_samples(
+    recording: &Recording,
+    by: By,
+    with_callers: bool,
+    depth: usize,
+    mut out: Builder,
+) -> Result<Table, Error> {
+    let hz = summary::Reader::open(recording)?.and_then(|s| s.hz.get(0)).unwrap_or(0);
+    let mut spins: BTreeMap<String, u64> = BTreeMap::new();
+    if let Some(t) = samples::Reader::open(recording)? {
+        for r in t.rows() {
+            if let (Some(CpuState::Program), Some(SampleClass::LockSpin)) = (t.at.get(r), t.class.get(r)) {
+                let key = match by {
+                    By::LockAndCaller | By::Caller => t.detail.get(r),
+                    By::Process => t.process.get(r),
+                    By::Lock => None,
+                };
+                *spins.entry(key.unwrap_or("").to_string()).or_default() += t.samples.get(r).unwrap_or(0);
+            }
+        }
+    }
+    let mut rows: Vec<(String, u64)> = spins.into_iter().collect();
+    rows.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+    let capacity = capacity(recording);
+    for (key, samples) in rows.into_iter().filter(|_| hz > 0) {
+        let mut row = out.row();
+        if matches!(by, By::LockAndCaller | By::Lock) {
+            row = row.text(SAMPLED).text_opt(None::<&str>);
+        }
+        if by != By::Lock {
+            row = row.text(key);
+        }
+        let spin = samples as f64 / hz as f64;
+        row = row.float(spin / capacity.max(f64::MIN_POSITIVE)).int_opt(None).float(spin);
+        row = row.float_opt(None).float_opt(None).float_opt(None).float_opt(None);
+        if with_callers {
+            row = row.int_opt(None);
+        }
+        if depth > 0 && by == By::LockAndCaller {
+            row.text_opt(None::<&str>);
         }
     }
     Ok(out.finish())

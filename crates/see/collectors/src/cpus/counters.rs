@@ -7,7 +7,8 @@ use super::Metric;
 use super::layout::{Events, HAVE_FAULTS, HAVE_IRQS, HAVE_SOFTIRQS, Peek};
 use super::load::{FAULTS, SWITCHES, load};
 use super::skel::CpusSkel;
-use crate::bpf_support::{Mapped, load::check_descriptors};
+use crate::bpf_support::Mapped;
+use crate::bpf_support::load::{Types, check_descriptors};
 
 /// A program, the tracepoint it hangs on, and the columns it feeds.
 struct Program {
@@ -97,12 +98,18 @@ impl Counters {
         }
         // Something else is missing: try one by one.
         if matches!(&loaded, Err(e) if !forbidden(e)) {
+            let types = Types::read().ok();
             names.retain(|name| match load(&[name]) {
                 Ok(_) => true,
                 Err(e) => {
                     let Some(p) = PROGRAMS.iter().find(|p| p.name == *name) else { return false };
                     if p.name != PEEK && !p.feeds.contains(&Metric::Xcal) {
-                        let why = format!("the kernel refuses a program on tracepoint {}: {e}", p.tracepoint);
+                        let why = match &types {
+                            Some(types) if !types.has(p.tracepoint) => {
+                                format!("the kernel has no tracepoint {}", p.tracepoint)
+                            }
+                            _ => format!("the kernel refuses a program on tracepoint {}: {e}", p.tracepoint),
+                        };
                         missing.push(Missing { metrics: fed(&[name], metrics), why });
                     }
                     false

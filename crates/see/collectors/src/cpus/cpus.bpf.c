@@ -13,6 +13,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "locks.h"
+#include "loop.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -205,11 +206,24 @@ static long peek_cpu(__u32 cpu, void *unused)
 	return 0;
 }
 
+static long peek_element(void *map, __u32 *cpu, void *value, void *unused)
+{
+	return peek_cpu(*cpu, unused);
+}
+
 SEC("syscall")
 int peek(void *unused)
 {
-	bpf_loop(cpus, peek_cpu, NULL, 0);
+	if (HAS_LOOP)
+		bpf_loop(cpus, peek_cpu, NULL, 0);
+	else
+		bpf_for_each_map_elem(&peeks, peek_element, NULL, 0);
 	return 0;
+}
+
+static __always_inline __u32 state_of(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->__state) ? p->__state : (__u32)((struct task_struct___old *)p)->state;
 }
 
 /*
@@ -223,7 +237,7 @@ static __always_inline int count_switch(bool preempt, struct task_struct *prev)
 	if (!e)
 		return 0;
 	e->csw++;
-	if (!(prev->flags & PF_IDLE) && (preempt || prev->__state == TASK_RUNNING))
+	if (!(prev->flags & PF_IDLE) && (preempt || state_of(prev) == TASK_RUNNING))
 		e->icsw++;
 	return 0;
 }

@@ -5,7 +5,7 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use super::skel::{CrosscallsSkel, CrosscallsSkelBuilder};
 use super::{Config, layout};
 use crate::bpf_support::load;
-use crate::bpf_support::{Error, Result};
+use crate::bpf_support::{Error, Feature, Result};
 use crate::program::Target;
 use ncpu_symbols::Kernel;
 
@@ -66,6 +66,7 @@ pub(super) fn load(
 ) -> Result<(CrosscallsSkel<'static>, Has)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     let types = load::Types::read()?;
+    types.require(&[Feature::TaskStorage, Feature::TaskRegisters])?;
     let mut open = types
         .open(CrosscallsSkelBuilder::default(), load::storage())
         .map_err(bpf("opening the BPF object"))?;
@@ -73,7 +74,8 @@ pub(super) fn load(
     let rows = 1usize << (TABLE_BYTES / size_of::<layout::Row>() / cpus).clamp(128, 4096).ilog2();
     let tracepoint = |name: &str| types.has(name);
     let has = Has {
-        tlb: tracepoint("tlb_flush"),
+        // The tracepoint is there on other architectures, too, and never fires.
+        tlb: cfg!(target_arch = "x86_64") && tracepoint("tlb_flush"),
         ipi: tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask"),
         csd: tracepoint("csd_queue_cpu") && tracepoint("csd_function_exit"),
         vectors: tracepoint("call_function_single_entry"),
@@ -83,6 +85,7 @@ pub(super) fn load(
         return Err(Error::NoTracepoint("ipi_send_cpu or tlb_flush"));
     }
     notes.extend(has.missing().map(String::from));
+    notes.extend(super::broadcast());
 
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;

@@ -13,6 +13,7 @@
 mod layout;
 mod load;
 pub mod packages;
+mod received;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
 
@@ -34,6 +35,7 @@ use crate::names::{Symbols, fold, without_probe};
 use crate::program::Target;
 use layout::{BUCKETS, CALL, CAUSES, Cpu, FLUSHES, OTHERS, Row, TLB};
 use load::Has;
+pub use received::Received;
 
 /// Stacks walked a second on the whole machine for each cause: a walk costs ten times the rest.
 const WALKS_PER_SECOND: u64 = 200;
@@ -50,6 +52,15 @@ pub struct Config {
     pub package_of: Vec<u32>,
     /// Walk the stack of every call, whatever it costs.
     pub walk_all: bool,
+}
+
+/// Where processors tell each other to drop translations without interrupts.
+fn broadcast() -> Option<String> {
+    cfg!(target_arch = "aarch64").then(|| {
+        "TLB shootdowns interrupt no CPU here: AArch64 broadcasts them (TLBI with DVM), so they are no cross-calls; what they cost is part \
+         of the calls that unmap and protect memory"
+            .into()
+    })
 }
 
 /// A running observation.

@@ -146,12 +146,13 @@ __u64 addr;
 struct slab_object object;
 __u32 have_slabs;
 
-/* Where x86-64 kernels keep the starts of the direct map and of the array of pages, if known. */
+/* The starts of the direct map and of the array of pages, or where x86-64 kernels keep them, if known. */
 __u64 direct_map_at;
 __u64 pages_at;
 __u32 without_kfunc;	/* for tests: do as older kernels must */
 __u64 direct_map;
 __u64 pages;
+__u32 page_bits = 12;
 
 /* What bpf_get_kmem_cache does, for kernels that do not have it. */
 static struct kmem_cache *slab_of_page(void)
@@ -170,7 +171,7 @@ static struct kmem_cache *slab_of_page(void)
 	/* Kernels that tell heads otherwise (7.1) have the function. What is not there must not even be reachable. */
 	if (addr < direct_map || addr >= pages || !bpf_core_field_exists(struct page___names, compound_head))
 		return NULL;
-	page = (void *)(pages + ((addr - direct_map) >> 12) * bpf_core_type_size(struct page___names));
+	page = (void *)(pages + ((addr - direct_map) >> page_bits) * bpf_core_type_size(struct page___names));
 	if (bpf_core_read(&head, sizeof(head), &page->compound_head))
 		return NULL;
 	if (head & 1)
@@ -230,6 +231,7 @@ __u64 run_queues[MAX_CPUS];
 __u64 nodes[MAX_NODES];
 __u32 node_count;
 __u64 a_page;
+__u64 a_task;	/* an object whose cache is known */
 
 static void note_owner(struct task_struct___names *task, const void *object)
 {
@@ -299,6 +301,8 @@ int walk_tasks(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	if (want_places) {
+		if (!a_task)
+			a_task = (__u64)task;
 		struct rq___names *rq = NULL;
 		__u32 cpu;
 

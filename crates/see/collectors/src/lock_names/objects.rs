@@ -41,6 +41,8 @@ pub(super) struct Places {
     pub nodes: Vec<u64>,
     /// Some `struct page`.
     pub page: u64,
+    /// The record of some task.
+    pub task: u64,
 }
 
 /// A process that uses an object.
@@ -63,10 +65,14 @@ impl Objects {
     }
 
     /// Finds out how this kernel tells an object's cache: by bpf_get_kmem_cache (Linux 6.13), else by
-    /// its array of pages, which has symbols on x86-64 (`KALLSYMS_ALL`). Says whether there is a way.
+    /// its array of pages, which has symbols on x86-64 (`KALLSYMS_ALL`) and one of a few places on AArch64. Says whether there is a
+    /// way.
     pub fn find_slabs(&mut self, kernel: Option<&Kernel>) -> bool {
         if self.slab(0).is_some() {
             return true;
+        }
+        if cfg!(target_arch = "aarch64") {
+            return self.find_pages();
         }
         let at = |name| kernel.filter(|_| cfg!(target_arch = "x86_64"))?.address_of(name);
         let (Some(map), Some(pages)) = (at("page_offset_base"), at("vmemmap_base")) else { return false };
@@ -74,6 +80,26 @@ impl Objects {
             (data.direct_map_at, data.pages_at) = (map, pages);
         }
         self.slab(0).is_some()
+    }
+
+    /// Finds the array of pages of AArch64 by an object whose cache is known: the record of a task.
+    fn find_pages(&mut self) -> bool {
+        let task = self.places().task;
+        let bits = rustix::param::page_size().trailing_zeros();
+        for (direct_map, pages) in layouts(bits) {
+            let Some(data) = self.skel.maps.bss_data.as_deref_mut() else { return false };
+            (data.direct_map, data.pages) = (direct_map, pages);
+            if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
+                data.page_bits = bits;
+            }
+            if self.slab(task).flatten().is_some_and(|slab| slab.cache == "task_struct") {
+                return true;
+            }
+        }
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            (data.direct_map, data.pages, data.have_slabs) = (0, 0, 0);
+        }
+        false
     }
 
     /// The slab cache `addr` lies in; `Some(None)` if in none, `None` if the kernel cannot tell.
@@ -111,7 +137,7 @@ impl Objects {
         let Some(data) = self.skel.maps.bss_data.as_deref() else { return Places::default() };
         let queues = data.run_queues.iter().zip(0..).filter(|(a, _)| **a != 0).map(|(&a, cpu)| (a, cpu));
         let nodes = data.nodes.iter().take(data.node_count as usize).copied();
-        Places { run_queues: queues.collect(), nodes: nodes.collect(), page: data.a_page }
+        Places { run_queues: queues.collect(), nodes: nodes.collect(), page: data.a_page, task: data.a_task }
     }
 
     /// Walks all tasks once (about 0.5 µs each) to find which process uses each of `objects`.
@@ -162,7 +188,36 @@ impl Objects {
     }
 }
 
+/// Where the direct map and the array of pages begin on AArch64, by the bits of addresses and of pages
+/// (arch/arm64/include/asm/memory.h): before Linux 6.9, and since.
+fn layouts(page_bits: u32) -> impl Iterator<Item = (u64, u64)> {
+    /// `STRUCT_PAGE_MAX_SHIFT`: a `struct page` takes 64 bytes.
+    const PAGE_STRUCT_BITS: u32 = 6;
+    let shift = page_bits - PAGE_STRUCT_BITS;
+    [48u32, 52, 39, 47, 42, 36].into_iter().flat_map(move |bits| {
+        let below_top = |bits: u32| (1u64 << bits).wrapping_neg();
+        let direct_map = below_top(bits);
+        let end = below_top(bits.min(48) - 1);
+        let size = (end - direct_map) >> shift;
+        [(direct_map, below_top(bits - shift)), (direct_map, below_top(30) - size)]
+    })
+}
+
 fn text(chars: &[i8]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_pages_lie_where_the_kernel_has_them() {
+        // Documentation/arch/arm64/memory.rst: 48 bits, pages of 4 KiB; Linux 6.1 and 6.12.
+        let all: Vec<(u64, u64)> = layouts(12).collect();
+        assert_eq!(all[0], (0xffff_0000_0000_0000, 0xffff_fc00_0000_0000));
+        assert_eq!(all[1], (0xffff_0000_0000_0000, 0xffff_fdff_c000_0000));
+        assert!(layouts(16).all(|(direct_map, pages)| direct_map < pages));
+    }
 }

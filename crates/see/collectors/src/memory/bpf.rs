@@ -13,6 +13,8 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use super::exec::{ExecFrames, frame_of};
 use super::named::{Named, Owned};
 use super::{Class, Counts, Kpageflags};
+use crate::bpf_support::load::Types;
+use crate::bpf_support::{Error, Feature};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 pub(super) mod skel {
@@ -84,7 +86,11 @@ impl Pages {
         open.progs.list.set_autoload(rows > 0);
         open.progs.own.set_autoload(owners);
         open.progs.name_file.set_autoload(owners);
-        let skel = open.load().map_err(bpf("loading the BPF programs"))?;
+        let skel =
+            open.load().map_err(|e| match Types::read().and_then(|t| t.require(&[Feature::Loop])) {
+                Err(Error::OldKernel(old)) => io::Error::other(old),
+                _ => bpf("loading the BPF programs")(e),
+            })?;
         let fds = Fds {
             walks: skel.maps.walks.as_fd().as_raw_fd(),
             tally: skel.progs.tally.as_fd().as_raw_fd(),

@@ -9,7 +9,7 @@ use libbpf_rs::{Iter, Link, MapCore};
 use super::layout::{Cpu, NODES, Out};
 use super::skel;
 use super::times::Times;
-use crate::bpf_support::{Error, Mapped, Result, comm, load, monotonic_ns, perf, read};
+use crate::bpf_support::{Error, Feature, Mapped, Result, comm, load, monotonic_ns, perf, read};
 
 /// A program as an iterator over threads.
 pub(super) fn iterator(program: &libbpf_rs::ProgramMut<'_>) -> Result<Link> {
@@ -42,7 +42,9 @@ impl NodeTime {
     pub fn attach() -> Result<NodeTime> {
         let bpf = |doing| move |source| Error::Bpf { doing, source };
         libbpf_rs::set_print(None);
-        let mut open = load::Types::read()?
+        let types = load::Types::read()?;
+        types.require(&[Feature::TaskStorage])?;
+        let mut open = types
             .open(skel::NumaSkelBuilder::default(), load::storage())
             .map_err(bpf("opening the BPF object"))?;
         let count = load::cpu_parts()?;

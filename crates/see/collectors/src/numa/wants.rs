@@ -6,7 +6,7 @@ use ncpu_machine::Wanted;
 use super::layout::Want;
 use super::load::{all_of, iterator};
 use super::skel;
-use crate::bpf_support::{Error, Result, load, namespace, read};
+use crate::bpf_support::{Error, Feature, Result, load, namespace, read};
 
 /// The iterator, loaded until dropped.
 pub struct Wants {
@@ -26,7 +26,9 @@ impl Wants {
             return Err(Error::PidNamespace);
         }
         libbpf_rs::set_print(None);
-        let mut open = load::Types::read()?
+        let types = load::Types::read()?;
+        types.require(&[Feature::TaskStorage])?;
+        let mut open = types
             .open(skel::NumaSkelBuilder::default(), load::storage())
             .map_err(bpf("opening the BPF object"))?;
         let progs = &mut open.progs;

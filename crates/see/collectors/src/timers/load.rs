@@ -5,7 +5,7 @@ use libbpf_rs::Link;
 use super::layout::TimerRow;
 use super::skel::{TimersSkel, TimersSkelBuilder};
 use crate::bpf_support::load;
-use crate::bpf_support::{Error, Result};
+use crate::bpf_support::{Error, Feature, Result};
 use crate::program::Target;
 
 /// The row tables of all CPUs take this much together.
@@ -27,6 +27,7 @@ pub(super) fn attach(
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     libbpf_rs::set_print(None);
     let types = load::Types::read()?;
+    types.require(&[Feature::TaskStorage, Feature::TaskRegisters])?;
     let mut open =
         types.open(TimersSkelBuilder::default(), load::storage()).map_err(bpf("opening the BPF object"))?;
     let cpus = load::cpu_parts()?;

@@ -9,7 +9,7 @@ use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
 use super::{Config, LockSlot};
 use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
-use crate::bpf_support::{Error, Result, perf};
+use crate::bpf_support::{Error, Feature, Result, perf};
 
 /// The lock tables of all CPUs take this much together, however many CPUs there are.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
@@ -44,6 +44,7 @@ const COPIES_PER_SECOND: u64 = 2000;
 pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSkel<'static>, Interrupts)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     let types = load::Types::read()?;
+    types.require(&[Feature::TaskStorage, Feature::TaskRegisters])?;
     let mut open =
         types.open(EngineSkelBuilder::default(), load::storage()).map_err(bpf("opening the BPF object"))?;
     let cpus = load::cpu_parts()?;

@@ -6,6 +6,7 @@
 #ifndef NCPU_PYTHON_H
 #define NCPU_PYTHON_H
 
+#include "rounds.h"
 #include "settings.h"
 #include "cpu_states.h"
 #include "stack_copies.h"
@@ -54,9 +55,12 @@ static __always_inline __u64 user_word(__u64 at)
 }
 
 #if defined(__TARGET_ARCH_arm64)
-#define thread_pointer(p) 0ull
+#define thread_pointer(p) BPF_CORE_READ(p, thread.uw.tp_value)
+/* A thread's number in the C library is the address of its `struct pthread`, which ends where the thread pointer points. */
+#define is_thread(id, pointer) ((pointer) - (id) < 4096)
 #else
 #define thread_pointer(p) BPF_CORE_READ(p, thread.fsbase)
+#define is_thread(id, pointer) ((id) == (pointer))
 #endif
 
 static __always_inline __u64 stack_of(struct task_struct *p)
@@ -89,11 +93,13 @@ struct thread_search {
 
 static long next_thread(__u32 i, struct thread_search *s)
 {
-	if (!s->thread || user_word(s->thread + s->at->thread_id) == s->self)
+	if (!s->thread || is_thread(user_word(s->thread + s->at->thread_id), s->self))
 		return 1;
 	s->thread = user_word(s->thread + s->at->next);
 	return 0;
 }
+
+ROUNDS_OF(next_thread, struct thread_search, PYTHON_THREADS)
 
 /*
  * The current thread's state in the interpreter; 0 where it has none. The verifier would follow a loop of this file through all its
@@ -108,11 +114,11 @@ APART __u64 python_thread(void)
 	if (!at || !self)
 		return 0;
 	__u64 *known = bpf_task_storage_get(&interpreters, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (known && *known && user_word(*known + at->thread_id) == self)
+	if (known && *known && is_thread(user_word(*known + at->thread_id), self))
 		return *known;
 	struct thread_search s = { .at = at, .self = self, .thread = user_word(user_word(at->main) + at->threads) };
 	/* Only a search that has ended has found it, or that there is none. */
-	__u64 found = bpf_loop(PYTHON_THREADS, next_thread, &s, 0) < PYTHON_THREADS ? s.thread : 0;
+	__u64 found = ROUNDS(next_thread, &s, PYTHON_THREADS) < PYTHON_THREADS ? s.thread : 0;
 	if (known)
 		*known = found;
 	return found;
@@ -155,6 +161,8 @@ static long next_frame(__u32 i, struct frame_walk *w)
 	return 0;
 }
 
+ROUNDS_OF(next_frame, struct frame_walk, PYTHON_FRAMES)
+
 /* Notes the frames of Python of the current thread with its copy; what tells them from others, 0 where there are none. */
 APART __u64 python_frames(void)
 {
@@ -174,7 +182,7 @@ APART __u64 python_frames(void)
 	if (frame && at->cframe != NO_CFRAME)
 		frame = user_word(frame + at->cframe);
 	struct frame_walk w = { .at = at, .c = c, .frame = frame };
-	bpf_loop(PYTHON_FRAMES, next_frame, &w, 0);
+	ROUNDS(next_frame, &w, PYTHON_FRAMES);
 	return w.hash;
 }
 

@@ -9,6 +9,7 @@
 #ifndef NCPU_QUEUES_H
 #define NCPU_QUEUES_H
 
+#include "rounds.h"
 #include "settings.h"
 #include "cpu_states.h"
 #include "kernel_locks.h"
@@ -115,6 +116,8 @@ static long behind_one(__u32 n, struct stand *w)
 	return 0;
 }
 
+ROUNDS_OF(behind_one, struct stand, SPANS)
+
 /*
  * Divides the wait of the current CPU's next thread, on the queue of `cpu` from one moment to another. That CPU may go on
  * meanwhile: what it then writes over is behind the others and looks too young.
@@ -127,7 +130,7 @@ APART int stood(__u32 cpu, __u64 from, __u64 to, __u32 tenant)
 		return 0;
 	struct stand w = { .from = from, .end = to, .last = q->span, .cpu = cpu, .tenant = tenant };
 	w.weight = to - from < LONG_QUEUED ? FEW_QUEUED + 1 : 1;
-	bpf_loop(SPANS, behind_one, &w, 0);
+	ROUNDS(behind_one, &w, SPANS);
 	/* So long ago that it is not known any more. */
 	if (w.end > from) {
 		add_stand(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), &w, w.end - from);

@@ -5,6 +5,7 @@
 #ifndef NCPU_SAMPLES_H
 #define NCPU_SAMPLES_H
 
+#include "rounds.h"
 #include "settings.h"
 #include "cpu_states.h"
 #include "in_flight.h"
@@ -48,6 +49,11 @@ static long add_cpu(__u32 cpu, struct looking *looking)
 	return 0;
 }
 
+static long add_slot(void *slots, __u32 *cpu, void *slot, struct looking *looking)
+{
+	return add_cpu(*cpu, looking);
+}
+
 /* Threads that slept for requests in flight at the leader's last look. Only that one adds them up. */
 int waiting_for_io;
 
@@ -66,7 +72,10 @@ APART int look_at_cpus(struct cpu_slot *own, int leads)
 		look->waiting[i] = 0;
 	look->idle = 0;
 	look->running = 0;
-	bpf_loop(cfg_cpus, add_cpu, &looking, 0);
+	if (HAS_LOOP)
+		bpf_loop(cfg_cpus, add_cpu, &looking, 0);
+	else
+		bpf_for_each_map_elem(&cpu_slots, add_slot, &looking, 0);
 	/* Only the waits that were judged while they lasted are not in a CPU's own slot. */
 	for (int i = 0; i < WAIT_N; i++)
 		look->waiting[i] += judged[i];

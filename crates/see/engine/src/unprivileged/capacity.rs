@@ -87,6 +87,8 @@ pub(super) enum Program<'a> {
     ByCpu(&'a BTreeMap<u32, f64>),
     /// Seconds in all, on CPUs unknown.
     Together(f64),
+    /// All that runs is the program, but for the observer.
+    Everything,
 }
 
 /// Divides `elapsed` seconds of each CPU that is in both readings. `own` is the observer's CPU time.
@@ -103,7 +105,7 @@ pub(super) fn divide(
         let since = |column| now.since(before, cpu, column);
         let clock = match program {
             Program::ByCpu(clocks) => clocks.get(&cpu).copied().unwrap_or(0.0).min(elapsed),
-            Program::Together(_) => 0.0,
+            Program::Together(_) | Program::Everything => 0.0,
         };
         // The clock is exact, and idle time is told to the tick.
         let idle = (since(IDLE) + since(IOWAIT)).min(elapsed - clock);
@@ -122,7 +124,12 @@ pub(super) fn divide(
         out.insert(cpu, spent);
     }
     let all: f64 = rests.iter().sum();
-    if let Program::Together(seconds) = program {
+    let together = match program {
+        Program::ByCpu(_) => None,
+        Program::Together(seconds) => Some(*seconds),
+        Program::Everything => Some((all - own).max(0.0)),
+    };
+    if let Some(seconds) = together {
         let part = (seconds / all.max(f64::MIN_POSITIVE)).min(1.0);
         for (spent, rest) in out.values_mut().zip(&rests) {
             spent[CpuState::Program as usize] = rest * part;
@@ -175,6 +182,11 @@ mod tests {
         assert!((AT(&out[&0], CpuState::Others) - 2.0).abs() < 1e-9);
         // The clock knows better than the ticks, which say that it was idle throughout.
         assert_eq!((AT(&out[&1], CpuState::Idle), AT(&out[&1], CpuState::Program)), (9.5, 0.5));
+        let out = divide(10.0, &before, &now, &Program::Everything, 1.0);
+        assert!(
+            (AT(&out[&0], CpuState::Program) - 5.0).abs() < 1e-9 && AT(&out[&0], CpuState::Others) < 1e-9
+        );
+        assert!((AT(&out[&0], CpuState::Ncpu) - 1.0).abs() < 1e-9, "{out:?}");
         let out = divide(10.0, &before, &now, &Program::Together(3.0), 0.0);
         assert_eq!((AT(&out[&0], CpuState::Program), AT(&out[&1], CpuState::Program)), (3.0, 0.0));
     }
@@ -194,7 +206,7 @@ mod tests {
             let before = Ticks::parse(b"cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n");
             let now = Ticks::parse(format!("cpu0 {}\ncpu1 {}\n", of(&times[..8]), of(&times[8..])).as_bytes());
             let clocks = BTreeMap::from([(0, clock), (1, clock / 2.0)]);
-            for program in [Program::ByCpu(&clocks), Program::Together(clock)] {
+            for program in [Program::ByCpu(&clocks), Program::Together(clock), Program::Everything] {
                 for spent in divide(10.0, &before, &now, &program, own).values() {
                     prop_assert!((spent.iter().sum::<f64>() - 10.0).abs() < 1e-6, "{spent:?}");
                     prop_assert!(spent.iter().all(|s| *s >= 0.0), "{spent:?}");

@@ -69,6 +69,10 @@ pub struct Unprivileged {
     /// Why there is none.
     refused: Option<io::Error>,
     rules: Rules,
+    /// Why there is no more than this, where the user has all rights.
+    limit: Option<String>,
+    /// All processes of the machine are the program.
+    everything: bool,
     /// Whether the process is our child, with all that it leaves behind.
     ours: Option<u32>,
     processes: Processes,
@@ -138,16 +142,47 @@ impl Unprivileged {
     /// waits for locks.
     pub fn begin(target: &Target, ours: bool, hz: u32, locks: Option<&Path>) -> Option<Unprivileged> {
         let &Target::Tree(pid) = target else { return None };
+        Some(Unprivileged::observe(target, Some(pid), ours, hz, locks))
+    }
+
+    /// Begins to observe what a user with all rights asks for on a kernel that cannot load the engine; `None` for a cgroup.
+    /// `limit` says why, in a line.
+    pub fn on_old_kernel(
+        target: &Target,
+        ours: bool,
+        hz: u32,
+        locks: Option<&Path>,
+        limit: String,
+    ) -> Option<Unprivileged> {
+        let pid = match *target {
+            Target::Tree(pid) => Some(pid),
+            Target::All => None,
+            Target::Cgroup { .. } => return None,
+        };
+        let mut out = Unprivileged::observe(target, pid, ours, hz, locks);
+        out.limit = Some(limit);
+        Some(out)
+    }
+
+    /// Without a process, all are observed.
+    fn observe(target: &Target, pid: Option<u32>, ours: bool, hz: u32, locks: Option<&Path>) -> Unprivileged {
         let root = Path::new("/");
         if ours {
             // SAFETY: an attribute of this process. Refused, time of processes left behind is known from their clocks.
             unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
         }
         let mut symbols = Symbols::new();
-        let mut processes = Processes::of(root, pid);
+        let mut processes = match pid {
+            Some(pid) => Processes::of(root, pid),
+            None => Processes::all(root),
+        };
         processes.look(true);
         let running: Vec<u32> = processes.threads.keys().copied().collect();
-        let whom = if ours { Whom::Held(pid) } else { Whom::Running(&running) };
+        let whom = match pid {
+            None => Whom::Everyone,
+            Some(pid) if ours => Whom::Held(pid),
+            Some(_) => Whom::Running(&running),
+        };
         let first = Ticks::read();
         let opened = Sampler::open(whom, &first.cpus(), hz).and_then(|s| s.start(whom).map(|()| s));
         let (sampler, refused) = match opened {
@@ -161,7 +196,9 @@ impl Unprivileged {
             sampler,
             refused,
             rules: Rules::read(root),
-            ours: ours.then_some(pid),
+            limit: None,
+            everything: pid.is_none(),
+            ours: pid.filter(|_| ours),
             before: Accounts::default(),
             orphans: Accounts::default(),
             so_far: Accounts::default(),
@@ -204,7 +241,7 @@ impl Unprivileged {
         out.first = Ticks::read();
         out.last.ticks = out.first.clone();
         out.began = Instant::now();
-        Some(out)
+        out
     }
 
     /// What can be seen.
@@ -472,7 +509,11 @@ impl Unprivileged {
             let missed = (used / sum.max(f64::MIN_POSITIVE)).max(1.0);
             clocks.values_mut().filter(|_| sum > 0.0).for_each(|clock| *clock *= missed);
         }
-        let program = clocks.as_ref().map_or(Program::Together(used), Program::ByCpu);
+        let program = match &clocks {
+            _ if self.everything => Program::Everything,
+            Some(clocks) => Program::ByCpu(clocks),
+            None => Program::Together(used),
+        };
         let spent = divide(elapsed, &self.first, &now, &program, own);
         let sum: f64 = spent.values().map(|s| s[CpuState::Program as usize]).sum();
         let kernel = self.in_kernel(sum, &accounts, &now);

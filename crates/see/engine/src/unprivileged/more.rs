@@ -31,8 +31,14 @@ impl Rules {
     }
 
     /// One line: what this view leaves out, and what shows it. `refused` is what the kernel said where there are no
-    /// events at all.
-    pub fn words(&self, view: View, kernel_names: bool, refused: Option<&io::Error>) -> String {
+    /// events at all; `limit` why a user with all rights sees no more.
+    pub fn words(
+        &self,
+        view: View,
+        kernel_names: bool,
+        refused: Option<&io::Error>,
+        limit: Option<&str>,
+    ) -> String {
         let seen = match view {
             View::Machine if kernel_names => {
                 "all CPUs were sampled, in the kernel too, but no locks, waits and interrupts were traced"
@@ -54,6 +60,9 @@ impl Rules {
             (View::Accounts, Some(e)) => format!(" ({})", self.reason(e)),
             _ => String::new(),
         };
+        if let Some(limit) = limit {
+            return format!("{limit}: observed as without root (docs/without-root.md): {seen}{why}");
+        }
         let next = match view {
             View::Accounts if self.seccomp => {
                 "; in a container, `--cap-add PERFMON` or another seccomp profile allows samples"
@@ -100,20 +109,25 @@ mod tests {
         let eperm = io::Error::from_raw_os_error(libc::EPERM);
         let eacces = io::Error::from_raw_os_error(libc::EACCES);
         for (words, part) in [
-            (rules(2, false).words(View::UserCode, false, None), "sysctl kernel.perf_event_paranoid=1"),
-            (rules(4, false).words(View::Accounts, false, Some(&eacces)), "kernel.perf_event_paranoid is 4"),
+            (rules(2, false).words(View::UserCode, false, None, None), "sysctl kernel.perf_event_paranoid=1"),
             (
-                rules(3, false).words(View::Accounts, false, Some(&eacces)),
+                rules(4, false).words(View::Accounts, false, Some(&eacces), None),
+                "kernel.perf_event_paranoid is 4",
+            ),
+            (
+                rules(3, false).words(View::Accounts, false, Some(&eacces), None),
                 "sysctl kernel.perf_event_paranoid=2",
             ),
-            (rules(2, true).words(View::Accounts, false, Some(&eperm)), "refused by seccomp"),
-            (rules(2, false).words(View::Machine, false, None), "setcap cap_perfmon,cap_syslog+ep"),
-            (rules(0, false).words(View::Machine, true, None), "in the kernel too"),
+            (rules(2, true).words(View::Accounts, false, Some(&eperm), None), "refused by seccomp"),
+            (rules(2, false).words(View::Machine, false, None, None), "setcap cap_perfmon,cap_syslog+ep"),
+            (rules(0, false).words(View::Machine, true, None, None), "in the kernel too"),
         ] {
             assert!(
                 words.contains(part) && words.contains("setcap cap_bpf") && !words.contains('\n'),
                 "{words}"
             );
         }
+        let old = rules(2, false).words(View::Machine, true, None, Some("an old kernel"));
+        assert!(old.starts_with("an old kernel: ") && !old.contains("setcap"), "{old}");
     }
 }

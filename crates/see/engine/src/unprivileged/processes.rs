@@ -97,6 +97,8 @@ pub(super) struct Thread {
 /// The processes of a program, and a look at each of their threads.
 pub(super) struct Processes {
     proc: PathBuf,
+    /// Every process belongs to it but this one.
+    all: bool,
     /// Those that were told of, some of which may be gone.
     known: BTreeSet<u32>,
     /// Their names.
@@ -110,7 +112,21 @@ impl Processes {
     pub fn of(root: &Path, pid: u32) -> Processes {
         let mut out = Processes {
             proc: root.join("proc"),
+            all: false,
             known: BTreeSet::from([pid]),
+            names: HashMap::new(),
+            threads: BTreeMap::new(),
+        };
+        out.find();
+        out
+    }
+
+    /// All processes but this one.
+    pub fn all(root: &Path) -> Processes {
+        let mut out = Processes {
+            proc: root.join("proc"),
+            all: true,
+            known: BTreeSet::new(),
             names: HashMap::new(),
             threads: BTreeMap::new(),
         };
@@ -120,12 +136,14 @@ impl Processes {
 
     /// Takes note of a process.
     pub fn met(&mut self, pid: u32) {
-        self.known.insert(pid);
+        if !self.all || pid != std::process::id() {
+            self.known.insert(pid);
+        }
     }
 
     /// Whether a process is one of the program's.
     pub fn has(&self, pid: u32) -> bool {
-        self.known.contains(&pid)
+        if self.all { pid != std::process::id() } else { self.known.contains(&pid) }
     }
 
     /// Those that are known and may live.
@@ -135,6 +153,12 @@ impl Processes {
 
     /// Looks for processes that those known have started (`CONFIG_PROC_CHILDREN`; all distributions have it).
     pub fn find(&mut self) {
+        if self.all {
+            let own = std::process::id();
+            self.known
+                .extend(process::pids(&self.proc).unwrap_or_default().into_iter().filter(|&pid| pid != own));
+            return;
+        }
         let mut left: Vec<u32> = self.pids();
         while let Some(pid) = left.pop() {
             for tid in process::threads(&self.proc.join(pid.to_string())) {

@@ -39,6 +39,8 @@ pub(super) enum Whom<'a> {
     Held(u32),
     /// Threads that run, and all they start.
     Running(&'a [u32]),
+    /// Whatever runs on each CPU.
+    Everyone,
 }
 
 impl Whom<'_> {
@@ -46,6 +48,7 @@ impl Whom<'_> {
         match self {
             Whom::Held(pid) => std::slice::from_ref(pid),
             Whom::Running(threads) => threads,
+            Whom::Everyone => &[],
         }
     }
 }
@@ -69,7 +72,10 @@ impl Sampler {
             ))
         })?;
         let mut last = io::ErrorKind::Unsupported.into();
-        for view in [View::Machine, View::Program, View::UserCode] {
+        let views = [View::Machine, View::Program, View::UserCode];
+        // The others are timers of threads.
+        let views = if matches!(whom, Whom::Everyone) { &views[..1] } else { &views[..] };
+        for &view in views {
             match Sampler::of(view, whom, cpus, hz) {
                 Ok(sampler) => return Ok(sampler),
                 Err(e) => last = e,
@@ -102,7 +108,7 @@ impl Sampler {
             }
             out.rings.extend(ring);
         }
-        match out.clocks.is_empty() {
+        match out.clocks.is_empty() && !matches!(whom, Whom::Everyone) {
             true => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             false => Ok(out),
         }

@@ -131,13 +131,14 @@ impl Unprivileged {
 
     /// What a reader must know of the whole.
     pub(super) fn conclude(&mut self, ended: Option<&Ended>, now: &Ticks) {
-        let words = self.rules.words(self.view(), self.kernel_names, self.refused.as_ref());
+        let limit = self.limit.as_deref();
+        let words = self.rules.words(self.view(), self.kernel_names, self.refused.as_ref(), limit);
         self.notes.insert(0, words);
         let program: f64 = self.told.spent.values().map(|s| s[CpuState::Program as usize]).sum();
         let used = self.so_far.user + self.so_far.system;
         // The clocks run on while the hypervisor runs others.
         let more = program - used - now.steal(&self.first);
-        if self.sampler.is_some() && more > 0.01 * program + 0.05 {
+        if self.sampler.is_some() && !self.everything && more > 0.01 * program + 0.05 {
             self.notes.push(format!(
                 "the program was on CPU for {program:.2} s, of which the times of its processes tell {used:.2} s: nobody \
                  waited for the rest"

@@ -21,6 +21,9 @@ pub enum Error {
     /// A tracepoint that everything rests on.
     #[error("this kernel has no tracepoint {0}, which every observation rests on")]
     NoTracepoint(&'static str),
+    /// The programs need what this kernel lacks.
+    #[error("{0}")]
+    OldKernel(super::OldKernel),
     /// The cgroup cannot be found.
     #[error(
         "cgroup {path}: {source}; give a path below the cgroup v2 mount, such as system.slice/postgresql.service"

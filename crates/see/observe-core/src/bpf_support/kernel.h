@@ -99,7 +99,13 @@ struct cpumask___first {
 };
 
 struct thread_struct {
-	unsigned long fsbase; /* of x86 */
+#if defined(__TARGET_ARCH_arm64)
+	struct {
+		unsigned long tp_value;
+	} uw;
+#else
+	unsigned long fsbase;
+#endif
 };
 
 struct rq {

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use ncpu_machine::CpuSet;
 
-use super::{Error, Result};
+use super::{Error, Feature, OldKernel, Result};
 
 /// Of `struct bpf_prog_test_run_attr`'s flags (include/uapi/linux/bpf.h).
 const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
@@ -28,8 +28,9 @@ pub struct Types {
     types: ncpu_btf::Kernel,
     /// Looked up by those who ask for one.
     tracepoints: OnceCell<HashSet<String>>,
-    /// For tests: tracepoints to do without, as an older kernel does.
+    /// For tests: tracepoints and features to do without, as an older kernel does.
     hidden: String,
+    hidden_features: String,
 }
 
 /// An opened object, with the part of the kernel's types that it asks for.
@@ -48,7 +49,25 @@ impl Types {
         check_descriptors(ENGINE)?;
         let types = ncpu_btf::Kernel::read(Path::new(VMLINUX)).map_err(|_| Error::NoBtf)?;
         let hidden = std::env::var("NCPU_HIDE_TRACEPOINTS").unwrap_or_default();
-        Ok(Types { types, tracepoints: OnceCell::new(), hidden })
+        let hidden_features = std::env::var("NCPU_HIDE_FEATURES").unwrap_or_default();
+        Ok(Types { types, tracepoints: OnceCell::new(), hidden, hidden_features })
+    }
+
+    /// Whether the kernel has a feature.
+    pub fn gives(&self, feature: Feature) -> bool {
+        let sign = feature.sign();
+        !self.hidden_features.split(',').any(|h| h == sign) && self.types.has_name(sign)
+    }
+
+    /// Checks that the kernel has these features, the oldest first.
+    ///
+    /// # Errors
+    /// The first that it lacks.
+    pub fn require(&self, features: &[Feature]) -> Result<()> {
+        match features.iter().find(|feature| !self.gives(**feature)) {
+            Some(lacks) => Err(Error::OldKernel(OldKernel::running(*lacks))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the kernel has a tracepoint.

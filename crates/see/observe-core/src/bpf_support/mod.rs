@@ -3,6 +3,7 @@
 
 mod error;
 mod event_ring;
+mod features;
 pub mod load;
 pub mod log;
 mod mmap;
@@ -14,6 +15,7 @@ pub mod ring;
 
 pub use error::{Error, Result};
 pub use event_ring::Ring;
+pub use features::{Feature, OldKernel};
 pub use mmap::Mapped;
 pub use plain::{Plain, comm, read, same_layout};
 pub use ring::Stack;

@@ -2,7 +2,7 @@
 
 use ncpu_record::Recording;
 
-use super::{Sums, capacity, exact, number, saved};
+use super::{Sums, capacity, exact, number, saved, senders_known};
 use crate::wrap::wrap;
 
 /// [`lines`] wrapped to a width, with the notes of the recording and what was dropped.
@@ -26,6 +26,10 @@ pub fn lines(recording: &Recording) -> Vec<String> {
     let mut out = Vec::new();
     let capacity = capacity(recording);
     let elapsed = number(recording, "elapsed").max(f64::MIN_POSITIVE);
+    if !senders_known(recording) {
+        let received = total(recording, "crosscalls_received", "received");
+        return vec![format!("{:.0} cross-calls/s received, whoever sent them", received / elapsed)];
+    }
     let told = number(recording, "targets_told") > 0.0;
     let mut all = Sums::default();
     exact(recording).iter().for_each(|(_, s)| all.add(s));

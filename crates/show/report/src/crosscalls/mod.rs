@@ -198,6 +198,12 @@ fn number(recording: &Recording, column: &str) -> f64 {
     recording.tables.get("crosscall_summary").and_then(|s| s.number(0, column)).unwrap_or(0.0)
 }
 
+/// Whether senders were observed, and not only what CPUs received.
+pub fn senders_known(recording: &Recording) -> bool {
+    let summary = recording.tables.get("crosscall_summary");
+    summary.is_none_or(|s| s.num_rows() == 0 || s.number(0, "hz").is_some())
+}
+
 /// CPUs × elapsed, CPU-seconds.
 pub fn capacity(recording: &Recording) -> f64 {
     (number(recording, "elapsed") * number(recording, "cpus")).max(f64::MIN_POSITIVE)
@@ -335,16 +341,17 @@ fn by_cpu(recording: &Recording) -> Table {
         let of = |c: &str| t.number(r, c);
         let calls = of("calls").unwrap_or(0.0);
         let answered = of("received").unwrap_or(0.0);
+        let counted = senders_known(recording);
         out.row()
             .int_opt(t.int(r, "CPU"))
             .text_opt(t.text(r, "cause"))
-            .int(calls as u64)
-            .int_opt(t.int(r, "IPIs"))
+            .int_opt(counted.then_some(calls as u64))
+            .int_opt(t.int(r, "IPIs").filter(|_| counted))
             .float_opt(of("targets").filter(|_| calls > 0.0).map(|n| n / calls))
-            .float_opt(of("wait"))
+            .float_opt(of("wait").filter(|_| counted))
             .int(answered as u64)
-            .float_opt(of("seconds"))
-            .float_opt((answered > 0.0).then(|| of("seconds").unwrap_or(0.0) * 1e6 / answered));
+            .float_opt(of("seconds").filter(|_| counted))
+            .float_opt((answered > 0.0 && counted).then(|| of("seconds").unwrap_or(0.0) * 1e6 / answered));
     }
     out.finish()
 }

@@ -136,7 +136,9 @@ fn grow(t: &Topology) -> Vec<Part> {
     for c in t.caches.iter().filter(|c| !c.cpus.is_empty()) {
         let rank = 10 + (5 - c.level.min(5)) * 3 + u32::from(c.name().ends_with('i'));
         let what = if c.memory_side { " memory-side cache" } else { "" };
-        put(&c.name(), None, true, rank, &c.cpus, &format!(" {}{what}", bytes(c.size)));
+        // A device tree need not say how large caches are.
+        let size = if c.size > 0 { bytes(c.size) } else { "of unknown size".into() };
+        put(&c.name(), None, true, rank, &c.cpus, &format!(" {size}{what}"));
     }
     for c in t.cores.iter().filter(|c| !c.cpus.is_empty()) {
         let kind = c.cpus.first().and_then(|cpu| t.cpu(cpu)?.kind);

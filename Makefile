@@ -18,7 +18,7 @@ LOGGER := target/workloads/logger
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64
+.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -144,6 +144,20 @@ CRATE ?= schema
 SHARD ?= 0/4
 mutants: tools
 	$(CARGO) mutants -p ncpu-$(CRATE) --shard $(SHARD) --sharding round-robin --timeout 60 -- --lib --tests
+
+# target/static-arm64/ncpu, of the development profile without debug information: to be copied to a machine of AArch64, and what
+# the guests' tests need.
+static-arm64:
+	CARGO="$(CARGO)" .ci/aarch64 static
+
+# The guests' cases on emulated CPUs of AArch64.
+test-vm-arm64: static-arm64 vm-tools
+	@.ci/tools qemu-system-arm gcc-aarch64-linux-gnu
+	NCPU_VM_ARCH=arm64 tests/vm/run
+
+# What each kernel gives: docs/kernels.md.
+kernels: static-guest vm-tools
+	tests/vm/kernels
 
 # That everything compiles for AArch64.
 check-aarch64: tools

@@ -213,7 +213,9 @@ impl Segments {
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // Mappings begin on a page, segments need not: the page may hold the end of another segment, whose
         // addresses lie elsewhere.
-        let page = |n: u64| n & !0xfff;
+        // SAFETY: a question without pointers.
+        let size = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let page = |n: u64| n & !(size - 1);
         let mut code = self.loaded().filter(|s| s.code);
         let s = code.find(|s| page(s.file.start) == offset || s.file.contains(&offset))?;
         Some(start.wrapping_sub(page(s.memory.start.wrapping_add(offset.wrapping_sub(page(s.file.start))))))

@@ -412,7 +412,7 @@ impl Sources {
             "net.netfilter.nf_conntrack_max" => used(self.conntrack),
             "net.netfilter.nf_conntrack_expect_max" => used(self.expected),
             "kernel.shmmax" => used(self.largest_segment),
-            "kernel.shmall" => used(self.segments.map(|s| s.1.div_ceil(4096))),
+            "kernel.shmall" => used(self.segments.map(|s| s.1.div_ceil(rustix::param::page_size() as u64))),
             "kernel.shmmni" => used(self.segments.map(|s| s.0)),
             "kernel.msgmni" => used(self.queues),
             "kernel.keys.maxkeys" => key(false, 0),

@@ -118,6 +118,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         }
     }
 
+    if config.registers && config.sample_hz.is_some() && !cfg!(target_arch = "x86_64") {
+        notes.push("what user code waits for is not known: instructions are decoded on x86-64 only".into());
+    }
     let progs = &mut open.progs;
     let locks = config.traces_kernel_locks() && has("contention_begin") && has("contention_end");
     if config.traces_kernel_locks() && !locks {

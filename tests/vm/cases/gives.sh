@@ -7,7 +7,7 @@ gives() { printf '%s\t%s\n' "$1" "$2" >>gives; }
 try() {
 	local name=$1
 	shift
-	timeout -s KILL 60 "$@" >"$name" 2>&1 || fail "$name ($*): exit status $?: $(tail -n 3 "$name")"
+	timeout -s KILL 150 "$@" >"$name" 2>&1 || fail "$name ($*): exit status $?: $(tail -n 3 "$name")"
 }
 try run ncpu run --record r.ncpu -- fdtorture 2 2
 try watch ncpu watch 1

@@ -130,7 +130,7 @@ fn tree_of_clusters() {
     let t = read("128arm-2pa2n8cluster4co");
     assert_snapshot!(tree(&t, 80), @r"
     2 packages, 128 cores, 128 CPUs, 4 NUMA nodes, 503G memory
-    HiSilicon TaiShan v110
+    TaiShan v110
 
     Package 36  CPUs 0-63
       Node 0 126G (124G free) + L3 32M  CPUs 0-31

@@ -81,6 +81,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     };
     let select = args.select.select();
     let mut printer = args.select.printer()?;
+    let mut limit = None;
     let mut observer = match Observation::begin(&config) {
         Err(Error::NotPermitted | Error::PidNamespace) => {
             let thin = Unprivileged::begin(&config.target, false, HZ, None).ok_or(Error::NotPermitted)?;
@@ -95,6 +96,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
                 "ncpu: {old}: from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep"
             );
             let thin = Unprivileged::on_old_kernel(&config.target, false, HZ, None, old.to_string());
+            limit = Some(old.to_string());
             Observer::Thin(Box::new(thin.ok_or(Error::OldKernel(old))?))
         }
         whole => Observer::Whole(Box::new(whole?)),
@@ -122,7 +124,9 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let until =
         observer.watch(watched.as_ref().map(|fd| fd.as_fd()), deadline, interval, &stop, &mut take)?;
     let last = observer.finish(None, &mut take)?;
-    for note in last.iter().filter(|note| !notes.contains(note)) {
+    // The line before the first report has said why.
+    let said = |note: &String| limit.as_ref().is_some_and(|limit| note.starts_with(limit.as_str()));
+    for note in last.iter().filter(|note| !notes.contains(note) && !said(note)) {
         say!("ncpu: {note}");
     }
     if until == Until::Ended && args.select.format() == Format::Text {

@@ -27,7 +27,7 @@ for who in "timers --who 1" "timers --cpus 0.5"; do
 	}
 done
 
-# The text of libbpf, and numbers of errors, say nothing to who reads it.
+# The text of libbpf and error numbers say nothing to a reader.
 for file in run watch locks threads cpus crosscalls memory numa topology limits timers; do
 	! grep -nE 'libbpf|-E[A-Z]{3,}|failed to (create|load|attach|open)|Invalid argument|os error|BPF program is too large' "$file" /dev/null ||
 		fail "the line above is the text of a library or an error number ($file)"

@@ -52,7 +52,7 @@ fn nothing_is_said_not_to_be_there_that_was_not_looked_for() {
     let o = on_old_kernel(&["crosscalls", "0.2"]);
     let said = self::said(&o);
     assert!(said.contains("cross-calls/s received") && !said.contains("no cross-call was sent"), "{said}");
-    // What no one knows is empty, and not 0.
+    // Unknown figures are empty, not 0.
     let o = on_old_kernel(&["crosscalls", "--by", "cpu", "-o", "csv", "0.2"]);
     let (text, received) =
         (out(&o), |line: &str| line.split(',').nth(6).is_some_and(|n| n.parse::<u64>().is_ok()));

@@ -136,7 +136,7 @@ pub fn is_traced(recording: &Recording) -> bool {
     recording.manifest.view.is_none()
 }
 
-/// What stands for the name of a lock that only samples of its waiters' code show.
+/// The name of locks that are known only by samples of waiting code.
 const SAMPLED: &str = "[sampled]";
 
 /// Time in the slow paths of kernel locks by the function that asked, where nothing was traced: neither locks nor counts are known.

@@ -1,5 +1,5 @@
 //! Cross-calls that CPUs received, as the kernel counts them in /proc/interrupts: for kernels that cannot load the programs, and for
-//! any architecture. Who sent them, and what they cost, is not in it.
+//! any architecture. Senders and costs are unknown.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -231,7 +231,7 @@ __u64 run_queues[MAX_CPUS];
 __u64 nodes[MAX_NODES];
 __u32 node_count;
 __u64 a_page;
-__u64 a_task;	/* an object whose cache is known */
+__u64 a_task;	/* an object of the cache task_struct */
 
 static void note_owner(struct task_struct___names *task, const void *object)
 {

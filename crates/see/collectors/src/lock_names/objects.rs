@@ -82,7 +82,7 @@ impl Objects {
         self.slab(0).is_some()
     }
 
-    /// Finds the array of pages of AArch64 by an object whose cache is known: the record of a task.
+    /// Finds the array of pages of AArch64 by an object of a known cache: the record of a task.
     fn find_pages(&mut self) -> bool {
         let task = self.places().task;
         let bits = rustix::param::page_size().trailing_zeros();

@@ -7,7 +7,7 @@
 
 #define MOST_ROUNDS 256
 
-/* Where there is no bpf_loop, a loop has a round for each element of this. It holds nothing. */
+/* Without bpf_loop, a loop has a round for each element of this array. The values are unused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MOST_ROUNDS + 1);
@@ -23,7 +23,7 @@ struct {
 		return *round < (n) ? callback(*round, c) : 1;				\
 	}
 
-/* The number of rounds; more than `n` where there is no bpf_loop and no callback ended the loop. */
+/* The number of rounds; more than `n` without bpf_loop, if no callback ended the loop. */
 #define ROUNDS(callback, c, n) \
 	(HAS_LOOP ? bpf_loop(n, callback, c, 0) : bpf_for_each_map_elem(&rounds, callback##_of_element, c, 0))
 

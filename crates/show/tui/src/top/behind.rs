@@ -364,9 +364,9 @@ fn tenant(interval: &Interval, name: &str) -> Vec<Line> {
         lines.extend([(String::new(), false), (head.to_string(), true)]);
         lines.extend(rows.iter().take(2 * ROWS).map(|&row| {
             let word = |column: &str| table.text(row, column).map(|text| safe::line(text).into_owned());
-            let who = match word(other) {
+            let who = match table.text(row, other) {
                 Some(who) if who == name => "itself".into(),
-                Some(who) => who,
+                Some(who) => safe::line(who).into_owned(),
                 None => "unknown".into(),
             };
             let how = word("lock").or(word("cause")).unwrap_or_default();
@@ -540,9 +540,10 @@ fn waiters(interval: &Interval, shown: &str, lock: [Option<&str>; 3]) -> Vec<Lin
 fn help() -> Vec<Line> {
     const HELP: &str = "\
 *Views
- 1 2 3 4 5, Tab tenants (of the whole machine), onion, threads, locks, CPUs
- Enter          behind the row: a tenant's onion and culprits, a layer's locks, processes, CPUs and stacks, a
-                thread's or process's stacks, a lock's waiters with their stacks
+ 1 to 5, Tab    tenants (of a whole machine), onion, threads, locks, CPUs
+ Enter          behind the row: a tenant's onion and losses, a layer's locks,
+                processes, CPUs and stacks, a thread's or process's stacks, a
+                lock's waiters with their stacks
  Esc            back; no filter
  n              notes: what could not be observed
  q, Ctrl-C      leave
@@ -553,8 +554,8 @@ fn help() -> Vec<Line> {
  f              threads by process, CPUs by core
  p, blank       pause: the interval stays on the screen, observing goes on
 *Columns
- tenants  share of the capacity on CPU; lost: threads that wait because of other
-          tenants, on average, and because of whom most
+ tenants  share of the capacity on CPU; lost: threads that wait because of
+          other tenants, on average, and the largest cause
  onion    share of the capacity, CPUs x time; CPU-s; +-: half the 95 % interval
           of what is sampled; gain: throughput without the layer, at most
  threads  per cent of the interval: CPU on a CPU, LAT waiting for one, LCK

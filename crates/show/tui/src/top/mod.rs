@@ -151,7 +151,7 @@ impl Tab {
 
 const TENANTS: &[Shown] = &[
     Shown::new("share", "CPU%", 6, Cell::Number(1)),
-    Shown::new("share", "", 21, Cell::Bar),
+    Shown::new("share", "", 21, Cell::Bar).wide(),
     Shown::new("waiting", "lost", 6, Cell::Number(2)),
     Shown::new("tenant", "tenant", 26, Cell::Text),
     Shown::new("share", "before", 24, Cell::Trend).wide(),

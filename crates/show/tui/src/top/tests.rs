@@ -415,3 +415,40 @@ fn ways_out() {
     press(&mut typing, "2/");
     assert!(typing.press(KeyCode::Char('c'), KeyModifiers::CONTROL));
 }
+
+#[test]
+fn tenants_come_first_where_there_are_some_and_show_whom_they_lose_to() {
+    let mut top = Top::new("the machine", Vec::new(), false);
+    let machine = |mut interval: Interval| {
+        let tenants = ["#share", "#waiting", "tenant", "culprit"];
+        let rows: [&[&str]; 2] =
+            [&["60", "0", "batch.service", "-"], &["30", "0.8", HOSTILE, "batch.service: run queue"]];
+        interval.tenants = table("tenants", &tenants, &rows);
+        let layers = ["tenant", "layer", "#share", "#seconds"];
+        let rows: [&[&str]; 2] =
+            [&[HOSTILE, "user code", "25", "1"], &["batch.service", "user code", "60", "2.4"]];
+        interval.tenant_layers = table("tenants", &layers, &rows);
+        let ledger = ["victim", "culprit", "cause", "lock", "#threads", "#cpus"];
+        let rows: [&[&str]; 2] = [
+            &[HOSTILE, "batch.service", "run queue", "-", "1.6", "1.6"],
+            &[HOSTILE, HOSTILE, "CPU limit", "-", "0.2", "0"],
+        ];
+        interval.ledger = table("ledger", &ledger, &rows);
+        interval
+    };
+    top.update(machine(interval()));
+    let first = screen(&mut top, 80, 24);
+    assert!(first.contains("1 tenants  2 onion") && first.contains("batch.service: run queue"), "{first}");
+    press(&mut top, "v\n");
+    let behind = screen(&mut top, 80, 24);
+    assert!(behind.contains("25.0 %  user code") && !behind.contains("60.0 %"), "{behind}");
+    assert!(
+        behind.contains("1.600  batch.service: run queue") && behind.contains("itself: CPU limit"),
+        "{behind}"
+    );
+    assert!(!behind.contains('\x1b') && behind.contains("\\x1b"), "{behind}");
+    // A view that the user has chosen stays.
+    press(&mut top, "^2");
+    top.update(machine(interval()));
+    assert!(screen(&mut top, 80, 24).contains("kernel lock spin"));
+}

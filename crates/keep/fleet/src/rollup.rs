@@ -25,6 +25,7 @@ pub const READ: Selection = &[
     ("counters", &[]),
     ("locks", &["lock", "type", "count", "spin", "block", "max"]),
     ("user_locks", &["lock", "type", "process", "caller", "count", "spin", "block", "max"]),
+    ("lengths", &["of", "name", "process", "from", "to", "count"]),
     ("summary", &["elapsed", "steal"]),
 ];
 
@@ -72,6 +73,8 @@ pub struct Rolled {
     user_locks: BTreeMap<(String, String, String), Wait>,
     calls: BTreeMap<(String, String), (u64, u64)>,
     events: BTreeMap<String, u64>,
+    /// By kind, name and process, and by bin in ns.
+    lengths: BTreeMap<(String, String, String, u64, u64), u64>,
     about: About,
 }
 
@@ -159,6 +162,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     }
     rolled.add_locks(&recording).map_err(schema)?;
     rolled.add_calls(&recording, &division).map_err(schema)?;
+    rolled.add_lengths(&recording);
     rolled.about = About {
         kind: recording.purpose().name().into(),
         version: m.ncpu_version.clone(),
@@ -216,6 +220,22 @@ impl Rolled {
             self.about.has_user_locks = true;
         }
         Ok(())
+    }
+
+    /// Counts of lengths, bin by bin, of kinds that a newer version brought, too.
+    fn add_lengths(&mut self, recording: &Recording) {
+        let Some(table) = recording.tables.get(ncpu_schema::lengths::NAME) else { return };
+        for row in 0..table.num_rows() {
+            let bin = table.number(row, "from").zip(table.number(row, "to"));
+            let (Some(of), Some((from, to))) = (table.text(row, "of"), bin) else { continue };
+            let name = table.text(row, "name").unwrap_or("");
+            // An address means nothing in another process.
+            let name = if name.starts_with("0x") { "(no name)" } else { name };
+            let [from, to] = [from, to].map(|us| whole(us * 1e3));
+            let key = (text(Some(of)), text(Some(name)), text(table.text(row, "process")), from, to);
+            let sum = self.lengths.entry(key).or_default();
+            *sum = sum.saturating_add(table.int(row, "count").unwrap_or(0));
+        }
     }
 
     /// Samples of the program on CPU, and events.
@@ -307,6 +327,11 @@ pub fn table<'a>(of: Kept, recordings: impl Iterator<Item = &'a Rolled>) -> Tabl
         }),
         Kept::Events => {
             table!(events of recordings, r: (event, n) in &r.events => { event: event, events: *n })
+        }
+        Kept::Lengths => {
+            table!(lengths of recordings, r: ((of, name, process, from, to), n) in &r.lengths => {
+                of: of, name: name, process: process, from_ns: *from, to_ns: *to, lengths: *n
+            })
         }
         Kept::Recordings => table!(recordings of recordings, r: about in [&r.about] => {
             kind: &about.kind,

@@ -20,14 +20,23 @@ pub enum Kept {
     Calls,
     /// Events.
     Events,
+    /// How long what happens often takes.
+    Lengths,
     /// The recordings themselves.
     Recordings,
 }
 
 impl Kept {
     /// All of them, in the order in which they are written: a recording that stands in the last is in all.
-    pub const ALL: [Kept; 6] =
-        [Kept::Layers, Kept::Locks, Kept::UserLocks, Kept::Calls, Kept::Events, Kept::Recordings];
+    pub const ALL: [Kept; 7] = [
+        Kept::Layers,
+        Kept::Locks,
+        Kept::UserLocks,
+        Kept::Calls,
+        Kept::Events,
+        Kept::Lengths,
+        Kept::Recordings,
+    ];
 
     /// Its declaration.
     fn definition(self) -> &'static Definition {

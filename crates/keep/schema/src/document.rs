@@ -5,8 +5,8 @@ use std::fmt::Write;
 use ncpu_table::{Column, Kind, Type};
 
 use crate::{
-    Counter, CpuState, Doing, Grounds, IdleReason, Layer, Loss, Microstate, Place, Purpose, SampleClass,
-    StackKind, TimerKind, UserCause, VERSION, View, Vocabulary, WaitScope, tables,
+    Activity, Counter, CpuState, Doing, Grounds, IdleReason, Layer, Length, Loss, Microstate, Place, Purpose,
+    SampleClass, StackKind, TimerKind, UserCause, VERSION, View, Vocabulary, WaitScope, tables,
 };
 
 /// `docs/schema.md`: every table with its columns, and every closed set of words.
@@ -37,6 +37,8 @@ pub fn document() -> String {
     words::<Loss>(&mut out, "`tenant_losses.cause`");
     words::<Grounds>(&mut out, "`tenant_losses.grounds`");
     words::<Microstate>(&mut out, "columns of `threads`");
+    words::<Activity>(&mut out, "`thread_time.doing`");
+    words::<Length>(&mut out, "`lengths.of`");
     words::<StackKind>(&mut out, "`stacks.kind`");
     words::<Counter>(&mut out, "`events.event`");
     words::<WaitScope>(&mut out, "`timeouts.scope`");

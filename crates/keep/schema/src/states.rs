@@ -132,6 +132,47 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// What threads of the program do with their lives. Each moment of a thread is in one of these.
+    pub enum Activity("activity of a thread") {
+        User = "user code": "on CPU in the program's own code" since 9,
+        System = "kernel code": "on CPU in the kernel" since 9,
+        RunQueue = "waiting for a CPU": "runnable, on a run queue" since 9,
+        Lock = "user lock": "asleep for a lock of the program" since 9,
+        KernelLock = "kernel lock": "asleep for a lock of the kernel" since 9,
+        FileLock = "file lock": "asleep in flock or fcntl for a lock of a file" since 9,
+        Semaphore = "semaphore": "asleep for a semaphore: of System V, or of the program" since 9,
+        MessageQueue = "message queue": "asleep for a message, or for room for one" since 9,
+        Device = "device": "asleep for a block device or a file system" since 9,
+        Fault = "page fault": "asleep in a page fault, or while memory is reclaimed" since 9,
+        Socket = "socket": "asleep for a peer of a socket" since 9,
+        Pipe = "pipe": "asleep for the other end of a pipe" since 9,
+        Events = "events": "asleep until one of several files is ready: epoll, poll, select" since 9,
+        Timer = "timer": "asleep until a time has passed" since 9,
+        Child = "child": "asleep until a child process ends or stops" since 9,
+        Thread = "another thread": "asleep for another thread: a condition, a join, a barrier, or a futex of unknown purpose" since 9,
+        Idle = "waiting for work": "threads of a pool without work, and threads that slept in a futex throughout" since 9,
+        Stopped = "stopped": "stopped by a signal, a debugger or the freezer" since 9,
+        Rest = "rest": "asleep for anything else" since 9,
+    }
+}
+
+vocabulary! {
+    /// What has the lengths of table `lengths`. The order is that of `enum length_of` in the BPF programs.
+    pub enum Length("kind of length") {
+        RunQueue = "run queue": "from a thread's wake-up, or the end of its time slice, to its next run" since 9,
+        WakeUp = "wake-up": "of that, while the CPU that it was given to idled and had not woken yet" since 9,
+        Slice = "time slice": "from a thread's coming on CPU to its leaving" since 9,
+        Late = "timer lateness": "from the end of a timeout until the thread was woken" since 9,
+        KernelLock = "kernel lock": "a wait for a lock of the kernel, on CPU or off" since 9,
+        UserLock = "user lock": "asleep for a lock of the program" since 9,
+        FileLock = "file lock": "asleep in flock or fcntl" since 9,
+        Semaphore = "semaphore": "asleep for a semaphore of System V" since 9,
+        Device = "device": "a request in a block device: of the program, and of kernel threads for whomever" since 9,
+        Call = "system call": "from entry to return" since 9,
+    }
+}
+
+vocabulary! {
     /// What the time of a row of table `stacks` is.
     pub enum StackKind("kind of stack") {
         OnCpu = "on-cpu": "on CPU, by timer samples",

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use ncpu_engine::engine::Config;
 use ncpu_record::Recording;
 use ncpu_report::locks::{By, capacity, is_traced, second_estimate, table, user_table};
-use ncpu_schema::{Purpose, View};
+use ncpu_schema::{Length, Purpose, View};
 use ncpu_table::{Format, Table};
 
 use crate::out::put;
@@ -82,6 +82,9 @@ pub struct LocksArgs {
     #[command(flatten)]
     when: WhenArgs,
 }
+
+/// Locks of programs and files.
+const USER_LOCKS: [Length; 3] = [Length::UserLock, Length::FileLock, Length::Semaphore];
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ByArg {
@@ -192,6 +195,14 @@ fn print(recording: &Recording, args: &LocksArgs, every: u32) -> anyhow::Result<
             _ if text => put("no user lock was waited for\n")?,
             _ => {}
         }
+    }
+    let kinds: &[Length] = match (args.kernel, args.user) {
+        (true, _) => &[Length::KernelLock],
+        (_, true) => &USER_LOCKS,
+        _ => &[Length::KernelLock, Length::UserLock, Length::FileLock, Length::Semaphore],
+    };
+    if both && let Some(percentiles) = ncpu_report::lengths::of_recording(recording, kinds)? {
+        printer.table(&percentiles)?;
     }
     Ok(printer.finish()?)
 }

@@ -14,7 +14,7 @@ use ncpu_report::findings::Findings;
 use ncpu_report::onion::{Onion, render};
 use ncpu_report::scale::Scale;
 use ncpu_report::timeline::{self, Timeline};
-use ncpu_schema::Purpose;
+use ncpu_schema::{Length, Purpose};
 use ncpu_table::Format;
 
 use crate::causes::CausesArgs;
@@ -31,7 +31,7 @@ use crate::target::TargetArgs;
 use crate::tenants::TenantArgs;
 
 /// Tables that are made of those of an observation.
-const MADE: [&str; 6] = ["causes", "layers", "tenants", "ledger", "timeline", "phases"];
+const MADE: [&str; 7] = ["causes", "layers", "tenants", "ledger", "timeline", "phases", "percentiles"];
 
 /// Tables that there can be of an observation.
 fn tables() -> impl Iterator<Item = &'static str> {
@@ -51,7 +51,7 @@ impl TypedValueParser for TableName {
         arg: Option<&clap::Arg>,
         value: &std::ffi::OsStr,
     ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
+        Ok(StringValueParser::new().parse_ref(command, arg, value)?.replace('-', "_"))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -142,6 +142,11 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "SECONDS", value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
+    /// Time each CALL of the program from entry to return, as in futex,fsync: table percentiles has the answer. Costs some
+    /// 0.2 us a call
+    #[arg(long, value_name = "CALL", value_delimiter = ',', value_parser = call_number)]
+    latency_of: Vec<u32>,
+
     #[command(flatten)]
     probes: ProbesArgs,
 
@@ -150,6 +155,13 @@ pub struct ObserveArgs {
 
     #[command(flatten)]
     report: ReportArgs,
+}
+
+/// The number of a system call.
+fn call_number(name: &str) -> Result<u32, String> {
+    let found =
+        (0..ncpu_observe_core::names::MOST_CALLS).find(|nr| ncpu_observe_core::names::call_name(*nr) == name);
+    found.ok_or_else(|| format!("unknown system call {name:?}"))
 }
 
 /// Timer samples a second on each CPU, where nothing else is asked for.
@@ -162,8 +174,10 @@ impl ObserveArgs {
     /// What to observe.
     fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
         let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
+        let latency_of = self.latency_of.clone();
         Ok(move |target| Config {
             user_locks_of_all,
+            latency_of: latency_of.clone(),
             probes,
             patterns: patterns.clone(),
             ..Config::onion(target, hz)
@@ -384,9 +398,16 @@ fn report(
         None if args.select.format() == Format::Text => {
             let onion = Onion::peel(recording)?;
             let mut text = match args.verbose {
-                true => render(&onion, text_width()),
+                true => {
+                    let lives = ncpu_report::thread_time::ThreadTime::of(recording)?.render(text_width());
+                    format!("{}{lives}", render(&onion, text_width()))
+                }
                 false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, text_width()),
             };
+            let kinds: &[Length] = if args.verbose { &Length::ALL } else { &[Length::Call] };
+            if let Some(percentiles) = ncpu_report::lengths::of_recording(recording, kinds)? {
+                text += &format!("\n{}", ncpu_table::render_text(&percentiles, text_width()));
+            }
             if let Some(again) = again.filter(|_| !args.verbose && !onion.short) {
                 text += &format!("more: ncpu report -v{again} · ncpu why N{again}\n");
             }
@@ -402,6 +423,10 @@ fn report(
         Some("ledger") => vec![args.tenants.read(recording)?.ledger()],
         Some("causes") => vec![Findings::of(recording)?.table()],
         None | Some("layers") => vec![Findings::of(recording)?.layers(&Onion::peel(recording)?)],
+        Some("percentiles") if observed => {
+            let table = ncpu_report::lengths::of_recording(recording, &Length::ALL)?;
+            vec![table.unwrap_or_else(|| ncpu_schema::percentiles::Rows::new().finish())]
+        }
         Some(name @ ("timeline" | "phases")) if observed => {
             over_time(recording)?.tables().into_iter().filter(|table| table.name() == name).collect()
         }

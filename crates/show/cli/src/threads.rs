@@ -10,6 +10,7 @@ use ncpu_engine::unprivileged::Unprivileged;
 use ncpu_observe_core::bpf_support::Error;
 use ncpu_observe_core::program::Target;
 use ncpu_report::threads::table;
+use ncpu_schema::Length;
 use ncpu_table::{Format, Table};
 
 use crate::observer::Observer;
@@ -105,10 +106,18 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     for note in &notes {
         say!("ncpu: {note}");
     }
+    // Other formats hold one table.
+    let text = args.select.format() == Format::Text;
     let mut drops = Vec::new();
     let mut take = |raw: &Table| -> anyhow::Result<()> {
         match raw.name() {
             "threads" => printer.table(&select.apply(table(raw, by_process, every))?)?,
+            "lengths" if text => {
+                const KINDS: [Length; 4] = [Length::RunQueue, Length::WakeUp, Length::Slice, Length::Late];
+                if let Some(percentiles) = ncpu_report::lengths::table(raw, &KINDS)? {
+                    printer.table(&percentiles)?;
+                }
+            }
             "drops" => {
                 drops = (0..raw.num_rows())
                     .filter_map(|r| Some((raw.text(r, "what")?.to_string(), raw.int(r, "count")?)))

@@ -33,6 +33,48 @@ fn a_table_of_which_nothing_was_seen_is_empty_and_one_that_cannot_be_runs_nothin
     assert!(!file.exists());
 }
 
+/// A program that sleeps uses no CPU; its life is shown all the same, in each form.
+#[test]
+fn what_threads_did_is_shown_where_no_cpu_was_used() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let record = dir.path().join("sleeps.ncpu");
+    let o = ncpu(&[
+        "run",
+        "--latency-of",
+        "clock_nanosleep",
+        "--record",
+        record.to_str().unwrap(),
+        "--",
+        "sleep",
+        "0.5",
+    ]);
+    assert!(o.status.success(), "{}", err(&o));
+    let text = err(&o);
+    assert!(text.contains("threads: ") && text.contains("sleeping in clock_nanosleep"), "{text}");
+    let report = |args: &[&str]| {
+        let o = ncpu(&[&["report", record.to_str().unwrap()], args].concat());
+        assert!(o.status.success(), "{args:?}: {}", err(&o));
+        out(&o)
+    };
+    let rows = report(&["--table", "thread-time", "-o", "csv"]);
+    let timer = rows.lines().find(|line| line.starts_with("sleep,main,timer,clock_nanosleep,"));
+    assert!(timer.is_some(), "{rows}");
+    // The call slept for half a second at least.
+    let percentiles = report(&["--table", "percentiles", "-o", "csv"]);
+    let call = percentiles.lines().find_map(|line| line.strip_prefix("system call,clock_nanosleep,"));
+    let longest: f64 = call.and_then(|line| line.rsplit(',').next()?.parse().ok()).unwrap_or(0.0);
+    assert!(longest >= 0.98 * 500_000.0, "{percentiles}");
+    let page = dir.path().join("page.html");
+    report(&["--html", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("time by role") && page.contains("clock_nanosleep"));
+    let unknown = ncpu(&["run", "--latency-of", "no_such_call", "--", "true"]);
+    assert!(!unknown.status.success() && err(&unknown).contains("unknown system call"), "{}", err(&unknown));
+}
+
 /// Programs of the kernel side go through all CPUs, and the verifier goes through them: what loads for two may not for 2048.
 #[test]
 fn the_tables_of_a_large_machine_load() {

@@ -13,6 +13,7 @@ mod access;
 mod bands;
 mod connections;
 mod fail;
+mod histogram;
 mod history;
 mod listen;
 #[cfg(test)]

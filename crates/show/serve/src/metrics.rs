@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::bands;
+use crate::histogram::Histogram;
 
 /// A time that counts up.
 type Seconds = Counter<f64, AtomicU64>;
@@ -120,6 +121,7 @@ pub struct Metrics {
     named_losses: Named<[String; 3]>,
     events: Family<Labels, Counter>,
     run_queue: Seconds,
+    lengths: Family<Labels, Histogram>,
     memory: Family<Labels, Value>,
     pressure: Family<Labels, Seconds>,
     drops: Family<Labels, Counter>,
@@ -208,6 +210,11 @@ impl Metrics {
             named_losses: Named::new(LOSSES),
             events: metric!("events", "Shootdowns, interrupts, switches"),
             run_queue: metric!("run_queue_wait", "Time that threads stood on run queues", Seconds),
+            lengths: metric!(
+                "length",
+                "How long threads wait for CPUs, run, and wait for locks and devices, by kind",
+                Seconds
+            ),
             memory: metric!("memory", "Memory by class, as in /proc/meminfo", Bytes),
             pressure: metric!(
                 "pressure_stall",
@@ -264,6 +271,11 @@ impl Metrics {
                 } else {
                     self.events.get_or_create(&vec![("event", name(event.name()))]).inc_by(count);
                 }
+            }
+        }
+        if let Some(table) = interval.tables.get(ncpu_schema::lengths::NAME) {
+            for ((of, ..), bins) in ncpu_report::lengths::of(table)? {
+                self.lengths.get_or_create(&vec![("of", of.name().to_owned())]).add(&bins);
             }
         }
         if let Some(table) = memory_change::Reader::open(interval)? {
@@ -570,6 +582,37 @@ mod tests {
         let text = metrics.text(3, false).unwrap();
         assert!(text.contains("# TYPE ncpu_capacity_cpu_seconds_total counter\n"), "{text}");
         assert!(!text.contains("# UNIT") && !text.contains("EOF"));
+    }
+
+    #[test]
+    fn lengths_are_cumulative_and_merged_exactly() {
+        let mut metrics = Metrics::new("1.2.3");
+        let (head, base) = one(0);
+        let mut rows = ncpu_schema::lengths::Rows::new();
+        for (name, from, to, count) in
+            [(None, 1.0, 1.024, 5), (None, 1.024, 1.056, 7), (Some("x"), 64.0, 66.0, 2)]
+        {
+            rows.push(ncpu_schema::lengths::Row {
+                of: Some(ncpu_schema::Length::RunQueue),
+                name: name.into(),
+                from: Some(from),
+                to: Some(to),
+                count: Some(count),
+                ..Default::default()
+            });
+        }
+        let interval = base.with(rows.finish());
+        metrics.add(&head, &interval, 1).unwrap();
+        metrics.add(&head, &interval, 1).unwrap();
+        let text = metrics.text(0, true).unwrap();
+        let of = |bound: &str| {
+            value(&text, &format!("ncpu_length_seconds_bucket{{le=\"{bound}\",of=\"run queue\"}}"))
+        };
+        assert_eq!(of("0.000001024"), Some(10.0), "{text}");
+        assert_eq!(of("0.000002048"), Some(24.0), "{text}");
+        assert_eq!(of("0.000065536"), Some(24.0), "{text}");
+        assert_eq!((of("0.000131072"), of("+Inf")), (Some(28.0), Some(28.0)), "{text}");
+        assert_eq!(value(&text, "ncpu_length_seconds_count{of=\"run queue\"}"), Some(28.0), "{text}");
     }
 
     /// The value of a series; `None` where the text lacks it.

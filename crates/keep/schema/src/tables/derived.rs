@@ -40,4 +40,17 @@ tables! {
         count "count": Int [None Count], "times" since 9;
         grounds "grounds": Word<Grounds>, "how the other is known" since 9;
     }
+
+    /// How long what happens often takes, from table `lengths`, within 1.6 %: `--table percentiles`.
+    percentiles {
+        of "of": Word<Length>, "what has these lengths";
+        name "name": Text, "the lock, device or system call";
+        process "process": Text, "of locks of programs: the waiting process";
+        count "count": Int [None Count], "how many";
+        p50 "p50": Float [Microseconds Gauge], "half are no longer";
+        p90 "p90": Float [Microseconds Gauge], "nine in ten are no longer";
+        p99 "p99": Float [Microseconds Gauge], "99 in 100 are no longer";
+        p999 "p99.9": Float [Microseconds Gauge], "999 in 1,000 are no longer";
+        max "max": Float [Microseconds Peak], "the longest";
+    }
 }

@@ -72,6 +72,17 @@ of_recordings! {
         events "events": Int [None Count], "how often";
     }
 
+    /// How long what happens often takes: counts by bins, which add up exactly.
+    lengths {
+        capacity_us "capacity_us": Int [Microseconds Gauge], "CPU time that the recording's layers sum to: the weight of its rows";
+        of "of": Text, "what has these lengths";
+        name "name": Text, "the lock, device or system call";
+        process "process": Text, "of locks of programs: the waiting process";
+        from_ns "from_ns": Int [Nanoseconds Key], "lengths of this or longer";
+        to_ns "to_ns": Int [Nanoseconds Key], "and shorter than this";
+        lengths "lengths": Int [None Count], "how many";
+    }
+
     /// The recordings themselves.
     recordings {
         kind "kind": Text, "run, watch …";

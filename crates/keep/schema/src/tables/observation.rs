@@ -224,6 +224,39 @@ tables! {
         off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not told apart (without root)" since 4;
     }
 
+    /// Lives of the program's threads, from first sight to the end of the thread or the observation, by role and by what they did. The
+    /// rows of an interval sum to the lives exactly. User and kernel code are divided as the kernel's ticks divide them; where
+    /// sleeps were too many to follow all, what those were for is sampled. Threads of the kernel are not in it.
+    thread_time {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        process "process": Text, "name of the process" since 9;
+        role "role": Text, "main: the first thread of its process; else the thread's name, # for numbers in it" since 9;
+        doing "doing": Word<Activity>, "what its threads did" since 9;
+        what "what": Text, "the lock, peer or system call; null where that is not known" since 9;
+        seconds "seconds": Float [Seconds Time], "thread-seconds" since 9;
+        sampled "sampled": Float [Seconds Time], "of those, the ones divided by sampled sleeps" since 9;
+        threads "threads": Int [None Peak], "threads of the role in the interval" since 9;
+        waits "waits": Int [None Count], "waits that ended" since 9;
+        max "max": Float [Microseconds Peak], "longest of those" since 9;
+        holder "holder": Text, "the thread that ended most of the waiting" since 9;
+        held "held": Float [Seconds Time], "time of waits that a thread ended" since 9;
+        held_asleep "held_asleep": Float [Seconds Time], "of that, the time for which the thread that ended the wait had slept itself; the least it can be" since 9;
+        holder_in "holder_in": Text, "what that thread slept for, most of the time" since 9;
+    }
+
+    /// How long what happens often takes: counts by bins, each a thirty-second of its octave or narrower. Rows of several
+    /// observations add up exactly by bin. Exact, but for locks where not all waits are followed: of user locks those that are stand
+    /// for the others; of kernel locks only those that are counted in table locks are here.
+    lengths {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        of "of": Word<Length>, "what has these lengths" since 9;
+        name "name": Text, "the lock, device or system call" since 9;
+        process "process": Text, "of locks of programs: the waiting process" since 9;
+        from "from": Float [Microseconds Key], "lengths of this or longer" since 9;
+        to "to": Float [Microseconds Key], "and shorter than this" since 9;
+        count "count": Int [None Count], "how many" since 9;
+    }
+
     /// Time asleep by system call. Exact.
     sleeps {
         call "call": Text, "system call";

@@ -44,6 +44,8 @@ pub struct Config {
     pub as_on: usize,
     /// Timer samples a second, on the whole machine, that take a look at all CPUs.
     pub looks: u32,
+    /// Numbers of the system calls that are timed, each from entry to return.
+    pub latency_of: Vec<u32>,
     /// How much the program may be slowed by probes that run at each event.
     pub probes: Probes,
     /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
@@ -80,6 +82,7 @@ impl Config {
             patterns: Patterns::default(),
             as_on: 0,
             looks: Config::LOOKS,
+            latency_of: Vec::new(),
             probes: Probes::default(),
             lock_windows: None,
             switch_windows: None,

@@ -29,6 +29,7 @@
 #include "stack_copies.h"
 #include "switches.h"
 #include "tenants.h"
+#include "thread_time.h"
 #include "threads.h"
 #include "user_locks.h"
 

@@ -47,6 +47,27 @@ enum idle {
 /* prstat -m's microstates. */
 enum micro { USR, SYS, TRP, TFL, DFL, LCK, SLP, LAT, MICRO_N };
 
+/* What a thread off CPU waits for. User space tells futexes apart. */
+enum life {
+	LIFE_REST,
+	LIFE_FUTEX,
+	LIFE_KLOCK,	/* a lock of the kernel */
+	LIFE_FILE_LOCK,	/* flock, fcntl */
+	LIFE_SEMAPHORE,	/* of System V */
+	LIFE_QUEUE,	/* of messages */
+	LIFE_DEVICE,
+	LIFE_FAULT,	/* a page fault, or memory that is reclaimed first */
+	LIFE_SOCKET,
+	LIFE_PIPE,
+	LIFE_EVENTS,	/* one of several descriptors */
+	LIFE_TIMER,
+	LIFE_CHILD,
+	LIFE_STOPPED,	/* by a signal, a debugger or the freezer */
+	LIFE_PASSED,	/* a sleep that was only timed, and of which its call does not tell the kind */
+	LIFE_BY_FILE,	/* of calls: it depends on the file */
+	LIFE_N,
+};
+
 #define IRQ_NEST 3	/* softirq, interrupt, one more; arrays hold 4 so that & 3 bounds them */
 #define LOCK_NEST 4
 
@@ -198,6 +219,7 @@ struct cpu_slot {
 	__u64 charged[8];	/* of `at`, what tenants have been charged */
 	__u32 tenant;		/* of the current task */
 	__u32 tenant_pad;
+	__u64 drop_lengths;	/* lengths for which there was no row */
 	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));
 
@@ -230,6 +252,67 @@ struct first_slot {
 	__u32 tgid;		/* of user locks; 0: the kernel's, whoever waits */
 	__u32 kind;		/* as of a lock_slot */
 	__u32 count[4];		/* by the next two bits */
+};
+
+/*
+ * Time off CPU by what was waited for: one per (object, role, process, enum life) and CPU; the key is the first four members.
+ */
+struct time_slot {
+	__u64 what;		/* the object, in the code of its enum life; 1 where there is none */
+	__u64 role;		/* hash of the thread's name with digits folded, and whether it is the first of its process */
+	__u32 tgid;
+	__u32 life;		/* enum life, | STANDS where each wait stands for others that were only timed */
+	__u64 count;
+	__u64 ns;
+	__u64 max;		/* ns */
+	__u64 futex;		/* as in a lock_slot: its address, place, class, and PostgreSQL's event */
+	__u32 place;
+	__u32 class;
+	__u32 event;
+	__u32 holder;		/* tid that most of it is blamed on (majority vote) */
+	__u64 vote;		/* ns, weight of the vote */
+	__u64 held;		/* ns of waits whose end a thread is known to have brought about */
+	__u64 held_asleep;	/* of it, ns that this thread slept itself, the last time that it did */
+	__u64 asleep_vote;
+	__u32 asleep_life;	/* enum life of most of that */
+	__u32 asleep_call;	/* and its call + 1 */
+};
+
+#define STANDS 0x100
+
+/* Lengths are counted in bins: 32 an octave, ns below that. */
+#define LENGTH_BITS 5
+#define LENGTH_PARTS (1 << LENGTH_BITS)
+#define LONGEST_LENGTH ((1ull << 36) - 1) /* ns; longer ones are in the last bin */
+#define LENGTH_OCTAVES (36 - LENGTH_BITS + 1)
+
+/* The first have arrays, in which all of the program's are. */
+enum length_of {
+	LENGTH_QUEUED,	/* from a thread's wake-up, or the end of its time slice, to its next run */
+	LENGTH_WAKING,	/* of that, while the CPU that it was given to idled and had not woken yet */
+	LENGTH_SLICE,	/* on CPU */
+	LENGTH_LATE,	/* from the end of a timeout until the thread was woken */
+	LENGTHS_OF,
+	LENGTH_KLOCK = LENGTHS_OF,
+	LENGTH_ULOCK,
+	LENGTH_FILE_LOCK,
+	LENGTH_SEMAPHORE,
+	LENGTH_DEVICE,
+	LENGTH_CALL,
+};
+
+/* Of a CPU. They only grow, and begin again from 0. */
+struct lengths {
+	__u32 count[LENGTHS_OF][LENGTH_OCTAVES][LENGTH_PARTS];
+};
+
+/* One per (what, octave, process, enum length_of) and CPU; the key is the first four members. */
+struct length_slot {
+	__u64 what;		/* 1: nothing */
+	__u64 octave;
+	__u32 tgid;
+	__u32 of;		/* enum length_of */
+	__u32 count[LENGTH_PARTS];
 };
 
 #define KIND_FUTEX 0x80000000u /* | what PostgreSQL says that it waits for: EVENT */
@@ -424,6 +507,13 @@ struct thread_out {
 	__u32 tenant;
 	__u32 queue;		/* the CPU on whose queue it stands + 1; 0: on none */
 	__u32 pad;
+	__u64 by[LIFE_N];	/* ns off CPU, but for run queues, by enum life */
+	__u64 utime, stime;	/* ns on CPU by the kernel's ticks */
+	__u64 what;		/* of the wait at hand */
+	__u64 asleep;		/* ns of it so far; 0: there is none */
+	__u64 futex;
+	__u32 place, class, event;
+	__u32 life;
 	char comm[16];
 	char group[16];		/* the thread group leader's comm */
 };

@@ -322,7 +322,6 @@ static __always_inline void slept(struct cpu_slot *s, __u32 tgid, struct task_re
 		*seen |= bit;
 		l->wakes++;
 	}
-	r->asked = 0;
 }
 
 #define WAKER_UNSEEN 0xffffffff /* in place of a thread's number: wake-ups were not traced */

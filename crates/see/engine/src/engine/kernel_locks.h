@@ -9,6 +9,7 @@
 #include "cpu_states.h"
 #include "threads.h"
 #include "first_waits.h"
+#include "lengths.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -101,6 +102,7 @@ APART int put_done(struct cpu_slot *s)
 	if (r)
 		r->spin += spin * w->timed;
 	add_lock(lock_slot(s, w->lock, 0, s->done_tgid, w->kind), spin, 0, w->timed);
+	add_length_of(w->lock, HALVES(0, LENGTH_KLOCK), spin, w->timed);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, s->done_tgid, w->kind), spin, 0, w->timed);
 	if (w->first)
@@ -323,6 +325,7 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	r->nlocks = n - 1;
 	s->waits = n - 1;
 	r->spin += spin;
+	add_length_of(w->lock, HALVES(0, LENGTH_KLOCK), all, 1);
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	add_lock(lock_slot(s, w->lock, 0, tgid, w->kind), spin, block, 1);
 	blame_holder(s, r, w, all);

@@ -253,6 +253,13 @@ pub(super) use types::tenant_look as TenantLook;
 /// Time of a tenant on a CPU.
 pub(super) use types::tenant_slot as TenantSlot;
 
+/// Counts of lengths on a CPU, and a row of those by object.
+pub(crate) use types::{length_slot as LengthSlot, lengths as Lengths};
+/// Kinds of waits (`LIFE_N` of engine.h).
+pub(crate) const LIVES: usize = 16;
+/// A row of the table of time off CPU.
+pub(crate) use types::time_slot as TimeSlot;
+
 /// `struct thread_out`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -303,11 +310,30 @@ pub struct ThreadOut {
     /// The CPU on whose queue it stands, and one more; 0: on none.
     pub(crate) queue: u32,
     pub(crate) pad: u32,
+    /// ns off CPU, but for run queues, by what was waited for (`enum life`).
+    pub(crate) by: [u64; LIVES],
+    /// ns on CPU in user code and in the kernel, by the kernel's ticks, since the thread began.
+    pub(crate) utime: u64,
+    pub(crate) stime: u64,
+    /// What the wait at hand is for, and how long it lasts; 0 ns: there is none.
+    pub(crate) what: u64,
+    pub(crate) asleep: u64,
+    pub(crate) futex: u64,
+    pub(crate) place: u32,
+    pub(crate) class: u32,
+    pub(crate) event: u32,
+    pub(crate) life: u32,
     pub(crate) comm: [c_char; 16],
     pub(crate) group: [c_char; 16],
 }
 
 impl ThreadOut {
+    /// It has been on a CPU or a run queue since it was seen first.
+    pub(crate) fn has_run(&self) -> bool {
+        let awake = [Microstate::Usr, Microstate::Sys, Microstate::Trp, Microstate::Lat];
+        self.vcx + self.icx > 0 || awake.iter().any(|state| self.micro[*state as usize] > 0)
+    }
+
     /// Moves the waits that ended without a verdict from SLP to LCK.
     pub(crate) fn last_waits_were_for_a_lock(&mut self) {
         let [lck, slp] = [Microstate::Lck, Microstate::Slp].map(|state| state as usize);
@@ -327,6 +353,12 @@ unsafe impl Plain for Sampled {}
 unsafe impl Plain for CpuSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for LockSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for TimeSlot {}
+// SAFETY: integers and arrays of integers only.
+unsafe impl Plain for Lengths {}
+// SAFETY: integers and an array of integers only.
+unsafe impl Plain for LengthSlot {}
 // SAFETY: integers and an array of integers only.
 unsafe impl Plain for FirstSlot {}
 // SAFETY: integers only.
@@ -393,7 +425,8 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
-    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, tenant = tenant, queue = queue, comm = comm, group = group);
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, tenant = tenant, queue = queue, by = by, utime = utime, stime = stime, what = what, asleep = asleep,
+    futex = futex, place = place, class = class, event = event, life = life, comm = comm, group = group);
 const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use libbpf_rs::{Link, ProgramAttachType};
 
-use super::layout::{FirstSlot, TenantSlot};
+use super::layout::{FirstSlot, LengthSlot, TenantSlot, TimeSlot};
 use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
-use super::{Config, LockSlot};
+use super::{Config, LockSlot, thread_time};
 use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
 use crate::bpf_support::{Error, Feature, Result, perf};
@@ -21,6 +21,10 @@ const LEAST_FIRST_ROWS: usize = 64;
 /// The tenants of all CPUs take this much, unless that were fewer than these on each.
 const TENANT_TABLE_BYTES: usize = 32 << 20;
 const TENANTS: [usize; 2] = [64, 4096];
+/// Counts of lengths by object take this much, unless that were fewer rows on each CPU.
+const LENGTH_TABLE_BYTES: usize = 4 << 20;
+/// The rows of time off CPU take this much.
+const TIME_TABLE_BYTES: usize = 4 << 20;
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
 /// `IO_ROWS` and `IO_OTHERS` of engine.h.
@@ -55,6 +59,11 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
 
     let tenants = (TENANT_TABLE_BYTES / size_of::<TenantSlot>() / (cpus + 1)).clamp(TENANTS[0], TENANTS[1]);
     let tenants = if config.tells_tenants() { 1 << tenants.ilog2() } else { 0 };
+    let times = (TIME_TABLE_BYTES / size_of::<TimeSlot>() / HALVES / cpus).clamp(64, 4096);
+    let times = 1 << times.ilog2();
+
+    let lengths = (LENGTH_TABLE_BYTES / size_of::<LengthSlot>() / HALVES / cpus).clamp(64, 4096);
+    let lengths = 1 << lengths.ilog2();
 
     if let Some(ro) = &mut open.maps.rodata_data {
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
@@ -68,6 +77,14 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
         ro.cfg_sleeps = config.explain.into();
         ro.cfg_queues = config.explain.into();
         ro.cfg_tenants = tenants as u32;
+        ro.cfg_time_slots = times as u32;
+        ro.cfg_length_slots = lengths as u32;
+        for nr in config.latency_of.iter().map(|nr| *nr as usize) {
+            if let Some(word) = ro.cfg_timed_calls.get_mut(nr / 64) {
+                *word |= 1 << (nr % 64);
+            }
+        }
+        ro.call_life = thread_time::call_lives();
         ro.cfg_micro = config.traces_calls().into();
         ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
         ro.cfg_looks = config.looks.max(1);
@@ -88,6 +105,9 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.first_slots.set_max_entries((first * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.time_slots.set_max_entries((times * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.lengths.set_max_entries(cpus as u32).map_err(&sized)?;
+    open.maps.length_slots.set_max_entries((lengths * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.io_counts.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.io_rows.set_max_entries(((IO_ROWS + IO_OTHERS) * cpus * HALVES) as u32).map_err(&sized)?;
@@ -181,6 +201,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.sys_enter.set_autoload(config.traces_calls());
     progs.sys_exit.set_autoload(config.traces_calls());
     progs.user_registers.set_autoload(config.traces_calls() && has("x86_fpu_regs_activated"));
+    progs.timed_call_begins.set_autoload(!config.latency_of.is_empty());
+    progs.timed_call_ends.set_autoload(!config.latency_of.is_empty());
     progs.signal_deliver.set_autoload(config.traces_calls());
     progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
     progs.tell_mode.set_autoload(config.traces_calls());
@@ -286,6 +308,8 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
         &p.block_rq_issue,
         &p.block_rq_insert,
         &p.signal_deliver,
+        &p.timed_call_ends,
+        &p.timed_call_begins,
         &p.settle,
     ])?;
     let Interrupts(hard) = interrupts;

@@ -11,6 +11,7 @@
 #include "futexes.h"
 #include "places.h"
 #include "switches.h"
+#include "thread_time.h"
 #include "probe_counts.h"
 
 #define PF_INSTR 16 /* X86_PF_INSTR of arch/x86/include/asm/trap_pf.h */
@@ -145,8 +146,12 @@ int seed_threads(struct bpf_iter__task *ctx)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	struct task_rec *r = get(p, now);
-	if (r && r->target && !p->__state)
+	if (!r || !r->target)
+		return 0;
+	if (!p->__state)
 		r->state = p->on_cpu ? r->on_state : LAT;
+	else
+		sleeps_already(r, p, first_word(&ctx->task));
 	return 0;
 }
 
@@ -196,6 +201,8 @@ int correct_waits(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+struct thread_out telling; /* user space reads one thread after another */
+
 SEC("iter/task")
 int dump_threads(struct bpf_iter__task *ctx)
 {
@@ -212,22 +219,33 @@ int dump_threads(struct bpf_iter__task *ctx)
 		r->css_set = (__u64)p;
 		set_tenant(r, *(volatile __u64 *)&r->css_set);
 	}
-	struct thread_out t = {};
-	thread_out(&t, r, p);
+	struct thread_out *t = &telling;
+	__builtin_memset(t, 0, sizeof(*t));
+	thread_out(t, r, p);
 	/* The state it is in now, up to now, without touching the record its CPU writes. */
 	__u64 now = bpf_ktime_get_ns();
 	__u64 since = r->since;
+	if (now > observe_until)
+		now = observe_until;
 	/* Its wake-up may not have been seen. */
 	__u64 until = now;
 	if (r->state >= TFL && r->state != LAT && r->wait)
 		until = queued_since(p, r, now);
-	if (until > since)
-		t.micro[MASK(r->state, 7)] += until - since;
+	__u64 state = MASK(r->state, 7);
+	/* One that has been woken has not put its sleep down before it is on CPU. */
+	__s64 asleep = asleep_in_all(r) - r->slept_all;
+	if (until > since) {
+		t->micro[state] += until - since;
+		if (state >= TFL && state < LAT)
+			asleep += until - since;
+	}
+	if (asleep > 0)
+		tell_wait(t, r, asleep);
 	if (now > until)
-		t.micro[LAT] += now - until;
+		t->micro[LAT] += now - until;
 	if (now > since && calls_off && r->state == USR)
-		t.untraced += now - since;
-	bpf_seq_write(seq, &t, sizeof(t));
+		t->untraced += now - since;
+	bpf_seq_write(seq, t, sizeof(*t));
 	return 0;
 }
 

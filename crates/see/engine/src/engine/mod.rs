@@ -17,6 +17,7 @@ mod go;
 mod hotplug;
 mod interrupts;
 mod layout;
+mod lengths;
 mod load;
 mod per_call;
 mod places;
@@ -25,6 +26,7 @@ mod requests;
 mod skel;
 mod switches;
 mod tenants;
+mod thread_time;
 mod uprobes;
 mod usdt;
 mod waits;
@@ -54,9 +56,11 @@ pub use ncpu_symbols::{Pattern, Patterns};
 pub(crate) use layout::OTHERS;
 pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};
 pub(crate) use layout::{futex_key, site_key, wait_event};
+pub(crate) use lengths::LengthCount;
 pub use requests::Requests;
 pub use tenants::NewTenant;
 pub(crate) use tenants::{Shares, Spent};
+pub(crate) use thread_time::{Life, TimeRow, role_hash};
 pub(crate) use waits::Waits;
 pub use waits::{Charged, FutexWaits, KernelLock, Locks, Lost, OffCpu, Queued, Sleeps, TracedLock, Woken};
 
@@ -76,7 +80,7 @@ use switches::Switches;
 use tenants::Tenants;
 use uprobes::{Group, Programs, Uprobes};
 
-use layout::{Calls, CpuSlot, FirstSlot, IoRow, LockSlot, ProbeCounts};
+use layout::{Calls, CpuSlot, FirstSlot, IoRow, LengthSlot, Lengths, LockSlot, ProbeCounts, TimeSlot};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
 const STRIKES_HZ: u32 = 997;
@@ -171,6 +175,11 @@ pub struct Engine {
     /// Of those without room, so many were told.
     first_others: u64,
     io_rows: Mapped<IoRow>,
+    times: Mapped<TimeSlot>,
+    lengths: Mapped<Lengths>,
+    length_rows: Mapped<LengthSlot>,
+    /// What the arrays had at the last call.
+    length_before: Vec<u32>,
     calls: Mapped<Calls>,
     /// `None` without accounts by tenant.
     tenants: Option<Tenants>,
@@ -257,6 +266,13 @@ impl Engine {
         let io_count = skel.maps.io_rows.max_entries() as usize;
         let io_rows =
             Mapped::to_clear(&skel.maps.io_rows, io_count).map_err(io("mapping the requests to devices"))?;
+        let time_count = skel.maps.time_slots.max_entries() as usize;
+        let times =
+            Mapped::to_clear(&skel.maps.time_slots, time_count).map_err(io("mapping the time off CPU"))?;
+        let lengths = Mapped::new(&skel.maps.lengths, cpus).map_err(io("mapping the counts of lengths"))?;
+        let length_count = skel.maps.length_slots.max_entries() as usize;
+        let length_rows = Mapped::to_clear(&skel.maps.length_slots, length_count)
+            .map_err(io("mapping the counts of lengths"))?;
         let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
         let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
         let hits = || {
@@ -295,6 +311,10 @@ impl Engine {
             first_waits,
             first_others: 0,
             io_rows,
+            times,
+            lengths,
+            length_rows,
+            length_before: vec![0; lengths::ARRAYS * lengths::BINS],
             calls,
             tenants,
             start: Vec::new(),
@@ -371,7 +391,7 @@ impl Engine {
                 }
             }
         }
-        if config.traces_calls() {
+        if config.traces_calls() || config.explain {
             // Threads that sleep through the first interval must be known to have slept.
             self.iterate(&self.skel.progs.seed_threads)?;
         }
@@ -662,7 +682,7 @@ impl Engine {
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
         let bss = self.skel.maps.bss_data.as_ref();
         let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
-        let mut drops = [0u64; 7];
+        let mut drops = [0u64; 8];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -698,8 +718,17 @@ impl Engine {
             }
             snap.switches += now.switches - start.switches;
             snap.unseen_switches += now.unseen - start.unseen;
-            let lost =
-                [now.drop_lock, now.drop_nest, now.drop_task, now.drop_ring, now.lost_fault_end, now.drop_io];
+            let lost = [
+                now.drop_lock,
+                now.drop_nest,
+                now.drop_task,
+                now.drop_ring,
+                now.lost_fault_end,
+                now.drop_io,
+                // Of tenants, which all CPUs count together.
+                0,
+                now.drop_lengths,
+            ];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
         if let Some(bss) = &self.skel.maps.bss_data {
@@ -722,6 +751,7 @@ impl Engine {
             "fault ends (perf throttled)",
             "requests to devices (tables full, or an end missed in an interrupt)",
             "threads of tenants (no number was free): they count as tenant other",
+            "lengths of waits (their table full); their sums are not affected",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap
@@ -756,6 +786,8 @@ impl Engine {
         let mut locks = Locks {
             requests: self.requests(old),
             first: self.first_waits(old),
+            times: self.time_rows(old),
+            lengths: self.length_counts(old),
             goroutines,
             coverage: self.contentions.take(self.ended.unwrap_or_else(monotonic_ns)),
             ..Locks::default()

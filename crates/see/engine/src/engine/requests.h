@@ -10,6 +10,7 @@
 #define NCPU_REQUESTS_H
 
 #include "settings.h"
+#include "lengths.h"
 #include "cpu_states.h"
 #include "in_flight.h"
 #include "threads.h"
@@ -223,6 +224,7 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 	row->time += ns;
 	if (ns > row->max)
 		row->max = ns;
+	add_length_of(device | 1, HALVES(0, LENGTH_DEVICE), ns, 1);
 	return 0;
 }
 

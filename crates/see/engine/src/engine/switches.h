@@ -19,6 +19,8 @@
 #include "queues.h"
 #include "critical_path.h"
 #include "places.h"
+#include "lengths.h"
+#include "thread_time.h"
 
 /* Kernel then user frames, packed. */
 static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, bool user)
@@ -163,7 +165,7 @@ static __always_inline bool sleeps_often(struct task_rec *r, __u32 state, __u64 
 }
 
 /* Such a thread is taken to sleep for what it slept for when it was followed last: a sleep that was chosen by chance. */
-static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, __u64 now)
+static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
 {
 	r->on_cpu = 0;
 	r->vcx++;
@@ -174,6 +176,7 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, __
 	r->stands = 0;
 	r->slept = now;
 	micro(r, MASK(r->like_state, 7), now);
+	passed_over(r, p);
 	begin_wait(s, r, MASK(r->like_wait, 7));
 }
 
@@ -220,7 +223,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	r->stands = 1;
 	if (mask && sleeps_often(r, state, now)) {
 		if (throw_dice(s, mask)) {
-			pass_over(s, r, now);
+			pass_over(s, p, r, now);
 			return;
 		}
 		r->stands = mask + 1;
@@ -228,6 +231,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
 	r->woken_by = 0;
+	r->held_asleep = 0;
 	r->vcx++;
 	r->futex = 0;
 	r->off_stack = 0;
@@ -269,9 +273,13 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	if (r->futex || sleeps_first(r))
 		blamed_sleepers[MASK(p->pid, 4095)] = 1;
+	if (r->target)
+		sleeps_for(r, wait, state);
 	if (!r->target || !observing)
 		return;
 	sleep_for_requests(r, p);
+	if (r->io_process)
+		r->life = LIFE_DEVICE;
 
 	/* What a lock sleeps on that tells of itself need not be judged. */
 	bool again = r->futex && !in_user(r) && ask_again(s, p, r, now);
@@ -439,6 +447,9 @@ static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct 
 		runnable->queued += ns - waking;
 		runnable->waking += waking;
 		runnable->wakings += waking != 0;
+		add_length(LENGTH_QUEUED, ns);
+		if (waking)
+			add_length(LENGTH_WAKING, waking);
 	}
 	if (r->futex && r->runnable >= WAIT_ULOCK)
 		futex_done(s, p, r, ns - waking, waking);
@@ -501,12 +512,15 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	r->throttled = 0;
 	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
+	if (r->target)
+		woke(r, next);
 	if (calls_off)
 		r->on_state = USR;
 	micro(r, r->on_state, now);
 	leave_cut_wait(s, r, now, next->tgid);
 	end_wait(s, r);
 	r->on_cpu = 1;
+	r->came = now;
 	s->waits = r->nlocks;
 }
 
@@ -563,6 +577,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 			s->drop_task++; /* it ends without ever having had one */
 		} else if (r) {
 			r->on_cpu = 0;
+			if (r->target && observing && r->came >= observe_from && now > r->came)
+				add_length(LENGTH_SLICE, now - r->came);
 			if (cfg_micro)
 				not_back_yet(r, prev);
 			if (!preempt && (prev_state & TASK_DEAD)) {
@@ -610,6 +626,8 @@ static __always_inline void ends_idling(void *ctx, struct cpu_slot *s, struct ta
 static __always_inline void woken_here(struct cpu_slot *s, struct task_rec *r)
 {
 	r->woken_by = waker(s);
+	if (r->woken_by)
+		woken_by_a_thread(r, look(bpf_get_current_task_btf()));
 	if (r->woken_by && r->futex && r->futex_word >> 16 == FUTEX_SEM)
 		judge_semaphore(r, look(bpf_get_current_task_btf()));
 }

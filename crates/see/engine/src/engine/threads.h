@@ -90,6 +90,24 @@ struct task_rec {
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu, while `in_user` */
+	/* What follows is written by the thread's own CPU, when it falls asleep and when it comes back. */
+	__u64 came;		/* ns, when it came on CPU last; 0: that was not seen */
+	__u64 slept_all;	/* ns asleep in all, of which it has been told what for */
+	__u64 what;		/* that it waits for, in the code of its enum life */
+	__u64 role;
+	__u64 comm[2];		/* its name when the role was found */
+	__u8 life;		/* enum life of the wait at hand, or of the last */
+	__u8 waker_life;	/* of who woke it: of its last sleep */
+	__s16 waker_call;
+	__u32 timed_call;	/* number of the call that it is in + 1, where that is timed */
+	__u64 by[LIFE_N];	/* ns off CPU, but for run queues */
+	__u64 file_what;	/* what its last wait for a file was, by descriptor and call: it is looked up one time in several */
+	__u32 file;
+	__s16 file_call;
+	__u8 file_life;
+	__u8 file_uses;
+	__u64 call_began;	/* ns, of `timed_call` */
+	__u64 held_asleep;	/* ns that who woke it had slept meanwhile */
 };
 _Static_assert(__builtin_offsetof(struct task_rec, micro) == 56, "what wake-ups look at is one line");
 
@@ -179,10 +197,16 @@ static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
 	return i;
 }
 
+/* ns asleep in all. */
+static __always_inline __u64 asleep_in_all(struct task_rec *r)
+{
+	return r->micro[TFL] + r->micro[DFL] + r->micro[LCK] + r->micro[SLP];
+}
+
 /* ns off CPU in all. */
 static __always_inline __u64 off_in_all(struct task_rec *r)
 {
-	return r->micro[TFL] + r->micro[DFL] + r->micro[LCK] + r->micro[SLP] + r->micro[LAT];
+	return asleep_in_all(r) + r->micro[LAT];
 }
 
 /*
@@ -304,6 +328,10 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->tenant = r->tenant;
 	t->queue = r->state == LAT && !r->throttled ? r->queue + 1 : 0;
 	t->allowed = p->flags & PF_KTHREAD ? 0 : p->nr_cpus_allowed;
+	for (int i = 0; i < LIFE_N; i++)
+		t->by[i] = r->by[i];
+	t->utime = BPF_CORE_READ(p, utime);
+	t->stime = BPF_CORE_READ(p, stime);
 	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
 	struct task_struct *leader = BPF_CORE_READ(p, group_leader);
 	bpf_core_read(&t->group, sizeof(t->group), &leader->comm);

@@ -9,7 +9,7 @@ use super::layout::{
     Cause, FutexClass, KIND_FUTEX, KIND_LEDGER, KIND_OFF, KIND_PATH, KIND_QUEUE, KIND_SLEEP, KIND_USER,
     LockSlot, OTHERS, UserLock, Wait, state,
 };
-use super::{FirstWaits, Requests};
+use super::{FirstWaits, LengthCount, Requests, TimeRow};
 
 /// Waits for one lock of the kernel, by a process.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -361,6 +361,10 @@ pub struct Locks {
     pub requests: Vec<Requests>,
     /// Waits of threads that were first in a lock's queue, by length.
     pub first: Vec<FirstWaits>,
+    /// Time off CPU by role and by what was waited for.
+    pub(crate) times: Vec<TimeRow>,
+    /// How long what happens often takes.
+    pub(crate) lengths: Vec<LengthCount>,
     /// Fraction of the time in which waits of goroutines were counted.
     pub goroutines: Coverage,
 }

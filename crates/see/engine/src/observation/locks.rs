@@ -15,7 +15,7 @@ use super::call_locks::{self, KERNEL_HALF};
 use super::waiters::{Place, Waiters};
 use crate::bpf_support::Stack;
 use crate::engine::{
-    Coverage, Engine, FirstOf, FutexClass, FutexWaits, Locks, OTHERS, TracedLock, Verdict, Waits,
+    Coverage, Engine, FirstOf, FutexClass, FutexWaits, Locks, OTHERS, TimeRow, TracedLock, Verdict, Waits,
 };
 use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
@@ -114,6 +114,16 @@ pub(super) struct LockTables {
     forgotten: Forgotten,
 }
 
+/// A futex that threads waited for.
+pub(super) struct Futex {
+    pub class: FutexClass,
+    pub name: String,
+    /// The function that waits.
+    pub caller: Option<String>,
+    /// Threads wait there for others to come or to end.
+    pub meets: bool,
+}
+
 /// Stacks and callers of a generation: some 300 bytes each.
 const MAX_STACKS: usize = 1 << 11;
 
@@ -180,6 +190,37 @@ impl LockTables {
     pub fn name_of(&mut self, symbols: &mut Symbols, tgid: u32, futex: u64) -> Arc<str> {
         let known = self.names.get(&(tgid, futex)).cloned();
         known.unwrap_or_else(|| user_address(&self.in_calls, symbols, tgid, futex).into())
+    }
+
+    /// What is known of a futex that threads waited for.
+    pub fn futex(&mut self, symbols: &mut Symbols, row: &TimeRow) -> Futex {
+        let waits = FutexWaits {
+            futex: row.futex,
+            place: row.place.into(),
+            tgid: row.tgid,
+            event: row.event,
+            class: row.class,
+            ..FutexWaits::default()
+        };
+        let place = self.waiters.place(&waits);
+        let class = match (row.class, place.as_ref().map(|p| p.class)) {
+            (FutexClass::Unknown, Some(class)) => class,
+            (class, _) => class,
+        };
+        let name = match self.backends.lock(&waits) {
+            Some((_, name)) => name,
+            None => self.name_of(symbols, row.tgid, row.futex).to_string(),
+        };
+        let caller = place.as_ref().and_then(|p| p.caller.as_deref()).map(String::from);
+        let meets = place.is_some_and(|p| p.stack.contains("join") || p.stack.contains("barrier"));
+        Futex { class, name, caller, meets }
+    }
+
+    /// The name that table `locks` has for a lock of the kernel.
+    pub fn kernel_lock(&self, lock: u64) -> Option<String> {
+        let by = self.asked_by.peek(&lock).map_or("", String::as_str);
+        let name = self.namer.as_ref().and_then(|namer| namer.name_for(lock, by));
+        name.or_else(|| (!by.is_empty()).then(|| format!("lock in {by}")))
     }
 
     /// Futexes in which one thread each has waited at one place, as one: where each thread sleeps in a futex of its own for all

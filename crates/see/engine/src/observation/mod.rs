@@ -13,6 +13,7 @@ mod corrections;
 mod critical_path;
 mod idle;
 mod interrupts;
+mod lengths;
 pub(crate) mod locks;
 mod placement;
 mod queued;
@@ -21,6 +22,7 @@ pub(crate) mod room;
 pub(crate) mod samples;
 pub(crate) mod shortage;
 mod tenants;
+mod thread_time;
 pub(crate) mod throttle;
 mod user_code;
 mod user_lines;
@@ -62,6 +64,7 @@ use samples::Samples;
 pub use samples::ThreadStack;
 use shortage::Shortage;
 use tenants::Tenants;
+use thread_time::ThreadTime;
 use throttle::Throttle;
 use user_locks::UserLocks;
 
@@ -114,6 +117,8 @@ pub struct Observation {
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
     threads: HashMap<ThreadKey, Known>,
+    /// `None` where the configuration does not ask for it.
+    thread_time: Option<ThreadTime>,
     exited: Vec<ThreadOut>,
     process_names: Names,
     thread_names: Names,
@@ -189,6 +194,8 @@ impl Observation {
         if tenants.is_some() {
             samples.count_processes();
         }
+        let thread_time =
+            config.explain.then(|| ThreadTime::begin(&engine.threads().unwrap_or_default(), MISSING));
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
             user_locks,
@@ -217,6 +224,7 @@ impl Observation {
             before: Snapshot::default(),
             sleeps: HashMap::new(),
             threads,
+            thread_time,
             exited: Vec::new(),
             process_names: Names::new(),
             thread_names: Names::new(),
@@ -244,6 +252,10 @@ impl Observation {
 
     /// Tells the program that is about to be let go, so that its locks are traced from the beginning.
     pub fn expect(&mut self, program: &Path) {
+        // Until now it was held, which is no part of its life.
+        if let Some(time) = &mut self.thread_time {
+            *time = ThreadTime::begin(&self.engine.threads().unwrap_or_default(), MISSING);
+        }
         if let Some(locks) = &mut self.user_locks {
             locks.expect(program, &mut self.engine);
         }
@@ -493,6 +505,8 @@ impl Observation {
             Some(_) => (tenants::spins(&locks.kernel), locks.coverage),
             None => (Vec::new(), crate::engine::Coverage::ALL),
         };
+        let times = std::mem::take(&mut locks.times);
+        let counts = std::mem::take(&mut locks.lengths);
         let snap = self.engine.snapshot();
         self.receive();
         self.correct(true);
@@ -579,6 +593,18 @@ impl Observation {
         self.before = snap;
         let process = |tgid| self.process_names.of(tgid).map(String::from);
         let locks = self.locks.tables(t, locks, &mut self.symbols, &self.process_names, &self.thread_names);
+        let lives = self.thread_time.as_mut().map(|time| {
+            let (processes, threads) = (&self.process_names, &self.thread_names);
+            time.table(t, &times, &mut self.locks, &mut self.symbols, processes, threads)
+        });
+        let lengths = lengths::table(
+            t,
+            &counts,
+            &mut self.locks,
+            &mut self.symbols,
+            &self.process_names,
+            &mut self.devices,
+        );
         let named = &mut self.locks;
         let (samples, stacks) = self.samples.tables(
             t,
@@ -625,9 +651,10 @@ impl Observation {
             self.queued.table(t, stood, self.program, &self.process_names),
             bound,
             runnable,
+            lengths,
         ];
         self.symbols.forget_unused(Instant::now());
-        for table in tables.iter().chain(&locks).chain(&whose).filter(|t| t.num_rows() > 0) {
+        for table in tables.iter().chain(&lives).chain(&locks).chain(&whose).filter(|t| t.num_rows() > 0) {
             sink(table)?;
         }
         Ok(())
@@ -670,8 +697,12 @@ impl Observation {
             self.note(format!("no threads: {e}"));
             Vec::new()
         });
-        self.process_names.living(living.len());
-        self.thread_names.living(living.len());
+        // Threads that have slept since the observation began have nothing but their lives to tell.
+        let traced = self.engine.measures()[Microstate::Usr as usize];
+        let (living, still): (Vec<ThreadOut>, Vec<ThreadOut>) =
+            living.into_iter().partition(|thread| traced || thread.has_run());
+        self.process_names.living(living.len() + still.len());
+        self.thread_names.living(living.len() + still.len());
         self.throttle.met(living.iter().map(|t| t.tgid));
         let mut pids: Vec<u32> = living.iter().map(|t| t.tgid).collect();
         pids.sort_unstable();
@@ -688,6 +719,14 @@ impl Observation {
         }
         let ended = std::mem::take(&mut self.exited);
         let once = listed_once(&ended, &living);
+        if let Some(time) = &mut self.thread_time {
+            let all: Vec<_> = once.iter().copied().chain(still.iter().map(|thread| (thread, true))).collect();
+            time.threads(&all);
+        }
+        for thread in &still {
+            self.process_names.set(thread.tgid, thread.process());
+            self.thread_names.set(thread.tid, thread.name());
+        }
         let measured = self.engine.measures();
         let mut known = std::mem::take(&mut self.threads);
         if struck.1 > 0 && !self.engine.calls_off() {

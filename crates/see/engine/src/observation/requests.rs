@@ -25,7 +25,7 @@ fn operation(number: u8) -> &'static str {
 pub(super) struct Devices(HashMap<(u32, u32), String>);
 
 impl Devices {
-    fn name(&mut self, (major, minor): (u32, u32)) -> &str {
+    pub fn name(&mut self, (major, minor): (u32, u32)) -> &str {
         self.0.entry((major, minor)).or_insert_with(|| {
             let link = read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
             let name = link.and_then(|l| Some(l.file_name()?.to_string_lossy().into_owned()));

@@ -160,6 +160,8 @@ struct task_struct {
 	unsigned long nivcsw;
 	unsigned long min_flt;
 	unsigned long maj_flt;
+	u64 utime;
+	u64 stime;
 };
 
 typedef struct {
@@ -237,11 +239,15 @@ struct pt_regs {
 
 #define PF_IDLE 0x00000002
 #define PF_IO_WORKER 0x00000010
+#define PF_MEMALLOC 0x00000800
 #define PF_KTHREAD 0x00200000
 
 #define TASK_RUNNING 0
 #define TASK_INTERRUPTIBLE 1
 #define TASK_UNINTERRUPTIBLE 2
+#define TASK_STOPPED 0x04
+#define TASK_TRACED 0x08
 #define TASK_DEAD 0x80
+#define TASK_FROZEN 0x8000
 
 #endif

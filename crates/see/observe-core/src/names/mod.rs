@@ -481,6 +481,9 @@ pub fn push_clean(out: &mut String, name: &str) {
     }
 }
 
+/// System calls that are told apart have numbers below this (`SYSCALLS` of syscall.h).
+pub const MOST_CALLS: u32 = 512;
+
 /// The name of a system call.
 pub fn call_name(nr: u32) -> String {
     match syscalls::Sysno::new(nr as usize) {

@@ -35,6 +35,8 @@ pub enum Section {
     LockBlock,
     /// Threads waiting for user locks, by lock.
     UserLocks,
+    /// Lives of threads, by what they did.
+    Lives,
     /// Threads asleep, by system call.
     Sleeps,
     /// Events of kernel and processor.
@@ -45,7 +47,7 @@ pub enum Section {
 
 impl Section {
     /// All, in the order of a report.
-    pub const ALL: [Section; 14] = [
+    pub const ALL: [Section; 15] = [
         Section::Causes,
         Section::Layers,
         Section::Tenants,
@@ -57,6 +59,7 @@ impl Section {
         Section::Losses,
         Section::LockBlock,
         Section::UserLocks,
+        Section::Lives,
         Section::Sleeps,
         Section::Events,
         Section::Memory,
@@ -76,6 +79,7 @@ impl Section {
             Section::Losses => "lost to other tenants",
             Section::LockBlock => "blocked in kernel locks",
             Section::UserLocks => "waiting for user locks",
+            Section::Lives => "threads' time",
             Section::Sleeps => "asleep in system calls",
             Section::Events => "events",
             Section::Memory => "memory",
@@ -93,7 +97,9 @@ impl Section {
             | Section::Calls
             | Section::Functions
             | Section::Threads => Unit::CpuSeconds,
-            Section::Losses | Section::LockBlock | Section::UserLocks | Section::Sleeps => Unit::Seconds,
+            Section::Losses | Section::LockBlock | Section::UserLocks | Section::Lives | Section::Sleeps => {
+                Unit::Seconds
+            }
             Section::Events => Unit::Figure,
             Section::Memory => Unit::Bytes,
         }
@@ -115,6 +121,7 @@ impl Section {
             Section::Calls | Section::Functions => "samples",
             Section::Threads => "threads",
             Section::UserLocks => "user_locks",
+            Section::Lives => "thread_time",
             Section::Sleeps => "sleeps",
             Section::Events => "events",
             Section::Memory => "memory_change",
@@ -219,6 +226,13 @@ impl Quantities {
                 let waited = [t.number(r, "spin"), t.number(r, "block")].into_iter().flatten().sum();
                 out.exact(Section::UserLocks, name, Some(waited));
             }
+        }
+        for ((doing, what), part) in &findings.lives.parts {
+            let name = match what {
+                Some(what) => format!("{}: {what}", doing.name()),
+                None => doing.name().into(),
+            };
+            out.exact(Section::Lives, name, Some(part.seconds));
         }
         for (section, name, key, value) in
             [(Section::Sleeps, "sleeps", "call", "seconds"), (Section::Events, "events", "event", "count")]

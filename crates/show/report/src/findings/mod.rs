@@ -33,6 +33,7 @@ use ncpu_schema::{Error, Layer, chance};
 
 use crate::causes::{self, Advice, Causes};
 use crate::onion::Onion;
+use crate::thread_time::ThreadTime;
 pub use claim::Kind;
 use claim::{Claim, Source};
 use ledger::{Given, Ledger};
@@ -139,6 +140,8 @@ pub struct Findings {
     pub left: Vec<(Layer, f64)>,
     /// The program that runs one thread at a time while CPUs idle, if most of the serial phases are its.
     pub alone: Option<String>,
+    /// What threads did, on CPU or not.
+    pub lives: ThreadTime,
 }
 
 impl Findings {
@@ -163,7 +166,8 @@ impl Findings {
             return Ok(Findings { left, ..Findings::default() });
         }
         let claims: Vec<Claim> = DETECTORS.iter().flat_map(|claims| claims(&view)).collect();
-        Ok(Findings::serve(&view, claims, book))
+        let lives = ThreadTime::of(recording)?;
+        Ok(Findings { lives, ..Findings::serve(&view, claims, book) })
     }
 
     /// Gives claims their seconds.
@@ -214,7 +218,7 @@ impl Findings {
             |layer: Layer| others.iter().flat_map(|f| &f.parts).filter(move |part| part.layer == layer);
         let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
         let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
-        Findings { list, others, left, alone: serial::alone(view) }
+        Findings { list, others, left, alone: serial::alone(view), ..Findings::default() }
     }
 
     /// Seconds of a layer that no listed cause has.

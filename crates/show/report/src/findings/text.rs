@@ -29,6 +29,11 @@ pub fn render(onion: &Onion, findings: &Findings, width: usize) -> String {
     out += &wrap(&sentence(onion, findings), width, "", "  ");
     out.push('\n');
     causes(&mut out, findings, onion, width);
+    let lives = findings.lives.render(width);
+    if !lives.is_empty() {
+        out += &lives;
+        out.push('\n');
+    }
     layers(&mut out, findings, onion, width);
     for note in onion.notes.iter().filter(|note| !HOW.iter().any(|how| note.starts_with(how))) {
         out += &wrap(&format!("note: {note}"), width, "", "      ");

@@ -9,6 +9,7 @@ use ncpu_table::Table;
 use crate::threads::on_cpu;
 
 use super::grid::{Cell, Head, number, table, word};
+use super::markup::percent;
 use super::tables::{grouped, many, none, ranked, secs, text, value};
 
 /// `prstat -m`: name, class of its colour, meaning.
@@ -112,7 +113,44 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
         Some(t) => tables(out, &t),
         None => none(out, "No thread was seen."),
     }
+    if let Some(t) = grouped(recording, "thread_time", &["process", "role", "doing", "what"]) {
+        lives(out, &t);
+    }
     out.push_str("</section>");
+}
+
+/// What the threads of each role did.
+fn lives(out: &mut String, t: &Table) {
+    let _ = write!(
+        out,
+        "<h3>What for</h3><p class=lead>Lives of threads by role, from first sight to end: the rows sum to them exactly. \
+         User and kernel code are divided as the kernel's ticks divide them.</p>"
+    );
+    let all: f64 = (0..t.num_rows()).map(|r| value(t, r, "seconds")).sum();
+    let rows = (0..t.num_rows()).map(|r| {
+        let (process, role) = (text(t, r, "process"), text(t, r, "role"));
+        let seconds = value(t, r, "seconds");
+        let row = vec![
+            Cell::Text(if role == "main" { process } else { format!("{process}: {role}") }),
+            many(value(t, r, "threads")),
+            Cell::Text(text(t, r, "doing")),
+            Cell::Text(text(t, r, "what")),
+            secs(seconds),
+            Cell::Number(seconds / all.max(f64::MIN_POSITIVE), percent(seconds / all.max(f64::MIN_POSITIVE))),
+            many(value(t, r, "waits")),
+        ];
+        (seconds, row)
+    });
+    let heads = [
+        word("role", "the process, and the threads' name with # for numbers; alone: its first thread"),
+        number("threads", "most threads of the role in an interval"),
+        word("doing", "what they did"),
+        word("what", "the lock, peer or system call"),
+        number("thread-s", "thread-seconds"),
+        number("share", "of all lives"),
+        number("waits", "waits that ended"),
+    ];
+    table(out, "Threads' time by role", &heads, 4, ranked(rows.collect()));
 }
 
 fn tables(out: &mut String, t: &Table) {

@@ -1,0 +1,131 @@
+//! How long what happens often takes: the counts of lengths.h.
+
+use std::collections::HashMap;
+
+use ncpu_schema::Length;
+
+use super::layout::{LengthSlot, Lengths};
+use super::{Engine, load};
+
+/// `LENGTH_BITS`, `LENGTH_PARTS`, and the bins of an array, of engine.h.
+const BITS: u32 = 5;
+const PARTS: u64 = 1 << BITS;
+pub(super) const BINS: usize = (PARTS * (36 - BITS as u64 + 1)) as usize;
+/// `LENGTHS_OF`.
+pub(super) const ARRAYS: usize = 4;
+
+/// Lengths of one kind in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LengthCount {
+    /// What has these lengths.
+    pub of: Length,
+    /// The lock, device or call, in the code of its kind; 1: nothing.
+    pub what: u64,
+    /// The process; 0 for all.
+    pub tgid: u32,
+    /// ns from which on lengths are in this bin, and up to which.
+    pub from: u64,
+    pub to: u64,
+    pub count: u64,
+}
+
+/// The ends of a bin of an array, ns.
+fn bin(index: usize) -> (u64, u64) {
+    let index = index as u64;
+    if index < PARTS {
+        return (index, index + 1);
+    }
+    let step = 1 << (index / PARTS - 1);
+    let from = (PARTS + index % PARTS) * step;
+    (from, from + step)
+}
+
+/// The ends of a bin of a row.
+fn bin_of(octave: u64, part: u64) -> (u64, u64) {
+    let step = 1 << octave.saturating_sub(BITS.into()).min(40);
+    let from = (PARTS + part) * step;
+    (from, from + step)
+}
+
+/// `enum length_of`.
+fn kind(raw: u32) -> Option<Length> {
+    Length::ALL.get(raw as usize).copied()
+}
+
+impl Engine {
+    /// The arrays of all CPUs together, as they are.
+    pub(super) fn length_arrays(&self) -> Vec<u32> {
+        let mut sums = vec![0u32; ARRAYS * BINS];
+        for cpu in 0..self.lengths.len() {
+            // One that nothing ran on has none.
+            if self.slots.get(cpu).switches == 0 {
+                continue;
+            }
+            let of: Lengths = self.lengths.get(cpu);
+            sums.iter_mut()
+                .zip(of.count.iter().flatten().flatten())
+                .for_each(|(sum, n)| *sum = sum.wrapping_add(*n));
+        }
+        sums
+    }
+
+    /// Takes what was counted since the last call: `half` of the table, and what is new in the arrays.
+    pub(super) fn length_counts(&mut self, half: usize) -> Vec<LengthCount> {
+        let now = self.length_arrays();
+        let before = std::mem::replace(&mut self.length_before, now);
+        let mut out = Vec::new();
+        for (i, (now, before)) in self.length_before.iter().zip(before).enumerate() {
+            let count = now.wrapping_sub(before).into();
+            let (from, to) = bin(i % BINS);
+            if count > 0 {
+                out.push(LengthCount { of: Length::ALL[i / BINS], what: 1, tgid: 0, from, to, count });
+            }
+        }
+        let mut sums: HashMap<(u32, u64, u32, u64, usize), u64> = HashMap::new();
+        let rows = self.length_rows.len() / load::HALVES;
+        for i in half * rows..(half + 1) * rows {
+            if self.length_rows.first_word(i) == 0 {
+                continue;
+            }
+            let row: LengthSlot = self.length_rows.get(i);
+            self.length_rows.clear(i);
+            for (part, count) in row.count.iter().enumerate().filter(|(_, count)| **count > 0) {
+                *sums.entry((row.of, row.what, row.tgid, row.octave, part)).or_default() += u64::from(*count);
+            }
+        }
+        let first = out.len();
+        out.extend(sums.into_iter().filter_map(|((of, what, tgid, octave, part), count)| {
+            let (from, to) = bin_of(octave, part as u64);
+            Some(LengthCount { of: kind(of)?, what, tgid, from, to, count })
+        }));
+        out[first..].sort_by_key(|l| (l.of, l.what, l.tgid, l.from));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_follow_one_another_and_are_narrow() {
+        let mut end = 0;
+        for i in 0..BINS {
+            let (from, to) = bin(i);
+            assert_eq!(from, end);
+            assert!(i < 64 || (to - from) as f64 / (from as f64) <= 1.0 / 32.0);
+            end = to;
+        }
+        assert_eq!(end, 1 << 36);
+    }
+
+    #[test]
+    fn bins_of_rows_are_those_of_arrays() {
+        for octave in 5..36 {
+            for part in 0..PARTS {
+                let index = (octave - 4) * PARTS + part;
+                assert_eq!(bin_of(octave, part), bin(index as usize), "{octave} {part}");
+            }
+        }
+    }
+}

@@ -157,7 +157,9 @@ impl Engine {
                     one.at[i] += new;
                     charged[i] += new;
                 }
-                let busy = |at: &[u64; 8]| at[CpuState::Program as usize] + at[CpuState::Ncpu as usize];
+                // Time that moves between states may leave a row below 0.
+                let busy =
+                    |at: &[u64; 8]| at[CpuState::Program as usize].wrapping_add(at[CpuState::Ncpu as usize]);
                 if number != IDLE {
                     let ns = busy(&row.at).wrapping_sub(busy(&before.at)) as i64;
                     ran.entry(*cpu).or_default().push((number, ns.max(0) as f64));

@@ -123,6 +123,37 @@ fn the_files_of_the_manual_are_read() {
 }
 
 #[test]
+fn the_cheapest_machine_that_meets_a_target_is_bought() {
+    let dir = tempfile::tempdir().unwrap();
+    let offers = blocks("toml").into_iter().find(|b| b.starts_with("# OFFERS.toml")).unwrap();
+    let (file, model) = (dir.path().join("offers.toml"), dir.path().join("half.toml"));
+    fs::write(&file, &offers).unwrap();
+    fs::write(&model, HALF).unwrap();
+    let (file, model) = (file.to_str().unwrap(), model.to_str().unwrap());
+    let buy = |more: &[&str]| ncpu(&[&["foresee", "--model", model, "--buy", file], more].concat());
+    // Half of the work is one at a time: 100,000 units a second at most, however many CPUs there are.
+    let o = buy(&[]);
+    let said = unbroken(&out(&o));
+    assert!(said.contains("Buy eight: 0.360 USD an hour"), "{said}{}", err(&o));
+    assert!(said.contains("kernel lock spin takes most"), "{said}");
+    let csv = out(&buy(&["-o", "csv"]));
+    assert!(cells(&csv, "meets")[0] > 90.0 && cells(&csv, "price") == [0.36, 1.43], "{csv}");
+    let said = unbroken(&out(&buy(&["--target", "300000"])));
+    assert!(said.contains("None of them meets the target"), "{said}");
+    assert!(
+        said.contains("Cheaper: with the fix \"lock big removed\"") || said.contains("split 64"),
+        "{said}"
+    );
+    fs::write(dir.path().join("none.toml"), offers.replace("throughput = ", "# throughput = ")).unwrap();
+    let none = dir.path().join("none.toml");
+    let o = ncpu(&["foresee", "--model", model, "--buy", none.to_str().unwrap()]);
+    assert!(!o.status.success() && err(&o).contains("no target"), "{}", err(&o));
+    fs::write(&none, offers.replace("price = 0.36", "price = -1")).unwrap();
+    let o = ncpu(&["foresee", "--model", model, "--buy", none.to_str().unwrap()]);
+    assert!(!o.status.success() && err(&o).contains("price = -1: give a number above 0"), "{}", err(&o));
+}
+
+#[test]
 fn what_is_simulated_is_a_recording_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("half.toml");

@@ -84,7 +84,7 @@ pub fn by_family(sets: &Sets, all: &[Judged], of: impl Fn(&Judged) -> f64) -> f6
 fn usl(points: &[(f64, f64)]) -> Option<impl Fn(f64) -> f64 + use<>> {
     let basis = |n: f64| [1.0 / n, (n - 1.0) / n, n - 1.0];
     let mut best: Option<(f64, [f64; 3])> = None;
-    for face in [0b111u32, 0b011, 0b101, 0b001] {
+    for face in 0b001u32..=0b111 {
         let used: Vec<usize> = (0..3).filter(|i| face >> i & 1 == 1).collect();
         if used.len() > points.len() {
             continue;

@@ -229,6 +229,8 @@ pub(super) struct About {
     pub(super) cpus: u32,
     /// How often a CPU was taken from a worker.
     pub(super) preempted: f64,
+    /// How often workers went to sleep.
+    pub(super) slept: f64,
 }
 
 /// What part of the waits of spinlocks there were: where only windows were counted and scaled, the time that samples show decides.
@@ -249,7 +251,7 @@ pub(super) fn locks(
     about: &About,
     notes: &mut Vec<String>,
 ) -> Vec<LockPart> {
-    let About { elapsed, running, units, threads, spin, cpus, .. } = *about;
+    let About { elapsed, running, units, threads, spin, cpus, slept, .. } = *about;
     let part = counted_part(recording, spin);
     let mut found = BTreeMap::<(bool, String), Found>::new();
     for (table, kernel) in [("locks", true), ("user_locks", false)] {
@@ -300,8 +302,9 @@ pub(super) fn locks(
     let mut found: Vec<Found> = found.into_values().collect();
     found.sort_by(|a, b| b.wait.total_cmp(&a.wait));
     let total = found.len();
-    // On one CPU a lock is waited for where its holder lost the CPU; spinlocks keep it.
-    let shown = |f: &Found| cpus > 1 || kind(&f.of, f.kernel) != LockKind::Qspin;
+    // On one CPU a lock is waited for where its holder lost the CPU; spinlocks keep it. Threads that sleep for other reasons lose it to
+    // those that they wake, with the lock that goes with the work: how long that is held, such waits do not tell.
+    let shown = |f: &Found| cpus > 1 || kind(&f.of, f.kernel) != LockKind::Qspin && f.count > MOSTLY * slept;
     found.retain(|f| f.count >= 20.0 && f.wait > LEAST * elapsed && shown(f));
     found.truncate(MOST);
     if found.is_empty() {
@@ -348,6 +351,8 @@ const TOLD_BY_WAITS: f64 = 10_000.0;
 const ENTERED: f64 = 2000.0;
 /// What one acquisition of a lock that guards anything takes, ns.
 const LEAST_EACH: f64 = 100.0;
+/// The part of all sleeps that waits for a lock are on one CPU where those tell how long it is held.
+const MOSTLY: f64 = 0.5;
 /// What the instructions take that take a lock and give it back, ns.
 const ENTERING: f64 = 12.0;
 /// One acquisition of a lock of which nothing is known, ns.

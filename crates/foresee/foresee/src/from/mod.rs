@@ -266,6 +266,7 @@ pub fn recording_beside(
         spin: used.spin,
         cpus: used.cpus,
         preempted: workers.preempted,
+        slept: workers.switches,
     };
     model.lock = locks::locks(recording, &names, &about, &mut notes);
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();

@@ -977,22 +977,30 @@ fn a_lock_of_several_words_and_ways_is_one_by_the_name_of_its_cause() {
 fn one_cpu_shows_a_lock_by_holders_that_lose_it() {
     let (mut recording, x) = observed(&plain(4), 1);
     let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
-    let mut rows = ncpu_schema::threads::Rows::new();
-    for tid in 1..=4 {
-        rows.push(ncpu_schema::threads::Row {
-            pid: Some(1),
-            tid: Some(tid),
-            cpu: Some(0.25 * elapsed),
-            icx: Some(250),
-            vcx: Some(100),
-            ..Default::default()
-        });
-    }
-    recording.tables.insert("threads".into(), rows.finish());
+    let threads = |slept: u64| {
+        let mut rows = ncpu_schema::threads::Rows::new();
+        for tid in 1..=4 {
+            rows.push(ncpu_schema::threads::Row {
+                pid: Some(1),
+                tid: Some(tid),
+                cpu: Some(0.25 * elapsed),
+                icx: Some(250),
+                vcx: Some(slept),
+                ..Default::default()
+            });
+        }
+        rows.finish()
+    };
+    recording.tables.insert("threads".into(), threads(160));
     recording.tables.insert("user_locks".into(), user_locks_of(&[("table", "lock", 600, 0.3 * elapsed)]));
     let model = super::recording(&recording, Some(x), None).unwrap().model;
     let busy = model.lock[0].takes * model.lock[0].hold_ns * x * 1e-9;
     assert!((busy - 0.6).abs() < 0.05, "{busy}: {:?}", model.lock);
+    // Threads that mostly sleep for something else say nothing of it.
+    recording.tables.insert("threads".into(), threads(1000));
+    let learnt = super::recording(&recording, Some(x), None).unwrap();
+    assert!(learnt.model.lock.is_empty(), "{:?}", learnt.model.lock);
+    assert!(learnt.notes.iter().any(|n| n.contains("no lock was waited for enough")), "{:?}", learnt.notes);
 }
 
 #[test]

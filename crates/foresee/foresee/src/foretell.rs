@@ -336,7 +336,8 @@ impl Mixture {
     /// How likely it is that no more than `x` is done a second.
     pub fn at_most(&self, x: f64) -> f64 {
         let z = |mean: f64| (x.max(1e-300).ln() - mean) / self.spread;
-        self.parts.iter().map(|(mean, weight)| weight * normal(z(*mean))).sum()
+        let sum: f64 = self.parts.iter().map(|(mean, weight)| weight * normal(z(*mean))).sum();
+        sum.clamp(0.0, 1.0)
     }
 
     /// The throughput that is not reached with this probability.

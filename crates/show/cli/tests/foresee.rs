@@ -132,13 +132,14 @@ fn the_cheapest_machine_that_meets_a_target_is_bought() {
     let (file, model) = (file.to_str().unwrap(), model.to_str().unwrap());
     let buy = |more: &[&str]| ncpu(&[&["foresee", "--model", model, "--buy", file], more].concat());
     // Half of the work is one at a time: 100,000 units a second at most, however many CPUs there are.
-    let o = buy(&[]);
+    let o = buy(&["--target", "20000"]);
     let said = unbroken(&out(&o));
     assert!(said.contains("Buy eight: 0.360 USD an hour"), "{said}{}", err(&o));
     assert!(said.contains("kernel lock spin takes most"), "{said}");
-    let csv = out(&buy(&["-o", "csv"]));
+    let csv = out(&buy(&["--target", "20000", "-o", "csv"]));
     assert!(cells(&csv, "meets")[0] > 90.0 && cells(&csv, "price") == [0.36, 1.43], "{csv}");
-    let said = unbroken(&out(&buy(&["--target", "300000"])));
+    // The file's own target is as likely met as not.
+    let said = unbroken(&out(&buy(&[])));
     assert!(said.contains("None of them meets the target"), "{said}");
     assert!(
         said.contains("Cheaper: with the fix \"lock big removed\"") || said.contains("split 64"),

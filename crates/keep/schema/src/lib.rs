@@ -44,8 +44,8 @@ pub use error::Error;
 pub use layer::Layer;
 pub use recording::{Purpose, Tables, View};
 pub use states::{
-    Activity, AskedBy, Counter, CpuState, Doing, Grounds, IdleReason, InterruptKind, Length, Loss,
-    Microstate, Place, Runnable, SampleClass, StackKind, TimerKind, UserCause, WaitScope,
+    Activity, AskedBy, Counter, CpuState, Doing, DosePlace, DoseVerdict, Grounds, IdleReason, InterruptKind,
+    Length, Loss, Microstate, Place, Runnable, SampleClass, StackKind, TimerKind, UserCause, WaitScope,
 };
 pub use tables::*;
 pub use vocabulary::{Unknown, Vocabulary};

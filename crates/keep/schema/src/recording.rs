@@ -22,6 +22,7 @@ vocabulary! {
         Populate = "populate": "rounds of populating memory (`ncpu populate`)",
         Bench = "bench": "benchmarks (`ncpu bench`)",
         Compare = "compare": "two programs or settings, compared (`ncpu compare`)",
+        Dose = "dose": "places made slower by small doses (`ncpu dose`)",
         Power = "power": "energy (`ncpu power`)",
         Topology = "topology": "what the machine is (`ncpu topology`)",
         Limits = "limits": "limits and how near they are (`ncpu limits`)",

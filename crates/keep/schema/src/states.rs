@@ -305,3 +305,27 @@ vocabulary! {
         Struct = "struct": "any object of a struct",
     }
 }
+
+vocabulary! {
+    /// Kinds of places that `ncpu dose` makes slower.
+    pub enum DosePlace("kind of place") {
+        KernelLock = "kernel lock": "a contended acquisition of a kernel lock, while it is held" since 8,
+        UserLock = "user lock": "a function that takes a lock, at its return" since 8,
+        Call = "system call": "a system call, at its exit" since 8,
+        Faults = "page faults": "a page fault of user code" since 8,
+        WakeUps = "wake-ups": "a wake-up, by the thread that wakes" since 8,
+        Function = "function": "a function of the program, at its entry" since 8,
+        Softirq = "softirq": "the end of a softirq" since 8,
+        Interrupt = "interrupt": "the end of a device's interrupt" since 8,
+    }
+}
+
+vocabulary! {
+    /// What a place is to the program's speed.
+    pub enum DoseVerdict("verdict of a dose") {
+        Binds = "binds": "the program waits for it beyond the CPU that it takes" since 8,
+        Parallel = "parallel": "it costs the time that it takes, side by side on all CPUs" since 8,
+        Nothing = "nothing": "without it the program would gain less than 2 %" since 8,
+        Unknown = "unknown": "the windows do not say" since 8,
+    }
+}

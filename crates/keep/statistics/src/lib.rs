@@ -78,6 +78,11 @@ pub fn student(freedom: f64, level: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - level / 2.0))
 }
 
+/// The probability that Student's t lies below a value.
+pub fn student_below(value: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.cdf(value))
+}
+
 /// P(F > f) of Fisher's distribution with the degrees of freedom of numerator and denominator.
 pub fn f_tail(f: f64, above: usize, below: usize) -> f64 {
     match FisherSnedecor::new(above as f64, below as f64) {

@@ -7,6 +7,7 @@ pub mod accesses;
 pub mod counters;
 pub mod cpus;
 pub mod crosscalls;
+pub mod doses;
 pub mod lock_names;
 pub mod memory;
 pub mod numa;

@@ -280,7 +280,23 @@ const MORE: &[More] = &[
             ("ncpu fix -- ./server --requests 100000", "try what helps without a change of it"),
             ("ncpu fix --undo", "clean up after commands that were killed"),
         ],
-        see: &["run", "scale", "preload", "place", "partition", "hugepages"],
+        see: &["run", "dose", "scale", "preload", "place", "partition", "hugepages"],
+    },
+    More {
+        command: "dose",
+        examples: &[
+            (
+                "ncpu dose -- ./server --requests 1000000",
+                "which causes the program's speed hangs on, measured",
+            ),
+            ("ncpu dose --metric 'ops/s: ([0-9.]+)' -- ./bench", "by whole runs, whose output has the speed"),
+            (
+                "ncpu dose -p 1234 --metric-url http://127.0.0.1:9100/metrics#requests_total",
+                "a service that runs, slowed by at most 3 % on average",
+            ),
+            ("ncpu dose --place lock:inode.i_rwsem --place call:write -- ./app", "two places and no others"),
+        ],
+        see: &["run", "fix", "scale"],
     },
     More {
         command: "explain",

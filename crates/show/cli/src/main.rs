@@ -15,6 +15,7 @@ mod cpus;
 mod crosscalls;
 mod diff;
 mod doctor;
+mod dose;
 mod dump;
 mod duration;
 mod energy;
@@ -121,6 +122,7 @@ enum Command {
     Hugepages(hugepages::HugepagesArgs),
     Colour(colour::ColourArgs),
     Fix(fix::FixArgs),
+    Dose(Box<dose::DoseArgs>),
     Fleet(Box<fleet::FleetArgs>),
     Doctor(doctor::DoctorArgs),
     Completions(generate::CompletionsArgs),
@@ -265,6 +267,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hugepages(args) => hugepages::run(&args),
         Command::Colour(args) => colour::run(&args),
         Command::Fix(args) => fix::run(&args),
+        Command::Dose(args) => dose::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => generate::completions(&args),

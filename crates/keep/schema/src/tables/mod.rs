@@ -3,6 +3,7 @@
 mod calls;
 mod declare;
 mod derived;
+mod dosing;
 pub mod fleet;
 mod lines;
 mod numa;
@@ -12,6 +13,7 @@ mod timers;
 
 pub use calls::*;
 pub use derived::*;
+pub use dosing::*;
 pub use lines::*;
 pub use numa::*;
 pub use observation::*;
@@ -33,6 +35,7 @@ pub fn tables() -> impl Iterator<Item = &'static crate::Definition> {
         &timers::DEFINITIONS,
         &physical::DEFINITIONS,
         &lines::DEFINITIONS,
+        &dosing::DEFINITIONS,
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,187 @@
+//! From a slope to the gain of a repair.
+//!
+//! A place *binds* by the share of its dose that the program's speed feels: 1 where every hit delays all of the program, as a
+//! lock that is always held does; 1/P where P CPUs work side by side and a hit delays one of them; 0 where nobody waits for it.
+//!
+//! - Work (a call, a fault, a function): without it an operation takes as much less as the place takes, times the part of it
+//!   that binds. Of S CPU-seconds a second in it, b·S of the time.
+//! - A lock: its removal leaves what the program does without contention. That is measured and not extrapolated: one CPU has no
+//!   contention, so P times its speed on one CPU is the *anchor*. A lock that binds in part brings the program that part of the way.
+
+use ncpu_schema::DosePlace;
+
+use crate::fit::Slope;
+use crate::place::{Candidate, is_exclusive};
+
+/// A figure with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// The figure.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl Figure {
+    /// Maps the figure and both ends by a function that grows or falls all along.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Figure {
+        let (value, a, b) = (f(self.value), f(self.low), f(self.high));
+        Figure { value, low: a.min(b), high: a.max(b) }
+    }
+
+    /// This figure, with the relative error of another, independent one: they add as squares.
+    fn with_error_of(self, other: Figure) -> Figure {
+        let value = self.value;
+        let down = (self.value / self.low).ln().hypot((other.value / other.low).ln());
+        let up = (self.high / self.value).ln().hypot((other.high / other.value).ln());
+        Figure { value, low: value * (-down).exp(), high: value * up.exp() }
+    }
+}
+
+/// What is measured of the program, beside its places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Program {
+    /// CPUs that it may use, without the part that other programs took.
+    pub cpus: f64,
+    /// Speed of as many programs on one CPU each over its speed, where that was measured: without contention.
+    pub anchor: Option<Figure>,
+}
+
+/// The share of its dose that the program feels: the slope over hits per ns.
+pub fn binding(slope: &Slope, hits_per_second: f64, level: f64) -> Option<Figure> {
+    let hits_per_ns = hits_per_second / 1e9;
+    let (low, high) = slope.interval(level);
+    (hits_per_ns > 0.0).then(|| Figure {
+        value: slope.value() / hits_per_ns,
+        low: low / hits_per_ns,
+        high: high / hits_per_ns,
+    })
+}
+
+/// A repair of a cause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Repair {
+    /// It is gone.
+    Removed,
+    /// It takes half as long: a shorter critical section, or a call that does half the work.
+    Halved,
+    /// It is in this many parts that do not touch: a lock for each, a call for as many pieces of work at once.
+    Split(f64),
+}
+
+/// Speed after a repair over speed before; `None` where too little is known for it.
+pub fn gain(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) -> Option<Figure> {
+    match is_exclusive(candidate.kind) {
+        true => lock(candidate, binds, program, repair),
+        false => {
+            let gone = match repair {
+                Repair::Removed => 1.0,
+                Repair::Halved => 0.5,
+                Repair::Split(parts) => 1.0 - 1.0 / parts.max(1.0),
+            };
+            let busy = candidate.busy?;
+            Some(binds.map(|b| shorter(gone * b.clamp(0.0, 1.0) * busy)))
+        }
+    }
+}
+
+/// What of a lock is felt beyond that of work side by side, 0–1.
+pub fn serial(binds: f64, cpus: f64) -> f64 {
+    match cpus > 1.0 {
+        true => ((binds - 1.0 / cpus) / (1.0 - 1.0 / cpus)).clamp(0.0, 1.0),
+        // One CPU has nobody beside.
+        false => 0.0,
+    }
+}
+
+fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) -> Option<Figure> {
+    let serial = binds.map(|b| serial(b, program.cpus));
+    // Time of an operation that the lock leaves, while the lock is all that there is.
+    let times_shorter = match repair {
+        Repair::Removed => f64::INFINITY,
+        Repair::Halved => 2.0,
+        Repair::Split(parts) => parts.max(1.0),
+    };
+    match program.anchor {
+        Some(anchor) => {
+            let speed =
+                |serial: f64, anchor: f64| 1.0 / (1.0 - serial + serial / anchor.max(1.0).min(times_shorter));
+            let of_binding = serial.map(|s| speed(s, anchor.value));
+            let of_anchor = anchor.map(|a| speed(serial.value, a));
+            Some(of_binding.with_error_of(of_anchor))
+        }
+        // The CPU time of its waiters comes back, if nothing else does.
+        None if candidate.kind == DosePlace::KernelLock && repair == Repair::Removed => {
+            let busy = candidate.busy?;
+            Some(serial.map(|s| shorter(s * busy / program.cpus)))
+        }
+        None => None,
+    }
+}
+
+/// The speed of operations that take so much less time.
+fn shorter(less: f64) -> f64 {
+    1.0 / (1.0 - less.clamp(0.0, 0.95))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(kind: DosePlace, busy: f64) -> Candidate {
+        Candidate { kind, name: "x".into(), busy: Some(busy), each: None, rate: 1e6, bound: None }
+    }
+
+    fn figure(value: f64) -> Figure {
+        Figure { value, low: value, high: value }
+    }
+
+    fn gain_of(candidate: &Candidate, binds: f64, anchor: Option<f64>, repair: Repair) -> f64 {
+        let program = Program { cpus: 4.0, anchor: anchor.map(figure) };
+        gain(candidate, figure(binds), program, repair).unwrap().value
+    }
+
+    #[test]
+    fn a_lock_that_is_always_held_gives_the_anchor() {
+        let lock = candidate(DosePlace::KernelLock, 1.0);
+        assert_eq!(gain_of(&lock, 1.0, Some(3.5), Repair::Removed), 3.5);
+        assert_eq!(gain_of(&lock, 1.0, Some(3.5), Repair::Halved), 2.0);
+        assert_eq!(gain_of(&lock, 1.0, Some(3.5), Repair::Split(8.0)), 3.5);
+        // One that delays its holder alone gives nothing, whatever the anchor.
+        assert_eq!(gain_of(&lock, 0.25, Some(3.5), Repair::Removed), 1.0);
+        assert_eq!(gain_of(&lock, 0.0, Some(3.5), Repair::Removed), 1.0);
+        // Nor does any where the program is as fast as without contention.
+        assert_eq!(gain_of(&lock, 1.0, Some(0.9), Repair::Removed), 1.0);
+        // Without an anchor the CPU time of the waiters is what is known to come back.
+        assert!((gain_of(&lock, 1.0, None, Repair::Removed) - 1.0 / 0.75).abs() < 1e-12);
+        let program = Program { cpus: 4.0, anchor: None };
+        assert_eq!(gain(&lock, figure(1.0), program, Repair::Halved), None);
+    }
+
+    #[test]
+    fn work_gives_its_time_as_far_as_it_binds() {
+        let call = candidate(DosePlace::Call, 1.6);
+        // 40 % of four CPUs, side by side.
+        assert!((gain_of(&call, 0.25, None, Repair::Removed) - 1.0 / 0.6).abs() < 1e-12);
+        assert!((gain_of(&call, 0.25, None, Repair::Halved) - 1.0 / 0.8).abs() < 1e-12);
+        assert!((gain_of(&call, 0.25, None, Repair::Split(4.0)) - 1.0 / 0.7).abs() < 1e-12);
+        // The same in threads that nobody waits for.
+        assert_eq!(gain_of(&call, 0.0, None, Repair::Removed), 1.0);
+        let unknown = Candidate { busy: None, ..call };
+        let program = Program { cpus: 4.0, anchor: None };
+        assert_eq!(gain(&unknown, figure(0.25), program, Repair::Removed), None);
+    }
+
+    #[test]
+    fn both_errors_are_in_the_interval() {
+        let lock = candidate(DosePlace::KernelLock, 1.0);
+        let program = Program { cpus: 2.0, anchor: Some(Figure { value: 4.0, low: 3.6, high: 4.4 }) };
+        let binds = Figure { value: 0.9, low: 0.8, high: 1.0 };
+        let found = gain(&lock, binds, program, Repair::Removed).unwrap();
+        let one = gain(&lock, figure(0.9), program, Repair::Removed).unwrap();
+        assert!(found.low < one.low && found.high > one.high, "{found:?} {one:?}");
+        assert!(found.low < found.value && found.value < found.high);
+    }
+}

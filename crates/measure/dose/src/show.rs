@@ -1,0 +1,218 @@
+//! An experiment as tables and as text.
+
+use ncpu_schema::{DoseVerdict, dose_program, doses};
+use ncpu_table::{Table, safe};
+
+use crate::gain::Figure;
+use crate::place::is_exclusive;
+use crate::search::{Dosed, Found, LEAST_GAIN};
+
+/// Columns that names of places get in text.
+const NAME: usize = 40;
+
+/// Places without an effect that are named in text.
+const NAMED: usize = 12;
+
+/// The places as a table.
+pub fn doses_table(found: &Found) -> Table {
+    let mut rows = doses::Rows::new();
+    for place in &found.places {
+        let percent = |share: f64| Some(100.0 * share);
+        rows.push(doses::Row {
+            kind: Some(place.candidate.kind),
+            name: (&*place.candidate.name).into(),
+            verdict: Some(place.verdict),
+            removed: place.removed.map(|g| g.value),
+            removed_low: place.removed.map(|g| g.low),
+            removed_high: place.removed.map(|g| g.high),
+            halved: place.halved.map(|g| g.value),
+            bound: place.candidate.bound,
+            binds: place.binds.and_then(|b| percent(b.value)),
+            binds_low: place.binds.and_then(|b| percent(b.low)),
+            binds_high: place.binds.and_then(|b| percent(b.high)),
+            hits: Some(place.hits),
+            busy: place.candidate.busy,
+            dose: Some(place.dose / 1e3),
+            blocks: Some(place.blocks as u64),
+            curved: place.slope.as_ref().and_then(|s| percent(s.curved)),
+            probe: place.probe.and_then(|p| percent(1.0 - 1.0 / p)),
+            why: place.why.as_deref().into(),
+        });
+    }
+    rows.finish()
+}
+
+/// The experiment as a table of one row.
+pub fn program_table(found: &Found, metric: &str, cpus: u32) -> Table {
+    let mut rows = dose_program::Rows::new();
+    rows.push(dose_program::Row {
+        metric: metric.into(),
+        speed: Some(found.speed),
+        cpus: Some(cpus.into()),
+        anchor: found.anchor.map(|a| a.value),
+        anchor_low: found.anchor.map(|a| a.low),
+        anchor_high: found.anchor.map(|a| a.high),
+        seconds: Some(found.seconds),
+        dosed: Some(found.dosed),
+        spun: Some(found.spun),
+        slowdown: Some(100.0 * found.slowdown),
+        refused: Some(found.refused),
+        lost: Some(found.lost as u64),
+    });
+    rows.finish()
+}
+
+/// `x2.1 (1.9–2.4)`.
+fn gain(figure: Figure) -> String {
+    format!("x{:.2} ({:.2}–{:.2})", figure.value, figure.low, figure.high)
+}
+
+/// A speed in two or three digits.
+fn speed(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{:.2} M", v / 1e6),
+        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// The findings as text.
+pub fn text(found: &Found, command: &str, metric: &str, cpus: u32) -> String {
+    let mut out = format!(
+        "{} · {:.0} s · {cpus} CPU{} · {} {metric} a second\n",
+        safe::cut(command, 60),
+        found.seconds,
+        if cpus == 1 { "" } else { "s" },
+        speed(found.speed)
+    );
+    let (felt, rest): (Vec<&Dosed>, Vec<&Dosed>) =
+        found.places.iter().partition(|p| matches!(p.verdict, DoseVerdict::Binds | DoseVerdict::Parallel));
+    out.push_str(&headline(&felt, found));
+    if !felt.is_empty() {
+        out.push_str(&format!(
+            "\n{:<width$} {:>5}  {:<18} {:>6} {:>9}\n",
+            "causes",
+            "binds",
+            "if removed",
+            "bound",
+            "if halved",
+            width = NAME + 2
+        ));
+    }
+    for (at, place) in felt.iter().enumerate() {
+        let figure = |value: Option<f64>| value.map_or("–".into(), |v| format!("x{v:.2}"));
+        out.push_str(&format!(
+            "{:>2} {:<width$} {:>3.0} %  {:<18} {:>6} {:>9}\n",
+            at + 1,
+            safe::cut(&place.candidate.words(), NAME - 1),
+            100.0 * place.binds.map_or(0.0, |b| b.value),
+            place.removed.map_or("unknown".into(), gain),
+            figure(place.candidate.bound),
+            figure(place.halved.map(|h| h.value)),
+            width = NAME - 1
+        ));
+    }
+    for place in rest.iter().filter(|p| p.verdict == DoseVerdict::Unknown) {
+        let range = place
+            .removed
+            .map_or(String::new(), |g| format!(" (x{:.2}–{:.2})", g.low.max(1.0), g.high.max(1.0)));
+        let why = place.why.as_ref().map_or(String::new(), |why| format!(": {}", safe::cut(why, 200)));
+        out.push_str(&format!(
+            "   {:<width$} unknown{range}{why}\n",
+            safe::cut(&place.candidate.words(), NAME - 1),
+            width = NAME - 1
+        ));
+    }
+    let nothing: Vec<String> = rest
+        .iter()
+        .filter(|p| p.verdict == DoseVerdict::Nothing)
+        .map(|p| safe::cut(&p.candidate.words(), NAME))
+        .collect();
+    if !nothing.is_empty() {
+        let more = nothing.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = nothing[..nothing.len().min(NAMED)].join(", ");
+        out.push_str(&format!("   no effect above {:.0} %: {named}{more}\n", 100.0 * (LEAST_GAIN - 1.0)));
+    }
+    out.push('\n');
+    for line in footnotes(found, cpus) {
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// What is wrong, in a sentence.
+fn headline(felt: &[&Dosed], found: &Found) -> String {
+    let tried = found.places.len();
+    if found.places.is_empty() {
+        return "No place was found to make slower: none takes 1 % of the CPUs.\n".into();
+    }
+    let known = found.places.iter().any(|p| p.verdict != DoseVerdict::Unknown);
+    match felt.first() {
+        Some(first) => match (first.removed, first.verdict) {
+            (Some(figure), DoseVerdict::Binds) if is_exclusive(first.candidate.kind) => format!(
+                "One lock holds it up: {}. Without it the program would do {}.\n",
+                safe::cut(&first.candidate.name, 60),
+                gain(figure)
+            ),
+            (Some(figure), _) => {
+                format!(
+                    "Most would come of {}: without it {}.\n",
+                    safe::cut(&first.candidate.words(), 60),
+                    gain(figure)
+                )
+            }
+            (None, _) => format!("It waits for {}.\n", safe::cut(&first.candidate.words(), 60)),
+        },
+        None if known => format!("None of the {tried} places that were tried holds it up.\n"),
+        None => "The windows do not say which place holds it up.\n".into(),
+    }
+}
+
+fn footnotes(found: &Found, cpus: u32) -> Vec<String> {
+    let mut out = Vec::new();
+    if cpus > 1 {
+        out.push(format!(
+            "binds    share of a dose that the program's time feels: 100 % where one thread at a time\n         may pass, {:.0} % of work side by side on {cpus} CPUs",
+            100.0 / f64::from(cpus)
+        ));
+    }
+    if let Some(anchor) = found.anchor {
+        out.push(format!(
+            "anchor   without contention, on one CPU and times {cpus}: {} of its speed",
+            gain(anchor)
+        ));
+    }
+    let probe = found.places.iter().filter_map(|p| Some((p.probe?, p))).max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((ratio, place)) = probe.filter(|(ratio, _)| *ratio > 1.05) {
+        out.push(format!(
+            "probe    {} alone takes {:.0} % of the speed while it is attached",
+            safe::cut(&place.candidate.words(), 40),
+            100.0 * (1.0 - 1.0 / ratio)
+        ));
+    }
+    out.push(format!(
+        "cost     doses in {:.1} of {:.1} s, {:.2} CPU-s of them ncpu's own; {:.1} % of the speed on average",
+        found.dosed,
+        found.seconds,
+        found.spun,
+        100.0 * found.slowdown
+    ));
+    if found.others > 0.05 * f64::from(cpus) {
+        out.push(format!(
+            "others   other programs used {:.1} of {cpus} CPUs meanwhile: repeat it on a calm machine",
+            found.others
+        ));
+    }
+    if found.refused > 0 {
+        out.push(format!(
+            "limit    {} doses were left out: their CPU had spun for half of the time",
+            found.refused
+        ));
+    }
+    if found.lost > 0 {
+        out.push(format!("lost     {} windows, in which the program ended or told no speed", found.lost));
+    }
+    out
+}

@@ -1,0 +1,384 @@
+//! Which places are worth a dose: those where a first look at the program finds one per cent of the CPUs or more.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ncpu_collectors::doses::{Function, Place, Survey};
+use ncpu_collectors::lock_names::LockNamer;
+use ncpu_dose::place::Candidate;
+use ncpu_observe_core::names::call_name;
+use ncpu_record::Recording;
+use ncpu_report::findings::Findings;
+use ncpu_schema::{DosePlace, Layer, StackKind, stacks};
+use ncpu_table::safe;
+
+use super::windows::{Spot, lock_name};
+
+/// The part of the CPUs below which a place is not tried.
+const LEAST: f64 = 0.01;
+
+/// Places of each kind that are tried.
+const EACH: usize = 4;
+
+/// The part of the CPUs below which a function is not tried: a probe in a function costs a microsecond or more a call.
+const LEAST_FUNCTION: f64 = 0.10;
+
+/// CPU-seconds that a fault and a wake-up take where no layer says more.
+const FAULT: f64 = 0.5e-6;
+const WAKE_UP: f64 = 2e-6;
+
+/// Calls that wait: their time is not theirs.
+const WAITING: [&str; 19] = [
+    "futex",
+    "nanosleep",
+    "clock_nanosleep",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "sched_yield",
+    "pause",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "wait4",
+    "waitid",
+    "restart_syscall",
+    "futex_wait",
+    "futex_waitv",
+];
+
+/// Whether a system call is made to wait, and not to get work done.
+pub fn is_waiting(call: &str) -> bool {
+    WAITING.contains(&call)
+}
+
+/// What a first look has found.
+pub struct Looked {
+    pub survey: Survey,
+    pub recording: Option<Recording>,
+    pub cpus: f64,
+    /// The program's file.
+    pub file: Option<PathBuf>,
+}
+
+/// A candidate with where it is.
+pub type Found = (Candidate, Spot);
+
+impl Looked {
+    fn rate(&self, count: u64) -> f64 {
+        count as f64 / self.survey.seconds.max(1e-3)
+    }
+
+    fn bound(&self, busy: f64) -> Option<f64> {
+        Some(1.0 / (1.0 - (busy / self.cpus).min(0.95)))
+    }
+
+    /// The places worth trying, by kind.
+    pub fn candidates(&self, namer: &mut LockNamer) -> anyhow::Result<Vec<Found>> {
+        let mut out = self.locks(namer)?;
+        out.extend(self.calls());
+        out.extend(self.faults()?);
+        out.extend(self.wake_ups());
+        out.extend(self.functions()?);
+        Ok(out)
+    }
+
+    /// Kernel locks, those of one name together.
+    fn locks(&self, namer: &mut LockNamer) -> anyhow::Result<Vec<Found>> {
+        let addresses: Vec<u64> = self.survey.locks.iter().map(|lock| lock.address).collect();
+        namer.resolve(&addresses);
+        let mut by_name: HashMap<String, (u64, f64)> = HashMap::new();
+        for lock in &self.survey.locks {
+            let sum = by_name.entry(lock_name(namer, lock.address)).or_default();
+            sum.0 += lock.count;
+            sum.1 += lock.waited;
+        }
+        let mut all: Vec<(String, (u64, f64))> = by_name.into_iter().collect();
+        all.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
+        let findings = self.recording.as_ref().map(Findings::of).transpose()?;
+        let mut out = Vec::new();
+        for (name, (count, waited)) in all.into_iter().take(EACH) {
+            let busy = waited / self.survey.seconds.max(1e-3);
+            if busy < LEAST * self.cpus {
+                continue;
+            }
+            let named = |title: &str| title.contains(&name);
+            let cause =
+                findings.iter().flat_map(|f| f.list.iter().chain(&f.others)).find(|f| named(&f.title));
+            let candidate = Candidate {
+                kind: DosePlace::KernelLock,
+                name: name.clone(),
+                busy: Some(busy),
+                each: None,
+                rate: self.rate(count),
+                bound: cause.map(|f| f.gain.1).or_else(|| self.bound(busy)),
+            };
+            out.push((candidate, Spot::Locks(name)));
+        }
+        Ok(out)
+    }
+
+    fn calls(&self) -> Vec<Found> {
+        let mut all: Vec<(f64, String, u32, u64)> = Vec::new();
+        for call in &self.survey.calls {
+            // Calls that slept are left out of the time; those that were not seen whole take as long as the others.
+            let each = call.seconds / call.awake.max(1) as f64;
+            let busy = each * self.rate(call.awake);
+            let name = call_name(call.number);
+            if busy >= LEAST * self.cpus && !is_waiting(&name) {
+                all.push((busy, name, call.number, call.count));
+            }
+        }
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        all.truncate(EACH);
+        let found = |(busy, name, number, count)| {
+            let candidate = Candidate {
+                kind: DosePlace::Call,
+                name,
+                busy: Some(busy),
+                each: Some(busy / self.rate(count)),
+                rate: self.rate(count),
+                bound: self.bound(busy),
+            };
+            (candidate, Spot::Fixed(Place::Call(number)))
+        };
+        all.into_iter().map(found).collect()
+    }
+
+    /// CPU-seconds a second in a layer.
+    fn layer(&self, layer: Layer) -> anyhow::Result<Option<f64>> {
+        let Some(recording) = &self.recording else { return Ok(None) };
+        let onion = ncpu_report::onion::Onion::peel(recording)?;
+        Ok((onion.elapsed > 0.0).then(|| onion.seconds(layer) / onion.elapsed))
+    }
+
+    fn faults(&self) -> anyhow::Result<Option<Found>> {
+        let Some(count) = self.survey.faults else { return Ok(None) };
+        let rate = self.rate(count);
+        let busy = self.layer(Layer::Faults)?.unwrap_or(rate * FAULT);
+        let candidate = Candidate {
+            kind: DosePlace::Faults,
+            name: String::new(),
+            busy: Some(busy),
+            each: (rate > 0.0).then(|| busy / rate),
+            rate,
+            bound: self.bound(busy),
+        };
+        Ok((busy >= LEAST * self.cpus && count > 0).then_some((candidate, Spot::Fixed(Place::Faults))))
+    }
+
+    fn wake_ups(&self) -> Option<Found> {
+        let rate = self.rate(self.survey.wakeups);
+        let busy = rate * WAKE_UP;
+        let candidate = Candidate {
+            kind: DosePlace::WakeUps,
+            name: String::new(),
+            busy: Some(busy),
+            each: (rate > 0.0).then(|| busy / rate),
+            rate,
+            bound: self.bound(busy),
+        };
+        (busy >= LEAST * self.cpus).then_some((candidate, Spot::Fixed(Place::WakeUps)))
+    }
+
+    /// Functions of the program's own file in which threads are on CPU, with what they call.
+    fn functions(&self) -> anyhow::Result<Vec<Found>> {
+        let (Some(recording), Some(file)) = (&self.recording, &self.file) else { return Ok(Vec::new()) };
+        let Some(stacks) = stacks::Reader::open(recording)? else { return Ok(Vec::new()) };
+        let mut by_name: HashMap<&str, f64> = HashMap::new();
+        for row in stacks.rows() {
+            let (Some(StackKind::OnCpu), Some(stack)) = (stacks.kind.get(row), stacks.stack.get(row)) else {
+                continue;
+            };
+            let seconds = stacks.seconds.get(row).unwrap_or(0.0);
+            // The first word is the thread. A function that calls itself counts once.
+            let mut frames: Vec<&str> = stack.split(';').skip(1).filter(|f| !f.ends_with("_[k]")).collect();
+            frames.sort_unstable();
+            frames.dedup();
+            for frame in frames {
+                *by_name.entry(frame).or_default() += seconds;
+            }
+        }
+        let elapsed = ncpu_report::onion::Onion::peel(recording)?.elapsed.max(1e-3);
+        let mut all: Vec<(&str, f64)> = by_name.into_iter().map(|(name, s)| (name, s / elapsed)).collect();
+        all.retain(|(_, busy)| *busy >= LEAST_FUNCTION * self.cpus);
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut out = Vec::new();
+        for (name, busy) in all {
+            // Functions that all of a thread runs in are entered once: nothing to make slower.
+            if out.len() >= EACH || matches!(name, "main" | "_start" | "start_thread" | "clone3" | "__clone3")
+            {
+                continue;
+            }
+            // One without a symbol, as an inlined one, has no entry.
+            let Ok(Some(function)) = Function::find(file, name, false) else { continue };
+            let candidate = Candidate {
+                kind: DosePlace::Function,
+                name: name.to_owned(),
+                busy: Some(busy),
+                each: None,
+                // Not known before a probe is there.
+                rate: 1e6,
+                bound: self.bound(busy),
+            };
+            out.push((candidate, Spot::Fixed(Place::Function(function))));
+        }
+        Ok(out)
+    }
+}
+
+/// A place that the user names.
+///
+/// # Errors
+/// There is no such kind, call, or function.
+pub fn named(text: &str, file: Option<&Path>, survey: &Survey) -> anyhow::Result<Found> {
+    let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+    let number =
+        || name.parse::<u32>().with_context(|| format!("--place {}: not a number", safe::cut(text, 100)));
+    let rate = |count: u64| count as f64 / survey.seconds.max(1e-3);
+    let found = |kind, name: &str, rate, spot| {
+        (Candidate { kind, name: name.to_owned(), busy: None, each: None, rate, bound: None }, spot)
+    };
+    Ok(match kind {
+        "lock" if !name.is_empty() => found(DosePlace::KernelLock, name, 1e6, Spot::Locks(name.to_owned())),
+        "call" => {
+            let number = call_number(name)?;
+            let seen = survey.calls.iter().find(|call| call.number == number);
+            let (mut candidate, spot) = found(
+                DosePlace::Call,
+                name,
+                seen.map_or(1e3, |call| rate(call.count)),
+                Spot::Fixed(Place::Call(number)),
+            );
+            candidate.each = seen.map(|call| call.seconds / call.awake.max(1) as f64);
+            (candidate, spot)
+        }
+        "faults" => found(
+            DosePlace::Faults,
+            "",
+            rate(survey.faults.unwrap_or(1000)).max(1.0),
+            Spot::Fixed(Place::Faults),
+        ),
+        "wake-ups" => {
+            found(DosePlace::WakeUps, "", rate(survey.wakeups).max(1.0), Spot::Fixed(Place::WakeUps))
+        }
+        "function" | "user-lock" => {
+            let at_return = kind == "user-lock";
+            let function = function(name, file, at_return)?;
+            let kind = if at_return { DosePlace::UserLock } else { DosePlace::Function };
+            let short = name.rsplit(':').next().unwrap_or(name);
+            found(kind, short, 1e6, Spot::Fixed(Place::Function(function)))
+        }
+        "softirq" => found(DosePlace::Softirq, name, 1e3, Spot::Fixed(Place::Softirq(number()?))),
+        "interrupt" => found(DosePlace::Interrupt, name, 1e3, Spot::Fixed(Place::Interrupt(number()?))),
+        _ => anyhow::bail!(
+            "--place {}: unknown place; expected one of lock:NAME, call:NAME, faults, wake-ups, function:[FILE:]NAME, \
+             user-lock:[FILE:]NAME, softirq:NUMBER, interrupt:NUMBER",
+            safe::cut(text, 100)
+        ),
+    })
+}
+
+/// A function, `[FILE:]NAME`, of the program's own file without one.
+///
+/// # Errors
+/// The file has no such symbol, or it cannot be read.
+pub fn function(text: &str, file: Option<&Path>, at_return: bool) -> anyhow::Result<Function> {
+    let (path, name) = match text.split_once(':').filter(|(path, _)| path.contains('/')) {
+        Some((path, name)) => (PathBuf::from(path), name),
+        None => (file.context("which file has the function? give FILE:NAME")?.to_owned(), text),
+    };
+    Function::find(&path, name, at_return)
+        .with_context(|| path.display().to_string())?
+        .with_context(|| format!("{} has no symbol `{}`", path.display(), safe::cut(name, 100)))
+}
+
+/// The number of a system call.
+///
+/// # Errors
+/// There is no call of this name.
+pub fn call_number(name: &str) -> anyhow::Result<u32> {
+    (0..512)
+        .find(|&nr| call_name(nr) == name)
+        .with_context(|| format!("unknown system call `{}`", safe::cut(name, 100)))
+}
+
+/// The most regular of the calls that get work done: the one whose number in equal times varies least; of those that are
+/// nearly as regular, the most frequent. `None` where none is frequent.
+pub fn regular(bins: &[Vec<u64>], seconds: f64) -> Option<(u32, f64)> {
+    const FREQUENT: f64 = 100.0;
+    let calls = bins.first()?.len();
+    let mut all: Vec<(f64, f64, u32)> = Vec::new();
+    for nr in (0..calls).filter(|&nr| !is_waiting(&call_name(nr as u32))) {
+        let counts: Vec<f64> = bins.iter().map(|bin| bin[nr] as f64).collect();
+        let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+        if mean / seconds < FREQUENT {
+            continue;
+        }
+        let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+        // Counts vary by their root where they are independent: that is not irregular.
+        let spread = (variance - mean).max(0.0).sqrt() / mean;
+        all.push((spread, mean / seconds, nr as u32));
+    }
+    let least = all.iter().map(|call| call.0).fold(f64::INFINITY, f64::min);
+    let near = all.into_iter().filter(|call| call.0 <= 1.3 * least + 0.01);
+    near.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(_, rate, nr)| (nr, rate))
+}
+
+/// Time of a bin in which calls are counted to find the most regular one.
+pub const BIN: Duration = Duration::from_millis(25);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bins(of: impl Fn(usize) -> Vec<(&'static str, u64)>) -> Vec<Vec<u64>> {
+        (0..20)
+            .map(|bin| {
+                let mut counts = vec![0; 512];
+                for (name, count) in of(bin) {
+                    counts[call_number(name).unwrap() as usize] = count;
+                }
+                counts
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_most_regular_call_counts_the_work() {
+        // futex follows contention, mmap comes in bursts; of the regular two the frequent one is taken.
+        let seen = bins(|bin| {
+            let burst = if bin % 5 == 0 { 900 } else { 0 };
+            vec![("futex", 9000), ("mmap", burst), ("close", 1000), ("dup2", 1001)]
+        });
+        let (call, rate) = regular(&seen, 0.025).unwrap();
+        assert_eq!(call_name(call), "dup2");
+        assert!((rate - 40_040.0).abs() < 1.0);
+        assert_eq!(regular(&bins(|_| vec![("futex", 9000), ("read", 1)]), 0.025), None);
+        assert_eq!(regular(&[], 0.025), None);
+    }
+
+    #[test]
+    fn places_by_name() {
+        let survey = Survey { seconds: 1.0, ..Survey::default() };
+        let spot = |text: &str| named(text, None, &survey).map(|(_, spot)| spot);
+        assert_eq!(spot("call:read").unwrap(), Spot::Fixed(Place::Call(call_number("read").unwrap())));
+        assert_eq!(spot("lock:inode.i_rwsem").unwrap(), Spot::Locks("inode.i_rwsem".into()));
+        assert_eq!(spot("interrupt:24").unwrap(), Spot::Fixed(Place::Interrupt(24)));
+        for wrong in
+            ["", "lock", "lock:", "call:no_such", "softirq:x", "function:f", "function:/no/such:f", "disk"]
+        {
+            assert!(spot(wrong).is_err(), "{wrong}");
+        }
+        let own = std::env::current_exe().unwrap();
+        let text = format!("function:{}:main", own.display());
+        assert!(
+            matches!(spot(&text).unwrap(), Spot::Fixed(Place::Function(f)) if f.file == own && f.offset > 0)
+        );
+    }
+}

@@ -1,0 +1,351 @@
+//! `ncpu dose`: what a cause costs, measured by making it a little worse.
+
+mod candidates;
+mod subject;
+mod url;
+mod windows;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use ncpu_collectors::doses::{Doses, Survey};
+use ncpu_collectors::lock_names::LockNamer;
+use ncpu_dose::place::Candidate;
+use ncpu_dose::search::{Found, Options, search};
+use ncpu_dose::show;
+use ncpu_engine::engine::Config;
+use ncpu_observe_core::names::{Symbols, call_name};
+use ncpu_observe_core::program::Target;
+use ncpu_record::Recording;
+use ncpu_remedy::sys;
+use ncpu_schema::{Purpose, dose_program, doses};
+use ncpu_table::{Format, Table};
+
+use crate::metric::MetricArgs;
+use crate::observer::Observer;
+use crate::out::{progress, progress_over};
+use crate::sink::{self, record_once};
+use crate::stop;
+use crate::table_args::{TableArgs, known_table};
+use candidates::{BIN, Looked};
+use subject::{State, Subject};
+use url::Counter;
+use windows::{Speed, Spot, Windows};
+
+/// Measure what causes cost: make each a little slower in short windows, and see how much the program slows
+#[derive(Args, Debug)]
+pub struct DoseArgs {
+    /// Measure process PID, its threads and all it starts, while it serves
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Speed is a counter's growth: http://HOST:PORT/PATH#NAME or file:///PATH#NAME, NAME as Prometheus has it
+    #[arg(long, value_name = "URL", conflicts_with_all = ["count", "metric"])]
+    metric_url: Option<String>,
+
+    /// Speed is counted in these: a system call, or function:[FILE:]NAME [default: the most regular system call; where
+    /// there is none, whole runs]
+    #[arg(long, value_name = "WHAT", conflicts_with = "metric")]
+    count: Option<String>,
+
+    #[command(flatten)]
+    metric: MetricArgs,
+
+    /// Compare whole runs, of which speed is one over the elapsed time
+    #[arg(long, conflicts_with_all = ["pid", "metric_url", "count"])]
+    runs: bool,
+
+    /// Try this place and no others: lock:NAME, call:NAME, faults, wake-ups, function:[FILE:]NAME,
+    /// user-lock:[FILE:]NAME (a function that takes a lock), softirq:NUMBER, interrupt:NUMBER [default: where a first
+    /// look finds 1 % of the CPUs]
+    #[arg(long = "place", value_name = "PLACE")]
+    places: Vec<String>,
+
+    /// Begin no block of windows after SECONDS
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60.0, value_parser = crate::duration::seconds)]
+    length: f64,
+
+    /// Length of a window, 50 to 500 ms
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(50..=500))]
+    window: u64,
+
+    /// Blocks of windows of each place, at most
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    blocks: u32,
+
+    /// Slow the program by at most PERCENT on average [default: 3% with -p, else no limit]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    most_slowdown: Option<f64>,
+
+    /// Print a table instead of the text: doses, dose_program
+    #[arg(long, value_name = "TABLE")]
+    table: Option<String>,
+
+    #[command(flatten)]
+    rows: TableArgs,
+
+    /// Record the tables in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// The command and its arguments; it is started again when it has ended
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD",
+        required_unless_present = "pid"
+    )]
+    command: Vec<OsString>,
+}
+
+/// `3` or `3%`, as a part of one.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(p) if p > 0.0 && p <= 100.0 => Ok(p / 100.0),
+        _ => Err("expected a percentage above 0, as in 3%".into()),
+    }
+}
+
+/// Time that a running service may be slowed by default.
+const OF_A_SERVICE: f64 = 0.03;
+
+/// The first look at the program: observed for its layers, then for its places.
+const OBSERVED: Duration = Duration::from_millis(2000);
+const SURVEYED: Duration = Duration::from_millis(400);
+
+/// Timer samples a second on each CPU of the first look.
+const HZ: u32 = 99;
+
+/// Bins in which calls are counted.
+const BINS: usize = 20;
+
+/// Work that a window needs for its count to be good to some per cent.
+const WORK_A_WINDOW: f64 = 200.0;
+
+/// The longest window.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+///
+/// # Errors
+/// The program cannot be run or measured, or the kernel gives no doses.
+pub fn run(args: &DoseArgs) -> anyhow::Result<ExitCode> {
+    if let Some(name) = &args.table {
+        known_table(name, [doses::NAME, dose_program::NAME])?;
+    }
+    let columns = show::doses_table(&Found::default());
+    if args.table.as_deref() != Some(dose_program::NAME) {
+        args.rows.select().check(columns.columns(), columns.name())?;
+    }
+    anyhow::ensure!(
+        args.metric.metric.is_none() || args.pid.is_none(),
+        "--metric is of a command's output: with -p give --metric-url or --count"
+    );
+    let stop = stop::on_signals()?;
+    let measured = measure(args, &stop);
+    progress_over();
+    let Some(Measured { found, metric, cpus, notes, words }) = measured? else {
+        return Ok(ExitCode::from(130));
+    };
+    let tables = || vec![show::doses_table(&found), show::program_table(&found, &metric, cpus)];
+    record_once(args.record.as_deref(), Purpose::Dose, vec![words.clone()], &tables(), notes.clone())?;
+    report(args, &found, tables(), &show::text(&found, &words, &metric, cpus), &notes)?;
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn report(
+    args: &DoseArgs,
+    found: &Found,
+    tables: Vec<Table>,
+    text: &str,
+    notes: &[String],
+) -> anyhow::Result<()> {
+    let name = args.table.as_deref().unwrap_or(doses::NAME);
+    if args.table.is_some() || args.rows.format() != Format::Text {
+        if found.places.is_empty() && name == doses::NAME {
+            say!("ncpu dose: no place was found to make slower");
+        }
+        let table = tables.into_iter().find(|table| table.name() == name).context("one of the tables")?;
+        return args.rows.print(table);
+    }
+    crate::out::put(text)?;
+    for note in notes {
+        crate::out::put(&format!("note     {note}\n"))?;
+    }
+    Ok(())
+}
+
+/// What a measurement gave.
+struct Measured {
+    found: Found,
+    metric: String,
+    cpus: u32,
+    notes: Vec<String>,
+    words: String,
+}
+
+/// Looks at the program, chooses places, and measures them; `None` where the user stopped it before.
+fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured>> {
+    let mut subject = match args.pid {
+        Some(pid) => Subject::process(pid, stop)?,
+        None => Subject::command(&args.command, stop),
+    };
+    let words = match args.pid {
+        Some(pid) => ncpu_machine::process::name(Path::new(&format!("/proc/{pid}")))
+            .map_or(format!("process {pid}"), |name| format!("{name} ({pid})")),
+        None => args.command.iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" "),
+    };
+    let mut doses = Doses::load(&subject.target())?;
+    let mut notes = doses.notes().to_vec();
+    let mut symbols = Symbols::of_bpf();
+    notes.extend(symbols.load_kernel());
+    let mut namer = LockNamer::open(symbols.kernel_symbols());
+
+    progress("a first look at the program");
+    let wants_runs = args.runs || args.metric.metric.is_some();
+    let Some(looked) = look(&mut subject, &mut doses, args)? else { return Ok(None) };
+    let (looked, bins) = looked;
+    let file = looked.file.clone();
+    let mut length = Duration::from_millis(args.window);
+    let (speed, metric) = if let Some(url) = &args.metric_url {
+        let counter = Counter::parse(url)?;
+        counter.read().context("--metric-url")?;
+        let words = counter.words();
+        (Speed::Counter(counter), words)
+    } else if let Some(function) = args.count.as_deref().and_then(|what| what.strip_prefix("function:")) {
+        let found = candidates::function(function, file.as_deref(), false)?;
+        (Speed::Function(found), format!("calls of {}", function.rsplit(':').next().unwrap_or(function)))
+    } else if let Some(call) = &args.count {
+        (Speed::Call(candidates::call_number(call)?), format!("{call} calls"))
+    } else if wants_runs {
+        let measure = args.metric.measure()?;
+        let name = measure.name();
+        (Speed::Runs(measure), name.trim_end_matches("/s").to_owned())
+    } else {
+        match candidates::regular(&bins, BIN.as_secs_f64()) {
+            Some((call, rate)) => {
+                length = length.max(Duration::from_secs_f64(WORK_A_WINDOW / rate)).min(LONGEST);
+                (Speed::Call(call), format!("{} calls", call_name(call)))
+            }
+            None if args.pid.is_some() => anyhow::bail!(
+                "no system call is frequent enough to count the program's work by: give --metric-url, or \
+                 --count function:NAME"
+            ),
+            None => (Speed::Runs(args.metric.measure()?), "runs".into()),
+        }
+    };
+
+    let found = match args.places.as_slice() {
+        [] => looked.candidates(&mut namer)?,
+        places => {
+            let named = places.iter().map(|text| candidates::named(text, file.as_deref(), &looked.survey));
+            named.collect::<anyhow::Result<Vec<_>>>()?
+        }
+    };
+    let (places, spots): (Vec<Candidate>, Vec<Spot>) = found.into_iter().unzip();
+    let allowed = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?;
+    let cpus = allowed.len() as u32;
+    let cpu = allowed.iter().next().context("the CPUs it may use")?;
+    let whole = matches!(speed, Speed::Runs(_));
+    if whole {
+        subject.finish();
+    }
+    let mut bench = Windows::new(doses, subject, speed, length, namer, cpu, &args.command, stop);
+    bench.spots = spots;
+    bench.count()?;
+    let options = Options {
+        length: Duration::from_secs_f64(args.length),
+        blocks: args.blocks as usize,
+        most_slowdown: args.most_slowdown.or(args.pid.map(|_| OF_A_SERVICE)),
+        cpus: f64::from(cpus),
+        // A service is not confined: that would cost more than any dose.
+        anchor: args.pid.is_none() && cpus > 1,
+        window: length.as_secs_f64(),
+    };
+    let searched = search(&mut bench, &options, places);
+    bench.subject.finish();
+    notes.extend(bench.unread.take().map(|why| format!("the counter could not be read at times: {why}")));
+    let found = searched?;
+    if args.pid.is_some() {
+        notes.push("a running service is not confined to one CPU, so the gain of a lock is what its waiters' CPU time gives: at least that".into());
+    }
+    Ok(Some(Measured { found, metric, cpus, notes, words }))
+}
+
+/// The first look, and the calls of each bin; `None` where the user stopped it.
+fn look(
+    subject: &mut Subject<'_>,
+    doses: &mut Doses,
+    args: &DoseArgs,
+) -> anyhow::Result<Option<(Looked, Vec<Vec<u64>>)>> {
+    let recording = match args.places.is_empty() {
+        true => observe(subject)?,
+        false => None,
+    };
+    let mut survey = Survey::default();
+    let mut bins = Vec::new();
+    let mut file = None;
+    // A run that ends meanwhile is no look.
+    for _ in 0..4 {
+        match subject.ensure()? {
+            State::Running => {}
+            State::Ended => continue,
+            State::Over => return Ok(None),
+        }
+        file = subject.pid().and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
+        let (seen, state) = doses.survey(|| subject.wait(SURVEYED))?;
+        let state = state?;
+        if state == State::Over {
+            return Ok(None);
+        }
+        survey = seen;
+        if state == State::Running {
+            break;
+        }
+    }
+    doses.count_calls(true)?;
+    while bins.len() < BINS {
+        match subject.ensure()? {
+            State::Running => {}
+            State::Ended if bins.is_empty() => {
+                // A command that is too short for a bin is compared by whole runs.
+                break;
+            }
+            State::Ended => continue,
+            State::Over => return Ok(None),
+        }
+        let before = doses.all_calls();
+        match subject.wait(BIN)? {
+            State::Running => {
+                subject.was_measured();
+                let after = doses.all_calls();
+                bins.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
+            }
+            State::Ended => {}
+            State::Over => return Ok(None),
+        }
+    }
+    doses.count_calls(false)?;
+    let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
+    Ok(Some((Looked { survey, recording, cpus, file }, bins)))
+}
+
+/// Observes the program's layers for a while; `None` where that cannot be done here.
+fn observe(subject: &mut Subject<'_>) -> anyhow::Result<Option<Recording>> {
+    let State::Running = subject.ensure()? else { return Ok(None) };
+    let Some(pid) = subject.pid() else { return Ok(None) };
+    let mut sink = sink::open(Purpose::Watch, vec!["first look".into()], 1.0, None)?;
+    let config = Config::onion(Target::Tree(pid), HZ);
+    let mut observer = Observer::begin(Purpose::Watch, &config, false, None, &mut sink)?;
+    let deadline = Instant::now() + OBSERVED;
+    let never = AtomicBool::new(false);
+    observer.watch(None, Some(deadline), Duration::from_secs(1), &never, &mut |t| Ok(sink.table(t)?))?;
+    let notes = observer.finish(None, &mut |t| Ok(sink.table(t)?))?;
+    let (recording, _) = sink.finish(notes)?;
+    Ok(Some(recording))
+}

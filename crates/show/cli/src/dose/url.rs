@@ -1,0 +1,165 @@
+//! `--metric-url`: a counter that a service publishes.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use ncpu_table::safe;
+
+/// Time for each step of an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest answer that is read.
+const MOST: u64 = 8 << 20;
+
+/// Where a counter stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    at: At,
+    /// The metric's name and labels, as they begin a line; empty where the text is the number.
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum At {
+    Http { host: String, path: String },
+    File(PathBuf),
+}
+
+impl Counter {
+    /// `http://HOST[:PORT]/PATH#NAME` or `file:///PATH#NAME`.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn parse(text: &str) -> anyhow::Result<Counter> {
+        let (place, name) = text.split_once('#').unwrap_or((text, ""));
+        let at = if let Some(rest) = place.strip_prefix("http://") {
+            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+            anyhow::ensure!(!host.is_empty(), "--metric-url {}: no host", safe::cut(text, 200));
+            let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+            At::Http { host, path: format!("/{path}") }
+        } else if let Some(path) = place.strip_prefix("file://") {
+            At::File(path.into())
+        } else {
+            anyhow::bail!(
+                "--metric-url {}: expected http://HOST:PORT/PATH#NAME or file:///PATH#NAME",
+                safe::cut(text, 200)
+            );
+        };
+        Ok(Counter { at, name: name.to_owned() })
+    }
+
+    /// What it is called.
+    pub fn words(&self) -> String {
+        if self.name.is_empty() { "counted".into() } else { safe::cut(&self.name, 60).to_string() }
+    }
+
+    /// The counter's value; several lines of one name are added.
+    ///
+    /// # Errors
+    /// Nobody answers in time, or the answer has no such number.
+    pub fn read(&self) -> anyhow::Result<f64> {
+        let text = match &self.at {
+            At::File(path) => {
+                let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+                let mut bytes = Vec::new();
+                file.take(MOST).read_to_end(&mut bytes)?;
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            At::Http { host, path } => get(host, path).with_context(|| format!("http://{host}{path}"))?,
+        };
+        value(&text, &self.name)
+    }
+}
+
+/// The body of an answer.
+fn get(host: &str, path: &str) -> anyhow::Result<String> {
+    let address = host.to_socket_addrs()?.next().context("the host has no address")?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // HTTP/1.0: the body ends with the connection and has no chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let mut bytes = Vec::new();
+    stream.take(MOST).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let status = head.split_ascii_whitespace().nth(1).unwrap_or_default();
+    anyhow::ensure!(status == "200", "status {}", safe::cut(status, 20));
+    Ok(body.to_owned())
+}
+
+/// The sum of the lines of a metric in the text format of Prometheus; of no name, the first word of the text.
+fn value(text: &str, name: &str) -> anyhow::Result<f64> {
+    let number = |word: &str| word.parse::<f64>().ok().filter(|n| n.is_finite());
+    if name.is_empty() {
+        return text.split_ascii_whitespace().next().and_then(number).context("the text is not a number");
+    }
+    let mut sum = None;
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(name) else { continue };
+        let rest = match rest.chars().next() {
+            Some(' ' | '\t') => rest,
+            Some('{') => rest.rsplit_once('}').map_or("", |(_, rest)| rest),
+            _ => continue,
+        };
+        if let Some(n) = rest.split_ascii_whitespace().next().and_then(number) {
+            sum = Some(sum.unwrap_or(0.0) + n);
+        }
+    }
+    sum.with_context(|| format!("no metric `{}`", safe::cut(name, 100)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_counters() {
+        let counter = Counter::parse("http://127.0.0.1:8080/metrics#requests_total").unwrap();
+        assert_eq!(counter.at, At::Http { host: "127.0.0.1:8080".into(), path: "/metrics".into() });
+        assert_eq!(
+            Counter::parse("http://web").unwrap().at,
+            At::Http { host: "web:80".into(), path: "/".into() }
+        );
+        assert_eq!(Counter::parse("file:///run/n").unwrap().at, At::File("/run/n".into()));
+        for wrong in ["https://x/", "", "requests", "http:///x"] {
+            assert!(Counter::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_of_metrics() {
+        let text = "# HELP requests_total all\nrequests_total{code=\"200\",a=\"}\"} 12 1700\nrequests_total{code=\"500\"} 3\n\
+                    requests_total_created 99\nother 7.5\n";
+        assert_eq!(value(text, "requests_total").unwrap(), 15.0);
+        assert_eq!(value(text, "requests_total{code=\"500\"}").unwrap(), 3.0);
+        assert_eq!(value(text, "other").unwrap(), 7.5);
+        assert_eq!(value(" 42\n", "").unwrap(), 42.0);
+        for (text, name) in [("", ""), ("x", ""), ("a NaN", "a"), ("a 1", "b")] {
+            assert!(value(text, name).is_err(), "{text} {name}");
+        }
+    }
+
+    #[test]
+    fn a_service_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/metrics#n", listener.local_addr().unwrap());
+        let service = std::thread::spawn(move || {
+            for answer in ["HTTP/1.0 200 OK\r\n\r\nn 5\n", "HTTP/1.0 404 No\r\n\r\n", ""] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 1024];
+                let n = stream.read(&mut request).unwrap();
+                assert!(request[..n].starts_with(b"GET /metrics HTTP/1.0\r\n"));
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let counter = Counter::parse(&url).unwrap();
+        assert_eq!(counter.read().unwrap(), 5.0);
+        assert!(format!("{:#}", counter.read().unwrap_err()).contains("status 404"));
+        assert!(format!("{:#}", counter.read().unwrap_err()).contains("no HTTP answer"));
+        service.join().unwrap();
+    }
+}

@@ -6,7 +6,8 @@
 //! - Work (a call, a fault, a function): without it an operation takes as much less as the place takes, times the part of it
 //!   that binds. Of S CPU-seconds a second in it, b·S of the time.
 //! - A lock: its removal leaves what the program does without contention. That is measured and not extrapolated: one CPU has no
-//!   contention, so P times its speed on one CPU is the *anchor*. A lock that binds in part brings the program that part of the way.
+//!   contention, so P times its speed on one CPU is the *anchor*. A lock that binds in part brings the program that part of the way,
+//!   or as far as its waits are of what contention costs in all, where that is more.
 
 use ncpu_schema::DosePlace;
 
@@ -97,7 +98,25 @@ pub fn serial(binds: f64, cpus: f64) -> f64 {
 }
 
 fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) -> Option<Figure> {
-    let serial = binds.map(|b| serial(b, program.cpus));
+    let mut serial = binds.map(|b| serial(b, program.cpus));
+    // What contention costs in all is known. A lock that binds for certain is the reason of as much of it as its waits take.
+    let lost = program.anchor.map_or(0.0, |anchor| 1.0 - 1.0 / anchor.value.max(1.0));
+    if serial.low > 0.0 && lost > 0.0 {
+        let of_waits = candidate.busy.map(|busy| busy / program.cpus / lost);
+        let of_layers = candidate.bound.map(|bound| (1.0 - 1.0 / bound.max(1.0)) / lost);
+        let both = [of_waits, of_layers].into_iter().flatten().map(|share| share.clamp(0.0, 1.0));
+        let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+        for share in both {
+            (least, most) = (least.min(share), most.max(share));
+        }
+        if least.is_finite() {
+            serial = Figure {
+                value: serial.value.max((least + most) / 2.0),
+                low: serial.low.max(least),
+                high: serial.high.max(most),
+            };
+        }
+    }
     // Time of an operation that the lock leaves, while the lock is all that there is.
     let times_shorter = match repair {
         Repair::Removed => f64::INFINITY,
@@ -161,6 +180,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_binds_has_the_part_of_contention_that_its_waits_take() {
+        // Contention takes half of the CPUs, and waits for this lock all of that.
+        let lock = candidate(DosePlace::KernelLock, 2.0);
+        let binds = Figure { value: 0.5, low: 0.3, high: 0.7 };
+        let program = Program { cpus: 4.0, anchor: Some(figure(2.0)) };
+        let gain_of = |lock: &Candidate, binds| gain(lock, binds, program, Repair::Removed).unwrap().value;
+        assert!((gain_of(&lock, binds) - 2.0).abs() < 1e-12);
+        // With fewer waits it is the reason of less, down to what its dose says.
+        let part = Candidate { busy: Some(0.1), ..lock.clone() };
+        assert!((gain_of(&part, binds) - 1.0 / (1.0 - 1.0 / 3.0 + 1.0 / 6.0)).abs() < 1e-12);
+        // One that may not bind at all gets nothing for its waits.
+        assert_eq!(gain_of(&lock, Figure { value: 0.25, low: 0.2, high: 0.3 }), 1.0);
+    }
+
+    #[test]
     fn work_gives_its_time_as_far_as_it_binds() {
         let call = candidate(DosePlace::Call, 1.6);
         // 40 % of four CPUs, side by side.
@@ -176,7 +210,7 @@ mod tests {
 
     #[test]
     fn both_errors_are_in_the_interval() {
-        let lock = candidate(DosePlace::KernelLock, 1.0);
+        let lock = candidate(DosePlace::KernelLock, 0.1);
         let program = Program { cpus: 2.0, anchor: Some(Figure { value: 4.0, low: 3.6, high: 4.4 }) };
         let binds = Figure { value: 0.9, low: 0.8, high: 1.0 };
         let found = gain(&lock, binds, program, Repair::Removed).unwrap();

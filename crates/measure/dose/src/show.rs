@@ -1,6 +1,6 @@
 //! An experiment as tables and as text.
 
-use ncpu_schema::{DoseVerdict, dose_program, doses};
+use ncpu_schema::{DoseVerdict, dose_program, dose_windows, doses};
 use ncpu_table::{Table, safe};
 
 use crate::gain::Figure;
@@ -59,6 +59,24 @@ pub fn program_table(found: &Found, metric: &str, cpus: u32) -> Table {
         refused: Some(found.refused),
         lost: Some(found.lost as u64),
     });
+    rows.finish()
+}
+
+/// The windows as a table.
+pub fn windows_table(found: &Found) -> Table {
+    let mut rows = dose_windows::Rows::new();
+    for window in &found.windows {
+        rows.push(dose_windows::Row {
+            kind: Some(window.kind),
+            name: (&*window.name).into(),
+            block: Some(window.block as u64).into(),
+            level: window.level.map(|ns| f64::from(ns) / 1e3).into(),
+            dose: Some(window.dose / 1e3),
+            speed: Some(window.seen.speed),
+            hits: Some(window.seen.hits as f64 / window.seen.seconds),
+            seconds: Some(window.seen.seconds),
+        });
+    }
     rows.finish()
 }
 

@@ -40,4 +40,16 @@ tables! {
         refused "refused": Int [None Count], "doses left out since their CPU had spun for half of the time" since 8;
         lost "lost": Int [None Count], "windows in which the program ended or told no speed" since 8;
     }
+
+    /// The windows of blocks that were whole.
+    dose_windows {
+        kind "kind": Word<DosePlace>, "kind of the place" since 8;
+        name "name": Text, "its name" since 8;
+        block "block": Int, "windows of one block are compared with each other" since 8;
+        level "level": Float [Microseconds Key], "dose that was ordered; null is a window without the probe" since 8;
+        dose "dose": Float [Microseconds Gauge], "time that a hit was made longer by on average" since 8;
+        speed "speed": Float [None Gauge], "speed, a second" since 8;
+        hits "hits": Float [None Gauge], "hits a second" since 8;
+        seconds "seconds": Float [Seconds Time], "length" since 8;
+    }
 }

@@ -26,6 +26,7 @@ __u32 dose_number;	/* the system call, softirq or interrupt */
 __u32 dose_ns;
 __u32 surveying;	/* calls and locks are timed */
 __u64 dose_until;	/* CLOCK_MONOTONIC */
+__u64 dose_lock;	/* the chosen lock; 0: those of chosen_locks */
 
 /* A spin that has looked at the clock this often has taken longer than any dose. */
 #define MOST_LOOKS 8192
@@ -84,6 +85,27 @@ static __always_inline struct dose_slot *own_slot(void)
 	return bpf_map_lookup_elem(&slots, &cpu);
 }
 
+/*
+ * Whether a thread is the program's: of a process that came to this CPU again, as it was. Locks are held meanwhile, so this is to
+ * be quick.
+ */
+static __always_inline bool is_of_program(struct dose_slot *s, struct task_struct *p)
+{
+	__u32 tgid = p->tgid;
+
+	if (s->tgid == tgid)
+		return s->is_target;
+	bool is = is_target(p);
+
+	/* An interrupt that comes between leaves a number that does not fit: it must find none. */
+	s->tgid = 0;
+	barrier();
+	s->is_target = is;
+	barrier();
+	s->tgid = tgid;
+	return is;
+}
+
 struct spin {
 	__u64 end, now;
 };
@@ -139,10 +161,8 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long ret)
 	struct task_struct *p = bpf_get_current_task_btf();
 	__u64 nr = call_number(regs);
 
-	if (nr >= CALLS || !is_target(p))
-		return 0;
 	struct dose_slot *s = own_slot();
-	if (!s)
+	if (nr >= CALLS || !s || !is_of_program(s, p))
 		return 0;
 	s->calls++;
 	__u32 key = bpf_get_smp_processor_id() * CALLS + nr;
@@ -224,10 +244,10 @@ int BPF_PROG(on_contention_end, void *lock, int ret)
 	/* An acquisition that failed holds nothing. */
 	if (dose_place != PLACE_LOCK || ret)
 		return 0;
-	if (!bpf_map_lookup_elem(&chosen_locks, &address) || !is_target(p))
+	if (dose_lock ? dose_lock != address : !bpf_map_lookup_elem(&chosen_locks, &address))
 		return 0;
 	struct dose_slot *s = own_slot();
-	if (s)
+	if (s && is_of_program(s, p))
 		hit(s);
 	return 0;
 }
@@ -284,7 +304,7 @@ static __always_inline int of_function(void)
 {
 	struct dose_slot *s = own_slot();
 
-	if (s && dose_place == PLACE_FUNCTION && is_target(bpf_get_current_task_btf()))
+	if (s && dose_place == PLACE_FUNCTION && is_of_program(s, bpf_get_current_task_btf()))
 		hit(s);
 	return 0;
 }

@@ -30,6 +30,8 @@ struct dose_slot {
 	__u64 calls;
 	__u64 progress;		/* calls of the function that counts the program's work */
 	__u64 drop_lock;	/* contentions of locks that found no room */
+	__u32 tgid;		/* the last process that came here, and whether it is the program's */
+	__u32 is_target;
 	__u64 window;		/* since when `window_spun` is counted */
 	__u64 window_spun;
 } __attribute__((aligned(128)));

@@ -353,6 +353,9 @@ impl Doses {
                 .map_err(|source| Error::Bpf { doing, source })?;
             self.chosen.push(address);
         }
+        if let Some(bss) = &mut self.skel.maps.bss_data {
+            bss.dose_lock = if let [one] = self.chosen[..] { one } else { 0 };
+        }
         Ok(())
     }
 

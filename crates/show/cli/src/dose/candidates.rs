@@ -8,10 +8,11 @@ use anyhow::Context;
 use ncpu_collectors::doses::{Function, Place, Survey};
 use ncpu_collectors::lock_names::LockNamer;
 use ncpu_dose::place::Candidate;
+use ncpu_machine::process;
 use ncpu_observe_core::names::call_name;
 use ncpu_record::Recording;
 use ncpu_report::findings::Findings;
-use ncpu_schema::{DosePlace, Layer, StackKind, stacks};
+use ncpu_schema::{DosePlace, Layer, StackKind, stacks, user_locks};
 use ncpu_table::safe;
 
 use super::windows::{Spot, lock_name};
@@ -64,6 +65,8 @@ pub struct Looked {
     pub cpus: f64,
     /// The program's file.
     pub file: Option<PathBuf>,
+    /// Its C library, where it is a file of its own.
+    pub library: Option<PathBuf>,
 }
 
 /// A candidate with where it is.
@@ -81,6 +84,7 @@ impl Looked {
     /// The places worth trying, by kind.
     pub fn candidates(&self, namer: &mut LockNamer) -> anyhow::Result<Vec<Found>> {
         let mut out = self.locks(namer)?;
+        out.extend(self.mutexes()?);
         out.extend(self.calls());
         out.extend(self.faults()?);
         out.extend(self.wake_ups());
@@ -121,6 +125,39 @@ impl Looked {
             out.push((candidate, Spot::Locks(name)));
         }
         Ok(out)
+    }
+
+    /// pthread mutexes, all of the program together: their common function is where they are held.
+    fn mutexes(&self) -> anyhow::Result<Option<Found>> {
+        const FUNCTION: &str = "pthread_mutex_lock";
+        let (Some(recording), Some(library)) = (&self.recording, &self.library) else { return Ok(None) };
+        let Some(locks) = user_locks::Reader::open(recording)? else { return Ok(None) };
+        let (mut waited, mut count, mut name) = (0.0, 0, (0.0, String::new()));
+        for row in locks.rows() {
+            if !locks.stack.get(row).is_some_and(|stack| stack.contains(FUNCTION)) {
+                continue;
+            }
+            let seconds = locks.spin.get(row).unwrap_or(0.0) + locks.block.get(row).unwrap_or(0.0);
+            waited += seconds;
+            count += locks.count.get(row).unwrap_or(0);
+            if seconds > name.0 {
+                name = (seconds, locks.lock.get(row).unwrap_or_default().to_owned());
+            }
+        }
+        let elapsed = ncpu_report::onion::Onion::peel(recording)?.elapsed.max(1e-3);
+        if waited < LEAST * self.cpus * elapsed {
+            return Ok(None);
+        }
+        let Ok(Some(function)) = Function::find(library, FUNCTION, true) else { return Ok(None) };
+        let candidate = Candidate {
+            kind: DosePlace::UserLock,
+            name: format!("{FUNCTION} ({})", name.1),
+            busy: None,
+            each: None,
+            rate: count as f64 / elapsed,
+            bound: None,
+        };
+        Ok(Some((candidate, Spot::Fixed(Place::Function(function)))))
     }
 
     fn calls(&self) -> Vec<Found> {
@@ -230,6 +267,16 @@ impl Looked {
         }
         Ok(out)
     }
+}
+
+/// The C library that a process has mapped, as it is seen from here.
+pub fn library_of(pid: u32) -> Option<PathBuf> {
+    let text = process::read(format!("/proc/{pid}/maps").as_ref()).ok()?;
+    let mapping = process::mappings(&text).find(|m| {
+        let name = m.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with("libc.so") || name.starts_with("libc-2") || name.starts_with("ld-musl")
+    })?;
+    Some(Path::new("/proc").join(pid.to_string()).join("root").join(mapping.path().strip_prefix("/").ok()?))
 }
 
 /// A place that the user names.

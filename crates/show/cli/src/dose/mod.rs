@@ -23,7 +23,7 @@ use ncpu_observe_core::names::{Symbols, call_name};
 use ncpu_observe_core::program::Target;
 use ncpu_record::Recording;
 use ncpu_remedy::sys;
-use ncpu_schema::{Purpose, dose_program, doses};
+use ncpu_schema::{Purpose, dose_program, dose_windows, doses};
 use ncpu_table::{Format, Table};
 
 use crate::metric::MetricArgs;
@@ -82,7 +82,7 @@ pub struct DoseArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     most_slowdown: Option<f64>,
 
-    /// Print a table instead of the text: doses, dose_program
+    /// Print a table instead of the text: doses, dose_program, dose_windows
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
 
@@ -136,12 +136,13 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// The program cannot be run or measured, or the kernel gives no doses.
 pub fn run(args: &DoseArgs) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.table {
-        known_table(name, [doses::NAME, dose_program::NAME])?;
+        known_table(name, [doses::NAME, dose_program::NAME, dose_windows::NAME])?;
     }
-    let columns = show::doses_table(&Found::default());
-    if args.table.as_deref() != Some(dose_program::NAME) {
-        args.rows.select().check(columns.columns(), columns.name())?;
-    }
+    let name = args.table.as_deref().unwrap_or(doses::NAME);
+    let none = Found::default();
+    let made = tables(&none, "", 1).into_iter().find(|table| table.name() == name);
+    let made = made.context("one of the tables")?;
+    args.rows.select().check(made.columns(), made.name())?;
     anyhow::ensure!(
         args.metric.metric.is_none() || args.pid.is_none(),
         "--metric is of a command's output: with -p give --metric-url or --count"
@@ -152,10 +153,14 @@ pub fn run(args: &DoseArgs) -> anyhow::Result<ExitCode> {
     let Some(Measured { found, metric, cpus, notes, words }) = measured? else {
         return Ok(ExitCode::from(130));
     };
-    let tables = || vec![show::doses_table(&found), show::program_table(&found, &metric, cpus)];
-    record_once(args.record.as_deref(), Purpose::Dose, vec![words.clone()], &tables(), notes.clone())?;
-    report(args, &found, tables(), &show::text(&found, &words, &metric, cpus), &notes)?;
+    let made = tables(&found, &metric, cpus);
+    record_once(args.record.as_deref(), Purpose::Dose, vec![words.clone()], &made, notes.clone())?;
+    report(args, &found, made, &show::text(&found, &words, &metric, cpus), &notes)?;
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn tables(found: &Found, metric: &str, cpus: u32) -> Vec<Table> {
+    vec![show::doses_table(found), show::program_table(found, metric, cpus), show::windows_table(found)]
 }
 
 fn report(
@@ -289,7 +294,7 @@ fn look(
     };
     let mut survey = Survey::default();
     let mut bins = Vec::new();
-    let mut file = None;
+    let (mut file, mut library) = (None, None);
     // A run that ends meanwhile is no look.
     for _ in 0..4 {
         match subject.ensure()? {
@@ -298,6 +303,7 @@ fn look(
             State::Over => return Ok(None),
         }
         file = subject.pid().and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
+        library = subject.pid().and_then(candidates::library_of);
         let (seen, state) = doses.survey(|| subject.wait(SURVEYED))?;
         let state = state?;
         if state == State::Over {
@@ -332,7 +338,7 @@ fn look(
     }
     doses.count_calls(false)?;
     let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
-    Ok(Some((Looked { survey, recording, cpus, file }, bins)))
+    Ok(Some((Looked { survey, recording, cpus, file, library }, bins)))
 }
 
 /// Observes the program's layers for a while; `None` where that cannot be done here.

@@ -39,6 +39,9 @@ const LEVEL: f64 = 0.05;
 
 /// A probe without a dose that makes operations take this many times as long: what it measures is another program.
 const MOST_PROBE: f64 = 2.0;
+/// Of a lock for which threads wait for this part of the CPUs without the probe: it holds them up all the more with it.
+const MOST_PROBE_OF_A_LOCK: f64 = 4.0;
+const WAITED_FOR: f64 = 0.2;
 
 /// A gain below this is none.
 pub const LEAST_GAIN: f64 = 1.02;
@@ -594,7 +597,12 @@ fn verdict(
             false => unknown("no thread came to it while it was measured"),
         };
     };
-    if let Some(probe) = middle(&state.probes).map(|m| m.0).filter(|probe| *probe > MOST_PROBE) {
+    let waited_for = candidate.bound.is_some_and(|bound| 1.0 - 1.0 / bound >= WAITED_FOR);
+    let most_probe = match is_exclusive(candidate.kind) && waited_for {
+        true => MOST_PROBE_OF_A_LOCK,
+        false => MOST_PROBE,
+    };
+    if let Some(probe) = middle(&state.probes).map(|m| m.0).filter(|probe| *probe > most_probe) {
         let share = 100.0 * (1.0 - 1.0 / probe);
         return (DoseVerdict::Unknown, Some(format!("the probe alone takes {share:.0} % of the speed")));
     }

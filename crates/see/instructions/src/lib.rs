@@ -17,5 +17,5 @@ mod stall;
 mod tests;
 
 pub use code::{Code, Instruction, Kind, Waited};
-pub use operand::{Address, Operand, Registers, Stale};
+pub use operand::{Address, Called, Operand, Registers, Stale};
 pub use stall::stalls;

@@ -15,6 +15,12 @@ impl Registers {
         self.0[15]
     }
 
+    /// The system call that ended right before the sample: `syscall` leaves the address of the next instruction in rcx.
+    pub fn called(&self) -> Option<Called> {
+        let [.., result, next, _, _, first, ip, _] = self.0;
+        (next == ip && ip != 0).then_some(Called { result: result as i64, first })
+    }
+
     /// The place of a register of 64 bits; `None` where its value is not among these.
     fn place(register: Register) -> Option<u8> {
         const ORDER: [Register; Registers::COUNT] = [
@@ -38,6 +44,15 @@ impl Registers {
         ];
         ORDER.iter().position(|r| *r == register).and_then(|place| place.try_into().ok())
     }
+}
+
+/// A system call that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// Its result: below 0 an error.
+    pub result: i64,
+    /// Its first argument.
+    pub first: u64,
 }
 
 /// Whether the registers of an address hold what they held when the address was made.

@@ -86,6 +86,18 @@ tables! {
         samples "samples": Float [None Count], "timer samples; parts of one where an instruction's samples have several causes" since 7;
     }
 
+    /// Results of system calls, from timer samples that fell right behind one: of some calls only, short ones most often. Nothing
+    /// where registers are not sampled.
+    call_results {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 8;
+        process "process": Text, "name of the process" since 8;
+        function "function": Text, "innermost function of the program, most often the C library's for the call" since 8;
+        descriptor "descriptor": Text, "path, or kind, of the descriptor that is the first argument; null where that is none" since 8;
+        error "error": Text, "the error: EBADF, EAGAIN …; null of calls that succeeded" since 8;
+        samples "samples": Int [None Count], "timer samples" since 8;
+        returned "returned": Float [None Count], "sum of the results of calls that succeeded: of reads and writes bytes" since 8;
+    }
+
     /// Data that user code waited for.
     data {
         time "t": Float [Seconds Key], "end of the interval in which it was found, since the observation began" since 7;
@@ -299,6 +311,15 @@ tables! {
         queued "queued": Float [Seconds Time], "time on run queues of CPUs that ran something else, all threads" since 8;
         waking "waking": Float [Seconds Time], "time until idle CPUs had woken for them, all threads" since 8;
         idle "idle": Float [CpuSeconds Time], "CPUs that idled meanwhile, by the leader's looks: the part of idle_time's runq; by `queued` between reasons other than user lock and asleep" since 8;
+    }
+
+    /// Variables in the environment of processes that say how many threads of a runtime work at once.
+    settings {
+        time "t": Float [Seconds Key], "end of the interval in which they were found, since the observation began" since 8;
+        process "process": Text, "name of the process" since 8;
+        pid "pid": Int, "the process" since 8;
+        name "name": Text, "the variable: GOMAXPROCS, UV_THREADPOOL_SIZE …" since 8;
+        value "value": Int [None Peak], "its number" since 8;
     }
 
     /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and

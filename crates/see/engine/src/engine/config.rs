@@ -97,6 +97,10 @@ impl Config {
     }
 
     /// Whether calls, faults and signals are traced.
+    pub(crate) fn counts_signals(&self) -> bool {
+        self.probes != Probes::Off && self.explain
+    }
+
     pub(crate) fn traces_calls(&self) -> bool {
         self.probes != Probes::Off && self.micro
     }

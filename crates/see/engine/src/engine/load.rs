@@ -203,7 +203,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.user_registers.set_autoload(config.traces_calls() && has("x86_fpu_regs_activated"));
     progs.timed_call_begins.set_autoload(!config.latency_of.is_empty());
     progs.timed_call_ends.set_autoload(!config.latency_of.is_empty());
-    progs.signal_deliver.set_autoload(config.traces_calls());
+    // Signals are few where they do not cost.
+    progs.signal_deliver.set_autoload(config.traces_calls() || config.counts_signals());
     progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
     progs.tell_mode.set_autoload(config.traces_calls());
     progs.strike.set_autoload(config.traces_calls());

@@ -457,6 +457,11 @@ impl Engine {
         [calls, calls, faults, faults, faults, true, true, true]
     }
 
+    /// Whether signals are counted.
+    pub fn counts_signals(&self) -> bool {
+        self.skel.progs.signal_deliver.autoload()
+    }
+
     /// Ends counting; what was counted stays readable.
     pub fn end(&mut self) {
         if self.ended.is_some() {

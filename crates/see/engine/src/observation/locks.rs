@@ -429,8 +429,10 @@ impl LockTables {
             }
             let shared = row.woken.threads.count_ones() <= 1 || words.len() > 1;
             let shared = shared && self.shared.get(&site).is_some() && name.starts_with("0x");
-            let name = match &pattern {
-                Some(pattern) if shared || name.contains("+0x") => pattern.to_string(),
+            let name = match (&pattern, whole(&name)) {
+                // Its first words may be others than the one that is slept in.
+                (Some(pattern), Some(whole)) if pattern.starts_with("pthread ") => whole,
+                (Some(pattern), _) if shared || name.contains("+0x") => pattern.to_string(),
                 _ => name,
             };
             let shown: Arc<str> = name.as_str().into();
@@ -583,6 +585,15 @@ impl LockTables {
         }
         [locks.finish(), callers.finish(), user.finish(), stacks.finish(), sleepers.finish(), first.finish()]
     }
+}
+
+/// The variable at whose beginning an address lies, within the size of the C library's locks.
+fn whole(name: &str) -> Option<String> {
+    const LOCK: u64 = 64;
+    let (variable, rest) = name.split_once("+0x")?;
+    let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+    let offset = u64::from_str_radix(&rest[..digits], 16).ok()?;
+    (offset < LOCK).then(|| format!("{variable}{}", &rest[digits..]))
 }
 
 /// What a user lock is called by its address, or by what stands for one.

@@ -9,6 +9,7 @@ mod backends;
 mod bounds;
 mod cadence;
 mod call_locks;
+mod call_results;
 mod corrections;
 mod critical_path;
 mod idle;
@@ -20,6 +21,7 @@ mod queued;
 mod requests;
 pub(crate) mod room;
 pub(crate) mod samples;
+mod settings;
 pub(crate) mod shortage;
 mod tenants;
 mod thread_time;
@@ -62,6 +64,7 @@ use requests::Devices;
 use room::Room;
 use samples::Samples;
 pub use samples::ThreadStack;
+use settings::Settings;
 use shortage::Shortage;
 use tenants::Tenants;
 use thread_time::ThreadTime;
@@ -129,6 +132,7 @@ pub struct Observation {
     throttle: Throttle,
     interrupts: Interrupts,
     devices: Devices,
+    settings: Settings,
     queued: Queued,
     /// A process of the program, the one observed where it lives.
     program: Option<u32>,
@@ -206,6 +210,7 @@ impl Observation {
             throttle: if config.explain { Throttle::begin(&config.target) } else { Throttle::default() },
             interrupts: Interrupts::default(),
             devices: Devices::default(),
+            settings: Settings::default(),
             queued: if config.explain { Queued::begin(target) } else { Queued::default() },
             program: None,
             whole_machine: config.target == Target::All,
@@ -386,6 +391,7 @@ impl Observation {
                     self.process_names.met(stack.tgid, &stack.comm);
                     self.path.sample(&stack, idling);
                     if at == CpuState::Program {
+                        self.settings.met(stack.tgid);
                         self.path.beside(&stack, pauses, cpu, time, self.engine.hz());
                     }
                     let registers = registers.map(|registers| (registers, time));
@@ -606,7 +612,7 @@ impl Observation {
             &mut self.devices,
         );
         let named = &mut self.locks;
-        let (samples, stacks) = self.samples.tables(
+        let [samples, stacks, results] = self.samples.tables(
             t,
             &mut self.symbols,
             self.engine.hz(),
@@ -642,6 +648,7 @@ impl Observation {
             samples,
             causes,
             data,
+            results,
             stacks,
             sleeps.finish(),
             path,
@@ -652,6 +659,7 @@ impl Observation {
             bound,
             runnable,
             lengths,
+            self.settings.table(t, &self.process_names),
         ];
         self.symbols.forget_unused(Instant::now());
         for table in tables.iter().chain(&lives).chain(&locks).chain(&whose).filter(|t| t.num_rows() > 0) {
@@ -727,7 +735,7 @@ impl Observation {
             self.process_names.set(thread.tgid, thread.process());
             self.thread_names.set(thread.tid, thread.name());
         }
-        let measured = self.engine.measures();
+        let (measured, signals) = (self.engine.measures(), self.engine.counts_signals());
         let mut known = std::mem::take(&mut self.threads);
         if struck.1 > 0 && !self.engine.calls_off() {
             let mut seen = Struck { user: struck.0, all: struck.1, ..Struck::default() };
@@ -807,7 +815,7 @@ impl Observation {
                 // Those of which some were not traced are not known.
                 scl: traced(new(now.scl, before.scl)).filter(|_| untraced == 0.0),
                 error: divided.map(|(_, error)| error),
-                sig: traced(new(now.sig, before.sig)),
+                sig: new(now.sig, before.sig).filter(|_| signals),
                 minf: new(now.minf, before.minf),
                 majf: new(now.majf, before.majf),
                 cpu: Microstate::ON_CPU.into_iter().map(spent).sum(),

@@ -9,6 +9,7 @@ use ncpu_schema::{CpuState, IdleReason, Layer, SampleClass, StackKind, samples, 
 use ncpu_symbols::{KernelClass, Patterns, Pythons, UserWait, is_tlb, is_zeroing, kernel_class, name_parts};
 use ncpu_table::Table;
 
+use super::call_results::CallResults;
 use super::locks::is_lock_function;
 use super::user_code::{Met, UserCode};
 use crate::bpf_support::Stack;
@@ -150,6 +151,8 @@ pub(crate) struct Samples {
     pending: HashMap<(CpuState, Stack, Option<u64>), Seen>,
     /// Causes of the time of user code.
     user_code: UserCode,
+    /// Results of system calls.
+    results: CallResults,
     /// Where user code paused in a loop, by process.
     paused: HashMap<u32, BTreeSet<u64>>,
     patterns: Patterns,
@@ -187,8 +190,12 @@ impl Samples {
         if let Some(&place) = stack.user.first().filter(|_| pauses) {
             self.paused.entry(stack.tgid).or_default().insert(place);
         }
-        // One row for all threads of a name: thread numbers mean nothing in a flame graph.
-        let (thread, tid) = (stack.tid, if self.by_thread.is_some() { stack.tid } else { 0 });
+        if let Some((registers, _)) = &registers {
+            self.results.met(stack.tgid, registers);
+        }
+        // One row for all threads of a name: thread numbers mean nothing in a flame graph. The first has that of its process.
+        let apart = self.by_thread.is_some() || stack.tid == stack.tgid;
+        let (thread, tid) = (stack.tid, if apart { stack.tid } else { 0 });
         let seen = self.pending.entry((at, Stack { tid, ..stack }, futex)).or_default();
         seen.count += 1;
         seen.met.extend(registers.map(|(registers, time)| Met { tid: thread, time, registers }));
@@ -229,7 +236,7 @@ impl Samples {
         self.user_code.tables(t, last, symbols, process)
     }
 
-    /// The tables `samples` and `stacks` of what came since the last call, up to `t`. `process` names a process.
+    /// The tables `samples`, `stacks` and `call_results` of what came since the last call, up to `t`. `process` names a process.
     pub fn tables(
         &mut self,
         t: f64,
@@ -237,7 +244,7 @@ impl Samples {
         hz: u32,
         process: &dyn Fn(u32) -> Option<String>,
         lock: &mut dyn FnMut(&mut Symbols, u32, u64) -> Arc<str>,
-    ) -> (Table, Table) {
+    ) -> [Table; 3] {
         let mut classes: HashMap<(CpuState, SampleClass, String, String), u64> = HashMap::new();
         // By kind, state, class, process, thread, stack and files, and user lock.
         type Sampled = (StackKind, CpuState, SampleClass, [String; 4], Option<Arc<str>>);
@@ -264,6 +271,14 @@ impl Samples {
                 true => classify(&names, own, pauses, &self.patterns),
                 false => (SampleClass::Kernel, "".into()),
             };
+            // The name that its process had then: a program that another executes later has a name of its own.
+            let process = match stack.tid == stack.tgid {
+                true => stack.comm.clone(),
+                false => process(stack.tgid).unwrap_or_else(|| stack.comm.clone()),
+            };
+            if let (CpuState::Program, Some(function)) = (at, user.first()) {
+                met.iter().for_each(|m| self.results.add(&process, stack.tgid, function, &m.registers));
+            }
             if at == CpuState::Program && class == SampleClass::User && !met.is_empty() {
                 self.user_code.add(&stack, &detail, n, met);
             }
@@ -280,7 +295,6 @@ impl Samples {
                     let (pid, tid, stack) = (stack.tgid, stack.tid, folded.as_str().into());
                     by_thread.push(ThreadStack { pid, tid, stack, layer, seconds: seconds(n) });
                 }
-                let process = process(stack.tgid).unwrap_or_else(|| stack.comm.clone());
                 let binaries = symbols.binaries(stack.tgid, &stack.user, user.len());
                 let lock = futex.map(|futex| lock(symbols, stack.tgid, futex));
                 let names = [process, stack.comm, folded, binaries];
@@ -315,7 +329,7 @@ impl Samples {
                 lock: lock.as_deref().into(),
             });
         }
-        (samples.finish(), folded.finish())
+        [samples.finish(), folded.finish(), self.results.table(t)]
     }
 }
 
@@ -396,7 +410,7 @@ mod tests {
         for ip in [0x1004, 0x1020, 0x1100] {
             samples.add(CpuState::Program, at(ip), false, None, None);
         }
-        let (table, _) = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
+        let [table, ..] = samples.tables(1.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         let of = |class: &str| -> u64 {
             let rows = (0..table.num_rows()).filter(|&r| table.text(r, "class") == Some(class));
             rows.filter_map(|r| table.int(r, "samples")).sum()
@@ -404,7 +418,7 @@ mod tests {
         // User code has its class without the kernel's symbols.
         assert_eq!((of("spin"), of("user")), (3, 1));
         samples.add(CpuState::Program, at(0x1010), false, None, None);
-        let (table, _) = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
+        let [table, ..] = samples.tables(2.0, &mut Symbols::new(), 10, &|_| None, &mut unnamed);
         assert_eq!(table.text(0, "class"), Some("user"), "each interval has its own");
     }
 
@@ -415,7 +429,7 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(CpuState::Program, stack(8), false, None, None);
         samples.add(CpuState::Program, stack(9), false, None, None);
-        assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed).1.num_rows(), 1);
+        assert_eq!(samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed)[1].num_rows(), 1);
         assert!(samples.take_threads().is_empty());
         samples.keep_threads();
         for tid in [8, 9, 9] {

@@ -532,7 +532,7 @@ impl Unprivileged {
         self.room.look(&pids);
         self.shortage.look();
         let process = |tgid: u32| self.processes.names.get(&tgid).cloned();
-        let (samples, stacks) =
+        let [samples, stacks, _] =
             self.samples.tables(elapsed, &mut self.symbols, self.hz, &process, &mut |_, _, _| {
                 unreachable!("samples without root have no futexes")
             });

@@ -1,0 +1,90 @@
+//! Settings in the environment that bound how many threads of a program work at once.
+
+use std::collections::HashSet;
+
+use ncpu_files::reader::process_text;
+use ncpu_schema::settings;
+use ncpu_table::Table;
+
+use super::bounds::Names;
+use crate::bpf_support::namespace::process_dir;
+
+/// Variables that say how many threads of a runtime work.
+const VARIABLES: [&str; 12] = [
+    "GOMAXPROCS",
+    "UV_THREADPOOL_SIZE",
+    "OMP_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TOKIO_WORKER_THREADS",
+    "JULIA_NUM_THREADS",
+    "DOTNET_PROCESSOR_COUNT",
+    "POLARS_MAX_THREADS",
+];
+
+/// Processes that are looked at in an interval: some 20 µs each.
+const MOST: usize = 64;
+
+/// Processes that are remembered.
+const KNOWN: usize = 4096;
+
+/// Processes whose environment has been looked at.
+#[derive(Default)]
+pub(super) struct Settings {
+    looked: HashSet<u32>,
+    new: Vec<u32>,
+}
+
+impl Settings {
+    /// A process of the program has been met on CPU.
+    pub fn met(&mut self, tgid: u32) {
+        if self.new.len() < MOST && self.looked.len() < KNOWN && self.looked.insert(tgid) {
+            self.new.push(tgid);
+        }
+    }
+
+    /// The table of those that were met since the last one.
+    pub fn table(&mut self, t: f64, processes: &Names) -> Table {
+        let mut rows = settings::Rows::new();
+        for tgid in self.new.drain(..) {
+            // A process may be gone, or belong to somebody whose environment is not shown.
+            let Ok(environment) = process_text(&process_dir(tgid), tgid, "environ") else { continue };
+            for (name, value) in found(&environment) {
+                rows.push(settings::Row {
+                    time: Some(t),
+                    process: processes.of(tgid).into(),
+                    pid: Some(tgid.into()),
+                    name: Some(name).into(),
+                    value: Some(value).into(),
+                });
+            }
+        }
+        rows.finish()
+    }
+}
+
+/// The variables of an environment that are known, with their values where these are numbers.
+fn found(environment: &[u8]) -> impl Iterator<Item = (&'static str, u64)> {
+    environment.split(|byte| *byte == 0).filter_map(|entry| {
+        let entry = std::str::from_utf8(entry).ok()?;
+        let (name, value) = entry.split_once('=')?;
+        let name = VARIABLES.iter().find(|known| **known == name)?;
+        Some((*name, value.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_variables_are_found() {
+        let environment =
+            b"PATH=/bin\0GOMAXPROCS=2\0XGOMAXPROCS=3\0OMP_NUM_THREADS=all\0\xff=1\0UV_THREADPOOL_SIZE=8";
+        let all: Vec<_> = found(environment).collect();
+        assert_eq!(all, [("GOMAXPROCS", 2), ("UV_THREADPOOL_SIZE", 8)]);
+    }
+}

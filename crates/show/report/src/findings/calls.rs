@@ -6,12 +6,13 @@ use ncpu_schema::{IdleReason, Layer, Microstate, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_wrapper};
+use super::results::Results;
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::charged;
 
 /// Calls by which processes and threads begin and end.
-const LIVES: [&str; 9] =
+pub(super) const LIVES: [&str; 9] =
     ["execve", "clone", "clone3", "vfork", "fork", "wait4", "waitid", "exit", "exit_group"];
 
 /// Calls that map memory.
@@ -27,7 +28,7 @@ pub(super) const SYNC: [&str; 5] = ["fsync", "fdatasync", "msync", "sync_file_ra
 const SHORT: f64 = 0.12;
 
 /// Short processes a second that are many.
-const MANY: f64 = 40.0;
+pub(super) const MANY: f64 = 40.0;
 
 /// A short process's CPU time, on average, of which most is for having the process.
 const BRIEF: f64 = 0.006;
@@ -61,6 +62,7 @@ struct Taken {
 /// Samples by process and call.
 struct Calls<'a> {
     of: HashMap<(&'a str, &'a str), Taken>,
+    results: HashMap<(&'a str, &'a str), Results>,
 }
 
 impl<'a> Calls<'a> {
@@ -98,7 +100,17 @@ impl<'a> Calls<'a> {
                 add(of.entry((sample.process, call)).or_default(), at, true);
             }
         }
-        Calls { of }
+        // The function that makes a call names the call of a result, as it does at the way in.
+        let mut results: HashMap<(&'a str, &'a str), Results> = HashMap::new();
+        for ((process, leaf), found) in super::results::by_function(view) {
+            let calls = by.get(&(process, leaf));
+            let top = calls
+                .and_then(|calls| calls.iter().max_by(|a, b| a.1.total_cmp(b.1).then_with(|| b.0.cmp(a.0))));
+            if let Some((&call, _)) = top {
+                results.entry((process, call)).or_default().add(&found);
+            }
+        }
+        Calls { of, results }
     }
 }
 
@@ -112,6 +124,7 @@ fn states(view: &View<'_>, process: &str, of: &[Microstate]) -> f64 {
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let calls = Calls::of(view);
     let mut claims = processes(view);
+    claims.extend(herd(view, &calls));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
         let skip = LIVES.contains(call) || MAPPING.contains(call) || SYNC.contains(call) || *call == "futex";
@@ -128,8 +141,12 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             functions.add(of.copied().unwrap_or(""), view.samples[at].seconds);
         }
         let function = functions.top().filter(|(_, share)| *share >= 0.3).map(|(f, _)| f);
+        let results = calls.results.get(&(*process, *call));
+        let error = results.and_then(Results::error);
         let when = if let Some(function) = &function {
             (vec![When::CallFunction], function.clone())
+        } else if let Some(error) = error.filter(|_| short || PATHS.contains(call)) {
+            (vec![When::CallFails], format!("{call} {error}"))
         } else if ready
             && short
             && taken.seconds >= 0.4 * of_process
@@ -137,14 +154,69 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         {
             (vec![When::EmptyWakeUps], call.to_string())
         } else if short || PATHS.contains(call) {
-            (vec![When::CallAtRate], call.to_string())
+            // Many that are closed were open.
+            let open = *call == "close" && results.is_some_and(Results::succeed);
+            (vec![When::CallAtRate], if open { String::new() } else { call.to_string() })
         } else {
             continue;
         };
-        claims.push(claim(view, process, call, taken, when));
+        claims.push(claim(view, process, call, taken, when, results));
     }
     claims
 }
+
+/// Threads that are woken for one connection, which one of them gets.
+fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
+    let accepts = ["accept", "accept4"];
+    let found = calls
+        .results
+        .iter()
+        .find(|((_, call), results)| accepts.contains(call) && results.error() == Some("EAGAIN"));
+    let ((process, call), _) = found?;
+    let switched = view.switched.get(*process).map_or(0.0, |s| s.voluntary);
+    // One that asks again and again sleeps for nothing.
+    if switched < 500.0 * view.elapsed() {
+        return None;
+    }
+    let mut places = Most::default();
+    let mut claim = Claim::new(Kind::Calls, [When::Herd], *call);
+    for ((of, call), taken) in &calls.of {
+        if of != process || !accepts.contains(call) && !READY.contains(call) {
+            continue;
+        }
+        for &at in taken.inside.iter().chain(&taken.entry) {
+            let sample = &view.samples[at];
+            if accepts.contains(call) {
+                places.add(&Place::of(sample, call).words(), sample.seconds);
+            }
+            claim.ask(Source::Sample(at), sample.seconds, "waking up and asking for nothing");
+        }
+    }
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == *process) {
+        // A client that connects wakes them all.
+        let wakes = sample.in_kernel("ep_poll_callback") || sample.in_kernel("ep_autoremove_wake_function");
+        if matches!(sample.layer(), Layer::Switches) || wakes {
+            claim.ask(Source::Sample(at), sample.seconds, "switches and wake-ups");
+        }
+    }
+    let part = (switched / view.switches().max(1.0)).min(1.0);
+    for layer in [Layer::Switches, Layer::WakeUp, Layer::RunQueue] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");
+    }
+    let (place, function) = places.place(process);
+    let mut claim = claim
+        .with("call", *call)
+        .with("process", *process)
+        .with("place", function)
+        .with("rate", super::user_locks::grouped(switched / view.elapsed()));
+    claim.key = format!("herd {process}");
+    claim.line("called in", place);
+    Some(claim)
+}
+
+/// Calls that return how many bytes they moved.
+const MOVES: [&str; 10] =
+    ["read", "write", "pread64", "pwrite64", "readv", "writev", "sendto", "recvfrom", "sendmsg", "recvmsg"];
 
 /// Calls that look up a path.
 const PATHS: [&str; 10] =
@@ -165,6 +237,7 @@ fn claim(
     call: &str,
     taken: &Taken,
     (when, subject): (Vec<When>, String),
+    results: Option<&Results>,
 ) -> Claim {
     let mut places = Most::default();
     for &at in taken.inside.iter().chain(&taken.entry) {
@@ -175,7 +248,8 @@ fn claim(
     let mut claim = Claim::new(Kind::Calls, when, subject)
         .with("call", call)
         .with("process", process)
-        .with("place", function);
+        .with("place", function)
+        .with("error", results.and_then(Results::error).unwrap_or(""));
     claim.key = format!("call {process} {call}");
     for &at in &taken.inside {
         claim.ask(Source::Sample(at), view.samples[at].seconds, "in the call");
@@ -185,6 +259,14 @@ fn claim(
     }
     if !place.is_empty() {
         claim.line("called in", place);
+    }
+    if let Some(results) = results {
+        if let Some(bytes) = results.mean().filter(|_| MOVES.contains(&call)) {
+            claim.line("moves", format!("{} bytes a call", super::user_locks::grouped(bytes)));
+        }
+        if let Some(descriptor) = results.descriptor().filter(|_| !PATHS.contains(&call)) {
+            claim.line("on", descriptor);
+        }
     }
     claim
 }

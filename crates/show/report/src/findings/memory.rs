@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, SampleClass};
 
-use super::calls::{MAPPING, call_of, short_processes};
+use super::calls::{MAPPING, call_in, call_of, short_processes};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::runtime::copies_page;
@@ -48,7 +48,7 @@ fn named(view: &View<'_>, kind: When, key: &str, process: &str, samples: &[usize
     let mut places = Most::default();
     for &at in samples {
         let sample = &view.samples[at];
-        places.add(&Place::of(sample, call_of(sample).unwrap_or("")).words(), sample.seconds);
+        places.add(&Place::of(sample, call_in(&sample.kernel).unwrap_or("")).words(), sample.seconds);
     }
     let (place, function) = places.place(process);
     let mut claim =
@@ -110,8 +110,11 @@ fn copies(view: &View<'_>) -> Vec<Claim> {
 /// Memory that is mapped, touched and given back again and again.
 fn maps(view: &View<'_>) -> Vec<Claim> {
     let short: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
-    let maps =
-        |s: &Sampled<'_>| call_of(s).is_some_and(|call| MAPPING.contains(&call)) || s.layer() == Layer::Tlb;
+    // Shootdowns of translations happen within the call.
+    fn mapping<'a>(s: &Sampled<'a>) -> Option<&'a str> {
+        call_in(&s.kernel).filter(|call| MAPPING.contains(call))
+    }
+    let maps = |s: &Sampled<'_>| call_of(s).is_some() && mapping(s).is_some() || s.layer() == Layer::Tlb;
     let mut claims = Vec::new();
     for (process, calls, of_calls) in by_process(view, maps) {
         if short.contains(process) {
@@ -133,13 +136,14 @@ fn maps(view: &View<'_>) -> Vec<Claim> {
         for &at in &calls {
             let sample = &view.samples[at];
             let call = call_of(sample).filter(|call| MAPPING.contains(call));
-            kinds.add(call.unwrap_or("TLB shootdowns"), sample.seconds);
+            kinds.add(mapping(sample).unwrap_or(""), sample.seconds);
             claim.ask(
                 Source::Sample(at),
                 sample.seconds,
                 if call.is_some() { "mapping and unmapping" } else { "TLB shootdowns" },
             );
         }
+        claim.subject = kinds.largest().map_or(String::new(), |(call, _)| call.to_string());
         claim.line("calls", kinds.words(3));
         claims.push(claim);
     }

@@ -8,6 +8,7 @@
 //! To add a kind: a file with `fn claims(&View) -> Vec<Claim>`, its line in `DETECTORS`, its evidence in
 //! [`When`](crate::causes::When), and an entry with `title` and `sentence`, an example and a look-alike in `causes/*.toml`.
 
+mod begun;
 mod calls;
 mod claim;
 mod ledger;
@@ -16,9 +17,12 @@ mod lock_functions;
 mod memory;
 mod names;
 mod places;
+mod pools;
+mod results;
 mod runtime;
 mod serial;
 mod shared_lines;
+mod spins;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -45,7 +49,10 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 9] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 12] = [
+    pools::claims,
+    begun::claims,
+    spins::claims,
     user_locks::claims,
     lock_functions::claims,
     shared_lines::claims,
@@ -73,6 +80,9 @@ const ADVISED: f64 = 0.05;
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
 const WAITED: f64 = 0.5;
+
+/// The same where the program itself keeps the CPUs busy: a thread may starve while all CPUs do useful work.
+const WAITED_BUSY: f64 = 0.3;
 
 /// Seconds of a cause in one layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,23 +201,31 @@ impl Findings {
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
         if list.is_empty() {
-            // Where other programs use the CPUs that it leaves, a lock costs no capacity, and time all the same.
+            // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
+            // all the same.
             let beside = view.seconds(Layer::Others) >= BESIDE * view.capacity();
-            let most = others.iter().enumerate().filter(|(_, f)| f.kind == Kind::Lock);
-            let most = most
-                .max_by(|a, b| a.1.waited.unwrap_or(0.0).total_cmp(&b.1.waited.unwrap_or(0.0)))
-                .map(|(at, _)| at);
-            if let Some(at) =
-                most.filter(|&at| beside && others[at].waited.unwrap_or(0.0) >= WAITED * view.elapsed())
-            {
+            let busy = view.idle() < BESIDE * view.capacity();
+            let least = if beside { WAITED } else { WAITED_BUSY };
+            let meanwhile =
+                if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
+            let waited = |found: &Finding| found.waited.unwrap_or(0.0);
+            // Where the program itself keeps them busy, what else is waited for may be its own doing.
+            let counts = |found: &Finding| match found.kind {
+                Kind::Lock => beside || busy,
+                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device => beside,
+                _ => false,
+            };
+            let most = others.iter().enumerate().filter(|(_, found)| counts(found));
+            let most = most.max_by(|a, b| waited(a.1).total_cmp(&waited(b.1))).map(|(at, _)| at);
+            if let Some(at) = most.filter(|&at| waited(&others[at]) >= least * view.elapsed()) {
                 let mut found = others.remove(at);
                 let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
                 let name = bare.unwrap_or(&found.title);
+                let what = if found.kind == Kind::Lock { "one lock: " } else { "" };
                 found.sentence = format!(
-                    "Threads wait {} thread-seconds in {:.1} s for one lock: {}. Other programs use the CPUs meanwhile.",
-                    figure(found.waited.unwrap_or(0.0)),
+                    "Threads wait {} thread-seconds in {:.1} s for {what}{name}. {meanwhile} meanwhile.",
+                    figure(waited(&found)),
                     view.elapsed(),
-                    name
                 );
                 list.push(found);
             }

@@ -26,7 +26,7 @@ fn is_line(name: &str) -> bool {
 /// Without suffixes of compilers and versions of symbols.
 fn undecorated(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
-    let cut = [".part.", ".constprop.", ".isra.", ".cold", ".lto_priv.", ".llvm."];
+    let cut = [" [clone ", ".part.", ".constprop.", ".isra.", ".cold", ".lto_priv.", ".llvm."];
     let end = cut.iter().filter_map(|suffix| name.find(suffix)).min().unwrap_or(name.len());
     name[..end].to_string()
 }

@@ -34,10 +34,62 @@ fn begins(frame: &str) -> bool {
 
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
-    const INTERNAL: [&str; 6] = ["_IO_", "new_do_write", "__libc_", "__GI_", "_dl_", "[vdso]"];
+    const INTERNAL: [&str; 19] = [
+        "__isoc",
+        "__vfscanf",
+        "__vsscanf",
+        "sscanf",
+        "vsscanf",
+        "_IO_",
+        "new_do_write",
+        "__libc_",
+        "__GI_",
+        "_dl_",
+        "[vdso]",
+        "std::basic_filebuf",
+        "std::__basic_file",
+        "std::basic_streambuf",
+        "std::basic_ostream",
+        "std::ostream",
+        "std::endl",
+        "std::flush",
+        "runtime/internal/syscall",
+    ];
     is_wrapper(frame, call)
+        || super::calls::MAPPING.contains(&call) && allocates(frame)
         || INTERNAL.iter().any(|start| frame.starts_with(start))
         || frame.starts_with("[unknown")
+}
+
+/// Whether a function is one of the C library's allocator, or of an operator that calls it.
+fn allocates(frame: &str) -> bool {
+    const NAMES: [&str; 21] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "cfree",
+        "int_malloc",
+        "int_free",
+        "int_free_maybe_consolidate",
+        "int_free_merge_chunk",
+        "int_realloc",
+        "int_memalign",
+        "sysmalloc",
+        "sysmalloc_mmap",
+        "systrim",
+        "default_morecore",
+        "glibc_morecore",
+        "sbrk",
+        "munmap_chunk",
+        "heap_trim",
+        "shrink_heap",
+        "grow_heap",
+    ];
+    let bare = frame.split(['@', '.', '(']).next().unwrap_or(frame).trim_start_matches('_');
+    let bare = bare.strip_prefix("GI_").unwrap_or(bare).trim_start_matches('_');
+    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
+    NAMES.contains(&bare) || frame.starts_with("operator new") || frame.starts_with("operator delete")
 }
 
 /// Whether a function is what libraries call a system call by: `__close` of `close`.
@@ -86,6 +138,17 @@ impl Place {
         Place { chain: inside.into_iter().take(SHOWN).map(short).collect() }
     }
 
+    /// Of a stack, what lies beyond the outermost function that `within` names: its caller.
+    pub fn beyond(frames: &[&str], within: impl Fn(&str) -> bool) -> Place {
+        let inside = frames.iter().rposition(|frame| within(frame)).map_or(0, |at| at + 1);
+        let made = frames[inside..].iter().take_while(|frame| frame.ends_with(".<init>")).count();
+        let outside = &frames[inside + made..];
+        match outside.iter().all(|frame| begins(frame)) {
+            true => Place::of_frames(frames, ""),
+            false => Place::of_frames(outside, ""),
+        }
+    }
+
     pub fn of(sample: &Sampled<'_>, call: &str) -> Place {
         Place::of_frames(&sample.user, call)
     }
@@ -113,6 +176,17 @@ impl Most {
             Some((_, sum)) => *sum += seconds,
             None => self.all.push((name.to_string(), seconds)),
         }
+    }
+
+    /// Adds all of another.
+    pub fn add_all(&mut self, other: &Most) {
+        other.all.iter().for_each(|(name, seconds)| self.add(name, *seconds));
+    }
+
+    /// The largest with its seconds.
+    pub fn largest(&self) -> Option<(&str, f64)> {
+        let top = self.all.iter().max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+        top.map(|(name, seconds)| (&**name, *seconds))
     }
 
     /// Largest first.
@@ -185,5 +259,35 @@ mod tests {
             "is_valid (a.py:4) ← worker (a.py:6)"
         );
         assert_eq!(place(&["[unknown libc.so.6]"], "read"), "");
+        let trim = [
+            "brk",
+            "__sbrk",
+            "__glibc_morecore",
+            "systrim.constprop.0",
+            "_int_free",
+            "cfree@GLIBC_2.2.5",
+            "batch",
+        ];
+        assert_eq!(place(&trim, "brk"), "batch");
+        assert_eq!(
+            place(&["malloc", "batch"], "read"),
+            "malloc ← batch",
+            "which call it is says what stands between"
+        );
+    }
+
+    #[test]
+    fn beyond_known_functions_is_their_caller() {
+        let beyond = |frames: &[&str]| Place::beyond(frames, |frame| frame.contains("Unwind")).words();
+        assert_eq!(
+            beyond(&["bsearch", "_Unwind_Find_FDE", "_Unwind_RaiseException", "find", "main"]),
+            "find ← main"
+        );
+        assert_eq!(
+            beyond(&["_Unwind_Find_FDE", "start_thread"]),
+            "_Unwind_Find_FDE",
+            "nothing is known beyond"
+        );
+        assert_eq!(beyond(&["find"]), "find");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Layer, SampleClass};
+use ncpu_schema::Layer;
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_line};
@@ -123,8 +123,8 @@ fn compilers(view: &View<'_>) -> Vec<Claim> {
 fn functions(view: &View<'_>) -> Vec<Claim> {
     let all: f64 = view.samples.iter().map(|s| s.seconds).sum();
     let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.class == SampleClass::User) {
-        for frame in sample.user.iter().take_while(|frame| !is_line(frame)) {
+    for (at, sample) in view.samples.iter().enumerate() {
+        for frame in &sample.user {
             if let Some(entry) = view.entry(When::Function, frame) {
                 of.entry(entry).or_default().push(at);
                 break;
@@ -132,7 +132,7 @@ fn functions(view: &View<'_>) -> Vec<Claim> {
         }
     }
     let mut claims = Vec::new();
-    for samples in of.into_values() {
+    for (entry, samples) in of {
         let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
         if seconds < 0.5 * all || seconds < 0.05 * view.capacity() {
             continue;
@@ -140,9 +140,9 @@ fn functions(view: &View<'_>) -> Vec<Claim> {
         let (mut inner, mut lines) = (Most::default(), Most::default());
         for &at in &samples {
             let sample = &view.samples[at];
-            let known = sample.user.iter().find(|frame| view.entry(When::Function, frame).is_some());
-            inner.add(known.copied().unwrap_or(""), sample.seconds);
-            lines.add(&Place::of(sample, "").words(), sample.seconds);
+            let known = |frame: &str| view.entry(When::Function, frame) == Some(entry);
+            inner.add(sample.user.iter().find(|frame| known(frame)).copied().unwrap_or(""), sample.seconds);
+            lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
         }
         let Some((function, _)) = inner.top() else { continue };
         let (place, line) = lines.place("");

@@ -8,15 +8,21 @@ use crate::onion::Onion;
 
 /// Two CPUs for ten seconds, of which the program ran 16 CPU-seconds, and other programs and idle CPUs had the rest.
 fn recording(others: f64, tables: Vec<Table>) -> Recording {
+    observed(8.0, others, tables)
+}
+
+/// The same, of which the program ran `ran` seconds on each CPU.
+fn observed(ran: f64, others: f64, tables: Vec<Table>) -> Recording {
     let mut manifest = Manifest::new(Purpose::Run, 2, vec!["./stamps".into(), "4".into()], 1.0);
     manifest.complete = true;
+    let of_cpu = |cpu: f64| [10.0, cpu, ran, others, 10.0 - ran - others];
     let cpus = table(
         "cpu_time",
         &[],
         &["t", "CPU", "target", "other", "idle"],
-        &[(&[], &[10.0, 0.0, 8.0, others, 2.0 - others]), (&[], &[10.0, 1.0, 8.0, others, 2.0 - others])],
+        &[(&[], &of_cpu(0.0)), (&[], &of_cpu(1.0))],
     );
-    let idle = table("idle_time", &[], &["t", "asleep"], &[(&[], &[10.0, 4.0 - 2.0 * others])]);
+    let idle = table("idle_time", &[], &["t", "asleep"], &[(&[], &[10.0, 20.0 - 2.0 * (ran + others)])]);
     tables.into_iter().chain([cpus, idle]).fold(Recording::new(manifest), Recording::with)
 }
 
@@ -132,6 +138,51 @@ fn a_lock_costs_time_where_others_have_the_cpus() {
     };
     assert!(of(2.0).list[0].sentence.starts_with("Threads wait 6.00 thread-seconds in 10.0 s for one lock"));
     assert!(of(0.0).list.is_empty(), "CPUs idled, and not for the lock");
+}
+
+#[test]
+fn a_thread_that_starves_is_seen_where_all_cpus_do_useful_work() {
+    let of = |ran, waited| {
+        let mut tables = stacks(&[("user", "stamps;start_thread;handle;work", 1600.0)]);
+        tables.push(lock(3.0, waited));
+        Findings::of(&observed(ran, 0.0, tables)).unwrap()
+    };
+    let found = of(10.0, 6.0);
+    let sentence = "Threads wait 6.00 thread-seconds in 10.0 s for one lock: table_lock. Other threads keep the CPUs busy";
+    assert!(found.list[0].sentence.starts_with(sentence), "{:?}", found.list);
+    assert!(of(10.0, 2.0).list.is_empty(), "a fifth of the time is not much");
+    assert!(of(7.0, 6.0).list.is_empty(), "CPUs idled, and not for the lock");
+}
+
+#[test]
+fn results_tell_which_calls_are_in_vain() {
+    let of = |results: &[(&[&str], &[f64])]| {
+        let mut tables = stacks(&[
+            (
+                "syscall",
+                "stamps;start_thread;take;__libc_recv;do_syscall_64_[k];__x64_sys_recvfrom_[k]",
+                300.0,
+            ),
+            ("syscall", "stamps;start_thread;take;__libc_recv;entry_SYSCALL_64_[k]", 300.0),
+            ("user", "stamps;start_thread;take", 1000.0),
+        ]);
+        tables.push(table(
+            "call_results",
+            &["process", "function", "descriptor", "error"],
+            &["samples", "returned"],
+            results,
+        ));
+        Findings::of(&recording(0.0, tables)).unwrap().list.remove(0)
+    };
+    let none: &[&str] = &["stamps", "__libc_recv", "socket", "EAGAIN"];
+    let some: &[&str] = &["stamps", "__libc_recv", "socket", ""];
+    let found = of(&[(none, &[40.0, 0.0]), (some, &[10.0, 80.0])]);
+    assert_eq!(found.id, "asked-again");
+    assert!(found.lines.iter().any(|line| (line.label, &*line.text) == ("on", "socket")), "{found:?}");
+    let found = of(&[(none, &[10.0, 0.0]), (some, &[40.0, 320.0])]);
+    assert_eq!(found.id, "small-writes-and-reads");
+    assert!(found.lines.iter().any(|line| line.text == "8 bytes a call"), "{found:?}");
+    assert_eq!(of(&[(none, &[5.0, 0.0])]).id, "small-writes-and-reads", "five results say nothing");
 }
 
 #[test]

@@ -429,13 +429,21 @@ fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
     !lock.held && lock.waits >= FINE * view.elapsed() && lock.block <= BRIEF * lock.waits
 }
 
+/// Whether processes wait much for a System V semaphore: it may be a lock as well as a count of work.
+fn is_semaphore(view: &View<'_>, lock: &Waited<'_>) -> bool {
+    let sysv = lock.names.iter().any(|(name, _)| name.starts_with("semaphore set"));
+    sysv && lock.block >= 0.5 * view.elapsed() && lock.waits >= 5.0 * view.elapsed()
+}
+
 /// All locks that are waited for, and all fine hand-offs.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let all = together(view, waited(view));
     let parts = parts(view, &all);
     all.iter()
         .enumerate()
-        .filter(|(_, lock)| lock.waits > 0.0 && (lock.held || is_fine(view, lock)))
+        .filter(|(_, lock)| {
+            lock.waits > 0.0 && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
+        })
         .map(|(at, _)| claim(view, &all, at, &parts))
         .collect()
 }
@@ -448,6 +456,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         (true, true) => (Kind::Lock, vec![When::FileLock]),
         (true, false) if lock.advice.is_some() => (Kind::Lock, vec![When::Lock, When::LockOfPattern]),
         (true, false) => (Kind::Lock, vec![When::Lock]),
+        (false, _) if is_semaphore(view, lock) => (Kind::Lock, vec![When::Semaphore]),
         (false, _) => (Kind::HandOff, vec![When::HandOff]),
     };
     let subject = [&name, lock.pattern.unwrap_or(""), &place].join(" ");
@@ -582,6 +591,8 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
         let of_locks = lock.block / parts.block.max(f64::MIN_POSITIVE);
         of(Layer::UserLock, of_locks, "CPUs idle for it");
         of(Layer::LockOrSerial, of_locks, "CPUs idle for it");
+    } else if is_semaphore(view, lock) {
+        of(Layer::Serial, (lock.block / view.elapsed()).min(1.0), "CPUs idle for it");
     } else if is_fine(view, lock) {
         of(Layer::Serial, lock.waits / parts.fine.max(1.0), "CPUs idle for it");
     }

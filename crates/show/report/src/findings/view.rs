@@ -142,6 +142,22 @@ impl<'a> View<'a> {
         (self.seconds(layer) - self.sampled[layer as usize]).max(0.0)
     }
 
+    /// CPU-seconds that CPUs idled, for whatever reason.
+    pub fn idle(&self) -> f64 {
+        const LAYERS: [Layer; 9] = [
+            Layer::UserLock,
+            Layer::LockOrSerial,
+            Layer::KernelBlock,
+            Layer::KernelLockOrIo,
+            Layer::RunQueue,
+            Layer::WakeUp,
+            Layer::Io,
+            Layer::Serial,
+            Layer::Idle,
+        ];
+        LAYERS.iter().map(|&layer| self.beside_stacks(layer)).sum()
+    }
+
     /// Capacity, CPU-seconds.
     pub fn capacity(&self) -> f64 {
         self.context.capacity

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Counter, Layer, StackKind, events, sleepers, stacks, threads, user_locks};
+use ncpu_schema::{Counter, Layer, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks};
 
 use super::calls::{SYNC, call_in, call_of};
 use super::claim::{Claim, Kind, Source};
@@ -24,15 +24,15 @@ const OFTEN: f64 = 5.0;
 const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
 
 /// A stack in which threads were off CPU.
-struct Slept<'a> {
-    process: &'a str,
-    thread: &'a str,
+pub(super) struct Slept<'a> {
+    pub process: &'a str,
+    pub thread: &'a str,
     /// Innermost first.
-    user: Vec<&'a str>,
-    kernel: Vec<&'a str>,
-    wait: &'a str,
-    seconds: f64,
-    count: f64,
+    pub user: Vec<&'a str>,
+    pub kernel: Vec<&'a str>,
+    pub wait: &'a str,
+    pub seconds: f64,
+    pub count: f64,
 }
 
 impl Slept<'_> {
@@ -45,7 +45,8 @@ impl Slept<'_> {
     }
 }
 
-fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
+/// Stacks in which threads were off CPU, each once for a process.
+pub(super) fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
     let Ok(Some(t)) = stacks::Reader::open(view.context.recording) else { return Vec::new() };
     let mut at: HashMap<(&str, &str), usize> = HashMap::new();
     let mut all: Vec<Slept<'a>> = Vec::new();
@@ -80,6 +81,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
     claims.extend(frequent_sleeps(view));
     claims.extend(syncs(view, &slept));
+    claims.extend(reads(view, &slept));
+    claims.extend(full(view, &slept));
+    claims.extend(messages(view, &slept));
     claims
 }
 
@@ -306,7 +310,11 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         else {
             continue;
         };
-        if ty == "lock" {
+        // At a barrier threads wait for the slowest of their kind, and nobody gives anything back.
+        let barrier =
+            t.pattern.get(row).into_iter().chain(stack.split(';').take(3)).any(|f| f.contains("barrier"));
+        let semaphore = t.lock.get(row).is_some_and(|lock| lock.starts_with("semaphore set"));
+        if ty == "lock" || semaphore || barrier {
             continue;
         }
         let chain: Vec<&str> = stack.split(';').skip_while(|frame| waits(frame)).take(3).collect();
@@ -369,13 +377,184 @@ fn count_threads(view: &View<'_>, process: &str, kind: &str) -> usize {
     of.filter_map(|row| t.tid.get(row)).collect::<std::collections::HashSet<_>>().len()
 }
 
+/// Calls that write.
+const WRITES: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"];
+
+/// Calls that read.
+const READS: [&str; 5] = ["read", "pread64", "readv", "preadv", "preadv2"];
+
+/// Functions of the kernel by which a write waits for the device.
+const UNTIL_WRITTEN: [&str; 7] = [
+    "vfs_fsync_range",
+    "ext4_sync_file",
+    "xfs_file_fsync",
+    "btrfs_sync_file",
+    "file_write_and_wait_range",
+    "iomap_dio_rw",
+    "__iomap_dio_rw",
+];
+
+/// The call that waits until data is on a device, or has come from it.
+fn of_device<'a>(s: &Slept<'a>) -> Option<&'a str> {
+    let call = call_in(&s.kernel)?;
+    let waits = SYNC.contains(&call)
+        || WRITES.contains(&call) && UNTIL_WRITTEN.iter().any(|f| s.in_kernel(f))
+        || READS.contains(&call);
+    waits.then_some(call)
+}
+
+/// Reads that wait for a device one after another.
+fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let io = || slept.iter().filter(|s| s.wait == "I/O");
+    let of: Vec<(&str, &Slept<'_>)> =
+        io().filter_map(|s| Some((of_device(s)?, s))).filter(|(call, _)| READS.contains(call)).collect();
+    let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
+    let count: f64 = of.iter().map(|(_, s)| s.count).sum();
+    if seconds < LEAST * view.elapsed() || count < OFTEN * view.elapsed() {
+        return None;
+    }
+    let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
+    for (call, s) in &of {
+        calls.add(call, s.seconds);
+        places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
+        processes.add(s.process, s.seconds);
+    }
+    let (call, process) = (calls.top()?.0, processes.top()?.0);
+    let (place, function) = places.place(&process);
+    let mut claim = Claim::new(Kind::Device, [When::Reads], call.clone())
+        .with("call", call)
+        .with("process", process.clone())
+        .with("place", function)
+        .with("each", length(seconds / count.max(1.0)))
+        .with("rate", grouped(count / view.elapsed()));
+    claim.key = format!("reads {process}");
+    claim.waited = Some(seconds);
+    let part = seconds / io().map(|s| s.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
+    for layer in [Layer::Io, Layer::KernelLockOrIo] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "CPUs idle for the device");
+    }
+    claim.line("called in", place);
+    Some(claim)
+}
+
+/// Threads that wait for room in a pipe or socket while nothing of the program is active: the reader is slow, and does not compute.
+fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let pipe = |s: &Slept<'_>| s.in_kernel("anon_pipe_write") || s.in_kernel("pipe_write");
+    let socket = |s: &Slept<'_>| s.in_kernel("sock_alloc_send_pskb") || s.in_kernel("sk_stream_wait_memory");
+    let of: Vec<&Slept<'_>> = slept.iter().filter(|s| pipe(s) || socket(s)).collect();
+    let seconds: f64 = of.iter().map(|s| s.seconds).sum();
+    let count: f64 = of.iter().map(|s| s.count).sum();
+    if seconds < 0.3 * view.elapsed() || count < OFTEN * view.elapsed() {
+        return None;
+    }
+    let (mut places, mut processes, mut pipes) = (Most::default(), Most::default(), 0.0);
+    for s in &of {
+        places.add(&Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("write")).words(), s.seconds);
+        processes.add(s.process, s.seconds);
+        pipes += if pipe(s) { s.seconds } else { 0.0 };
+    }
+    let process = processes.top()?.0;
+    let (place, function) = places.place(&process);
+    let object = if pipes >= 0.5 * seconds { "pipe" } else { "socket" };
+    let mut claim = Claim::new(Kind::Peer, [When::Full], object)
+        .with("process", process.clone())
+        .with("place", function)
+        .with("object", object);
+    claim.key = format!("full {object} {process}");
+    claim.waited = Some(seconds);
+    let idle = view.beside_stacks(Layer::Idle) * (seconds / view.elapsed()).min(1.0);
+    claim.ask(Source::Layer(Layer::Idle), idle, "CPUs idle for the reader");
+    claim.line("waits in", place);
+    claim.line("waits", format!("{} of {} each", grouped(count), length(seconds / count.max(1.0))));
+    let sleeps = |s: &&Slept<'_>| s.in_kernel("do_nanosleep") || s.in_kernel("hrtimer_nanosleep");
+    let sleeper = slept.iter().filter(sleeps).max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    if let Some(s) = sleeper.filter(|s| s.seconds >= LEAST * view.elapsed()) {
+        let place = Place::of_frames(&s.user, "clock_nanosleep").words();
+        claim.line("meanwhile", format!("{} sleeps {} at a time in {place}", s.thread, length(s.each())));
+    }
+    Some(claim)
+}
+
+/// The user code between two messages below which they are small steps.
+const STEP: f64 = 5e-6;
+
+/// Threads or processes that hand small steps to one another by pipes, sockets and counters.
+fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    const READERS: [&str; 6] = [
+        "anon_pipe_read",
+        "pipe_read",
+        "unix_stream_read_generic",
+        "eventfd_read",
+        "__skb_wait_for_more_packets",
+        "tcp_recvmsg",
+    ];
+    let waits = |s: &&Slept<'_>| READERS.iter().any(|f| s.in_kernel(f)) && s.each() <= 2e-3;
+    let of: Vec<&Slept<'_>> = slept.iter().filter(waits).collect();
+    let count: f64 = of.iter().map(|s| s.count).sum();
+    let places = |s: &Slept<'_>| Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("read"));
+    let ends: std::collections::HashSet<(&str, String)> =
+        of.iter().filter(|s| s.count >= 0.1 * count).map(|s| (s.thread, places(s).words())).collect();
+    let user: f64 = view.samples.iter().filter(|s| s.class == SampleClass::User).map(|s| s.seconds).sum();
+    // Both ends wait for each other, and do hardly anything else.
+    if count < 2000.0 * view.elapsed() || ends.len() < 2 || user >= STEP * count {
+        return None;
+    }
+    let (mut most, mut processes) = (Most::default(), Most::default());
+    for s in &of {
+        most.add(&places(s).words(), s.count);
+        processes.add(s.process, s.count);
+    }
+    let names: Vec<&str> = of.iter().map(|s| s.process).collect();
+    let process = processes.top()?.0;
+    let (place, function) = most.place(&process);
+    let top = of.iter().max_by(|a, b| a.count.total_cmp(&b.count))?;
+    let object = match READERS.iter().position(|f| top.in_kernel(f)) {
+        Some(0 | 1) => "a pipe",
+        Some(3) => "an eventfd",
+        _ => "a socket",
+    };
+    let mut claim = Claim::new(Kind::HandOff, [When::Messages], object)
+        .with("process", process.clone())
+        .with("place", function)
+        .with("object", object)
+        .with("rate", grouped(count / view.elapsed()));
+    claim.key = format!("messages {process} {object}");
+    let part = (count / view.switches().max(1.0)).min(1.0);
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| names.contains(&s.process)) {
+        const MOVES: [&str; 6] = ["read", "write", "recvfrom", "sendto", "recvmsg", "sendmsg"];
+        let what = match call_of(sample) {
+            Some(call) if MOVES.contains(&call) || call == "entry" => "in the calls",
+            _ if matches!(sample.layer(), Layer::Switches | Layer::Interrupts) => "switches and wake-ups",
+            _ => continue,
+        };
+        claim.ask(Source::Sample(at), sample.seconds, what);
+    }
+    for (layer, what) in [
+        (Layer::Switches, "switches and wake-ups"),
+        (Layer::WakeUp, "CPUs waking up"),
+        (Layer::RunQueue, "queueing of woken threads"),
+        (Layer::Serial, "CPUs idle for it"),
+    ] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
+    }
+    claim.line("waits in", place);
+    claim.line(
+        "each",
+        format!(
+            "{} of {}",
+            grouped(count),
+            length(of.iter().map(|s| s.seconds).sum::<f64>() / count.max(1.0))
+        ),
+    );
+    Some(claim)
+}
+
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let io: Vec<&Slept<'_>> = slept.iter().filter(|s| s.wait == "I/O").collect();
-    let call =
-        |s: &Slept<'_>| call_in(&s.kernel).and_then(|call| SYNC.into_iter().find(|sync| *sync == call));
     let all: f64 = io.iter().map(|s| s.seconds).sum();
-    let of: Vec<(&str, &&Slept<'_>)> = io.iter().filter_map(|s| Some((call(s)?, s))).collect();
+    let call = |s: &Slept<'_>| of_device(s).filter(|call| !READS.contains(call)).map(str::to_string);
+    let of: Vec<(String, &&Slept<'_>)> = io.iter().filter_map(|s| Some((call(s)?, s))).collect();
     let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
     let count: f64 = of.iter().map(|(_, s)| s.count).sum();
     if seconds < 0.05 * view.elapsed() || count < OFTEN * view.elapsed() {

@@ -1,0 +1,180 @@
+//! Pools of threads that have work all the time, and settings by which a program uses fewer CPUs than there are.
+
+use std::collections::HashSet;
+
+use ncpu_schema::{Layer, settings, threads};
+
+use super::claim::{Claim, Kind, Source};
+use super::names::short;
+use super::places::Most;
+use super::view::View;
+use super::waiting::{Slept, slept};
+use crate::causes::When;
+
+/// The part of the capacity that CPUs idle from which more threads could have used them.
+const IDLE: f64 = 0.05;
+
+/// The part of their time that a pool's threads wait for work below which they never have to.
+const NEVER: f64 = 0.2;
+
+/// A library's pool of threads.
+struct Pool {
+    name: &'static str,
+    /// What stands on the stacks of its threads, and on those of such as have no work.
+    worker: fn(&str, &[&str]) -> bool,
+    idle: &'static str,
+    /// The variable that says how many they are, if there is one.
+    setting: Option<&'static str>,
+    /// How many they are otherwise; `None`: they are counted by their name.
+    threads: Option<u64>,
+}
+
+const POOLS: [Pool; 2] = [
+    Pool {
+        name: "libuv's pool",
+        worker: |_, user| {
+            user.iter().any(|f| f.starts_with("node::ThreadPoolWork") || f.starts_with("uv__fs_work"))
+                || user.windows(2).any(|f| f == ["uv_cond_wait", "worker"])
+        },
+        idle: "uv_cond_wait",
+        setting: Some("UV_THREADPOOL_SIZE"),
+        threads: Some(4),
+    },
+    Pool {
+        name: "Java's common pool",
+        worker: |thread, _| thread.starts_with("ForkJoinPool.co"),
+        idle: "awaitWork",
+        setting: None,
+        threads: None,
+    },
+];
+
+/// A setting and what shows that a process heeds it.
+const HEEDED: [(&str, &str); 9] = [
+    ("GOMAXPROCS", "runtime.goexit"),
+    ("OMP_NUM_THREADS", "GOMP_"),
+    ("OMP_NUM_THREADS", "libgomp"),
+    ("OMP_NUM_THREADS", "kmp_"),
+    ("OPENBLAS_NUM_THREADS", "openblas"),
+    ("MKL_NUM_THREADS", "mkl_"),
+    ("RAYON_NUM_THREADS", "rayon"),
+    ("TOKIO_WORKER_THREADS", "tokio"),
+    ("DOTNET_PROCESSOR_COUNT", "coreclr"),
+];
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    if view.idle() < IDLE * view.capacity() {
+        return Vec::new();
+    }
+    let slept = slept(view);
+    let mut claims: Vec<Claim> = POOLS.iter().filter_map(|pool| full(view, &slept, pool)).collect();
+    claims.extend(bounded(view));
+    claims
+}
+
+/// The number that a process's environment gives a variable.
+fn setting(view: &View<'_>, process: &str, name: &str) -> Option<u64> {
+    let t = settings::Reader::open(view.context.recording).ok()??;
+    let mut rows = t.rows().filter(|&r| t.process.get(r) == Some(process) && t.name.get(r) == Some(name));
+    rows.find_map(|row| t.value.get(row))
+}
+
+/// CPUs that idle while some of a program's threads work.
+fn idle(view: &View<'_>, claim: &mut Claim, what: &'static str) {
+    for layer in [Layer::Serial, Layer::Idle, Layer::LockOrSerial] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer), what);
+    }
+}
+
+/// A pool none of whose threads waits for work while CPUs idle: what it has to do queues.
+fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
+    let works = |thread: &str, user: &[&str]| (pool.worker)(thread, user) && !user.contains(&pool.idle);
+    let (mut processes, mut functions) = (Most::default(), Most::default());
+    let innermost = |user: &[&str]| {
+        let named = user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__"));
+        named.map_or_else(String::new, |f| short(f))
+    };
+    for sample in view.samples.iter().filter(|s| works(s.thread, &s.user)) {
+        processes.add(sample.process, sample.seconds);
+        functions.add(&innermost(&sample.user), sample.seconds);
+    }
+    for s in slept.iter().filter(|s| works(s.thread, &s.user)) {
+        processes.add(s.process, s.seconds);
+        functions.add(&innermost(&s.user), s.seconds);
+    }
+    let process = processes.top()?.0;
+    let size = pool.setting.and_then(|name| setting(view, &process, name)).or(pool.threads);
+    let size = match size {
+        Some(size) => size as f64,
+        None => named(view, &process, pool) as f64,
+    };
+    let without: f64 = slept
+        .iter()
+        .filter(|s| s.process == process && (pool.worker)(s.thread, &s.user) && s.user.contains(&pool.idle))
+        .map(|s| s.seconds)
+        .sum();
+    if size < 1.0 || without >= NEVER * size * view.elapsed() {
+        return None;
+    }
+    let place = functions.top().map_or_else(|| process.clone(), |(f, _)| f);
+    let mut claim = Claim::new(Kind::Pool, [When::FullPool], pool.name)
+        .with("pool", pool.name)
+        .with("process", process)
+        .with("place", place.clone())
+        .with("size", format!("{size} thread{}", if size == 1.0 { "" } else { "s" }));
+    claim.key = format!("full {}", pool.name);
+    idle(view, &mut claim, "CPUs idle while it is full");
+    claim.line("works in", place);
+    claim.line("waits", format!("{without:.2} thread-s of {:.2} for work", size * view.elapsed()));
+    Some(claim)
+}
+
+/// Threads of a pool by their name.
+fn named(view: &View<'_>, process: &str, pool: &Pool) -> usize {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0 };
+    let of = t.rows().filter(|&row| {
+        t.process.get(row) == Some(process)
+            && t.thread.get(row).is_some_and(|thread| (pool.worker)(thread, &[]))
+    });
+    of.filter_map(|row| t.tid.get(row)).collect::<HashSet<_>>().len()
+}
+
+/// A process that uses as many CPUs as a setting lets it, while others idle.
+fn bounded(view: &View<'_>) -> Option<Claim> {
+    let t = settings::Reader::open(view.context.recording).ok()??;
+    let cpus = view.context.cpus as f64;
+    let heeds = |process: &str, name: &str| {
+        HEEDED.iter().filter(|(of, _)| *of == name).any(|(_, mark)| {
+            let marks = |f: &&str| f.contains(mark);
+            view.samples.iter().any(|s| {
+                s.process == process && (s.thread.contains(mark) || s.user.iter().any(|f| marks(&f)))
+            })
+        })
+    };
+    for row in t.rows() {
+        let (Some(process), Some(name), Some(value)) =
+            (t.process.get(row), t.name.get(row), t.value.get(row))
+        else {
+            continue;
+        };
+        let allowed = value as f64 * view.elapsed();
+        let ran: f64 = view.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum();
+        if value as f64 >= cpus || !(0.85 * allowed..1.15 * allowed).contains(&ran) || !heeds(process, name) {
+            continue;
+        }
+        let (mut claim, which) = (
+            Claim::new(Kind::Limit, [When::ThreadSetting], name),
+            if value == 1 { "1 CPU".to_string() } else { format!("{value} CPUs") },
+        );
+        claim = claim
+            .with("name", name)
+            .with("value", value.to_string())
+            .with("process", process)
+            .with("cpus", which);
+        claim.key = format!("{name} {process}");
+        idle(view, &mut claim, "CPUs idle that it may not use");
+        claim.line("ran", format!("{ran:.2} CPU-s of {allowed:.2} that it may"));
+        return Some(claim);
+    }
+    None
+}

@@ -423,6 +423,23 @@ mod tests {
     }
 
     #[test]
+    fn a_process_has_the_name_that_it_had_before_it_executed_another_program() {
+        let stack = |tid| Stack { tgid: 7, tid, comm: "init".into(), user: vec![16], ..Stack::default() };
+        let mut samples = Samples::default();
+        samples.add(CpuState::Program, stack(7), false, None, None);
+        samples.add(CpuState::Program, stack(8), false, None, None);
+        let name = |_| Some("true".to_string());
+        let [_, table, _] = samples.tables(1.0, &mut Symbols::new(), 10, &name, &mut unnamed);
+        let mut names: Vec<_> = (0..table.num_rows()).filter_map(|row| table.text(row, "process")).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            ["init", "true"],
+            "a thread has a name of its own, and that of its process is the newest"
+        );
+    }
+
+    #[test]
     fn threads_of_one_name_are_told_apart_where_that_is_wanted() {
         let stack = |tid| Stack { tgid: 7, tid, comm: "worker".into(), user: vec![16], ..Stack::default() };
         let mut symbols = Symbols::new();
@@ -435,7 +452,7 @@ mod tests {
         for tid in [8, 9, 9] {
             samples.add(CpuState::Program, stack(tid), false, None, None);
         }
-        let (_, table) = samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
+        let [_, table, _] = samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
         assert_eq!((table.num_rows(), table.number(0, "seconds")), (1, Some(0.3)), "the table is as before");
         let mut threads = samples.take_threads();
         threads.sort_by_key(|thread| thread.tid);

@@ -105,7 +105,7 @@ whens! {
     Function = "function" [function, place] named "the function": "half of the program's time on CPU or more is in functions that the entry names, or in what these call",
     CallFunction = "call-function" [call, process, place] named "the kernel's function": "a third of a call's time or more is in functions of the kernel that the entry names",
     CallFails = "call-fails" [call, process, place, error] named "the call and its error, as in `recvfrom EAGAIN`": "a call of one process takes a hundredth of the capacity or more, seven tenths of its results are one error, and an eighth of it or more is entering and leaving the kernel, or it looks up paths",
-    Herd = "herd" [call, process, place, rate] named "the call": "accept mostly finds no connection (EAGAIN) in a process whose threads sleep 500 times a second or more",
+    Herd = "herd" [call, process, place, rate] named "the call": "accept mostly finds no connection (EAGAIN) in a process whose threads sleep 500 times a second or more; or eight threads or more of a process wake from waiting for descriptors 2000 times a second or more, with less than 1 us of user code for each",
     CallAtRate = "call-at-rate" [call, process, place] named "the call": "a call of one process takes a hundredth of the capacity or more, and an eighth of it or more is entering and leaving the kernel, or it looks up paths",
     EmptyWakeUps = "empty-wake-ups" [call, process, place] named "the call": "two fifths of a process's time on CPU or more are a call that waits for descriptors, which is short, and the process hardly sleeps",
     ShortLives = "short-lives" [names, rate] named "the processes": "40 processes a second or more begin and end that have 6 ms of CPU time each or less",

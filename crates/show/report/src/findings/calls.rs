@@ -160,28 +160,77 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         } else {
             continue;
         };
-        claims.push(claim(view, process, call, taken, when, results));
+        let mut found = claim(view, process, call, taken, when, results);
+        if let (Some((count, slept)), true) = (super::waiting::sleeps_of(view, process), function.is_some()) {
+            let each = crate::onion::evidence::length(slept / count);
+            found.line("sleeps", format!("{each} between, {} times", super::user_locks::grouped(count)));
+        }
+        claims.push(found);
     }
     claims
 }
 
+/// Threads of a process from which on they may be woken together for what one of them gets.
+const HERD: usize = 8;
+
+/// The user code behind a wake-up below which there was nothing to do.
+const NOTHING: f64 = 1e-6;
+
+/// The process with many threads that wake at a high rate from waiting for descriptors, with hardly any user code behind.
+fn idle_wakers<'a>(view: &View<'a>) -> Option<&'a str> {
+    let t = threads::Reader::open(view.context.recording).ok()??;
+    let mut of: HashMap<&str, HashMap<u64, u64>> = HashMap::new();
+    for row in t.rows() {
+        let threads = of.entry(t.process.get(row).unwrap_or("")).or_default();
+        *threads.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.vcx.get(row).unwrap_or(0);
+    }
+    let often = |threads: &HashMap<u64, u64>| {
+        threads.values().filter(|&&n| n as f64 >= 20.0 * view.elapsed()).count() >= HERD
+    };
+    let sum = |threads: &HashMap<u64, u64>| threads.values().sum::<u64>() as f64;
+    let (process, threads) =
+        of.into_iter().filter(|(_, t)| often(t)).max_by(|a, b| sum(&a.1).total_cmp(&sum(&b.1)))?;
+    let (mut ready, mut asleep, mut user) = (0.0, 0.0, 0.0);
+    for s in super::waiting::slept(view).iter().filter(|s| s.process == process) {
+        let call = call_in(&s.kernel);
+        asleep += s.count;
+        ready += if call.is_some_and(|call| READY.contains(&call) || ACCEPTS.contains(&call)) {
+            s.count
+        } else {
+            0.0
+        };
+    }
+    for s in view.samples.iter().filter(|s| s.process == process && s.class == SampleClass::User) {
+        user += s.seconds;
+    }
+    let wakes = sum(&threads) * ready / f64::max(asleep, 1.0);
+    (wakes >= 2000.0 * view.elapsed() && user <= NOTHING * wakes).then_some(process)
+}
+
+/// Calls that take a connection.
+const ACCEPTS: [&str; 2] = ["accept", "accept4"];
+
 /// Threads that are woken for one connection, which one of them gets.
 fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
-    let accepts = ["accept", "accept4"];
-    let found = calls
-        .results
-        .iter()
-        .find(|((_, call), results)| accepts.contains(call) && results.error() == Some("EAGAIN"));
-    let ((process, call), _) = found?;
-    let switched = view.switched.get(*process).map_or(0.0, |s| s.voluntary);
     // One that asks again and again sleeps for nothing.
-    if switched < 500.0 * view.elapsed() {
-        return None;
-    }
+    let voluntary = |process: &str| view.switched.get(process).map_or(0.0, |s| s.voluntary);
+    let found = calls.results.iter().find(|((process, call), results)| {
+        ACCEPTS.contains(call)
+            && results.error() == Some("EAGAIN")
+            && voluntary(process) >= 500.0 * view.elapsed()
+    });
+    let process = match found {
+        Some(((process, _), _)) => process,
+        None => idle_wakers(view)?,
+    };
+    let switched = voluntary(process);
+    let accepts = ACCEPTS;
+    let call = calls.of.keys().find(|(of, call)| *of == process && accepts.contains(call));
+    let call = call.map_or("epoll_wait", |(_, call)| call);
     let mut places = Most::default();
-    let mut claim = Claim::new(Kind::Calls, [When::Herd], *call);
+    let mut claim = Claim::new(Kind::Calls, [When::Herd], call);
     for ((of, call), taken) in &calls.of {
-        if of != process || !accepts.contains(call) && !READY.contains(call) {
+        if *of != process || !accepts.contains(call) && !READY.contains(call) {
             continue;
         }
         for &at in taken.inside.iter().chain(&taken.entry) {
@@ -192,10 +241,10 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
             claim.ask(Source::Sample(at), sample.seconds, "waking up and asking for nothing");
         }
     }
-    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == *process) {
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
         // A client that connects wakes them all.
         let wakes = sample.in_kernel("ep_poll_callback") || sample.in_kernel("ep_autoremove_wake_function");
-        if matches!(sample.layer(), Layer::Switches) || wakes {
+        if sample.layer() == Layer::Switches || wakes {
             claim.ask(Source::Sample(at), sample.seconds, "switches and wake-ups");
         }
     }
@@ -205,8 +254,8 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
     }
     let (place, function) = places.place(process);
     let mut claim = claim
-        .with("call", *call)
-        .with("process", *process)
+        .with("call", call)
+        .with("process", process)
         .with("place", function)
         .with("rate", super::user_locks::grouped(switched / view.elapsed()));
     claim.key = format!("herd {process}");

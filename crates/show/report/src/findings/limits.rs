@@ -3,6 +3,7 @@
 use ncpu_schema::{CpuState, Layer, queued};
 
 use super::claim::{Claim, Kind, Source};
+use super::places::Most;
 use super::view::View;
 use crate::causes::When;
 use crate::onion::evidence::{bound_queues, throttled};
@@ -86,6 +87,21 @@ fn binding(view: &View<'_>) -> Option<Claim> {
         format!("{stood:.1} s on run queues, while the other CPUs idled {:.1} s", bound.idle.0),
     );
     Some(claim)
+}
+
+/// Other programs that ran while threads of the program stood on run queues, with thread-seconds, most first.
+pub(super) fn stood_behind(view: &View<'_>) -> Vec<(String, f64)> {
+    let Ok(Some(t)) = queued::Reader::open(view.context.recording) else { return Vec::new() };
+    let mut of = Most::default();
+    for row in t.rows().filter(|&row| t.at.get(row) == Some(CpuState::Others)) {
+        of.add(t.process.get(row).unwrap_or(""), t.seconds.get(row).unwrap_or(0.0));
+    }
+    let all = of.total();
+    of.ranked()
+        .into_iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, part)| (name, part * all))
+        .collect()
 }
 
 /// Programs that the scheduler prefers, behind which the program's threads stood.

@@ -152,6 +152,8 @@ pub struct Findings {
     pub alone: Option<String>,
     /// What threads did, on CPU or not.
     pub lives: ThreadTime,
+    /// Other programs behind which its threads stood on run queues, with thread-seconds, most first.
+    pub neighbours: Vec<(String, f64)>,
 }
 
 impl Findings {
@@ -215,9 +217,13 @@ impl Findings {
                 Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device => beside,
                 _ => false,
             };
-            let most = others.iter().enumerate().filter(|(_, found)| counts(found));
-            let most = most.max_by(|a, b| waited(a.1).total_cmp(&waited(b.1))).map(|(at, _)| at);
-            if let Some(at) = most.filter(|&at| waited(&others[at]) >= least * view.elapsed()) {
+            let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
+            // A lock says more than that threads wait.
+            let rank = |found: &Finding| (found.kind == Kind::Lock, waited(found));
+            let most = others.iter().enumerate().filter(|(_, found)| large(found));
+            let most =
+                most.max_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).unwrap_or(std::cmp::Ordering::Equal));
+            if let Some(at) = most.map(|(at, _)| at) {
                 let mut found = others.remove(at);
                 let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
                 let name = bare.unwrap_or(&found.title);
@@ -236,7 +242,8 @@ impl Findings {
             |layer: Layer| others.iter().flat_map(|f| &f.parts).filter(move |part| part.layer == layer);
         let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
         let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
-        Findings { list, others, left, alone: serial::alone(view), ..Findings::default() }
+        let neighbours = limits::stood_behind(view);
+        Findings { list, others, left, alone: serial::alone(view), neighbours, ..Findings::default() }
     }
 
     /// Seconds of a layer that no listed cause has.

@@ -189,6 +189,11 @@ impl Most {
         top.map(|(name, seconds)| (&**name, *seconds))
     }
 
+    /// The seconds of all.
+    pub fn total(&self) -> f64 {
+        self.all.iter().map(|(_, seconds)| seconds).sum()
+    }
+
     /// Largest first.
     pub fn ranked(mut self) -> Vec<(String, f64)> {
         self.all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

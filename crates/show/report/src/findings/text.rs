@@ -112,8 +112,19 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         return format!("Nothing stands out: nobody wanted {} of the capacity.", percent(share(Layer::Idle)));
     }
     if share(Layer::Others) > share(Layer::User) {
+        let behind: Vec<String> = findings
+            .neighbours
+            .iter()
+            .take(2)
+            .filter(|(_, seconds)| *seconds >= 0.05)
+            .map(|(name, seconds)| format!("{} thread-s for {}", super::figure(*seconds), safe::line(name)))
+            .collect();
+        let behind = match behind.is_empty() {
+            true => String::new(),
+            false => format!(" Its threads waited {}.", behind.join(" and ")),
+        };
         return format!(
-            "Nothing stands out in the program, which had {} of the capacity: other programs had {}.",
+            "Nothing stands out in the program, which had {} of the capacity: other programs had {}.{behind}",
             percent(share(Layer::User)),
             percent(share(Layer::Others))
         );

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use ncpu_record::Recording;
 use ncpu_schema::{
-    Error, IdleReason, InterruptKind, Layer, Runnable, SampleClass, lock_callers, locks, user_causes,
+    Error, IdleReason, InterruptKind, Layer, Runnable, SampleClass, UserCause, lock_callers, locks, user_causes,
     user_locks,
 };
 
@@ -494,6 +494,8 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
         .filter(|(stack, _)| stack.len() > 1)
         .filter_map(|(stack, _)| stack.first().copied())
         .collect();
+    // Data that threads use in turn is in the cache of the one before.
+    let atomics = atomics(view, lock.block >= 0.1 * view.elapsed());
     let of_process =
         |place: &str| all.iter().any(|other| other.process == lock.process && other.place == Some(place));
     let part_of_waits = lock.waits / parts.waits.get(lock.process).copied().unwrap_or(0.0).max(1.0);
@@ -553,13 +555,38 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
             && sample.class == SampleClass::User
             && sample.user.iter().any(|f| places.contains(f))
         {
-            // Code that is run with the lock, and what its place costs where others write the same lines.
-            claim.dear += sample.seconds;
+            // The lock's own instructions may be inlined where it is taken. The rest is code that is run with the lock, and what its
+            // place costs where others write the same lines.
+            let leaf = sample.user.first().filter(|leaf| places.contains(leaf));
+            let inlined = leaf.and_then(|leaf| atomics.get(leaf)).copied().unwrap_or(0.0);
+            claim.ask(from, sample.seconds * inlined, "lock functions");
+            claim.dear += sample.seconds * (1.0 - inlined);
         }
         if is_wake_up(sample) && !(at_place && (within || futex)) {
             claim.ask(from, sample.seconds * part_of_switches.min(1.0), "switches and wake-ups");
         }
     }
+}
+
+/// By function, the part of its samples that waited for atomic instructions; `lines`: or for lines that threads share.
+fn atomics<'a>(view: &View<'a>, lines: bool) -> HashMap<&'a str, f64> {
+    let Ok(Some(t)) = user_causes::Reader::open(view.context.recording) else { return HashMap::new() };
+    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
+    for row in t.rows() {
+        let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
+        let atomic = t.instruction.get(row) == Some("atomic");
+        let waited = match t.cause.get(row) {
+            Some(UserCause::SharedLine) => atomic || lines,
+            Some(UserCause::Atomic) => atomic,
+            _ => false,
+        };
+        let sum = sums.entry(function).or_default();
+        sum.0 += if waited { samples } else { 0.0 };
+        sum.1 += samples;
+    }
+    sums.into_iter()
+        .map(|(function, (atomic, all))| (function, atomic / f64::max(all, f64::MIN_POSITIVE)))
+        .collect()
 }
 
 /// Whether a CPU is told that a thread was woken for it.

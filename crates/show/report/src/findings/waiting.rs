@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Counter, Layer, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks};
+use ncpu_schema::{
+    Counter, Layer, Microstate, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks,
+};
 
 use super::calls::{SYNC, call_in, call_of};
 use super::claim::{Claim, Kind, Source};
@@ -194,7 +196,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 }
 
 /// How often the threads of a process slept for a time, and for how many seconds.
-fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
+pub(super) fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
     let t = sleepers::Reader::open(view.context.recording).ok()??;
     let rows = t.rows().filter(|&row| {
         t.process.get(row) == Some(process) && t.call.get(row).is_some_and(|call| call.ends_with("nanosleep"))
@@ -275,8 +277,11 @@ fn group(thread: &str) -> &str {
 
 /// Whether a function is of a library by which threads wait.
 fn waits(frame: &str) -> bool {
-    const PARTS: [&str; 14] = [
+    const PARTS: [&str; 17] = [
         "futex",
+        "PlatformMonitor",
+        "Monitor::wait",
+        "Monitor::lock",
         "pthread_",
         "LockSupport",
         "Unsafe.park",
@@ -350,7 +355,10 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         kinds.add(group(s.thread), s.seconds);
     }
     let kind = kinds.top().map_or(String::new(), |(kind, _)| kind);
-    let threads = count_threads(view, top.process, &kind).max(waiting.round() as usize);
+    // They may have begun late.
+    let (threads, lived) = threads_of(view, top.process, &kind);
+    let waiting = if lived > 0.0 { threads as f64 * top.block / lived } else { waiting }.min(threads as f64);
+    let threads = threads.max(waiting.round() as usize);
     let size = threads.saturating_sub(waiting.round() as usize);
     let place = top.chain.iter().map(|f| super::names::short(f)).collect::<Vec<_>>().join(" ← ");
     let from = top.chain.get(1).map_or(String::new(), |f| super::names::short(f));
@@ -368,13 +376,21 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     Some(claim)
 }
 
-/// Threads of a process by the name without its number.
-fn count_threads(view: &View<'_>, process: &str, kind: &str) -> usize {
-    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0 };
-    let of = t.rows().filter(|&row| {
-        t.process.get(row) == Some(process) && t.thread.get(row).is_some_and(|thread| group(thread) == kind)
-    });
-    of.filter_map(|row| t.tid.get(row)).collect::<std::collections::HashSet<_>>().len()
+/// Threads of a process by the name without its number, and the thread-seconds that they were there.
+fn threads_of(view: &View<'_>, process: &str, kind: &str) -> (usize, f64) {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return (0, 0.0) };
+    let mut tids: std::collections::HashSet<u64> = std::collections::HashSet::new();
+    let mut lived = 0.0;
+    for row in t.rows() {
+        if t.process.get(row) != Some(process) || t.thread.get(row).map(group) != Some(kind) {
+            continue;
+        }
+        tids.extend(t.tid.get(row));
+        let off = Microstate::ALL.iter().filter(|m| !Microstate::ON_CPU.contains(m));
+        let on = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+        lived += off.filter_map(|&m| t.micro.get(row, m)).sum::<f64>() + t.cpu.get(row).unwrap_or(on);
+    }
+    (tids.len(), lived)
 }
 
 /// Calls that write.
@@ -488,15 +504,31 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         "__skb_wait_for_more_packets",
         "tcp_recvmsg",
     ];
-    let waits = |s: &&Slept<'_>| READERS.iter().any(|f| s.in_kernel(f)) && s.each() <= 2e-3;
+    let waits = |s: &&Slept<'_>| READERS.iter().any(|f| s.in_kernel(f));
     let of: Vec<&Slept<'_>> = slept.iter().filter(waits).collect();
-    let count: f64 = of.iter().map(|s| s.count).sum();
     let places = |s: &Slept<'_>| Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("read"));
+    // Stacks are met by chance; switches are counted.
+    let mut names: Vec<&str> = of.iter().map(|s| s.process).collect();
+    names.sort_unstable();
+    names.dedup();
+    let sum = |of: &mut dyn Iterator<Item = f64>| of.sum::<f64>();
+    let met = |process: &str, all: bool| {
+        let of = slept.iter().filter(|s| s.process == process && (all || waits(s)));
+        sum(&mut of.map(|s| s.count))
+    };
+    let count = sum(&mut names.iter().map(|process| {
+        let part = met(process, false) / met(process, true).max(1.0);
+        view.switched.get(*process).map_or(0.0, |s| s.voluntary) * part
+    }));
+    let seconds = sum(&mut of.iter().map(|s| s.seconds));
+    let stacks = sum(&mut of.iter().map(|s| s.count));
     let ends: std::collections::HashSet<(&str, String)> =
-        of.iter().filter(|s| s.count >= 0.1 * count).map(|s| (s.thread, places(s).words())).collect();
-    let user: f64 = view.samples.iter().filter(|s| s.class == SampleClass::User).map(|s| s.seconds).sum();
+        of.iter().filter(|s| s.count >= 0.1 * stacks).map(|s| (s.thread, places(s).words())).collect();
+    let user = view.samples.iter().filter(|s| s.class == SampleClass::User && names.contains(&s.process));
+    let user = sum(&mut user.map(|s| s.seconds));
     // Both ends wait for each other, and do hardly anything else.
-    if count < 2000.0 * view.elapsed() || ends.len() < 2 || user >= STEP * count {
+    let often = count >= 2000.0 * view.elapsed() && seconds <= 2e-3 * count;
+    if !often || ends.len() < 2 || user >= STEP * count {
         return None;
     }
     let (mut most, mut processes) = (Most::default(), Most::default());
@@ -504,7 +536,6 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         most.add(&places(s).words(), s.count);
         processes.add(s.process, s.count);
     }
-    let names: Vec<&str> = of.iter().map(|s| s.process).collect();
     let process = processes.top()?.0;
     let (place, function) = most.place(&process);
     let top = of.iter().max_by(|a, b| a.count.total_cmp(&b.count))?;
@@ -538,14 +569,7 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
     }
     claim.line("waits in", place);
-    claim.line(
-        "each",
-        format!(
-            "{} of {}",
-            grouped(count),
-            length(of.iter().map(|s| s.seconds).sum::<f64>() / count.max(1.0))
-        ),
-    );
+    claim.line("each", format!("{} of {}", grouped(count), length(seconds / count.max(1.0))));
     Some(claim)
 }
 

@@ -125,6 +125,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let calls = Calls::of(view);
     let mut claims = processes(view);
     claims.extend(herd(view, &calls));
+    claims.extend(connections(view));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
         let skip = LIVES.contains(call) || MAPPING.contains(call) || SYNC.contains(call) || *call == "futex";
@@ -154,9 +155,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         {
             (vec![When::EmptyWakeUps], call.to_string())
         } else if short || PATHS.contains(call) {
-            // Many that are closed were open.
-            let open = *call == "close" && results.is_some_and(Results::succeed);
-            (vec![When::CallAtRate], if open { String::new() } else { call.to_string() })
+            (vec![When::CallAtRate], call.to_string())
         } else {
             continue;
         };
@@ -168,6 +167,55 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         claims.push(found);
     }
     claims
+}
+
+/// Connections of TCP that are made and ended at such a rate that they cost.
+fn connections(view: &View<'_>) -> Option<Claim> {
+    const CONNECTS: [&str; 4] =
+        ["tcp_v4_connect", "tcp_v6_connect", "__inet_stream_connect", "inet_stream_connect"];
+    const LIVES: [&str; 12] = [
+        "inet_create",
+        "inet6_create",
+        "inet_accept",
+        "inet_csk_accept",
+        "inet_release",
+        "inet6_release",
+        "tcp_close",
+        "__tcp_close",
+        "tcp_conn_request",
+        "tcp_v4_syn_recv_sock",
+        "tcp_v6_syn_recv_sock",
+        "tcp_rcv_state_process",
+    ];
+    let any = |s: &Sampled<'_>, of: &[&str]| of.iter().any(|f| s.in_kernel(f));
+    let mut places = Most::default();
+    let mut processes = Most::default();
+    let mut claim = Claim::new(Kind::Calls, [When::Connections], "");
+    for (at, sample) in view.samples.iter().enumerate() {
+        let connects = any(sample, &CONNECTS);
+        if !connects && !any(sample, &LIVES) {
+            continue;
+        }
+        if connects {
+            places.add(&Place::of(sample, "connect").words(), sample.seconds);
+            processes.add(sample.process, sample.seconds);
+        }
+        claim.ask(
+            Source::Sample(at),
+            sample.seconds,
+            if connects { "connecting" } else { "accepting and closing" },
+        );
+    }
+    if places.total() < 0.005 * view.capacity() || claim.asked() < 0.01 * view.capacity() {
+        return None;
+    }
+    let (process, _) = processes.top()?;
+    let (place, function) = places.place(&process);
+    claim.subject = process.clone();
+    let mut claim = claim.with("process", process.clone()).with("place", function);
+    claim.key = format!("connections {process}");
+    claim.line("made in", place);
+    Some(claim)
 }
 
 /// Threads of a process from which on they may be woken together for what one of them gets.

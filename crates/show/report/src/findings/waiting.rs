@@ -10,7 +10,7 @@ use ncpu_schema::{
 use super::calls::{SYNC, call_in, call_of};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
-use super::user_locks::grouped;
+use super::user_locks::{grouped, is_start};
 use super::view::{View, functions};
 use crate::causes::When;
 use crate::onion::evidence::length;
@@ -323,7 +323,8 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             continue;
         }
         let chain: Vec<&str> = stack.split(';').skip_while(|frame| waits(frame)).take(3).collect();
-        let Some(&site) = chain.first() else { continue };
+        // A thread's first function says nothing of what it waits for.
+        let Some(&site) = chain.first().filter(|site| !is_start(site)) else { continue };
         let threads: Vec<&str> = slept
             .iter()
             .filter(|s| s.process == process && s.user.contains(&site))

@@ -16,6 +16,9 @@ use crate::onion::evidence::memory_short;
 /// it all takes as long as the kernel.
 const UNUSED: f64 = 3.0;
 
+/// Samples in calls that map from which there are many calls.
+const CALLED: u64 = 10;
+
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
 
@@ -127,6 +130,11 @@ fn maps(view: &View<'_>) -> Vec<Claim> {
                 faults += sample.seconds;
                 claim.ask(Source::Sample(at), sample.seconds, "faults and zeroing of fresh pages");
             }
+        }
+        // Few calls may be for large pieces, once.
+        let called = calls.iter().map(|&at| &view.samples[at]).filter(|s| call_of(s).is_some());
+        if called.map(|s| s.samples).sum::<u64>() < CALLED {
+            continue;
         }
         // Who maps once and uses the memory has faults alone.
         if of_calls < 0.05 * (faults + of_calls) {

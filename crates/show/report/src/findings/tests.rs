@@ -155,6 +155,17 @@ fn a_thread_that_starves_is_seen_where_all_cpus_do_useful_work() {
 }
 
 #[test]
+fn a_lock_that_hardly_anybody_waited_for_has_no_instructions() {
+    let mut tables = stacks(&[
+        ("user", "stamps;start_thread;handle;insert;pthread_mutex_lock", 200.0),
+        ("user", "stamps;start_thread;handle;insert;update", 1400.0),
+    ]);
+    tables.push(lock(35.0, 0.007));
+    let found = Findings::of(&recording(0.0, tables)).unwrap();
+    assert!(found.list.iter().all(|found| found.kind != super::Kind::Lock), "{:?}", found.list);
+}
+
+#[test]
 fn results_tell_which_calls_are_in_vain() {
     let of = |results: &[(&[&str], &[f64])]| {
         let mut tables = stacks(&[

@@ -429,6 +429,12 @@ fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
     !lock.held && lock.waits >= FINE * view.elapsed() && lock.block <= BRIEF * lock.waits
 }
 
+/// Whether it is waited for at all, to speak of: 100 times a second, or a hundredth of the time. A runtime's functions that few
+/// have waited in stand on the stacks of much else.
+fn is_contended(view: &View<'_>, lock: &Waited<'_>) -> bool {
+    lock.waits >= 100.0 * view.elapsed() || lock.block + lock.spin >= 0.01 * view.elapsed()
+}
+
 /// Whether processes wait much for a System V semaphore: it may be a lock as well as a count of work.
 fn is_semaphore(view: &View<'_>, lock: &Waited<'_>) -> bool {
     let sysv = lock.names.iter().any(|(name, _)| name.starts_with("semaphore set"));
@@ -442,7 +448,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     all.iter()
         .enumerate()
         .filter(|(_, lock)| {
-            lock.waits > 0.0 && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
+            is_contended(view, lock) && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
         })
         .map(|(at, _)| claim(view, &all, at, &parts))
         .collect()

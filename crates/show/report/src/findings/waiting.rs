@@ -356,6 +356,10 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         kinds.add(group(s.thread), s.seconds);
     }
     let kind = kinds.top().map_or(String::new(), |(kind, _)| kind);
+    // Threads without names of their own are of any kind.
+    if kind == group(top.process) {
+        return None;
+    }
     // They may have begun late.
     let (threads, lived) = threads_of(view, top.process, &kind);
     let waiting = if lived > 0.0 { threads as f64 * top.block / lived } else { waiting }.min(threads as f64);
@@ -454,6 +458,18 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     Some(claim)
 }
 
+/// How long the busiest thread was on CPU, or would have been.
+fn most_active(view: &View<'_>) -> f64 {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
+    let mut of: HashMap<u64, f64> = HashMap::new();
+    for row in t.rows() {
+        let on = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+        let queued = t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
+        *of.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.cpu.get(row).unwrap_or(on) + queued;
+    }
+    of.into_values().fold(0.0, f64::max)
+}
+
 /// Threads that wait for room in a pipe or socket while nothing of the program is active: the reader is slow, and does not compute.
 fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let pipe = |s: &Slept<'_>| s.in_kernel("anon_pipe_write") || s.in_kernel("pipe_write");
@@ -462,6 +478,10 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let seconds: f64 = of.iter().map(|s| s.seconds).sum();
     let count: f64 = of.iter().map(|s| s.count).sum();
     if seconds < 0.3 * view.elapsed() || count < OFTEN * view.elapsed() {
+        return None;
+    }
+    // One that computes all the time may be the reader.
+    if most_active(view) >= 0.5 * view.elapsed() {
         return None;
     }
     let (mut places, mut processes, mut pipes) = (Most::default(), Most::default(), 0.0);

@@ -28,13 +28,26 @@ fn begins(frame: &str) -> bool {
         "thread_native_entry",
         "dl_start_user",
     ];
+    const SCRIPTS: [&str; 5] = [
+        "Thread.run (threading.py:",
+        "Thread._bootstrap (threading.py:",
+        "Thread._bootstrap_inner (threading.py:",
+        "BaseProcess.run (process.py:",
+        "BaseProcess._bootstrap (process.py:",
+    ];
     let bare = frame.split(['@', '(']).next().unwrap_or(frame).trim_start_matches('_');
-    BEGINS.contains(&bare) || frame.starts_with("[unknown")
+    BEGINS.contains(&bare)
+        || frame.starts_with("[unknown")
+        || SCRIPTS.iter().any(|start| frame.starts_with(start))
 }
 
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
-    const INTERNAL: [&str; 19] = [
+    const INTERNAL: [&str; 23] = [
+        "uv__fs_",
+        "uv_fs_",
+        "node::fs::",
+        "Builtins_",
         "__isoc",
         "__vfscanf",
         "__vsscanf",
@@ -294,5 +307,12 @@ mod tests {
             "nothing is known beyond"
         );
         assert_eq!(beyond(&["find"]), "find");
+        let feeds = ["_Unwind_x", "Queue._feed (queues.py:264)", "Thread.run (threading.py:971)"];
+        assert_eq!(beyond(&feeds), "Queue._feed (queues.py:264) ← Thread.run (threading.py:971)");
+        assert_eq!(
+            Place::beyond(&feeds, |f| f.starts_with("Queue")).words(),
+            beyond(&feeds),
+            "a thread's first lines"
+        );
     }
 }

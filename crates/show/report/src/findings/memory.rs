@@ -17,7 +17,7 @@ use crate::onion::evidence::memory_short;
 const UNUSED: f64 = 3.0;
 
 /// Samples in calls that map from which there are many calls.
-const CALLED: u64 = 10;
+const CALLED: u64 = 4;
 
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;

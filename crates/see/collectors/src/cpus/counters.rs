@@ -132,9 +132,11 @@ impl Counters {
                 let more = [&names[..], &[FAULTS, LOOK]].concat();
                 match load(&more).and_then(|skel| Counters::start(skel, more)) {
                     Ok(more) => (Some(more), missing),
-                    Err(e) => {
+                    // The library's error is only a number.
+                    Err(_) => {
                         let why =
-                            format!("the kernel shows no counts of faults, and refuses to count them: {e}");
+                            "the kernel shows no counts of faults, and refuses the program that counts them"
+                                .into();
                         missing.push(Missing { metrics: vec![Metric::Minf, Metric::Mjf], why });
                         (Some(counters), missing)
                     }

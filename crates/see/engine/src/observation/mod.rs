@@ -405,6 +405,9 @@ impl Observation {
                     self.placement.met(thread.tgid);
                     self.process_names.set(thread.tgid, thread.process());
                     self.thread_names.set(thread.tid, thread.name());
+                    if let Some(time) = &mut self.thread_time {
+                        time.ended.push(*thread);
+                    }
                     self.exited.push(*thread);
                 }
                 Event::Tenant(new) => {
@@ -502,6 +505,7 @@ impl Observation {
         self.engine.rest_contentions();
         self.engine.rest_switches();
         self.engine.follow_hotplug();
+        self.live_up_to_now();
         // Counters before events: a stack is sent before anything is counted for it.
         let mut locks = self.engine.locks();
         let asked = std::mem::take(&mut locks.requests);
@@ -695,6 +699,20 @@ impl Observation {
         })
     }
 
+    /// Takes in the lives of threads, before waits are read: a wait that ends in between is known as one that goes on, and
+    /// by what it is for. Those that end in between are told with the next.
+    fn live_up_to_now(&mut self) {
+        if self.thread_time.is_none() {
+            return;
+        }
+        self.receive();
+        let living = self.engine.threads().unwrap_or_default();
+        if let Some(time) = &mut self.thread_time {
+            let ended = std::mem::take(&mut time.ended);
+            time.threads(&listed_once(&ended, &living));
+        }
+    }
+
     /// What each thread did since the last table: living ones from the iterator, ended ones from
     /// what they left behind. And the seconds that all of them stood on run queues, and table `bound`.
     /// `struck` is how often a timer met user code, and anything of the program.
@@ -727,10 +745,6 @@ impl Observation {
         }
         let ended = std::mem::take(&mut self.exited);
         let once = listed_once(&ended, &living);
-        if let Some(time) = &mut self.thread_time {
-            let all: Vec<_> = once.iter().copied().chain(still.iter().map(|thread| (thread, true))).collect();
-            time.threads(&all);
-        }
         for thread in &still {
             self.process_names.set(thread.tgid, thread.process());
             self.thread_names.set(thread.tid, thread.name());

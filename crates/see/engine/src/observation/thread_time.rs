@@ -134,6 +134,8 @@ struct Part {
 
 /// Threads' time.
 pub(super) struct ThreadTime {
+    /// Threads that have ended since the last interval.
+    pub ended: Vec<ThreadOut>,
     told: HashMap<ThreadKey, Told>,
     /// Names of roles by their hash.
     names: Recent<u64, String>,
@@ -168,6 +170,7 @@ impl ThreadTime {
     /// `living` are the threads as the observation begins: their lives count from there.
     pub fn begin(living: &[ThreadOut], most_missing: u32) -> ThreadTime {
         ThreadTime {
+            ended: Vec::new(),
             told: living.iter().map(|t| ((t.tid, t.start), Told::of(t))).collect(),
             names: Recent::new(NAMES),
             lived: HashMap::new(),

@@ -502,9 +502,10 @@ fn waiting(
     let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
     if workers.threads > 1 && (full || paused || handed) {
         let active = workers.active(used.elapsed) + (asked + late) / used.elapsed;
-        // Where work is handed over, a thread that was woken and the one that woke it are one for a while: those on CPUs count then.
-        // A part of a thread is one that waits for the rest of the time.
+        // Where work is handed over, a thread that was woken and the one that woke it are one for a while: on several CPUs those that have
+        // one count, and a part of a thread is one that waits for the rest of the time. On one CPU whole threads that are ready do.
         let whole = match handed {
+            true if used.cpus == 1 => active.floor(),
             true => ((workers.cpu + asked + late) / used.elapsed - PART).ceil(),
             false => active.round(),
         };

@@ -507,7 +507,7 @@ fn take(state: &mut State, options: &Options, number: usize, seen: &[(Order, See
         sums.found.windows.push(made(Some(ns), dose));
         state.windows.push(Window { block, dose, speed: seen.speed });
     }
-    if state.blocks <= 6 || state.blocks % 4 == 0 {
+    if state.blocks <= 6 || state.blocks.is_multiple_of(4) {
         // One window may be wrong by chance: all blocks together say how much the largest dose does.
         let slope = fit::slope(&state.windows).map_or(0.0, |slope| slope.value());
         let largest = f64::from(state.unit * LEVELS[3]);

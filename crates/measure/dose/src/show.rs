@@ -69,8 +69,8 @@ pub fn windows_table(found: &Found) -> Table {
         rows.push(dose_windows::Row {
             kind: Some(window.kind),
             name: (&*window.name).into(),
-            block: Some(window.block as u64).into(),
-            level: window.level.map(|ns| f64::from(ns) / 1e3).into(),
+            block: Some(window.block as u64),
+            level: window.level.map(|ns| f64::from(ns) / 1e3),
             dose: Some(window.dose / 1e3),
             speed: Some(window.seen.speed),
             hits: Some(window.seen.hits as f64 / window.seen.seconds),

@@ -56,7 +56,9 @@ pub(super) fn table(
         };
         names.insert(key, name);
     }
-    let mut sums: BTreeMap<(Length, Option<String>, Option<String>, u64, u64), u64> = BTreeMap::new();
+    // What was measured, of what, in which program, and the bin.
+    type Of = (Length, Option<String>, Option<String>, u64, u64);
+    let mut sums: BTreeMap<Of, u64> = BTreeMap::new();
     for of in counts {
         let (name, process) = names.get(&(of.of, of.what, of.tgid)).cloned().unwrap_or_default();
         *sums.entry((of.of, name, process, of.from, of.to)).or_default() += of.count;

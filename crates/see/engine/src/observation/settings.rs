@@ -58,7 +58,7 @@ impl Settings {
                     process: processes.of(tgid).into(),
                     pid: Some(tgid.into()),
                     name: Some(name).into(),
-                    value: Some(value).into(),
+                    value: Some(value),
                 });
             }
         }

@@ -146,9 +146,9 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
     let heeds = |process: &str, name: &str| {
         HEEDED.iter().filter(|(of, _)| *of == name).any(|(_, mark)| {
             let marks = |f: &&str| f.contains(mark);
-            view.samples.iter().any(|s| {
-                s.process == process && (s.thread.contains(mark) || s.user.iter().any(|f| marks(&f)))
-            })
+            view.samples
+                .iter()
+                .any(|s| s.process == process && (s.thread.contains(mark) || s.user.iter().any(&marks)))
         })
     };
     for row in t.rows() {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use ncpu_record::Recording;
 use ncpu_schema::{
-    Error, IdleReason, InterruptKind, Layer, Runnable, SampleClass, UserCause, lock_callers, locks, user_causes,
-    user_locks,
+    Error, IdleReason, InterruptKind, Layer, Runnable, SampleClass, UserCause, lock_callers, locks,
+    user_causes, user_locks,
 };
 
 use super::claim::{Claim, Kind, Source};

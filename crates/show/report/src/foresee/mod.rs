@@ -124,7 +124,7 @@ fn short(table: &Table) -> Table {
     let columns: Vec<Column> = table
         .columns()
         .iter()
-        .map(|c| if c.unit == Unit::Figure { Column::text(&*c.name, &*c.meaning) } else { c.clone() })
+        .map(|c| if c.unit == Unit::Figure { Column::text(&c.name, &c.meaning) } else { c.clone() })
         .collect();
     let text_of = |r: usize, name: &str| table.number(r, name).map_or("-".into(), three);
     let width = |name: &str| (0..table.num_rows()).map(|r| text_of(r, name).len()).max().unwrap_or(0);

@@ -137,8 +137,9 @@ impl Tenancy {
         }
         let named = |id: u64| names.get(&id).cloned().unwrap_or_else(|| OTHERS.into());
         let (division, parts) = onions::of(recording, &named)?;
-        let mut sums: BTreeMap<(String, Option<String>, Loss, Option<String>, Grounds), (f64, f64, u64)> =
-            BTreeMap::new();
+        // Victim, culprit, cause, lock and grounds.
+        type Of = (String, Option<String>, Loss, Option<String>, Grounds);
+        let mut sums: BTreeMap<Of, (f64, f64, u64)> = BTreeMap::new();
         if let Some(lost) = tenant_losses::Reader::open(recording)? {
             for row in lost.rows() {
                 let (Some(victim), Some(cause)) = (lost.victim.get(row), lost.cause.get(row)) else {

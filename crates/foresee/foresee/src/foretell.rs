@@ -229,7 +229,7 @@ const OFF: f64 = 0.2;
 /// The model, and models with inputs drawn again; none of a model that was not recorded.
 fn draws(model: &Model, effort: &Effort, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Draw>, Error> {
     let Some(recorded) = &model.recorded else { return Ok(Vec::new()) };
-    let machine = crate::from::recorded_machine(recorded).map_err(|e| Error::Value(e.to_string()))?;
+    let machine = crate::recorded::recorded_machine(recorded).map_err(|e| Error::Value(e.to_string()))?;
     let inputs = inputs(model);
     let all = (0..=REPLICAS).into_par_iter().map(|k| {
         let mut drawn = model.clone();

@@ -13,5 +13,6 @@ pub mod place;
 pub mod program;
 mod random;
 pub mod rank;
+mod recorded;
 pub mod sim;
 pub mod tables;

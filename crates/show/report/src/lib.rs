@@ -23,6 +23,7 @@ pub mod memory;
 pub mod numa;
 pub mod onion;
 pub mod scale;
+mod seconds;
 pub mod tenants;
 pub mod thread_time;
 pub mod threads;

@@ -6,7 +6,8 @@ use ncpu_record::Recording;
 use ncpu_schema::{Activity, CpuState, Error, queued, thread_time};
 use ncpu_table::safe;
 
-use crate::findings::{figure, middle};
+use crate::seconds::figure;
+use crate::wrap::middle;
 use crate::wrap::wrap;
 
 /// The part of the time of threads that had something to do below which a line is not shown.

@@ -25,3 +25,16 @@ pub fn wrap(text: &str, room: usize, first: &str, next: &str) -> String {
     out.push('\n');
     out
 }
+
+/// A text of at most `most` characters, cut in its middle.
+pub fn middle(text: &str, most: usize) -> String {
+    let n = text.chars().count();
+    if n <= most {
+        return text.to_string();
+    }
+    let keep = most.saturating_sub(1);
+    let (head, tail) = (keep - keep / 2, keep / 2);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(n - tail).collect();
+    format!("{start}…{end}")
+}

@@ -4,9 +4,10 @@ use super::Error;
 use super::locks::Seen;
 use crate::first::{self, Hold, Waits};
 use crate::foretell;
-use crate::hardware::{Hardware, Order, Shape};
+use crate::hardware::Order;
 use crate::model::{FIRST_LINE, Model, Recorded};
 use crate::program::LockKind;
+use crate::recorded::recorded_machine;
 use crate::sim::{Mode, Outcome, Sim};
 
 /// Rounds; each comes nearer by half or more.
@@ -21,28 +22,6 @@ const DAMPED: f64 = 0.6;
 const EVENTS: u64 = 200_000;
 /// Events of the last rounds.
 const LAST: u64 = 1_500_000;
-
-/// The machine of a recording, as far as it is known: the CPUs that the program could use, as they lie; each as a core of one
-/// package where that is not known.
-///
-/// # Errors
-/// It had no CPU, or more than are simulated.
-pub fn recorded_machine(recorded: &Recorded) -> Result<Hardware, crate::hardware::ShapeError> {
-    let known = recorded.shape.as_deref().map(str::parse::<Shape>).transpose()?;
-    let shape = match known.filter(|s| s.cpus() >= recorded.cpus as usize) {
-        Some(shape) => shape,
-        None => format!("1x{}x1", recorded.cpus).parse()?,
-    };
-    let mut hardware = Hardware::of_shape(shape);
-    hardware.turbo = 1.0;
-    hardware.halt_ns = recorded.halt_ns;
-    hardware.handover_ns = recorded.handover_ns;
-    if recorded.transfer_ns > 0.0 {
-        (hardware.transfer.cluster, hardware.transfer.package) = (recorded.transfer_ns, recorded.transfer_ns);
-    }
-    hardware.name = "the recorded machine".into();
-    Ok(hardware)
-}
 
 /// CPU time of a unit that is the program's own, ns: waiting in kernel locks, interrupts and shootdowns left out, as in
 /// the recording.

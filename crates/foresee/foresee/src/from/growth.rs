@@ -6,9 +6,10 @@ use ncpu_machine::CpuSet;
 use ncpu_record::Recording;
 use ncpu_schema::Layer;
 
-use super::{Error, recorded_machine};
+use super::Error;
 use crate::hardware::Order;
 use crate::model::{LineModel, Model, Recorded};
+use crate::recorded::recorded_machine;
 use crate::sim::{Mode, Sim};
 
 /// Layers in which the program runs its own code, or the kernel's for it, without waiting for anybody.

@@ -25,7 +25,7 @@ mod threads;
 mod words;
 
 pub use beside::{Beside, Calls, Transfers};
-pub use calibrate::{Reproduced, recorded_machine, reproduce};
+pub use calibrate::{Reproduced, reproduce};
 pub use growth::Growth;
 pub use locks::NamedLock;
 pub use sharpen::sharpen;

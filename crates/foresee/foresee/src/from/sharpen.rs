@@ -2,10 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::{Error, Learnt, recorded_machine};
+use super::{Error, Learnt};
 use crate::foretell::{self, Effort, Input};
 use crate::hardware::Order;
 use crate::model::{Model, Recorded};
+use crate::recorded::recorded_machine;
 
 /// What a throughput of a recording is taken to be uncertain by, standard deviation of its logarithm.
 const NOISE: f64 = 0.03;

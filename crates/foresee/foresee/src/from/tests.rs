@@ -9,6 +9,7 @@ use crate::foretell::{self, Effort};
 use crate::hardware::Order;
 use crate::model::{LineModel, LockPart, Share};
 use crate::program::LockKind;
+use crate::recorded::recorded_machine;
 use crate::tables;
 
 const EFFORT: Effort = Effort { within: 0.01, events: 3_000_000, seed: 5 };

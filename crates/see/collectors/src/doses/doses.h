@@ -3,6 +3,8 @@
 #ifndef NCPU_DOSES_H
 #define NCPU_DOSES_H
 
+#include "kernel.h"
+
 /* The place that is made slower. */
 enum place {
 	PLACE_NONE,

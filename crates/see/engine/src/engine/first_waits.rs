@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS, UserLock};
-use super::{Engine, load};
+use super::{Engine, layout};
 
 /// Such waits for a lock, of lengths in one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Engine {
     /// Takes those of one half of the table out of it, and counts those that found no room there.
     pub(super) fn first_waits(&mut self, half: usize) -> Vec<FirstWaits> {
         let mut sums: HashMap<(u64, u64, u32, u32, u64), FirstWaits> = HashMap::new();
-        let rows = self.first_waits.len() / load::HALVES;
+        let rows = self.first_waits.len() / layout::HALVES;
         for i in half * rows..(half + 1) * rows {
             if self.first_waits.first_word(i) == 0 {
                 continue;

@@ -58,6 +58,9 @@ impl From<u32> for Wait {
 pub(super) use types::go_wait as GoWait;
 
 /// Kinds of rows of the lock table, in the upper bits of [`LockSlot::kind`]; below them are flags of the kind.
+/// One half of a table is written while the other is read.
+pub(super) const HALVES: usize = 2;
+
 pub(super) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(super) const KIND_OFF: u32 = 0x4000_0000;
 pub(super) const KIND_SLEEP: u32 = 0x2000_0000;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ncpu_schema::Length;
 
 use super::layout::{LengthSlot, Lengths};
-use super::{Engine, load};
+use super::{Engine, layout};
 
 /// `LENGTH_BITS`, `LENGTH_PARTS`, and the bins of an array, of engine.h.
 const BITS: u32 = 5;
@@ -82,7 +82,7 @@ impl Engine {
             }
         }
         let mut sums: HashMap<(u32, u64, u32, u64, usize), u64> = HashMap::new();
-        let rows = self.length_rows.len() / load::HALVES;
+        let rows = self.length_rows.len() / layout::HALVES;
         for i in half * rows..(half + 1) * rows {
             if self.length_rows.first_word(i) == 0 {
                 continue;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use libbpf_rs::{Link, ProgramAttachType};
 
+use super::layout::HALVES;
 use super::layout::{FirstSlot, LengthSlot, TenantSlot, TimeSlot};
 use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
 use super::{Config, LockSlot, thread_time};
@@ -13,8 +14,6 @@ use crate::bpf_support::{Error, Feature, Result, perf};
 
 /// The lock tables of all CPUs take this much together, however many CPUs there are.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
-/// One is written while the other is read.
-pub(super) const HALVES: usize = 2;
 /// The lengths of waits of who was first in a queue take this much, unless that were fewer rows on each CPU.
 const FIRST_TABLE_BYTES: usize = 1 << 20;
 const LEAST_FIRST_ROWS: usize = 64;

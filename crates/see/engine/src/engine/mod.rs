@@ -769,7 +769,7 @@ impl Engine {
         // Nobody writes once it has ended.
         let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
         for table in [&mut self.locks, &mut self.other_locks] {
-            let half = table.len() / load::HALVES;
+            let half = table.len() / layout::HALVES;
             let part = half / self.slots.len().max(1);
             // CPUs that nothing ran on have no rows, and there may be many of them.
             let used = |cpu: &usize| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::layout::IoRow;
-use super::{Engine, load};
+use super::{Engine, layout, load};
 use crate::bpf_support::namespace::{self, process_dir};
 
 /// Requests of one kind to one device, for one process.
@@ -53,9 +53,9 @@ impl Engine {
     pub(super) fn requests(&mut self, half: usize) -> Vec<Requests> {
         let mut sums: HashMap<(u64, u64, u64), IoRow> = HashMap::new();
         // Half of the CPUs' rows, and half of those behind them.
-        let parts = self.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / load::HALVES;
+        let parts = self.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / layout::HALVES;
         let (rows, others) = (parts * load::IO_ROWS, parts * load::IO_OTHERS);
-        let behind = rows * load::HALVES + half * others;
+        let behind = rows * layout::HALVES + half * others;
         for i in (half * rows..(half + 1) * rows).chain(behind..behind + others) {
             if self.io_rows.first_word(i) == 0 {
                 continue;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::layout::{FutexClass, TimeSlot};
-use super::{Engine, load};
+use super::{Engine, layout};
 use crate::names::call_name;
 
 /// What a thread off CPU waits for (`enum life` of engine.h).
@@ -184,7 +184,7 @@ impl Engine {
     /// Takes the rows of one half of the table out of it.
     pub(super) fn time_rows(&mut self, half: usize) -> Vec<TimeRow> {
         let mut sums: HashMap<(u64, u64, u32, u32), TimeRow> = HashMap::new();
-        let rows = self.times.len() / load::HALVES;
+        let rows = self.times.len() / layout::HALVES;
         for i in half * rows..(half + 1) * rows {
             if self.times.first_word(i) == 0 {
                 continue;

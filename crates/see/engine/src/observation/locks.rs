@@ -603,6 +603,7 @@ fn user_address(in_calls: &Recent<u64, String>, symbols: &mut Symbols, tgid: u32
         lock if lock >= KERNEL_HALF => {
             in_calls.peek(&lock).cloned().unwrap_or_else(|| "[unknown file]".into())
         }
+        0 => "[unknown]".into(),
         // A call that stands for a futex.
         lock if lock <= MAX_CALL => call_name(lock as u32 - 1),
         lock => symbols.data(tgid, lock).unwrap_or_else(|| format!("{lock:#x}")),

@@ -151,7 +151,10 @@ mod tests {
             for answer in ["HTTP/1.0 200 OK\r\n\r\nn 5\n", "HTTP/1.0 404 No\r\n\r\n", ""] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 1024];
-                let n = stream.read(&mut request).unwrap();
+                let mut n = 0;
+                while !request[..n].ends_with(b"\r\n\r\n") {
+                    n += stream.read(&mut request[n..]).unwrap();
+                }
                 assert!(request[..n].starts_with(b"GET /metrics HTTP/1.0\r\n"));
                 stream.write_all(answer.as_bytes()).unwrap();
             }

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{InterruptKind, Layer, Microstate, interrupts, threads};
 
-use super::calls::{LIVES, MANY, MAPPING, call_of, short_processes};
+use super::calls::{LIVES, MANY, short_processes};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
+use super::system_calls::{MAPPING, call_of};
 use super::user_locks::grouped;
 use super::view::{Sampled, View};
 use crate::causes::When;

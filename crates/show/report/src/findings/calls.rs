@@ -7,6 +7,7 @@ use ncpu_schema::{IdleReason, Layer, Microstate, SampleClass, threads};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_wrapper};
 use super::results::Results;
+use super::system_calls::{MAPPING, SYNC, call_in, call_of};
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::charged;
@@ -15,14 +16,8 @@ use crate::onion::evidence::charged;
 pub(super) const LIVES: [&str; 9] =
     ["execve", "clone", "clone3", "vfork", "fork", "wait4", "waitid", "exit", "exit_group"];
 
-/// Calls that map memory.
-pub(super) const MAPPING: [&str; 6] = ["mmap", "munmap", "mremap", "mprotect", "brk", "madvise"];
-
 /// Calls that wait for any of several descriptors.
 const READY: [&str; 7] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"];
-
-/// Calls that wait until data is on a device.
-pub(super) const SYNC: [&str; 5] = ["fsync", "fdatasync", "msync", "sync_file_range", "syncfs"];
 
 /// The part of a call on the way into the kernel and out of it from which the call is short.
 const SHORT: f64 = 0.12;
@@ -32,21 +27,6 @@ pub(super) const MANY: f64 = 40.0;
 
 /// A short process's CPU time, on average, of which most is for having the process.
 const BRIEF: f64 = 0.006;
-
-/// The system call that a sample is in, by the kernel's functions; `entry` is the way into the kernel and out of it.
-pub(super) fn call_of<'a>(sample: &Sampled<'a>) -> Option<&'a str> {
-    match sample.class {
-        SampleClass::Syscall => Some(call_in(&sample.kernel).unwrap_or("entry")),
-        SampleClass::Exec => Some("execve"),
-        SampleClass::Exit => Some("exit"),
-        _ => None,
-    }
-}
-
-/// The system call of a stack in the kernel, innermost first.
-pub(super) fn call_in<'a>(kernel: &[&'a str]) -> Option<&'a str> {
-    ncpu_symbols::system_call(kernel)
-}
 
 /// What a process's calls took.
 #[derive(Default)]

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, SampleClass};
 
-use super::calls::{MAPPING, call_in, call_of, short_processes};
+use super::calls::short_processes;
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::runtime::copies_page;
+use super::system_calls::{MAPPING, call_in, call_of};
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::memory_short;

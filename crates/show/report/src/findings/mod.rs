@@ -23,6 +23,7 @@ mod runtime;
 mod serial;
 mod shared_lines;
 mod spins;
+mod system_calls;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,11 +38,13 @@ use ncpu_schema::{Error, Layer, chance};
 
 use crate::causes::{self, Advice, Causes};
 use crate::onion::Onion;
+use crate::seconds::figure;
 use crate::thread_time::ThreadTime;
+use crate::wrap::middle;
 pub use claim::Kind;
 use claim::{Claim, Source};
 use ledger::{Given, Ledger};
-pub use names::{middle, short};
+pub use names::short;
 pub use text::render;
 pub(crate) use text::{gain, made_of, rest, sentence};
 pub use user_locks::{NamedLock, named_locks};
@@ -345,13 +348,4 @@ fn error(view: &View<'_>, claim: &Claim, given: &[Given]) -> f64 {
     let of_layers = of_layers.fold(0.0, f64::hypot);
     let estimated: f64 = beside.map(|part| part.seconds).sum::<f64>() * claim.doubt;
     [if total > 0 { of_samples } else { 0.0 }, of_layers, estimated].into_iter().fold(0.0, f64::hypot)
-}
-
-/// Seconds with two or three digits.
-pub(crate) fn figure(seconds: f64) -> String {
-    match seconds {
-        s if s >= 99.95 => format!("{s:.0}"),
-        s if s >= 9.995 => format!("{s:.1}"),
-        s => format!("{s:.2}"),
-    }
 }

@@ -107,19 +107,6 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// A text of at most `most` characters, cut in its middle.
-pub fn middle(text: &str, most: usize) -> String {
-    let n = text.chars().count();
-    if n <= most {
-        return text.to_string();
-    }
-    let keep = most.saturating_sub(1);
-    let (head, tail) = (keep - keep / 2, keep / 2);
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(n - tail).collect();
-    format!("{start}…{end}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_in_its_middle() {
-        assert_eq!(middle("abcdef", 6), "abcdef");
-        assert_eq!(middle("abcdefghij", 5), "ab…ij");
-        assert_eq!(middle("abcdefghij", 1), "…");
+        assert_eq!(crate::wrap::middle("abcdef", 6), "abcdef");
+        assert_eq!(crate::wrap::middle("abcdefghij", 5), "ab…ij");
+        assert_eq!(crate::wrap::middle("abcdefghij", 1), "…");
     }
 
     mod any {

@@ -69,7 +69,7 @@ fn is_between(frame: &str, call: &str) -> bool {
         "runtime/internal/syscall",
     ];
     is_wrapper(frame, call)
-        || super::calls::MAPPING.contains(&call) && allocates(frame)
+        || super::system_calls::MAPPING.contains(&call) && allocates(frame)
         || INTERNAL.iter().any(|start| frame.starts_with(start))
         || frame.starts_with("[unknown")
 }

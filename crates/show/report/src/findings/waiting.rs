@@ -7,9 +7,9 @@ use ncpu_schema::{
     Counter, Layer, Microstate, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks,
 };
 
-use super::calls::{SYNC, call_in, call_of};
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
+use super::system_calls::{SYNC, call_in, call_of};
 use super::user_locks::{grouped, is_start};
 use super::view::{View, functions};
 use crate::causes::When;

@@ -9,7 +9,7 @@ use ncpu_table::safe;
 
 use super::onions::OWN;
 use super::{Lost, Part, Tenancy, advice};
-use crate::findings::middle;
+use crate::wrap::middle;
 use crate::wrap::wrap;
 
 /// The widest that it is.

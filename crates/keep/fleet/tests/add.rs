@@ -208,7 +208,15 @@ fn with_waits(waits: &[Waited]) -> Rolled {
             ..rest
         });
     }
-    for table in [kernel.finish(), user.finish()] {
+    let mut lengths = ncpu_schema::lengths::Rows::new();
+    lengths.push(ncpu_schema::lengths::Row {
+        of: Some(ncpu_schema::Length::RunQueue),
+        from: Some(1.0),
+        to: Some(1.024),
+        count: Some(3),
+        ..Default::default()
+    });
+    for table in [kernel.finish(), user.finish(), lengths.finish()] {
         recording.tables.insert(table.name().into(), table);
     }
     rollup::roll(recording, "x", String::new(), Path::new("x")).expect("rolled up")

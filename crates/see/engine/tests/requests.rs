@@ -126,10 +126,10 @@ fn who_sleeps_until_requests_are_done_waits_for_a_disk() {
     for how in ["aio", "epoll", "uring"] {
         let (seen, done, together) = reads.run(how, 16);
         let (count, bytes, seconds) = requests(&seen, &reads.disk, "ahead");
-        // None is counted twice, and those that are lost are told.
+        // None is counted twice, and those that are lost are told, but for one queue of them: those under way at an end.
         let lost = lost(&seen);
         assert!(
-            count <= done && count + lost >= done && lost <= done / 50,
+            count <= done && count + lost + 16 >= done && lost <= done / 50,
             "{how}: {count} of {done}, {lost} lost\n{}",
             told(&seen)
         );

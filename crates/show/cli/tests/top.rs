@@ -93,8 +93,10 @@ fn views(size: (u32, u32)) {
     let Some(terminal) = Terminal::new(size, &format!("{} top 1", env!("CARGO_BIN_EXE_ncpu"))) else {
         return;
     };
-    terminal.wait(&[" 1 onion ", "the machine", "user code", "share", "q quit"]);
+    terminal.wait(&[" 1 tenants ", " 2 onion ", "the machine", "lost tenant", "q quit"]);
     terminal.keys(&["2"]);
+    terminal.wait(&["user code", "share"]);
+    terminal.keys(&["3"]);
     let threads = terminal.wait(&["PID", "CPU%", r"ev\x1b[2Jil"]);
     assert!(threads.lines().all(|line| line.chars().count() <= size.0 as usize), "{threads}");
     // Only it is left, and its stacks are behind it.
@@ -107,9 +109,9 @@ fn views(size: (u32, u32)) {
     terminal.keys(&["p"]);
     terminal.wait(&["PAUSED"]);
     terminal.keys(&["Escape", "p"]);
-    terminal.keys(&["3"]);
-    terminal.wait(&["waits/s", "block us"]);
     terminal.keys(&["4"]);
+    terminal.wait(&["waits/s", "block us"]);
+    terminal.keys(&["5"]);
     terminal.wait(&["colour: busy"]);
     terminal.keys(&["?"]);
     terminal.wait(&["Views", "Rows", "Columns"]);

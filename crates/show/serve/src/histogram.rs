@@ -51,8 +51,7 @@ impl EncodeMetric for Histogram {
         let bound = |i: usize| (1u64 << (FIRST as usize + i)) as f64 / 1e9;
         let mut buckets: Vec<(f64, u64)> =
             counts.below.iter().enumerate().map(|(i, count)| (bound(i), *count)).collect();
-        // The encoder writes this as the bound of all.
-        buckets.push((f64::MAX, counts.beyond));
+        buckets.push((f64::INFINITY, counts.beyond));
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(counts.sum, count, &buckets, None)
     }

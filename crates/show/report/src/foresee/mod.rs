@@ -116,7 +116,7 @@ pub(super) fn three(x: f64) -> String {
         a if a >= 1e4 => (1e3, " k"),
         _ => (1.0, ""),
     };
-    digits(x / factor) + letter
+    digits(rounded / factor) + letter
 }
 
 /// A table for people: its figures have three digits.

@@ -298,11 +298,13 @@ APART int slept_for(struct task_rec *r, __u64 ns, __u32 tgid)
 /* A thread comes on CPU. Its sleep, if that was one, is put down here and not where it was woken: its record is this CPU's now. */
 static __always_inline void woke(struct task_rec *r, struct task_struct *p)
 {
-	__u64 all = asleep_in_all(r), ns = all - r->slept_all;
+	__u64 all = asleep_in_all(r);
+	__s64 ns = all - r->slept_all;
 
-	if (!ns)
-		return;
 	r->slept_all = all;
+	/* Who wakes it on another CPU adds to the same sums: now and then one of two additions is lost. */
+	if (ns <= 0)
+		return;
 	if (r->stands && !(p->flags & PF_KTHREAD))
 		slept_for(r, ns, p->tgid);
 	r->by[MASK(r->life, 15)] += ns;

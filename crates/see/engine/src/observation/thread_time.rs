@@ -109,7 +109,8 @@ impl Lived {
         match objects.entry((row.tgid, row.life, row.what)) {
             Entry::Occupied(mut have) => {
                 have.get_mut().row.add(row);
-                have.get_mut().ns += ns;
+                let have = have.get_mut();
+                have.ns = have.ns.saturating_add(ns);
             }
             Entry::Vacant(free) => {
                 free.insert(Object { row: *row, ns });

@@ -87,7 +87,7 @@ fn the_layers_of_an_onion_are_its_capacity() {
         let [cpus, elapsed, capacity] = numbers(&lines[at])[..] else { panic!("{file}: {}", lines[at]) };
         assert!((cpus * elapsed - capacity).abs() <= 0.01 * cpus + 0.01, "{file}: {}", lines[at]);
         let (mut shares, mut seconds) = (0.0, 0.0);
-        for line in &lines[at..] {
+        for line in lines[at..].iter().take_while(|line| !line.starts_with("threads: ")) {
             // ` 64.4 %      6.444    0.27  system calls …`; small layers stand in one line together.
             if let Some(rest) = line.split_once("small, ").filter(|(before, _)| before.trim().is_empty()) {
                 shares += numbers(rest.1)[0];

@@ -424,38 +424,72 @@ fn of_device<'a>(s: &Slept<'a>) -> Option<&'a str> {
     waits.then_some(call)
 }
 
+/// Waits for a device in calls of a kind.
+struct ForDevice {
+    call: String,
+    process: String,
+    place: String,
+    function: String,
+    seconds: f64,
+    count: f64,
+    /// Their part of all waits for devices.
+    part: f64,
+}
+
+impl ForDevice {
+    /// Those in calls that are `wanted`; `None` where they are seldom, or take less than `least` of the elapsed time.
+    fn find(view: &View<'_>, slept: &[Slept<'_>], wanted: impl Fn(&str) -> bool, least: f64) -> Option<Self> {
+        let io = || slept.iter().filter(|s| s.wait == "I/O");
+        let of: Vec<(&str, &Slept<'_>)> =
+            io().filter_map(|s| Some((of_device(s)?, s))).filter(|(call, _)| wanted(call)).collect();
+        let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
+        let count: f64 = of.iter().map(|(_, s)| s.count).sum();
+        if seconds < least * view.elapsed() || count < OFTEN * view.elapsed() {
+            return None;
+        }
+        let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
+        for (call, s) in &of {
+            calls.add(call, s.seconds);
+            places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
+            processes.add(s.process, s.seconds);
+        }
+        let (call, process) = (calls.top()?.0, processes.top()?.0);
+        let (place, function) = places.place(&process);
+        let part = seconds / io().map(|s| s.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
+        Some(ForDevice { call, process, place, function, seconds, count, part })
+    }
+
+    /// What both kinds claim, but for the CPUs that idle for them.
+    fn claim(&self, view: &View<'_>, when: When, key: &str) -> Claim {
+        let mut claim = Claim::new(Kind::Device, [when], self.call.clone())
+            .with("call", self.call.clone())
+            .with("process", self.process.clone())
+            .with("place", self.function.clone())
+            .with("rate", grouped(self.count / view.elapsed()));
+        claim.key = format!("{key} {}", self.process);
+        claim.waited = Some(self.seconds);
+        claim
+    }
+
+    fn idle(self, view: &View<'_>, mut claim: Claim) -> Claim {
+        for layer in [Layer::Io, Layer::KernelLockOrIo] {
+            claim.ask(
+                Source::Layer(layer),
+                view.beside_stacks(layer) * self.part,
+                "CPUs idle for the device",
+            );
+        }
+        claim.line("called in", self.place);
+        claim
+    }
+}
+
 /// Reads that wait for a device one after another.
 fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let io = || slept.iter().filter(|s| s.wait == "I/O");
-    let of: Vec<(&str, &Slept<'_>)> =
-        io().filter_map(|s| Some((of_device(s)?, s))).filter(|(call, _)| READS.contains(call)).collect();
-    let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
-    let count: f64 = of.iter().map(|(_, s)| s.count).sum();
-    if seconds < LEAST * view.elapsed() || count < OFTEN * view.elapsed() {
-        return None;
-    }
-    let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
-    for (call, s) in &of {
-        calls.add(call, s.seconds);
-        places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
-        processes.add(s.process, s.seconds);
-    }
-    let (call, process) = (calls.top()?.0, processes.top()?.0);
-    let (place, function) = places.place(&process);
-    let mut claim = Claim::new(Kind::Device, [When::Reads], call.clone())
-        .with("call", call)
-        .with("process", process.clone())
-        .with("place", function)
-        .with("each", length(seconds / count.max(1.0)))
-        .with("rate", grouped(count / view.elapsed()));
-    claim.key = format!("reads {process}");
-    claim.waited = Some(seconds);
-    let part = seconds / io().map(|s| s.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
-    for layer in [Layer::Io, Layer::KernelLockOrIo] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "CPUs idle for the device");
-    }
-    claim.line("called in", place);
-    Some(claim)
+    let of = ForDevice::find(view, slept, |call| READS.contains(&call), LEAST)?;
+    let each = length(of.seconds / of.count.max(1.0));
+    let claim = of.claim(view, When::Reads, "reads").with("each", each);
+    Some(of.idle(view, claim))
 }
 
 /// How long the busiest thread was on CPU, or would have been.
@@ -596,41 +630,14 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let io: Vec<&Slept<'_>> = slept.iter().filter(|s| s.wait == "I/O").collect();
-    let all: f64 = io.iter().map(|s| s.seconds).sum();
-    let call = |s: &Slept<'_>| of_device(s).filter(|call| !READS.contains(call)).map(str::to_string);
-    let of: Vec<(String, &&Slept<'_>)> = io.iter().filter_map(|s| Some((call(s)?, s))).collect();
-    let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
-    let count: f64 = of.iter().map(|(_, s)| s.count).sum();
-    if seconds < 0.05 * view.elapsed() || count < OFTEN * view.elapsed() {
-        return None;
-    }
-    let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
-    for (call, s) in &of {
-        calls.add(call, s.seconds);
-        places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
-        processes.add(s.process, s.seconds);
-    }
-    let (call, process) = (calls.top()?.0, processes.top()?.0);
-    let (place, function) = places.place(&process);
-    let mut claim = Claim::new(Kind::Device, [When::Sync], call.clone())
-        .with("call", call.clone())
-        .with("process", process.clone())
-        .with("place", function)
-        .with("rate", grouped(count / view.elapsed()));
-    claim.key = format!("sync {process}");
-    claim.waited = Some(seconds);
+    let of = ForDevice::find(view, slept, |call| !READS.contains(&call), 0.05)?;
+    let mut claim = of.claim(view, When::Sync, "sync");
     for (at, sample) in view.samples.iter().enumerate() {
         if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {
             claim.ask(Source::Sample(at), sample.seconds, "in the call");
         }
     }
-    let part = seconds / all.max(f64::MIN_POSITIVE);
-    for layer in [Layer::Io, Layer::KernelLockOrIo] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "CPUs idle for the device");
-    }
-    claim.line("called in", place);
-    Some(claim)
+    Some(of.idle(view, claim))
 }
 
 #[cfg(test)]

@@ -43,9 +43,7 @@ pub(super) fn table(
         let name = match (*number <= MOST, of) {
             (_, Length::RunQueue | Length::WakeUp | Length::Slice | Length::Late) => (None, None),
             (false, _) => (Some(OTHERS_NAME.into()), None),
-            (_, Length::KernelLock) => {
-                (Some(locks.kernel_lock(what).unwrap_or_else(|| format!("{what:#x}"))), None)
-            }
+            (_, Length::KernelLock) => (Some(locks.kernel_name(what)), None),
             (_, Length::UserLock | Length::FileLock | Length::Semaphore) => {
                 (Some(locks.name_of(symbols, tgid, what).to_string()), processes.of(tgid).map(String::from))
             }

@@ -161,12 +161,7 @@ impl LockTables {
 
     /// The name of a kernel lock, as the last tables have it; its address where it has none.
     pub fn kernel_name(&self, lock: u64) -> String {
-        let by = self.asked_by.peek(&lock).map_or("", String::as_str);
-        let known = self.namer.as_ref().and_then(|namer| namer.name_for(lock, by));
-        known.unwrap_or_else(|| match by {
-            "" => format!("{lock:#x}"),
-            _ => format!("lock in {by}"),
-        })
+        self.kernel_lock(lock).unwrap_or_else(|| format!("{lock:#x}"))
     }
 
     pub fn lock_stack(&mut self, id: u64, stack: Stack) {

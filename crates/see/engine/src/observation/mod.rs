@@ -190,16 +190,18 @@ impl Observation {
         let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
         // Baseline of the threads: nothing before this moment is a loss.
-        let before = if engine.tells_tenants() { engine.threads()? } else { Vec::new() };
+        let before = if engine.tells_tenants() { Some(engine.threads()?) } else { None };
+        let thread_time = config.explain.then(|| match &before {
+            Some(before) => ThreadTime::begin(before, MISSING),
+            None => ThreadTime::begin(&engine.threads().unwrap_or_default(), MISSING),
+        });
         let known = |told: ThreadOut| ((told.tid, told.start), Known { told, missing: 0 });
-        let threads = before.into_iter().map(known).collect();
+        let threads = before.into_iter().flatten().map(known).collect();
         let mut samples = Samples::new(config.patterns.clone());
         let tenants = engine.tells_tenants().then(Tenants::begin);
         if tenants.is_some() {
             samples.count_processes();
         }
-        let thread_time =
-            config.explain.then(|| ThreadTime::begin(&engine.threads().unwrap_or_default(), MISSING));
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
             user_locks,

@@ -8,12 +8,14 @@
 //! beside (CONTRIBUTING.md tells more).
 
 mod calm;
+mod programs;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use calm::Sample;
+pub use programs::{copy_program, script};
 
 /// Part of the machine's CPUs that other programs may take during a trial that counts.
 const OTHERS: f64 = 0.15;

@@ -213,12 +213,10 @@ fn privileged(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
         let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        ncpu_trials::script(&path, text);
         path
     }
 

@@ -25,7 +25,8 @@ fn callers_at_the_same_depth_have_each_their_sleeps() {
     let [long, brief] = ["sleeps_long", "sleeps_briefly"]
         .map(|frame| seen.seconds_in("off-cpu", |stack| stack.split(';').any(|f| f == frame)));
     let stacks = seen.stacks();
-    // A sleep takes as long as it asks for at least; some are longer where the CPUs are others'.
-    assert!(long > 1.1 && brief > 0.38, "{long} {brief}: {stacks:#?}");
-    assert!(long < 0.85 * (long + brief) && long < 2.0, "{long} {brief}: {stacks:#?}");
+    // Three quarters are the long sleeps', less where others have the CPUs and each sleep ends late. The first sleeps
+    // may have no callers: how to unwind a program is read as it begins.
+    assert!(long > 0.6 && brief > 0.2, "{long} {brief}: {stacks:#?}");
+    assert!((0.55..0.85).contains(&(long / (long + brief))), "{long} {brief}: {stacks:#?}");
 }

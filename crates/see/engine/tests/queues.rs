@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -20,8 +19,7 @@ struct Hog {
 impl Hog {
     fn start(nice: i32) -> Hog {
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hog-{}", std::process::id()));
-        std::fs::write(&script, "#!/bin/sh\nwhile :; do :; done\n").expect("a script");
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("its permissions");
+        ncpu_trials::script(&script, "#!/bin/sh\nwhile :; do :; done\n");
         let child = Command::new("nice").args(["-n", &nice.to_string()]).arg(&script).spawn().expect("nice");
         on_first_cpu(child.id());
         Hog { script, child }

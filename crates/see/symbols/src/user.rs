@@ -695,7 +695,7 @@ mod tests {
     fn deleted_programs_are_still_read_and_lost_ones_told() {
         let dir = tempfile::tempdir().unwrap();
         let copy = dir.path().join("gone");
-        std::fs::copy("/bin/sleep", &copy).unwrap();
+        ncpu_trials::copy_program("/bin/sleep", &copy);
         let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
         let _ = libc_mapping(child.id());
         std::fs::remove_file(&copy).unwrap();

@@ -3,7 +3,6 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use common::{err, ncpu, out};
 
@@ -105,8 +104,7 @@ fn fake(dir: &std::path::Path, name: &str, time: &str) -> String {
         "#!/bin/sh\necho {name} $2 >>{}/log\necho '{{\"benchmark\":\"'$2'\",\"prc\":1,\"thr\":1,\"time\":{time},\"low\":{time},\"high\":{time},\"rawmedian\":{time},\"notes\":\"\"}}'\n",
         dir.display()
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    ncpu_trials::script(&path, &script);
     path.to_str().unwrap().into()
 }
 

@@ -57,7 +57,7 @@ fn for_everyone() -> (tempfile::TempDir, std::path::PathBuf) {
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(directory.path(), everyone).unwrap();
     let copy = directory.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    ncpu_trials::copy_program(env!("CARGO_BIN_EXE_ncpu"), &copy);
     (directory, copy)
 }
 

@@ -134,7 +134,7 @@ fn crashes_are_dumped(pipe: bool) {
     // The kernel takes short names only.
     let this =
         Installed { ncpu: directory.path().join("ncpu"), crashes: directory.path().join("crashes"), pipe };
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &this.ncpu).unwrap();
+    ncpu_trials::copy_program(env!("CARGO_BIN_EXE_ncpu"), &this.ncpu);
     let start = |options: &str| {
         Dumpee::start_by(directory.path(), &["16", "3", "100", options], |command| {
             command.uid(65534).gid(65534).current_dir("/");

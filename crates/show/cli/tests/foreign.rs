@@ -91,7 +91,7 @@ fn a_process_with_an_evil_name() {
     }
     let dir = tempfile::tempdir().unwrap();
     let name = dir.path().join(EVIL.replace('/', ":"));
-    std::fs::copy("/bin/sleep", &name).unwrap();
+    ncpu_trials::copy_program("/bin/sleep", &name);
     let name = name.to_str().unwrap();
     let said = ncpu(&["run", "-v", "--", name, "0.2"]);
     assert!(err(&said).contains("\\x1b]2;own"), "{}", err(&said));

@@ -231,7 +231,7 @@ fn without_root_clones_and_masks_still_work() {
     let dir = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o777)).tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let ncpu = dir.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &ncpu).unwrap();
+    ncpu_trials::copy_program(env!("CARGO_BIN_EXE_ncpu"), &ncpu);
     let run = |args: &[&str]| {
         let mut command = Command::new(&ncpu);
         command.args(args).env("NCPU_STATE_DIR", dir.path().join("state")).current_dir(dir.path());

@@ -91,8 +91,7 @@ fn takes_hold_and_passes_on_status_arguments_and_what_was_preloaded() {
     assert_eq!(out(&o), format!("libncpu_getenv.so {library}:libm.so.6 {name}\n"), "{}", err(&o));
     // Within another it is there once, and through PATH and a script.
     let script = dir.path().join("script");
-    std::fs::write(&script, format!("#!/bin/sh\nexec program 3\n{}", env!("CARGO_BIN_EXE_ncpu"))).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    ncpu_trials::script(&script, &format!("#!/bin/sh\nexec program 3\n{}", env!("CARGO_BIN_EXE_ncpu")));
     let inner = env!("CARGO_BIN_EXE_ncpu");
     let search = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
     let o = command(&["getenv", "--", inner, "preload", "getenv", "script"])
@@ -127,8 +126,7 @@ fn static_programs_are_refused_unless_told_otherwise() {
     // As an interpreter of scripts.
     let interpreter = compiled(dir.path(), "interpreter", &["-static"]);
     let script = dir.path().join("script");
-    std::fs::write(&script, format!("#!{}\n", interpreter.display())).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    ncpu_trials::script(&script, &format!("#!{}\n", interpreter.display()));
     refused(
         &["getenv", path(&script)],
         125,
@@ -194,10 +192,10 @@ fn privileged_programs_are_refused() {
         |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     reachable(public.path(), 0o755);
     let ncpu = public.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &ncpu).unwrap();
+    ncpu_trials::copy_program(env!("CARGO_BIN_EXE_ncpu"), &ncpu);
     std::fs::copy(libraries().join("libncpu_getenv.so"), public.path().join("libncpu_getenv.so")).unwrap();
     let theirs = public.path().join("program");
-    std::fs::copy(&program, &theirs).unwrap();
+    ncpu_trials::copy_program(&program, &theirs);
     rustix::fs::setxattr(&theirs, "security.capability", &value, rustix::fs::XattrFlags::empty()).unwrap();
     [&ncpu, &theirs].iter().for_each(|path| reachable(path, 0o755));
     let o = Command::new(&ncpu)

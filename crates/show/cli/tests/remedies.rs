@@ -268,7 +268,7 @@ fn others_processes_are_refused_in_a_line() {
     }
     let dir = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
     let copy = dir.path().join("ncpu");
-    std::fs::copy(env!("CARGO_BIN_EXE_ncpu"), &copy).unwrap();
+    ncpu_trials::copy_program(env!("CARGO_BIN_EXE_ncpu"), &copy);
     let state = dir.path().join("state");
     std::fs::create_dir(&state).unwrap();
     std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();

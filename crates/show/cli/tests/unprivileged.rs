@@ -180,12 +180,9 @@ for t in pool: t.join()";
 
 #[test]
 fn hostile_names_are_shown_and_do_no_harm() {
-    use std::os::unix::fs::PermissionsExt;
-
     let nobody = Nobody::new();
     let name = nobody.dir().join("a) R\u{1b}[31m;\n(b");
-    std::fs::copy("/bin/sh", &name).unwrap();
-    std::fs::set_permissions(&name, PermissionsExt::from_mode(0o755)).unwrap();
+    ncpu_trials::copy_program("/bin/sh", &name);
     let run = Run::of(&nobody, &[name.to_str().unwrap(), "-c", &rounds(200_000)]);
     run.check();
     assert!(!run.said.contains('\u{1b}'), "{}", run.said);

@@ -188,13 +188,22 @@ mod tests {
                 }
             };
             for ns in [1, 1_500_000] {
-                let start = clock(libc::CLOCK_MONOTONIC);
-                match wait(ns) {
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    result => result.unwrap_or_else(|e| panic!("{}: {e}", call.name)),
+                // Calls that count ticks are early where a virtual machine stood still and its ticks are made up for
+                // at once: never twenty times in a row.
+                let mut early = Vec::new();
+                while early.len() < 20 {
+                    let start = clock(libc::CLOCK_MONOTONIC);
+                    match wait(ns) {
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
+                        result => result.unwrap_or_else(|e| panic!("{}: {e}", call.name)),
+                    }
+                    let took = clock(libc::CLOCK_MONOTONIC) - start;
+                    if took >= call.argument(ns) {
+                        break;
+                    }
+                    early.push(took);
                 }
-                let took = clock(libc::CLOCK_MONOTONIC) - start;
-                assert!(took >= call.argument(ns), "{} returned after {took} of {ns} ns", call.name);
+                assert!(early.len() < 20, "{} returned after {early:?} of {ns} ns", call.name);
             }
         }
     }

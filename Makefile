@@ -1,7 +1,7 @@
 # make run    builds ncpu and shows where two real workloads' CPU time went
 # make test   runs every test on this machine, make test-quiet those alone that need a machine left alone, make test-vm those
 #             of a machine with 8 NUMA nodes
-# README.md tells the rest
+# README.md has the rest
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -18,7 +18,7 @@ LOGGER := target/workloads/logger
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
+.PHONY: docs prose release rpm deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -73,6 +73,14 @@ run: build $(FDTORTURE)
 schema:
 	BLESS=1 $(CARGO) test --locked -q -p ncpu-schema --test document
 
+# The manual as a book that can be searched: target/book/index.html.
+docs:
+	docs/build
+
+# The prose of the documents, the help and the messages; PROSE="docs/run.md crates/see/lines/src" looks at other files.
+prose:
+	$(CARGO) test --locked -q -p ncpu-trials --test prose -- --nocapture
+
 test: tools test-tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -103,6 +111,15 @@ deb: web all
 # target/ncpu-VERSION-ARCH-linux.tar.gz: programs that need no libraries, and what belongs to them.
 tarball: web static man completions
 	packages/tarball
+
+# target/rpm/ncpu-*.rpm, of the archive's programs.
+rpm: tarball
+	packages/rpm
+
+# All files of a release in target/dist, from a clean clone of HEAD: docs/versions.md. TWICE=1 builds twice and compares; NCPU_SIGN_KEY
+# names the key of gpg that signs.
+release:
+	packages/release $(if $(TWICE),--twice)
 
 # The packages and the wheel, installed and used on a Debian 12 with nothing else.
 test-packages: deb tarball wheel
@@ -163,7 +180,7 @@ kernels: static-guest vm-tools
 check-aarch64: tools
 	CARGO="$(CARGO)" .ci/aarch64
 
-# Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md tells more.
+# Parsers with made-up input, each for FUZZ_SECONDS; fuzz/README.md has more.
 fuzz: tools
 	fuzz/run
 
@@ -182,7 +199,7 @@ completions: build
 # Nothing is built here: this may be root, and `make` was not.
 install:
 	@[ -x $(NCPU) ] && [ -x $(FLEET) ] && [ -x $(SERVE) ] && [ -d target/man ] && [ -d target/completions ] || \
-		{ echo "make install: run make first, as who builds" >&2; exit 1; }
+		{ echo "make install: run make first, as the user who builds" >&2; exit 1; }
 	install -D $(NCPU) $(DESTDIR)$(PREFIX)/bin/ncpu
 	install -D $(FLEET) $(DESTDIR)$(PREFIX)/bin/ncpu-fleet
 	install -D $(SERVE) $(DESTDIR)$(PREFIX)/bin/ncpu-serve
@@ -196,7 +213,7 @@ install:
 
 # libncpu for C: libraries, header, pkg-config file.
 install-lib:
-	@[ -e target/release/libncpu.a ] || { echo "make install-lib: run make first, as who builds" >&2; exit 1; }
+	@[ -e target/release/libncpu.a ] || { echo "make install-lib: run make first, as the user who builds" >&2; exit 1; }
 	crates/fix/libncpu-c/install.sh target/release "$(DESTDIR)" "$(PREFIX)"
 
 clean:

@@ -13,7 +13,7 @@ use ncpu_table::{Format, Select, SortKey};
 #[derive(Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct FleetArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: FleetCommand,
 }
@@ -38,7 +38,7 @@ pub enum FleetCommand {
     Locks(AskArgs),
     /// User locks by the time threads waited for them
     UserLocks(AskArgs),
-    /// What programs did on CPU, by class and system call
+    /// Time of programs on CPU, by class and system call
     Calls(AskArgs),
     /// The machines, with what they could get back
     Machines(AskArgs),
@@ -82,7 +82,7 @@ pub struct AddArgs {
     #[arg(long)]
     pub delta: bool,
 
-    /// Leave small files as they are; without, those of an hour, or of a day that is over, are put together
+    /// Leave small files as they are [default: merge those of a past hour or day]
     #[arg(long)]
     pub no_compact: bool,
 
@@ -105,7 +105,7 @@ pub struct Scope {
     #[arg(long = "where", value_name = "SQL")]
     pub filter: Option<String>,
 
-    /// Who answers: duckdb, the path of its library, or grpc://HOST:PORT of a Flight SQL server such as Sail
+    /// Engine: duckdb, the path of its library, or grpc://HOST:PORT of a Flight SQL server such as Sail
     #[arg(long, value_name = "ENGINE", default_value = "duckdb")]
     pub engine: String,
 
@@ -145,7 +145,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// What to do with a table before it is printed.
+    /// Processing of a table before it is printed.
     pub fn select(&self) -> Select {
         Select { sort: self.sort.clone(), ..Select::default() }
     }
@@ -198,7 +198,7 @@ pub struct RegressArgs {
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     pub by: Vec<String>,
 
-    /// Least change that is told, in per cent of capacity
+    /// Least change to report, in per cent of capacity
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1)]
     pub least: f64,
 
@@ -235,7 +235,7 @@ pub struct OutliersArgs {
     #[arg(long, value_name = "WHEN")]
     pub until: Option<String>,
 
-    /// Least difference that is told, in per cent of capacity
+    /// Least difference to report, in per cent of capacity
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub least: f64,
 
@@ -296,7 +296,7 @@ pub struct DeltaArgs {
 /// Arguments of `engine`.
 #[derive(Args, Debug)]
 pub struct EngineArgs {
-    /// What to do with it.
+    /// The action.
     #[command(subcommand)]
     pub command: EngineCommand,
 }
@@ -331,6 +331,8 @@ pub struct InstallArgs {
 fn permissions(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode @ 0..=0o777) if mode & 0o600 == 0o600 => Ok(mode),
-        _ => Err(format!("`{text}` is no mode of a file: give an octal number as 640, with 6 for the owner")),
+        _ => Err(format!(
+            "invalid mode of a file `{text}`; expected an octal number as 640, with 6 for the owner"
+        )),
     }
 }

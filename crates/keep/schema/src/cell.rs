@@ -93,9 +93,9 @@ impl<'a> Source<'a> {
 
 /// The type of a declared column (or, of [`Each`], of a group of columns).
 pub trait Spec {
-    /// What a row gives.
+    /// Value of a row.
     type Cell<'a>: Default;
-    /// What a reader gets.
+    /// Type that reads the column.
     type Reader<'a>;
     /// Where the columns are a vocabulary, what a word of it is; then the table has no other columns than declared.
     const CLOSED: Option<&'static str> = None;

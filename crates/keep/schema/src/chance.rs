@@ -1,4 +1,4 @@
-//! What could be chance: intervals of figures that come from few samples.
+//! Chance: intervals of figures that come from few samples.
 
 /// The normal's quantile of a 95 % interval.
 const Z: f64 = 1.959_964;
@@ -56,7 +56,7 @@ mod tests {
             let (l, h) = share(n, of);
             assert!((l - low).abs() < 1e-4 && (h - high).abs() < 1e-4, "{n} of {of}: {l} {h}");
         }
-        assert!(half_width(300, 300) > 0.01, "all of 300 samples are no certainty");
+        assert!(half_width(300, 300) > 0.01, "300 samples of 300 are not a certainty");
         assert_eq!(share(0, 0), (0.0, 1.0));
     }
 

@@ -1,8 +1,7 @@
 //! The capacity of an observation, divided into layers.
 //!
-//! Exact times (from `sched_switch`, the lock and the interrupt tracepoints) are never estimated again. What tracepoints
-//! cannot tell — what a thread on CPU was executing — is split by timer samples, and what idle CPUs were idle for by the
-//! leader's timer; each such figure carries its sampling error.
+//! Exact times (from `sched_switch`, the lock and the interrupt tracepoints) are never estimated again. Timer samples
+//! split the time of threads on CPU, which tracepoints do not see, and the leader's timer splits idle time by its reasons; each such figure carries its sampling error.
 
 use crate::{
     Counter, CpuState, Error, IdleReason, Layer, Tables, chance, cpu_time, events, idle_time, samples,
@@ -12,7 +11,7 @@ use crate::{
 /// Ticks a second by which a kernel divides CPU time into user's and its own: the fewest that one is built with.
 const TICKS: f64 = 100.0;
 
-/// What the tables hold in words of a newer schema, which belongs to no layer known here.
+/// Time in words of a newer schema, which belongs to no layer known here.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Strange {
     /// Timer samples of the program in unknown classes.
@@ -38,7 +37,7 @@ pub struct Division {
     pub layers: Vec<(Layer, f64, f64)>,
 }
 
-/// What an observation, or a part of it, counted: what [`Counts::divide`] needs.
+/// Counts of an observation, or of a part of it: the input of [`Counts::divide`].
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Seconds.
@@ -57,7 +56,7 @@ pub struct Counts {
     pub idle: [f64; IdleReason::ALL.len()],
     /// Times that the reasons were looked at.
     pub looks: u64,
-    /// What belongs to no layer known here.
+    /// Time that belongs to no layer known here.
     pub strange: Strange,
 }
 
@@ -119,7 +118,7 @@ impl Counts {
         }
         let total = split.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         if total == 0 {
-            // Without samples user and kernel are told apart by the command's own accounting only.
+            // Without samples user and kernel are distinguished by the command's own accounting only.
             add(Layer::User, running, 0.0);
         }
         for (layer, n) in split {

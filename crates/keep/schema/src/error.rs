@@ -1,4 +1,4 @@
-//! What can be wrong with a table that was read.
+//! Errors in a table that was read.
 
 use crate::Unknown;
 
@@ -24,7 +24,7 @@ pub enum Error {
         table: String,
         /// The column.
         column: String,
-        /// The columns there are.
+        /// Columns of the table.
         columns: String,
     },
     /// A column has another type.

@@ -20,7 +20,7 @@ vocabulary! {
         Io = "I/O wait": "idle, threads waiting for I/O",
         Serial = "serial phases": "idle or spinning, fewer threads with work than CPUs",
         OtherKernel = "other kernel work": "kernel work of the program",
-        Kernel = "system calls, faults and kernel locks": "the program in the kernel, not told apart" since 4,
+        Kernel = "system calls, faults and kernel locks": "the program in the kernel, not distinguished" since 4,
         LockOrSerial = "user locks or serial phases": "threads wait in futexes, or spin, for a lock or for work" since 4,
         KernelLockOrIo = "kernel locks or I/O": "idle, threads blocked in the kernel" since 4,
         User = "user code": "the program's own work",

@@ -1,4 +1,4 @@
-//! What observe, foresee, record and report agree on: states, reasons, layers, tables and columns, as types.
+//! Terms that observe, foresee, record and report share: states, reasons, layers, tables and columns, as types.
 //!
 //! Each table of a recording is declared once, in `tables/`. The declaration gives a module with
 //!
@@ -59,7 +59,7 @@ pub const VERSION: u32 = 9;
 pub struct Definition {
     /// Its name.
     pub name: &'static str,
-    /// What a row is.
+    /// Meaning of a row.
     pub meaning: &'static str,
     /// Its columns, in order.
     pub columns: fn() -> Vec<ncpu_table::Column>,

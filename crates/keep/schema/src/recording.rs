@@ -1,11 +1,11 @@
-//! What a set of tables has to tell for the schema to read it.
+//! A set of tables as the schema reads it.
 
 use ncpu_table::Table;
 
 use crate::vocabulary::vocabulary;
 
 vocabulary! {
-    /// What a recording is a recording of, as its manifest says (`kind`).
+    /// Subject of a recording, as its manifest says (`kind`).
     pub enum Purpose("kind of recording") {
         Run = "run": "a command, peeled (`ncpu run`)",
         Watch = "watch": "a machine, process or control group, peeled (`ncpu watch`)",
@@ -33,7 +33,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What the observer of a recording could see, as its manifest says (`view`); where it says nothing, everything.
+    /// The view of a recording's observer, as its manifest says (`view`) [default: everything].
     pub enum View("view") {
         Machine = "samples of the machine": "samples of all CPUs and the accounts of /proc; no events of the kernel",
         Program = "samples of the program": "samples of the program, in the kernel too, and the accounts of /proc",

@@ -17,7 +17,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What an idle CPU is idle for. The first [`IdleReason::TOLD_APART`] have the order of `enum idle` in the BPF
+    /// Reasons of idle time. The first [`IdleReason::TOLD_APART`] have the order of `enum idle` in the BPF
     /// programs: the leader hands idle CPUs to waiting threads in this order. Two are for observers who cannot
     /// tell two of those apart. The last is known by the CPU's own clock and not by the leader's looks.
     pub enum IdleReason("idle reason") {
@@ -34,7 +34,7 @@ vocabulary! {
 }
 
 impl IdleReason {
-    /// How many of them the BPF programs tell apart; those that follow stand for two of them together.
+    /// Number of reasons that the BPF programs distinguish; each later one stands for two of these.
     pub const TOLD_APART: usize = 6;
 
     /// How much the reason says about CPUs that the program is bound to, from 0. Where a program is bound to some
@@ -62,7 +62,7 @@ impl IdleReason {
 }
 
 vocabulary! {
-    /// What a sampled CPU was doing, from its stack.
+    /// Activity of a sampled CPU, from its stack.
     pub enum SampleClass("sample class") {
         User = "user": "user code",
         UserSpin = "user spin": "user code that spins for a lock",
@@ -120,7 +120,7 @@ impl Microstate {
 }
 
 vocabulary! {
-    /// What a runnable thread had waited for before. The order is that of `enum wait` in the BPF programs.
+    /// The wait that a runnable thread ended before. The order is that of `enum wait` in the BPF programs.
     pub enum Runnable("reason for being runnable") {
         New = "new": "it has just begun" since 8,
         Preempted = "preempted": "another thread took its CPU" since 8,
@@ -132,7 +132,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What threads of the program do with their lives. Each moment of a thread is in one of these.
+    /// Activities of the program's threads. Each moment of a thread is in one of these.
     pub enum Activity("activity of a thread") {
         User = "user code": "on CPU in the program's own code" since 9,
         System = "kernel code": "on CPU in the kernel" since 9,
@@ -157,7 +157,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What has the lengths of table `lengths`. The order is that of `enum length_of` in the BPF programs.
+    /// Events whose lengths table `lengths` has. The order is that of `enum length_of` in the BPF programs.
     pub enum Length("kind of length") {
         RunQueue = "run queue": "from a thread's wake-up, or the end of its time slice, to its next run" since 9,
         WakeUp = "wake-up": "of that, while the CPU that it was given to idled and had not woken yet" since 9,
@@ -167,13 +167,13 @@ vocabulary! {
         UserLock = "user lock": "asleep for a lock of the program" since 9,
         FileLock = "file lock": "asleep in flock or fcntl" since 9,
         Semaphore = "semaphore": "asleep for a semaphore of System V" since 9,
-        Device = "device": "a request in a block device: of the program, and of kernel threads for whomever" since 9,
+        Device = "device": "a request in a block device: of the program, and of kernel threads for any program" since 9,
         Call = "system call": "from entry to return" since 9,
     }
 }
 
 vocabulary! {
-    /// What the time of a row of table `stacks` is.
+    /// Kind of time in a row of table `stacks`.
     pub enum StackKind("kind of stack") {
         OnCpu = "on-cpu": "on CPU, by timer samples",
         Spin = "spin": "in a kernel lock's slow path, by timer samples",
@@ -182,7 +182,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Who asked for a request to a device. The order is that of `enum io_by` in the BPF programs.
+    /// Origin of a request to a device. The order is that of `enum io_by` in the BPF programs.
     pub enum AskedBy("way to ask for a request") {
         Call = "call": "a thread that waits for it in the same call" since 5,
         Ahead = "ahead": "a thread that goes on and asks later whether it is done: io_submit, io_uring" since 5,
@@ -254,7 +254,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What ends a wait of table `timeouts`.
+    /// End of a wait of table `timeouts`.
     pub enum WaitScope("end of a wait") {
         Thread = "thread": "the thread's own time out",
         Process = "process": "a signal to the process",
@@ -263,7 +263,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What expires a timer.
+    /// Mechanism that expires a timer.
     pub enum TimerKind("kind of timer") {
         High = "hrtimer": "the timer interrupt, at the time asked for",
         Wheel = "tick": "a tick, by the timer wheel",
@@ -271,7 +271,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What a CPU does, to tell housekeeping from programs. The order is that of `enum doing` in the BPF programs.
+    /// Work of a CPU, to distinguish housekeeping from programs. The order is that of `enum doing` in the BPF programs.
     pub enum Doing("work of a CPU") {
         Idle = "idle": "idle",
         Programs = "programs": "threads of programs: user code and system calls",
@@ -321,7 +321,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What a place is to the program's speed.
+    /// Effect of a place on the program's speed.
     pub enum DoseVerdict("verdict of a dose") {
         Binds = "binds": "the program waits for it beyond the CPU that it takes" since 8,
         Parallel = "parallel": "it costs the time that it takes, side by side on all CPUs" since 8,

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 /// A closed set of words.
 pub trait Vocabulary: Copy + Debug + Eq + Hash + 'static {
-    /// What a word of the set is, for messages: `idle reason`.
+    /// Noun for a word of the set, for messages: `idle reason`.
     const WHAT: &'static str;
     /// All of them, in the order of declaration.
     const ALL: &'static [Self];
@@ -34,9 +34,9 @@ pub trait Vocabulary: Copy + Debug + Eq + Hash + 'static {
 
 /// A word that is not in the schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no {what} that this ncpu knows")]
+#[error("unknown {what} `{word}`")]
 pub struct Unknown {
-    /// What it should have been.
+    /// Noun for the expected set.
     pub what: &'static str,
     /// The word.
     pub word: String,

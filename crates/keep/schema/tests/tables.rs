@@ -48,7 +48,7 @@ fn words_are_unique_and_found_again() {
             assert_eq!((V::of_name(word.name()), word.index()), (Ok(*word), i));
         }
         let unknown = V::of_name("no such word").unwrap_err().to_string();
-        assert_eq!(unknown, format!("`no such word` is no {} that this ncpu knows", V::WHAT));
+        assert_eq!(unknown, format!("unknown {} `no such word`", V::WHAT));
     }
     check::<CpuState>();
     check::<IdleReason>();
@@ -236,7 +236,7 @@ fn a_column_that_no_vocabulary_has_is_refused() {
     columns.push(Column::float("daydreaming", Unit::CpuSeconds, Kind::Time, ""));
     let table = Table::builder("cpu_time", &columns).finish();
     let error = cpu_time::Reader::of(&table).err().map(|e| e.to_string());
-    assert!(error.is_some_and(|e| e.ends_with("`daydreaming` is no CPU state that this ncpu knows")));
+    assert!(error.is_some_and(|e| e.ends_with("unknown CPU state `daydreaming`")));
     // Words of a vocabulary that came later may be missing in what is older.
     let idle = idle_time::Rows::new().finish();
     let kept: Vec<&str> =

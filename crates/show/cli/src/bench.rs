@@ -55,7 +55,7 @@ pub struct BenchArgs {
     #[arg(short = 'B', long, value_name = "N")]
     batch: Option<u64>,
 
-    /// Stop once the median is known to within so many per cent, with 95 % confidence
+    /// Stop once the median is known to within PERCENT, with 95 % confidence
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     precision: f64,
 
@@ -238,7 +238,7 @@ fn list() -> String {
     out
 }
 
-/// What is run.
+/// Benchmarks to run.
 enum Job {
     Case(&'static Case),
     Standard(Invocation, &'static Case),
@@ -253,7 +253,7 @@ impl Job {
     }
 }
 
-/// What the names and patterns stand for, in their order: cases, and standard invocations of them; a name
+/// The benchmarks that names and patterns stand for, in their order: cases, and standard invocations of them; a name
 /// that is both is the case.
 fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
     let standard = |suite: Vec<Invocation>| {

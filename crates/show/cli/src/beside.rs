@@ -8,7 +8,7 @@ pub fn program(name: &str) -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| name.into())
 }
 
-/// What to say where there is no such program.
+/// Message for a missing program.
 pub fn missing(command: &str, name: &str) -> String {
     format!(
         "{command} needs the program {name}, which is neither beside ncpu nor in PATH: install it with ncpu"

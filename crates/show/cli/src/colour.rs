@@ -19,7 +19,7 @@ pub struct ColourArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The machine tells of no caches.
+/// The machine describes no caches.
 pub fn run(args: &ColourArgs) -> anyhow::Result<ExitCode> {
     let machine = Topology::read("/".as_ref())?;
     let mut printer = args.rows.printer()?;

@@ -160,7 +160,7 @@ impl Held {
         Ok(Ran::Done(done))
     }
 
-    /// What it left, once it has ended.
+    /// Its results, once it has ended.
     ///
     /// # Errors
     /// Its output cannot be read.

@@ -47,7 +47,7 @@ pub struct CompareArgs {
     html: Option<PathBuf>,
 }
 
-/// What a comparison needs of the rest of the command line.
+/// Options of the rest of the command line that a comparison needs.
 pub struct Rest<'a> {
     /// Names of the benchmarks chosen.
     pub names: &'a dyn Fn() -> anyhow::Result<Vec<String>>,

@@ -1,6 +1,6 @@
 //! `/etc/ncpu.toml`: options that are given each time, for the commands that run for long.
 //!
-//! What the file says becomes the default of an option, so the command line wins, and values are read and checked as there.
+//! The file's values become defaults of options, so the command line wins, and values are read and checked as there.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ const TABLES: [(&str, &[&str]); 3] = [
 /// The table of labels, the commands that write them into recordings (`--rotate`), and the option that it stands for.
 const LABELS: (&str, [&str; 2], &str) = ("labels", ["watch", "serve"], "label");
 
-/// What is wrong with the file, and where.
+/// An error in the file, and its place.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}", file = safe::os(file), what = safe::line(what))]
 pub struct Wrong {
@@ -54,7 +54,7 @@ pub struct Wrong {
 /// Options of one command, by the names of their arguments.
 type Defaults = HashMap<String, Vec<String>>;
 
-/// What is wrong, and where in the text.
+/// An error, and its place in the text.
 type Fault = (Option<Range<usize>>, String);
 
 /// The command line with defaults from the file for the command that `matches` chose; nothing where that takes none from it.
@@ -186,7 +186,7 @@ fn check(command: &clap::Command, words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// What to say of a name that is not known.
+/// Message for an unknown name.
 fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let near = known.iter().map(|k| (strsim::jaro_winkler(k, name), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     let near = near.filter(|(like, _)| *like > 0.7).map(|(_, k)| format!(", did you mean `{k}`?"));

@@ -34,16 +34,16 @@ pub struct CountersArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// What a row is; everything put together for a process or command, a CPU else
+    /// Unit of a row [default: all in one row for a process or command, else a CPU]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
 
-    /// Events to count, separated by commas; without, a few of everything
+    /// Events to count, separated by commas [default: a few of each kind]
     #[arg(short, long, value_name = "EVENTS", group = "what")]
     events: Vec<String>,
 
     /// How well cores and their strands are used: busy, instructions a cycle, issue slots filled
-    /// (corestat); `--by core` unless told otherwise
+    /// (corestat); [default: --by core]
     #[arg(long, group = "what")]
     core: bool,
 
@@ -82,8 +82,8 @@ pub struct CountersArgs {
     #[command(flatten)]
     metric: MetricArgs,
 
-    /// Seconds between reports; without, one report: of a command or process when it ends, else of one
-    /// second
+    /// Seconds between reports [default: one report, when the command or process ends, else after one
+    /// second]
     #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
@@ -410,7 +410,7 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
     let listed = sources
         .list(Some(pattern).filter(|p| !p.is_empty()))
         .with_context(|| format!("--list {pattern}: no pattern"))?;
-    // What another machine's PMU counts cannot be tried here.
+    // Events of another machine's PMU cannot be tried here.
     let here = args.root == Path::new("/");
     let mut out = Table::builder(
         "events",
@@ -420,7 +420,7 @@ fn list(args: &CountersArgs, sources: &Sources, pattern: &str) -> anyhow::Result
                 "kind",
                 "hardware: the core's, by the kernel's name; core: by the PMU's; shared; software; tracepoint",
             ),
-            Column::text("unit", "what a count is of; a bare number where there is none"),
+            Column::text("unit", "unit of a count; empty for a bare number"),
             Column::text("PMU", "what counts it"),
             Column::text("is", "the fields it stands for, or another name"),
         ],

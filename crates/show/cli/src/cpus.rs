@@ -76,7 +76,7 @@ pub struct CpusArgs {
     root: PathBuf,
 }
 
-/// What `-A` takes.
+/// Argument of `-A`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Bands(usize),
@@ -126,7 +126,7 @@ fn seconds(s: &str) -> Result<Duration, String> {
     let seconds = crate::duration::seconds(s)?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(d) if d >= Duration::from_millis(1) => Ok(d),
-        _ => Err(format!("`{s}` seconds is no interval: the shortest is 0.001")),
+        _ => Err(format!("invalid interval of `{s}` seconds; the shortest is 0.001")),
     }
 }
 
@@ -229,7 +229,7 @@ fn place(topology: &Topology, level: Level, cpu: u32) -> Option<u32> {
     }
 }
 
-/// What becomes of a sample before it is printed, and how it is printed.
+/// Processing of a sample before it is printed, and its format.
 struct View {
     select: Select,
     level: Option<(Level, Topology)>,

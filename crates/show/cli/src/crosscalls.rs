@@ -31,7 +31,7 @@ pub struct CrosscallsArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// What a row is: a cause, process, system call and caller unless told otherwise
+    /// Unit of a row [default: cause, process, system call and caller]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
 

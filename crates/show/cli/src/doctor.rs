@@ -44,12 +44,12 @@ impl Verdict {
     }
 }
 
-/// What was tried.
+/// The capability that was tried.
 #[derive(Debug, PartialEq, Eq)]
 struct Check {
     verdict: Verdict,
     what: &'static str,
-    /// What is missing, and how to get it; empty where all is there.
+    /// The missing part and the command that adds it; empty if nothing is missing.
     why: String,
 }
 
@@ -150,7 +150,7 @@ fn observing(root: bool) -> Vec<Check> {
     }
 }
 
-/// What perf events let an ordinary user do.
+/// Perf events that an ordinary user may use.
 fn samples_of_own() -> Check {
     let file = "/proc/sys/kernel/perf_event_paranoid";
     let level = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok());
@@ -176,7 +176,7 @@ fn hardware() -> Check {
         Ok(sources) if sources.cores().next().is_some() => Check::yes(what),
         Ok(_) => Check::no(
             what,
-            "this machine shows no PMU, as most virtual ones: waits for memory are told from samples instead",
+            "this machine shows no PMU, as most virtual ones: waits for memory are estimated from samples instead",
         ),
         Err(e) => Check::no(what, e.to_string()),
     }

@@ -34,7 +34,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "yes|no", default_value = "yes")]
     consistent: Consistent,
 
-    /// How memory is kept as it was at one moment; without, the gentlest way that works
+    /// Snapshot method [default: least intrusive that works]
     #[arg(long, value_name = "HOW")]
     method: Option<Way>,
 
@@ -47,7 +47,7 @@ pub struct DumpArgs {
     #[arg(long, conflicts_with = "level")]
     lz4: bool,
 
-    /// Threads that compress, or expand; without, one for each CPU
+    /// Threads that compress or expand [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
 
@@ -111,15 +111,15 @@ pub struct DumpArgs {
     #[arg(long, group = "other", hide = true)]
     crash_server: bool,
 
-    /// What the server starts for a crash; standard input is the connection
+    /// Run by the server for a crash; standard input is the connection
     #[arg(long, group = "other", hide = true)]
     crash_socket: bool,
 
-    /// What `--method fork` starts: has process PID forget its copy if standard input ends early
+    /// Run by `--method fork`: has process PID forget its copy if standard input ends early
     #[arg(long, value_name = "PID", group = "other", hide = true)]
     reap: Option<i32>,
 
-    /// What the kernel starts for a crash: PID, signal, user, group, time, mode
+    /// Run by the kernel for a crash: PID, signal, user, group, time, mode
     #[arg(long, num_args = 6, group = "other", hide = true)]
     crash: Vec<u64>,
 }
@@ -271,7 +271,7 @@ fn tell(progress: &Progress, over: &AtomicBool) {
     out::progress_over();
 }
 
-/// What a dump has, for people.
+/// Contents of a dump, for people.
 fn words(file: &Path, info: &Info) -> String {
     let mut text = String::new();
     let mut line = |words: std::fmt::Arguments| {

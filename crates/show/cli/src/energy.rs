@@ -6,7 +6,7 @@ use ncpu_machine::power::{self, Meter, Metering};
 use ncpu_measure::{Failure, Outcome};
 use ncpu_table::{Column, Kind, Table, Unit};
 
-/// What the table of benchmarks gets.
+/// Columns for the table of benchmarks.
 pub const COLUMNS: [&str; 2] = ["watts", "J/op"];
 
 /// The machine's energy beside each benchmark. Meters are read before and after it, by no thread meanwhile, since the
@@ -17,7 +17,7 @@ pub struct Joules {
 }
 
 impl Joules {
-    /// The meters below a root; says in a line where there are none, and the benchmarks go on without.
+    /// The meters below a root; a line says if none exist, and the benchmarks go on without power figures.
     pub fn begin(root: &Path) -> Option<Joules> {
         let meters = match power::find(root) {
             Ok(meters) => meters.into_iter().filter(Meter::counts).collect::<Vec<_>>(),
@@ -35,7 +35,7 @@ impl Joules {
         Some(Joules { meters, rows: Vec::new() })
     }
 
-    /// Runs a benchmark of so many workers.
+    /// Runs a benchmark with this number of workers.
     pub fn during(
         &mut self,
         workers: usize,
@@ -44,7 +44,7 @@ impl Joules {
         let metering = Metering::begin(&self.meters);
         let outcome = run();
         let energies = metering.end();
-        // Without a meter whose part is known, the first there is.
+        // If the part of no meter is known, the first meter.
         let energy = power::total(&self.meters, &energies).map(|t| t.0).or(energies.first().cloned());
         // Calibration and warm-up do the same as the samples, so the mean power is that of an operation.
         self.rows.push(outcome.as_ref().ok().zip(energy).map(|(outcome, energy)| {

@@ -49,7 +49,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
 
-    /// Keep a remedy only if it gives at least so many per cent
+    /// Keep a remedy only if it gains at least PERCENT
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     least: f64,
 

@@ -21,7 +21,7 @@ use ncpu_table::{Format, Table};
 use crate::stop;
 use crate::table_args::{TableArgs, no_table, text_width};
 
-/// Foretell what a program does on a machine one does not have, from a recording or a model
+/// Predict what a program does on a machine one does not have, from a recording or a model
 #[derive(Args, Debug)]
 pub struct ForeseeArgs {
     /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, a directory with a topology tree, or a file
@@ -250,7 +250,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
             .iter()
             .filter(|(_, x)| x.ln().abs() > 0.05)
             .take(2)
-            .map(|(name, x)| format!("{name} (half as much again: x{x:.2})"))
+            .map(|(name, x)| format!("{name} (times 1.5: x{x:.2})"))
             .collect();
         if !much.is_empty() {
             notes.push(format!("at {} CPUs the answer hangs most on {}", last.cpus, much.join(" and on ")));
@@ -409,7 +409,7 @@ fn learn(
     beside: &Beside,
 ) -> anyhow::Result<Learnt> {
     if recording.manifest.simulated {
-        anyhow::bail!("{}: a simulation itself; foretell from what was observed", dir.display());
+        anyhow::bail!("{}: this recording is a simulation; predict from an observation", dir.display());
     }
     if several && recording.manifest.throughput.is_none() {
         anyhow::bail!(
@@ -463,7 +463,7 @@ fn waits_for_lines(model: &Model, point: &Point, told: &mut Told) {
     }
 }
 
-/// What would help where the recorded machine is not reproduced.
+/// Advice where the recorded machine is not reproduced.
 fn would_help(model: &Model, notes: &[String]) -> String {
     let mut all = Vec::new();
     let noted = |text: &str| notes.iter().any(|n| n.contains(text));
@@ -511,19 +511,19 @@ fn reproduce(
     }))
 }
 
-/// What to say where the recorded CPUs may have been strands of the same cores.
+/// Note where the recorded CPUs may have been strands of the same cores.
 fn strands(model: &Model, hardware: &Hardware) -> Option<String> {
     let recorded = model.recorded.as_ref().filter(|r| r.shape.is_none() && r.cpus > 1)?;
     (hardware.shape.strands > 1).then(|| {
         format!(
-            "the recording does not tell which of its {} CPUs share a core (older recordings do not, nor those of machines whose cores \
-             differ): each is taken for a core of its own, and if some were strands, what is foretold is too low",
+            "the recording does not say which of its {} CPUs share a core (older recordings do not, nor those of machines whose cores \
+             differ): each is taken for a core of its own, and if some were strands, the prediction is too low",
             recorded.cpus
         )
     })
 }
 
-/// The CPU counts to be told of, and what to say of those that fixes have left too few CPUs for; the machine had `before` without
+/// The CPU counts to predict, and a note on counts for which fixes leave too few CPUs; the machine had `before` without
 /// them.
 fn counts(
     list: Option<&str>,
@@ -545,14 +545,14 @@ fn counts(
                 fewer.push(n.to_string());
             }
             Ok(n) if n > all => anyhow::bail!("--cpus {n}: {} has {before} CPUs", hardware.name),
-            _ => anyhow::bail!("--cpus {list}: `{word}` is no number of CPUs; give a list as in 2,8,32"),
+            _ => anyhow::bail!("--cpus {list}: `{word}` is not a number of CPUs; give a list as in 2,8,32"),
         }
     }
     counts.sort_unstable();
     counts.dedup();
     let note = (!fewer.is_empty()).then(|| {
         format!(
-            "--cpus {}: with one strand a core (`smt off`) {} has {all} CPUs of its {before}, and is told for those",
+            "--cpus {}: with one strand a core (`smt off`) {} has {all} CPUs of its {before}, and is predicted for those",
             fewer.join(","),
             hardware.name
         )

@@ -124,7 +124,7 @@ mod tests {
             let name = command.get_name();
             assert!(readme.contains(&format!("`ncpu {name}")), "README.md has no row for `ncpu {name}`");
             for alias in command.get_visible_aliases() {
-                assert!(readme.contains(&format!("{alias}`")), "README.md does not tell of `{alias}`");
+                assert!(readme.contains(&format!("{alias}`")), "README.md does not mention `{alias}`");
             }
         }
     }

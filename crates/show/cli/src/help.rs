@@ -189,7 +189,7 @@ const MORE: &[More] = &[
         command: "memory",
         examples: &[
             ("ncpu memory", "what every page is for"),
-            ("ncpu memory --by process", "whose it is"),
+            ("ncpu memory --by process", "its owner"),
             ("ncpu memory 10 6", "six times, ten seconds apart"),
         ],
         see: &["numa", "limits", "populate"],
@@ -208,7 +208,7 @@ const MORE: &[More] = &[
         examples: &[
             ("ncpu scale -- make -j{n}", "elapsed time of a build over CPU counts"),
             ("ncpu scale --metric 'tps = ([0-9.]+)' -- pgbench -c {n}", "throughput that the command tells"),
-            ("ncpu scale --from points.csv --to 512", "figures measured elsewhere, foretold up to 512"),
+            ("ncpu scale --from points.csv --to 512", "figures measured elsewhere, predicted up to 512"),
         ],
         see: &["bench", "run"],
     },
@@ -394,7 +394,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("This program", &["doctor", "completions", "man", "help"]),
 ];
 
-/// What `ncpu` alone says: what to type first.
+/// Output of `ncpu` alone: what to type first.
 pub const FIRST: &str = "\
 ncpu shows where a machine's CPU capacity goes, and gives it back.
 
@@ -554,7 +554,7 @@ pub fn page_below(above: &clap::Command, command: &clap::Command) -> std::io::Re
     Ok(out)
 }
 
-/// What clap knows of a command.
+/// Clap's description of a command.
 fn body(command: &clap::Command, title: String) -> std::io::Result<Vec<u8>> {
     let page = clap_mangen::Man::new(command.clone()).title(title);
     let mut out = Vec::new();
@@ -651,6 +651,6 @@ mod tests {
         assert_eq!(run.matches("make \\-j8").count(), 3, "{run}");
         let own = page(None);
         assert!(own.contains(".SH EXAMPLES") && own.contains("ncpu\\-locks(1)"), "{own}");
-        assert!(page(Some("scale")).contains("{n}"), "a placeholder is no end of line");
+        assert!(page(Some("scale")).contains("{n}"), "a placeholder is not an end of line");
     }
 }

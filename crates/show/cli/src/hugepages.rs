@@ -40,7 +40,7 @@ pub struct HugepagesArgs {
     #[arg(long, conflicts_with = "command")]
     mappings: bool,
 
-    /// Foretell what huge pages save process PID: measure what reads cost all over as much memory as could be put
+    /// Predict what huge pages save process PID: measure what reads cost all over as much memory as could be put
     /// together, on small pages and on huge ones
     #[arg(long, requires = "pid", conflicts_with = "apply")]
     foretell: bool,
@@ -290,7 +290,7 @@ fn start(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status?))
 }
 
-/// What a copy of a large file takes.
+/// Time of copying a large file.
 fn copied(file: &Path) -> Option<String> {
     let size = std::fs::metadata(file).ok()?.len();
     (size >= WORTH_A_LINE).then(|| {
@@ -354,7 +354,7 @@ fn settle(args: &HugepagesArgs, machine: &Topology, journal: &mut Journal) -> an
 
 /// Sets the environment for the library and for glibc.
 fn preloaded(program: &Program, notes: &mut Vec<String>) -> anyhow::Result<()> {
-    let executable = std::env::current_exe().context("cannot tell where ncpu is, and so its libraries")?;
+    let executable = std::env::current_exe().context("cannot find the path of ncpu, and so its libraries")?;
     let places = Places::of(&executable, std::env::var_os("NCPU_PRELOAD_DIR").as_deref());
     let (library, image) = places.find("hugepages")?;
     if let Some(obstacle) = program.obstacle(&image) {

@@ -31,8 +31,8 @@ fn place_by(named: Option<&OsStr>, root: bool, runtime: impl Fn() -> Option<Path
     }
 }
 
-/// Keeps an observation in the place of the one before. What keeps it from that is said in a line, and no more: its report has
-/// been printed.
+/// Keeps an observation in the place of the one before. A failure gives a line and nothing else: its report has been printed.
+///
 pub fn keep(recording: &Recording) {
     let Some(place) = place() else { return };
     if recording.tables.values().map(ncpu_table::Table::num_rows).sum::<usize>() > MOST {
@@ -43,7 +43,7 @@ pub fn keep(recording: &Recording) {
     }
 }
 
-/// Writes it beside and changes the names, so that there is one whole recording at any time, whoever else does the same.
+/// Writes it beside and changes the names, so that there is one whole recording at any time, also if another process does the same.
 fn put(recording: &Recording, place: &Path) -> anyhow::Result<()> {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));

@@ -45,7 +45,7 @@ pub struct Args {
     rows: TableArgs,
 }
 
-/// The tables there are.
+/// The tables of this command.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum TableName {
     /// Every limit
@@ -80,7 +80,9 @@ impl Planned {
 /// `2048,32T`, `2048,32T,16`.
 fn planned_size(text: &str) -> Result<Planned, String> {
     let wrong = || {
-        format!("`{text}` is no machine; say CPUs, memory and perhaps nodes, as in 2048,32T or 2048,32T,16")
+        format!(
+            "invalid machine `{text}`; expected CPUs, memory and perhaps nodes, as in 2048,32T or 2048,32T,16"
+        )
     };
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let (cpus, memory, nodes) = match parts[..] {

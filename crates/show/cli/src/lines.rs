@@ -24,9 +24,9 @@ use crate::table_args::{TableArgs, text_width};
 use crate::target::pidfd;
 use crate::{out::put, sets, stop};
 
-/// Findings shown unless told otherwise: nobody repairs more at once.
+/// Findings shown by default: more are not repaired at once.
 const SHOWN: usize = 20;
-/// How long a process is sampled unless told otherwise.
+/// Default time of sampling a process.
 const PROCESS: Duration = Duration::from_secs(5);
 
 /// Show locks, atomics and counters that share a cache line, and the padding that parts them
@@ -45,7 +45,7 @@ pub struct LinesArgs {
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Sample for so long; a command until it ends, a process for 5 s without; 0 does not sample
+    /// Sample for SECONDS; 0 does not sample [default: a command until it ends, a process for 5 s]
     #[arg(long, value_name = "SECONDS", value_parser = crate::duration::seconds)]
     seconds: Option<f64>,
 
@@ -219,17 +219,17 @@ fn compete(args: &LinesArgs, which: sets::Which, pid: u32, options: &Options) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// What came of sampling.
+/// Results of sampling.
 struct Sampled {
     moving: Moving,
     accesses: Table,
     totals: Table,
 }
 
-/// What came of watching a process.
+/// Results of watching a process.
 #[derive(Default)]
 struct Watched {
-    /// Whose words are listed.
+    /// The owner of the listed words.
     pid: u32,
     /// Its mappings, where it may have ended.
     mapped: Option<(u32, Vec<u8>)>,
@@ -371,7 +371,7 @@ fn not_sampled(args: &LinesArgs) -> Option<String> {
     const TOLD: &str = "this shows what shares a line, not how often the line moves";
     match Sources::read(&args.root).ok()?.access_events() {
         Err(e) => Some(format!("{TOLD}: {e}")),
-        // It was asked for so, or the sampler has told why.
+        // It was asked for, or the sampler has said why.
         Ok(_) if args.pid.is_some() || !args.command.is_empty() => None,
         Ok(_) => Some(format!("{TOLD}: this machine samples that with -p PID or -- CMD")),
     }

@@ -24,7 +24,7 @@ pub struct LocksArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// What a row is: a lock and its caller unless told otherwise
+    /// Unit of a row [default: lock and caller]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
 

@@ -185,7 +185,7 @@ fn command_line() -> ExitCode {
     }
     let (cli, matches) = match parse(arguments.clone()) {
         Ok(parsed) => parsed,
-        // What clap repeats of the arguments it is to repeat as they may be shown.
+        // Arguments that clap repeats, escaped for a terminal.
         Err(e) if e.use_stderr() => {
             let shown = arguments.iter().map(|a| ncpu_table::safe::os(a).into()).collect();
             return out::usage(&help::nearer(parse(shown).err().unwrap_or(e)));
@@ -275,7 +275,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// An error and what caused it, outermost first. A cause that the message before it has told already is left out.
+/// An error and what caused it, outermost first. A cause that the message before it contains is left out.
 fn causes(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string) {

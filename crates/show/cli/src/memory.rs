@@ -86,9 +86,9 @@ fn frames(text: &str) -> Result<Range<u64>, String> {
     };
     let range = text.split_once('-').and_then(|(a, b)| Some(number(a)?..number(b)?));
     // The highest page frame of 64 bits of address and pages of 4 KiB.
-    range
-        .filter(|r| r.start < r.end && r.end <= 1 << 52)
-        .ok_or_else(|| format!("`{text}` is no range of page frames; one looks like 0x100000-0x140000"))
+    range.filter(|r| r.start < r.end && r.end <= 1 << 52).ok_or_else(|| {
+        format!("invalid range of page frames `{text}`; expected FROM-TO as in 0x100000-0x140000")
+    })
 }
 
 impl From<ByArg> for By {

@@ -19,7 +19,7 @@ pub struct MetricArgs {
 }
 
 impl MetricArgs {
-    /// What they ask for.
+    /// The pattern that they give.
     ///
     /// # Errors
     /// As [`Measure::new`].
@@ -27,7 +27,7 @@ impl MetricArgs {
         Measure::new(self.metric.as_deref(), self.lower)
     }
 
-    /// What they ask for, if anything, of a command that is observed.
+    /// The pattern for an observed command, if one is given.
     ///
     /// # Errors
     /// As [`Measure::new`], or there is no command.
@@ -41,7 +41,7 @@ impl MetricArgs {
     }
 }
 
-/// What a run's throughput is.
+/// Throughput of a run.
 #[derive(Debug)]
 pub struct Measure {
     metric: Option<Regex>,
@@ -56,7 +56,7 @@ impl Measure {
     pub fn new(pattern: Option<&str>, lower: bool) -> anyhow::Result<Measure> {
         let metric = pattern
             .map(|p| {
-                // What is wrong comes last; before it stands the pattern with a mark, on lines of its own.
+                // The error comes last; before it stands the pattern with a mark, on lines of its own.
                 let regex = Regex::new(p).map_err(|e| {
                     let why = e.to_string();
                     let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -75,7 +75,7 @@ impl Measure {
         Ok(Measure { metric, lower })
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> String {
         match (&self.metric, self.lower) {
             (None, _) => "runs/s".into(),
@@ -95,7 +95,7 @@ impl Measure {
         }
     }
 
-    /// The last match in a program's output, or why there is none.
+    /// The last match in a program's output, or the reason of its absence.
     pub fn in_output(&self, output: &str) -> Result<f64, String> {
         let regex = self.metric.as_ref().ok_or("no --metric was given")?;
         let Some(found) = regex.captures_iter(output).last() else {
@@ -104,7 +104,7 @@ impl Measure {
         let text = found.get(1).map_or("", |m| m.as_str()).replace(',', "");
         match text.trim().parse::<f64>() {
             Ok(x) if x > 0.0 && x.is_finite() => Ok(if self.lower { 1.0 / x } else { x }),
-            _ => Err(format!("--metric captured `{text}`, which is no number above 0")),
+            _ => Err(format!("--metric captured `{text}`; expected a number above 0")),
         }
     }
 }

@@ -143,7 +143,7 @@ impl At {
 /// The recording of a directory that holds a moment.
 ///
 /// # Errors
-/// None does, which tells which times there are; or the directory or the recording cannot be read.
+/// None does: the error lists the available times; or the directory or the recording cannot be read.
 pub fn find(dir: &Path, at: &At) -> anyhow::Result<Recording> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
     let unix = at.unix(now).context("--at: the clock skipped that time")?;
@@ -158,7 +158,7 @@ pub fn find(dir: &Path, at: &At) -> anyhow::Result<Recording> {
         anyhow::bail!("--at: {} holds no recordings of `ncpu watch --rotate`", name());
     };
     if !moments.skipped.is_empty() {
-        say!("ncpu: {} is no recording of this series: left out", moments.skipped.join(", "));
+        say!("ncpu: {} is not a recording of this series: left out", moments.skipped.join(", "));
     }
     match moments.at(unix)? {
         Moment::Held(recording) => {

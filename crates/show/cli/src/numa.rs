@@ -46,7 +46,7 @@ pub struct NumaArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Seconds of CPU time that a report tells of; 1 unless given
+    /// Seconds of CPU time in a report [default: 1]
     #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
@@ -54,7 +54,7 @@ pub struct NumaArgs {
     count: Option<u64>,
 }
 
-/// The tables there are.
+/// The tables of this command.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum TableName {
     /// A row for each process, with its verdict
@@ -184,7 +184,7 @@ fn rows(read: &view::Numa, tables: &[Table], name: Option<TableName>) -> Table {
     }
 }
 
-/// Whose memory: cgroups of v1 as well as v2, since only /proc is asked.
+/// Owners of memory: cgroups of v1 as well as v2, since only /proc is read.
 fn scope(target: &TargetArgs, here: bool) -> anyhow::Result<Scope> {
     if let Some(pid) = target.pid {
         if here {

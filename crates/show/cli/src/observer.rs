@@ -1,4 +1,4 @@
-//! Who observes an onion: the engine, or, where the kernel does not let this user load programs, what it tells everybody.
+//! The observer of an onion: the engine, or public sources where the kernel does not let this user load programs.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -20,7 +20,7 @@ const AHEAD: i32 = -10;
 /// Lets this thread run before others, as far as the user may: while every CPU has several threads that want it, the ring
 /// buffer fills up and drops what does not fit. Threads that it starts from now on inherit this.
 pub fn go_ahead() {
-    // Refused, it runs as others do, and drops are told.
+    // If refused, it runs at normal priority, and drops are reported.
     if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > AHEAD) {
         let _ = rustix::process::setpriority_process(None, AHEAD);
         // The thread waits for the processes that read files for it. Those that take their place later inherit this.
@@ -43,7 +43,7 @@ pub fn go_ahead() {
 pub enum Observer {
     /// Of everything.
     Whole(Box<Observation>),
-    /// Of what an ordinary user sees of his own processes.
+    /// The view of an ordinary user of their own processes.
     Thin(Box<Unprivileged>),
 }
 
@@ -112,7 +112,7 @@ impl Observer {
         }
     }
 
-    /// What is known from the beginning on.
+    /// Facts known from the beginning on.
     pub fn notes(&self) -> Vec<String> {
         match self {
             Observer::Whole(whole) => whole.notes(),
@@ -120,7 +120,7 @@ impl Observer {
         }
     }
 
-    /// One stack in so many contentions is walked now; 0 where none is.
+    /// One stack in N contentions is walked at present; 0 if none is.
     pub fn walked_every(&self) -> u32 {
         match self {
             Observer::Whole(whole) => whole.walked_every(),

@@ -206,7 +206,7 @@ impl Out {
         }
     }
 
-    /// Whether somebody looks at it.
+    /// Whether it is a terminal.
     pub fn is_terminal(&self) -> bool {
         match self {
             Out::File => false,
@@ -244,7 +244,7 @@ impl Write for Out {
     }
 }
 
-/// What is under way, told in one line that is written over, where somebody watches.
+/// Progress, in one line that is written over, on a terminal only.
 pub fn progress(words: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {

@@ -1,4 +1,4 @@
-//! Colour, where somebody looks at it: NO_COLOR turns it off, CLICOLOR_FORCE on.
+//! Colour on terminals: NO_COLOR turns it off, CLICOLOR_FORCE on.
 
 use std::env::var_os;
 use std::fmt::Write;
@@ -154,7 +154,7 @@ mod tests {
             "{painted}"
         );
         assert!(painted.contains(&format!("{DIM}note: static{OFF}")), "{painted}");
-        assert!(!painted.contains(&format!("{RED}#####....")), "what is of use is no fault");
+        assert!(!painted.contains(&format!("{RED}#####....")), "useful time is not a fault");
         assert_eq!(onion("Capacity\n"), "Capacity\n");
         assert_eq!(table("a  b\n1  2\n"), format!("{BOLD}a  b{OFF}\n1  2\n"));
     }

@@ -39,7 +39,7 @@ pub struct PartitionArgs {
     #[arg(long = "clone", value_name = "DIR[:AT]")]
     clones: Vec<OsString>,
 
-    /// Keep what clones change below this directory; without, beside DIR
+    /// Directory of the clones' changes [default: beside DIR]
     #[arg(long, value_name = "DIR", requires = "clones")]
     upper: Option<PathBuf>,
 
@@ -138,7 +138,7 @@ pub fn run(args: &PartitionArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What a run left.
+/// Results of a run.
 struct Run {
     instances: Table,
     data: Table,

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use ncpu_engine::engine::Patterns;
 
-/// What tells waits apart, common to commands that do.
+/// Patterns that distinguish waits, common to commands that use them.
 #[derive(Args, Debug)]
 pub struct PatternArgs {
     /// Know more locks by the functions on a waiter's stack: FILE is asked before ncpu's own table, in the same words

@@ -40,7 +40,7 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "CLASS")]
     class: Option<Class>,
 
-    /// Change nothing: tell what would be done
+    /// Change nothing: print what would be done
     #[arg(long)]
     dry_run: bool,
 
@@ -52,7 +52,7 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::duration::seconds)]
     interval: f64,
 
-    /// End after so many seconds, and give threads their CPUs back; without, when the program ends
+    /// End after SECONDS, and give threads their CPUs back [default: when the program ends]
     #[arg(long = "for", value_name = "SECONDS", value_parser = crate::duration::seconds)]
     length: Option<f64>,
 
@@ -87,7 +87,7 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     }
     anyhow::ensure!(
         !args.command.is_empty(),
-        "no command is given; --dry-run only tells what would be chosen"
+        "no command is given; --dry-run only prints what would be chosen"
     );
     let environment = std::env::vars_os().collect();
     let mut steps = choice.steps();
@@ -150,7 +150,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     }
     let (first, last) = (balancer.first, balancer.last);
     let (done, replayed) = balancer.finish();
-    // What was started here runs to its end, unbalanced from now on.
+    // A program that was started here runs to its end, unbalanced from here on.
     if let Some(child) = child.as_ref().filter(|_| ended.is_none()) {
         ended = child.wait(true);
     }

@@ -24,20 +24,20 @@ pub struct PopulateArgs {
     #[arg(value_name = "SIZE", value_parser = size)]
     size: u64,
 
-    /// What is behind it: private, memfd, posix or sysv
+    /// Kind of memory: private, memfd, posix or sysv
     #[arg(long, value_name = "KIND", default_value = "private")]
     kind: SegmentKind,
 
-    /// Its pages: 4k, thp, 2m or 1g; without, as the kernel is set to
+    /// Its pages: 4k, thp, 2m or 1g [default: the kernel's setting]
     #[arg(long, value_name = "SIZE")]
     page: Option<PageSize>,
 
-    /// Where they come from: local, node:N or interleave; without, as the thread's policy has it
+    /// Origin of pages: local, node:N or interleave [default: the thread's policy]
     #[arg(long, value_name = "WHERE")]
     mem: Option<Memory>,
 
-    /// Threads that make and destroy it, the caller among them, as in 1,2,4; without, 1, 2, 4 and so on up to one
-    /// on each CPU, 17 at most
+    /// Threads that make and destroy it, the caller among them, as in 1,2,4 [default: powers of two up to one per
+    /// CPU, at most 17]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(1..=1025))]
     threads: Vec<u64>,

@@ -19,7 +19,7 @@ use crate::table_args::TableArgs;
 /// Watts of the machine at rest and under a command, joules, and what a year costs
 #[derive(Args, Debug)]
 pub struct PowerArgs {
-    /// Price of a kWh, in any currency: tells what a year costs
+    /// Price of a kWh, in any currency: adds the cost of a year
     #[arg(allow_negative_numbers = true, long, value_name = "PER_KWH")]
     price: Option<f64>,
 

@@ -43,7 +43,7 @@ pub struct PreloadArgs {
     command: Vec<OsString>,
 }
 
-/// What the libraries of this version are for.
+/// Purposes of the libraries of this version.
 const ABOUT: [(&str, &str); 6] = [
     ("getenv", "getenv without locks, safe beside setenv"),
     ("accept", "connections spread evenly over processes and threads"),
@@ -55,7 +55,7 @@ const ABOUT: [(&str, &str); 6] = [
 
 /// `ncpu preload NAMES -- CMD`: becomes CMD, so its exit status is CMD's.
 pub fn run(args: &PreloadArgs) -> anyhow::Result<ExitCode> {
-    let executable = std::env::current_exe().context("cannot tell where ncpu is, and so its libraries")?;
+    let executable = std::env::current_exe().context("cannot find the path of ncpu, and so its libraries")?;
     let places = Places::of(&executable, std::env::var_os("NCPU_PRELOAD_DIR").as_deref());
     if args.list {
         list(&places, &args.rows)?;

@@ -12,7 +12,7 @@ use ncpu_remedy::preload::{self, Places};
 use ncpu_remedy::program::{self, Program};
 use rustix::io::Errno;
 
-/// What the name of each such directory begins with.
+/// Prefix of the name of each such directory.
 const NAME: &str = "ncpu-locks-";
 
 /// The files' directory, which goes with this. Where `ncpu` was killed, the next one removes it.
@@ -46,7 +46,7 @@ impl PreloadLocks {
         &self.dir
     }
 
-    /// What a reader must know; `whole` says that the kernel's tracing told the waits.
+    /// Notes for readers; `whole` says that the waits come from the kernel's tracing.
     pub fn notes(&self, whole: bool) -> Vec<String> {
         match whole {
             true => {
@@ -56,7 +56,7 @@ impl PreloadLocks {
         }
     }
 
-    /// The variables that have a command load the library. What the library cannot see of it is noted.
+    /// The variables that have a command load the library. Parts of it that the library cannot see are noted.
     ///
     /// # Errors
     /// There is no library, or no command; or the command is one that it cannot take hold of.
@@ -66,14 +66,14 @@ impl PreloadLocks {
         user: Option<&User>,
     ) -> anyhow::Result<Vec<(OsString, OsString)>> {
         let executable =
-            std::env::current_exe().context("cannot tell where ncpu is, and so its libraries")?;
+            std::env::current_exe().context("cannot find the path of ncpu, and so its libraries")?;
         let places = Places::of(&executable, std::env::var_os("NCPU_PRELOAD_DIR").as_deref());
         let (library, image) = places.find("locks").context("--preload")?;
         let path = std::env::var_os("PATH");
         let file = program::find(command.first().context("no command is given")?, path.as_deref())?;
         let program = Program::look(&file, path.as_deref())?;
         if let Some(obstacle) = program.obstacle(&image) {
-            // What it starts may be another matter.
+            // Programs that it starts may differ.
             self.notes.push(format!(
                 "libncpu_locks.so cannot take hold of {}: it {obstacle}",
                 ncpu_table::safe::line(&program.loaded.display().to_string())
@@ -127,7 +127,7 @@ fn make(above: &Path) -> std::io::Result<(PathBuf, Option<File>)> {
     Err(std::io::ErrorKind::ResourceBusy.into())
 }
 
-/// Removes the directories of those that were killed: nobody has them locked.
+/// Removes the directories of killed processes: nobody has them locked.
 fn remove_abandoned(above: &Path) {
     let me = rustix::process::geteuid();
     let Ok(entries) = std::fs::read_dir(above) else { return };
@@ -136,7 +136,7 @@ fn remove_abandoned(above: &Path) {
         let Ok(file) = open(&dir) else { continue };
         let owned = file.metadata().is_ok_and(|m| me.is_root() || m.uid() == me.as_raw());
         if owned && lock(&file).is_ok() {
-            // What others made unremovable stays: it is theirs.
+            // Files that other users made unremovable stay: they are theirs.
             let _ = std::fs::remove_dir_all(&dir);
         }
     }

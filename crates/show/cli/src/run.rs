@@ -38,7 +38,7 @@ fn tables() -> impl Iterator<Item = &'static str> {
     MADE.into_iter().chain(ncpu_schema::of_observations().iter().map(|t| t.name))
 }
 
-/// Any name, for recordings of other commands have other tables; those of an observation are told to who completes.
+/// Any name, for recordings of other commands have other tables; completion offers those of an observation.
 #[derive(Clone)]
 struct TableName;
 
@@ -171,7 +171,7 @@ pub const HZ: u32 = 99;
 const INTERVALS: [f64; 2] = [1.0, 0.1];
 
 impl ObserveArgs {
-    /// What to observe.
+    /// The target of the observation.
     fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
         let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
         let latency_of = self.latency_of.clone();
@@ -205,7 +205,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT")]
     preload: Option<Preloaded>,
 
-    /// Run the command as user NAME, with his groups; without, as who runs ncpu: under sudo, root
+    /// Run the command as NAME with NAME's groups [default: current user, which is root under sudo]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
@@ -214,7 +214,7 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// What `run --preload` may load.
+/// Libraries that `run --preload` may load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Preloaded {
     /// libncpu_locks.so
@@ -335,7 +335,7 @@ pub fn report_again(args: ReportCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to say of a directory that is no recording: it may hold some.
+/// Error for a directory that is not a recording: it may hold recordings.
 fn of_many(error: ncpu_record::Error, dir: &std::path::Path) -> anyhow::Error {
     let many = matches!(error, ncpu_record::Error::NotARecording(_))
         && ncpu_record::Moments::read(dir).is_ok_and(|moments| !moments.is_empty());
@@ -385,7 +385,7 @@ fn report(
             let points = args.select.select().apply(points.clone())?;
             return crate::out::put(&ncpu_report::scale::render(scale, &points, text_width()));
         }
-        // A recording of a command that looks once: its tables are all there is.
+        // A recording of a command that looks once: it has nothing but its tables.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
         None if args.tenants.is_given() && args.select.format() == Format::Text => {
             let tenancy = args.tenants.read(recording)?;
@@ -448,7 +448,7 @@ fn report(
     let mut printer = args.select.printer()?;
     for table in tables {
         let table = select.apply(table)?;
-        // Whoever reads tables by a program does not read standard error.
+        // A program that reads tables does not read standard error.
         let table = match args.select.format() {
             Format::Text => table,
             _ => ncpu_report::incomplete::marked(recording, table),

@@ -42,7 +42,7 @@ pub struct SeriesArgs {
     label: Vec<(String, String)>,
 }
 
-/// What is always on takes less: timer samples a second on each CPU, and seconds between rows of the tables over time.
+/// Continuous recording takes less: timer samples a second on each CPU, and seconds between rows of the tables over time.
 pub const HZ: u32 = 19;
 pub const INTERVAL: f64 = 5.0;
 
@@ -164,7 +164,7 @@ pub struct Log {
     rotate: Duration,
     /// When the next recording is to begin.
     next: Instant,
-    /// Of intervals that are recordings of their own: what tells of all of them.
+    /// Of intervals that are recordings of their own: their common parts.
     whole: Whole,
     words: Vec<String>,
     labels: BTreeMap<String, String>,
@@ -227,14 +227,14 @@ impl Log {
         Machine::here().put(&mut manifest);
         manifest.labels = self.labels.clone();
         manifest.notes.extend(self.lost.words().map(|words| format!("before this recording {words}")));
-        // What was written meanwhile took its time.
+        // Writing took time meanwhile.
         self.series.begin(manifest, from.elapsed())?;
         self.lost = Lost::default();
         self.written += 1;
         Ok(())
     }
 
-    /// Takes a table's new rows; tells whether the recording is full.
+    /// Takes a table's new rows; returns whether the recording is full.
     fn take(&mut self, table: &Table, full: &Cell<bool>) -> anyhow::Result<()> {
         if !self.series.is_writing() {
             return Ok(());
@@ -298,7 +298,7 @@ impl Log {
         rows.into_iter().try_for_each(|table| self.take_last(table))
     }
 
-    /// Writes what tells of all intervals of the recording.
+    /// Writes the common parts of all intervals of the recording.
     fn put_whole(&mut self) -> anyhow::Result<()> {
         let whole = std::mem::take(&mut self.whole);
         whole.into_tables().try_for_each(|table| self.take_last(&table))

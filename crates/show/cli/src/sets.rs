@@ -28,11 +28,11 @@ impl FromStr for Which {
     }
 }
 
-/// What was found.
+/// Findings.
 pub struct Found {
     /// The sets, as a table.
     pub table: Table,
-    /// What is to be known of it.
+    /// Notes on it.
     pub notes: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ const ELEMENTS: u64 = 4096;
 /// atomics and counters are.
 ///
 /// # Errors
-/// The machine tells of no such cache, the process is gone, or frames of its pages cannot be seen (root).
+/// The machine does not describe such a cache, the process is gone, or frames of its pages cannot be seen (root).
 pub fn find(
     which: Which,
     machine: &Topology,
@@ -57,7 +57,7 @@ pub fn find(
         Which::Level(level) => {
             let found = colour::caches(machine).into_iter().find(|c| c.level == level);
             found.ok_or_else(|| {
-                anyhow::anyhow!("this machine tells of no data cache of level {level} and its ways")
+                anyhow::anyhow!("this machine does not describe a data cache of level {level} with its ways")
             })?
         }
     };

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Context;
 use libc::{SIGHUP, SIGINT, SIGTERM};
 
-/// The pidfd of a command that signals are passed on to; -1 where there is none.
+/// The pidfd of a command that signals are passed on to; -1 without a command.
 static COMMAND: AtomicI32 = AtomicI32::new(-1);
 
 /// The last signal, 0 before the first, and how many there were.

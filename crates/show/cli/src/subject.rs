@@ -1,4 +1,4 @@
-//! Whom a command observes – what runs already, or a program it starts – and for how long.
+//! The subject of an observation – running programs, or a program that it starts – and its duration.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ use crate::tee::Tee;
 pub struct Subject {
     /// Its threads.
     pub target: Target,
-    /// What to call it.
+    /// Its name.
     pub words: Vec<String>,
     length: Option<Duration>,
     _passed_on: Option<PassedOn>,
@@ -39,7 +39,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What runs already, for so many seconds; until told to stop without.
+    /// Running programs, for this number of seconds [default: until a signal].
     ///
     /// # Errors
     /// It is not there, or the time is none.
@@ -66,8 +66,8 @@ impl Subject {
         Subject::measured(command, None, None, None)
     }
 
-    /// A program whose output tells its throughput: what it writes is passed on and searched. It runs as `user`, or as
-    /// who runs `ncpu`. With `locks` it loads the library that notes its waits for them.
+    /// A program whose output tells its throughput: what it writes is passed on and searched. It runs as `user`
+    /// [default: the current user]. With `locks` it loads the library that notes its waits for them.
     ///
     /// # Errors
     /// There can be no process or no pipe, or there is no such user.
@@ -111,7 +111,7 @@ impl Subject {
         Subject::measured(&when.command, None, None, Some(PreloadLocks::new()?))
     }
 
-    /// What runs already, or a program of `when`.
+    /// Running programs, or a program of `when`.
     ///
     /// # Errors
     /// Those of [`Subject::running`] and [`Subject::program`].
@@ -155,7 +155,7 @@ impl Subject {
         self.child.as_ref().and_then(|child| child.wait(false))
     }
 
-    /// Hands over what the program's output told of its throughput, once it has ended; a note says why it told nothing.
+    /// Hands over the throughput in the program's output, once it has ended; a note says why it is missing.
     pub fn throughput(&mut self, sink: Option<&mut Sink>) -> Option<String> {
         let (measure, tee) = self.metric.take()?;
         match measure.in_output(&tee.finish()) {
@@ -168,7 +168,7 @@ impl Subject {
     }
 
     /// ncpu's own exit status: the program's, where there is one. A program that outlived the signals which ended the
-    /// observation is told of.
+    /// observation is reported.
     pub fn exit_code(&self, ended: Option<Ended>) -> ExitCode {
         match (&self.child, ended) {
             (None, _) => ExitCode::SUCCESS,
@@ -242,11 +242,11 @@ pub fn repeat(
     Ok(code)
 }
 
-/// What an observation left.
+/// Results of an observation.
 pub struct Observed {
     /// Its tables.
     pub recording: Recording,
-    /// One stack in so many contentions was walked at last.
+    /// One stack in N contentions was walked at the end.
     pub walked_every: u32,
     exit: ExitCode,
     failed: Option<Incomplete>,

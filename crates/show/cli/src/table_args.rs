@@ -10,7 +10,7 @@ use ncpu_table::{Format, Printer, Select, SortKey, Table};
 use crate::out::Out;
 use crate::paint;
 
-/// What the tables of a command are printed with.
+/// Options for printing a command's tables.
 pub type OutPrinter = Printer<BufWriter<Out>>;
 
 /// Flattened into the arguments of a command that prints tables.
@@ -25,7 +25,7 @@ pub struct TableArgs {
 }
 
 impl TableArgs {
-    /// What to do with each table before it is printed.
+    /// Processing of each table before it is printed.
     pub fn select(&self) -> Select {
         self.rows.select(self.bands)
     }
@@ -91,7 +91,7 @@ pub fn known_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) ->
     if tables.contains(&name) { Ok(()) } else { Err(no_table(name, tables)) }
 }
 
-/// The error that a table is none of those that there are.
+/// Error for an unknown table.
 pub fn no_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let tables: Vec<&str> = tables.into_iter().collect();
     anyhow::anyhow!("there is no table `{name}`; there are {}", tables.join(", "))
@@ -102,12 +102,14 @@ pub fn permissions(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         // Without its owner's leave to read, ncpu could not make Parquet of it.
         Ok(mode @ 0..=0o777) if mode & 0o600 == 0o600 => Ok(mode),
-        _ => Err(format!("`{text}` is no mode of a file: give an octal number as 640, with 6 for the owner")),
+        _ => Err(format!(
+            "invalid mode of a file `{text}`; expected an octal number as 640, with 6 for the owner"
+        )),
     }
 }
 
 impl RowArgs {
-    /// What to do with each table, given the bands asked for.
+    /// Processing of each table with the given bands.
     pub fn select(&self, bands: Option<usize>) -> Select {
         Select { sort: self.sort.clone(), bands, mean: self.mean, top: self.top }
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use ncpu_machine::process;
 use ncpu_observe_core::program::Target;
 
-/// Which threads to observe; the whole machine unless told otherwise.
+/// Threads to observe [default: the whole machine].
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 pub struct TargetArgs {

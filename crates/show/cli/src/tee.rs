@@ -17,7 +17,7 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Passes on what is written to it.
 pub struct Tee {
-    /// What the program writes to; closed here once it has begun.
+    /// The program's end of the pipe; closed here once it has begun.
     write: Option<OwnedFd>,
     ended: Arc<AtomicBool>,
     thread: JoinHandle<VecDeque<u8>>,
@@ -39,7 +39,7 @@ impl Tee {
         Ok(Tee { write: Some(write), ended, thread })
     }
 
-    /// What becomes the program's standard output.
+    /// The program's standard output.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.write.as_ref().map(AsFd::as_fd)
     }
@@ -73,7 +73,7 @@ fn pass_on(mut read: std::fs::File, ended: &AtomicBool) -> VecDeque<u8> {
             Err(_) => return kept,
         }
         let Ok(n @ 1..) = read.read(&mut block) else { return kept };
-        // Whoever read our output may be gone; the figure is still wanted.
+        // The reader of our output may be gone; the figure is still wanted.
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(&block[..n]).and_then(|()| out.flush());
         kept.extend(&block[..n]);

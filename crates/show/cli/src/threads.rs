@@ -27,7 +27,7 @@ pub struct ThreadsArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// What a row is: a thread unless told otherwise
+    /// Unit of a row [default: thread]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
 

@@ -30,18 +30,18 @@ pub struct TimersArgs {
     #[arg(long, value_name = "GLOB", help_heading = "Measuring calls")]
     calls: Vec<String>,
 
-    /// Times to ask for; 9ms,10ms,11ms,1us,1ms,100ms unless told otherwise
+    /// Times to ask for [default: 9ms,10ms,11ms,1us,1ms,100ms]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time,
           help_heading = "Measuring calls")]
     times: Vec<u64>,
 
-    /// Waits of each call for each time; without, as many as a few seconds allow
+    /// Waits of each call for each time [default: as many as a few seconds allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
           help_heading = "Measuring calls")]
     samples: Option<u32>,
 
     /// Instead, let THREADS threads poll nothing with a timeout, over and over, and count calls and
-    /// context switches, for each time of --times: 9ms,10ms,11ms unless told otherwise. SECONDS is how
+    /// context switches, for each time of --times [default: 9ms,10ms,11ms]. SECONDS is how
     /// long for each, 5 unless given
     #[arg(long, value_name = "THREADS", conflicts_with_all = ["calls", "samples", "by"],
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
@@ -55,7 +55,7 @@ pub struct TimersArgs {
     #[arg(long, conflicts_with_all = ["calls", "samples", "times", "poll", "by", "stack", "pid", "cgroup"])]
     cpus: bool,
 
-    /// What a row is: a call unless told otherwise; with --who a caller
+    /// Unit of a row [default: call; with --who, caller]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
 

@@ -82,14 +82,14 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
                 let _ = ready.send(Ok(()));
                 let watch = Watch { observation, words, target, interval, ended: seen };
                 if let Err(e) = watch.watch(&send) {
-                    // Nobody may be there any more to be told.
+                    // The reader may be gone.
                     let _ = send.send(Err(e));
                 }
             }
             Err(e) => drop(ready.send(Err(e))),
         }
     })?;
-    // What cannot be observed is told in the terminal as it was.
+    // Errors of observing are printed after the terminal is restored.
     begun.recv().context("the observing thread ended")??;
     let shown = ncpu_tui::top::run(screen, &stop, &feed);
     ended.store(true, Ordering::Relaxed);
@@ -98,7 +98,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// What observes, in a thread of its own, so that keys are answered meanwhile.
+/// The observer, in a thread of its own, so that keys are answered meanwhile.
 struct Watch {
     observation: Observation,
     words: Vec<String>,
@@ -140,7 +140,7 @@ impl Watch {
         }
     }
 
-    /// What the screen shows of an interval's tables.
+    /// The screen's part of an interval's tables.
     fn made(&mut self, tables: &[Table]) -> anyhow::Result<Interval> {
         let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
         let manifest = Manifest::new(Purpose::Watch, cpus, self.words.clone(), self.interval.as_secs_f64());

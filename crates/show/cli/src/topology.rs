@@ -52,7 +52,7 @@ pub struct Args {
     record: Option<PathBuf>,
 }
 
-/// The tables there are.
+/// The tables of this command.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum TableName {
     /// Everything from the machine down to its CPUs

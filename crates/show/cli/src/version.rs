@@ -8,7 +8,7 @@ use ncpu_table::safe;
 
 use crate::{beside, fleet};
 
-/// What is known when it is built: whoever tells of a fault is asked for it.
+/// Facts known when it is built, for bug reports.
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
@@ -19,7 +19,7 @@ pub const LONG: &str = concat!(
     env!("NCPU_FEATURES")
 );
 
-/// What is known only where it runs: the shared libraries that were loaded, and the programs that it starts.
+/// Facts known only where it runs: the shared libraries that were loaded, and the programs that it starts.
 pub fn features() -> String {
     let maps = process::read("/proc/self/maps".as_ref()).unwrap_or_default();
     let fleet = found(fleet::PROGRAM).map_or_else(|| absent(fleet::PROGRAM), |path| format!("{path}\n"));

@@ -176,7 +176,7 @@ fn what_is_simulated_is_a_recording_like_any_other() {
     let html = fs::read_to_string(page).unwrap();
     assert!(html.contains("<section id=foresee>") && html.contains("32 CPUs: "), "no curve");
     let again = ncpu(&["foresee", rec, "--on", "2x2"]);
-    assert!(err(&again).contains("a simulation itself"), "{}", err(&again));
+    assert!(err(&again).contains("this recording is a simulation"), "{}", err(&again));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn what_goes_wrong_is_said() {
         (vec!["--model", &good, "--on", "toaster"], "is no machine"),
         (vec!["--model", &good, "--on", "/nowhere/at/all"], "/nowhere/at/all"),
         (vec!["--model", &good, "--on", "2x2", "--cpus", "8"], "has 4 CPUs"),
-        (vec!["--model", &good, "--on", "2x2", "--cpus", "one"], "is no number of CPUs"),
+        (vec!["--model", &good, "--on", "2x2", "--cpus", "one"], "is not a number of CPUs"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "lock small removed"], "no lock `small`; it has big"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "lock big split many"], "`many`: give a number"),
         (vec!["--model", &good, "--on", "2x2", "--fix", "populate 8"], "has no class `fault`"),

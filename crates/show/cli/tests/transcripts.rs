@@ -75,6 +75,8 @@ fn the_layers_of_an_onion_are_its_capacity() {
     let onions: Vec<_> = all
         .iter()
         .filter(|t| ["ncpu run ", "ncpu watch "].iter().any(|c| t.command.starts_with(c)))
+        // Of a run that is only recorded for the next command nothing is shown.
+        .filter(|t| !t.command.contains(" >/dev/null"))
         .collect();
     assert!(!onions.is_empty());
     for Transcript { file, command, lines } in onions {

@@ -40,11 +40,11 @@ tables! {
         longest "longest": Float [Microseconds Peak], "longest wait";
     }
 
-    /// What CPUs answered, and what all of them were asked.
+    /// Calls that CPUs answered, and calls that were sent to them.
     crosscalls_received {
         cause "cause": Text, "TLB shootdown, reschedule, function call or irq work";
         function "function": Text, "what was run";
-        received "received": Int [None Count], "times it was answered, whoever asked";
+        received "received": Int [None Count], "times it was answered, for any sender";
         seconds "seconds": Float [CpuSeconds Time], "time in the handlers";
         sent "sent": Int [None Count], "calls of all senders, the program's and others'";
         asked "asked": Int [None Count], "targets of those";
@@ -58,7 +58,7 @@ tables! {
         targets "targets": Int [None Count], "CPUs asked by those";
         ipis "IPIs": Int [None Count], "interrupts sent for those";
         wait "wait": Float [CpuSeconds Time], "time waited for the targets";
-        received "received": Int [None Count], "calls it answered, whoever sent them";
+        received "received": Int [None Count], "calls it answered, of any sender";
         seconds "seconds": Float [CpuSeconds Time], "time it spent on that";
     }
 
@@ -67,10 +67,10 @@ tables! {
         cause "cause": Text, "TLB shootdown, reschedule, function call or irq work";
         from "from": Int, "fewest targets of a call";
         to "to": Int, "most targets of a call";
-        calls "calls": Int [None Count], "calls the program sent to so many CPUs";
+        calls "calls": Int [None Count], "calls the program sent to this number of CPUs";
     }
 
-    /// TLB flushes by reason, on all CPUs, whoever caused them.
+    /// TLB flushes by reason, on all CPUs, also those that other programs caused.
     tlb_flushes {
         reason "reason": Text, "the kernel's word for why";
         flushes "flushes": Int [None Count], "how often";

@@ -82,12 +82,12 @@ macro_rules! tables {
                     let _ = row;
                 }
 
-                /// How many rows there are.
+                /// Number of rows.
                 pub fn len(&self) -> usize {
                     self.0.len()
                 }
 
-                /// Whether there are none.
+                /// Whether the table is empty.
                 pub fn is_empty(&self) -> bool {
                     self.0.is_empty()
                 }
@@ -155,12 +155,12 @@ macro_rules! tables {
                         .ok_or_else(|| Error::NoTable { recording: recording.name().into(), table: NAME })
                 }
 
-                /// How many rows there are.
+                /// Number of rows.
                 pub fn len(&self) -> usize {
                     self.num_rows
                 }
 
-                /// Whether there are none.
+                /// Whether the table is empty.
                 pub fn is_empty(&self) -> bool {
                     self.num_rows == 0
                 }

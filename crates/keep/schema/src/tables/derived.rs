@@ -1,4 +1,4 @@
-//! Tables that are made of those of an observation, to be printed.
+//! Tables that are derived from an observation's tables, to be printed.
 
 use super::declare::tables;
 

@@ -38,7 +38,7 @@ tables! {
         spun "spun": Float [CpuSeconds Time], "time spun for doses, which is ncpu's own" since 8;
         slowdown "slowdown": Float [Percent Gauge], "speed lost to doses on average" since 8;
         refused "refused": Int [None Count], "doses left out since their CPU had spun for half of the time" since 8;
-        lost "lost": Int [None Count], "windows in which the program ended or told no speed" since 8;
+        lost "lost": Int [None Count], "windows in which the program ended or gave no speed" since 8;
     }
 
     /// The windows of blocks that were whole.

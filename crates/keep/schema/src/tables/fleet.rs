@@ -96,7 +96,7 @@ of_recordings! {
         lock_capacity_us "lock_capacity_us": Int [Microseconds Time], "the same, 0 where kernel locks were not observed";
         user_lock_capacity_us "user_lock_capacity_us": Int [Microseconds Time], "the same, 0 where user locks were not observed";
         call_capacity_us "call_capacity_us": Int [Microseconds Time], "the same, 0 where there were no samples";
-        notes "notes": Int [None Count], "what a reader of it should be told: see the recording";
+        notes "notes": Int [None Count], "notes for readers: see the recording";
     }
 }
 

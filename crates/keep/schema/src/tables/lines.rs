@@ -68,20 +68,20 @@ tables! {
         loads "loads": Int [None Count], "loads sampled";
         stores "stores": Int [None Count], "stores sampled";
         locked "locked": Int [None Count], "samples of locked instructions";
-        cycles "cycles": Int [None Count], "cycles of the loads whose length was told";
-        timed "timed": Int [None Count], "loads whose length was told";
+        cycles "cycles": Int [None Count], "cycles of the loads of known length";
+        timed "timed": Int [None Count], "loads of known length";
     }
 
     /// One row: all samples of accesses.
     access_totals {
         samples "samples": Int [None Count], "samples";
-        without "without": Int [None Count], "samples that are of no access, or whose address was not told";
+        without "without": Int [None Count], "samples that are of no access, or of unknown address";
         local "local": Int [None Count], "loads of a line that another cache of the node had modified (HITM)";
         remote "remote": Int [None Count], "loads of a line that a cache of another node had modified (HITM)";
         loads "loads": Int [None Count], "loads sampled";
         stores "stores": Int [None Count], "stores sampled";
         locked "locked": Int [None Count], "samples of locked instructions";
-        cycles "cycles": Int [None Count], "cycles of the loads whose length was told";
-        timed "timed": Int [None Count], "loads whose length was told";
+        cycles "cycles": Int [None Count], "cycles of the loads of known length";
+        timed "timed": Int [None Count], "loads of known length";
     }
 }

@@ -12,7 +12,7 @@ tables! {
         kernel "kernel": Float [CpuSeconds Time], "the part of target in the kernel, where samples cannot say what it was (without root)" since 4;
     }
 
-    /// What each CPU did, as `ncpu cpus` has it, and where it is: of `ncpu serve`, by interval. Columns that this machine
+    /// Activity of each CPU, as in `ncpu cpus`, and its place: of `ncpu serve`, by interval. Columns that this machine
     /// does not tell are null.
     cpus {
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 5;
@@ -38,7 +38,7 @@ tables! {
         idl "idl": Float [CpuSeconds Time], "idle" since 5;
     }
 
-    /// What idle CPUs were idle for, by interval. From the leader's timer, or without root from looks at the program's
+    /// Reasons of idle time, by interval. From the leader's timer, or without root from looks at the program's
     /// threads; its proportions count.
     idle_time {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
@@ -165,7 +165,7 @@ tables! {
         lock "lock": Text, "name of the lock, as in locks or user_locks; others: of locks without rows of their own, a count without lengths";
         ty "type": Text, "spinlock, mutex, rwsem …";
         pid "pid": Int, "the waiting process, of user locks";
-        ahead "ahead": Int, "waiters before it that no tracepoint tells of: 1 of spinlocks where there is no hypervisor";
+        ahead "ahead": Int, "waiters before it that no tracepoint reports: 1 for spinlocks where there is no hypervisor";
         from "from": Float [Microseconds Key], "waits of this length or longer";
         to "to": Float [Microseconds Key], "and shorter than this";
         count "count": Int [None Count], "waits";
@@ -194,12 +194,12 @@ tables! {
         error "error": Float [None Count], "half-width of the 95 % interval of `count`; 0 is exact" since 7;
         queued "queued": Float [Seconds Time], "time that its waiters stood on run queues once they had been woken, while their CPU ran something else; null where that was not measured" since 8;
         waking "waking": Float [Seconds Time], "time until idle CPUs had woken for its waiters; null where that was not measured" since 8;
-        threads "threads": Int [None Peak], "threads that waited in an interval: at least so many, exact where no two of their numbers differ by a multiple of 64" since 8;
+        threads "threads": Int [None Peak], "threads that waited in an interval: a lower bound, exact where no two thread numbers differ by a multiple of 64" since 8;
         futexes "futexes": Int [None Peak], "words that they slept in; more than one where each thread has one of its own for all that it waits for, and its stack says what that is" since 8;
     }
 
-    /// Whom idle CPUs waited for: idle time charged to what those threads of the program did that ran meanwhile, by timer
-    /// samples, or to the wait of the one that ran next. Its proportions count.
+    /// Idle time, charged to the activity of the program's threads that ran meanwhile, by timer samples, or to the wait
+    /// of the thread that ran next. Its proportions count.
     critical_path {
         reason "reason": Word<IdleReason>, "what the CPUs idled for" since 5;
         process "process": Text, "name of the process waited for" since 5;
@@ -233,7 +233,7 @@ tables! {
         majf "majf": Int [None Count], "major faults";
         cpu "CPU": Float [Seconds Time], "on CPU: USR, SYS, TRP and NCPU together" since 2;
         error "error": Float [Seconds Time], "half-width of the 95 % interval of USR, and of SYS and TRP together, where their division is sampled since calls or faults came too often to trace each; null is traced" since 7;
-        off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not told apart (without root)" since 4;
+        off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not distinguished (without root)" since 4;
     }
 
     /// Lives of the program's threads, from first sight to the end of the thread or the observation, by role and by what they did. The
@@ -350,7 +350,7 @@ tables! {
         max "max": Float [Microseconds Peak], "longest in the device";
     }
 
-    /// What limits of CPU bandwidth did to the program's control groups, by interval. Exact.
+    /// Throttling of the program's control groups by limits of CPU bandwidth, by interval. Exact.
     throttling {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
         cgroup "cgroup": Text, "the group whose limit it is";
@@ -454,7 +454,7 @@ tables! {
         seconds "seconds": Float [Seconds Time], "for how long";
     }
 
-    /// What was not counted.
+    /// Events that were not counted.
     drops {
         what "what": Text, "what was dropped";
         count "count": Int [None Count], "how often";

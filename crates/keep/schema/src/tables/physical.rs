@@ -3,7 +3,7 @@
 use super::declare::tables;
 
 tables! {
-    /// What the machine's pages are for, by node and class.
+    /// Uses of the machine's pages, by node and class.
     memory {
         time "time": Float [Seconds Gauge], "when, from the first look";
         node "node": Int, "NUMA node";

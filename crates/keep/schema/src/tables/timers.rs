@@ -61,7 +61,7 @@ tables! {
         elapsed "elapsed": Float [Seconds Time], "how long timers were counted";
     }
 
-    /// What each CPU did: ticks, timers, softirqs, kernel threads, programs. Exact.
+    /// Activity of each CPU: ticks, timers, softirqs, kernel threads, programs. Exact.
     cpu_doings {
         cpu "CPU": Int, "CPU number";
         elapsed "elapsed": Float [Seconds Gauge], "how long it was watched";

@@ -58,7 +58,7 @@ pub fn is_waiting(call: &str) -> bool {
     WAITING.contains(&call)
 }
 
-/// What a first look has found.
+/// Results of a first look.
 pub struct Looked {
     pub survey: Survey,
     pub recording: Option<Recording>,
@@ -355,8 +355,8 @@ pub fn call_number(name: &str) -> anyhow::Result<u32> {
         .with_context(|| format!("unknown system call `{}`", safe::cut(name, 100)))
 }
 
-/// The most regular of the calls that get work done: the one whose number in equal times varies least; of those that are
-/// nearly as regular, the most frequent. `None` where none is frequent.
+/// The most regular of the calls that get work done: the one whose number in equal times varies least; among nearly
+/// equally regular calls, the most frequent. `None` where none is frequent.
 pub fn regular(bins: &[Vec<u64>], seconds: f64) -> Option<(u32, f64)> {
     const FREQUENT: f64 = 100.0;
     let calls = bins.first()?.len();

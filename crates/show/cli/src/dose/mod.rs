@@ -48,8 +48,8 @@ pub struct DoseArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["count", "metric"])]
     metric_url: Option<String>,
 
-    /// Speed is counted in these: a system call, or function:[FILE:]NAME [default: the most regular system call; where
-    /// there is none, whole runs]
+    /// Speed is counted in these: a system call, or function:[FILE:]NAME [default: the most regular system call, else
+    /// whole runs]
     #[arg(long, value_name = "WHAT", conflicts_with = "metric")]
     count: Option<String>,
 
@@ -185,7 +185,7 @@ fn report(
     Ok(())
 }
 
-/// What a measurement gave.
+/// Result of a measurement.
 struct Measured {
     found: Found,
     metric: String,
@@ -295,7 +295,7 @@ fn look(
     let mut survey = Survey::default();
     let mut bins = Vec::new();
     let (mut file, mut library) = (None, None);
-    // A run that ends meanwhile is no look.
+    // A run that ends meanwhile does not count as a look.
     for _ in 0..4 {
         match subject.ensure()? {
             State::Running => {}

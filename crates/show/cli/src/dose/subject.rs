@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
         Ok(Subject { what: What::Process { pid, end }, stop, runs: 1, short: 0 })
     }
 
-    /// Whose threads are the program's: those of a command are ncpu's own children, run after run.
+    /// The program's threads: those of a command are ncpu's own children, run after run.
     pub fn target(&self) -> Target {
         match &self.what {
             What::Command { .. } => Target::Tree(std::process::id()),

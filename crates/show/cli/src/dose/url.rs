@@ -51,7 +51,7 @@ impl Counter {
         Ok(Counter { at, name: name.to_owned() })
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn words(&self) -> String {
         if self.name.is_empty() { "counted".into() } else { safe::cut(&self.name, 60).to_string() }
     }

@@ -1,4 +1,4 @@
-//! Windows of the experiment: how much the program gets done, with a place made slower or without.
+//! Windows of the experiment: how much the program gets done, with a place made slower, or unchanged.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::command::{Held, Ran};
 use crate::metric::Measure;
 use crate::out::progress;
 
-/// What speed is counted in.
+/// Unit of speed.
 pub enum Speed {
     /// A system call's number.
     Call(u32),

@@ -7,24 +7,24 @@ use ncpu_measure::scaling::{Curve, Point};
 use ncpu_table::{Table, Type};
 
 /// Reads curves from a file: its first column of numbers is N, each further one a curve. Rows of the same N are runs of
-/// it; an empty cell is no run, and a note with the curve says so.
+/// it; an empty cell is a run that was not made, and a note with the curve says so.
 ///
 /// # Errors
 /// The file cannot be read, or holds no two columns of numbers, or an N below 1, or words among numbers.
 pub fn read(path: &Path) -> anyhow::Result<Vec<(Curve, Option<String>)>> {
     let table = Table::read(path)?;
-    let told = path.display();
+    let path = path.display();
     let mut numbers = Vec::new();
     for column in table.columns() {
-        if let Some(cells) = cells(&table, &column.name, column.ty).with_context(|| told.to_string())? {
+        if let Some(cells) = cells(&table, &column.name, column.ty).with_context(|| path.to_string())? {
             numbers.push((column.name.as_str(), cells));
         }
     }
     let [(n, at), curves @ ..] = numbers.as_slice() else {
-        anyhow::bail!("{told}: no column of numbers; give N and throughput")
+        anyhow::bail!("{path}: no column of numbers; give N and throughput")
     };
     if curves.is_empty() {
-        anyhow::bail!("{told}: only `{n}` is a column of numbers; give N and throughput");
+        anyhow::bail!("{path}: only `{n}` is a column of numbers; give N and throughput");
     }
     let mut out = Vec::new();
     for (name, cells) in curves {
@@ -36,10 +36,10 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<(Curve, Option<String>)>> {
                 empty.push(row.to_string());
                 continue;
             };
-            let at = at.with_context(|| format!("{told}, row {row}: no {n}"))?;
+            let at = at.with_context(|| format!("{path}, row {row}: no {n}"))?;
             if !(at >= 1.0 && at.is_finite() && x > 0.0 && x.is_finite()) {
                 anyhow::bail!(
-                    "{told}, row {row}: {n} {at}, {name} {x}: give N of 1 or more and a throughput above 0"
+                    "{path}, row {row}: {n} {at}, {name} {x}: give N of 1 or more and a throughput above 0"
                 );
             }
             match points.iter_mut().find(|p| p.n == at) {
@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<(Curve, Option<String>)>> {
             }
         }
         if points.is_empty() {
-            anyhow::bail!("{told}: `{name}` has no figure");
+            anyhow::bail!("{path}: `{name}` has no figure");
         }
         let note = (!empty.is_empty()).then(|| {
             let rows = if empty.len() == 1 { "row" } else { "rows" };

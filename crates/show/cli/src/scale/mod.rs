@@ -28,7 +28,7 @@ use plan::Plan;
 /// Run a command over CPU counts and fit the laws of scaling: contention, coherency, the peak
 #[derive(Args, Debug)]
 pub struct ScaleArgs {
-    /// CPU counts, as in 1,2,4-8; powers of two up to the machine without. A count beyond the CPUs needs {N} in CMD
+    /// CPU counts, as in 1,2,4-8 [default: powers of two up to the machine]. A count beyond the CPUs needs {N} in CMD
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
 

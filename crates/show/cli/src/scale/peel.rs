@@ -23,7 +23,7 @@ use crate::sink;
 /// Timer samples a second on each CPU.
 const HZ: u32 = 99;
 
-/// What peeling left.
+/// Results of peeling.
 pub struct Peeled {
     /// A row for each layer at each point.
     pub table: Table,

@@ -1,4 +1,4 @@
-//! What is run: points and their CPUs.
+//! The plan: points and their CPUs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,7 +7,7 @@ use anyhow::Context;
 use ncpu_machine::{CpuSet, Topology};
 use ncpu_measure::place::Place;
 
-/// What stands for the count in a command. Help tells of the second, as clap takes the first for a line's end.
+/// Placeholders for the count in a command. Help mentions the second, as clap takes the first for a line's end.
 const COUNT: [&[u8]; 2] = [b"{n}", b"{N}"];
 
 /// A count and how it is run.
@@ -36,7 +36,7 @@ impl Plan {
     /// Plans the points of a command.
     ///
     /// # Errors
-    /// The list makes no sense, or asks for more CPUs than there are.
+    /// The list makes no sense, or asks for more CPUs than the machine has.
     pub fn new(
         cpus: Option<&str>,
         place: &str,

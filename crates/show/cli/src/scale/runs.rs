@@ -12,7 +12,7 @@ use crate::command::Held;
 use crate::metric::Measure;
 use crate::out::{progress, progress_over};
 
-/// A point that fails so often without ever succeeding is lost and not run again.
+/// A point that fails this number of times without a success is lost and not run again.
 const TRIES: usize = 2;
 
 /// One run.
@@ -27,7 +27,7 @@ struct Run {
 /// All runs, in the order of time.
 pub struct Done(Vec<Run>);
 
-/// Runs all points; stops early when told to.
+/// Runs all points; stops early on request.
 ///
 /// # Errors
 /// The command does not exist or cannot be executed.
@@ -91,7 +91,7 @@ impl Done {
         failed >= TRIES && failed == self.of(spot).count()
     }
 
-    /// What to say of points without a figure.
+    /// Message for points without a figure.
     pub fn lost(&self, plan: &Plan) -> Vec<String> {
         (0..plan.spots.len())
             .filter(|&at| !self.has_figure(at))

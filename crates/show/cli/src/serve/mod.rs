@@ -57,7 +57,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Who to be once the programs are attached; without, ncpu where there is such a user, else nobody
+    /// User to switch to after attaching [default: ncpu if that user exists, else nobody]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
@@ -102,7 +102,7 @@ pub struct ServeArgs {
     seconds: Option<f64>,
 }
 
-/// What of each CPU is counted.
+/// Counters of each CPU.
 fn columns(args: &ServeArgs) -> Vec<Metric> {
     if args.system_calls { Metric::ALL.to_vec() } else { Intervals::METRICS.to_vec() }
 }
@@ -114,7 +114,7 @@ fn history(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "give 1M or more, as in 64M (K, M, G: powers of 1024)".into())
 }
 
-/// Who to be: the user that was named, `ncpu`, or nobody.
+/// The user to switch to: the named one, `ncpu`, or nobody.
 fn user(name: Option<&str>) -> anyhow::Result<User> {
     match name {
         Some(name) => User::find(name).context("--user"),
@@ -144,7 +144,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let cpus = ncpu_machine::online_cpus(Path::new("/")).map_or(1, |c| c.len()) as u64;
     let mut manifest = Manifest::new(Purpose::Watch, cpus, subject.words.clone(), interval.as_secs_f64());
     Machine::here().put(&mut manifest);
-    // Before anything is attached: a port that is taken is told at once.
+    // Before anything is attached: a port that is taken is reported at once.
     let mut server = Server::start(&Settings {
         listen: args.listen.clone(),
         token: args.token_file.clone(),
@@ -190,7 +190,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             tables.push(table.clone());
             Ok(())
         };
-        // What is left of an interval comes with its turn: nothing is due before.
+        // The rest of an interval comes with its turn: nothing is due before.
         let why = observation.watch(subject.end(), Some(until), 2 * interval, &ended, &mut take)?;
         // First: finding names for what the observation saw takes time.
         cpus.turn()?;
@@ -222,7 +222,7 @@ fn make_for(dir: &Path, (user, group): (u32, u32)) -> std::io::Result<()> {
     }
 }
 
-/// What to say of an interval that has just ended.
+/// Report of an interval that has just ended.
 fn head(since: f64, at: f64, notes: Vec<String>) -> Head {
     let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let end = end.unwrap_or(Duration::ZERO).as_secs_f64();

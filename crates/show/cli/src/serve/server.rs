@@ -15,7 +15,7 @@ use ncpu_table::Table;
 
 use crate::beside;
 
-/// Intervals that may wait for the server; those after are lost, and counted. Who observes never waits.
+/// Intervals that may wait for the server; those after are lost, and counted. The observer never waits.
 const WAITING: usize = 8;
 
 /// So long may the server take to end once there is nothing more for it.

@@ -491,19 +491,11 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
     columns.push(more);
     assert_eq!(
         wrong(Table::builder("idle_time", &columns).finish()),
-        "this observation: table `idle_time` has a column that this ncpu cannot place: `dreaming` is no idle reason that this ncpu knows"
+        "this observation: table `idle_time` has a column that this ncpu cannot place: unknown idle reason `dreaming`"
     );
     for (at, class, expect) in [
-        (
-            "target",
-            "napping",
-            "column `class` of table `samples`, row 0: `napping` is no sample class that this ncpu knows",
-        ),
-        (
-            "moon",
-            "user",
-            "column `at` of table `samples`, row 0: `moon` is no CPU state that this ncpu knows",
-        ),
+        ("target", "napping", "column `class` of table `samples`, row 0: unknown sample class `napping`"),
+        ("moon", "user", "column `at` of table `samples`, row 0: unknown CPU state `moon`"),
     ] {
         let message = wrong(table("samples", &["at", "class"], &["samples"], &[(&[at, class], &[1.0])]));
         assert!(message.contains(expect), "{message}");

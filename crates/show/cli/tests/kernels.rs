@@ -95,3 +95,23 @@ fn what_cannot_be_had_is_one_line() {
     assert_eq!((o.status.code(), err(&o).lines().count()), (Some(1), 1), "{}", said(&o));
     assert!(said(&o).contains(LACKS), "{}", said(&o));
 }
+
+#[test]
+fn samples_go_under_the_programs_own_name_from_its_first() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("r.ncpu");
+    let recording = recording.to_str().unwrap();
+    let shell =
+        "for i in 1 2 3 4 5 6 7 8; do /bin/true; done; i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done";
+    let o = on_old_kernel(&["run", "--record", recording, "--", "bash", "-c", shell]);
+    assert!(o.status.success(), "{}", said(&o));
+    let o = on_old_kernel(&["report", recording, "--table", "samples", "-o", "json"]);
+    let own = out(&o);
+    let own: Vec<&str> = own.lines().filter(|line| line.contains("\"at\":\"target\"")).collect();
+    let named =
+        |line: &&str| ["bash", "true"].iter().any(|name| line.contains(&format!("\"process\":\"{name}\"")));
+    assert!(!own.is_empty() && own.iter().all(named), "{own:?}");
+}

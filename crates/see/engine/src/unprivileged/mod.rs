@@ -237,7 +237,9 @@ impl Unprivileged {
         out.told.threads = out.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
         out.told.waited.1 = out.waited();
         out.told.migrations = out.processes.migrations();
-        out.comms = out.processes.threads.iter().map(|(tid, t)| (*tid, t.name.clone())).collect();
+        // A held process has the name of this one until its `exec`.
+        let threads = out.processes.threads.iter().filter(|(tid, _)| out.ours != Some(**tid));
+        out.comms = threads.map(|(tid, t)| (*tid, t.name.clone())).collect();
         out.first = Ticks::read();
         out.last.ticks = out.first.clone();
         out.began = Instant::now();
@@ -307,8 +309,16 @@ impl Unprivileged {
         let Some(sampler) = &mut self.sampler else { return };
         let own = std::process::id();
         let machine = sampler.view == View::Machine;
-        let mut records = Vec::new();
-        self.lost += sampler.drain(|record| records.push(record)).div_ceil(64);
+        let (records, lost) = sampler.drain();
+        self.lost += lost.div_ceil(64);
+        // The way to its `exec` goes under the name that the program has from then on.
+        if let Some(pid) = self.ours.filter(|pid| !self.comms.contains_key(pid)) {
+            let name = records.iter().find_map(|record| match record {
+                Record::Name { tid, name, .. } if *tid == pid => Some(name.clone()),
+                _ => None,
+            });
+            self.comms.extend(name.map(|name| (pid, name)));
+        }
         for record in records {
             match record {
                 Record::Sample { pid, tid, kernel, user } => {
@@ -318,7 +328,7 @@ impl Unprivileged {
                         _ if pid == own => continue,
                         _ => CpuState::Others,
                     };
-                    let comm = match self.comms.get(&tid) {
+                    let comm = match self.comms.get(&tid).or_else(|| self.gone.get(&tid)) {
                         Some(comm) => comm.clone(),
                         None => comm_of(pid, tid),
                     };

@@ -30,6 +30,8 @@ pub(super) struct Sampler {
     /// The program's clocks by CPU: one of each thread that was there at the beginning.
     clocks: Vec<(u32, OwnedFd)>,
     bytes: Vec<u8>,
+    /// Records that came while the rings were read, with their times.
+    late: Vec<(u64, Record)>,
 }
 
 /// Whom to sample.
@@ -85,7 +87,8 @@ impl Sampler {
     }
 
     fn of(view: View, whom: Whom<'_>, cpus: &[u32], hz: u32) -> io::Result<Sampler> {
-        let mut out = Sampler { view, rings: Vec::new(), clocks: Vec::new(), bytes: Vec::new() };
+        let mut out =
+            Sampler { view, rings: Vec::new(), clocks: Vec::new(), bytes: Vec::new(), late: Vec::new() };
         for &cpu in cpus {
             let mut ring: Option<Ring> = None;
             if view == View::Machine {
@@ -152,21 +155,33 @@ impl Sampler {
         Ok(out)
     }
 
-    /// Hands over the records that came since the last time; says how many bytes were lost.
-    pub fn drain(&mut self, mut each: impl FnMut(Record)) -> u64 {
+    /// The records that came before this call, in the order of their times; and the number of bytes that were lost.
+    ///
+    /// The rings are read one after another. A record that comes meanwhile waits for the next call, since the one that names its
+    /// thread may lie in a ring that was read already.
+    pub fn drain(&mut self) -> (Vec<Record>, u64) {
+        let until = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let until = until.tv_sec as u64 * 1_000_000_000 + until.tv_nsec as u64;
         let mut lost = 0;
         for ring in &mut self.rings {
             self.bytes.clear();
             lost += ring.drain(&mut self.bytes);
-            lost += stacks::parse(&self.bytes, &mut each) as u64;
+            lost += stacks::parse(&self.bytes, |time, record| self.late.push((time, record))) as u64;
         }
-        lost
+        (taken_until(&mut self.late, until), lost)
     }
 
     /// Become readable when a ring is half full.
     pub fn wakers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.iter().map(AsFd::as_fd)
     }
+}
+
+/// Takes the records up to a time, sorted; later ones stay. Records of one time stay in the order of their ring.
+fn taken_until(late: &mut Vec<(u64, Record)>, until: u64) -> Vec<Record> {
+    late.sort_by_key(|(time, _)| *time);
+    let split = late.partition_point(|(time, _)| *time <= until);
+    late.drain(..split).map(|(_, record)| record).collect()
 }
 
 /// A timer of a CPU, or of a task while it runs, which is its time on CPU too; it wakes its reader when its ring is half
@@ -178,6 +193,10 @@ fn timer(of_task: bool, hz: u32) -> perf_event_attr {
     attr.sample_type = stacks::SAMPLE_TYPE;
     attr.set_comm(1);
     attr.set_task(1);
+    attr.set_sample_id_all(1);
+    // All CPUs' records are sorted by it.
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
     attr.set_disabled(1);
     attr.set_watermark(1);
     attr.wakeup_watermark = (PAGES / 2 * rustix::param::page_size()) as u32;
@@ -226,4 +245,35 @@ fn done(code: i32) -> io::Result<()> {
 pub(super) fn paranoid(root: &Path) -> Option<i32> {
     let text = std::fs::read_to_string(root.join("proc/sys/kernel/perf_event_paranoid")).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_another_ring_comes_before_the_samples_it_names() {
+        let name = |name: &str| Record::Name { pid: 7, tid: 7, name: name.into() };
+        let sample = || Record::Sample { pid: 7, tid: 7, kernel: vec![], user: vec![1] };
+        let ended = Record::Ended { tid: 7 };
+        // Two samples of the first ring, then the records of the second; one of them came while the rings were read.
+        let mut late = vec![
+            (20, sample()),
+            (40, sample()),
+            (10, name("first")),
+            (30, name("second")),
+            (50, ended.clone()),
+        ];
+        assert_eq!(taken_until(&mut late, 45), [name("first"), sample(), name("second"), sample()]);
+        late.push((48, sample()));
+        assert_eq!(taken_until(&mut late, 50), [sample(), ended]);
+        assert!(late.is_empty());
+    }
+
+    #[test]
+    fn records_of_one_time_keep_the_order_of_their_ring() {
+        let mut late: Vec<_> = (0..40).map(|tid| (5, Record::Ended { tid })).collect();
+        let expected: Vec<_> = (0..40).map(|tid| Record::Ended { tid }).collect();
+        assert_eq!(taken_until(&mut late, 5), expected);
+    }
 }

@@ -58,21 +58,31 @@ const USER: u64 = -512i64 as u64;
 /// From here on frames are the kernel's (`PERF_CONTEXT_KERNEL`).
 const KERNEL: u64 = -128i64 as u64;
 
-/// What samples must have to be read here: `PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN`.
-pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 5;
+/// The fields that samples must have to be read here: `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN`. Events must
+/// have `sample_id_all` too, so that the other records end with the first two of these fields.
+pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5;
 
-/// Hands over the records in what a ring gave, and says how many bytes at its end are no record.
-pub fn parse(bytes: &[u8], mut each: impl FnMut(Record)) -> usize {
+/// Hands over the records of a ring with their times, in nanoseconds of the event's clock; returns the number of bytes at the
+/// end that are no record.
+pub fn parse(bytes: &[u8], mut each: impl FnMut(u64, Record)) -> usize {
     let mut rest = bytes;
     // struct perf_event_header: u32 type, u16 misc, u16 size
     while let Some((kind, size)) = u32_at(rest, 0).zip(u16_at(rest, 6)) {
         let Some(body) = rest.get(8..size.into()) else { break };
-        if let Some(record) = record(kind, body) {
-            each(record);
+        if let Some((time, record)) = time(kind, body).zip(record(kind, body)) {
+            each(time, record);
         }
         rest = &rest[usize::from(size)..];
     }
     rest.len()
+}
+
+/// A sample has its time behind its thread; other records end with it (`struct sample_id`).
+fn time(kind: u32, body: &[u8]) -> Option<u64> {
+    match kind {
+        PERF_RECORD_SAMPLE => u64_at(body, 8),
+        _ => u64_at(body, body.len().checked_sub(8)?),
+    }
 }
 
 #[allow(non_upper_case_globals)] // the kernel's names
@@ -80,9 +90,9 @@ fn record(kind: u32, body: &[u8]) -> Option<Record> {
     let (pid, second) = (u32_at(body, 0)?, u32_at(body, 4)?);
     Some(match kind {
         PERF_RECORD_SAMPLE => {
-            let n = usize::try_from(u64_at(body, 8)?).ok()?;
+            let n = usize::try_from(u64_at(body, 16)?).ok()?;
             let (mut kernel, mut user, mut at) = (Vec::new(), Vec::new(), 0);
-            for word in body.get(16..n.checked_mul(8)?.checked_add(16)?)?.chunks_exact(8) {
+            for word in body.get(24..n.checked_mul(8)?.checked_add(24)?)?.chunks_exact(8) {
                 let word = u64_at(word, 0)?;
                 match word {
                     CONTEXT.. => at = word,
@@ -135,35 +145,39 @@ mod tests {
 
     #[test]
     fn records_are_told_apart() {
-        let chain: Vec<u8> = [6, KERNEL, 0xffff_8000, USER, 0x1000, 0x2000, 0x3000]
+        let id = |time: u64| [[7u32, 8].map(u32::to_ne_bytes).concat(), time.to_ne_bytes().to_vec()].concat();
+        let chain: Vec<u8> = [103, 6, KERNEL, 0xffff_8000, USER, 0x1000, 0x2000, 0x3000]
             .iter()
             .flat_map(|w: &u64| w.to_ne_bytes())
             .collect();
         let bytes = [
-            put(PERF_RECORD_COMM, &[7, 8], b"a;b\n\0\0\0\0"),
-            put(PERF_RECORD_FORK, &[9, 7, 9, 8, 0, 0], &[]),
+            put(PERF_RECORD_COMM, &[7, 8], &[b"a;b\n\0\0\0\0".to_vec(), id(101)].concat()),
+            put(PERF_RECORD_FORK, &[9, 7, 9, 8, 0, 0], &id(102)),
             put(99, &[1, 2, 3], &[]),
             put(PERF_RECORD_SAMPLE, &[7, 8], &chain),
-            put(PERF_RECORD_LOST, &[0, 0, 5, 0], &[]),
-            put(PERF_RECORD_EXIT, &[9, 7, 9, 8, 0, 0], &[]),
+            put(PERF_RECORD_LOST, &[0, 0, 5, 0], &id(104)),
+            put(PERF_RECORD_EXIT, &[9, 7, 9, 8, 0, 0], &id(105)),
             put(PERF_RECORD_EXIT, &[9, 7, 9, 8], &[])[..12].to_vec(),
         ]
         .concat();
         let mut got = Vec::new();
-        assert_eq!(parse(&bytes, |r| got.push(r)), 12, "the last one is cut off");
+        assert_eq!(parse(&bytes, |time, record| got.push((time, record))), 12, "the last one is cut off");
         assert_eq!(
             got,
             [
-                Record::Name { pid: 7, tid: 8, name: "a;b\n".into() },
-                Record::Began { pid: 9, parent: 7, tid: 9, by: 8 },
-                Record::Sample {
-                    pid: 7,
-                    tid: 8,
-                    kernel: vec![0xffff_8000],
-                    user: vec![0x1000, 0x2000, 0x3000]
-                },
-                Record::Lost(5),
-                Record::Ended { tid: 9 },
+                (101, Record::Name { pid: 7, tid: 8, name: "a;b\n".into() }),
+                (102, Record::Began { pid: 9, parent: 7, tid: 9, by: 8 }),
+                (
+                    103,
+                    Record::Sample {
+                        pid: 7,
+                        tid: 8,
+                        kernel: vec![0xffff_8000],
+                        user: vec![0x1000, 0x2000, 0x3000]
+                    }
+                ),
+                (104, Record::Lost(5)),
+                (105, Record::Ended { tid: 9 }),
             ]
         );
     }
@@ -171,13 +185,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            prop_assert!(parse(&bytes, |_| ()) <= bytes.len());
+            prop_assert!(parse(&bytes, |_, _| ()) <= bytes.len());
         }
 
         #[test]
         fn any_record_is_survived(kind in 0u32..12, body in prop::collection::vec(any::<u8>(), 0..200)) {
             let bytes = put(kind, &[], &body);
-            prop_assert_eq!(parse(&bytes, |_| ()), 0);
+            prop_assert_eq!(parse(&bytes, |_, _| ()), 0);
         }
     }
 }

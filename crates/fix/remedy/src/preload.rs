@@ -22,7 +22,7 @@ pub struct Library {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A name that no library can have.
-    #[error("`{0}` is no name of a library; give names with commas between them, as in getenv,accept")]
+    #[error("invalid library name `{0}`; expected names with commas between them, as in getenv,accept")]
     Name(String),
     /// There is no such library.
     #[error("there is no {BEFORE}{name}{AFTER} in {places}; there {there}")]

@@ -66,7 +66,7 @@ pub struct Shape {
 pub enum ShapeError {
     /// Not numbers between crosses.
     #[error(
-        "`{0}` is no machine: give PACKAGESxCORES or PACKAGESxCORESxSTRANDS, as in 8x64x2, a name of `ncpu foresee --machines`, a directory that holds a topology tree, or a file MACHINE.toml"
+        "unknown machine `{0}`; expected PACKAGESxCORES or PACKAGESxCORESxSTRANDS, as in 8x64x2, a name of `ncpu foresee --machines`, a directory that holds a topology tree, or a file MACHINE.toml"
     )]
     Form(String),
     /// A count of 0.

@@ -246,17 +246,17 @@ fn of_kin(shape: Shape, like: Option<&str>) -> Hardware {
 }
 
 fn tree(root: &Path, like: Option<&str>) -> Result<Hardware, Error> {
-    let told = root.display();
+    let path = root.display();
     let topology = Topology::read(root).map_err(|e| Error::Tree(e.to_string()))?;
     let same = |sizes: Vec<usize>, what: &str| -> Result<u32, Error> {
         let (least, most) = (sizes.iter().min().copied(), sizes.iter().max().copied());
         match (least, most) {
             (Some(a), Some(b)) if a == b && a > 0 => Ok(a as u32),
             (Some(a), Some(b)) => Err(Error::Tree(format!(
-                "{told}: {what} have between {a} and {b} CPUs: only machines whose parts are alike can be simulated; give a shape, as in \
+                "{path}: {what} have between {a} and {b} CPUs: only machines whose parts are alike can be simulated; give a shape, as in \
                  8x64x2"
             ))),
-            _ => Err(Error::Tree(format!("{told}: no {what} in this topology tree"))),
+            _ => Err(Error::Tree(format!("{path}: no {what} in this topology tree"))),
         }
     };
     let strands = same(topology.cores.iter().map(|c| c.cpus.len()).collect(), "cores")?;
@@ -276,14 +276,14 @@ fn tree(root: &Path, like: Option<&str>) -> Result<Hardware, Error> {
     };
     if shape.cpus() as u64 > MOST_CPUS {
         return Err(ShapeError::Large {
-            asked: told.to_string(),
+            asked: path.to_string(),
             cpus: shape.cpus() as u64,
             most: MOST_CPUS,
         }
         .into());
     }
     let mut hardware = of_kin(shape, like);
-    hardware.name = told.to_string();
+    hardware.name = path.to_string();
     Ok(hardware)
 }
 

@@ -83,7 +83,7 @@ pub fn add(
         if found.len() == before {
             return Err(Error::Recording {
                 path: dir.clone(),
-                why: "it is no recording and holds none".into(),
+                why: "it is not a recording and holds none".into(),
             });
         }
     }

@@ -281,7 +281,7 @@ fn run(store: &dyn Store, groups: &[Group], threads: usize) -> Result<()> {
     let journal = journal.map_err(|e| Error::store(JOURNAL, "write", e))?;
     let root = store.root();
     if !store.put_new(JOURNAL, &journal)? {
-        return Err(Error::Fleet(format!("{root} is being compacted by somebody else")));
+        return Err(Error::Fleet(format!("{root} is being compacted by another process")));
     }
     // Whoever begins to add from now on sees the journal.
     if let Some((_, who)) = store.adding()?.first() {
@@ -320,7 +320,7 @@ fn finish(store: &dyn Store, journal: &[u8]) -> Result<()> {
             others && step.old.iter().chain([&step.new]).all(|n| of(n) == Some(*table) && !n.contains(".."))
         });
         let Some(table) = table else {
-            return Err(Error::Fleet(format!("{}/{JOURNAL} names files that are no parts", store.root())));
+            return Err(Error::Fleet(format!("{}/{JOURNAL} names files that are not parts", store.root())));
         };
         let names = match there.entry(table) {
             Entry::Occupied(known) => known.into_mut(),

@@ -38,9 +38,9 @@ impl Labels {
     /// # Errors
     /// It is not written so.
     pub fn assign(&mut self, text: &str) -> Result<()> {
-        let (key, value) = text
-            .split_once('=')
-            .ok_or_else(|| Error::Usage(format!("`{text}` is no label: write KEY=VALUE, as in type=web")))?;
+        let (key, value) = text.split_once('=').ok_or_else(|| {
+            Error::Usage(format!("invalid label `{text}`; expected KEY=VALUE, as in type=web"))
+        })?;
         self.set(key, value)
     }
 

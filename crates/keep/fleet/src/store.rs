@@ -111,7 +111,7 @@ pub fn open_to_write(root: &str, mode: u32) -> Result<Box<dyn Store>> {
         Some(marker) => check(root, &marker)?,
         None => {
             return Err(Error::Fleet(format!(
-                "{root} is no fleet: it has no {MARKER}; `ncpu fleet add {root} DIR…` makes one"
+                "{root} is not a fleet: it has no {MARKER}; `ncpu fleet add {root} DIR…` makes one"
             )));
         }
     }
@@ -132,7 +132,7 @@ pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
         let made = || found.iter().any(|entry| entry.name == MARKER);
         if let Some(other) = found.first().filter(|_| !made()) {
             return Err(Error::Fleet(format!(
-                "{root} is no fleet and not empty, it has {}: name a new directory",
+                "{root} is not a fleet and not empty, it has {}: name a new directory",
                 other.name
             )));
         }
@@ -169,7 +169,7 @@ fn at(root: &str, mode: u32, make: bool) -> Result<Box<dyn Store>> {
     match root.split_once("://") {
         Some(("s3", _)) => Ok(Box::new(S3::open(root)?)),
         Some((other, _)) => Err(Error::Usage(format!(
-            "{root}: `{other}` is no store of fleets; give a directory or s3://BUCKET/PREFIX"
+            "{root}: unknown store of fleets `{other}`; expected a directory or s3://BUCKET/PREFIX"
         ))),
         None => Ok(Box::new(Local::open(root, mode, make)?)),
     }
@@ -182,6 +182,6 @@ fn check(root: &str, marker: &[u8]) -> Result<()> {
         Some(n) => {
             Err(Error::Fleet(format!("{root}: fleet format {n} is not known to this ncpu: use a newer one")))
         }
-        None => Err(Error::Fleet(format!("{root} is no fleet: its {MARKER} does not say so"))),
+        None => Err(Error::Fleet(format!("{root} is not a fleet: its {MARKER} does not say so"))),
     }
 }

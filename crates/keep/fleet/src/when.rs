@@ -26,7 +26,7 @@ impl Period {
     /// # Errors
     /// It is not written so, or ends before it begins.
     pub fn parse(text: &str) -> Result<Period> {
-        let wrong = |why: &str| Error::Usage(format!("`{text}` is no period: {why}"));
+        let wrong = |why: &str| Error::Usage(format!("invalid period `{text}`: {why}"));
         let (from, to) = text.split_once("..").unwrap_or((text, text));
         if from.is_empty() && to.is_empty() {
             return Err(wrong("give a beginning or an end, as in 2026-11-10..12 or 2026-11-14.."));
@@ -75,7 +75,7 @@ pub fn ago(text: &str, now: i64) -> Result<i64> {
     match number.filter(|_| unit > 0) {
         Some(n) => Ok(now.saturating_sub(i64::from(n).saturating_mul(unit))),
         None => moment(text).map(|m| m.0).ok_or_else(|| {
-            Error::Usage(format!("`{text}` is no time: give 30m, 12h, 7d, or a date as 2026-11-10"))
+            Error::Usage(format!("invalid time `{text}`; expected 30m, 12h, 7d, or a date as 2026-11-10"))
         }),
     }
 }

@@ -433,7 +433,7 @@ fn a_root_that_is_none() {
     for (root, add, ask) in [
         ("none", None, "does not exist"),
         ("file", Some("is no directory"), "is no directory"),
-        ("other", Some("not empty, it has letter.txt"), "is no fleet: it has no ncpu-fleet.json"),
+        ("other", Some("not empty, it has letter.txt"), "is not a fleet: it has no ncpu-fleet.json"),
         ("newer", Some("format 9"), "format 9"),
     ] {
         if let Some(why) = add {
@@ -449,13 +449,13 @@ fn a_root_that_is_none() {
     for root in ["s3://fleet/x", "ftp://x/y", "s3://"] {
         let said = bad(&["onion", root]);
         assert!(
-            said.contains("no credentials") || said.contains("is no store") || said.contains("no bucket"),
+            said.contains("no credentials") || said.contains("unknown store") || said.contains("no bucket"),
             "{said}"
         );
     }
     // A fleet without recordings, and directories without any.
     fs::create_dir(path("empty")).unwrap();
-    assert!(bad(&["add", &path("fleet"), &path("empty")]).contains("it is no recording and holds none"));
+    assert!(bad(&["add", &path("fleet"), &path("empty")]).contains("it is not a recording and holds none"));
     assert!(bad(&["add", &path("fleet"), &path("gone")]).contains("gone: cannot read the directory"));
     assert!(bad(&["onion", &path("fleet")]).contains("holds no recordings yet"));
 }

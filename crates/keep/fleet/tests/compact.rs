@@ -240,7 +240,7 @@ fn questions_finish_what_was_cut_off() {
     for (new, old) in [("layers/date=../../x", "/etc/passwd"), (own, own)] {
         journal(new, old);
         for question in ["compact", "onion"] {
-            assert!(bad(&[question, root]).contains("names files that are no parts"));
+            assert!(bad(&[question, root]).contains("names files that are not parts"));
         }
         store.remove("compacting.json").unwrap();
     }

@@ -239,7 +239,7 @@ fn wrong_questions_are_refused_in_a_line() {
         (&["sql", root, "SELECT * FROM nosuch"], "nosuch"),
         (&["sql", root, "SELEC"], "SELEC"),
         (&["onion", root, "--by", "color"], "--by color"),
-        (&["onion", root, "--since", "soon"], "`soon` is no time"),
+        (&["onion", root, "--since", "soon"], "invalid time `soon`"),
         (&["regress", root, "--before", "2026-11-10", "--after", "2026-11-10"], "times in common"),
         (&["onion", root, "-k", "nosuch"], "nosuch"),
     ] {

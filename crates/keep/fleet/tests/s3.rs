@@ -135,7 +135,7 @@ fn servers_and_credentials_that_are_not_there() {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
         assert!(without(name).contains("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
     }
-    assert!(bad(s3.command(&["onion", ROOT])).contains("is no fleet: it has no ncpu-fleet.json"));
+    assert!(bad(s3.command(&["onion", ROOT])).contains("is not a fleet: it has no ncpu-fleet.json"));
     assert!(bad(s3.command(&["onion", "s3://other/x"])).contains("there is no such bucket"));
     let mut gone = s3.command(&["onion", ROOT]);
     gone.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9");

@@ -89,7 +89,7 @@ pub enum Error {
         other: String,
     },
     /// There is no `manifest.json`.
-    #[error("{} is no recording: it has no manifest.json", .0.display())]
+    #[error("{} is not a recording: it has no manifest.json", .0.display())]
     NotARecording(PathBuf),
     /// The manifest does not say what a manifest says.
     #[error("{}: {reason}; the recording's tables may still be read with any Parquet engine", path.display())]

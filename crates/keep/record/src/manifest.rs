@@ -239,7 +239,7 @@ impl Manifest {
         };
         // Names become paths, so one that could leave the directory is refused.
         if let Some(bad) = manifest.files.keys().find(|f| table_of(f, ".parquet").is_none()) {
-            return Err(wrong(format!("`{bad}` is no name of a table's file")));
+            return Err(wrong(format!("`{bad}` is not the name of a table's file")));
         }
         Ok(manifest)
     }
@@ -351,12 +351,12 @@ mod tests {
             ("[1]", "no number `format`"),
             (r#"{"format":0}"#, "formats start at 1"),
             (r#"{"format":1}"#, "missing field"),
-            (&good.replace(r#""kind":"run""#, r#""kind":"dance""#), "`dance` is no kind of recording"),
+            (&good.replace(r#""kind":"run""#, r#""kind":"dance""#), "unknown kind of recording `dance`"),
             (r#"{"format":9,"anything":[]}"#, "format 9 is newer than 1"),
             (
                 &good
                     .replace(r#""files":{}"#, r#""files":{"../x.parquet":{"rows":0,"bytes":0,"sha256":""}}"#),
-                "no name of a table's file",
+                "is not the name of a table's file",
             ),
         ] {
             let message = parse(text).unwrap_err().to_string();

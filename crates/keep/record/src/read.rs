@@ -267,7 +267,7 @@ impl Opened {
         for name in names {
             if !recording.uses(&name) {
                 recording.notes.push(format!(
-                    "{} is no part of the recording: ignored",
+                    "{} does not belong to the recording: ignored",
                     dir.path().join(name).display()
                 ));
             }

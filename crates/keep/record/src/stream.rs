@@ -175,7 +175,7 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
 /// Only what a table has: UTF-8, unsigned 64-bit and 64-bit float, no dictionaries, no nesting.
 fn schema(message: Message) -> Result<SchemaRef, String> {
     let Some(schema) = message.header_as_schema() else {
-        return Err("its first message is no schema".into());
+        return Err("its first message is not a schema".into());
     };
     let fields = schema.fields().unwrap_or_default();
     if fields.is_empty() {
@@ -201,7 +201,7 @@ fn schema(message: Message) -> Result<SchemaRef, String> {
 
 fn batch(schema: &SchemaRef, message: Message, body: &[u8]) -> Result<RecordBatch, String> {
     if message.header_type() != MessageHeader::RecordBatch {
-        return Err("a message is no record batch".into());
+        return Err("a message is not a record batch".into());
     }
     let Some(batch) = message.header_as_record_batch() else {
         return Err("a record batch cannot be decoded".into());

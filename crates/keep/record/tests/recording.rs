@@ -194,9 +194,9 @@ fn damage_names_the_file() {
     fs::write(&json, "").unwrap();
     both(&["manifest.json", "not JSON"]);
     fs::remove_file(&json).unwrap();
-    both(&["x.ncpu is no recording"]);
+    both(&["x.ncpu is not a recording"]);
     fails(Recording::open(&home.path().join("none.ncpu")), &["none.ncpu", "No such file"]);
-    fails(Recording::open(&file), &["cpus.parquet is no recording"]);
+    fails(Recording::open(&file), &["cpus.parquet is not a recording"]);
 }
 
 /// The checksum of a file can be right and the file still be no Parquet.

@@ -29,7 +29,7 @@ impl FromStr for Format {
             "json" => Ok(Format::Json),
             "csv" => Ok(Format::Csv),
             "parquet" => Ok(Format::Parquet),
-            _ => Err(format!("`{s}` is no output format; there are text, json, csv and parquet")),
+            _ => Err(format!("unknown output format `{s}`; expected text, json, csv or parquet")),
         }
     }
 }

@@ -587,7 +587,7 @@ fn verdict(
     }
     if state.blocks < LEAST_BLOCKS {
         return match state.done {
-            true => unknown("the program ended, told no speed or did not come to it in most windows"),
+            true => unknown("the program ended, gave no speed or did not come to it in most windows"),
             false => unknown("too few whole blocks"),
         };
     }

@@ -230,7 +230,7 @@ fn footnotes(found: &Found, cpus: u32) -> Vec<String> {
         ));
     }
     if found.lost > 0 {
-        out.push(format!("lost     {} windows, in which the program ended or told no speed", found.lost));
+        out.push(format!("lost     {} windows, in which the program ended or gave no speed", found.lost));
     }
     out
 }

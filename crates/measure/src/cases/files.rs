@@ -197,7 +197,9 @@ impl Batch for Close {
 fn closing(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let (path, bad, threads) = (o.path('f')?, o.has('b'), o.threads() as u64);
     if bad && threads > 900 {
-        return Err(Failure::Failed("-b: descriptors from 1024 on are in use with so many threads".into()));
+        return Err(Failure::Failed(
+            "-b: descriptors from 1024 on are in use with this number of threads".into(),
+        ));
     }
     Ok(Box::new(Batches(256, move |_| {
         Ok(Box::new(Close { path: path.clone(), bad, threads, fds: Vec::new() }) as Box<dyn Batch>)

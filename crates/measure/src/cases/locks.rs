@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
             flag('t', "", "", "beside a thread that sleeps, so that the process has several"),
             flag('p', "", "", "one mutex for all processes"),
             flag('h', "MICROSECONDS", "0", "how long it is held"),
-            flag('o', "N", "0", "so many mutexes behind the begin of a page"),
+            flag('o', "N", "0", "mutexes that lie behind the begin of a page"),
         ],
         setup: mutex,
     },

@@ -103,12 +103,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "getenv",
         about: "look for an environment variable that is not there",
-        flags: &[Flag {
-            letter: 's',
-            value: "N",
-            default: "100",
-            about: "variables that there are at least",
-        }],
+        flags: &[Flag { letter: 's', value: "N", default: "100", about: "least number of variables" }],
         setup: getenv,
     },
     Case {

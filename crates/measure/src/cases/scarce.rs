@@ -52,7 +52,7 @@ pub const CASES: &[Case] = &[
         about: "look for a variable while other threads set and unset others (glibc before 2.41 races)",
         flags: &[
             Flag { letter: 'w', value: "N", default: "1", about: "threads that write" },
-            Flag { letter: 's', value: "N", default: "100", about: "variables that there are at least" },
+            Flag { letter: 's', value: "N", default: "100", about: "least number of variables" },
         ],
         setup: environment,
     },

@@ -19,7 +19,7 @@ pub const SURVEY: Survey = Survey {
             letter: 'p',
             value: "PAGES",
             default: "",
-            about: "of 4 KiB for each worker; without: 8 times the largest cache, if a quarter of each node's available memory has room",
+            about: "of 4 KiB for each worker [default: 8 times the largest cache, if a quarter of each node's available memory has room]",
         },
         Flag { letter: 'l', value: "LOOPS", default: "4", about: "over them" },
         Flag {

@@ -21,7 +21,7 @@ pub const SURVEY: Survey = Survey {
             letter: 's',
             value: "N",
             default: "",
-            about: "elements of 8 bytes of each array; without: 10,000,000, or 4 times the caches if that is more",
+            about: "elements of 8 bytes of each array [default: 10,000,000, or 4 times the caches if that is more]",
         },
         Flag { letter: 'n', value: "N", default: "10", about: "times; the first does not count" },
         Flag {

@@ -14,7 +14,7 @@ const THREADS: Flag = Flag {
     letter: 't',
     value: "LIST",
     default: "",
-    about: "threads, as in 1,2,4; without: powers of two up to twice the CPUs",
+    about: "threads, as in 1,2,4 [default: powers of two up to twice the CPUs]",
 };
 
 /// Block copy by size, alignment and method.
@@ -283,7 +283,7 @@ fn summary(points: &[Point]) -> Vec<String> {
     let disturbed = points.iter().filter(|p| p.notes.contains("disturbed")).count();
     if disturbed > 0 {
         lines.push(format!(
-            "{disturbed} of {} figures are of a disturbed machine (-o json tells which)",
+            "{disturbed} of {} figures are of a disturbed machine (-o json has them)",
             points.len()
         ));
     }
@@ -318,7 +318,7 @@ mod tests {
         ];
         assert_eq!(
             summary(&points),
-            ["thp: skipped: none", "1 of 3 figures are of a disturbed machine (-o json tells which)"]
+            ["thp: skipped: none", "1 of 3 figures are of a disturbed machine (-o json has them)"]
         );
     }
 }

@@ -139,7 +139,7 @@ fn what_is_received_is_what_proc_interrupts_counts() {
     // One interrupt may run several functions, but none runs without being counted.
     let functions = seen.received("function call") + seen.received("TLB shootdown");
     assert!(functions >= inner[2] - slack, "{functions} functions, {} interrupts", inner[2]);
-    assert!(seen.notes.iter().all(|n| !n.contains("not told")), "{:?}", seen.notes);
+    assert!(seen.notes.iter().all(|n| !n.contains("not known")), "{:?}", seen.notes);
 }
 
 /// How often `parts::protect` takes the right to write a page away, and gives it back.

@@ -20,7 +20,7 @@ pub enum ParseError {
     #[error("`{0}` is above the highest CPU number, {MAX_CPU}")]
     TooBig(String),
     /// A mask group is not one to eight hexadecimal digits.
-    #[error("`{0}` is no group of a mask; a mask looks like ff,ffffffff")]
+    #[error("invalid mask `{0}`; expected groups as in ff,ffffffff")]
     Group(String),
 }
 

@@ -87,7 +87,7 @@ fn text(path: &Path) -> Option<String> {
 
 fn number(path: &Path) -> std::io::Result<f64> {
     let text = std::fs::read_to_string(path)?;
-    let wrong = || std::io::Error::other(format!("`{}` is no number", text.trim()));
+    let wrong = || std::io::Error::other(format!("`{}` is not a number", text.trim()));
     text.trim().parse::<f64>().ok().filter(|x| x.is_finite()).ok_or_else(wrong)
 }
 

@@ -194,7 +194,7 @@ mod tests {
         let t = Topology::read(dir.path()).unwrap();
         assert_eq!(t.packages.len(), 1);
         assert_eq!(t.warnings.len(), 1);
-        assert!(t.warnings[0].ends_with("package_cpus holds no set of CPUs: `zz` is no group of a mask; a mask looks like ff,ffffffff; left out"), "{}", t.warnings[0]);
+        assert!(t.warnings[0].ends_with("package_cpus holds no set of CPUs: invalid mask `zz`; expected groups as in ff,ffffffff; left out"), "{}", t.warnings[0]);
     }
 
     #[test]

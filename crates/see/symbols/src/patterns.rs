@@ -339,7 +339,7 @@ fn header(body: &str) -> Result<Pattern, (usize, String)> {
         "semaphore" => UserWait::Semaphore,
         _ => {
             let what = format!(
-                "`{}` is no kind of wait: lock, condition, join, barrier, semaphore, or layer",
+                "unknown kind of wait `{}`; expected lock, condition, join, barrier, semaphore, or layer",
                 kind.escape_debug()
             );
             return Err((1, what));
@@ -406,7 +406,7 @@ mod tests {
             (e.line, e.column, e.what)
         };
         assert_eq!((bad("\n# x\nloch \"a\"\n").0, bad("loch \"a\"").1), (3, 1));
-        assert!(bad("loch \"a\"").2.contains("`loch` is no kind of wait"));
+        assert!(bad("loch \"a\"").2.contains("unknown kind of wait `loch`"));
         assert_eq!((bad("lock a\n").0, bad("lock a\n").1), (1, 6));
         assert_eq!(bad("lock \"a\n").1, 6);
         assert_eq!((bad("  my_lock\n").0, bad("  my_lock\n").1), (1, 3));

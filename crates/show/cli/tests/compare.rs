@@ -53,7 +53,7 @@ fn two_saved_runs_beside_each_other() {
     let page = fs::read_to_string(file("c.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("slow: 2.000") && !page.contains(" src="), "{page}");
     let text = out(&ncpu(&["bench", "--compare", &file("a.csv"), &file("b.csv"), "-k", "ratio"]));
-    assert!(text.contains("not told apart in 0 of 0; no verdict on 3"), "{text}");
+    assert!(text.contains("no difference in 0 of 0; no verdict on 3"), "{text}");
     assert!(text.contains("Note: runs of one build differ by more than a run shows"), "{text}");
     let rows: Vec<&str> =
         text.lines().skip(4).take(3).map(|l| l.split_whitespace().next().unwrap()).collect();

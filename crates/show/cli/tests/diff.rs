@@ -84,7 +84,7 @@ fn what_cannot_be_compared_is_told() {
     fails(&[&a], "name both sides");
     fails(&[&a, missing.to_str().unwrap()], "missing.ncpu");
     fails(&[&a, "--", &a, "--work"], "put options before side A");
-    fails(&["--fail-if", "spin", &a, &a], "is no condition");
+    fails(&["--fail-if", "spin", &a, &a], "invalid condition");
     fails(&["--work", "0", &a, &a], "--work 0");
     let text = out(&ncpu(&["diff", &a, &a]));
     assert!(text.contains("is on both sides") && text.contains("runs vary by more"), "{text}");

@@ -299,7 +299,8 @@ fn a_moment_is_looked_back_at() {
         );
         assert!(err(&o).contains(&format!("from 2024-02-29 15:0{number}:00 on")), "{at}: {}", err(&o));
         assert!(
-            !err(&o).contains('\x1b') && err(&o).contains("00000009-20240229T120000Z.ncpu is no recording")
+            !err(&o).contains('\x1b')
+                && err(&o).contains("00000009-20240229T120000Z.ncpu is not a recording")
         );
     }
     let file = place.path().join("waits.json");

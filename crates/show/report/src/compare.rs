@@ -28,7 +28,7 @@ pub fn verdict(table: &Table) -> String {
         String::new()
     };
     format!(
-        "B is slower in {slower}, faster in {faster}, not told apart in {same} of {compared}{unknown}; geometric mean of B/A {mean:.3}{chance}."
+        "B is slower in {slower}, faster in {faster}, no difference in {same} of {compared}{unknown}; geometric mean of B/A {mean:.3}{chance}."
     )
 }
 

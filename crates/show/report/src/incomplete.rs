@@ -22,8 +22,8 @@ pub fn words(recording: &Recording) -> Option<String> {
         None => "Until when it goes is not known".into(),
     };
     Some(format!(
-        "the recording is incomplete: its writer did not finish. {held}; what is told at the end (exit status, user and \
-         system time, steal, what was dropped) is missing"
+        "the recording is incomplete: its writer did not finish. {held}; the facts of the end (exit status, user and \
+         system time, steal, what was dropped) are missing"
     ))
 }
 

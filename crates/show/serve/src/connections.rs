@@ -367,10 +367,7 @@ async fn respond(
         routes::answer(&shared.state, &parts).await
     };
     if !shared.connections.hand_over(id, reply.memory()) {
-        reply = Reply::error(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "others are being given all that there is memory for: try again",
-        );
+        reply = Reply::error(StatusCode::SERVICE_UNAVAILABLE, "other answers have all the memory: try again");
     }
     shared.state.answered(reply.status.as_u16());
     shared.connections.now(id, Doing::Send);

@@ -221,7 +221,7 @@ impl Metrics {
                 "Time in which some or all tasks stood still for a resource",
                 Seconds
             ),
-            drops: metric!("dropped_events", "What was not counted, for want of room"),
+            drops: metric!("dropped_events", "Events that were not counted, for lack of room"),
             own_cpu: metric!("own_cpu", "CPU time of ncpu itself, by process", Seconds),
             own_memory: metric!("own_resident_memory", "Resident memory of ncpu itself, by process", Bytes),
             intervals: metric!("intervals", "Intervals that were observed"),

@@ -147,7 +147,7 @@ pub fn list(state: &State) -> Reply {
     let own = |name: &str, meaning: &str, columns: Value| json!({ "name": name, "meaning": meaning, "columns": columns });
     tables.push(own(
         "causes",
-        "What is wrong in the time that is asked for, from all layers together.",
+        "Causes in the chosen time, from all layers together.",
         columns(&Findings::columns()),
     ));
     tables.push(own(

@@ -107,7 +107,7 @@ const ROOM: usize = 64 << 20;
 pub fn measure(machine: &Topology) -> Result<(Vec<Cost>, Vec<String>)> {
     let caches = caches(machine);
     if caches.is_empty() {
-        return Err(Error::Refused("this machine tells of no caches and their ways".into()));
+        return Err(Error::Refused("this machine does not describe its caches and their ways".into()));
     }
     let page = ncpu_machine::page_size() as usize;
     let mut memory = vec![0u64; ROOM / 8];

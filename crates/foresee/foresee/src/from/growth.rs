@@ -208,7 +208,7 @@ impl Growth {
             let most = self.layers.get(&layer).and_then(|c| c.last());
             if let Some(c) = most.filter(|c| c.percent > 100.0 * LEAST) {
                 notes.push(format!(
-                    "ncpu scale --peel: {} takes {:.0} % of a unit on {} CPUs, and a recording on one CPU tells of no lock: record the \
+                    "ncpu scale --peel: {} takes {:.0} % of a unit on {} CPUs, and a recording on one CPU shows no lock: record the \
                      program there",
                     layer.name(),
                     c.percent,

@@ -36,7 +36,7 @@ impl Local {
                 return Err(Error::Fleet(format!("{root} does not exist")));
             }
             Err(e) if e.kind() == ErrorKind::NotADirectory => {
-                return Err(Error::Fleet(format!("{root} is no fleet: it is no directory")));
+                return Err(Error::Fleet(format!("{root} is not a fleet: it is not a directory")));
             }
             Err(e) => return Err(Error::store(root, "open", e)),
         }

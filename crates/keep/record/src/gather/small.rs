@@ -73,9 +73,9 @@ impl Small {
         let others = "its smallest rows are summed up as [others]";
         match (self.steps, self.others) {
             (false, false) => None,
-            (true, false) => Some(format!("{table} is told in steps of {} s", self.step)),
+            (true, false) => Some(format!("{table} has steps of {} s", self.step)),
             (false, true) => Some(format!("{table} had more rows than are held: {others}")),
-            (true, true) => Some(format!("{table} is told in steps of {} s, and {others}", self.step)),
+            (true, true) => Some(format!("{table} has steps of {} s, and {others}", self.step)),
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         let sum: f64 = stacks.rows().filter_map(|r| stacks.seconds.get(r)).sum();
         assert!((sum - seconds).abs() < 1e-6, "{sum} of {seconds}");
         let notes = &recording.manifest.notes;
-        assert!(notes.iter().any(|n| n.starts_with("threads is told in steps of ")), "{notes:?}");
+        assert!(notes.iter().any(|n| n.starts_with("threads has steps of ")), "{notes:?}");
         assert!(notes.iter().any(|n| n.starts_with("stacks ") && n.contains("[others]")), "{notes:?}");
     }
 }

@@ -372,7 +372,8 @@ fn notes(totals: &Totals, hz: u64) -> Vec<String> {
         notes.push("no access was sampled: it ran for too short, or hardly ran".into());
     } else if totals.without == totals.samples {
         notes.push(
-            "the kernel tells of no sample what it accessed and where from (AMD: Linux 6.2 does)".into(),
+            "the kernel's samples lack the address and the source of the data (AMD: Linux 6.2 has them)"
+                .into(),
         );
     }
     for (n, what) in [

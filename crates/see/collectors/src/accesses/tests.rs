@@ -164,7 +164,11 @@ fn a_program_is_sampled_from_its_exec_on() {
     assert_eq!(child.wait(true).unwrap().status, 0);
     let totals = collector.counted().totals();
     assert!(totals.samples > 0 && totals.damaged == 0, "{totals:?}");
-    assert!(collector.notes().iter().any(|n| n.contains("tells of no sample")), "{:?}", collector.notes());
+    assert!(
+        collector.notes().iter().any(|n| n.contains("samples lack the address")),
+        "{:?}",
+        collector.notes()
+    );
 }
 
 #[test]

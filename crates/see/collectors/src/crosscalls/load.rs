@@ -35,23 +35,23 @@ impl Has {
         [
             (
                 !self.ipi && !self.csd,
-                "targets of each call, and who sends anything but shootdowns, are not told: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
+                "targets of each call, and who sends anything but shootdowns, are not known: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
             ),
             (
                 self.ipi && !self.csd,
-                "which function a call runs, its packages, and how long its sender waits (but for samples) are not told: the kernel has no csd tracepoints (they came with Linux 6.5)",
+                "which function a call runs, its packages, and how long its sender waits (but for samples) are not known: the kernel has no csd tracepoints (they came with Linux 6.5)",
             ),
             (
                 !self.ipi && self.csd,
-                "reschedules sent, and interrupts as apart from targets, are not told: the kernel has no ipi_send tracepoints",
+                "reschedules sent, and interrupts as apart from targets, are not known: the kernel has no ipi_send tracepoints",
             ),
             (
                 !self.tlb && cfg!(target_arch = "x86_64"),
-                "shootdowns without a target, and reasons of flushes, are not told: the kernel has no tlb:tlb_flush tracepoint",
+                "shootdowns without a target, and reasons of flushes, are not known: the kernel has no tlb:tlb_flush tracepoint",
             ),
             (
                 !self.vectors && !self.entries,
-                "time at receivers is not told, but for functions: the kernel has no irq_vectors tracepoints",
+                "time at receivers is not known, but for functions: the kernel has no irq_vectors tracepoints",
             ),
         ]
         .into_iter()

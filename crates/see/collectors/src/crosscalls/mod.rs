@@ -57,7 +57,7 @@ pub struct Config {
 /// Where processors tell each other to drop translations without interrupts.
 fn broadcast() -> Option<String> {
     cfg!(target_arch = "aarch64").then(|| {
-        "TLB shootdowns interrupt no CPU here: AArch64 broadcasts them (TLBI with DVM), so they are no cross-calls; what they cost is part \
+        "TLB shootdowns interrupt no CPU here: AArch64 broadcasts them (TLBI with DVM), so they are not cross-calls; their cost is part \
          of the calls that unmap and protect memory"
             .into()
     })

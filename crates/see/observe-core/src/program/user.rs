@@ -68,7 +68,7 @@ impl User {
             return Err(failed(format!("getent said `{line}`")));
         };
         let number = |text: &str| text.parse::<u32>().map_err(|_| failed(format!("`{text}` is no ID")));
-        let groups = ask("id", &["-G", name])?.ok_or_else(|| failed("id does not know him".into()))?;
+        let groups = ask("id", &["-G", name])?.ok_or_else(|| failed("id does not know this user".into()))?;
         Ok(User {
             name: name.into(),
             uid: number(uid)?,

@@ -28,7 +28,7 @@ pub fn lines(recording: &Recording) -> Vec<String> {
     let elapsed = number(recording, "elapsed").max(f64::MIN_POSITIVE);
     if !senders_known(recording) {
         let received = total(recording, "crosscalls_received", "received");
-        return vec![format!("{:.0} cross-calls/s received, whoever sent them", received / elapsed)];
+        return vec![format!("{:.0} cross-calls/s received, from any sender", received / elapsed)];
     }
     let told = number(recording, "targets_told") > 0.0;
     let mut all = Sums::default();

@@ -328,7 +328,7 @@ fn by_cpu(recording: &Recording) -> Table {
             Column::count("IPIs", "interrupts sent for those"),
             Column::float("fan-out", Unit::None, Kind::Mean, "targets of a call, mean"),
             Column::float("wait", Unit::CpuSeconds, Kind::Time, "time waited for the targets"),
-            Column::count("answered", "calls it answered, whoever sent them"),
+            Column::count("answered", "calls it answered, of any sender"),
             Column::float("answer", Unit::CpuSeconds, Kind::Time, "time it spent on that"),
             Column::float("answer_us", Unit::Microseconds, Kind::Mean, "mean of it"),
         ],

@@ -28,7 +28,7 @@ pub struct Gate {
 /// Not a condition.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no condition: give a name, > or <, and a limit, as in 'kernel lock spin > +2%' (points of capacity), \
+    "invalid condition `{0}`; expected a name, > or <, and a limit, as in 'kernel lock spin > +2%' (points of capacity), \
      'files_struct.file_lock > x1.5' (times as much) or 'throughput < -5%'"
 )]
 pub struct GateError(String);

@@ -135,7 +135,7 @@ impl Diff {
         if views.len() > 1 {
             quantities.iter_mut().flatten().for_each(Quantities::merge);
             notes.push(
-                "not all were recorded with the same rights: layers that one of them does not tell apart are compared \
+                "not all were recorded with the same rights: layers that one of them does not distinguish are compared \
                  together"
                     .into(),
             );

@@ -16,17 +16,21 @@ const DEEPEST: usize = 200;
 
 const KINDS: [(&str, &str, &str); 4] = [
     ("on-cpu", "On CPU", "Where the program's threads executed, from timer samples."),
-    ("spin", "Spin", "Who waited on CPU for kernel locks, from the timer samples that fell into a wait."),
+    (
+        "spin",
+        "Spin",
+        "Threads that waited on CPU for kernel locks, from the timer samples that fell into a wait.",
+    ),
     (
         "off-cpu",
         "Off CPU",
-        "Where threads slept, in thread-seconds; the first frame says what for. Most sleep is harmless: \
+        "Where threads slept, in thread-seconds; the first frame is the reason. Most sleep is harmless: \
          look at locks, I/O and the run queue first.",
     ),
     (
         WAITED,
-        "Who everybody waited for",
-        "What the threads did that idle CPUs waited for, in CPU-seconds of idle time; the first frame says what.",
+        "Threads that the others waited for",
+        "Activity of the threads that idle CPUs waited for, in CPU-seconds of idle time; the first frame is its kind.",
     ),
 ];
 

@@ -22,7 +22,7 @@ pub(crate) fn section(out: &mut String, points: &Table, fixes: Option<&Table>) {
         })
         .collect();
     out.push_str(
-        "<section id=foresee><h2>Foretold</h2><p class=lead>Throughput over CPUs, both axes logarithmic. The shade is the 90 % \
+        "<section id=foresee><h2>Predicted</h2><p class=lead>Throughput over CPUs, both axes logarithmic. The shade is the 90 % \
          band; the dashed line is what the first point would give if each further CPU did as much.</p>",
     );
     if let (Some(first), Some(last)) = (rows.first(), rows.last()) {
@@ -42,7 +42,7 @@ pub(crate) fn section(out: &mut String, points: &Table, fixes: Option<&Table>) {
         };
         let _ = write!(
             out,
-            "<div style=\"overflow-x:auto\"><svg class=foresee viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"Throughput foretold \
+            "<div style=\"overflow-x:auto\"><svg class=foresee viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"Predicted throughput \
              over CPUs\" style=\"display:block;margin-bottom:.5rem;width:100%;min-width:27rem;max-width:46rem;font:13px system-ui,sans-serif;fill:currentColor\">"
         );
         for v in ticks {

@@ -234,7 +234,7 @@ fn who_everybody_waited_for_is_a_flame_graph() {
     let graph = page[from..].split("</pre>").next().unwrap();
     assert!(
         graph.starts_with(
-            "id=flame-waited-for data-now=stacks-waited-for><h3>Who everybody waited for <small>10.00 s</small>"
+            "id=flame-waited-for data-now=stacks-waited-for><h3>Threads that the others waited for <small>10.00 s</small>"
         ),
         "{graph}"
     );

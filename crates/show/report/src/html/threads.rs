@@ -158,7 +158,7 @@ fn tables(out: &mut String, t: &Table) {
     out.push_str(match told.split {
         true => "<p class=lead>How each thread spent its life. <span class=key>",
         false => {
-            "<p class=lead>How long each thread was on CPU, waited and slept, from each switch. What it did on CPU is not \
+            "<p class=lead>How long each thread was on CPU, waited and slept, from each switch. Its work on CPU is not \
              measured thread by thread here, but sampled (Layers, Flame graphs). <span class=key>"
         }
     });

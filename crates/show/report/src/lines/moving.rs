@@ -300,7 +300,7 @@ fn counts() -> [Column; 8] {
         Column::count("remote", "loads that a cache of another node had modified"),
         Column::count("loads", "loads sampled"),
         Column::count("stores", "stores sampled"),
-        Column::float("cycles", Unit::None, Kind::Mean, "mean length of a load in cycles, where told"),
+        Column::float("cycles", Unit::None, Kind::Mean, "mean length of a load in cycles, where known"),
         Column::int("threads", Unit::None, Kind::Gauge, "threads that touched it"),
         Column::text("CPUs", "where they ran"),
         Column::text("nodes", "NUMA nodes of those CPUs"),
@@ -322,7 +322,7 @@ fn line_columns() -> Vec<Column> {
     ];
     columns.extend(counts());
     columns.push(Column::int("words", Unit::None, Kind::Gauge, "words touched"));
-    columns.push(Column::int("finding", Unit::None, Kind::Gauge, "the finding that tells of its words"));
+    columns.push(Column::int("finding", Unit::None, Kind::Gauge, "the finding with its words"));
     columns.push(Column::text("fix", "padding that parts them"));
     columns
 }

@@ -154,7 +154,7 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
     let next = layers.iter().filter(|l| !disturbs(l)).nth(1);
     let rival = next.filter(|l| growth(l) >= 5.0 && growth(most) - growth(l) <= most.error.hypot(l.error));
     let rival = rival.map_or(String::new(), |l| {
-        format!("; {}, {:+.0} %, is not told apart from it by its samples", l.name, growth(l))
+        format!("; {}, {:+.0} %, cannot be distinguished from it by its samples", l.name, growth(l))
     });
     format!(
         "A unit of work takes {:+.0} % CPU time {span}. The layer that grows most: {}, {:+.0} %{evidence}{rival}.{disturbed}",

@@ -277,7 +277,7 @@ impl Scale {
             id: "curves",
             title: "Curves",
             lead: "Solid: the law fitted, with its 95 % band; long dashes: Amdahl's law where the USL is fitted too; short dashes: linear \
-                   scaling. Absolute throughput tells what the machine gives; efficiency, what of each CPU is left.",
+                   scaling. Absolute throughput is the yield of the machine; efficiency is the remaining yield of each CPU.",
             body: plots,
         }];
         let mut body = String::new();
@@ -287,7 +287,7 @@ impl Scale {
         sections.push(Section {
             id: "points",
             title: "Points",
-            lead: "What was measured, and what the law says.",
+            lead: "Measured figures, and those of the law.",
             body,
         });
         if let Some(table) = &self.layers {

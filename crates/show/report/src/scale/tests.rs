@@ -77,9 +77,9 @@ fn a_growth_that_may_be_chance_names_no_layer() {
     };
     assert!(
         words([1.0, 1.0]).contains("grows most: system calls, +20 %")
-            && !words([1.0, 1.0]).contains("told apart")
+            && !words([1.0, 1.0]).contains("distinguished")
     );
-    assert!(words([3.0, 2.0]).contains("page faults and zeroing, +17 %, is not told apart from it"));
+    assert!(words([3.0, 2.0]).contains("page faults and zeroing, +17 %, cannot be distinguished from it"));
     assert!(words([21.0, 2.0]).starts_with("No layer of the program grows"));
 }
 

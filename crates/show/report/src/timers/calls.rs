@@ -132,7 +132,7 @@ pub fn by_call(waits: &timeouts::Reader<'_>, machine: &timer_machine::Reader<'_>
     let mut columns = vec![
         Column::text("call", "name of the call"),
         Column::text("by", "what ends the wait: a timer of high resolution, or a tick"),
-        Column::text("resolution", "smallest difference between two times it can tell apart"),
+        Column::text("resolution", "smallest difference between two times that it distinguishes"),
         Column::float("late", Unit::Microseconds, Kind::Mean, "median time past the time asked for"),
         Column::float("p99", Unit::Microseconds, Kind::Mean, "99th percentile of that"),
     ];

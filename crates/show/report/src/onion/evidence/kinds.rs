@@ -235,7 +235,7 @@ kinds! {
         /// largest first
         functions: Vec<Part>,
     }
-    /// What took the time of user code, by what its instructions waited for
+    /// The time of user code, by what its instructions waited for
     UserCauses = "user-causes" {
         /// largest first; their shares sum to 1
         causes: Vec<CausePart>,
@@ -273,7 +273,7 @@ kinds! {
     }
     /// A garbage collector's time on CPU
     Collector = "garbage-collector" {
-        /// whose it is
+        /// its owner
         collector: String,
         /// its time
         seconds: CpuSeconds,

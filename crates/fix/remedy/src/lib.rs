@@ -18,6 +18,7 @@ pub mod place;
 pub mod preload;
 pub mod program;
 pub mod sys;
+pub mod tenant;
 
 /// Why a command of this crate failed.
 #[derive(Debug, thiserror::Error)]

@@ -40,6 +40,8 @@ pub enum FleetCommand {
     UserLocks(AskArgs),
     /// Time of programs on CPU, by class and system call
     Calls(AskArgs),
+    /// Which tenants (pods, containers, jobs, services, sessions, programs) lost time to which others, and where
+    Tenants(AskArgs),
     /// The machines, with what they could get back
     Machines(AskArgs),
     /// Which layers and locks changed between two periods, and on which machines
@@ -255,7 +257,7 @@ pub struct SqlArgs {
     #[allow(missing_docs)]
     pub scope: Scope,
 
-    /// The question, about recordings, layers, locks, user_locks, calls and events
+    /// The question, about recordings, layers, locks, user_locks, calls, events, lengths and ledger
     pub sql: String,
 
     #[command(flatten)]

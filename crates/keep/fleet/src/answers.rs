@@ -72,6 +72,44 @@ pub fn locks(asked: &mut Asked, question: &Question, user: bool) -> Result<Table
     })
 }
 
+/// Time that tenants of a fleet lost to each other.
+///
+/// # Errors
+/// As [`Asked::ask`].
+pub fn tenants(asked: &mut Asked, question: &Question) -> Result<Table> {
+    let raw = asked.ask("tenants", include_str!("../sql/tenants.sql"), question)?;
+    let columns = [
+        Column::text("victim", "the tenant that lost it"),
+        Column::text("culprit", "the one that it was lost to"),
+        Column::text("cause", "how"),
+        Column::text("lock", "the kernel lock, or the device"),
+        Column::float("threads", Unit::Seconds, Of::Time, "time of its threads"),
+        Column::float(
+            "lost",
+            Unit::Percent,
+            Of::Gauge,
+            "time of its threads over the group's capacity; above 100 where more threads wait than there are CPUs",
+        ),
+        Column::count("machines", "machines on which it was lost"),
+        Column::count("of", "machines with that victim"),
+        Column::text("worst", "the machine that lost most"),
+        Column::float("there", Unit::Seconds, Of::Time, "time of its threads on that machine"),
+    ];
+    made(&raw, question, &columns, |row, r| {
+        let number = |c: &str| raw.number(r, c);
+        row.text_opt(raw.text(r, "victim"))
+            .text_opt(raw.text(r, "culprit"))
+            .text_opt(raw.text(r, "cause"))
+            .text_opt(raw.text(r, "lock").filter(|lock| !lock.is_empty()))
+            .float_opt(number("threads_us").map(|us| us / 1e6))
+            .float_opt(share(number("threads_us"), number("capacity_us")))
+            .int_opt(raw.int(r, "machines"))
+            .int_opt(raw.int(r, "victim_machines"))
+            .text_opt(raw.text(r, "worst"))
+            .float_opt(number("worst_us").map(|us| us / 1e6))
+    })
+}
+
 /// What programs did on CPU.
 ///
 /// # Errors

@@ -213,7 +213,8 @@ impl Asked {
         };
         let group: Vec<String> = (1..=names.len()).map(|i| i.to_string()).collect();
         let of = |alias: &str| names.iter().map(|n| format!("{alias}.{n}")).collect::<Vec<_>>().join(", ");
-        let same: Vec<String> = names.iter().map(|n| format!("p.{n} = w.{n}")).collect();
+        let same =
+            |of: &str| names.iter().map(|n| format!("p.{n} = {of}.{n}")).collect::<Vec<_>>().join(" AND ");
         let within = |p: &Period| {
             let mut out = Vec::new();
             if p.from != i64::MIN {
@@ -237,7 +238,8 @@ impl Asked {
             ("{p.names}", of("p")),
             ("{n.names}", of("n")),
             ("{group}", group.join(", ")),
-            ("{same}", same.join(" AND ")),
+            ("{same}", same("w")),
+            ("{v.same}", same("v")),
             ("{top}", top.to_string()),
             ("{recoverable}", rollup::recoverable()),
             ("{before}", format!("({})", within(&question.before))),

@@ -71,6 +71,7 @@ fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
             })
         }
         FleetCommand::Calls(args) => question(&args, include_str!("../sql/calls.sql"), answers::calls),
+        FleetCommand::Tenants(args) => question(&args, include_str!("../sql/tenants.sql"), answers::tenants),
         FleetCommand::Machines(args) => {
             question(&args, include_str!("../sql/machines.sql"), answers::machines)
         }

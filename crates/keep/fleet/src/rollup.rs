@@ -2,13 +2,14 @@
 //!
 //! Sums of whole numbers are the same in any order, so every engine gives the same digits however it divides the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use ncpu_machine::tenant::{self, By, Tenant};
 use ncpu_record::{Manifest, Recording, Selection};
 use ncpu_schema::{
     CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, fleet, locks, samples,
-    user_locks,
+    tenant_losses, tenant_names, user_locks,
 };
 use ncpu_table::{Column, Table};
 use sha2::{Digest, Sha256};
@@ -26,6 +27,8 @@ pub const READ: Selection = &[
     ("locks", &["lock", "type", "count", "spin", "block", "max"]),
     ("user_locks", &["lock", "type", "process", "caller", "count", "spin", "block", "max"]),
     ("lengths", &["of", "name", "process", "from", "to", "count"]),
+    ("tenant_names", &[]),
+    ("tenant_losses", &["victim", "culprit", "cause", "lock", "threads", "cpus", "count"]),
     ("summary", &["elapsed", "steal"]),
 ];
 
@@ -59,6 +62,24 @@ pub struct Wait {
     max_us: u64,
 }
 
+/// Victim, culprit, cause, and lock or device.
+type Lost = (String, String, String, String);
+
+/// Time that a tenant lost to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Loss {
+    threads_us: u64,
+    cpus_us: u64,
+    times: u64,
+}
+
+/// Losses of a recording that have rows of their own.
+const LOSSES: usize = 1000;
+
+/// Numbers of tenants that are always the same: the kernel's, and the first that is not.
+const KERNEL: u64 = 1;
+const FIRST: u64 = 4;
+
 /// Bytes of a text that each row of a recording has.
 const LONGEST: usize = 4096;
 
@@ -75,6 +96,7 @@ pub struct Rolled {
     events: BTreeMap<String, u64>,
     /// By kind, name and process, and by bin in ns.
     lengths: BTreeMap<(String, String, String, u64, u64), u64>,
+    ledger: BTreeMap<Lost, Loss>,
     about: About,
 }
 
@@ -163,6 +185,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     rolled.add_locks(&recording).map_err(schema)?;
     rolled.add_calls(&recording, &division).map_err(schema)?;
     rolled.add_lengths(&recording);
+    rolled.add_losses(&recording).map_err(schema)?;
     rolled.about = About {
         kind: recording.purpose().name().into(),
         version: m.ncpu_version.clone(),
@@ -238,6 +261,63 @@ impl Rolled {
         }
     }
 
+    /// Losses of tenants, by their names; of causes that a newer version brought, too. The smallest are in one row for each cause.
+    fn add_losses(&mut self, recording: &Recording) -> Result<(), ncpu_schema::Error> {
+        let Some(table) = recording.tables.get(tenant_losses::NAME) else { return Ok(()) };
+        let Some(known) = tenant_names::Reader::open(recording)? else { return Ok(()) };
+        let mut tenants: Vec<(u64, Tenant)> = Vec::new();
+        for row in known.rows() {
+            let cell = |cell: Option<&str>| cell.map(String::from);
+            let Some(id) = known.tenant.get(row) else { continue };
+            tenants.push((
+                id,
+                Tenant {
+                    cgroup: cell(known.cgroup.get(row)).unwrap_or_default(),
+                    program: cell(known.program.get(row)).unwrap_or_default(),
+                    unit: cell(known.unit.get(row)),
+                    pod: cell(known.pod.get(row)),
+                    container: cell(known.container.get(row)),
+                    job: cell(known.job.get(row)),
+                    job_name: cell(known.job_name.get(row)),
+                    step: cell(known.step.get(row)),
+                    user: cell(known.user.get(row)),
+                    session: cell(known.session.get(row)),
+                    kernel: id == KERNEL,
+                },
+            ));
+        }
+        tenant::name_jobs(&mut tenants);
+        let name = |(id, tenant): (u64, Tenant)| {
+            let name = if id < FIRST { tenant.program.clone() } else { tenant.name(By::Tenant) };
+            (id, text(Some(&name)))
+        };
+        let names: HashMap<u64, String> = tenants.into_iter().map(name).collect();
+        let named = |id: u64| names.get(&id).map_or(tenant::OTHERS, String::as_str).to_string();
+        let mut losses: BTreeMap<Lost, Loss> = BTreeMap::new();
+        for row in 0..table.num_rows() {
+            let Some(victim) = table.int(row, "victim") else { continue };
+            let lock = table.text(row, "lock").map(of_all_cpus);
+            let lock = if lock.is_some_and(|lock| lock.starts_with("0x")) { Some("(no name)") } else { lock };
+            let culprit = table.int(row, "culprit").map(named).unwrap_or_default();
+            let sum = losses
+                .entry((named(victim), culprit, text(table.text(row, "cause")), text(lock)))
+                .or_default();
+            sum.add(Loss {
+                threads_us: table.number(row, "threads").map_or(0, us),
+                cpus_us: table.number(row, "cpus").map_or(0, us),
+                times: table.int(row, "count").unwrap_or(0),
+            });
+        }
+        let mut sorted: Vec<(Lost, Loss)> = losses.into_iter().collect();
+        sorted.sort_by(|a, b| b.1.threads_us.cmp(&a.1.threads_us).then_with(|| a.0.cmp(&b.0)));
+        let other = || tenant::OTHERS.to_string();
+        for (i, (lost, loss)) in sorted.into_iter().enumerate() {
+            let key = if i < LOSSES { lost } else { (other(), other(), lost.2, String::new()) };
+            self.ledger.entry(key).or_default().add(loss);
+        }
+        Ok(())
+    }
+
     /// Samples of the program on CPU, and events.
     fn add_calls(&mut self, recording: &Recording, division: &Division) -> Result<(), ncpu_schema::Error> {
         if let Some(table) = samples::Reader::open(recording)? {
@@ -259,6 +339,14 @@ impl Rolled {
             }
         }
         Ok(())
+    }
+}
+
+impl Loss {
+    fn add(&mut self, more: Loss) {
+        self.threads_us = self.threads_us.saturating_add(more.threads_us);
+        self.cpus_us = self.cpus_us.saturating_add(more.cpus_us);
+        self.times = self.times.saturating_add(more.times);
     }
 }
 
@@ -331,6 +419,12 @@ pub fn table<'a>(of: Kept, recordings: impl Iterator<Item = &'a Rolled>) -> Tabl
         Kept::Lengths => {
             table!(lengths of recordings, r: ((of, name, process, from, to), n) in &r.lengths => {
                 of: of, name: name, process: process, from_ns: *from, to_ns: *to, lengths: *n
+            })
+        }
+        Kept::Ledger => {
+            table!(ledger of recordings, r: ((victim, culprit, cause, lock), loss) in &r.ledger => {
+                victim: victim, culprit: culprit, cause: cause, lock: lock, threads_us: loss.threads_us,
+                cpus_us: loss.cpus_us, times: loss.times
             })
         }
         Kept::Recordings => table!(recordings of recordings, r: about in [&r.about] => {

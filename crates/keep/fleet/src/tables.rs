@@ -22,19 +22,22 @@ pub enum Kept {
     Events,
     /// How long what happens often takes.
     Lengths,
+    /// Time that tenants lost to each other.
+    Ledger,
     /// The recordings themselves.
     Recordings,
 }
 
 impl Kept {
     /// All of them, in the order in which they are written: a recording that stands in the last is in all.
-    pub const ALL: [Kept; 7] = [
+    pub const ALL: [Kept; 8] = [
         Kept::Layers,
         Kept::Locks,
         Kept::UserLocks,
         Kept::Calls,
         Kept::Events,
         Kept::Lengths,
+        Kept::Ledger,
         Kept::Recordings,
     ];
 

@@ -15,7 +15,7 @@ use ncpu_fleet::rollup::{self, Rolled};
 
 use ncpu_fleet::tables::{self, Kept};
 use ncpu_record::Recording;
-use ncpu_schema::{Layer, fleet as schema, locks, user_locks};
+use ncpu_schema::{Layer, fleet as schema, locks, tenant_losses, tenant_names, user_locks};
 use ncpu_table::{Column, Kind, Table, Unit};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -180,6 +180,27 @@ fn waits() -> impl Strategy<Value = Vec<Waited>> {
     prop::collection::vec((0..3usize, 0..2usize, 0..1_000_000u64, time(), time(), 0.0..1e7f64), 0..40)
 }
 
+/// Names of tenants 4, `web.service`, and 5, `batch.service`, and what victims lost to culprits on run queues, in seconds.
+fn tenants(losses: &[(u64, Option<u64>, f64)]) -> [Table; 2] {
+    let (mut names, mut lost) = (tenant_names::Rows::new(), tenant_losses::Rows::new());
+    for (id, unit) in [(4, "web.service"), (5, "batch.service")] {
+        names.push(tenant_names::Row { tenant: Some(id), unit: unit.into(), ..Default::default() });
+    }
+    for (victim, culprit, seconds) in losses {
+        lost.push(tenant_losses::Row {
+            time: Some(1.0),
+            victim: Some(*victim),
+            culprit: *culprit,
+            cause: Some(ncpu_schema::Loss::RunQueue),
+            threads: Some(*seconds),
+            cpus: Some(seconds / 2.0),
+            count: Some(1),
+            ..Default::default()
+        });
+    }
+    [names.finish(), lost.finish()]
+}
+
 /// A seed whose locks of the kernel and of programs were waited for so.
 fn with_waits(waits: &[Waited]) -> Rolled {
     let mut recording = Recording::open(&seed("files")).expect("a seed");
@@ -216,7 +237,9 @@ fn with_waits(waits: &[Waited]) -> Rolled {
         count: Some(3),
         ..Default::default()
     });
-    for table in [kernel.finish(), user.finish(), lengths.finish()] {
+    let tables = [kernel.finish(), user.finish(), lengths.finish()];
+    for table in tables.into_iter().chain(tenants(&[(4, Some(5), 0.25), (5, Some(4), 0.125), (4, None, 0.5)]))
+    {
         recording.tables.insert(table.name().into(), table);
     }
     rollup::roll(recording, "x", String::new(), Path::new("x")).expect("rolled up")
@@ -279,6 +302,39 @@ fn every_cell_stands_in_its_column() {
         assert_eq!((table.name(), table.columns()), (kept.name(), &kept.columns()[..]));
         assert!(table.num_rows() > 0 && table.num_rows() % 2 == 0, "{}", kept.name());
     }
+}
+
+/// Losses have the names of tenants and sum to the microsecond.
+#[test]
+fn losses_are_summed_by_name() {
+    let mut recording = Recording::open(&seed("files")).expect("a seed");
+    let mut given = vec![(4, Some(5), 0.25), (4, Some(5), 0.5), (5, None, 0.125)];
+    // Of tenants without a name.
+    given.extend((0..5).map(|i| (100 + i, Some(4), 0.001)));
+    for table in tenants(&given) {
+        recording.tables.insert(table.name().into(), table);
+    }
+    let rolled = rollup::roll(recording, "x", String::new(), Path::new("x")).expect("rolled up");
+    let table = rollup::table(Kept::Ledger, [&rolled].into_iter());
+    let t = schema::ledger::Reader::of(&table).unwrap();
+    let rows: Vec<_> = t
+        .rows()
+        .map(|r| {
+            (
+                t.victim.get(r).unwrap_or(""),
+                t.culprit.get(r).unwrap_or(""),
+                t.threads_us.get(r),
+                t.times.get(r),
+            )
+        })
+        .collect();
+    let expected = [
+        ("batch.service", "", Some(125_000), Some(1)),
+        ("other", "web.service", Some(5_000), Some(5)),
+        ("web.service", "batch.service", Some(750_000), Some(2)),
+    ];
+    assert_eq!(rows, expected);
+    assert!(t.rows().all(|r| t.cause.get(r) == Some("run queue") && t.capacity_us.get(r) > Some(0)));
 }
 
 #[test]

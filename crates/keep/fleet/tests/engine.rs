@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::generate::{GROWTH, LOCK, OUTLIERS, Plan, REGRESSED, STRANGE};
+use common::generate::{GROWTH, LOCK, OUTLIERS, Plan, REGRESSED, STRANGE, SUFFERS, UNLUCKY};
 use common::{bad, engine, good, plan, run, said};
 
 /// Rows of comma-separated values by column.
@@ -59,6 +59,22 @@ fn what_was_planted_is_found() {
     assert_eq!(locks.len(), 5);
     assert!(locks.windows(2).all(|w| number(&w[0], "share") >= number(&w[1], "share")), "{locks:?}");
     assert!(locks[0]["label:type"] == "batch" && locks[0]["lock"] == "files_struct.file_lock", "{locks:?}");
+
+    // The planted pair is found on all machines that have both tenants, and on no other.
+    let pairs = rows(&good(&["tenants", root, "--by", "label:type", "-o", "csv"]));
+    let pair = |r: &&HashMap<String, String>| (r["victim"].as_str(), r["culprit"].as_str()) == UNLUCKY;
+    let unlucky: Vec<_> = pairs.iter().filter(pair).collect();
+    assert_eq!(unlucky.len(), 1, "{pairs:?}");
+    assert_eq!(pairs.iter().position(|r| pair(&r)), Some(0), "{pairs:?}");
+    assert_eq!((unlucky[0]["label:type"].as_str(), unlucky[0]["cause"].as_str()), (REGRESSED, "run queue"));
+    assert_eq!((unlucky[0]["machines"].as_str(), unlucky[0]["of"].as_str()), ("15", "15"));
+    // 90 recordings, each within a tenth.
+    assert!((number(unlucky[0], "lost") / (100.0 * SUFFERS) - 1.0).abs() < 0.1, "{unlucky:?}");
+    assert!(unlucky[0]["worst"].starts_with('m') && number(unlucky[0], "there") > 0.0, "{unlucky:?}");
+    assert!(pairs.iter().all(|r| r["victim"] != r["culprit"] && !r["culprit"].is_empty()), "{pairs:?}");
+    let everywhere = rows(&good(&["tenants", root, "-o", "csv"]));
+    let of_unlucky: Vec<_> = everywhere.iter().filter(pair).collect();
+    assert_eq!((of_unlucky[0]["machines"].as_str(), of_unlucky[0]["of"].as_str()), ("15", "45"));
 
     // The six hours are 00 to 05; what was planted begins with 03.
     let periods = ["--before", "2026-11-10T00..02", "--after", "2026-11-10T03.."];

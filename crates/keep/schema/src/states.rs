@@ -225,7 +225,10 @@ vocabulary! {
         KernelLock = "kernel lock": "its threads waited for a mutex or semaphore of the kernel that the other held" since 9,
         Spin = "kernel spinlock": "its threads spun for a spinlock of the kernel that the other takes" since 9,
         Interrupts = "interrupts": "interrupts and softirqs were served on CPUs that ran its threads" since 9,
-        Network = "network": "softirqs of the network were served on CPUs that ran its threads, for packets that the other sent or reads" since 9,
+        Network = "network": "softirqs of the network were served on CPUs that ran its threads or held them in the run queue, for packets that the other sent or reads" since 9,
+        Device = "device": "its threads waited for a block device that served the other's requests meanwhile" since 9,
+        Reclaim = "memory reclaim": "its threads freed memory because the machine had none; the other took some meanwhile" since 9,
+        MemoryLimit = "memory limit": "its threads freed memory because a control group may have no more" since 9,
         Shootdown = "TLB shootdown": "CPUs that ran its threads dropped translations of its memory" since 9,
         Steal = "steal": "the hypervisor ran another machine" since 9,
     }

@@ -75,6 +75,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let root = rustix::process::geteuid().is_root();
     let mut checks = observing(root);
     checks.push(hardware());
+    checks.push(bandwidth(Path::new("/")));
     checks.push(tracefs(root));
     checks.push(pages(root));
     checks.push(match power::find(Path::new("/")) {
@@ -182,6 +183,19 @@ fn hardware() -> Check {
     }
 }
 
+fn bandwidth(root: &Path) -> Check {
+    let counted = root.join("sys/fs/resctrl/info/L3_MON").is_dir();
+    Check::no(
+        "memory bandwidth and cache by tenant",
+        match counted {
+            true => "ncpu does not read resctrl: losses through them are in user code",
+            false => {
+                "no counters by control group (resctrl is not mounted, or this CPU has none): losses through them are in user code"
+            }
+        },
+    )
+}
+
 fn tracefs(root: bool) -> Check {
     let what = "tracepoints by name (ncpu counters)";
     if ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"]
@@ -275,7 +289,13 @@ mod tests {
     #[test]
     fn nothing_is_refused_without_a_reason() {
         let root = rustix::process::geteuid().is_root();
-        for check in [hardware(), tracefs(root), pages(root), program("x", "no-such-program-of-ncpu")] {
+        let machine = tempfile::tempdir().expect("a directory");
+        let without = bandwidth(machine.path());
+        std::fs::create_dir_all(machine.path().join("sys/fs/resctrl/info/L3_MON")).expect("a directory");
+        assert_ne!(without, bandwidth(machine.path()));
+        for check in
+            [without, hardware(), tracefs(root), pages(root), program("x", "no-such-program-of-ncpu")]
+        {
             assert!(check.verdict == Verdict::Yes || !check.why.is_empty(), "{check:?}");
         }
     }

@@ -20,6 +20,7 @@ use ncpu_report::onion::Onion;
 use ncpu_table::{Format, safe};
 
 use crate::command::{Held, Ran};
+use crate::fix_tenant;
 use crate::metric::{Measure, MetricArgs};
 use crate::out::{progress, progress_over};
 use crate::scale::peel;
@@ -38,6 +39,19 @@ pub struct FixArgs {
     /// Show the remedies that would be tried, and end
     #[arg(long)]
     list: bool,
+
+    /// Try settings of control groups (weights, bursts, limits) that protect the tenant NAME from others, while they run; each is
+    /// undone
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "undo"])]
+    tenant: Option<String>,
+
+    /// Level of the name in --tenant: tenant, unit, pod, container, job, user, program or cgroup=DEPTH
+    #[arg(long, value_name = "LEVEL", requires = "tenant", default_value = "tenant")]
+    by: ncpu_machine::tenant::By,
+
+    /// Keep the setting that helps the tenant most, if one does
+    #[arg(long, requires = "tenant")]
+    keep: bool,
 
     #[command(flatten)]
     causes: crate::causes::CausesArgs,
@@ -86,7 +100,7 @@ pub struct FixArgs {
 
     /// The command and its arguments; n in braces stands for the number of workers, 1 at first
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
-          required_unless_present_any = ["undo"])]
+          required_unless_present_any = ["undo", "tenant"])]
     command: Vec<OsString>,
 }
 
@@ -97,6 +111,17 @@ pub struct FixArgs {
 pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     if args.undo {
         return undo_all();
+    }
+    if let Some(tenant) = &args.tenant {
+        return fix_tenant::run(&fix_tenant::Order {
+            tenant,
+            by: args.by,
+            rounds: args.rounds,
+            least: args.least,
+            keep: args.keep,
+            list: args.list,
+            rows: &args.rows,
+        });
     }
     args.causes.install()?;
     if let Some(name) = &args.table {

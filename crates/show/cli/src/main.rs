@@ -22,6 +22,7 @@ mod energy;
 mod explain;
 mod export;
 mod fix;
+mod fix_tenant;
 mod fleet;
 mod foresee;
 mod generate;

@@ -10,7 +10,8 @@ use anyhow::{Result, anyhow, ensure};
 use fastrand::Rng;
 use ncpu_record::{FileEntry, Manifest, Recording};
 use ncpu_schema::{
-    CpuState, IdleReason, Per, Vocabulary, cpu_time, events, idle_time, locks, samples, summary,
+    CpuState, Grounds, IdleReason, Loss, Per, Vocabulary, cpu_time, events, idle_time, locks, samples,
+    summary, tenant_losses, tenant_names,
 };
 use ncpu_table::{ParquetWriter, Table};
 use sha2::{Digest, Sha256};
@@ -33,6 +34,11 @@ pub const OUTLIERS: [usize; 2] = [17, 42];
 pub const INTERRUPTS: f64 = 0.08;
 /// The lock of the second, and its share.
 pub const STRANGE: (&str, f64) = ("planted_driver.io_lock", 0.05);
+
+/// The tenant that loses [`SUFFERS`] of the capacity to the other on each machine that has both: those of type `db`.
+pub const UNLUCKY: (&str, &str) = ("postgresql.service", "backup.service");
+/// How much.
+pub const SUFFERS: f64 = 0.06;
 
 /// What is made.
 #[derive(Clone, Debug)]
@@ -272,6 +278,14 @@ impl Plan {
         }
         tables.push(rows.finish());
         tables.extend(seed.user_locks.clone());
+        if self.planted {
+            // Its own chance, so that the rest stays as it is.
+            tables.extend(tenants(
+                TYPES[machine % 3],
+                capacity,
+                &mut Rng::with_seed(at.to_bits() ^ machine as u64),
+            ));
+        }
         let mut rows = events::Rows::new();
         for (event, n) in &seed.events {
             let n = (*n as f64 * work * scale).round() as u64;
@@ -289,6 +303,38 @@ impl Plan {
         tables.push(rows.finish());
         Ok((manifest, tables))
     }
+}
+
+/// The tenants of a machine, and what they lose: on machines of one type the same one always suffers beside the same other.
+fn tenants(ty: &str, capacity: f64, rng: &mut Rng) -> [Table; 2] {
+    let (victim, culprit) = UNLUCKY;
+    let mut names = tenant_names::Rows::new();
+    for (id, unit) in [(4, victim), (5, culprit), (6, "nginx.service")] {
+        names.push(tenant_names::Row { tenant: Some(id), unit: unit.into(), ..tenant_names::Row::default() });
+    }
+    let mut losses = tenant_losses::Rows::new();
+    let mut lose = |victim: u64, culprit: Option<u64>, share: f64| {
+        let seconds = share * capacity * spread(rng, 0.1);
+        losses.push(tenant_losses::Row {
+            time: Some(1.0),
+            victim: Some(victim),
+            culprit,
+            cause: Some(Loss::RunQueue),
+            threads: Some(seconds),
+            cpus: Some(seconds),
+            count: Some(1),
+            grounds: Some(if culprit.is_some() { Grounds::Traced } else { Grounds::Unknown }),
+            ..tenant_losses::Row::default()
+        });
+    };
+    lose(4, Some(6), 0.01);
+    lose(6, Some(4), 0.01);
+    lose(4, None, 0.002);
+    lose(4, Some(4), 0.2);
+    if ty == REGRESSED {
+        lose(4, Some(5), SUFFERS);
+    }
+    [names.finish(), losses.finish()]
 }
 
 impl Seed {

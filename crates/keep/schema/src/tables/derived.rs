@@ -34,7 +34,7 @@ tables! {
         victim "victim": Text, "the tenant that lost it" since 9;
         culprit "culprit": Text, "the one that it was lost to; null where that is not known" since 9;
         cause "cause": Word<Loss>, "how" since 9;
-        lock "lock": Text, "name of the kernel lock" since 9;
+        lock "lock": Text, "name of the kernel lock, or of the device" since 9;
         threads "threads": Float [Seconds Time], "time of its threads" since 9;
         cpus "cpus": Float [CpuSeconds Time], "time of CPUs" since 9;
         count "count": Int [None Count], "times" since 9;

@@ -83,6 +83,18 @@ of_recordings! {
         lengths "lengths": Int [None Count], "how many";
     }
 
+    /// Time that tenants lost, by the names of pods, containers, jobs, units and sessions; else of programs.
+    ledger {
+        capacity_us "capacity_us": Int [Microseconds Gauge], "CPU time that the recording's layers sum to: the weight of its rows";
+        victim "victim": Text, "the tenant that lost it";
+        culprit "culprit": Text, "the one that it was lost to; empty where that is not known";
+        cause "cause": Text, "how";
+        lock "lock": Text, "name of the kernel lock, or of the device";
+        threads_us "threads_us": Int [Microseconds Time], "time of its threads";
+        cpus_us "cpus_us": Int [Microseconds Time], "time of CPUs";
+        times "times": Int [None Count], "how often";
+    }
+
     /// The recordings themselves.
     recordings {
         kind "kind": Text, "run, watch …";

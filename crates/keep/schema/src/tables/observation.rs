@@ -379,6 +379,7 @@ tables! {
         pod "pod": Text, "pod of Kubernetes: namespace/name where that is known, else its UID" since 9;
         container "container": Text, "container: its name where that is known, else runtime and number" since 9;
         job "job": Text, "job of a batch system" since 9;
+        job_name "job_name": Text, "name that its user gave the job" since 9;
         step "step": Text, "step of the job" since 9;
         user "user": Text, "user: name or number" since 9;
         session "session": Text, "session of the user" since 9;
@@ -414,7 +415,7 @@ tables! {
         victim "victim": Int, "number of the tenant that lost it" since 9;
         culprit "culprit": Int, "number of the one it was lost to; null where that is not known" since 9;
         cause "cause": Word<Loss>, "how" since 9;
-        lock "lock": Text, "name of the kernel lock" since 9;
+        lock "lock": Text, "name of the kernel lock, or of the device" since 9;
         threads "threads": Float [Seconds Time], "time of its threads" since 9;
         cpus "cpus": Float [CpuSeconds Time], "time of CPUs: on run queues shared by all that stood there, of locks the part on CPU" since 9;
         count "count": Int [None Count], "times" since 9;

@@ -397,6 +397,34 @@ struct io_request {
 	__u32 tgid;	/* of the process; 0: not known */
 	__u16 process;	/* the process's place in io_processes + 1, where it is counted there; else 0 */
 	__u16 by;	/* enum io_by */
+	/* For tenants. */
+	__u64 began;	/* ns, when it was queued */
+	__u32 nth;	/* of its device */
+	__u16 tenant;
+	__u8 device;	/* its place in io_devices + 1; 0: not known */
+	__u8 class;	/* by operation and size */
+	__u8 alone;	/* whether the device had nothing else to do when it was queued */
+};
+
+#define IO_DEVICES 16	/* block devices that tenants share */
+#define IO_SPANS 64	/* requests that each has completed last */
+
+struct io_span {
+	__u64 from, to;	/* ns */
+	__u32 tenant;
+	__u32 pad;
+};
+
+struct io_device {
+	__u64 device;	/* major << 32 | minor << 1 | 1; 0: the row is free */
+	__u64 last;	/* ns, when it completed a request last, or began to have one */
+	__u32 in_flight;
+	__u32 begun;	/* requests */
+	__u32 span;	/* number of the next */
+	__u32 pad;
+	struct io_span spans[IO_SPANS];
+	__u64 alone[16];	/* ns that a request of each class takes when it is alone; 0: not known */
+	__u64 least[16];	/* ns of the shortest of all its requests */
 };
 
 /* One per (device, process, operation) and CPU; the key is the first three members. */
@@ -478,14 +506,19 @@ struct tenant_event {
 };
 
 #define KIND_LEDGER 0x02000000u /* | enum loss: time that a tenant lost to another. lock is the other's number + 2, or OTHERS where
-				 * it is not known; tgid the number of the one that lost, stack the kernel lock or a CPU + 1, block the time
+				 * it is not known; tgid the number of the one that lost, stack the kernel lock, the device or a CPU + 1, block the time
 				 * of threads, spin that of CPUs */
 
 enum loss {
 	LOSS_QUEUE,	/* on run queues, while the other's thread ran there */
 	LOSS_QUOTA,	/* on run queues, held back by the limit of its own group */
+	LOSS_SOFTIRQ,	/* on run queues, while a thread of the kernel served softirqs there */
 	LOSS_LOCK,	/* for a kernel lock that the other held when the wait began */
 	LOSS_NETWORK,	/* to softirqs of the network; the sender of their packets is not known there */
+	LOSS_DEVICE,	/* while a device served the other's requests; where that is not known, all of the wait, and as time of CPUs what the
+			 * request takes alone */
+	LOSS_RECLAIM,	/* freeing memory because the machine has none */
+	LOSS_LIMIT,	/* freeing memory because its group may have no more */
 };
 
 struct thread_out {
@@ -509,6 +542,7 @@ struct thread_out {
 	__u32 pad;
 	__u64 by[LIFE_N];	/* ns off CPU, but for run queues, by enum life */
 	__u64 utime, stime;	/* ns on CPU by the kernel's ticks */
+	__u64 dirtied, read;	/* bytes of files that it wrote and that it had read from devices */
 	__u64 what;		/* of the wait at hand */
 	__u64 asleep;		/* ns of it so far; 0: there is none */
 	__u64 futex;

@@ -122,6 +122,7 @@ fn new_tenant(bytes: &[u8]) -> Option<NewTenant> {
         cgroup: format!("/{}", components.join("/")),
         program: comm(&head.head.comm),
         uid: head.uid,
+        pid: head.head.tgid,
     })
 }
 

@@ -318,6 +318,9 @@ pub struct ThreadOut {
     /// ns on CPU in user code and in the kernel, by the kernel's ticks, since the thread began.
     pub(crate) utime: u64,
     pub(crate) stime: u64,
+    /// Bytes of files that it wrote, and that it had read from devices.
+    pub(crate) dirtied: u64,
+    pub(crate) read: u64,
     /// What the wait at hand is for, and how long it lasts; 0 ns: there is none.
     pub(crate) what: u64,
     pub(crate) asleep: u64,
@@ -428,7 +431,7 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,
-    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, tenant = tenant, queue = queue, by = by, utime = utime, stime = stime, what = what, asleep = asleep,
+    icx = icx, scl = scl, sig = sig, minf = minf, majf = majf, faults = faults, untraced = untraced, ticks = ticks, cpus = cpus, allowed = allowed, tenant = tenant, queue = queue, by = by, utime = utime, stime = stime, dirtied = dirtied, read = read, what = what, asleep = asleep,
     futex = futex, place = place, class = class, event = event, life = life, comm = comm, group = group);
 const _: () = assert!(size_of::<ThreadOut>() == size_of::<types::thread_out>());
 const _: () = assert!(std::mem::offset_of!(types::exit_event, thread) == size_of::<EventHead>());

@@ -153,6 +153,12 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let packets = tenants > 0 && PACKETS.into_iter().all(has);
     progs.packet_sent.set_autoload(packets);
     progs.packet_received.set_autoload(packets);
+    let reclaim = tenants > 0 && RECLAIM.into_iter().all(has);
+    let limits = tenants > 0 && LIMITS.into_iter().all(has);
+    progs.reclaim_begins.set_autoload(reclaim);
+    progs.reclaim_ends.set_autoload(reclaim);
+    progs.limit_reclaim_begins.set_autoload(limits);
+    progs.limit_reclaim_ends.set_autoload(limits);
     progs.sched_waking.set_autoload(has("sched_waking"));
     progs.user_lock.set_autoload(config.traces_user_locks());
     progs.go_lock.set_autoload(config.traces_user_locks());
@@ -253,6 +259,10 @@ pub(super) fn attach_flush_calls(skel: &EngineSkel<'static>) -> Result<Vec<Link>
 /// Packets of tenants: both, or nothing is known of who causes softirqs of the network.
 const PACKETS: [&str; 2] = ["netif_rx", "skb_copy_datagram_iovec"];
 
+/// Threads that free memory before they get some: for the machine's sake, and for their group's limit.
+const RECLAIM: [&str; 2] = ["mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end"];
+const LIMITS: [&str; 2] = ["mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end"];
+
 /// Without these a request's life is not known.
 const REQUESTS: [&str; 3] = ["block_rq_insert", "block_rq_issue", "block_rq_complete"];
 
@@ -301,6 +311,10 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
         &p.cpu_comes,
         &p.packet_sent,
         &p.packet_received,
+        &p.reclaim_ends,
+        &p.reclaim_begins,
+        &p.limit_reclaim_ends,
+        &p.limit_reclaim_begins,
         // An end before its beginning.
         &p.block_rq_complete,
         &p.block_rq_merge,

@@ -221,10 +221,16 @@ int dump_threads(struct bpf_iter__task *ctx)
 	}
 	struct thread_out *t = &telling;
 	__builtin_memset(t, 0, sizeof(*t));
-	thread_out(t, r, p);
+	/* Its CPU may put it into another state meanwhile: then once more. */
+	__u64 since = 0;
+	for (int i = 0; i < 3; i++) {
+		since = *(volatile __u64 *)&r->since;
+		thread_out(t, r, p);
+		if (*(volatile __u64 *)&r->since == since)
+			break;
+	}
 	/* The state it is in now, up to now, without touching the record its CPU writes. */
 	__u64 now = bpf_ktime_get_ns();
-	__u64 since = r->since;
 	if (now > observe_until)
 		now = observe_until;
 	/* Its wake-up may not have been seen. */

@@ -58,6 +58,7 @@ pub use layout::{Cause, FutexClass, ThreadOut, UserLock, Verdict, Wait};
 pub(crate) use layout::{futex_key, site_key, wait_event};
 pub(crate) use lengths::LengthCount;
 pub use requests::Requests;
+pub(crate) use requests::device_of;
 pub use tenants::NewTenant;
 pub(crate) use tenants::{Shares, Spent};
 pub(crate) use thread_time::{Life, TimeRow, role_hash};
@@ -755,7 +756,7 @@ impl Engine {
             "stacks and samples (ring buffer full)",
             "fault ends (perf throttled)",
             "requests to devices (tables full, or an end missed in an interrupt)",
-            "threads of tenants (no number was free): they count as tenant other",
+            "threads of tenants (no number, or no room in the ring buffer, was free): they count as tenant other",
             "lengths of waits (their table full); their sums are not affected",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();

@@ -48,6 +48,22 @@ static __always_inline __u32 waiting_beside(struct task_struct *next)
 	return all > 1 ? all - 1 : 0;
 }
 
+/* In place of a tenant's number. */
+#define TENANT_UNKNOWN 0xffffffffu
+#define TENANT_SOFTIRQS 0xfffffffeu	/* a thread of the kernel that serves softirqs, whosoever they are for */
+
+#define KSOFTIRQ 0x71726974666f736bull /* the beginning of its name, as it lies in memory */
+
+static __always_inline bool serves_softirqs(struct task_struct *p)
+{
+	__u64 name = 0;
+
+	if (!cfg_tenants || (p->flags & (PF_KTHREAD | PF_IDLE)) != PF_KTHREAD)
+		return false;
+	bpf_core_read(&name, sizeof(name), &p->comm);
+	return name == KSOFTIRQ;
+}
+
 /* A thread came on this CPU, which is in the state `s->base` from now on. */
 static __always_inline void begin_span(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
@@ -56,7 +72,7 @@ static __always_inline void begin_span(struct cpu_slot *s, struct task_struct *n
 
 	span->tgid = next->tgid;
 	span->base = s->base;
-	span->tenant = s->tenant;
+	span->tenant = serves_softirqs(next) ? TENANT_SOFTIRQS : s->tenant;
 	span->waiting = cfg_tenants ? waiting_beside(next) : 0;
 	span->since = now;
 	s->span = i;
@@ -86,10 +102,12 @@ static __always_inline void add_stand(struct lock_slot *l, const struct stand *w
  * A wait is charged to the tenant that ran meanwhile: as time of CPUs it is shared by all that stood there. `where` is the CPU + 1 for
  * what is not known.
  */
-static __always_inline void blame_runner(struct cpu_slot *s, const struct stand *w, __u64 who, __u64 where, __u64 ns,
+static __always_inline void blame_runner(struct cpu_slot *s, const struct stand *w, __u32 who, __u64 where, __u64 ns,
 					 __u32 waiting)
 {
-	struct lock_slot *l = lock_slot(s, who, where, w->tenant, KIND_LEDGER | LOSS_QUEUE);
+	__u32 cause = who == TENANT_SOFTIRQS ? LOSS_SOFTIRQ : LOSS_QUEUE;
+	__u64 code = who == TENANT_UNKNOWN ? OTHERS : who == TENANT_SOFTIRQS ? TENANT_KERNEL + 2 : (__u64)who + 2;
+	struct lock_slot *l = lock_slot(s, code, where, w->tenant, KIND_LEDGER | cause);
 
 	if (!l)
 		return;
@@ -111,7 +129,7 @@ static long behind_one(__u32 n, struct stand *w)
 		return 0;
 	add_stand(lock_slot(s, base == AT_OTHER ? (__u64)tgid + 2 : OTHERS, 0, 0, KIND_QUEUE | base), w, w->end - begin);
 	if (cfg_tenants)
-		blame_runner(s, w, span->tenant + 2, 0, w->end - begin, span->waiting);
+		blame_runner(s, w, span->tenant, 0, w->end - begin, span->waiting);
 	w->end = begin;
 	return 0;
 }
@@ -135,7 +153,7 @@ APART int stood(__u32 cpu, __u64 from, __u64 to, __u32 tenant)
 	if (w.end > from) {
 		add_stand(lock_slot(s, OTHERS, 0, 0, KIND_QUEUE | QUEUE_UNKNOWN), &w, w.end - from);
 		if (cfg_tenants)
-			blame_runner(s, &w, OTHERS, w.cpu + 1, w.end - from, 0);
+			blame_runner(s, &w, TENANT_UNKNOWN, w.cpu + 1, w.end - from, 0);
 	}
 	return 0;
 }

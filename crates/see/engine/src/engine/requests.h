@@ -15,6 +15,7 @@
 #include "in_flight.h"
 #include "threads.h"
 #include "kernel_locks.h"
+#include "devices.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -73,6 +74,14 @@ APART int io_request_index(__u64 request, int make)
 #define REQ_OP 0xff /* of cmd_flags */
 #define REQ_OP_FLUSH 2
 
+/* As rows have it, but for the lowest bit; 0 where it has no number. */
+static __always_inline __u64 device_of(struct request *rq)
+{
+	struct gendisk *disk = bpf_core_field_exists(struct request_queue, disk) ? rq->q->disk : NULL;
+
+	return disk ? (__u64)disk->major << 32 | (__u64)(__u32)disk->first_minor << 1 : 0;
+}
+
 /* Whether a thread that does this goes on without waiting. */
 static __always_inline bool asks_ahead(struct task_struct *p)
 {
@@ -88,6 +97,8 @@ static __always_inline void io_forget(struct io_request *r)
 {
 	if (r->process)
 		count_in_flight(r->process - 1, -1);
+	if (r->device)
+		device_loses(r);
 	barrier();
 	r->request = 0;
 }
@@ -130,6 +141,7 @@ static __always_inline void io_begin(void *ctx, struct request *rq, bool issued)
 			return;
 		}
 		r->process = 0;
+		r->device = 0;
 		r->issued = 0;
 		r->queued = 0;
 		r->tgid = kernel ? 0 : p->tgid;
@@ -139,6 +151,14 @@ static __always_inline void io_begin(void *ctx, struct request *rq, bool issued)
 			count_in_flight(process, 1);
 			r->process = process + 1;
 			t->asks_ahead = 1;
+		}
+		if (cfg_tenants) {
+			__u32 class = request_class(rq->cmd_flags & REQ_OP, rq->__data_len);
+			device_gets(r, device_of(rq) | 1, class, kernel ? TENANT_KERNEL : t ? t->tenant : TENANT_OTHERS, now);
+			if (t && !kernel) {
+				t->io_device = r->device;
+				t->io_class = class;
+			}
 		}
 	}
 	if (issued) {
@@ -197,7 +217,9 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 	/* The rest of it is still in flight. */
 	if (!r || !s || bytes < rq->__data_len)
 		return 0;
-	__u64 issued = r->issued, queued = r->queued, tgid = r->tgid, by = r->by;
+	__u64 issued = r->issued, queued = r->queued, tgid = r->tgid, by = r->by, now = bpf_ktime_get_ns();
+	if (r->device)
+		device_completes(r, now);
 	io_forget(r);
 	if (by == IO_BY_OTHERS)
 		return 0;
@@ -205,8 +227,7 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 		s->drop_io++;
 		return 0;
 	}
-	struct gendisk *disk = bpf_core_field_exists(struct request_queue, disk) ? rq->q->disk : NULL;
-	__u64 device = disk ? (__u64)disk->major << 32 | (__u64)(__u32)disk->first_minor << 1 : 0;
+	__u64 device = device_of(rq);
 	key = io_row_index(device | 1, (rq->cmd_flags & REQ_OP) << 8 | by, tgid);
 	struct io_row *row = bpf_map_lookup_elem(&io_rows, &key);
 	if (!row) {
@@ -217,7 +238,7 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 		s->drop_io++;
 		return 0;
 	}
-	__u64 now = bpf_ktime_get_ns(), ns = now > issued ? now - issued : 0;
+	__u64 ns = now > issued ? now - issued : 0;
 	row->count++;
 	row->bytes += bytes;
 	row->queued += queued;

@@ -29,13 +29,18 @@ pub struct Requests {
     pub max: u64,
 }
 
+/// Major and minor number of the device that the BPF programs call by a number.
+pub(crate) fn device_of(code: u64) -> (u32, u32) {
+    ((code >> 32) as u32, (code as u32) >> 1)
+}
+
 impl Requests {
     /// `IO_OTHER` of engine.h.
     pub const OTHERS: u32 = u32::MAX;
 
     fn of(row: &IoRow) -> Requests {
         Requests {
-            device: ((row.device >> 32) as u32, (row.device as u32) >> 1),
+            device: device_of(row.device),
             tgid: row.tgid as u32,
             operation: (row.operation >> 8) as u8,
             by: row.operation as u8,

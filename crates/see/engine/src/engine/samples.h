@@ -179,6 +179,10 @@ int sample(void *ctx)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	charge(s, now);
+	/* One that computes all the time does not come on CPU again when it is moved to another control group. */
+	struct task_rec *r = cfg_tenants && s->task ? look(p) : NULL;
+	if (r)
+		tenant_comes(s, r, p);
 	struct copied_stack *c = copy_room();
 	if (c) {
 		struct stack_event *e = &c->e;

@@ -16,6 +16,7 @@ const volatile __u32 cfg_tenants; /* numbers, a power of two; 0: no accounts by 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 enum cgroup_subsys_id {
 	cpu_cgrp_id = 1,
+	freezer_cgrp_id = 6,
 	pids_cgrp_id = 11,
 };
 
@@ -86,23 +87,26 @@ static __always_inline void tenant_waits(__u32 cpu, __u32 tenant, __u32 wait, __
 }
 
 /*
- * The control group of a thread's tenant: the deepest of those of version 2, of CPU time and of the number of threads.
- * Runtimes may leave some of these alone, and what they leave is a parent's.
+ * The control group of a thread's tenant: the deepest of those of version 2, of CPU time and of the number of threads, and where
+ * another is deeper than these, of freezing. Runtimes may leave some of these alone, and what they leave is a parent's; Slurm makes
+ * groups of version 1 that freeze and leaves CPU time alone.
  */
 static __always_inline struct cgroup *tenant_group(struct task_struct *p)
 {
 	struct css_set *set = BPF_CORE_READ(p, cgroups);
 	struct cgroup *found = BPF_CORE_READ(set, dfl_cgrp);
 	int level = BPF_CORE_READ(found, level);
-	__u64 controllers[2] = {
+	__u64 controllers[3] = {
 		bpf_core_enum_value_exists(enum cgroup_subsys_id, cpu_cgrp_id) ?
 			bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id) : 64,
 		bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id) ?
 			bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id) : 64,
+		bpf_core_enum_value_exists(enum cgroup_subsys_id, freezer_cgrp_id) ?
+			bpf_core_enum_value(enum cgroup_subsys_id, freezer_cgrp_id) : 64,
 	};
 
 #pragma unroll
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		struct cgroup_subsys_state___tenant *css = NULL;
 		if (controllers[i] >= 64)
 			continue;
@@ -110,7 +114,7 @@ static __always_inline struct cgroup *tenant_group(struct task_struct *p)
 		struct cgroup *group = css ? BPF_CORE_READ(css, cgroup) : NULL;
 		int depth = group ? BPF_CORE_READ(group, level) : 0;
 		/* In a hierarchy of version 1 a container's own group may be no deeper than the service that runs it. */
-		if (depth > 0 && depth >= level) {
+		if (depth > 0 && (depth > level || (depth == level && i < 2))) {
 			found = group;
 			level = depth;
 		}
@@ -118,8 +122,27 @@ static __always_inline struct cgroup *tenant_group(struct task_struct *p)
 	return found;
 }
 
-/* Sends the path of a tenant's group, innermost component first, each with a 0 behind it. */
-APART int tell_tenant(__u64 group, __u64 task, __u32 tenant)
+/* A number from the ring; 0 where it is empty. */
+static __always_inline __u32 take_tenant(void)
+{
+	for (int i = 0; i < 4; i++) {
+		__u32 taken = *(volatile __u32 *)&tenants_taken;
+		if (taken == *(volatile __u32 *)&tenants_offered)
+			return 0;
+		if (__sync_val_compare_and_swap(&tenants_taken, taken, taken + 1) != taken)
+			continue;
+		__u32 key = taken & (cfg_tenants - 1);
+		__u64 *number = bpf_map_lookup_elem(&tenant_free, &key);
+		return number ? *number : 0;
+	}
+	return 0;
+}
+
+/*
+ * Takes a number for a tenant and sends it with the path of the tenant's group, innermost component first, each with a 0 behind it. 0
+ * where there is no number or no room to send it: a tenant whose name never came would have none for as long as it lives.
+ */
+APART int name_tenant(__u64 group, __u64 task)
 {
 	struct tenant_event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 	struct task_struct *p = (void *)task;
@@ -129,6 +152,11 @@ APART int tell_tenant(__u64 group, __u64 task, __u32 tenant)
 		struct cpu_slot *s = slot();
 		if (s)
 			s->drop_ring++;
+		return 0;
+	}
+	__u32 tenant = take_tenant();
+	if (!tenant) {
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
 	e->head.kind = EV_TENANT;
@@ -159,23 +187,7 @@ APART int tell_tenant(__u64 group, __u64 task, __u32 tenant)
 	}
 	e->bytes = bytes;
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-	return 0;
-}
-
-/* A number from the ring; 0 where it is empty. */
-static __always_inline __u32 take_tenant(void)
-{
-	for (int i = 0; i < 4; i++) {
-		__u32 taken = *(volatile __u32 *)&tenants_taken;
-		if (taken == *(volatile __u32 *)&tenants_offered)
-			return 0;
-		if (__sync_val_compare_and_swap(&tenants_taken, taken, taken + 1) != taken)
-			continue;
-		__u32 key = taken & (cfg_tenants - 1);
-		__u64 *number = bpf_map_lookup_elem(&tenant_free, &key);
-		return number ? *number : 0;
-	}
-	return 0;
+	return tenant;
 }
 
 /* The number of a thread's control group, program and user. */
@@ -199,7 +211,7 @@ APART int find_tenant(__u64 task)
 			return k->tenant;
 		if (state != TENANT_NONE || __sync_val_compare_and_swap(&k->state, TENANT_NONE, TENANT_WRITTEN) != TENANT_NONE)
 			continue;
-		__u32 tenant = take_tenant();
+		__u32 tenant = name_tenant((__u64)group, task);
 		if (!tenant) {
 			k->state = TENANT_NONE;
 			break;
@@ -212,7 +224,6 @@ APART int find_tenant(__u64 task)
 		k->tenant = tenant;
 		barrier();
 		*(volatile __u32 *)&k->state = TENANT_KNOWN;
-		tell_tenant((__u64)group, task, tenant);
 		return tenant;
 	}
 	__sync_fetch_and_add(&tenants_missed, 1);

@@ -33,6 +33,8 @@ pub struct NewTenant {
     pub program: String,
     /// Its user.
     pub uid: u32,
+    /// The process that was met.
+    pub pid: u32,
 }
 
 /// What CPUs did for a tenant in an interval, ns by [`CpuState`] and by [`IdleReason`].

@@ -17,6 +17,7 @@
 #include "futexes.h"
 #include "lengths.h"
 #include "peers.h"
+#include "devices.h"
 
 const volatile __u32 cfg_time_slots = 64;	/* a CPU's part of the table, a power of two */
 const volatile __u8 call_life[SYSCALLS];	/* enum life of sleeps in each call: user space knows its name */
@@ -305,8 +306,11 @@ static __always_inline void woke(struct task_rec *r, struct task_struct *p)
 	/* Who wakes it on another CPU adds to the same sums: now and then one of two additions is lost. */
 	if (ns <= 0)
 		return;
-	if (r->stands && !(p->flags & PF_KTHREAD))
+	if (r->stands && !(p->flags & PF_KTHREAD)) {
 		slept_for(r, ns, p->tgid);
+		if (cfg_tenants && observing && (r->life == LIFE_DEVICE || r->life == LIFE_FAULT) && !r->freeing)
+			waited_for_device(r, r->slept, r->slept + ns);
+	}
 	r->by[MASK(r->life, 15)] += ns;
 }
 

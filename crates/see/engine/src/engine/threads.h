@@ -84,9 +84,15 @@ struct task_rec {
 	__u32 lock_epoch;	/* when the waits below began */
 	__u64 css_set;		/* its control groups, when its tenant was found */
 	__u64 exec_id;		/* and its program */
+	__u64 dirtied, read;	/* the kernel's counts of bytes when the record was made */
+	__u64 freeing;		/* ns, when it began to free memory for others; 0: it does not */
+	__u64 freeing_queued;	/* ns that it had stood on run queues before */
 	__u16 tenant;
 	__u16 waits_as;		/* the tenant that its wait is counted for */
 	__u8 throttled;		/* it was taken off its CPU because its group's limit is used up */
+	__u8 io_device;		/* place of the device that it asked last + 1, and the class of what it asked */
+	__u8 io_class;
+	__u8 limit;		/* enum limit: whose limit makes it free memory */
 	__u8 told;		/* it has ended, and its last record is on the way: a zombie does nothing more */
 	struct lock_wait locks[LOCK_NEST];
 	struct lock_wait user;	/* a lock of libncpu, while `in_user` */
@@ -153,6 +159,21 @@ static __always_inline bool in_call(struct task_struct *p)
 #endif
 }
 
+/* Bytes of files that a thread has written, and had read from devices; 0 where the kernel does not count them. */
+static __always_inline __u64 bytes_dirtied(struct task_struct *p)
+{
+	struct task_struct *task = p; /* a macro has a `p` of its own */
+
+	return bpf_core_field_exists(task->ioac.write_bytes) ? BPF_CORE_READ(task, ioac.write_bytes) : 0;
+}
+
+static __always_inline __u64 bytes_read(struct task_struct *p)
+{
+	struct task_struct *task = p;
+
+	return bpf_core_field_exists(task->ioac.read_bytes) ? BPF_CORE_READ(task, ioac.read_bytes) : 0;
+}
+
 static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 {
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -173,6 +194,10 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 		r->target = is_target(p) || (calibrating && p->tgid == calibrating);
 		r->minf = BPF_CORE_READ(p, min_flt);
 		r->majf = BPF_CORE_READ(p, maj_flt);
+		if (cfg_tenants) {
+			r->dirtied = bytes_dirtied(p);
+			r->read = bytes_read(p);
+		}
 	}
 	return r;
 }
@@ -188,11 +213,16 @@ static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
 {
 	__u64 i = MASK(r->state, 7);
 
-	if (now > r->since)
+	/* Reading the records may take long. */
+	if (now > observe_until)
+		now = observe_until;
+	/* The scheduler's clock may lag behind the one by which the state began: no time is charged twice. */
+	if (now > r->since) {
 		r->micro[i] += now - r->since;
-	if (calls_off && i == USR && now > r->since)
-		r->untraced += now - r->since;
-	r->since = now;
+		if (calls_off && i == USR)
+			r->untraced += now - r->since;
+		r->since = now;
+	}
 	r->state = next;
 	return i;
 }
@@ -306,7 +336,8 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->start = p->start_time;
 	for (int i = 0; i < MICRO_N; i++)
 		t->micro[i] = r->micro[i];
-	__u64 locked = r->locked;
+	/* What came too late to be charged, after the observation's end, is not in it. */
+	__u64 locked = r->locked < t->micro[SLP] ? r->locked : t->micro[SLP];
 	t->micro[SLP] -= locked;
 	t->micro[LCK] += locked;
 	t->unjudged = r->unjudged;
@@ -332,6 +363,8 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 		t->by[i] = r->by[i];
 	t->utime = BPF_CORE_READ(p, utime);
 	t->stime = BPF_CORE_READ(p, stime);
+	t->dirtied = cfg_tenants ? bytes_dirtied(p) - r->dirtied : 0;
+	t->read = cfg_tenants ? bytes_read(p) - r->read : 0;
 	bpf_core_read(&t->comm, sizeof(t->comm), &p->comm);
 	struct task_struct *leader = BPF_CORE_READ(p, group_leader);
 	bpf_core_read(&t->group, sizeof(t->group), &leader->comm);

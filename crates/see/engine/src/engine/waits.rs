@@ -186,7 +186,7 @@ pub struct Lost {
     pub culprit: Option<u32>,
     /// [`Lost::QUEUE`] and so on.
     pub cause: u32,
-    /// Address of the kernel lock; of a run queue where the culprit is not known the CPU + 1. `OTHERS` where the row stands for many.
+    /// Address of the kernel lock; code of the device; of a run queue where the culprit is not known the CPU + 1. `OTHERS` where the row stands for many.
     pub lock: u64,
     /// Times.
     pub count: u64,
@@ -194,6 +194,8 @@ pub struct Lost {
     pub threads: u64,
     /// ns of CPUs.
     pub cpus: u64,
+    /// Whether it stands for many that found no place in the table.
+    pub unplaced: bool,
 }
 
 impl Lost {
@@ -201,10 +203,18 @@ impl Lost {
     pub const QUEUE: u32 = 0;
     /// Held back by the limit of its own group.
     pub const QUOTA: u32 = 1;
+    /// On run queues behind a thread of the kernel that served softirqs.
+    pub const SOFTIRQ: u32 = 2;
     /// For a kernel lock that the other held.
-    pub const LOCK: u32 = 2;
+    pub const LOCK: u32 = 3;
     /// To softirqs of the network.
-    pub const NETWORK: u32 = 3;
+    pub const NETWORK: u32 = 4;
+    /// While a device served the other's requests. Without a culprit the whole wait, and in `cpus` what the request takes alone.
+    pub const DEVICE: u32 = 5;
+    /// Freeing memory because the machine has none.
+    pub const RECLAIM: u32 = 6;
+    /// Freeing memory because its group may have no more; without a culprit that group is not its own.
+    pub const LIMIT: u32 = 7;
 }
 
 /// Rows of which the smallest are summed up, to bound their number per interval.
@@ -448,14 +458,17 @@ impl Locks {
                 time: spin,
             });
         } else if kind & KIND_LEDGER != 0 {
+            // The rows for all that found no place do not say who lost it.
+            let victim = if tgid == 0 { super::tenant::OTHERS } else { tgid };
             self.lost.push(Lost {
-                victim: tgid,
+                victim,
                 culprit: (lock != OTHERS).then(|| lock.saturating_sub(2) as u32),
                 cause: low,
                 lock: row.stack,
                 count,
                 threads: block,
                 cpus: spin,
+                unplaced: tgid == 0,
             });
         } else {
             self.kernel.push(KernelLock { lock, stack, tgid, flags: kind, count, spin, block, max });

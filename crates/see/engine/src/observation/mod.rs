@@ -38,8 +38,8 @@ use std::time::{Duration, Instant};
 
 use ncpu_machine::process::{self, Stat as ProcessStat};
 use ncpu_schema::{
-    Counter, CpuState, IdleReason, Microstate, Per, Runnable, cpu_time, drops, events, idle_time, runnable,
-    sleeps, summary, threads,
+    Counter, CpuState, IdleReason, Loss, Microstate, Per, Runnable, cpu_time, drops, events, idle_time,
+    runnable, sleeps, summary, threads,
 };
 use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
@@ -687,7 +687,7 @@ impl Observation {
         let shares = self.engine.take_tenants(&self.before, &tenants.take_living());
         let stolen = Stat::read().steal;
         let ticks = stolen.saturating_sub(std::mem::replace(&mut self.stolen, stolen));
-        let locks = &self.locks;
+        let (locks, devices) = (&self.locks, &mut self.devices);
         tenants.tables(tenants::Interval {
             t,
             shares,
@@ -697,7 +697,10 @@ impl Observation {
             spins,
             coverage,
             steal: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-            lock: &mut |lock| locks.kernel_name(lock),
+            lock: &mut |cause, lock| match cause {
+                Loss::Device => devices.name(crate::engine::device_of(lock)).into(),
+                _ => locks.kernel_name(lock),
+            },
         })
     }
 
@@ -814,7 +817,7 @@ impl Observation {
             if let Some(tenants) = &mut self.tenants {
                 let locked =
                     spent(Microstate::Lck).unwrap_or(0.0) + since(now.spin, before.spin).unwrap_or(0.0);
-                tenants.thread(now, stood, locked);
+                tenants.thread(now, &before, stood, locked);
             }
             let told = |state: Microstate| on_cpu.get(state as usize).copied().or_else(|| spent(state));
             out.push(threads::Row {

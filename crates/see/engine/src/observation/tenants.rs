@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use ncpu_files::reader::process_text;
 use ncpu_machine::tenant::{Known, Tenant};
 use ncpu_schema::{
     CpuState, Grounds, IdleReason, Loss, Per, SampleClass, tenant_idle, tenant_losses, tenant_names,
@@ -12,6 +13,7 @@ use ncpu_schema::{
 };
 use ncpu_table::Table;
 
+use crate::bpf_support::namespace::process_dir;
 use crate::engine::{Coverage, KernelLock, Lost, NewTenant, OTHERS, Shares, Spent, ThreadOut, tenant};
 
 /// Tenants of an interval; those with least time are one.
@@ -38,7 +40,8 @@ pub(super) struct Interval<'a> {
     pub coverage: Coverage,
     /// CPU-seconds that the hypervisor took.
     pub steal: f64,
-    pub lock: &'a mut dyn FnMut(u64) -> String,
+    /// Name of a kernel lock or a device.
+    pub lock: &'a mut dyn FnMut(Loss, u64) -> String,
 }
 
 /// Waits of a process for a spinlock.
@@ -60,6 +63,25 @@ pub(super) fn spins(kernel: &[KernelLock]) -> Vec<Spin> {
     kernel.iter().filter(exact).map(spin).collect()
 }
 
+/// Variables in which batch systems keep the name that a user gave a job: Slurm, PBS.
+const JOB_NAMES: [&str; 2] = ["SLURM_JOB_NAME=", "PBS_JOBNAME="];
+/// Bytes of such a name.
+const NAME: usize = 255;
+
+/// The name of the job that a process with this environment belongs to.
+fn job_name(environment: &[u8]) -> Option<String> {
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value =
+        variables.find_map(|text| JOB_NAMES.iter().find_map(|name| text.strip_prefix(name.as_bytes())))?;
+    let name: String = String::from_utf8_lossy(value).chars().take(NAME).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Bytes that a fault brings, at least.
+const PAGE: f64 = 4096.0;
+/// Seconds in which half of the data that was written has gone to devices, or need not go any more.
+const WRITTEN_BACK: f64 = 10.0;
+
 /// A tenant as it is remembered.
 struct Met {
     id: u64,
@@ -74,12 +96,20 @@ pub(super) struct Tenants {
     /// Numbers of groups, programs and users that were met before.
     before: HashMap<(String, String, u32), u64>,
     next: u64,
+    /// Names of jobs, by number.
+    jobs: HashMap<String, String>,
     /// Those of which the tables have the names.
     told: HashSet<u64>,
     /// Of the interval: numbers that threads have, their processes, seconds on run queues.
     living: BTreeSet<u32>,
     processes: HashMap<u32, u32>,
     queued: HashMap<u32, Stood>,
+    /// Bytes of memory that threads took in the interval.
+    taken: BTreeMap<u32, f64>,
+    /// Bytes of files that threads wrote, of which the kernel gives devices some later.
+    dirtied: BTreeMap<u32, f64>,
+    /// End of the last interval, s.
+    until: f64,
 }
 
 /// Seconds that threads stood on run queues.
@@ -120,10 +150,14 @@ impl Tenants {
             met: HashMap::new(),
             before: HashMap::new(),
             next: FIRST,
+            jobs: HashMap::new(),
             told: HashSet::new(),
             living: BTreeSet::new(),
             processes: HashMap::new(),
             queued: HashMap::new(),
+            taken: BTreeMap::new(),
+            dirtied: BTreeMap::new(),
+            until: 0.0,
         }
     }
 
@@ -137,12 +171,36 @@ impl Tenants {
             self.next += 1;
             self.next - 1
         });
-        let tenant = Tenant::find(&new.cgroup, &new.program, new.uid, &mut self.known);
+        let mut tenant = Tenant::find(&new.cgroup, &new.program, new.uid, &mut self.known);
+        if let Some(job) = &tenant.job {
+            let known = self.jobs.get(job).cloned();
+            tenant.job_name = known.or_else(|| {
+                // The process may be gone; another of the job may say it.
+                let environment = process_text(&process_dir(new.pid), new.pid, "environ").ok();
+                let name = environment.and_then(|text| job_name(&text));
+                if self.jobs.len() >= REMEMBERED {
+                    self.jobs.clear();
+                }
+                if let Some(name) = &name {
+                    self.jobs.insert(job.clone(), name.clone());
+                }
+                name
+            });
+        }
         self.met.insert(new.number, Met { id, tenant });
     }
 
     /// Counts a thread of the interval, which stood on run queues for `stood` seconds and waited for locks for `locked`.
-    pub fn thread(&mut self, thread: &ThreadOut, stood: f64, locked: f64) {
+    pub fn thread(&mut self, thread: &ThreadOut, before: &ThreadOut, stood: f64, locked: f64) {
+        let bytes = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        let dirtied = bytes(thread.dirtied, before.dirtied);
+        let taken = PAGE * bytes(thread.minf, before.minf) + bytes(thread.read, before.read) + dirtied;
+        if dirtied > 0.0 {
+            *self.dirtied.entry(thread.tenant).or_default() += dirtied;
+        }
+        if taken > 0.0 {
+            *self.taken.entry(thread.tenant).or_default() += taken;
+        }
         self.living.insert(thread.tenant);
         self.processes.insert(thread.tgid, thread.tenant);
         let sum = self.queued.entry(thread.tenant).or_default();
@@ -178,6 +236,11 @@ impl Tenants {
         let processes = std::mem::take(&mut self.processes);
         let queued = std::mem::take(&mut self.queued);
         let losses = self.losses(&shares, &lost, &spins, coverage, steal, &processes, &queued);
+        self.taken.clear();
+        let kept = 0.5f64.powf((t - self.until).max(0.0) / WRITTEN_BACK);
+        self.until = t;
+        self.dirtied.values_mut().for_each(|bytes| *bytes *= kept);
+        self.dirtied.retain(|_, bytes| *bytes >= 1.0);
         let spent = shares.spent;
         // The largest have rows of their own.
         let mut sizes: Vec<(i64, u32)> = spent
@@ -258,6 +321,7 @@ impl Tenants {
             pod: tenant.pod.as_deref().into(),
             container: tenant.container.as_deref().into(),
             job: tenant.job.as_deref().into(),
+            job_name: tenant.job_name.as_deref().into(),
             step: tenant.step.as_deref().into(),
             user: tenant.user.as_deref().into(),
             session: tenant.session.as_deref().into(),
@@ -286,7 +350,7 @@ impl Tenants {
         let (kernel, spent) = (u64::from(tenant::KERNEL), &shares.spent);
         // What was divided is a sample of what threads stood in all, which is exact; and waits may have begun before the interval.
         let mut divided: HashMap<u32, f64> = HashMap::new();
-        let of_queues = |row: &&Lost| row.cause < Lost::LOCK;
+        let of_queues = |row: &&Lost| [Lost::QUEUE, Lost::QUOTA, Lost::SOFTIRQ].contains(&row.cause);
         for row in lost.iter().filter(of_queues) {
             *divided.entry(row.victim).or_default() += row.threads as f64 / 1e9;
         }
@@ -314,15 +378,20 @@ impl Tenants {
         // Of waits by CPU of which the CPU does not know any more what it ran, or not yet: it ran for its tenants.
         let mut by_cpu: BTreeMap<(u32, usize), (f64, u64)> = BTreeMap::new();
         let mut network: HashMap<u32, f64> = HashMap::new();
+        let packets = packets_of(spent);
+        let of_softirqs = network_part(lost, spent);
+        let mut devices: BTreeMap<(u32, u64), Served> = BTreeMap::new();
         for row in lost {
             let victim = self.id(row.victim);
             let scale = match row.cause {
-                Lost::NETWORK => 1.0,
+                Lost::NETWORK | Lost::DEVICE | Lost::RECLAIM | Lost::LIMIT => 1.0,
                 Lost::LOCK => held_to_locks(row.victim) * coverage.of(1_000_000) as f64 / 1e6,
                 _ => held_to(row.victim),
             };
             let (threads, cpus) = (scale * row.threads as f64 / 1e9, scale * row.cpus as f64 / 1e9);
             let key = match (row.cause, row.culprit) {
+                // Without a row of its own: it is in the accounts of the threads that stood there, as time of which no more is known.
+                (Lost::QUEUE | Lost::SOFTIRQ | Lost::QUOTA, _) if row.unplaced => continue,
                 (Lost::QUOTA, _) => (victim, Some(victim), Loss::Quota, None, Grounds::Traced),
                 // Nobody held it at that moment, or a thread that has gone: those that others waited for.
                 (Lost::LOCK, None) => {
@@ -346,6 +415,39 @@ impl Tenants {
                 (Lost::LOCK, Some(culprit)) => {
                     (victim, Some(self.id(culprit)), Loss::KernelLock, Some(row.lock), Grounds::Traced)
                 }
+                (Lost::SOFTIRQ, _) => {
+                    let for_network = if packets.is_empty() { 0.0 } else { of_softirqs };
+                    for (sender, part) in parts(for_network, &packets) {
+                        let key = (victim, Some(self.id(sender)), Loss::Network, None, Grounds::Shares);
+                        add(key, threads * part, cpus * part, 0);
+                    }
+                    let rest = 1.0 - for_network;
+                    if rest > 0.0 {
+                        let key = (victim, Some(kernel), Loss::RunQueue, None, Grounds::Traced);
+                        add(key, threads * rest, cpus * rest, row.count);
+                    }
+                    continue;
+                }
+                (Lost::DEVICE, culprit) => {
+                    devices.entry((row.victim, row.lock)).or_default().add(row, culprit);
+                    continue;
+                }
+                (Lost::RECLAIM, _) => {
+                    let takers: Vec<(u32, f64)> = self.taken.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+                    let known = parts(threads, &takers);
+                    if known.is_empty() {
+                        add((victim, None, Loss::Reclaim, None, Grounds::Unknown), threads, cpus, row.count);
+                    }
+                    for (taker, part) in known {
+                        let key = (victim, Some(self.id(taker)), Loss::Reclaim, None, Grounds::Shares);
+                        add(key, part, 0.0, if taker == row.victim { row.count } else { 0 });
+                    }
+                    continue;
+                }
+                (Lost::LIMIT, culprit) => {
+                    let grounds = if culprit.is_some() { Grounds::Traced } else { Grounds::Unknown };
+                    (victim, culprit.map(|_| victim), Loss::MemoryLimit, None, grounds)
+                }
                 (Lost::NETWORK, _) => {
                     *network.entry(row.victim).or_default() += cpus;
                     continue;
@@ -361,6 +463,15 @@ impl Tenants {
                 (_, Some(culprit)) => (victim, Some(self.id(culprit)), Loss::RunQueue, None, Grounds::Traced),
             };
             add(key, threads, cpus, row.count);
+        }
+        let dirtied: Vec<(u32, f64)> = self.dirtied.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+        for ((number, device), served) in devices {
+            let victim = self.id(number);
+            for (who, seconds) in served.losses(number, &dirtied) {
+                let grounds = if who.is_some() { Grounds::Shares } else { Grounds::Unknown };
+                let key = (victim, who.map(|who| self.id(who)), Loss::Device, Some(device), grounds);
+                add(key, seconds, 0.0, if who == Some(number) { served.count } else { 0 });
+            }
         }
         for (number, stood) in queued {
             for (cpu, seconds) in &stood.still {
@@ -401,7 +512,6 @@ impl Tenants {
                 add((self.id(number), None, Loss::Steal, None, Grounds::Shares), seconds, seconds, 0);
             }
         }
-        let packets = packets_of(spent);
         for (number, one) in spent {
             if *number == tenant::IDLE {
                 continue;
@@ -462,6 +572,65 @@ impl Tenants {
     }
 }
 
+/// Requests that a device served while threads of a tenant waited for it.
+#[derive(Clone, Debug, Default)]
+struct Served {
+    /// Seconds of the waits, and seconds that the same requests take when the device has nothing else to do.
+    waited: f64,
+    alone: f64,
+    count: u64,
+    /// Seconds by whose requests were served.
+    by: BTreeMap<u32, f64>,
+}
+
+impl Served {
+    fn add(&mut self, row: &Lost, culprit: Option<u32>) {
+        let seconds = row.threads as f64 / 1e9;
+        match culprit {
+            Some(culprit) => *self.by.entry(culprit).or_default() += seconds,
+            None => {
+                self.waited += seconds;
+                self.alone += row.cpus as f64 / 1e9;
+                self.count += row.count;
+            }
+        }
+    }
+
+    /// Seconds lost to each. The kernel asks for those that have written: `dirtied`.
+    fn losses(&self, victim: u32, dirtied: &[(u32, f64)]) -> Vec<(Option<u32>, f64)> {
+        let mut by: BTreeMap<Option<u32>, f64> = BTreeMap::new();
+        for (&number, &seconds) in &self.by {
+            let asked = if number == tenant::KERNEL { parts(seconds, dirtied) } else { Vec::new() };
+            if asked.is_empty() {
+                let known = Some(number).filter(|number| *number != tenant::KERNEL);
+                *by.entry(known).or_default() += seconds;
+            }
+            for (number, seconds) in asked {
+                *by.entry(Some(number)).or_default() += seconds;
+            }
+        }
+        // Its own requests take the time that they take.
+        if let Some(own) = by.get_mut(&Some(victim)) {
+            *own = (*own - self.alone).max(0.0);
+        }
+        let weights: Vec<(Option<u32>, f64)> = by.into_iter().collect();
+        let mut lost = parts((self.waited - self.alone).max(0.0), &weights);
+        lost.retain(|(_, seconds)| *seconds > 0.0);
+        lost
+    }
+}
+
+/// The part of the softirqs in the kernel's own threads that are the network's.
+fn network_part(lost: &[Lost], spent: &BTreeMap<u32, Spent>) -> f64 {
+    let network: u64 = lost
+        .iter()
+        .filter(|row| row.cause == Lost::NETWORK && row.victim == tenant::KERNEL)
+        .map(|row| row.cpus)
+        .sum();
+    let all = spent.get(&tenant::KERNEL).map_or(0, |one| one.at[CpuState::Softirq as usize]);
+    if all > 0 { (network as f64 / all as f64).min(1.0) } else { 0.0 }
+}
+
 /// Packets that the network's softirqs served, by tenant: those sent to this machine's own sockets by who sent them, those from outside
 /// by who reads them.
 fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
@@ -518,7 +687,7 @@ fn idle_table(
 fn loss_table(
     t: f64,
     losses: BTreeMap<Key, Sum>,
-    lock: &mut dyn FnMut(u64) -> String,
+    lock: &mut dyn FnMut(Loss, u64) -> String,
     ids: &mut BTreeSet<u64>,
 ) -> Table {
     let mut sorted: Vec<(Key, Sum)> = losses.into_iter().collect();
@@ -541,7 +710,7 @@ fn loss_table(
             victim: Some(victim),
             culprit,
             cause: Some(cause),
-            lock: address.filter(|address| *address > OTHERS).map(&mut *lock).into(),
+            lock: address.filter(|address| *address > OTHERS).map(|address| lock(cause, address)).into(),
             threads: Some(sum.threads),
             cpus: Some(sum.cpus),
             count: Some(sum.count),
@@ -549,4 +718,113 @@ fn loss_table(
         });
     }
     rows.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VICTIM: u32 = 4;
+    const OTHER: u32 = 5;
+
+    fn row(cause: u32, culprit: Option<u32>, ms: u64, alone: u64) -> Lost {
+        let (threads, cpus) = (ms * 1_000_000, alone * 1_000_000);
+        Lost { victim: VICTIM, culprit, cause, lock: 9, count: 1, threads, cpus, unplaced: false }
+    }
+
+    fn served(rows: &[(Option<u32>, u64, u64)]) -> Served {
+        let mut served = Served::default();
+        for (culprit, ms, alone) in rows {
+            served.add(&row(Lost::DEVICE, *culprit, *ms, *alone), *culprit);
+        }
+        served
+    }
+
+    fn ms(losses: Vec<(Option<u32>, f64)>) -> Vec<(Option<u32>, i64)> {
+        losses.into_iter().map(|(who, seconds)| (who, (seconds * 1e3).round() as i64)).collect()
+    }
+
+    /// A wait is lost to the tenants whose requests the device served first; the victim's own request is no loss.
+    #[test]
+    fn a_wait_is_lost_to_whose_requests_were_served() {
+        // 100 ms, of which the last 10 are the victim's own.
+        let behind = served(&[(None, 100, 10), (Some(OTHER), 90, 0), (Some(VICTIM), 10, 0)]);
+        assert_eq!(ms(behind.losses(VICTIM, &[])), [(Some(OTHER), 90)]);
+        // Behind its own requests.
+        let own = served(&[(None, 100, 10), (Some(VICTIM), 100, 0)]);
+        assert_eq!(ms(own.losses(VICTIM, &[])), [(Some(VICTIM), 90)]);
+        // A device that serves many at once: the wait takes no longer than alone.
+        let beside = served(&[(None, 10, 10), (Some(OTHER), 9, 0), (Some(VICTIM), 1, 0)]);
+        assert_eq!(ms(beside.losses(VICTIM, &[])), []);
+        // The kernel writes what tenants have written; where nobody has, it is not known for whom.
+        let written = served(&[(None, 100, 0), (Some(tenant::KERNEL), 100, 0)]);
+        assert_eq!(
+            ms(written.losses(VICTIM, &[(OTHER, 3e6), (VICTIM, 1e6)])),
+            [(Some(VICTIM), 25), (Some(OTHER), 75)]
+        );
+        assert_eq!(ms(written.losses(VICTIM, &[])), [(None, 100)]);
+    }
+
+    proptest! {
+        #[test]
+        fn losses_to_a_device_are_what_was_waited_but_for_what_it_takes_alone(
+            parts in prop::collection::vec((1u32..8, 1u64..1000), 1..9), waited in 0u64..9000, alone in 0u64..9000,
+        ) {
+            let mut rows: Vec<_> = parts.iter().map(|(who, ms)| (Some(*who), *ms, 0)).collect();
+            rows.push((None, waited, alone));
+            let losses = served(&rows).losses(VICTIM, &[(OTHER, 1.0)]);
+            let sum: f64 = losses.iter().map(|(_, seconds)| seconds).sum();
+            let most = waited.saturating_sub(alone) as f64 / 1e3;
+            // All of it, or nothing where its own requests were all that was served, and took no longer than they do.
+            prop_assert!((sum - most).abs() < 1e-9 || losses.is_empty(), "{} of {}", sum, most);
+            prop_assert!(losses.iter().all(|(_, seconds)| *seconds > 0.0));
+        }
+    }
+
+    /// Time behind a thread of the kernel that serves softirqs is lost to those whose packets they were, as far as they were the network's.
+    #[test]
+    fn softirqs_are_lost_to_the_senders_of_packets() {
+        let mut tenants = Tenants::begin();
+        for (number, name) in [(VICTIM, "victim"), (OTHER, "flood")] {
+            let (cgroup, program) = (format!("/{name}"), name.to_string());
+            tenants.meet(&NewTenant { number, cgroup, program, uid: 0, pid: 0 });
+        }
+        let mut softirqs = Spent::default();
+        softirqs.at[CpuState::Softirq as usize] = 400_000_000;
+        let flood = Spent { sent: 1000, ..Spent::default() };
+        let spent = BTreeMap::from([(tenant::KERNEL, softirqs), (OTHER, flood)]);
+        let mut of_kernel = row(Lost::NETWORK, None, 300, 300);
+        of_kernel.victim = tenant::KERNEL;
+        let unplaced = Lost { victim: tenant::OTHERS, unplaced: true, ..row(Lost::QUEUE, None, 999, 0) };
+        let lost = [of_kernel, row(Lost::SOFTIRQ, Some(tenant::KERNEL), 200, 200), unplaced];
+        let queued = HashMap::from([(VICTIM, Stood { all: 0.25, threads: 1, ..Stood::default() })]);
+        let shares = Shares { spent, ran: BTreeMap::new() };
+        let losses = tenants.losses(&shares, &lost, &[], Coverage::ALL, 0.0, &HashMap::new(), &queued);
+        let victim = tenants.id(VICTIM);
+        let of_victim: Vec<_> = losses
+            .iter()
+            .filter(|((who, ..), _)| *who == victim)
+            .map(|((_, culprit, cause, ..), sum)| (*culprit, *cause, (sum.threads * 1e3).round() as i64))
+            .collect();
+        let (flood, kernel) = (tenants.id(OTHER), u64::from(tenant::KERNEL));
+        let expected = [
+            // Too short to ask behind whom.
+            (None, Loss::RunQueue, 50),
+            (Some(kernel), Loss::RunQueue, 50),
+            (Some(flood), Loss::Network, 150),
+        ];
+        assert_eq!(of_victim, expected);
+    }
+
+    #[test]
+    fn the_name_of_a_job_is_in_its_environment() {
+        assert_eq!(job_name(b"A=b\0SLURM_JOB_NAME=night batch\0C=d"), Some("night batch".into()));
+        assert_eq!(job_name(b"PBS_JOBNAME=x"), Some("x".into()));
+        assert_eq!(job_name(b"SLURM_JOB_NAMES=x\0SLURM_JOB_NAME="), None);
+        assert_eq!(
+            job_name(&[b"SLURM_JOB_NAME=".as_slice(), &[b'x'; 10_000]].concat()).map(|name| name.len()),
+            Some(NAME)
+        );
+    }
 }

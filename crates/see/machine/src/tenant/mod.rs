@@ -4,6 +4,7 @@
 mod files;
 mod path;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,6 +98,8 @@ pub struct Tenant {
     pub container: Option<String>,
     /// Job: `slurm 123`.
     pub job: Option<String>,
+    /// Name that its user gave the job.
+    pub job_name: Option<String>,
     /// Step of the job.
     pub step: Option<String>,
     /// User: name or number.
@@ -138,6 +141,7 @@ impl Tenant {
             pod: pod_name,
             container,
             job,
+            job_name: None,
             step,
             user: Some(known.user(place.user.unwrap_or(uid))),
             session: place.session,
@@ -166,8 +170,8 @@ impl Tenant {
                 _ => "(no container)".into(),
             },
             By::Job => match (&self.job, &self.step) {
-                (Some(job), Some(step)) => format!("{job}.{step}"),
-                (Some(job), None) => job.clone(),
+                (Some(job), Some(step)) => self.named_job(format!("{job}.{step}")),
+                (Some(job), None) => self.named_job(job.clone()),
                 _ => "(no job)".into(),
             },
             By::User => or(self.user.as_ref(), "(unknown user)"),
@@ -176,11 +180,21 @@ impl Tenant {
         }
     }
 
+    /// A job's number with the name that its user gave it.
+    fn named_job(&self, number: String) -> String {
+        match &self.job_name {
+            Some(name) => format!("{number} {name}"),
+            None => number,
+        }
+    }
+
     /// The name that people would call it by.
     fn best(&self) -> String {
-        let named = [&self.pod, &self.container, &self.job];
-        if let Some(name) = named.into_iter().flatten().next() {
+        if let Some(name) = self.pod.as_ref().or(self.container.as_ref()) {
             return name.clone();
+        }
+        if let Some(job) = &self.job {
+            return self.named_job(job.clone());
         }
         if let Some(unit) = &self.unit {
             return unit.clone();
@@ -191,6 +205,16 @@ impl Tenant {
             _ => {}
         }
         self.program.clone()
+    }
+}
+
+/// Gives all tenants of a job the name that one of them has: not every process of a job has it in its environment.
+pub fn name_jobs(tenants: &mut [(u64, Tenant)]) {
+    let name = |tenant: &Tenant| Some((tenant.job.clone()?, tenant.job_name.clone()?));
+    let names: HashMap<String, String> = tenants.iter().filter_map(|(_, tenant)| name(tenant)).collect();
+    for (_, tenant) in tenants {
+        let name = tenant.job.as_ref().and_then(|job| names.get(job));
+        tenant.job_name = name.cloned();
     }
 }
 
@@ -225,6 +249,19 @@ mod tests {
         let step = "/slurm/uid_4321/job_7/step_0/task_1";
         assert_eq!((at(step, By::Tenant), at(step, By::Job)), ("slurm 7".into(), "slurm 7.0".into()));
         assert_eq!(at("/", By::Job), "(no job)");
+        let job = |path: &str, name: Option<&str>| {
+            let tenant = Tenant::find(path, "sh", 0, &mut Known::default());
+            (0, Tenant { job_name: name.map(String::from), ..tenant })
+        };
+        let mut jobs = [
+            job(step, None),
+            job("/slurm_vm/uid_0/job_7/step_extern", Some("night")),
+            job("/slurm/job_8", None),
+        ];
+        name_jobs(&mut jobs);
+        let names: Vec<String> = jobs.iter().map(|(_, tenant)| tenant.name(By::Tenant)).collect();
+        assert_eq!(names, ["slurm 7 night", "slurm 7 night", "slurm 8"]);
+        assert_eq!(jobs[0].1.name(By::Job), "slurm 7.0 night");
         assert_eq!(Tenant::kernel().name(By::Unit), "kernel");
     }
 }

@@ -129,6 +129,11 @@ struct sched_info {
 	unsigned long long last_queued;
 };
 
+struct task_io_accounting {
+	u64 read_bytes;
+	u64 write_bytes;
+};
+
 struct task_struct {
 	struct sched_entity se;
 	struct sched_info sched_info;
@@ -162,6 +167,7 @@ struct task_struct {
 	unsigned long maj_flt;
 	u64 utime;
 	u64 stime;
+	struct task_io_accounting ioac;
 };
 
 typedef struct {

@@ -41,6 +41,18 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
             };
             Some(format!("have {culprit} take {lock} less often{why}"))
         }
+        Loss::Device => {
+            let culprit = another(lost)?;
+            Some(format!("give {culprit} less of the device: {}", io_weight(tenancy.members.get(culprit)?)))
+        }
+        Loss::Reclaim => {
+            let culprit = another(lost)?;
+            Some(format!("hold {culprit} to less memory: {}", memory(tenancy.members.get(culprit)?, "high")))
+        }
+        Loss::MemoryLimit => {
+            let victim = tenancy.members.get(&lost.victim)?;
+            Some(format!("raise the memory limit of {}: {}", lost.victim, memory(victim, "max")))
+        }
         Loss::WakeUp | Loss::Spin | Loss::Shootdown | Loss::Steal => None,
     }
 }
@@ -62,6 +74,48 @@ fn weight(tenant: &Tenant) -> String {
             format!("cpu.weight (version 1: cpu.shares) of {}", tenant.cgroup)
         }
         None => format!("renice -n 10 -p $(pidof {})", shell_word(&tenant.program)),
+    }
+}
+
+/// The culprit, where it is another tenant that settings can bind.
+fn another(lost: &Lost) -> Option<&str> {
+    lost.culprit.as_deref().filter(|name| ![KERNEL, OWN, &lost.victim].contains(name))
+}
+
+/// The command or setting that lowers a tenant's share of devices.
+fn io_weight(tenant: &Tenant) -> String {
+    if let Some(pod) = &tenant.pod {
+        return format!("io.max of {pod} (Kubernetes has no setting for it), or a volume of its own");
+    }
+    if let Some(container) = &tenant.container {
+        return format!("docker or podman run --blkio-weight 10, for {}", shell_word(container));
+    }
+    match &tenant.unit {
+        Some(unit) => format!("systemctl set-property {} IOWeight=10", shell_word(unit)),
+        None if tenant.cgroup.len() > 1 => {
+            format!("io.weight (version 1: blkio.weight) of {}", tenant.cgroup)
+        }
+        None => format!("ionice -c idle -p $(pidof {})", shell_word(&tenant.program)),
+    }
+}
+
+/// The command or setting that bounds a tenant's memory.
+fn memory(tenant: &Tenant, bound: &str) -> String {
+    if let Some(pod) = &tenant.pod {
+        return format!("resources.limits.memory of {pod}");
+    }
+    if let Some(container) = &tenant.container {
+        return format!("podman or docker update --memory N {}", shell_word(container));
+    }
+    match &tenant.unit {
+        Some(unit) => {
+            let property = if bound == "high" { "MemoryHigh" } else { "MemoryMax" };
+            format!("systemctl set-property {} {property}=N", shell_word(unit))
+        }
+        None if tenant.cgroup.len() > 1 => {
+            format!("memory.{bound} (version 1: memory.limit_in_bytes) of {}", tenant.cgroup)
+        }
+        None => format!("systemd-run -p MemoryHigh=N {}", shell_word(&tenant.program)),
     }
 }
 

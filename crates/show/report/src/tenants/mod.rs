@@ -11,7 +11,7 @@ mod text;
 
 use std::collections::{BTreeMap, HashMap};
 
-use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant};
+use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant, name_jobs};
 use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, ledger, tenant_losses, tenant_names, tenants};
 use ncpu_table::Table;
 
@@ -128,9 +128,12 @@ impl Tenancy {
         let Some(known) = tenant_names::Reader::open(recording)? else { return Ok(None) };
         let mut names: HashMap<u64, String> = HashMap::new();
         let mut members: HashMap<String, Tenant> = HashMap::new();
-        for row in known.rows() {
-            let Some(id) = known.tenant.get(row) else { continue };
-            let tenant = member(&known, row, id);
+        let mut tenants: Vec<(u64, Tenant)> = known
+            .rows()
+            .filter_map(|row| known.tenant.get(row).map(|id| (id, member(&known, row, id))))
+            .collect();
+        name_jobs(&mut tenants);
+        for (id, tenant) in tenants {
             let name = if id < FIRST { tenant.program.clone() } else { naming.name(&tenant) };
             members.entry(name.clone()).or_insert(tenant);
             names.insert(id, name);
@@ -250,6 +253,7 @@ fn member(known: &tenant_names::Reader<'_>, row: usize, id: u64) -> Tenant {
         pod: text(known.pod.get(row)),
         container: text(known.container.get(row)),
         job: text(known.job.get(row)),
+        job_name: text(known.job_name.get(row)),
         step: text(known.step.get(row)),
         user: text(known.user.get(row)),
         session: text(known.session.get(row)),

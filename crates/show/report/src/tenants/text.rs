@@ -42,6 +42,12 @@ fn phrase(lost: &Lost, culprit: &str) -> String {
         }
         Loss::Interrupts => format!("{seconds:.1} s to interrupts on its CPUs"),
         Loss::Network => format!("{seconds:.1} s to softirqs of the network for {culprit}"),
+        Loss::Device => {
+            let device = lost.lock.as_deref().unwrap_or("a device");
+            format!("{seconds:.1} s for {device}, which served {culprit}")
+        }
+        Loss::Reclaim => format!("{seconds:.1} s freeing memory that {culprit} took"),
+        Loss::MemoryLimit => format!("{seconds:.1} s freeing memory below a limit of its control group"),
         Loss::Shootdown => format!("{seconds:.1} s to its own TLB shootdowns"),
         Loss::Steal => format!("{seconds:.1} s to the hypervisor"),
     }
@@ -59,7 +65,10 @@ pub(crate) fn column(lost: &Lost) -> &str {
 
 /// The largest loss that a setting helps against, on whatever grounds: to another tenant, or by an own limit.
 fn largest(tenancy: &Tenancy) -> Option<Lost> {
-    let of = |lost: &&Lost| (lost.to_another() && lost.cause != Loss::WakeUp) || lost.cause == Loss::Quota;
+    let of = |lost: &&Lost| {
+        (lost.to_another() && lost.cause != Loss::WakeUp)
+            || [Loss::Quota, Loss::MemoryLimit].contains(&lost.cause)
+    };
     let mut sums: Vec<Lost> = Vec::new();
     for lost in tenancy.losses.iter().filter(of).filter(|lost| lost.victim != KERNEL && lost.victim != OWN) {
         let same = |sum: &&mut Lost| {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ncpu_daemon::heap::{Trimmer, keep_small};
+use ncpu_daemon::pace::Pace;
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::{Observation, Until};
 use ncpu_observe_core::program::Target;
@@ -101,6 +102,7 @@ pub fn watch(
     let (rotate, dir) = args.rotate(record, interval)?.context("--rotate needs --record DIR")?;
     keep_small();
     let stop = stop::on_signals()?;
+    let pace = Pace::keep(&stop, Vec::new());
     let mut log = Log::open(args, rotate, dir, subject.words.clone(), interval)?;
     // Its own sink takes nothing: what is observed goes to the series.
     let mut nowhere = sink::open(Purpose::Watch, subject.words.clone(), interval.as_secs_f64(), None)?;
@@ -132,7 +134,8 @@ pub fn watch(
         log.turn(&mut observation, full.get())?;
         heap.look();
     }
-    let notes = observation.finish(subject.ended(), &mut |t| log.take_last(t))?;
+    let mut notes = observation.finish(subject.ended(), &mut |t| log.take_last(t))?;
+    notes.extend(pace.note());
     log.close(&notes)?;
     Ok(ExitCode::SUCCESS)
 }

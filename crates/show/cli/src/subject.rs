@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_daemon::pace::Pace;
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::Observation;
 use ncpu_observe_core::program::Target;
@@ -272,6 +273,7 @@ pub fn observe(
     prepare: impl FnOnce(&mut Observation),
 ) -> anyhow::Result<Observed> {
     let stop = stop::on_signals()?;
+    let pace = Pace::keep(&stop, Vec::new());
     let mut sink = sink::open(kind, subject.words.clone(), interval.as_secs_f64(), record)?;
     let locks = subject.locks.as_ref().map(PreloadLocks::dir);
     let ours = subject.child.is_some();
@@ -291,6 +293,7 @@ pub fn observe(
     let mut notes = observer.finish(ended, &mut |t| Ok(sink.table(t)?))?;
     notes.extend(subject.locks.iter().flat_map(|locks| locks.notes(whole)));
     notes.extend(subject.throughput(Some(&mut sink)));
+    notes.extend(pace.note());
     let (recording, failed) = sink.finish(notes)?;
     Ok(Observed { recording, walked_every, exit: subject.exit_code(ended), failed })
 }

@@ -1,7 +1,8 @@
-//! What processes of `ncpu` do that run for long: keep their heap small, give up rights, and measure what they use
-//! themselves.
+//! What processes of `ncpu` do that run for long: keep their heap small and keep pace, give up rights, and measure what they
+//! use themselves.
 
 pub mod heap;
+pub mod pace;
 pub mod privileges;
 
 /// CPU time of this process in seconds, and its resident memory in bytes.

@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::Args;
 use ncpu_collectors::cpus::{Intervals, Metric};
 use ncpu_daemon::heap::{Trimmer, keep_small};
+use ncpu_daemon::pace::{self, Pace};
 use ncpu_daemon::privileges::{OBSERVER, become_user};
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::{Observation, Until};
@@ -137,6 +138,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
     keep_small();
     let stop = stop::on_signals()?;
+    pace::allow();
+    let starting = Pace::keep(&stop, Vec::new());
     let subject = Subject::running(&args.target, args.seconds)?;
     if let Some(((_, dir), user)) = rotate.zip(user) {
         make_for(dir, user).context("--record")?;
@@ -165,6 +168,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // While it may.
     go_ahead();
     ncpu_files::reader::keep_pace();
+    // No thread is to keep root.
+    drop(starting);
     if let Some(user) = user {
         become_user(user, OBSERVER).context("giving up root")?;
     }
@@ -176,6 +181,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         None => String::new(),
     })?;
     log.as_mut().map(|log| log.begin(observation.when(0.0))).transpose()?;
+    let pace = Pace::keep(&stop, vec![server.pid()]);
     server.begin()?;
     say!("ncpu: watching {}, and serving {}, until Ctrl-C", subject.words.join(" "), server.address());
     let deadline = subject.deadline();
@@ -196,7 +202,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         cpus.turn()?;
         let at = observation.turn(&mut take)?;
         tables.push(cpus.table(at));
-        let notes = [&observation.notes(), cpus.notes()].concat();
+        let late = pace.note();
+        let notes = [&observation.notes(), cpus.notes(), late.as_slice()].concat();
         log.as_mut().map(|log| log.interval(&tables, since, observation.when(since), &notes)).transpose()?;
         server.send(head(since, at, notes), tables)?;
         since = at;

@@ -89,6 +89,11 @@ impl Server {
         &self.address
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)

@@ -21,6 +21,13 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 /// Bytes of a manifest that are read at most.
 const MOST: u64 = 16 << 20;
 
+/// Bytes of the names of host, kernel and processor, at most.
+const LONGEST_NAME: usize = 1024;
+
+/// Notes, and bytes of one, at most.
+const MOST_NOTES: usize = 200;
+const LONGEST_NOTE: usize = 4096;
+
 /// What a recording says of itself. Fields a newer writer added are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -217,7 +224,7 @@ impl Manifest {
     /// [`Error::NewerFormat`], or [`Error::Manifest`] with the place of the fault.
     pub fn parse(text: &str, path: &Path) -> Result<Manifest> {
         let wrong = |reason: String| Error::Manifest { path: path.into(), reason };
-        let manifest = match serde_json::from_str::<Manifest>(text) {
+        let mut manifest = match serde_json::from_str::<Manifest>(text) {
             Ok(manifest) if (1..=FORMAT).contains(&manifest.format) => manifest,
             parsed => {
                 // The format is told first: a newer one may differ in any other field.
@@ -237,6 +244,21 @@ impl Manifest {
                 });
             }
         };
+        // Each is printed on a line.
+        let names = [&manifest.ncpu_version, &manifest.host, &manifest.kernel, &manifest.cpu_model];
+        if let Some(long) = names.into_iter().find(|name| name.len() > LONGEST_NAME) {
+            return Err(wrong(format!("a name of {} bytes", long.len())));
+        }
+        // Each note is printed, too.
+        let more = manifest.notes.len().saturating_sub(MOST_NOTES);
+        manifest.notes.truncate(MOST_NOTES);
+        for note in manifest.notes.iter_mut().filter(|note| note.len() > LONGEST_NOTE) {
+            let end = (0..=LONGEST_NOTE).rev().find(|&end| note.is_char_boundary(end));
+            note.truncate(end.unwrap_or(0));
+        }
+        if more > 0 {
+            manifest.notes.push(format!("{more} more notes are left out"));
+        }
         // Names become paths, so one that could leave the directory is refused.
         if let Some(bad) = manifest.files.keys().find(|f| table_of(f, ".parquet").is_none()) {
             return Err(wrong(format!("`{bad}` is not the name of a table's file")));
@@ -344,6 +366,16 @@ mod tests {
     }
 
     #[test]
+    fn notes_are_bounded() {
+        let mut manifest = Manifest::new(Purpose::Run, 2, vec![], 1.0);
+        manifest.notes = vec!["\u{e9}".repeat(5000); 1000];
+        let read = parse(&serde_json::to_string(&manifest).unwrap()).unwrap();
+        assert_eq!(read.notes.len(), MOST_NOTES + 1);
+        assert!(read.notes.iter().all(|note| note.len() <= LONGEST_NOTE));
+        assert_eq!(read.notes[MOST_NOTES], "800 more notes are left out");
+    }
+
+    #[test]
     fn wrong_manifests_are_named() {
         let good = serde_json::to_string(&Manifest::new(Purpose::Run, 2, vec![], 1.0)).unwrap();
         for (text, expect) in [
@@ -357,6 +389,10 @@ mod tests {
                 &good
                     .replace(r#""files":{}"#, r#""files":{"../x.parquet":{"rows":0,"bytes":0,"sha256":""}}"#),
                 "is not the name of a table's file",
+            ),
+            (
+                &good.replace(r#""kernel":""#, &format!(r#""kernel":"{}"#, "x".repeat(1000 * 1000))),
+                "a name of 1000",
             ),
         ] {
             let message = parse(text).unwrap_err().to_string();

@@ -167,6 +167,18 @@ impl Recording {
         }
     }
 
+    /// Leaves out numbers that nothing can have, as a recording of another machine may hold them.
+    fn leave_impossible_out(&mut self) -> Result<()> {
+        for (name, table) in std::mem::take(&mut self.tables) {
+            let (table, count) = table.possible().map_err(|e| Error::table(&name, e))?;
+            if count > 0 {
+                self.notes.push(format!("table {name}: {count} numbers are impossible: left out"));
+            }
+            self.tables.insert(name, table);
+        }
+        Ok(())
+    }
+
     fn read_files(&mut self, dir: &Dir, budget: &mut Budget) -> Result<()> {
         for (name, entry) in &self.manifest.files {
             // `parse` let no other name through.
@@ -264,6 +276,7 @@ impl Opened {
             recording.recover(dir, &names, &mut budget)?;
         }
         recording.rename_old_tables();
+        recording.leave_impossible_out()?;
         for name in names {
             if !recording.uses(&name) {
                 recording.notes.push(format!(

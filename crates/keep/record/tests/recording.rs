@@ -433,3 +433,37 @@ fn a_directory_that_cannot_be_written_is_told() {
     };
     fails(Writer::create(&mount.0.join("x.ncpu"), manifest()), &["x.ncpu", "Read-only file system"]);
 }
+
+#[test]
+fn numbers_that_nothing_can_have_are_left_out_and_counted() {
+    let (_home, dir) = place();
+    let columns = [
+        Column::float("s", Unit::Seconds, Kind::Time, "time"),
+        Column::float("share", Unit::Share, Kind::Share, "share"),
+        Column::int("count", Unit::None, Kind::Count, "events"),
+        Column::int("address", Unit::None, Kind::Key, "where"),
+    ];
+    let mut rows = Table::builder("events", &columns);
+    for float in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -1e300] {
+        rows.row().float(float).float(float).int(u64::MAX).int(u64::MAX);
+    }
+    rows.row().float(-1.5).float(0.5).int(1 << 40).int(7);
+    let mut writer = Writer::create(&dir, manifest()).unwrap();
+    writer.append(&rows.finish()).unwrap();
+    writer.finish().unwrap();
+
+    let recording = Recording::open(&dir).unwrap();
+    let events = &recording.tables["events"];
+    for row in 0..5 {
+        let cells = ["s", "share", "count"].map(|column| events.number(row, column));
+        assert_eq!(cells, [None; 3], "row {row}");
+        assert_eq!(events.int(row, "address"), Some(u64::MAX), "a key is no sum");
+    }
+    assert_eq!((events.number(5, "s"), events.number(5, "share")), (Some(-1.5), Some(0.5)));
+    assert_eq!(events.int(5, "count"), Some(1 << 40));
+    assert_eq!(recording.notes, ["table events: 15 numbers are impossible: left out"]);
+    // What is possible is read as it was written.
+    let (_home, dir) = place();
+    finished(&dir);
+    assert!(Recording::open(&dir).unwrap().notes.is_empty());
+}

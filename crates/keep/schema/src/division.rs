@@ -106,7 +106,7 @@ impl Counts {
         // Where samples see user code only, the kernel's own accounts say how much is left for them to divide.
         if let Some(kernel) = self.kernel {
             let whole = running;
-            let kernel = (kernel * kept).clamp(0.0, whole);
+            let kernel = (kernel * kept).min(whole).max(0.0);
             let [ticks, all] = [kernel, whole].map(|s| (s * TICKS).round() as u64);
             add(Layer::Kernel, kernel, whole * chance::half_width(ticks.min(all), all));
             running = whole - kernel;

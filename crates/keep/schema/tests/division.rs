@@ -251,3 +251,21 @@ fn only_the_programs_samples_outside_of_waits_are_of_a_layer() {
     let layers: Vec<_> = samples.rows().map(|r| layer_of(&samples, r)).collect();
     assert_eq!(layers, [Some(Layer::User), Some(Layer::Calls), None, None]);
 }
+
+#[test]
+fn a_recording_with_times_below_zero_divides_without_a_panic() {
+    for (state, seconds) in CpuState::ALL.iter().flat_map(|s| [-1.0, -1e15].map(|seconds| (*s, seconds))) {
+        for kernel in [None, Some(-3.0), Some(1e15)] {
+            let mut counts = Counts { kernel, ..counts() };
+            counts.at[state as usize] = seconds;
+            counts.add_samples(Layer::User, 9);
+            assert!(
+                counts
+                    .divide()
+                    .layers
+                    .iter()
+                    .all(|(_, seconds, error)| seconds.is_finite() && error.is_finite())
+            );
+        }
+    }
+}

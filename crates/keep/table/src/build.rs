@@ -8,7 +8,10 @@ use arrow_array::builder::{ArrayBuilder, Float64Builder, StringBuilder, UInt64Bu
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
-use crate::{Column, Error, Result, Type, Unit, objects};
+use crate::{Column, Error, Kind, Result, Type, Unit, objects};
+
+/// The largest number of a table that is believed: of CPU-seconds, as of bytes. Sums of a thousand of them still fit.
+const MOST: f64 = 9e15;
 
 /// A named Arrow record batch whose columns are all [`Column`]s.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +96,43 @@ impl Table {
         });
         let arrays = arrays.collect::<Result<_>>()?;
         Table::from_parts(&self.name, columns, arrays)
+    }
+
+    /// The table without the numbers that nothing can have: those that are not finite, and those beyond [`MOST`]. Their cells
+    /// are null; how many there were. For tables of other people: a sum with one of them says nothing.
+    ///
+    /// # Errors
+    /// As [`Table::with_columns`].
+    pub fn possible(self) -> Result<(Table, usize)> {
+        let mut impossible = 0;
+        let arrays = self.columns.iter().zip(self.batch.columns()).map(|(column, array)| {
+            if let Some(floats) = array.as_any().downcast_ref::<Float64Array>() {
+                let bad = |x: f64| x.is_nan() || x.abs() > MOST;
+                let count = floats.iter().flatten().filter(|&x| bad(x)).count();
+                if count > 0 {
+                    impossible += count;
+                    let cells = floats.iter().map(|x| x.filter(|&x| !bad(x)));
+                    return Arc::new(cells.collect::<Float64Array>()) as ArrayRef;
+                }
+            } else if let Some(ints) = array.as_any().downcast_ref::<UInt64Array>()
+                && matches!(column.kind, Kind::Count | Kind::Time)
+            {
+                let bad = |n: u64| n > MOST as u64;
+                let count = ints.iter().flatten().filter(|&n| bad(n)).count();
+                if count > 0 {
+                    impossible += count;
+                    let cells = ints.iter().map(|n| n.filter(|&n| !bad(n)));
+                    return Arc::new(cells.collect::<UInt64Array>()) as ArrayRef;
+                }
+            }
+            Arc::clone(array)
+        });
+        let arrays: Vec<ArrayRef> = arrays.collect();
+        if impossible == 0 {
+            return Ok((self, 0));
+        }
+        // A column may say that it has no nulls.
+        Ok((Table::from_parts(&self.name, self.columns.clone(), arrays)?, impossible))
     }
 
     /// These rows, in this order.

@@ -13,7 +13,8 @@ pub struct Bins(BTreeMap<(u64, u64), u64>);
 impl Bins {
     /// Adds lengths of a bin.
     pub fn add(&mut self, from: u64, to: u64, count: u64) {
-        *self.0.entry((from, to)).or_default() += count;
+        let sum = self.0.entry((from, to)).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Takes in the lengths of another, exactly.
@@ -52,7 +53,7 @@ impl Bins {
 
 /// The middle of a bin, in microseconds. Bins of single nanoseconds are exact.
 fn middle(from: u64, to: u64) -> f64 {
-    (from + to.saturating_sub(1).max(from)) as f64 / 2e3
+    (from as f64 + to.saturating_sub(1).max(from) as f64) / 2e3
 }
 
 /// What has the lengths: kind, lock, device or call, and process.

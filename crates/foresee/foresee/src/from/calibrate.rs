@@ -131,7 +131,7 @@ pub(super) struct Slack {
 fn apart(model: &mut Model, slack: Slack, recorded: &Recorded, active: f64) {
     let unit = 1e9 / recorded.throughput;
     let step = 0.5 * (slack.active - active) / f64::from(recorded.threads.max(1));
-    model.apart_ns = (model.apart_ns + step * unit).clamp(0.0, slack.asleep * unit);
+    model.apart_ns = (model.apart_ns + step * unit).min(slack.asleep * unit).max(0.0);
 }
 
 /// The least and the largest spread of the times a lock is held.

@@ -164,7 +164,7 @@ pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elap
         asked -= idle;
         slept -= idle;
     }
-    let slept = slept.clamp(0.0, workers.sleep);
-    let asked = asked.clamp(0.0, slept);
+    let slept = slept.min(workers.sleep).max(0.0);
+    let asked = asked.min(slept).max(0.0);
     (asked, slept - asked, count)
 }

@@ -1,5 +1,7 @@
 //! The notes of an ELF core: threads, their registers, the process, its files.
 
+use std::io::Read;
+
 use crate::arch;
 use crate::target::{Mapping, Stat, Status};
 use crate::trace::Thread;
@@ -101,10 +103,18 @@ fn prpsinfo(pid: i32, status: &Status, stat: &Stat) -> Vec<u8> {
         put(24 + 4 * n, &number.to_ne_bytes());
     }
     put(40, &stat.name[..stat.name.len().min(15)]);
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<u8> = words.iter().map(|&b| if b == 0 { b' ' } else { b }).take(79).collect();
-    put(56, words.trim_ascii_end());
+    put(56, &command(pid));
     out
+}
+
+/// The first bytes of a process's command line. A process may say that it is gigabytes long (`PR_SET_MM_MAP`).
+fn command(pid: i32) -> Vec<u8> {
+    let mut words = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/cmdline"));
+    // A process that has ended has none.
+    let _ = file.and_then(|file| file.take(79).read_to_end(&mut words));
+    words.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+    words.trim_ascii_end().to_vec()
 }
 
 /// The mapped files: count, page size, then start, end and offset in pages of each, then their names.
@@ -262,5 +272,39 @@ mod tests {
         );
         assert!(kinds.contains(&(0x202, b"LINUX".to_vec())), "{kinds:?}");
         assert_eq!(kinds[1].0, NT_PRSTATUS, "the first thread's status comes before all else");
+    }
+
+    #[test]
+    fn a_command_line_of_terabytes_is_not_read_to_its_end() {
+        const ARG_START: libc::c_int = 8;
+        // SAFETY: plain system calls; the child makes no others.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let length = 1 << 40;
+            let words = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0);
+            assert_ne!(words, libc::MAP_FAILED);
+            let mut ends = [0; 2];
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let child = libc::fork();
+            if child == 0 {
+                let set = libc::prctl(libc::PR_SET_MM, ARG_START, words, 0, 0) == 0;
+                libc::write(ends[1], (&raw const set).cast(), 1);
+                loop {
+                    libc::pause();
+                }
+            }
+            let mut set = false;
+            assert_eq!(libc::read(ends[0], (&raw mut set).cast(), 1), 1);
+            let found = set.then(|| command(child));
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+            libc::munmap(words, length);
+            match found {
+                Some(words) => assert_eq!(words, b"", "zeros are blanks, which are trimmed"),
+                None => eprintln!("skipped: only root may move a process's arguments"),
+            }
+        }
+        let own = command(std::process::id() as i32);
+        assert!(!own.is_empty() && own.len() <= 79, "{own:?}");
     }
 }

@@ -14,7 +14,7 @@ pub mod reader;
 pub use dir::{Dir, bounded};
 pub use guard::guarded;
 pub use new::NewFile;
-pub use read::{MOST_TEXT, lines, read, text};
+pub use read::{MOST_TEXT, lines, open_regular, read, text};
 
 /// Permissions of files that `ncpu` writes unless told otherwise: what was observed is the owner's business.
 pub const PRIVATE: u32 = 0o600;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -31,6 +32,19 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         _ => "a device",
     };
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what} and not a file")))
+}
+
+/// Opens a regular file, wherever links lead. Nothing else is opened even for a moment: that may rewind a tape, start a watchdog, or
+/// let the writer of a pipe begin.
+///
+/// # Errors
+/// It cannot be opened, or is not a regular file ([`io::ErrorKind::InvalidInput`]).
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let place = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    if !place.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
 /// [`read`] of text in lines of reasonable length.
@@ -81,5 +95,31 @@ mod tests {
         std::fs::write(&path, b"a\nb\xff\n").unwrap();
         assert_eq!(text(&path).unwrap_err().to_string(), "line 2 is not UTF-8 text");
         assert!(read("/proc/self/status".as_ref(), 1 << 20).unwrap().len() > 100);
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_not_opened_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, link, file) = (dir.path().join("pipe"), dir.path().join("link"), dir.path().join("file"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a string that ends with a zero, and a descriptor of our own.
+        let watch = unsafe {
+            let watch = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+            assert!(libc::inotify_add_watch(watch, name.as_ptr(), libc::IN_OPEN) >= 0);
+            <File as std::os::fd::FromRawFd>::from_raw_fd(watch)
+        };
+        let was_opened = || io::Read::read(&mut &watch, &mut [0; 512]).is_ok();
+        for path in [&pipe, &link, &dir.path().to_path_buf()] {
+            assert_eq!(open_regular(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path:?}");
+        }
+        assert!(!was_opened());
+        assert_eq!(bounded(open_regular(&file).unwrap(), 9).unwrap(), b"x");
+        // The watch sees it.
+        let other = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        assert!(was_opened());
+        drop(other);
     }
 }

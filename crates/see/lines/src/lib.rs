@@ -18,8 +18,7 @@ mod tables;
 mod types;
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -150,13 +149,11 @@ pub fn bytes(data: &[u8], options: &Options) -> Result<Report, Error> {
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let io = |source| Error::Io { path: path.into(), source };
-    // A pipe would wait for its writer.
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
+    let file = ncpu_files::open_regular(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => Error::NotAFile(path.into()),
+        _ => io(e),
+    })?;
     let meta = file.metadata().map_err(io)?;
-    if !meta.is_file() {
-        return Err(Error::NotAFile(path.into()));
-    }
     if !is_sound(meta.len(), meta.blocks().saturating_mul(512)) {
         return Err(Error::TooLong(path.into()));
     }

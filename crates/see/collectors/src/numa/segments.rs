@@ -282,13 +282,12 @@ impl Segment {
 
 /// A file of tmpfs by name or by map_files; nothing else is opened, and never for writing.
 fn open(path: &Path) -> std::io::Result<(File, u64)> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file = ncpu_files::open_regular(path)?;
     let meta = file.metadata()?;
     // For a file that the caller may not write, mincore reports every page as resident: touching it would
     // fill its holes.
     let me = rustix::process::geteuid();
-    if !meta.is_file() || !(me.is_root() || me.as_raw() == meta.uid()) {
+    if !(me.is_root() || me.as_raw() == meta.uid()) {
         return Err(std::io::ErrorKind::PermissionDenied.into());
     }
     Ok((file, meta.len()))

@@ -86,12 +86,20 @@ pub struct Budget {
     share: f64,
     /// ns that the group may take beyond its limit; nothing before the first look.
     credit: Option<f64>,
+    /// The most of `share` from when the group was thinned out.
+    most: f64,
 }
 
 impl Budget {
     /// Of a group that has just been attached.
     pub fn new(probes: Probes) -> Budget {
-        Budget { probes, share: if probes == Probes::Off { 0.0 } else { 1.0 }, credit: None }
+        Budget { probes, share: if probes == Probes::Off { 0.0 } else { 1.0 }, credit: None, most: 1.0 }
+    }
+
+    /// Once thinned out, the group is on for at most this share of the time, however seldom it is hit then. For probes that may stop
+    /// a program: threads that stand still hit nothing.
+    pub fn at_most(self, most: f64) -> Budget {
+        Budget { most, ..self }
     }
 
     /// The share of the time for which the group is on: 1 is always.
@@ -113,7 +121,11 @@ impl Budget {
         let aim = limit * AIM;
         let stays = self.share == 1.0 && (always <= limit || credit > 0.0);
         let wanted = if stays || always <= aim { 1.0 } else { aim / always };
-        self.share = wanted.min(if self.share < 1.0 { self.share * GROWTH } else { 1.0 });
+        let thinned = self.share < 1.0;
+        self.share = wanted.min(if thinned { self.share * GROWTH } else { 1.0 });
+        if thinned || self.share < 1.0 {
+            self.share = self.share.min(self.most);
+        }
         self.share
     }
 }
@@ -180,6 +192,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_stops_a_program_does_not_grow_because_nothing_is_hit() {
+        let look =
+            |took: f64| Look { elapsed: 5e6, cpus: 2.0, on: 5e6, took, serial: true, ..Look::default() };
+        for most in [0.02, 1.0] {
+            let mut budget = Budget::new(Probes::Auto).at_most(most);
+            assert_eq!(budget.look(&look(0.0)), 1.0, "nothing was hit, so it is on");
+            while budget.look(&look(5e6)) == 1.0 {}
+            let mut last = budget.share();
+            for _ in 0..50 {
+                last = budget.look(&look(0.0));
+            }
+            assert_eq!(last, most);
+        }
+    }
 
     /// 50 ms of two CPUs, both busy with the program.
     fn busy(took: f64) -> Look {

@@ -187,6 +187,7 @@ fuzz: tools
 # The transcripts of README.md and docs/, from real runs on this machine, which should have nothing else to do.
 transcripts: build $(FDTORTURE) $(LOGGER)
 	docs/transcripts
+	docs/picture README.md 'ncpu run -- logger 4 5' >docs/images/run.svg
 
 man: build
 	$(NCPU) man target/man

@@ -488,7 +488,7 @@ fn a_root_that_is_none() {
     let seed = seed.to_str().unwrap();
     for (root, add, ask) in [
         ("none", None, "does not exist"),
-        ("file", Some("is no directory"), "is no directory"),
+        ("file", Some("is not a directory"), "is not a directory"),
         ("other", Some("not empty, it has letter.txt"), "is not a fleet: it has no ncpu-fleet.json"),
         ("newer", Some("format 9"), "format 9"),
     ] {

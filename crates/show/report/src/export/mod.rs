@@ -1,8 +1,9 @@
-//! What a recording holds in the formats of other tools: profiles for `go tool pprof`, folded stacks for flame graphs, a
-//! trace for Perfetto.
+//! Recordings in the formats of other tools: profiles for `go tool pprof` and speedscope, folded stacks for flame graphs, a trace
+//! for Perfetto.
 
 mod perfetto;
 mod pprof;
+mod speedscope;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use ncpu_table::safe;
 
 pub use perfetto::perfetto;
 pub use pprof::pprof;
+pub use speedscope::speedscope;
 
 /// What marks a frame of the kernel.
 const KERNEL: &str = "_[k]";

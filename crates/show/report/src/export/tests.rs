@@ -267,3 +267,40 @@ fn perfetto_s_own_messages_read_the_trace() {
     assert!(!told.contains("worker/8>cpu 0.0"), "{told}");
     assert!(!told.contains("spin"), "what was never above 0 has no track: {told}");
 }
+
+#[test]
+fn speedscope_has_each_second_of_each_kind_once() {
+    let file: serde_json::Value =
+        serde_json::from_slice(&speedscope(&recording(), "web --port 80").unwrap()).unwrap();
+    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    assert_eq!(file["name"], "web --port 80");
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    let mut sums = Vec::new();
+    for profile in file["profiles"].as_array().unwrap() {
+        let (samples, weights) =
+            (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
+        assert_eq!(samples.len(), weights.len());
+        assert!(
+            samples.iter().all(|s| s
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|n| n.as_u64().unwrap() < frames.len() as u64))
+        );
+        let sum: f64 = weights.iter().map(|w| w.as_f64().unwrap()).sum();
+        assert!((sum - profile["endValue"].as_f64().unwrap()).abs() < 1e-9);
+        sums.push((profile["name"].as_str().unwrap(), sum));
+    }
+    let names: Vec<&str> = sums.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["on CPU", "spinning", "off CPU"]);
+    let folded = String::from_utf8(folded(&recording(), StackKind::OnCpu).unwrap()).unwrap();
+    let microseconds: f64 =
+        folded.lines().map(|l| l.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+    assert!((sums[0].1 - microseconds / 1e6).abs() < 1e-5, "{sums:?} {microseconds}");
+    assert!((sums[1].1 - 0.125).abs() < 1e-9 && sums[2].1 >= 2.75, "{sums:?}");
+    // A frame of the kernel says so, and the scheduler's are left out.
+    let named = |name: &str| frames.iter().find(|f| f["name"] == name);
+    assert_eq!(named("queued_spin_lock").unwrap()["file"], "[kernel]");
+    assert!(named("__schedule").is_none() || named("__schedule_[k]").is_none());
+    assert!(named("user lock").is_some() && named("work").is_some());
+}

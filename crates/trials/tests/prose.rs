@@ -16,6 +16,10 @@ const HELD: &[&str] = &[
     "crates/keep/fleet-args/src",
     "crates/keep/schema/src",
     "crates/show/cli/src",
+    "crates/show/daemon/src",
+    "crates/show/feed/src",
+    "crates/show/serve/src",
+    "crates/show/tui/src",
 ];
 
 /// A phrase that readers stumble over.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Threads beyond so many share an arena.
+/// Threads beyond this number share an arena.
 #[cfg(target_env = "gnu")]
 const ARENAS: libc::c_int = 2;
 

@@ -1,4 +1,4 @@
-//! What processes of `ncpu` do that run for long: keep their heap small and keep pace, give up rights, and measure what they
+//! Duties of long-running processes of `ncpu`: keep their heap small and keep pace, give up rights, and measure what they
 //! use themselves.
 
 pub mod heap;

@@ -1,9 +1,9 @@
 //! Keeping pace on a machine that is full: thousands of threads that spin leave an observer a thousandth of a CPU, so that it neither
-//! reports in time nor ends when it is told to.
+//! reports in time nor ends on request.
 //!
 //! A thread of its own, which hardly runs and so is hardly made to wait, looks at how long the others wait for a CPU. Where one waits most
 //! of the time, all of them run before ordinary threads (`SCHED_RR`) until the machine is no longer crowded. They may take a fifth of
-//! one CPU this way, and a second of it in a burst: beyond that they are ordinary threads again. What is told to end has three seconds more.
+//! one CPU this way, and a second of it in a burst: beyond that they are ordinary threads again. A process that is asked to end has three seconds more.
 
 use std::collections::HashMap;
 use std::fs;
@@ -67,7 +67,7 @@ struct Look {
     waited: Duration,
     /// Whether far more threads want to run than there are CPUs.
     crowded: bool,
-    /// Whether this process was told to end.
+    /// Whether this process was asked to end.
     ends: bool,
 }
 
@@ -225,7 +225,7 @@ fn running(loadavg: &str) -> Option<usize> {
     loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Has a thread run ahead of others, or as others do. What it starts does not inherit that.
+/// Has a thread run ahead of others, or as others do. Its children do not inherit that.
 fn go(thread: libc::pid_t, ahead: bool) {
     let set = |policy: libc::c_int, priority: libc::c_int| {
         let priority = libc::sched_param { sched_priority: priority };
@@ -238,7 +238,7 @@ fn go(thread: libc::pid_t, ahead: bool) {
             unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.unsigned_abs(), NICEST) };
         }
     } else if !set(libc::SCHED_OTHER, 0) {
-        // Who has given up root may not take the other mark back.
+        // A process that has given up root may not take the other mark back.
         set(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0);
     }
 }

@@ -9,7 +9,7 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 
-/// What an observer goes on to need once it has attached: the tables of its programs and events of CPUs that come, stacks
+/// Rights that an observer needs after attaching: the tables of its programs and events of CPUs that come, stacks
 /// and files of other users' processes, and the addresses of the kernel's functions.
 pub const OBSERVER: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)

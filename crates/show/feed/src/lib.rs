@@ -1,4 +1,4 @@
-//! What `ncpu serve` hands to the program `ncpu-serve` through a pipe: settings once, then the tables of each interval.
+//! Data that `ncpu serve` hands to the program `ncpu-serve` through a pipe: settings once, then the tables of each interval.
 //!
 //! They are two processes for the sake of safety. The one that observes may do much and reads nothing from the network;
 //! the one that answers requests may do nothing but that. Bytes flow one way only.
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The program that answers requests.
 pub const PROGRAM: &str = "ncpu-serve";
 
-/// What the pipe begins with: both programs are of one version.
+/// Beginning of the pipe: both programs are of one version.
 const MAGIC: &str = concat!("ncpu feed ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// Bytes of a header and of the tables of an interval that are taken at most.
@@ -39,11 +39,11 @@ pub struct Settings {
     pub mode: u32,
     /// Files of causes that reports look up first.
     pub causes: Vec<String>,
-    /// What is observed, and where.
+    /// The target of the observation, and its machine.
     pub manifest: Manifest,
 }
 
-/// What `ncpu-serve` answers, once, when it listens or cannot.
+/// Answer of `ncpu-serve`, once, when it listens or cannot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Ready {
     /// It listens there.
@@ -87,7 +87,7 @@ pub struct Head {
     pub end: f64,
     /// When it began in the time of the tables: seconds since the observation began.
     pub since: f64,
-    /// What could not be observed.
+    /// Parts that could not be observed.
     pub notes: Vec<String>,
     /// Intervals that were lost because they were not taken in time, all together.
     pub lost: u64,
@@ -102,7 +102,7 @@ pub struct Head {
 /// An interval as it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
-    /// What it is.
+    /// Its kind.
     pub head: Head,
     /// Its tables, an Arrow stream each.
     pub body: Vec<u8>,

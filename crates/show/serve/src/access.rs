@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Permission to ask.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const SHORTEST: usize = 16;
 /// Bytes of a token's file at most.
 const LONGEST: u64 = 4096;
 
-/// What a request must give.
+/// Credentials that a request must give.
 pub struct Access {
     /// The token's digest: comparing digests takes as long wherever they differ first.
     token: Option<[u8; 32]>,

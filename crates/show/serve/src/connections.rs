@@ -38,18 +38,18 @@ const TO_ASK: Duration = Duration::from_secs(10);
 const TO_ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How long it may take to read an answer.
 const TO_READ: Duration = Duration::from_secs(60);
-/// Who reads less than so many bytes in that time gives way to the next, where all places are taken.
+/// A client that reads fewer bytes than this in that time gives way to the next, where all places are taken.
 const TO_MOVE: Duration = Duration::from_secs(5);
 const LITTLE: usize = 16 << 10;
 /// Bytes of answers that are handed over, of all connections together; an answer alone may be larger.
 const MOST_BYTES: usize = 64 << 20;
-/// An answer of so many bytes is always given: metrics are, whatever others ask for.
+/// An answer of up to this number of bytes is always given: so are metrics, whatever others ask for.
 const SMALL: usize = 64 << 10;
 /// Bytes of a request's line and headers, and how many headers.
 const LONGEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// What a connection does.
+/// Activity of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// Nothing was asked yet.
@@ -91,7 +91,7 @@ struct Connections {
     most: usize,
 }
 
-/// What every request needs.
+/// State that every request needs.
 struct Shared {
     connections: Connections,
     access: Arc<Access>,
@@ -112,7 +112,7 @@ impl Connections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for another; whether there is.
+    /// Makes room for another; returns whether it has.
     fn admit(&self, id: u64) -> bool {
         let mut slots = self.slots();
         if slots.len() >= self.most && !close_one(&mut slots, |_| true) {
@@ -222,12 +222,12 @@ impl Drop for Sending {
     }
 }
 
-/// A connection that tells when enough of an answer was taken.
+/// A connection that reports when enough of an answer was taken.
 struct Counted<S> {
     stream: S,
     shared: Arc<Shared>,
     id: u64,
-    /// Bytes since it told.
+    /// Bytes since its last report.
     bytes: usize,
 }
 
@@ -339,7 +339,7 @@ pub async fn serve(listener: Listener<AsyncSocket>, access: Arc<Access>, state: 
 async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>, id: u64) {
     let stream = Counted { stream, shared: Arc::clone(&shared), id, bytes: 0 };
     let service = service_fn(|request| respond(request, Arc::clone(&shared), id));
-    // How it ends, by whatever the client does, is told to nobody: answers are counted where they are made.
+    // How it ends, by whatever the client does, is not reported: answers are counted where they are made.
     let _ = http1::Builder::new()
         .max_buf_size(LONGEST)
         .max_headers(MOST_HEADERS)
@@ -388,12 +388,12 @@ mod tests {
             connections.now(id, Doing::Send);
             there
         };
-        // One alone may have more than there is.
+        // One alone may have more than all the memory for answers.
         assert!(begin(0, 2 * MOST_BYTES));
         assert!(!begin(1, SMALL + 1) && begin(1, SMALL));
         connections.now(0, Doing::Sent);
         assert!(begin(2, MOST_BYTES / 2) && !begin(3, MOST_BYTES / 2));
-        // Who has not read for long gives way, but not for one that has too much even so.
+        // A client that has not read for long gives way, but not for one that has too much even so.
         let stands = |id: u64| {
             let moved = Instant::now().checked_sub(2 * TO_MOVE).unwrap();
             connections.slots().get_mut(&id).unwrap().moved = moved;

@@ -15,7 +15,7 @@ const MOST: usize = 1 << 30;
 
 /// An interval.
 pub struct Held {
-    /// What it is.
+    /// Its kind.
     pub head: Head,
     /// Its tables, compressed, one after the other: one block of exactly their size, so that intervals that come and go leave
     /// no holes between others that nothing fits into.
@@ -75,7 +75,7 @@ pub struct History {
 }
 
 impl History {
-    /// Holds at most so many bytes, but always the newest.
+    /// Holds at most this number of bytes, but always the newest.
     pub fn new(most: u64) -> History {
         History { held: VecDeque::new(), bytes: 0, most }
     }

@@ -1,4 +1,4 @@
-//! Where it listens: a port, or a Unix socket; with TLS or without.
+//! Where it listens: a port, with or without TLS, or a Unix socket.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -45,7 +45,7 @@ pub enum AsyncSocket {
     Unix(tokio::net::UnixListener),
 }
 
-/// Who connected.
+/// The client that connected.
 pub enum Stream {
     /// By a port.
     Tcp(tokio::net::TcpStream),
@@ -136,10 +136,10 @@ impl Listener {
 }
 
 impl Listener<AsyncSocket> {
-    /// Waits for somebody to connect.
+    /// Waits for a client to connect.
     ///
     /// # Errors
-    /// There are no more descriptors, or somebody has gone already.
+    /// There are no more descriptors, or the client has gone already.
     pub async fn accept(&self) -> io::Result<Stream> {
         match &self.socket {
             AsyncSocket::Tcp(socket) => {

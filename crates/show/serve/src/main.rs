@@ -1,7 +1,7 @@
 //! `ncpu-serve`: answers requests for what `ncpu serve` observes. `ncpu serve` starts it.
 //!
 //! It binds its address, reads its token and keys, gives up its user and all capabilities, and only then takes
-//! connections. What it knows comes through standard input, and it ends where that ends.
+//! connections. Its data comes through standard input, and it ends where that ends.
 //!
 //! It holds intervals compressed, and the layers alone of the last 86,400, a day at an interval of 1 s. An answer for a time – the onion,
 //! a table, a profile – is made of the intervals of that time put together (`merge`), by the code that reports recordings. `ncpu`

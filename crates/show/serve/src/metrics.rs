@@ -40,7 +40,7 @@ const NEW_NAMES: usize = 5;
 const WORTH_A_NAME: f64 = 1e-4;
 /// Seconds after which a name that was not worth one gives its place to another.
 const IDLE: f64 = 3600.0;
-/// Classes of memory, events that are dropped, resources: far more than there are.
+/// Classes of memory, events that are dropped, resources: far above their number.
 const NAMES: usize = 100;
 /// Characters of a name.
 const LONGEST: usize = 80;

@@ -6,7 +6,7 @@ use crate::reply::{HTML, JSON, Reply};
 
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
-/// What is shown where the page was left out of the build: what else there is.
+/// The page in its place where it was left out of the build: a list of the other answers.
 const PLAIN: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>ncpu</title>\
     <meta name=viewport content=\"width=device-width, initial-scale=1\">\
     <h1>ncpu serve</h1><p>The page was left out of this build: <code>make web</code> builds it, with Node.<ul>\

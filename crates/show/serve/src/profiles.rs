@@ -7,7 +7,7 @@ use ncpu_schema::StackKind;
 use crate::fail::Fail;
 use crate::reply::{BYTES, HTML, Reply, TEXT, WHOLE_PAGE};
 
-/// What can be had of some intervals.
+/// Profiles of some intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// For `go tool pprof`, this kind of stacks first.

@@ -1,4 +1,4 @@
-//! What a request asks: a time, rows, and in which form.
+//! The parameters of a request: a time, rows, and a form.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Query {
     /// From when until when, in seconds since 1970. Negative times are before `newest`; the last minute without any.
     ///
     /// # Errors
-    /// They are no numbers, or in the wrong order.
+    /// They are not numbers, or in the wrong order.
     pub fn time(&self, newest: f64) -> Result<(f64, f64), Wrong> {
         let time = |name| {
             let time = self.number(name, -1e12, 1e12)?;

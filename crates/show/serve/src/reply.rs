@@ -72,7 +72,7 @@ impl Reply {
         Reply { policy, ..Reply::new(kind, bytes) }
     }
 
-    /// An error, told in a line.
+    /// An error, in a line.
     pub fn error(status: StatusCode, why: &str) -> Reply {
         let text = serde_json::json!({ "error": why }).to_string();
         let more = match status {
@@ -86,7 +86,7 @@ impl Reply {
         Reply { status, more, ..Reply::new(JSON, text + "\n") }
     }
 
-    /// With headers, and as a body that tells when it is gone.
+    /// With headers, and as a body that reports its end.
     pub fn into_response<G>(self, guard: G) -> Response<Pieces<G>> {
         let mut response = Response::new(Pieces { bytes: self.bytes, _guard: guard });
         *response.status_mut() = self.status;

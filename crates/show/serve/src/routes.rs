@@ -1,4 +1,4 @@
-//! What is asked for, by its path.
+//! Answers by path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What is known of the observation, shared by the feed and all requests.
+//! State of the observation, shared by the feed and all requests.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ const WAITING: usize = 16;
 
 /// All of it.
 pub struct State {
-    /// What is observed.
+    /// The observation.
     pub about: Manifest,
-    /// Who waits for a profile holds one of these.
+    /// A request that waits for a profile holds one of these.
     pub waiting: Semaphore,
     /// Requests that compute, or wait for it.
     pub computing: AtomicUsize,
-    /// Who computes holds one of these.
+    /// A request that computes holds one of these.
     pub work: Semaphore,
     /// The end of the newest interval.
     newest: watch::Sender<f64>,
@@ -38,12 +38,12 @@ pub struct State {
     metrics: Mutex<Metrics>,
 }
 
-/// What holds after a panic elsewhere holds still: nothing is left half done.
+/// A panic elsewhere leaves the state valid: nothing is left half done.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is held, in numbers.
+/// Size of the history.
 pub struct Extent {
     /// When the first interval whose tables are held begins.
     pub from: f64,
@@ -93,7 +93,7 @@ impl State {
         Ok(())
     }
 
-    /// What is held; nothing before the first interval.
+    /// The history; nothing before the first interval.
     pub fn extent(&self) -> Option<Extent> {
         let (from, to, intervals, bytes) = held(&self.history).extent()?;
         let bands_from = held(&self.bands).since().unwrap_or(from);
@@ -142,7 +142,7 @@ impl State {
         held(&self.metrics).answered(status);
     }
 
-    /// Tells how many connections there are.
+    /// Reports the number of connections.
     pub fn connected(&self, count: usize) {
         self.connections.store(count, Ordering::Relaxed);
     }

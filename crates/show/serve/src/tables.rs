@@ -22,7 +22,7 @@ const MOST_BANDS: f64 = 10_000.0;
 /// Tables whose rows are of an interval each, unless sums are asked for.
 const OVER_TIME: [&str; 5] = ["cpu_time", "idle_time", "events", "throttling", "cgroup_cpu"];
 
-/// What a table's request may say.
+/// Parameters of a table's request.
 pub const PARAMETERS: [&str; 10] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows", "by"];
 
 /// Which of the types that a table has is wanted.
@@ -85,7 +85,7 @@ pub fn table(state: &State, name: &str, query: &Query, form: &'static str) -> Re
         };
         (table, from, to, last.head.notes.clone())
     };
-    // What is filtered are the rows that would be shown: bands, where there are some.
+    // The filter applies to the rows that would be shown, which may be bands.
     let select = query.select()?;
     let first = Select { top: select.top, ..Select::default() };
     let select = Select { top: None, ..select };
@@ -115,7 +115,7 @@ fn encoded(table: &Table, form: &'static str, about: Value) -> Result<Reply, Fai
         _ => {
             let mut lines = Vec::new();
             print(table, Format::Json, &mut lines)?;
-            // What is known of it, and its rows, which are written already.
+            // Its description, and its rows, which are written already.
             let about = about.to_string();
             out.extend_from_slice(about.trim_end_matches('}').as_bytes());
             out.extend_from_slice(b",\"rows\":[");
@@ -174,7 +174,7 @@ fn columns(columns: &[Column]) -> Value {
     columns.iter().map(one).collect()
 }
 
-/// What is observed, and what is held.
+/// The observation, and the history.
 pub fn status(state: &State) -> Reply {
     let about = &state.about;
     let held = state.extent().map(|held| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Place;
 
-/// What one cell stands for: a CPU, or the CPUs of a core.
+/// Contents of one cell: a CPU, or the CPUs of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub package: u32,
@@ -90,7 +90,7 @@ fn lay_out(units: &[Unit], width: usize, cell_width: usize) -> Grid {
                 at - core.len()..at
             })
             .collect();
-        // Cores of one cell need no blank to be told apart, except now and then.
+        // Cores of one cell need no blank between them, except now and then.
         let gap = usize::from(cores.iter().any(|c| c.len() > 1));
         let label = format!("{:<label_width$}", label(package[0].package));
         let whole: usize = label.len() + cores.iter().map(|c| c.len() * cell_width + gap).sum::<usize>();

@@ -28,7 +28,7 @@ pub struct Place {
     pub cpu: u32,
 }
 
-/// What the user asked of the view.
+/// A request of the user to the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// Move the selection.
@@ -82,7 +82,7 @@ impl Key {
 }
 
 /// Shows the view until the user leaves it or `stop` is set. `sample` yields the rates since it was
-/// last called, with what the user should be told.
+/// last called, with notes for the user.
 ///
 /// The terminal is restored on every way out, a panic included.
 ///
@@ -103,7 +103,7 @@ pub fn run<E: From<io::Error>>(
 /// How long a signal may go unseen.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Waits for something that the user does; tells whether there is anything, and nothing where the terminal has gone or
+/// Waits for input of the user; returns whether there is any, and nothing where the terminal has gone or
 /// `stop` is set.
 fn wait(time: Duration, stop: &AtomicBool) -> io::Result<Option<bool>> {
     let stdin = io::stdin();
@@ -114,7 +114,7 @@ fn wait(time: Duration, stop: &AtomicBool) -> io::Result<Option<bool>> {
     // Of a terminal that has gone, crossterm would read the end for ever.
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     let limit = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
-    // What a signal interrupts is looked at again.
+    // A wait that a signal interrupts is repeated.
     let _ = rustix::event::poll(&mut fds, Some(&limit));
     let gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
     if gone || stop.load(Ordering::Relaxed) { Ok(None) } else { poll(Duration::ZERO).map(Some) }

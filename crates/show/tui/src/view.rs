@@ -1,4 +1,4 @@
-//! What is on the screen.
+//! Contents of the screen.
 
 use std::collections::HashMap;
 
@@ -256,7 +256,7 @@ impl View {
         };
         let select = Select { sort: Some(sort), bands: Some(BANDS), mean: true, top: None };
         let Ok(bands) = select.apply(table.clone()) else { return };
-        // Highest first; which CPUs they are would take more room than there is.
+        // Highest first; the numbers of these CPUs would not fit.
         let names: Vec<&str> = bands
             .columns()
             .iter()

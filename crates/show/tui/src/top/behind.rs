@@ -1,4 +1,4 @@
-//! What is behind a row: a thread's stacks, a lock's waiters, a layer's evidence; and help.
+//! Details of a row: a thread's stacks, a lock's waiters, a layer's evidence; and help.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::stacks::Tree;
 use super::{Asleep, Interval, Stack};
 use crate::view::write;
 
-/// Different stacks that are summed up at most; what comes after is left out, and that is told.
+/// Maximum of different stacks that are summed up; later ones are left out, with a note.
 const MOST: usize = 20_000;
 
-/// What a screen is about.
+/// Subject of a screen.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Behind {
     Tenant(String),
@@ -418,7 +418,7 @@ fn locks(table: &Table, whose: Whose) -> Vec<Line> {
     lines
 }
 
-/// Adds to a stack's time; tells whether there was room.
+/// Adds to a stack's time; returns whether there was room.
 fn add(sums: &mut HashMap<Arc<str>, f64>, stack: &Arc<str>, seconds: f64) -> bool {
     let room = sums.len() < MOST;
     match sums.get_mut(stack) {
@@ -473,7 +473,7 @@ fn wrapped((text, head): &Line, width: usize) -> Vec<Line> {
     out.into_iter().map(|line| (line, *head)).collect()
 }
 
-/// What is known of a layer, a line each.
+/// Facts about a layer, a line each.
 fn layer_lines(table: &Table, row: usize) -> Vec<Line> {
     let text = |name: &str| table.text(row, name).unwrap_or("");
     let number = |name: &str| table.number(row, name).unwrap_or(0.0);
@@ -502,7 +502,7 @@ pub(super) fn draw_layer(buffer: &mut Buffer, area: Rect, table: &Table, row: us
     draw_lines(buffer, area, lines.iter());
 }
 
-/// Who waits for a lock.
+/// The waiters of a lock.
 fn waiters(interval: &Interval, shown: &str, lock: [Option<&str>; 3]) -> Vec<Line> {
     let table = &interval.waiters;
     let names = ["lock", "type", "process"];

@@ -22,7 +22,7 @@ const TRENDS: usize = 64;
 /// How a cell is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// With so many digits behind the point, where they fit.
+    /// With this number of digits behind the point, where they fit.
     Number(usize),
     Whole,
     Text,
@@ -64,7 +64,7 @@ pub(super) struct List {
     columns: &'static [Shown],
     /// The columns that tell rows apart.
     key: &'static [&'static str],
-    /// What the rows are sorted by; as they came without.
+    /// Column to sort by [default: as the rows came].
     sort: Option<&'static str>,
     reverse: bool,
     color: bool,
@@ -180,7 +180,7 @@ impl List {
         self.table.as_ref().zip(self.rows.get(self.at).copied())
     }
 
-    /// What is not seen of the rows: how many there are, how they are sorted and filtered.
+    /// State of the rows: their number, order and filter.
     pub fn told(&self) -> String {
         let all = self.table.as_ref().map_or(0, Table::num_rows);
         let mut told = match self.rows.len() == all {
@@ -337,7 +337,7 @@ impl List {
     }
 }
 
-/// What tells a row apart.
+/// Key of a row.
 fn key(columns: &[&str], table: &Table, row: usize) -> String {
     let cell = |c: &&str| {
         let number = || table.int(row, c).map(|n| n.to_string());
@@ -354,7 +354,7 @@ fn aligned(text: &str, column: &Shown, width: u16) -> String {
     }
 }
 
-/// A number in so many characters: with fewer decimals, in thousands or millions where it has no room.
+/// A number in this number of characters: with fewer decimals, in thousands or millions where it has no room.
 fn figure(value: Option<f64>, width: usize, decimals: usize) -> String {
     let Some(value) = value.filter(|v| v.is_finite()) else { return "-".into() };
     let plain = (0..=decimals).rev().map(|d| format!("{value:.d$}"));

@@ -23,7 +23,7 @@ use crate::{GLANCE, Key, Place, View, wait};
 use behind::{Behind, Screen};
 use list::{Cell, List, Shown};
 
-/// What an interval brought.
+/// Results of an interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
     /// Seconds.
@@ -38,7 +38,7 @@ pub struct Interval {
     pub processes: Table,
     /// Locks: `lock`, `name`, `type`, `process`, `waiting`, `util`, `waits`, `spin_us`, `block_us`, `max`.
     pub locks: Table,
-    /// Who waits for them: `lock`, `type`, `process`, `caller`, `holder`, `count`, `spin`, `block`, `stack`.
+    /// Their waiters: `lock`, `type`, `process`, `caller`, `holder`, `count`, `spin`, `block`, `stack`.
     pub waiters: Table,
     /// Tenants of the whole machine, most first: `share`, `waiting`, `tenant`, `culprit`; none of a part of it.
     pub tenants: Table,
@@ -46,17 +46,17 @@ pub struct Interval {
     pub tenant_layers: Table,
     /// Their losses to each other: `victim`, `culprit`, `cause`, `lock`, `threads`, `cpus`.
     pub ledger: Table,
-    /// What each CPU did: `CPU`, and shares of its time; `idl` is idle.
+    /// Activity of each CPU: `CPU`, and shares of its time; `idl` is idle.
     pub cpus_table: Table,
-    /// What threads were executing.
+    /// Functions that threads executed.
     pub stacks: Vec<Stack>,
     /// Where threads were off CPU.
     pub asleep: Vec<Asleep>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What a thread was executing for a while.
+/// Functions that a thread executed for a while.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stack {
     /// The process.
@@ -67,7 +67,7 @@ pub struct Stack {
     pub stack: Arc<str>,
     /// The layer that it is in.
     pub layer: Layer,
-    /// For so many seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
@@ -109,7 +109,7 @@ impl Tab {
         }
     }
 
-    /// What keys do here, most important first: what has no room is left out.
+    /// Keys and their effect here, most important first; entries without room are left out.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Tab::Tenants => &[
@@ -269,7 +269,7 @@ impl Top {
         }
     }
 
-    /// What is observed has ended: what is on the screen stays.
+    /// The observed program has ended: the screen stays as it is.
     pub fn end(&mut self) {
         self.over = true;
     }
@@ -290,7 +290,7 @@ impl Top {
         }
     }
 
-    /// Does what the user asked; tells whether to leave.
+    /// Does what the user asked; returns whether to leave.
     pub fn press(&mut self, code: KeyCode, modifiers: KeyModifiers) -> bool {
         if code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL) {
             return true;

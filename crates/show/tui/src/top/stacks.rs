@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ncpu_table::safe;
 
-/// Branches of less than this share of all are told together.
+/// Branches of less than this share of all are shown together.
 const SMALL: f64 = 0.01;
 
 /// Frames below one another that are drawn; deeper ones are left out.
@@ -54,7 +54,7 @@ impl<'a> Tree<'a> {
         for (name, tree) in below.into_iter().filter(|(_, tree)| !small(tree)) {
             let share = 100.0 * tree.seconds / all.max(f64::MIN_POSITIVE);
             out.push(format!("{share:>6.1} %  {}{}", " ".repeat(indent), safe::line(name)));
-            // What a function calls that does nothing else stands below it.
+            // The only function that a function calls stands below it.
             tree.push(all, if tree.is_straight(all) { indent } else { indent + 2 }, out);
         }
         if rest >= SMALL * all {

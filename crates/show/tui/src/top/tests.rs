@@ -323,7 +323,7 @@ fn a_filter_is_typed_and_wiped_out() {
     assert!(text.contains("w1") && !text.contains("w2") && !text.contains("postgres"), "{text}");
     press(&mut top, "^");
     assert!(screen(&mut top, 80, 24).contains("postgres"));
-    // What leaves otherwise is text there.
+    // Keys that leave elsewhere are text there.
     press(&mut top, "/q1");
     assert!(screen(&mut top, 80, 24).contains("filter: q1_"));
     press(&mut top, "^");

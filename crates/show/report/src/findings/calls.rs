@@ -19,6 +19,9 @@ pub(super) const LIVES: [&str; 9] =
 /// Calls that wait for any of several descriptors.
 const READY: [&str; 7] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"];
 
+/// Those that look at each descriptor, each time.
+const LOOKS: [&str; 4] = ["poll", "ppoll", "select", "pselect6"];
+
 /// The part of a call on the way into the kernel and out of it from which the call is short.
 const SHORT: f64 = 0.12;
 
@@ -106,6 +109,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = processes(view);
     claims.extend(herd(view, &calls));
     claims.extend(connections(view));
+    claims.extend(opened(view, &calls));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
         let skip = LIVES.contains(call) || MAPPING.contains(call) || SYNC.contains(call) || *call == "futex";
@@ -114,7 +118,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             continue;
         }
         let of_process: f64 = view.samples.iter().filter(|s| s.process == *process).map(|s| s.seconds).sum();
-        let short = taken.at_entry >= SHORT * taken.seconds;
+        // One sample or two on the way in are there by chance.
+        let met: u64 = taken.entry.iter().map(|&at| view.samples[at].samples).sum();
+        let short = taken.at_entry >= SHORT * taken.seconds && met >= 3;
         let ready = READY.contains(call);
         let mut functions = Most::default();
         for &at in taken.inside.iter() {
@@ -128,6 +134,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             (vec![When::CallFunction], function.clone())
         } else if let Some(error) = error.filter(|_| short || PATHS.contains(call)) {
             (vec![When::CallFails], format!("{call} {error}"))
+        } else if LOOKS.contains(call) && !short && taken.seconds >= 0.05 * view.capacity() {
+            (vec![When::ManyDescriptors], call.to_string())
         } else if ready
             && short
             && taken.seconds >= 0.4 * of_process
@@ -145,6 +153,72 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             found.line("sleeps", format!("{each} between, {} times", super::user_locks::grouped(count)));
         }
         claims.push(found);
+    }
+    claims
+}
+
+/// Files that are opened, read or made, and closed again, one after another.
+fn opened(view: &View<'_>, calls: &Calls<'_>) -> Vec<Claim> {
+    const OF_FILES: [&str; 14] = [
+        "openat",
+        "open",
+        "read",
+        "pread64",
+        "write",
+        "close",
+        "fstat",
+        "newfstat",
+        "newfstatat",
+        "fstatat",
+        "statx",
+        "lseek",
+        "unlink",
+        "unlinkat",
+    ];
+    let mut processes: HashMap<&str, Vec<(&str, &Taken)>> = HashMap::new();
+    for ((process, call), taken) in calls.of.iter().filter(|((_, call), _)| OF_FILES.contains(call)) {
+        processes.entry(process).or_default().push((call, taken));
+    }
+    let mut claims = Vec::new();
+    for (process, mut of) in processes {
+        of.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds).then_with(|| a.0.cmp(b.0)));
+        let part = |wanted: &[&str]| -> f64 {
+            of.iter().filter(|(call, _)| wanted.contains(call)).map(|(_, taken)| taken.seconds).sum()
+        };
+        let (all, opens, closes) = (part(&OF_FILES), part(&["openat", "open"]), part(&["close"]));
+        let fails = calls.results.get(&(process, "openat")).and_then(Results::error).is_some();
+        // A file that is opened once is read for long.
+        if opens < 0.01 * view.capacity() || opens < 0.2 * all || closes < 0.05 * all || fails {
+            continue;
+        }
+        let (mut places, mut kinds, mut functions) = (Most::default(), Most::default(), Most::default());
+        let mut claim = Claim::new(Kind::Calls, [When::FilesOpened], process);
+        for (call, taken) in &of {
+            kinds.add(call, taken.seconds);
+            for (&at, what) in taken
+                .inside
+                .iter()
+                .map(|at| (at, "in the calls"))
+                .chain(taken.entry.iter().map(|at| (at, "into the kernel and back")))
+            {
+                let sample = &view.samples[at];
+                if *call == "openat" || *call == "open" {
+                    let known = sample.kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+                    functions.add(known.copied().unwrap_or(""), sample.seconds);
+                    places.add(&Place::of(sample, call).words(), sample.seconds);
+                }
+                claim.ask(Source::Sample(at), sample.seconds, what);
+            }
+        }
+        // What is opened says more, where an entry has its functions: directories, processes' files.
+        if functions.top().is_some_and(|(_, share)| share >= 0.3) {
+            continue;
+        }
+        let (place, function) = places.place(process);
+        let mut claim = claim.with("process", process).with("place", function).with("calls", kinds.words(3));
+        claim.key = format!("files {process}");
+        claim.line("called in", place);
+        claims.push(claim);
     }
     claims
 }
@@ -167,15 +241,22 @@ fn connections(view: &View<'_>) -> Option<Claim> {
         "tcp_v6_syn_recv_sock",
         "tcp_rcv_state_process",
     ];
+    const ACCEPTED: [&str; 4] =
+        ["inet_accept", "inet_csk_accept", "tcp_v4_syn_recv_sock", "tcp_v6_syn_recv_sock"];
+    // A packet that says that nobody listens.
+    const REFUSED: [&str; 4] = ["tcp_v4_send_reset", "tcp_v6_send_reset", "tcp_reset", "tcp_done_with_error"];
     let any = |s: &Sampled<'_>, of: &[&str]| of.iter().any(|f| s.in_kernel(f));
     let mut places = Most::default();
     let mut processes = Most::default();
+    let (mut refused, mut accepted) = (0.0, 0.0);
     let mut claim = Claim::new(Kind::Calls, [When::Connections], "");
     for (at, sample) in view.samples.iter().enumerate() {
         let connects = any(sample, &CONNECTS);
         if !connects && !any(sample, &LIVES) {
             continue;
         }
+        refused += if any(sample, &REFUSED) { sample.seconds } else { 0.0 };
+        accepted += if any(sample, &ACCEPTED) { sample.seconds } else { 0.0 };
         if connects {
             places.add(&Place::of(sample, "connect").words(), sample.seconds);
             processes.add(sample.process, sample.seconds);
@@ -192,6 +273,10 @@ fn connections(view: &View<'_>) -> Option<Claim> {
     let (process, _) = processes.top()?;
     let (place, function) = places.place(&process);
     claim.subject = process.clone();
+    // A connection that is made ends by a reset at times; one that is refused makes no socket of a server.
+    if refused >= 0.05 * claim.asked() && accepted <= 0.1 * refused {
+        claim.when = vec![When::RefusedConnections];
+    }
     let mut claim = claim.with("process", process.clone()).with("place", function);
     claim.key = format!("connections {process}");
     claim.line("made in", place);
@@ -205,7 +290,7 @@ const HERD: usize = 8;
 const NOTHING: f64 = 1e-6;
 
 /// The process with many threads that wake at a high rate from waiting for descriptors, with hardly any user code behind.
-fn idle_wakers<'a>(view: &View<'a>) -> Option<&'a str> {
+fn idle_wakers<'a>(view: &View<'a>) -> Option<(&'a str, &'a str)> {
     let t = threads::Reader::open(view.context.recording).ok()??;
     let mut of: HashMap<&str, HashMap<u64, u64>> = HashMap::new();
     for row in t.rows() {
@@ -218,21 +303,22 @@ fn idle_wakers<'a>(view: &View<'a>) -> Option<&'a str> {
     let sum = |threads: &HashMap<u64, u64>| threads.values().sum::<u64>() as f64;
     let (process, threads) =
         of.into_iter().filter(|(_, t)| often(t)).max_by(|a, b| sum(&a.1).total_cmp(&sum(&b.1)))?;
-    let (mut ready, mut asleep, mut user) = (0.0, 0.0, 0.0);
+    let (mut ready, mut asleep, mut user) = (HashMap::<&str, f64>::new(), 0.0, 0.0);
     for s in super::waiting::slept(view).iter().filter(|s| s.process == process) {
-        let call = call_in(&s.kernel);
         asleep += s.count;
-        ready += if call.is_some_and(|call| READY.contains(&call) || ACCEPTS.contains(&call)) {
-            s.count
-        } else {
-            0.0
-        };
+        if let Some(call) = call_in(&s.kernel).filter(|call| READY.contains(call) || ACCEPTS.contains(call)) {
+            *ready.entry(call).or_default() += s.count;
+        }
     }
     for s in view.samples.iter().filter(|s| s.process == process && s.class == SampleClass::User) {
         user += s.seconds;
     }
-    let wakes = sum(&threads) * ready / f64::max(asleep, 1.0);
-    (wakes >= 2000.0 * view.elapsed() && user <= NOTHING * wakes).then_some(process)
+    let call =
+        ready.iter().max_by(|a, b| a.1.total_cmp(b.1).then_with(|| b.0.cmp(a.0))).map(|(call, _)| *call)?;
+    let wakes = sum(&threads) * ready.values().sum::<f64>() / f64::max(asleep, 1.0);
+    // Threads whose time was up were woken by nobody.
+    let wakes = wakes - super::waiting::timeouts(view, process, |call| READY.contains(&call));
+    (wakes >= 2000.0 * view.elapsed() && user <= NOTHING * wakes).then_some((process, call))
 }
 
 /// Calls that take a connection.
@@ -247,14 +333,14 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
             && results.error() == Some("EAGAIN")
             && voluntary(process) >= 500.0 * view.elapsed()
     });
-    let process = match found {
-        Some(((process, _), _)) => process,
+    let (process, waits) = match found {
+        Some(((process, call), _)) => (*process, *call),
         None => idle_wakers(view)?,
     };
     let switched = voluntary(process);
     let accepts = ACCEPTS;
     let call = calls.of.keys().find(|(of, call)| *of == process && accepts.contains(call));
-    let call = call.map_or("epoll_wait", |(_, call)| call);
+    let call = call.map_or(waits, |(_, call)| call);
     let mut places = Most::default();
     let mut claim = Claim::new(Kind::Calls, [When::Herd], call);
     for ((of, call), taken) in &calls.of {

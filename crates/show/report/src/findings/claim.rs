@@ -146,9 +146,12 @@ impl Claim {
         }
     }
 
-    /// Adds a line of evidence.
+    /// Adds a line of evidence; none where there is nothing to say.
     pub fn line(&mut self, label: &'static str, text: impl Into<String>) {
-        self.lines.push((label, text.into()));
+        let text = text.into();
+        if !text.is_empty() {
+            self.lines.push((label, text));
+        }
     }
 
     /// All seconds asked for.

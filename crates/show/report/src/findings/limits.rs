@@ -6,7 +6,7 @@ use super::claim::{Claim, Kind, Source};
 use super::places::Most;
 use super::view::View;
 use crate::causes::When;
-use crate::onion::evidence::{bound_queues, throttled};
+use crate::onion::evidence::{bound_queues, confined, throttled};
 
 /// The part of capacity that is held back, or waited behind another program, from which it is a cause.
 const LEAST: f64 = 0.02;
@@ -54,12 +54,25 @@ fn quota(view: &View<'_>) -> Option<Claim> {
 }
 
 fn binding(view: &View<'_>) -> Option<Claim> {
-    let bound = bound_queues(&view.context)?;
-    let stood = bound.stood?.0;
-    // Behind other programs threads would have stood as well.
-    if stood < LEAST * view.capacity() || view.seconds(Layer::RunQueue) < LEAST * view.capacity() {
-        return None;
-    }
+    let (bound, stood) = match bound_queues(&view.context) {
+        Some(bound) => {
+            let stood = bound.stood?.0;
+            // Behind other programs threads would have stood as well.
+            if stood < LEAST * view.capacity() || view.seconds(Layer::RunQueue) < LEAST * view.capacity() {
+                return None;
+            }
+            (bound, stood)
+        }
+        // Other programs use the CPUs that these may not: threads that stand behind one another would have their part of them.
+        None => {
+            let bound = confined(&view.context)?;
+            let stood = bound.stood?.0.min(behind_itself(view));
+            if stood < view.elapsed() {
+                return None;
+            }
+            (bound, stood)
+        }
+    };
     let own = bound.bound_by == "affinity";
     let which = if bound.cpus.contains([',', '-']) { "CPUs" } else { "CPU" };
     let threads = bound.bound_threads.map_or(bound.process.clone(), |n| match n {
@@ -102,6 +115,15 @@ pub(super) fn stood_behind(view: &View<'_>) -> Vec<(String, f64)> {
         .filter(|(name, _)| !name.is_empty())
         .map(|(name, part)| (name, part * all))
         .collect()
+}
+
+/// Thread-seconds that the program's threads stood on run queues while others of them ran there.
+fn behind_itself(view: &View<'_>) -> f64 {
+    let Ok(Some(t)) = queued::Reader::open(view.context.recording) else { return 0.0 };
+    t.rows()
+        .filter(|&row| t.at.get(row) == Some(CpuState::Program))
+        .filter_map(|row| t.seconds.get(row))
+        .sum()
 }
 
 /// Programs that the scheduler prefers, behind which the program's threads stood.

@@ -11,6 +11,8 @@
 mod begun;
 mod calls;
 mod claim;
+mod hot;
+mod kernel_locks;
 mod ledger;
 mod limits;
 mod lock_functions;
@@ -52,11 +54,12 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 12] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 13] = [
     pools::claims,
     begun::claims,
     spins::claims,
     user_locks::claims,
+    kernel_locks::claims,
     lock_functions::claims,
     shared_lines::claims,
     serial::claims,
@@ -82,7 +85,7 @@ const ADVISED: f64 = 0.05;
 /// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
-const WAITED: f64 = 0.5;
+const WAITED: f64 = 0.4;
 
 /// The same where the program itself keeps the CPUs busy: a thread may starve while all CPUs do useful work.
 const WAITED_BUSY: f64 = 0.3;
@@ -153,6 +156,8 @@ pub struct Findings {
     pub left: Vec<(Layer, f64)>,
     /// The program that runs one thread at a time while CPUs idle, if most of the serial phases are its.
     pub alone: Option<String>,
+    /// The chain of calls that most of the program's own work is in, and its part.
+    pub hot: Option<(String, f64)>,
     /// What threads did, on CPU or not.
     pub lives: ThreadTime,
     /// Other programs behind which its threads stood on run queues, with thread-seconds, most first.
@@ -205,6 +210,8 @@ impl Findings {
         all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
+        let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error;
+        list.iter_mut().filter(|f| !is_large(f)).for_each(|f| f.advice = None);
         if list.is_empty() {
             // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
             // all the same.
@@ -216,8 +223,8 @@ impl Findings {
             let waited = |found: &Finding| found.waited.unwrap_or(0.0);
             // Where the program itself keeps them busy, what else is waited for may be its own doing.
             let counts = |found: &Finding| match found.kind {
-                Kind::Lock => beside || busy,
-                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device => beside,
+                Kind::Lock | Kind::KernelLock => beside || busy,
+                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device | Kind::Binding => beside,
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
@@ -227,26 +234,32 @@ impl Findings {
             let most =
                 most.max_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).unwrap_or(std::cmp::Ordering::Equal));
             if let Some(at) = most.map(|(at, _)| at) {
+                // It has its remedy, for the time that is waited.
                 let mut found = others.remove(at);
                 let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
                 let name = bare.unwrap_or(&found.title);
                 let what = if found.kind == Kind::Lock { "one lock: " } else { "" };
-                found.sentence = format!(
-                    "Threads wait {} thread-seconds in {:.1} s for {what}{name}. {meanwhile} meanwhile.",
-                    figure(waited(&found)),
-                    view.elapsed(),
-                );
+                let (time, elapsed) = (figure(waited(&found)), view.elapsed());
+                found.sentence = match found.kind {
+                    Kind::Binding => format!(
+                        "{name} wait {time} thread-seconds in {elapsed:.1} s behind one another. {meanwhile} meanwhile."
+                    ),
+                    _ => format!(
+                        "Threads wait {time} thread-seconds in {elapsed:.1} s for {what}{name}. {meanwhile} meanwhile."
+                    ),
+                };
                 list.push(found);
             }
         }
+        others.iter_mut().for_each(|f| f.advice = None);
         others.splice(0..0, list.split_off(MOST.min(list.len())));
         // What is not listed stays in its layer.
         let small =
             |layer: Layer| others.iter().flat_map(|f| &f.parts).filter(move |part| part.layer == layer);
         let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
         let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
-        let neighbours = limits::stood_behind(view);
-        Findings { list, others, left, alone: serial::alone(view), neighbours, ..Findings::default() }
+        let (alone, neighbours, hot) = (serial::alone(view), limits::stood_behind(view), hot::hot(view));
+        Findings { list, others, left, alone, neighbours, hot, ..Findings::default() }
     }
 
     /// Seconds of a layer that no listed cause has.
@@ -291,7 +304,6 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
     let own = (capacity - others).max(0.02 * capacity);
     let removed = |seconds: f64| 1.0 / (1.0 - seconds / own).max(0.02);
     let gain = (removed((seconds - error).max(0.0)), removed((seconds + error + claim.dear).min(own)));
-    let advised = share >= ADVISED && seconds > error;
     Some(Finding {
         id: entry.id.clone(),
         kind: claim.kind,
@@ -308,7 +320,7 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
         waited: claim.waited,
         gain,
         lines: claim.lines.into_iter().map(|(label, text)| Line { label, text }).collect(),
-        advice: advised.then(|| entry.advice(&fields)),
+        advice: Some(entry.advice(&fields)),
         asked,
         stacks,
     })

@@ -13,8 +13,8 @@ pub(super) fn is_line(frame: &str) -> bool {
 }
 
 /// Whether a function only begins threads and programs.
-fn begins(frame: &str) -> bool {
-    const BEGINS: [&str; 12] = [
+pub(super) fn begins(frame: &str) -> bool {
+    const BEGINS: [&str; 13] = [
         "start",
         "libc_start_main",
         "libc_start_call_main",
@@ -22,6 +22,7 @@ fn begins(frame: &str) -> bool {
         "clone",
         "clone3",
         "GI_clone3",
+        "GI___clone3",
         "thread_start",
         "runtime.goexit.abi0",
         "runtime.main",
@@ -35,18 +36,22 @@ fn begins(frame: &str) -> bool {
         "BaseProcess.run (process.py:",
         "BaseProcess._bootstrap (process.py:",
     ];
+    const RUST: [&str; 5] =
+        ["core::ops::function::FnOnce", "std::thread::", "std::rt::", "std::panicking::", "std::sys::"];
     let bare = frame.split(['@', '(']).next().unwrap_or(frame).trim_start_matches('_');
     BEGINS.contains(&bare)
+        || RUST.iter().any(|start| frame.trim_start_matches(['<', '&']).starts_with(start))
         || frame.starts_with("[unknown")
         || SCRIPTS.iter().any(|start| frame.starts_with(start))
 }
 
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
-    const INTERNAL: [&str; 23] = [
+    const INTERNAL: [&str; 48] = [
         "uv__fs_",
         "uv_fs_",
-        "node::fs::",
+        "node::",
+        "v8::",
         "Builtins_",
         "__isoc",
         "__vfscanf",
@@ -66,11 +71,56 @@ fn is_between(frame: &str, call: &str) -> bool {
         "std::ostream",
         "std::endl",
         "std::flush",
+        "std::operator<<",
+        "std::__ostream",
         "runtime/internal/syscall",
+        "internal/runtime/",
+        "internal/poll.",
+        "internal/syscall/",
+        "runtime.syscall",
+        "syscall.",
+        "os.(*File).",
+        "bufio.",
+        "std::io::",
+        "<std::io::",
+        "std::fs::",
+        "<std::fs::",
+        "std::sys::",
+        "<std::sys::",
+        "std::net::",
+        "<std::net::",
+        "core::fmt::",
+        "java.io.",
+        "java.nio.",
+        "sun.nio.",
+        "sun.net.",
+        "java.net.",
+        "JVM_",
     ];
+    const FORMATS: [&str; 14] = [
+        "fprintf",
+        "vfprintf",
+        "printf",
+        "dprintf",
+        "fputs",
+        "puts",
+        "putc",
+        "fputc",
+        "putchar",
+        "fwrite",
+        "fread",
+        "fgets",
+        "fflush",
+        "write_fmt",
+    ];
+    let bare = frame.split('@').next().unwrap_or(frame);
+    let stdio = bare.starts_with("__v") && bare.ends_with("printf_internal") || FORMATS.contains(&bare);
     is_wrapper(frame, call)
+        || stdio && !call.is_empty()
         || super::system_calls::MAPPING.contains(&call) && allocates(frame)
-        || INTERNAL.iter().any(|start| frame.starts_with(start))
+        || INTERNAL
+            .iter()
+            .any(|start| frame.starts_with(start) || frame.trim_start_matches(['<', '&']).starts_with(start))
         || frame.starts_with("[unknown")
 }
 
@@ -139,14 +189,14 @@ pub(super) struct Place {
 impl Place {
     /// Of a stack, innermost first; `call` is the system call that it is in, if any.
     pub fn of_frames(frames: &[&str], call: &str) -> Place {
-        let mut inside: Vec<&str> = frames.iter().copied().filter(|frame| is_line(frame)).collect();
+        let lines: Vec<&str> = frames.iter().copied().filter(|frame| is_line(frame)).collect();
+        let own: Vec<&str> = lines.iter().copied().filter(|frame| !begins(frame)).collect();
+        let mut inside = if own.is_empty() { lines } else { own };
         if inside.is_empty() {
-            inside = frames
-                .iter()
-                .copied()
-                .skip_while(|frame| is_between(frame, call))
-                .filter(|f| !begins(f))
-                .collect();
+            inside = frames.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
+            // Code that a runtime has compiled has no name here, and what called it is not the place.
+            let unnamed = inside.first().is_some_and(|frame| *frame == "[anon]");
+            inside.retain(|frame| !unnamed && !begins(frame));
         }
         Place { chain: inside.into_iter().take(SHOWN).map(short).collect() }
     }
@@ -156,9 +206,21 @@ impl Place {
         let inside = frames.iter().rposition(|frame| within(frame)).map_or(0, |at| at + 1);
         let made = frames[inside..].iter().take_while(|frame| frame.ends_with(".<init>")).count();
         let outside = &frames[inside + made..];
-        match outside.iter().all(|frame| begins(frame)) {
+        let mut lines = outside.iter().filter(|frame| is_line(frame)).peekable();
+        // Lines that only begin a thread stand above C functions that do, too.
+        let only_begins = lines.peek().is_some() && lines.all(|frame| begins(frame));
+        match only_begins || outside.iter().all(|frame| begins(frame)) {
             true => Place::of_frames(frames, ""),
             false => Place::of_frames(outside, ""),
+        }
+    }
+
+    /// Of a stack, what calls the innermost functions that `within` names.
+    pub fn outside(frames: &[&str], within: impl Fn(&str) -> bool) -> Place {
+        let inside = frames.iter().take_while(|frame| within(frame)).count();
+        match frames[inside..].iter().all(|frame| begins(frame)) {
+            true => Place::of_frames(frames, ""),
+            false => Place::of_frames(&frames[inside..], ""),
         }
     }
 
@@ -277,6 +339,32 @@ mod tests {
             "is_valid (a.py:4) ← worker (a.py:6)"
         );
         assert_eq!(place(&["[unknown libc.so.6]"], "read"), "");
+        for (frames, call, is) in [
+            (
+                &["internal/runtime/syscall/linux.Syscall6", "syscall.write", "os.(*File).Write", "main.log"]
+                    [..],
+                "write",
+                "main.log",
+            ),
+            (
+                &[
+                    "<std::io::stdio::StdoutLock as std::io::Write>::write_all",
+                    "core::fmt::write",
+                    "app::row",
+                ],
+                "write",
+                "app::row",
+            ),
+            (&["__vfprintf_internal", "fprintf", "audit"], "write", "audit"),
+            (&["__vfprintf_internal", "fprintf", "audit"], "", "__vfprintf_internal ← fprintf ← audit"),
+            (
+                &["FileOutputStream.write", "java.io.PrintStream.print", "Job.report"],
+                "write",
+                "FileOutputStream.write ← java.io.PrintStream.print ← Job.report",
+            ),
+        ] {
+            assert_eq!(place(frames, call), is);
+        }
         let trim = [
             "brk",
             "__sbrk",
@@ -308,7 +396,7 @@ mod tests {
         );
         assert_eq!(beyond(&["find"]), "find");
         let feeds = ["_Unwind_x", "Queue._feed (queues.py:264)", "Thread.run (threading.py:971)"];
-        assert_eq!(beyond(&feeds), "Queue._feed (queues.py:264) ← Thread.run (threading.py:971)");
+        assert_eq!(beyond(&feeds), "Queue._feed (queues.py:264)", "not the line that only begins a thread");
         assert_eq!(
             Place::beyond(&feeds, |f| f.starts_with("Queue")).words(),
             beyond(&feeds),

@@ -8,10 +8,16 @@ use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_line};
 use super::view::{Sampled, View};
 use crate::causes::When;
-use crate::onion::evidence::collectors::{Collector, allocates, collector};
+use crate::onion::evidence::collectors::{Collector, allocates, allocates_in_java, collector};
 
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
+
+/// The part of the program's time on CPU that a known function has from which it is a cause.
+const KNOWN: f64 = 0.3;
+
+/// The part of the program's time on CPU below which a collector is what such programs have.
+const COLLECTS: f64 = 0.15;
 
 /// The part of a collector's time in copies of pages from which these are its trouble.
 const COPIES: f64 = 0.1;
@@ -30,20 +36,24 @@ pub(super) fn copies_page(sample: &Sampled<'_>) -> bool {
 
 fn collectors(view: &View<'_>) -> Vec<Claim> {
     let mut of: HashMap<Collector, Vec<usize>> = HashMap::new();
-    let mut allocating = Most::default();
+    let (mut allocating, mut in_java) = (Most::default(), Vec::new());
     for (at, sample) in view.samples.iter().enumerate() {
         if let Some(collector) = collector(sample.thread, &sample.user) {
             of.entry(collector).or_default().push(at);
         }
         if let Some(function) = allocates(&sample.user) {
             allocating.add(function, sample.seconds);
+        } else if let Some(method) = allocates_in_java(&sample.user) {
+            allocating.add(method, sample.seconds);
+            in_java.push(at);
         }
     }
     let mut allocating = Some(allocating);
     of.into_iter()
         .filter_map(|(collector, samples)| {
             let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
-            if seconds < LEAST * view.capacity() {
+            // A program that makes objects has a collector: it stands out where it is much of the program's own time.
+            if seconds < LEAST * view.capacity() || seconds < COLLECTS * view.context.running {
                 return None;
             }
             let (mut copies, mut calls, mut processes) = (0.0, Most::default(), Most::default());
@@ -61,7 +71,9 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 vec![When::CollectorWork]
             };
             let allocator = match collector {
-                Collector::Go => allocating.take().and_then(Most::top).map_or(String::new(), |(f, _)| f),
+                Collector::Go | Collector::Java => {
+                    allocating.take().and_then(Most::top).map_or(String::new(), |(f, _)| f)
+                }
                 _ => String::new(),
             };
             let process = processes.top().map_or(String::new(), |(name, _)| name);
@@ -86,6 +98,9 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                     _ => "marking and sweeping",
                 };
                 claim.ask(Source::Sample(at), sample.seconds, what);
+            }
+            for &at in in_java.iter().filter(|_| collector == Collector::Java) {
+                claim.ask(Source::Sample(at), view.samples[at].seconds, "taking and zeroing memory");
             }
             if !allocator.is_empty() {
                 claim.line("allocates", allocator);
@@ -121,7 +136,9 @@ fn compilers(view: &View<'_>) -> Vec<Claim> {
 
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>) -> Vec<Claim> {
-    let all: f64 = view.samples.iter().map(|s| s.seconds).sum();
+    // A stack that breaks off says nothing of who called.
+    let whole = |s: &&Sampled<'_>| !s.user.iter().any(|f| f.starts_with("[forgotten") || *f == "[unknown]");
+    let all: f64 = view.samples.iter().filter(whole).map(|s| s.seconds).sum();
     let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
         for frame in &sample.user {
@@ -134,20 +151,23 @@ fn functions(view: &View<'_>) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (entry, samples) in of {
         let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
-        if seconds < 0.5 * all || seconds < 0.05 * view.capacity() {
+        if seconds < KNOWN * all || seconds < 0.05 * view.capacity() {
             continue;
         }
-        let (mut inner, mut lines) = (Most::default(), Most::default());
+        let (mut inner, mut lines, mut processes) = (Most::default(), Most::default(), Most::default());
         for &at in &samples {
             let sample = &view.samples[at];
+            processes.add(sample.process, sample.seconds);
             let known = |frame: &str| view.entry(When::Function, frame) == Some(entry);
             inner.add(sample.user.iter().find(|frame| known(frame)).copied().unwrap_or(""), sample.seconds);
             lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
         }
         let Some((function, _)) = inner.top() else { continue };
-        let (place, line) = lines.place("");
+        let process = processes.top().map_or_else(String::new, |(name, _)| name);
+        let (place, line) = lines.place(&process);
         let mut claim = Claim::new(Kind::Runtime, [When::Function], function.clone())
             .with("function", super::names::short(&function))
+            .with("process", process)
             .with("place", line);
         claim.key = format!("function {function}");
         for &at in &samples {

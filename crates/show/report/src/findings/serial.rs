@@ -78,7 +78,17 @@ fn runs_alone(view: &View<'_>, row: &Charged) -> bool {
     let of = |user: &[&str]| functions.iter().zip(user).all(|(a, b)| a == b) && user.len() >= functions.len();
     let own = view.samples.iter().filter(|s| s.process == row.process && of(&s.user));
     // An observation without stacks that say what CPUs did cannot tell.
-    view.samples.is_empty() || row.seconds >= 0.5 * own.map(|s| s.seconds).sum::<f64>()
+    view.samples.is_empty() || row.seconds >= 0.5 * left_idle(view) * own.map(|s| s.seconds).sum::<f64>()
+}
+
+/// The part of the CPUs' time that the program did not use in which they idled or spun: other programs had the rest. Where that
+/// is most of it, two fifths: less says nothing about who ran beside whom.
+fn left_idle(view: &View<'_>) -> f64 {
+    let spun = view.samples.iter().filter(|s| s.layer() == Layer::Serial).map(|s| s.seconds).sum::<f64>();
+    let idle = view.idle() + spun;
+    let others: f64 =
+        [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
+    if others <= 0.0 { 1.0 } else { (idle / (idle + others)).max(0.4) }
 }
 
 /// The thread that runs alone while CPUs idle, where its program is serial as a whole.

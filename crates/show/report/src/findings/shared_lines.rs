@@ -6,18 +6,53 @@ use ncpu_schema::{CpuState, SampleClass, UserCause, user_causes};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
+use super::places::{Most, Place};
+use super::user_locks::{held_words, is_lock_function};
 use super::view::View;
 use crate::causes::When;
 use crate::onion::evidence::{self, SharedLine};
 
-/// Functions by which readers of a lock write its line.
-const READERS: [&str; 4] = ["rwlock_rdlock", "rwlock_tryrdlock", "rwlock_unlock", "shared_mutex"];
+/// Parts of names of functions by which readers of a lock write its line.
+const READERS: [&str; 7] = [
+    "rwlock_rdlock",
+    "rwlock_tryrdlock",
+    "rwlock_unlock",
+    "shared_mutex",
+    "RWMutex)",
+    "RwLock",
+    "ReentrantReadWriteLock",
+];
+
+/// Whether a function is of a library: the line is written there for its caller.
+fn is_library(frame: &str) -> bool {
+    const BEGINNINGS: [&str; 13] = [
+        "sync/atomic.",
+        "internal/runtime/atomic.",
+        "sync.(*",
+        "internal/sync.",
+        "std::sync::",
+        "core::sync::",
+        "std::__shared",
+        "std::_Sp_counted",
+        "std::shared_ptr",
+        "std::__atomic",
+        "__gthread",
+        "__vfprintf_internal",
+        "_IO_",
+    ];
+    is_lock_function(frame)
+        || READERS.iter().any(|part| frame.contains(part))
+        || BEGINNINGS.iter().any(|start| frame.trim_start_matches('<').starts_with(start))
+}
 
 /// A claim for each line, of the samples of functions that waited for shared lines.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let context = &view.context;
     let all = evidence::count(context, CpuState::Program, |class| class == SampleClass::User);
-    let lines = evidence::shared_lines(context, all);
+    // The word of a lock that threads wait for is a part of what that lock costs.
+    let locks = held_words(view);
+    let lines: Vec<SharedLine> =
+        evidence::shared_lines(context, all).into_iter().filter(|line| !holds(line, &locks)).collect();
     let waited = waited(view);
     let sum: f64 = lines.iter().map(|line| line.share.0).sum();
     lines.iter().map(|line| claim(view, line, line.share.0 / sum.max(f64::MIN_POSITIVE), &waited)).collect()
@@ -41,16 +76,48 @@ fn waited<'a>(view: &'a View<'_>) -> HashMap<&'a str, f64> {
         .collect()
 }
 
+/// Whether a line holds the word of one of these locks, by address or by symbol.
+fn holds(line: &SharedLine, locks: &[(&str, &str)]) -> bool {
+    let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let Some(start) = address(&line.line) else { return false };
+    let of = locks.iter().filter(|(process, _)| *process == line.process);
+    of.into_iter().any(|(_, lock)| match address(lock) {
+        Some(word) => word.wrapping_sub(start) < 64,
+        None => !lock.is_empty() && lock.split(['+', ' ']).next() == line.object.split(['+', ' ']).next(),
+    })
+}
+
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {
-    let readers = READERS.iter().any(|name| line.writers.contains(name));
+    let mut places = Most::default();
+    let (mut by_readers, mut all) = (0.0, 0.0);
+    for sample in view.samples.iter().filter(|s| s.class == SampleClass::User) {
+        if !sample.user.first().is_some_and(|leaf| line.writers.split(", ").any(|w| w == *leaf)) {
+            continue;
+        }
+        let reads = sample.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
+        by_readers += if reads { sample.seconds } else { 0.0 };
+        all += sample.seconds;
+        places.add(&Place::outside(&sample.user, is_library).words(), sample.seconds);
+    }
+    let readers = READERS.iter().any(|name| line.writers.contains(name)) || by_readers > 0.5 * all;
     let when = match line.sharing == "true" {
         true if readers => When::SharedByReaders,
         true => When::SharedWord,
         false => When::FalseSharing,
     };
     let writers = line.writers.split(", ").map(short).collect::<Vec<_>>().join(", ");
+    let (words, place) = places.place(&writers);
+    let known = !line.object.is_empty() && line.object != "unknown";
     let mut claim = Claim::new(Kind::SharedLine, [when], format!("{} {}", line.writers, line.object))
-        .with("line", line.object.clone())
+        .with(
+            "line",
+            match (known, when) {
+                (true, _) => line.object.clone(),
+                (false, When::FalseSharing) => format!("data of {place}"),
+                (false, _) => format!("of {place}"),
+            },
+        )
+        .with("place", place)
         .with("words", line.places.clone())
         .with("writers", writers.clone())
         .with("threads", line.threads.to_string())
@@ -63,7 +130,7 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
             claim.ask(Source::Sample(at), sample.seconds * share * part, "waiting for the line");
         }
     }
-    claim.line("written in", writers);
+    claim.line("written in", if words.is_empty() { writers } else { words });
     claim.line("line", format!("{} ({}), words {}", line.object, line.line, line.places));
     claim.line("used by", format!("{} threads of {}", line.threads, line.process));
     claim

@@ -108,9 +108,13 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
             largest.join(", ")
         );
     }
-    if share(Layer::Idle) > share(Layer::User) {
+    if share(Layer::Idle) > share(Layer::User) && share(Layer::Idle) >= LISTED {
         return format!("Nothing stands out: nobody wanted {} of the capacity.", percent(share(Layer::Idle)));
     }
+    let hot = findings.hot.as_ref().filter(|_| share(Layer::User) >= LISTED);
+    let within = hot.map_or_else(String::new, |(chain, part)| {
+        format!(", {} of it in {}", percent(*part), safe::line(chain))
+    });
     if share(Layer::Others) > share(Layer::User) {
         let behind: Vec<String> = findings
             .neighbours
@@ -124,7 +128,7 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
             false => format!(" Its threads waited {}.", behind.join(" and ")),
         };
         return format!(
-            "Nothing stands out in the program, which had {} of the capacity: other programs had {}.{behind}",
+            "Nothing stands out in the program, which had {} of the capacity{within}: other programs had {}.{behind}",
             percent(share(Layer::User)),
             percent(share(Layer::Others))
         );
@@ -132,7 +136,7 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
     let own = onion.rows.iter().find(|row| row.layer == Layer::User);
     let whose = own.map_or_else(String::new, whose);
     format!(
-        "Nothing stands out: {} of the capacity is the program's own work{whose}.",
+        "Nothing stands out: {} of the capacity is the program's own work{whose}{within}.",
         percent(share(Layer::User))
     )
 }

@@ -143,7 +143,7 @@ impl<'a> Waited<'a> {
         let (name, most) = self.names.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied().unwrap_or(("", 0.0));
         let one = most > 0.5 * self.names.iter().map(|(_, s)| s).sum::<f64>() || self.names.len() == 1;
         let symbol = one && !name.is_empty() && !name.starts_with("0x");
-        let place = self.place.map(short);
+        let place = self.shown().map(short);
         let pattern = self.pattern.filter(|p| !p.starts_with("pthread"));
         // A variable of a library is known by its function where every file has one of its name.
         let (bare, file) =
@@ -167,6 +167,15 @@ impl<'a> Waited<'a> {
         }
     }
 
+    /// The place as users of a runtime know it: what called the runtime's own functions.
+    fn shown(&self) -> Option<&'a str> {
+        let place = self.place?;
+        let stack = self.stack();
+        let from = stack.iter().position(|f| *f == place).unwrap_or(stack.len());
+        let outside = stack[from..].iter().find(|f| !is_of_runtime(f));
+        Some(outside.filter(|f| is_of_runtime(place) && !is_start(f)).copied().unwrap_or(place))
+    }
+
     /// The functions that take it.
     fn takers(&self) -> Vec<&'a str> {
         let called = |stack: &[&'a str]| stack.iter().find(|f| !is_lock_function(f)).copied();
@@ -180,7 +189,7 @@ impl<'a> Waited<'a> {
     /// The callers of the place, outermost first.
     fn callers(&self) -> String {
         let stack = self.stack();
-        let from = self.place.and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
+        let from = self.shown().and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
         let frames: Vec<String> = stack[from.min(stack.len())..]
             .iter()
             .filter(|f| !is_start(f))
@@ -193,7 +202,8 @@ impl<'a> Waited<'a> {
 
 /// Whether threads and programs begin with this function.
 pub(super) fn is_start(name: &str) -> bool {
-    const STARTS: [&str; 8] = [
+    const STARTS: [&str; 9] = [
+        "runtime.goexit",
         "start_thread",
         "_start",
         "__libc_start",
@@ -208,6 +218,24 @@ pub(super) fn is_start(name: &str) -> bool {
         || STARTS.iter().any(|start| bare.trim_start_matches('_').starts_with(start.trim_start_matches('_')))
         || name.contains("thread_start")
         || name.starts_with("[unknown")
+}
+
+/// Whether a function is of a runtime, between the code that takes a lock and the lock.
+fn is_of_runtime(name: &str) -> bool {
+    const BEGINNINGS: [&str; 11] = [
+        "SharedRuntime::",
+        "InterpreterRuntime::",
+        "ObjectMonitor::",
+        "ObjectSynchronizer::",
+        "JVM_Monitor",
+        "[_",
+        "[anon]",
+        "[Interpreter]",
+        "__vfprintf_internal",
+        "__vfwprintf_internal",
+        "_IO_",
+    ];
+    BEGINNINGS.iter().any(|start| name.starts_with(start))
 }
 
 /// Whether a function is one of a library by which locks are taken and given back.
@@ -328,6 +356,13 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
         }
     }
     all
+}
+
+/// Processes and names of the locks that threads wait for, and that somebody holds: symbols, or addresses.
+pub(super) fn held_words<'a>(view: &View<'a>) -> Vec<(&'a str, &'a str)> {
+    let all = waited(view);
+    let held = all.iter().filter(|lock| lock.held && is_contended(view, lock));
+    held.flat_map(|lock| lock.names.iter().map(|(name, _)| (lock.process, *name))).collect()
 }
 
 /// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.
@@ -457,7 +492,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim {
     let lock = &all[at];
     let name = lock.name();
-    let place = lock.place.map_or_else(String::new, short);
+    let place = lock.shown().map_or_else(String::new, short);
     let (kind, when) = match (lock.held, lock.is_file()) {
         (true, true) => (Kind::Lock, vec![When::FileLock]),
         (true, false) if lock.advice.is_some() => (Kind::Lock, vec![When::Lock, When::LockOfPattern]),
@@ -467,7 +502,8 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
     };
     let subject = [&name, lock.pattern.unwrap_or(""), &place].join(" ");
     // Names that say what it is.
-    let of_kind = ["lock ", "mutex ", "condition "].iter().any(|kind| name.starts_with(kind));
+    let of_kind = ["lock ", "mutex ", "condition "].iter().any(|kind| name.starts_with(kind))
+        || lock.pattern.is_some_and(|pattern| name.contains(pattern));
     let mut claim = Claim::new(kind, when, subject)
         .with("lock", name.clone())
         .with("named", if of_kind { name.clone() } else { format!("lock {name}") })

@@ -173,6 +173,17 @@ impl<'a> View<'a> {
         self.interrupts.iter().filter(|(of, _)| *of == kind).map(|(_, seconds)| seconds).sum()
     }
 
+    /// Threads of some processes that have at least this part of their switches to wait.
+    pub fn switching(&self, processes: &[&str], part: f64) -> usize {
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
+        let mut of: HashMap<u64, u64> = HashMap::new();
+        for row in t.rows().filter(|&row| t.process.get(row).is_some_and(|name| processes.contains(&name))) {
+            *of.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.vcx.get(row).unwrap_or(0);
+        }
+        let all: u64 = of.values().sum();
+        of.into_values().filter(|&n| n > 0 && n as f64 >= part * all as f64).count()
+    }
+
     /// Threads of a process that were on CPU for at least this part of the observation.
     pub fn busy_threads(&self, process: &str, least: f64) -> usize {
         let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };

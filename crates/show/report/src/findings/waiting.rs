@@ -81,6 +81,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     // A thread that waits for an ACK or for a pool may wait about as long as another sleeps; the sleep is not the cause then.
     let known = !claims.is_empty();
     claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
+    claims.extend(sleeps_in(view, &slept));
     claims.extend(frequent_sleeps(view));
     claims.extend(syncs(view, &slept));
     claims.extend(reads(view, &slept));
@@ -139,15 +140,55 @@ fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     Some(claim)
 }
 
-/// A thread sleeps for a fixed time, again and again, and another waits about as long.
+/// Waits of a process in one place.
+struct Waits<'s, 'a> {
+    first: &'s Slept<'a>,
+    seconds: f64,
+    count: f64,
+}
+
+impl Waits<'_, '_> {
+    fn each(&self) -> f64 {
+        self.seconds / self.count.max(1.0)
+    }
+}
+
+/// Waits by process and place: one place has several stacks where runtimes call by several ways.
+fn by_place<'s, 'a>(
+    slept: &'s [Slept<'a>],
+    call: &str,
+    keep: impl Fn(&&'s Slept<'a>) -> bool,
+) -> Vec<Waits<'s, 'a>> {
+    let mut of: HashMap<(&str, String), Waits<'s, 'a>> = HashMap::new();
+    for s in slept.iter().filter(keep) {
+        let waits = of.entry((s.process, Place::of_frames(&s.user, call).words())).or_insert(Waits {
+            first: s,
+            seconds: 0.0,
+            count: 0.0,
+        });
+        waits.first = if s.seconds > waits.first.seconds { s } else { waits.first };
+        waits.seconds += s.seconds;
+        waits.count += s.count;
+    }
+    let mut all: Vec<_> = of.into_iter().collect();
+    all.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds).then_with(|| a.0.cmp(&b.0)));
+    all.into_iter().map(|(_, waits)| waits).collect()
+}
+
+/// Whether a thread sleeps for a time.
+fn sleeps(s: &Slept<'_>) -> bool {
+    ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
+        || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
+}
+
+/// A thread sleeps for a fixed time, again and again, and others wait about as long, or each for his turn of it.
 fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let sleeps = |s: &&Slept<'_>| {
-        ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
-            || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
-    };
-    let sleeper = slept.iter().filter(sleeps).max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    // A thread that sleeps below a library's own wait for something is one that waits.
+    let known = |s: &Slept<'_>| s.user.iter().any(|f| view.entry(When::SleepsIn, f).is_some());
+    let sleeper = by_place(slept, "clock_nanosleep", |s| sleeps(s) && !known(s)).into_iter().next()?;
+    let process = sleeper.first.process;
     // The stacks were met by chance; all sleeps of a process were counted.
-    let (count, each) = match sleeps_of(view, sleeper.process) {
+    let (count, each) = match sleeps_of(view, process) {
         Some((count, took)) if (0.7..1.4).contains(&(took / sleeper.seconds)) => (count, took / count),
         _ => (sleeper.count, sleeper.each()),
     };
@@ -169,20 +210,26 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .iter()
         .any(|f| s.in_kernel(f));
         let futex = s.in_kernel("do_futex") && s.wait != "run queue";
-        (receives || futex) && !sleeps(s) && (0.3 * each..4.0 * each).contains(&s.each())
+        (receives || futex) && !sleeps(s)
     };
-    let waiter = slept.iter().filter(waits).max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
-    if waiter.seconds < LEAST * view.elapsed() || waiter.count < 0.3 * sleeper.count {
-        return None;
-    }
-    let place = Place::of_frames(&sleeper.user, "clock_nanosleep");
+    let waiter = by_place(slept, "futex", waits).into_iter().find(|w| {
+        // Several that wait at once have their turn one after another.
+        let turns = (w.seconds / view.elapsed()).max(1.0);
+        (0.3 * each..4.0 * turns * each).contains(&w.each())
+            && w.seconds >= LEAST * view.elapsed()
+            && w.count >= 0.3 * sleeper.count
+    })?;
+    let place = Place::of_frames(&sleeper.first.user, "clock_nanosleep");
     // A place in the C library says nothing of who chose to sleep.
     if place.function().starts_with("__") {
         return None;
     }
-    let waits_in = Place::of_frames(&waiter.user, "futex");
-    let name =
-        if place.function().is_empty() { sleeper.thread.to_string() } else { place.function().to_string() };
+    let waits_in = Place::of_frames(&waiter.first.user, "futex");
+    let name = if place.function().is_empty() {
+        sleeper.first.thread.to_string()
+    } else {
+        place.function().to_string()
+    };
     let mut claim = Claim::new(Kind::Polling, [When::FixedSleep], name.clone())
         .with("place", name)
         .with("each", length(each))
@@ -191,8 +238,45 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     claim.waited = Some(waiter.seconds);
     idle(view, &mut claim, waiter.seconds / view.elapsed(), "CPUs idle while it sleeps");
     claim.line("sleeps in", place.words());
-    claim.line("waits for it", waits_in.words());
+    claim.line("awaited in", waits_in.words());
     Some(claim)
+}
+
+/// Sleeps by which a library waits for what it cannot be woken for: a lock of a database, a spinlock.
+fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
+    let mut of: HashMap<&str, (Most, Most, f64, f64, &str)> = HashMap::new();
+    for s in slept.iter().filter(|s| sleeps(s)) {
+        let known = |f: &&&str| view.entry(When::SleepsIn, f).is_some();
+        let Some(function) = s.user.iter().find(known) else { continue };
+        let Some(entry) = view.entry(When::SleepsIn, function) else { continue };
+        let sum = of.entry(entry).or_insert_with(|| (Most::default(), Most::default(), 0.0, 0.0, *function));
+        let within = |f: &str| view.entry(When::SleepsIn, f).is_some();
+        sum.0.add(&Place::beyond(&s.user, within).words(), s.seconds);
+        sum.1.add(s.process, s.seconds);
+        sum.2 += s.seconds;
+        sum.3 += s.count;
+    }
+    let mut claims = Vec::new();
+    for (places, processes, seconds, count, function) in of.into_values() {
+        if seconds < LEAST * view.elapsed() || count < OFTEN * view.elapsed() {
+            continue;
+        }
+        let process = processes.top().map_or_else(String::new, |(name, _)| name);
+        let (words, place) = places.place(&process);
+        let mut claim = Claim::new(Kind::Lock, [When::SleepsIn], function)
+            .with("function", super::names::short(function))
+            .with("process", process)
+            .with("place", place.clone())
+            .with("each", length(seconds / count))
+            .with("rate", grouped(count / view.elapsed()));
+        claim.key = format!("sleeps in {function} {place}");
+        claim.waited = Some(seconds);
+        idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle while threads sleep");
+        claim.line("waits in", words);
+        claim.line("sleeps", format!("{} of {} each", grouped(count), length(seconds / count)));
+        claims.push(claim);
+    }
+    claims
 }
 
 /// How often the threads of a process slept for a time, and for how many seconds.
@@ -205,6 +289,18 @@ pub(super) fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
         (sum.0 + t.count.get(row).unwrap_or(0) as f64, sum.1 + t.slept.get(row).unwrap_or(0.0))
     });
     (sum.0 > 0.0).then_some(sum)
+}
+
+/// How often time ran out in calls of a process, at most: a sleep that somebody ended was shorter than what was asked for.
+pub(super) fn timeouts(view: &View<'_>, process: &str, of: impl Fn(&str) -> bool) -> f64 {
+    let Ok(Some(t)) = sleepers::Reader::open(view.context.recording) else { return 0.0 };
+    let rows =
+        t.rows().filter(|&row| t.process.get(row) == Some(process) && t.call.get(row).is_some_and(&of));
+    rows.map(|row| {
+        let asked = t.asked.get(row).unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        t.count.get(row).unwrap_or(0) as f64 * (t.slept.get(row).unwrap_or(0.0) / asked).min(1.0)
+    })
+    .sum()
 }
 
 /// Timeouts that run out at a high rate: switches, timers and calls for nothing.
@@ -277,7 +373,13 @@ fn group(thread: &str) -> &str {
 
 /// Whether a function is of a library by which threads wait.
 fn waits(frame: &str) -> bool {
-    const PARTS: [&str; 17] = [
+    const PARTS: [&str; 23] = [
+        "ObjectSynchronizer",
+        "ObjectMonitor",
+        "JVM_Monitor",
+        "java.lang.Object.wait",
+        "PlatformWaitImpl",
+        "AbstractOwnableSynchronizer",
         "futex",
         "PlatformMonitor",
         "Monitor::wait",
@@ -488,20 +590,33 @@ impl ForDevice {
 fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let of = ForDevice::find(view, slept, |call| READS.contains(&call), LEAST)?;
     let each = length(of.seconds / of.count.max(1.0));
-    let claim = of.claim(view, When::Reads, "reads").with("each", each);
+    const FROM_DEVICE: [&str; 6] = [
+        "iomap_dio_rw",
+        "__iomap_dio_rw",
+        "submit_bio",
+        "blk_mq_submit_bio",
+        "page_cache_ra_unbounded",
+        "filemap_get_pages",
+    ];
+    let mut claim = of.claim(view, When::Reads, "reads").with("each", each);
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == of.process) {
+        if call_of(sample) == Some(&*of.call) && FROM_DEVICE.iter().any(|f| sample.in_kernel(f)) {
+            claim.ask(Source::Sample(at), sample.seconds, "in the call");
+        }
+    }
     Some(of.idle(view, claim))
 }
 
-/// How long the busiest thread was on CPU, or would have been.
-fn most_active(view: &View<'_>) -> f64 {
+/// How long the program's threads were on CPU, or would have been.
+fn active(view: &View<'_>) -> f64 {
     let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
-    let mut of: HashMap<u64, f64> = HashMap::new();
+    let mut sum = 0.0;
     for row in t.rows() {
         let on = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
         let queued = t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
-        *of.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.cpu.get(row).unwrap_or(on) + queued;
+        sum += t.cpu.get(row).unwrap_or(on) + queued;
     }
-    of.into_values().fold(0.0, f64::max)
+    sum
 }
 
 /// Threads that wait for room in a pipe or socket while nothing of the program is active: the reader is slow, and does not compute.
@@ -514,8 +629,8 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     if seconds < 0.3 * view.elapsed() || count < OFTEN * view.elapsed() {
         return None;
     }
-    // One that computes all the time may be the reader.
-    if most_active(view) >= 0.5 * view.elapsed() {
+    // Threads that compute may be the readers, several short ones after another as well.
+    if active(view) >= 0.5 * view.elapsed() {
         return None;
     }
     let (mut places, mut processes, mut pipes) = (Most::default(), Most::default(), 0.0);
@@ -582,8 +697,11 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let user = view.samples.iter().filter(|s| s.class == SampleClass::User && names.contains(&s.process));
     let user = sum(&mut user.map(|s| s.seconds));
     // Both ends wait for each other, and do hardly anything else.
-    let often = count >= 2000.0 * view.elapsed() && seconds <= 2e-3 * count;
-    if !often || ends.len() < 2 || user >= STEP * count {
+    let often =
+        count >= 2000.0 * view.elapsed() && seconds <= 2e-3 * count * (seconds / view.elapsed()).max(1.0);
+    // Both ends may wait in one function.
+    let two = ends.len() >= 2 || view.switching(&names, 0.05) >= 2;
+    if !often || !two || user >= STEP * count {
         return None;
     }
     let (mut most, mut processes) = (Most::default(), Most::default());

@@ -183,6 +183,13 @@ pub(crate) fn collector(thread: &str, frames: &[&str]) -> Option<Collector> {
     (dotnet && of(["libcoreclr.so", "libclrgc.so"], "GCThreadStub")).then_some(Collector::DotNet)
 }
 
+/// The method that allocates, of a stack of a Java virtual machine, innermost first, in which it takes memory of the heap
+/// itself: large arrays, and new buffers of threads.
+pub(crate) fn allocates_in_java<'a>(frames: &[&'a str]) -> Option<&'a str> {
+    let mut inside = frames.iter().copied().skip_while(|f| !f.starts_with("MemAllocator::allocate")).skip(1);
+    inside.find(|f| f.contains('.') && !f.contains("::") && !f.starts_with('['))
+}
+
 /// The function of the program that allocates, of a stack of Go, innermost first, in which something is allocated.
 pub(crate) fn allocates<'a>(frames: &[&'a str]) -> Option<&'a str> {
     let mut inside = frames.iter().copied().skip_while(|f| *f != "runtime.mallocgc").skip(1);

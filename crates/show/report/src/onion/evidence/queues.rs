@@ -1,5 +1,6 @@
 //! Behind whom the program's threads stood on run queues, and why.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use ncpu_machine::CpuSet;
@@ -103,17 +104,25 @@ impl Bound {
     }
 }
 
-/// Threads that may use some CPUs only: those that stood on run queues longest, where the CPUs that they may not use idled a twentieth of capacity.
-pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
+/// Threads that may use some CPUs only: those that stood on run queues longest.
+pub(crate) fn confined(context: &Context<'_>) -> Option<Bound> {
     let t = bound::Reader::open(context.recording).ok()??;
     let mut all: Vec<Bound> = Vec::new();
+    let mut counted: HashMap<(u64, &str), u64> = HashMap::new();
     for row in t.rows() {
         let (Some(cpus), Some(by)) = (t.cpus.get(row), t.by.get(row)) else { continue };
-        let (process, threads) = (t.process.get(row).unwrap_or("[gone]"), t.threads.get(row));
+        let process = t.process.get(row).unwrap_or("[gone]");
+        // Of each process the most that there were at once, and all processes of a name.
+        let threads = t.threads.get(row).map(|threads| {
+            let known = counted.entry((t.pid.get(row).unwrap_or(0), cpus)).or_default();
+            let more = threads.saturating_sub(*known);
+            *known += more;
+            more
+        });
         let stood = t.queued.get(row).map(Seconds);
         match all.iter_mut().find(|b| b.cpus == cpus && b.bound_by == by && b.process == process) {
             Some(b) => {
-                b.bound_threads = b.bound_threads.max(threads);
+                b.bound_threads = b.bound_threads.zip(threads).map(|(a, b)| a + b).or(b.bound_threads);
                 b.stood = b.stood.zip(stood).map(|(a, b)| Seconds(a.0 + b.0));
             }
             None => all.push(Bound {
@@ -136,7 +145,12 @@ pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
     };
     let idle: f64 = time.rows().filter(outside).filter_map(|r| time.spent.get(r, CpuState::Idle)).sum();
     top.idle = CpuSeconds(idle);
-    (idle >= 0.05 * context.capacity).then_some(top)
+    Some(top)
+}
+
+/// [`confined`], where the CPUs that they may not use idled a twentieth of capacity.
+pub(in crate::onion) fn bound(context: &Context<'_>) -> Option<Bound> {
+    confined(context).filter(|bound| bound.idle.0 >= 0.05 * context.capacity)
 }
 
 /// [`bound`], where that is why threads stood on run queues: most of the time that they did.

@@ -95,7 +95,7 @@ whens! {
     HandOff = "hand-off" [lock, named, place, callers, rate, remedy] named "the pattern and the function that waits": "threads wait for one another 1000 times a second or more, for 2 ms or less on average",
     SharedLockWord = "shared-lock-word" [lock, place, threads] named "the lock functions and their caller": "user code is in functions of locks that nobody sleeps for, in a process of several busy threads",
     LockFunctions = "lock-functions" [lock, place, threads] named "the lock functions and their caller": "the same of a process with one busy thread",
-    KernelLockWaits = "kernel-lock-waits" [lock, process, call, place, remedy] named "the lock's name, and the functions that ask for it": "threads of a process wait for one lock of the kernel for a hundredth of the capacity or more, and it is no part of how they sleep and wake",
+    KernelLockWaits = "kernel-lock-waits" [lock, process, call, place, remedy] named "the lock's name, and the functions that ask for it": "threads of a process wait for one lock of the kernel for a hundredth of the capacity or more; locks of futexes, run queues and timers are not counted",
     SpinLock = "spin-lock" [process, place, function, threads] named "the function and its caller": "functions of locks spin for a hundredth of the capacity or more",
     BusyWait = "busy-wait" [process, place, function, threads] named "the function and its caller": "other code does nothing but look at memory until it changes, for a hundredth of the capacity or more",
     SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads are one thread's in one function",

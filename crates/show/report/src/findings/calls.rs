@@ -210,7 +210,7 @@ fn opened(view: &View<'_>, calls: &Calls<'_>) -> Vec<Claim> {
                 claim.ask(Source::Sample(at), sample.seconds, what);
             }
         }
-        // What is opened says more, where an entry has its functions: directories, processes' files.
+        // Another entry is more particular where it has these functions: directories, files of processes.
         if functions.top().is_some_and(|(_, share)| share >= 0.3) {
             continue;
         }

@@ -53,7 +53,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims: Vec<Claim> = of
         .iter()
         .filter(|((lock, _), waits)| !is_of_scheduler(lock) && large(waits))
-        // A bucket of futexes is named by the allocator's cache that it lies in; those who take it say what it is.
+        // A bucket of futexes is named by the allocator's cache that it lies in; its callers say that it is one.
         .filter(|((lock, _), _)| {
             !callers.get(lock).is_some_and(|of| of.iter().any(|f| f.starts_with("futex_")))
         })

@@ -262,7 +262,11 @@ fn several_that_wait_for_one_sleeper_have_their_turn_one_after_another() {
         ("loop", &format!("main;lookup;{SLEEPS}"), 9.0, 900.0),
         ("client", &format!("client;ask;{RECEIVES}"), 9.0, 20.0),
     ]);
-    assert_eq!(first(&recording(0.0, vec![few])), "", "who waits 45 times as long waits for something else");
+    assert_eq!(
+        first(&recording(0.0, vec![few])),
+        "",
+        "a client that waits 45 times as long waits for something else"
+    );
 }
 
 #[test]

@@ -358,7 +358,7 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
     all
 }
 
-/// Processes and names of the locks that threads wait for, and that somebody holds: symbols, or addresses.
+/// Processes and names of the locks that threads wait for and other threads hold: symbols, or addresses.
 pub(super) fn held_words<'a>(view: &View<'a>) -> Vec<(&'a str, &'a str)> {
     let all = waited(view);
     let held = all.iter().filter(|lock| lock.held && is_contended(view, lock));

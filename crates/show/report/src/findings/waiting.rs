@@ -181,7 +181,7 @@ fn sleeps(s: &Slept<'_>) -> bool {
         || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
 }
 
-/// A thread sleeps for a fixed time, again and again, and others wait about as long, or each for his turn of it.
+/// A thread sleeps repeatedly for the same time, and others wait about as long, or one after another.
 fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     // A thread that sleeps below a library's own wait for something is one that waits.
     let known = |s: &Slept<'_>| s.user.iter().any(|f| view.entry(When::SleepsIn, f).is_some());
@@ -291,7 +291,7 @@ pub(super) fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
     (sum.0 > 0.0).then_some(sum)
 }
 
-/// How often time ran out in calls of a process, at most: a sleep that somebody ended was shorter than what was asked for.
+/// How often time ran out in calls of a process, at most: a sleep that another thread ended was shorter than its timeout.
 pub(super) fn timeouts(view: &View<'_>, process: &str, of: impl Fn(&str) -> bool) -> f64 {
     let Ok(Some(t)) = sleepers::Reader::open(view.context.recording) else { return 0.0 };
     let rows =

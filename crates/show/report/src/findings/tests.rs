@@ -270,6 +270,22 @@ fn several_that_wait_for_one_sleeper_have_their_turn_one_after_another() {
 }
 
 #[test]
+fn sleeps_of_a_runtime_itself_are_no_polling() {
+    let of = |sleeper: &str, waiter: &str| {
+        let waits = format!("{waiter};runtime.futex.abi0;__x64_sys_futex_[k];do_futex_[k]");
+        let sleeper = format!("{sleeper};{SLEEPS}");
+        first(&recording(0.0, vec![slept(&[("app", &sleeper, 9.0, 900.0), ("app", &waits, 9.0, 900.0)])]))
+    };
+    assert_eq!(of("runtime.mstart1;runtime.sysmon;runtime.usleep.abi0", "main.wait"), "");
+    assert_eq!(of("main.poll", "runtime.mcall;runtime.findRunnable;runtime.stopm"), "");
+    assert_eq!(of("main.poll", "main.wait"), "fixed-sleep");
+    let unknown = "[unknown];[unknown];do_nanosleep_[k];hrtimer_nanosleep_[k]";
+    let waits = "main.wait;runtime.futex.abi0;do_futex_[k]";
+    let stacks = slept(&[("app", unknown, 9.0, 900.0), ("app", waits, 9.0, 900.0)]);
+    assert_eq!(first(&recording(0.0, vec![stacks])), "", "nothing is known of who sleeps");
+}
+
+#[test]
 fn sleeps_of_a_library_are_waits_for_its_lock() {
     let busy = format!("main;order;sqlite3_step;{SLEEPS}");
     let of = |stack: &str| recording(0.0, vec![slept(&[("stamps", stack, 18.0, 900.0)])]);

@@ -181,11 +181,26 @@ fn sleeps(s: &Slept<'_>) -> bool {
         || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
 }
 
+/// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
+fn keeps_house(s: &Slept<'_>) -> bool {
+    const FUNCTIONS: [&str; 5] =
+        ["runtime.sysmon", "runtime.stopm", "runtime.findRunnable", "WatcherThread", "VMThread::"];
+    s.user.iter().any(|f| FUNCTIONS.iter().any(|name| f.contains(name)))
+}
+
+/// Whether a stack names any function.
+fn is_named(s: &Slept<'_>) -> bool {
+    s.user.iter().any(|f| !f.starts_with('['))
+}
+
 /// A thread sleeps repeatedly for the same time, and others wait about as long, or one after another.
 fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     // A thread that sleeps below a library's own wait for something is one that waits.
     let known = |s: &Slept<'_>| s.user.iter().any(|f| view.entry(When::SleepsIn, f).is_some());
-    let sleeper = by_place(slept, "clock_nanosleep", |s| sleeps(s) && !known(s)).into_iter().next()?;
+    let sleeper =
+        by_place(slept, "clock_nanosleep", |s| sleeps(s) && is_named(s) && !keeps_house(s) && !known(s))
+            .into_iter()
+            .next()?;
     let process = sleeper.first.process;
     // The stacks were met by chance; all sleeps of a process were counted.
     let (count, each) = match sleeps_of(view, process) {
@@ -210,7 +225,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .iter()
         .any(|f| s.in_kernel(f));
         let futex = s.in_kernel("do_futex") && s.wait != "run queue";
-        (receives || futex) && !sleeps(s)
+        (receives || futex) && !sleeps(s) && !keeps_house(s)
     };
     let waiter = by_place(slept, "futex", waits).into_iter().find(|w| {
         // Several that wait at once have their turn one after another.

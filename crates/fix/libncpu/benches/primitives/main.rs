@@ -131,7 +131,7 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
     for subject in &subjects {
         print!(" {:>11}", subject.name());
     }
-    println!(" {:>6} {:>6} {:>6}", "ratio", "least", "scaled");
+    println!(" {:>6} {:>6}", "ratio", "scaled");
     let sections = if group.sections { &options.sections[..] } else { &[(0, 0)] };
     // By section, subject, threads and round; the thread with the fewest likewise.
     let samples = || vec![vec![vec![Vec::new(); options.threads.len()]; subjects.len()]; sections.len()];
@@ -162,12 +162,19 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
             let first = &rates[section][0];
             let scaled: Vec<f64> =
                 first[at].iter().zip(&first[0]).map(|(now, fewest)| now / fewest).collect();
-            println!(
-                " {:>6.2} {:>6.2} {:>6.2}",
-                picked[0] / best,
-                options::median(&least[section][0][at]),
-                options::median(&scaled)
-            );
+            println!(" {:>6.2} {:>6.2}", picked[0] / best, options::median(&scaled));
+        }
+    }
+    if options.threads.iter().any(|&threads| threads > 1) {
+        println!("the least thread over the mean");
+    }
+    for (at, threads) in options.threads.iter().enumerate().filter(|(_, threads)| **threads > 1) {
+        for (section, (inside, outside)) in sections.iter().enumerate() {
+            print!("{threads:>7} {inside:>6} {outside:>7}");
+            for by in &least[section] {
+                print!(" {:>11.3}", options::median(&by[at]));
+            }
+            println!();
         }
     }
     println!();
@@ -178,9 +185,8 @@ fn main() {
     let per_ns = loops_per_ns();
     println!(
         "million operations a {}second, {} of {} samples of {} ms, or 20 for each thread of a CPU;\n\
-         ratio: the first over the best peer;\n\
-         least: the thread of the first that got the fewest, over the mean; scaled: the first over itself with the fewest\n\
-         threads, in the same round\n",
+         ratio: the first over the best peer; scaled: the first over itself with the fewest threads, in the same round;\n\
+         the second part of a table has each lock's thread with the fewest operations, over the mean of its threads\n",
         if options.per_cpu { "CPU-" } else { "" },
         if options.best { "best" } else { "median" },
         options.rounds,

@@ -64,10 +64,11 @@
 //! keep it unused meanwhile. An eighth of the time spinning threads may not become the heir, so that sleepers are
 //! woken, oldest first. An heir that finds the lock taken again and again naps for `NAP_NS`, about what being woken
 //! takes, and remains the heir. A thread that has slept and has waited for `STARVED_NS` sets `DEMAND`: the next unlock
-//! then leaves the lock `RESERVED`, and only the demander takes it. There is one demander at a time. So that a thread
-//! need not be woken by others to demand, it sleeps for no longer than that, or `APART_NS` for each sleeper where they are
-//! many: so often at most is the lock handed to one that was overtaken. If another demands just then, it sleeps again,
-//! after some times for twice as long: a lock that is held for long wakes its sleepers ever more seldom.
+//! then leaves the lock `RESERVED`, and only the demander takes it. There is one demander at a time. A sleeper wakes up by
+//! itself to demand. Where more threads sleep than there are CPUs, that time grows by `STARVED_NS` for each sleeper of a CPU,
+//! because a demander that must first be scheduled costs a context switch. A thread that finds another demander sleeps for a
+//! fraction of the time; after a few such sleeps each is twice as long, so that a lock with a long critical section wakes its
+//! sleepers ever more seldom.
 //!
 //! An owner can hand the lock over itself ([`RawMutex::unlock_fair`]): it sets `DEMAND` in the name of the heir, and
 //! `GRANT`, and leaves the lock `RESERVED`. The heir, which it wakes if there was none, takes `GRANT` for itself and is
@@ -110,12 +111,12 @@ const DEMANDER: u32 = 2;
 const NOBODY: u32 = 4;
 
 /// A thread that waited this long demands the next turn.
-const STARVED_NS: u64 = 10_000_000;
-/// Demands are apart by that at least, on average.
-const APART_NS: u64 = 500_000;
+const STARVED_NS: u64 = 1_000_000;
+/// A thread that found another demanding sleeps for this fraction of the time before it looks again.
+const LOOKS: u64 = 4;
 /// Sleeps that end by themselves until a thread sleeps for twice as long, and how often that doubles.
 const DOUBLES_AFTER: u32 = 4;
-const DOUBLINGS: u32 = 4;
+const DOUBLINGS: u32 = 9;
 /// An heir that lost to threads that come back at once naps about as long as waking it would take.
 const NAP_NS: u64 = 50_000;
 /// Unlocks with a barrier of their own after a membarrier: about what that cost, at a few ns each.
@@ -156,7 +157,11 @@ impl Waiter {
         if self.demands || queue & SHARED != 0 || !sys::demands_unwoken() {
             return None;
         }
-        Some(Instant::now().plus(starved(queue) << (self.timeouts / DOUBLES_AFTER).min(DOUBLINGS)))
+        let sleep = match self.timeouts {
+            0 => starved(queue),
+            n => starved(queue) / LOOKS << (n / DOUBLES_AFTER).min(DOUBLINGS),
+        };
+        Some(Instant::now().plus(sleep))
     }
 }
 
@@ -594,9 +599,10 @@ impl RawMutex {
     }
 }
 
-/// How long a thread waits before it demands the next turn, in nanoseconds: the longer the more wait with it.
-fn starved(queue: u32) -> u64 {
-    STARVED_NS.max(u64::from(queue & SLEEPERS) * APART_NS)
+/// How long a thread waits before it demands the next turn, in nanoseconds: longer where more sleep than there are CPUs.
+pub(crate) fn starved(queue: u32) -> u64 {
+    let sleepers = u64::from(queue & SLEEPERS);
+    STARVED_NS.max(sleepers * STARVED_NS / u64::from(sys::cpus().max(1)))
 }
 
 /// The queue when it turns out that nobody is the heir: what was granted to it is not, either.

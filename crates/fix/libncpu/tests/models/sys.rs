@@ -6,7 +6,7 @@ use shuttle::rand::{Rng, thread_rng};
 pub use shuttle::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-use shuttle::thread::{self, Thread};
+use shuttle::thread::{self, Thread, ThreadId};
 use std::cell::{Cell, RefCell};
 use std::io;
 
@@ -62,11 +62,32 @@ thread_local! {
     static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
 }
 
+thread_local! {
+    /// Critical sections that a model has begun so far, where it counts them.
+    pub static SECTIONS: Cell<u32> = const { Cell::new(0) };
+    /// Threads that sleep as the demander of a mutex, with [`SECTIONS`] as it was when each first did.
+    static DEMANDERS: RefCell<Vec<(ThreadId, u32)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The bit by which the demander of a mutex is woken.
+const DEMANDER: u32 = 2;
+
+/// How many critical sections began since this thread first slept as a demander, if it did; forgets that it did.
+pub fn sections_while_demanding() -> Option<u32> {
+    let me = thread::current().id();
+    DEMANDERS.with_borrow_mut(|all| {
+        let at = all.iter().position(|(thread, _)| *thread == me)?;
+        Some(SECTIONS.get() - all.swap_remove(at).1)
+    })
+}
+
 /// At the start of a schedule: a failed one may have left sleepers.
 pub fn restart() {
     SLEEPERS.with_borrow_mut(Vec::clear);
     NOW.set(0);
     DEMANDS_UNWOKEN.set(false);
+    SECTIONS.set(0);
+    DEMANDERS.with_borrow_mut(Vec::clear);
 }
 
 /// Where a futex is.
@@ -88,6 +109,13 @@ impl Futex {
             return Wait::Changed;
         }
         let me = thread::current();
+        if bits == DEMANDER {
+            DEMANDERS.with_borrow_mut(|all| {
+                if all.iter().all(|(thread, _)| *thread != me.id()) {
+                    all.push((me.id(), SECTIONS.get()));
+                }
+            });
+        }
         let address = self.address().0;
         SLEEPERS.with_borrow_mut(|all| all.push(Sleeper { address, bits, thread: me.clone() }));
         loop {

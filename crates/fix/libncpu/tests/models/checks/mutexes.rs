@@ -1,8 +1,8 @@
 //! Mutual exclusion, no lost wake-up (shuttle reports a deadlock), nothing left behind.
 
 use crate::locks::condvar::Condvar;
-use crate::locks::raw_mutex::RawMutex;
-use crate::sys::{DEMANDS_UNWOKEN, Instant};
+use crate::locks::raw_mutex::{RawMutex, starved};
+use crate::sys::{DEMANDS_UNWOKEN, Instant, SECTIONS, sections_while_demanding};
 use crate::{check, threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
@@ -100,6 +100,33 @@ fn demanding_unwoken_loses_nobody() {
         DEMANDS_UNWOKEN.set(true);
         run(RawMutex::new(), 4, 2, 2, false);
     });
+}
+
+/// A thread that sleeps as the demander has the lock after the critical section that runs and, if that one's unlock did not see
+/// the demand, one more.
+#[test]
+fn a_demander_is_overtaken_twice_at_most() {
+    check(|| {
+        DEMANDS_UNWOKEN.set(true);
+        let counter = Arc::new(Counter { mutex: RawMutex::new(), count: UnsafeCell::new((0, 0)) });
+        threads(5, move |_| {
+            for _ in 0..3 {
+                counter.mutex.lock();
+                if let Some(overtaken) = sections_while_demanding() {
+                    assert!(overtaken <= 2, "a demander was overtaken {overtaken} times");
+                }
+                SECTIONS.set(SECTIONS.get() + 1);
+                counter.add();
+                unsafe { counter.mutex.unlock() };
+            }
+        });
+    });
+}
+
+/// The models have two CPUs.
+#[test]
+fn a_sleeper_demands_after_a_millisecond_for_each_sleeper_of_a_cpu() {
+    assert_eq!([0, 1, 2, 3, 16].map(starved), [1_000_000, 1_000_000, 1_000_000, 1_500_000, 8_000_000]);
 }
 
 /// Two that wait, one of them with a deadline, and two that tell them: nobody waits for what has happened.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use ncpu_foresee_check::curve::belief::Beliefs;
 use ncpu_foresee_check::curve::check;
+use ncpu_foresee_check::curve::learn;
 use ncpu_foresee_check::curve::set::Sets;
 use ncpu_foresee_check::documents;
 use ncpu_table::{Format, Printer, Table};
@@ -85,7 +86,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             if let Some(step) = thin {
                 sets.thin(*step);
             }
-            let beliefs = Beliefs::learn(&sets);
+            let beliefs = learn::beliefs(&sets);
             writeln!(io::stdout(), "{}", beliefs.told())?;
             if thin.is_some() {
                 print(&check::tables(&sets, &beliefs), cli.format)?;

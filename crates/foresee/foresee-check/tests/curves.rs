@@ -17,8 +17,20 @@ fn published_families_fail_where_a_claim_does_not_hold() {
     let dir = tempfile::tempdir().unwrap();
     // Curves whose first points say the opposite of the last.
     let curve = "[[1, 100], [2, 200], [4, 400], [8, 800], [16, 1], [32, 1]]";
-    let families =
-        ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
+    let families = [
+        "altix page faults",
+        "cna",
+        "concurrent maps",
+        "folly locks",
+        "folly rwlocks",
+        "icelake page faults",
+        "litl",
+        "mctop",
+        "postgres",
+        "rwsem",
+        "stream",
+        "tlb",
+    ];
     for (i, family) in families.iter().enumerate() {
         let set = format!("family = \"{family}\"\nmachine = \"1x32\"\n[points]\nc = {curve}\n");
         fs::write(dir.path().join(format!("{i}.toml")), set).unwrap();

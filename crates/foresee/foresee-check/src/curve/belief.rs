@@ -1,25 +1,58 @@
 //! What is believed of programs before a point is seen: learnt from published curves, kept in `data/belief.toml`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use rayon::prelude::*;
-
-use super::fit::{Belief, Posterior, roughly};
+use super::fit::Belief;
 use super::law::Law;
 use super::set::{Curve, Sets};
 
 const DATA: &str = include_str!("../../data/belief.toml");
 
-/// Beliefs about each law from all families, and from all but each one: a family's curves are judged by what the others
-/// say.
+/// Beliefs about programs: about each law's parameters, and about the drift from the laws.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Believed {
+    /// Of each law.
+    pub laws: Vec<Belief>,
+    /// By how much ln X goes astray from the laws for each doubling of N beyond what was measured: scale of a Student's t.
+    pub astray: f64,
+    /// By how much predictions of what a change gives are off.
+    pub changes: Off,
+}
+
+impl Believed {
+    /// Before anything was learnt.
+    pub fn weak() -> Believed {
+        Believed {
+            laws: Law::ALL.map(Belief::weak).to_vec(),
+            astray: 0.1,
+            changes: Off { ncpu: 1.0, none: 1.0, root: 1.0 },
+        }
+    }
+}
+
+/// Mean |ln (predicted / measured)| of what a change gives: the scale of the Laplace distribution about what is predicted.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Off {
+    /// As ncpu predicts it.
+    pub ncpu: f64,
+    /// Of saying that nothing changes.
+    pub none: f64,
+    /// Of the square root of the curve's peak over what it has there.
+    pub root: f64,
+}
+
+/// Beliefs from all families, and from all but each one: a family's curves are judged by what the others say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beliefs {
     /// From all.
-    pub all: Vec<Belief>,
-    without: BTreeMap<String, Vec<Belief>>,
+    pub all: Believed,
+    /// Without a family, or without a kind of families.
+    pub(super) without: BTreeMap<String, Believed>,
+    /// Curves that were learnt from, by family: N, and ln X over that of the first point.
+    pub(super) seen: BTreeMap<String, Vec<Vec<(f64, f64)>>>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -29,9 +62,17 @@ struct One {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
+struct Part {
+    astray: f64,
+    changes: Off,
+    laws: BTreeMap<Law, One>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct File {
-    all: BTreeMap<Law, One>,
-    without: BTreeMap<String, BTreeMap<Law, One>>,
+    all: Part,
+    without: BTreeMap<String, Part>,
+    seen: BTreeMap<String, Vec<Vec<(f64, f64)>>>,
 }
 
 static KEPT: LazyLock<Beliefs> = LazyLock::new(|| Beliefs::parse(DATA));
@@ -43,153 +84,93 @@ impl Beliefs {
     }
 
     fn parse(text: &str) -> Beliefs {
-        let one = |of: &BTreeMap<Law, One>| -> Vec<Belief> {
+        let one = |of: &Part| {
             let known =
-                |law| of.get(&law).and_then(|o| Belief::new(law, o.mean.clone(), o.covariance.clone()));
-            Law::ALL.iter().map(|&law| known(law).unwrap_or_else(|| Belief::weak(law))).collect()
+                |law| of.laws.get(&law).and_then(|o| Belief::new(law, o.mean.clone(), o.covariance.clone()));
+            let laws = Law::ALL.iter().map(|&law| known(law).unwrap_or_else(|| Belief::weak(law))).collect();
+            Believed { laws, astray: of.astray, changes: of.changes }
         };
         match toml::from_str::<File>(text) {
             Ok(file) => Beliefs {
                 all: one(&file.all),
-                without: file.without.iter().map(|(family, t)| (family.clone(), one(t))).collect(),
+                without: file.without.iter().map(|(name, t)| (name.clone(), one(t))).collect(),
+                seen: file.seen,
             },
-            Err(_) => Beliefs { all: Law::ALL.map(Belief::weak).to_vec(), without: BTreeMap::new() },
+            Err(_) => Beliefs { all: Believed::weak(), without: BTreeMap::new(), seen: BTreeMap::new() },
         }
     }
 
-    /// What may be believed of a family: nothing that was learnt from it.
-    pub fn without(&self, family: &str) -> &[Belief] {
-        self.without.get(family).unwrap_or(&self.all)
+    /// The beliefs for judging a family: nothing that was learnt from it, by its name or by curves that it shares with a family of
+    /// another name; or, `by_kind`, from any family of its kind.
+    pub fn of(&self, sets: &Sets, family: &str, by_kind: bool) -> &Believed {
+        let of_it = || sets.curves.iter().filter(|c| c.family == family);
+        let kind = of_it().next().filter(|_| by_kind).and_then(|c| self.without.get(&c.kind));
+        let known = kind.or_else(|| self.without.get(family));
+        known.or_else(|| self.without.get(self.same(of_it())?)).unwrap_or(&self.all)
     }
 
-    /// Learns from whole curves, all again for each family that is left out.
-    pub fn learn(sets: &Sets) -> Beliefs {
-        let curves = some(sets);
-        let mut families: Vec<&str> = curves.iter().map(|c| c.family.as_str()).collect();
-        families.sort_unstable();
-        families.dedup();
-        families.push("");
-        let jobs: Vec<(&str, Law)> = families.iter().flat_map(|f| Law::ALL.map(|law| (*f, law))).collect();
-        let mut learnt = jobs
-            .par_iter()
-            .map(|(without, law)| learn(&curves, without, *law))
-            .collect::<Vec<_>>()
-            .into_iter();
-        let mut without = BTreeMap::new();
-        let mut all = Vec::new();
-        for family in families {
-            let beliefs: Vec<Belief> = learnt.by_ref().take(Law::ALL.len()).collect();
-            match family {
-                "" => all = beliefs,
-                _ => {
-                    without.insert(family.to_string(), beliefs);
-                }
-            }
-        }
-        Beliefs { all, without }
+    /// The beliefs for judging each family, as by [`Beliefs::of`].
+    pub fn by_family<'a>(&self, sets: &'a Sets, by_kind: bool) -> BTreeMap<&'a str, &Believed> {
+        let families: BTreeSet<&str> = sets.curves.iter().map(|c| c.family.as_str()).collect();
+        families.into_iter().map(|f| (f, self.of(sets, f, by_kind))).collect()
+    }
+
+    /// A learnt family that some of these curves are of.
+    fn same<'a>(&self, curves: impl Iterator<Item = &'a Curve>) -> Option<&str> {
+        let shapes: Vec<Vec<(f64, f64)>> = curves.filter_map(shape).collect();
+        let twins = |seen: &[Vec<(f64, f64)>]| {
+            shapes.iter().filter(|s| seen.iter().any(|other| is_same(s, other))).count()
+        };
+        let all = self.seen.iter().map(|(family, seen)| (twins(seen), family));
+        all.max().filter(|(twins, _)| *twins > 0).map(|(_, family)| family.as_str())
     }
 
     /// As a file.
     pub fn told(&self) -> String {
         let round = |x: &f64| (x * 1e4).round() / 1e4;
-        let one = |all: &[Belief]| -> BTreeMap<Law, One> {
+        let one = |all: &Believed| -> Part {
             let told = |b: &Belief| One {
                 mean: b.mean.iter().map(round).collect(),
                 covariance: b.covariance.iter().map(|row| row.iter().map(round).collect()).collect(),
             };
-            all.iter().map(|b| (b.law, told(b))).collect()
+            Part {
+                astray: all.astray,
+                changes: all.changes,
+                laws: all.laws.iter().map(|b| (b.law, told(b))).collect(),
+            }
         };
         let file = File {
             all: one(&self.all),
             without: self.without.iter().map(|(family, b)| (family.clone(), one(b))).collect(),
+            seen: self.seen.clone(),
         };
         toml::to_string(&file).unwrap_or_default()
     }
 }
 
-/// Curves of a family that are learnt from, at most: one of so many, where there are more.
-const FAMILY: usize = 25;
 /// Points of a curve that says something of a law.
-const POINTS: usize = 4;
+pub(super) const POINTS: usize = 4;
 
-fn some(sets: &Sets) -> Vec<&Curve> {
-    let mut families = BTreeMap::<&str, Vec<&Curve>>::new();
-    for curve in sets.curves.iter().filter(|c| c.points.len() >= POINTS) {
-        families.entry(&curve.family).or_default().push(curve);
-    }
-    families
-        .into_values()
-        .flat_map(|all| {
-            let step = all.len().div_ceil(FAMILY);
-            all.into_iter().step_by(step)
-        })
-        .collect()
+/// Two curves are the same where ln X differs by no more than this at each N that both have, at least [`POINTS`] of them.
+const SAME: f64 = 0.02;
+/// Straight lines are alike, whosever they are: a curve has a shape where ln X is this far from that of a straight line somewhere.
+const BENT: f64 = 0.2;
+
+/// A curve without its unit; `None` of a straight line.
+pub(super) fn shape(curve: &Curve) -> Option<Vec<(f64, f64)>> {
+    let first = curve.points.first()?;
+    let points: Vec<(f64, f64)> =
+        curve.points.iter().map(|(at, x)| (at.n, ((x / first.1).ln() * 1e3).round() / 1e3)).collect();
+    let bent = points.iter().any(|(n, log)| (log - (n / first.0.n).ln()).abs() > BENT);
+    (bent && points.len() >= POINTS).then_some(points)
 }
 
-/// Rounds of learning.
-const ROUNDS: u64 = 4;
-
-/// What whole curves say of a law's parameters: what is believed is what the curves, each fitted with that very belief,
-/// say on average (expectation maximisation), but for the curves of one family.
-fn learn(curves: &[&Curve], without: &str, law: Law) -> Belief {
-    let mut belief = Belief::weak(law);
-    for round in 0..ROUNDS {
-        let mut families = BTreeMap::<&str, Vec<Posterior>>::new();
-        for curve in curves.iter().filter(|c| c.family != without) {
-            if let Some(posterior) = roughly(&curve.points, &belief, 1 + round) {
-                families.entry(&curve.family).or_default().push(posterior);
-            }
-        }
-        if families.len() < 3 {
-            return belief;
-        }
-        belief = moments(&families, law).unwrap_or(belief);
-    }
-    belief
-}
-
-/// How much of what parameters have in common is believed: families are few.
-const IN_COMMON: f64 = 0.7;
-
-/// Means and covariances of all families' parameters, families weighing the same.
-fn moments(families: &BTreeMap<&str, Vec<Posterior>>, law: Law) -> Option<Belief> {
-    let n = law.size();
-    let many = families.len() as f64;
-    let (mut mean, mut square) = (vec![0.0; n], vec![vec![0.0; n]; n]);
-    for all in families.values() {
-        let draws: f64 = all.iter().map(|p| p.draws.len() as f64).sum();
-        for posterior in all {
-            for draw in &posterior.draws {
-                let mut draw = *draw;
-                draw[0] -= posterior.work;
-                for i in 0..n {
-                    mean[i] += draw[i] / draws / many;
-                    for j in 0..n {
-                        square[i][j] += draw[i] * draw[j] / draws / many;
-                    }
-                }
-            }
-        }
-    }
-    // Few families: a little wider than they are.
-    let mut covariance: Vec<Vec<f64>> = (0..n)
-        .map(|i| {
-            let of = |j: usize| {
-                let c = (square[i][j] - mean[i] * mean[j]) * (1.0 + 1.0 / many);
-                if i == j { c.max(0.0025) } else { IN_COMMON * c }
-            };
-            (0..n).map(of).collect()
-        })
-        .collect();
-    // Work is relative to the first point, and that is all there is to say of it.
-    let (_, first, sd) = law.parameters()[0];
-    mean[0] = first;
-    covariance[0].fill(0.0);
-    for row in &mut covariance {
-        row[0] = 0.0;
-    }
-    covariance[0][0] = sd * sd;
-    Belief::new(law, mean, covariance)
+fn is_same(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
+    let both: Vec<f64> =
+        a.iter().filter_map(|(n, x)| b.iter().find(|(m, _)| m == n).map(|(_, y)| x - y)).collect();
+    let (low, high) =
+        both.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), d| (l.min(*d), h.max(*d)));
+    both.len() >= POINTS && high - low <= SAME
 }
 
 #[cfg(test)]
@@ -200,14 +181,43 @@ mod tests {
     fn what_is_kept_is_whole() {
         let file: File = toml::from_str(DATA).unwrap();
         for table in file.without.values().chain([&file.all]) {
+            assert!(table.astray > 0.0 && table.changes.ncpu > 0.0);
             for law in Law::ALL {
-                let one = &table[&law];
+                let one = &table.laws[&law];
                 assert!(Belief::new(law, one.mean.clone(), one.covariance.clone()).is_some());
                 assert!((0..law.size()).all(|i| one.covariance[i][i] > 0.0));
             }
         }
         let kept = Beliefs::kept();
-        assert_ne!(kept.without("cna"), &kept.all);
-        assert_eq!(kept.without("a family never seen"), &kept.all);
+        assert!(kept.seen.keys().all(|family| kept.without.contains_key(family)));
+        assert_ne!(kept.without["cna"], kept.all);
+    }
+
+    #[test]
+    fn a_family_is_not_judged_by_what_was_learnt_from_it() {
+        let read = |dir: &std::path::Path| Sets::read(dir, None).unwrap();
+        let published = read(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("sets"));
+        let kept = Beliefs::kept();
+        assert_eq!(kept.of(&published, "cna", false), &kept.without["cna"]);
+        assert_eq!(kept.of(&published, "cna", true), &kept.without["spinlocks"]);
+        assert_eq!(kept.of(&published, "litl", true), &kept.without["litl"]);
+        // The same curve under another name, in another unit and with other points left out.
+        let stock =
+            published.curves.iter().find(|c| c.set == "cna-locktorture" && c.name == "stock").unwrap();
+        let points: Vec<String> =
+            stock.points.iter().skip(1).map(|(at, x)| format!("[{}, {}]", at.n, 3.0 * x)).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let set = |family: &str, points: &str| {
+            let text = format!("family = \"{family}\"\nmachine = \"4x18x2\"\n[points]\nc = [{points}]\n");
+            std::fs::write(dir.path().join(format!("{family}.toml")), text).unwrap();
+        };
+        set("renamed", &points.join(", "));
+        set("straight", "[1, 1], [2, 2], [4, 4], [8, 8], [16, 16]");
+        set("new", "[1, 1], [2, 1.5], [4, 1.1], [8, 2.9], [16, 1]");
+        let sets = read(dir.path());
+        assert_eq!(kept.of(&sets, "renamed", false), &kept.without["cna"]);
+        for unknown in ["straight", "new"] {
+            assert_eq!(kept.of(&sets, unknown, false), &kept.all, "{unknown}");
+        }
     }
 }

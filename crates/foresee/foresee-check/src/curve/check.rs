@@ -1,71 +1,117 @@
-//! How well curves are foretold: fitted to their first part, held to the rest.
+//! How well curves are predicted: fitted to their first part, compared with the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_table::{Column, Kind, Table, Unit};
 use rayon::prelude::*;
 
-use super::belief::Beliefs;
-use super::fit::Belief;
-use super::forecast::Fitted;
+use super::belief::{Beliefs, Believed};
+use super::forecast::{Fitted, weighted};
 use super::matrix::solve;
 use super::set::{Curve, Sets};
 use super::what_if;
+
+/// A point beyond those fitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Beyond {
+    /// Measured over predicted, as a logarithm.
+    pub off: f64,
+    /// Whether it lies in the band.
+    pub covered: Option<bool>,
+    /// Continuous ranked probability score of ln X.
+    pub crps: f64,
+    /// Logarithm of the probability density of ln X.
+    pub log_score: Option<f64>,
+    /// Squared error of the probability that less is done there than at the last point fitted.
+    pub brier: f64,
+}
 
 /// A curve's extrapolation.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// Index of the curve.
     pub curve: usize,
-    /// Fitted up to Nmax over this.
-    pub beyond: f64,
     /// Points fitted.
     pub fitted: usize,
-    /// For each point beyond: N, measured, foretold, band.
-    pub points: Vec<(f64, f64, f64, f64, f64)>,
+    /// The points beyond, in the order of N.
+    pub points: Vec<Beyond>,
 }
 
 impl Judged {
-    /// Mean of |foretold / measured - 1|.
-    pub fn mean_error(&self) -> f64 {
-        self.errors().iter().sum::<f64>() / self.points.len() as f64
+    fn mean(&self, of: impl Fn(&Beyond) -> f64) -> f64 {
+        self.points.iter().map(of).sum::<f64>() / self.points.len() as f64
     }
 
-    /// |foretold / measured - 1| of each point.
+    /// Mean of |predicted / measured - 1|.
+    pub fn mean_error(&self) -> f64 {
+        self.mean(|p| ((-p.off).exp() - 1.0).abs())
+    }
+
+    /// |predicted / measured - 1| of each point.
     pub fn errors(&self) -> Vec<f64> {
-        self.points.iter().map(|p| (p.2 / p.1 - 1.0).abs()).collect()
+        self.points.iter().map(|p| ((-p.off).exp() - 1.0).abs()).collect()
     }
 
     /// How many times too much or too little at the largest N.
     pub fn off(&self) -> f64 {
-        self.points.last().map_or(1.0, |p| (p.2 / p.1).max(p.1 / p.2))
+        self.points.last().map_or(1.0, |p| p.off.abs().exp())
     }
 
-    /// Points inside the band.
-    pub fn covered(&self) -> usize {
-        self.points.iter().filter(|p| p.3 <= p.1 && p.1 <= p.4).count()
+    /// Share of the points inside the band.
+    pub fn covered(&self) -> f64 {
+        self.mean(|p| f64::from(u8::from(p.covered == Some(true))))
     }
-}
-
-/// Splits a curve into what is fitted and what is foretold; `None` where there is nothing of either.
-pub fn split(curve: &Curve, beyond: f64) -> Option<usize> {
-    let most = curve.points.last()?.0.n;
-    let fitted = curve.points.iter().filter(|p| p.0.n <= most / beyond).count();
-    (fitted >= 2 && fitted < curve.points.len()).then_some(fitted)
 }
 
 /// Extrapolates a curve.
-pub fn judge(index: usize, curve: &Curve, beyond: f64, beliefs: &[Belief]) -> Option<Judged> {
-    let fitted = split(curve, beyond)?;
-    let laws = Fitted::to(&curve.points[..fitted], beliefs)?;
+fn judge(index: usize, curve: &Curve, beyond: f64, believed: &Believed) -> Option<Judged> {
+    let fitted = curve.split(beyond)?;
+    let laws = Fitted::to(&curve.points[..fitted], believed)?;
+    let last = curve.points[fitted - 1].1;
     let points = curve.points[fitted..]
         .iter()
         .map(|(at, x)| {
             let f = laws.forecast(at);
-            (at.n, *x, f.x, f.low, f.high)
+            Beyond {
+                off: (x / f.x).ln(),
+                covered: Some(f.low <= *x && *x <= f.high),
+                crps: f.chances.crps(x.ln()),
+                log_score: Some(f.chances.log_score(x.ln())),
+                brier: (f.chances.at_most(last.ln()) - f64::from(u8::from(*x < last))).powi(2),
+            }
         })
         .collect();
-    Some(Judged { curve: index, beyond, fitted, points })
+    Some(Judged { curve: index, fitted, points })
+}
+
+/// Extrapolates a curve by a law without chances: it is certain of what it says.
+fn certain(index: usize, curve: &Curve, beyond: f64, law: Certain) -> Option<Judged> {
+    let fitted = curve.split(beyond)?;
+    let seen: Vec<(f64, f64)> = curve.points[..fitted].iter().map(|(at, x)| (at.n, *x)).collect();
+    let predict: Box<dyn Fn(f64) -> f64> = match law {
+        Certain::Usl => Box::new(usl(&seen)?),
+        Certain::Last => Box::new(move |_| seen[fitted - 1].1),
+    };
+    let last = curve.points[fitted - 1].1;
+    let points = curve.points[fitted..]
+        .iter()
+        .map(|(at, x)| {
+            let off = (x / predict(at.n)).ln();
+            let sure = f64::from(u8::from(predict(at.n) < last));
+            let brier = (sure - f64::from(u8::from(*x < last))).powi(2);
+            Beyond { off, covered: None, crps: off.abs(), log_score: None, brier }
+        })
+        .collect();
+    Some(Judged { curve: index, fitted, points })
+}
+
+/// Baselines of forecasts.
+#[derive(Clone, Copy)]
+enum Certain {
+    /// The Universal Scalability Law.
+    Usl,
+    /// No change from the last point.
+    Last,
 }
 
 /// Means of something by family, families weighing the same.
@@ -128,10 +174,13 @@ struct Verdict {
     mean: f64,
     median: f64,
     off: f64,
-    covered: Option<f64>,
+    bias: f64,
+    crps: f64,
+    brier: f64,
+    chances: Option<(f64, f64)>,
 }
 
-fn verdict(sets: &Sets, all: &[Judged], banded: bool) -> Verdict {
+fn verdict(sets: &Sets, all: &[Judged]) -> Verdict {
     let mut points = BTreeMap::<&str, f64>::new();
     for j in all {
         *points.entry(&sets.curves[j.curve].family).or_default() += j.points.len() as f64;
@@ -144,41 +193,67 @@ fn verdict(sets: &Sets, all: &[Judged], banded: bool) -> Verdict {
         })
         .collect();
     errors.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let half = 0.5 * errors.iter().map(|e| e.1).sum::<f64>();
-    let mut sum = 0.0;
-    let median = errors.iter().find(|e| {
-        sum += e.1;
-        sum >= half
-    });
+    let banded = all.iter().flat_map(|j| &j.points).all(|p| p.log_score.is_some());
     Verdict {
         curves: all.len(),
         mean: by_family(sets, all, Judged::mean_error),
-        median: median.map_or(0.0, |e| e.0),
+        median: weighted(&errors, 0.5),
         off: by_family(sets, all, |j| j.off().ln()).exp(),
-        covered: banded.then(|| by_family(sets, all, |j| j.covered() as f64 / j.points.len() as f64)),
+        bias: by_family(sets, all, |j| j.mean(|p| -p.off)),
+        crps: by_family(sets, all, |j| j.mean(|p| p.crps)),
+        brier: by_family(sets, all, |j| j.mean(|p| p.brier)),
+        chances: banded.then(|| {
+            let log = by_family(sets, all, |j| j.mean(|p| p.log_score.unwrap_or(f64::NAN)));
+            (by_family(sets, all, Judged::covered), log)
+        }),
     }
 }
 
-/// Judges all curves with the laws and, beside them, with the USL fitted by least squares.
-pub fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> (Vec<Judged>, Vec<Judged>) {
+/// Names of what forecasts are made by.
+const OURS: &str = "ncpu";
+const KINDS: &str = "ncpu, kind left out";
+
+/// Judges all curves with the laws, each family by what was learnt from the others; again with all families of its kind left out; and,
+/// beside them, by the USL fitted by least squares and by the last point.
+fn all(sets: &Sets, beyond: f64, beliefs: &Beliefs) -> Vec<(&'static str, Vec<Judged>)> {
     let indices: Vec<usize> = (0..sets.curves.len()).collect();
-    let ours = indices
-        .par_iter()
-        .filter_map(|&i| judge(i, &sets.curves[i], beyond, beliefs.without(&sets.curves[i].family)));
-    let theirs = indices.iter().filter_map(|&i| {
-        let curve = &sets.curves[i];
-        let fitted = split(curve, beyond)?;
-        let seen: Vec<(f64, f64)> = curve.points[..fitted].iter().map(|(at, x)| (at.n, *x)).collect();
-        let law = usl(&seen)?;
-        let points = curve.points[fitted..].iter().map(|(at, x)| (at.n, *x, law(at.n), 0.0, 0.0)).collect();
-        Some(Judged { curve: i, beyond, fitted, points })
-    });
-    (ours.collect(), theirs.collect())
+    let (by_name, by_kind) = (beliefs.by_family(sets, false), beliefs.by_family(sets, true));
+    let ours =
+        |believed: &BTreeMap<&str, &Believed>, wanted: &(dyn Fn(&str) -> bool + Sync)| -> Vec<Judged> {
+            let of = |&i: &usize| {
+                let curve = &sets.curves[i];
+                let judged =
+                    wanted(&curve.family).then(|| judge(i, curve, beyond, believed[curve.family.as_str()]));
+                judged.flatten()
+            };
+            indices.par_iter().filter_map(of).collect()
+        };
+    let named = ours(&by_name, &|_| true);
+    // Others are the only one of their kind.
+    let differ = |f: &str| by_name[f] != by_kind[f];
+    let mut kinds = ours(&by_kind, &differ);
+    kinds.extend(named.iter().filter(|j| !differ(&sets.curves[j.curve].family)).cloned());
+    let by = |law: Certain| -> Vec<Judged> {
+        indices.iter().filter_map(|&i| certain(i, &sets.curves[i], beyond, law)).collect()
+    };
+    vec![(OURS, named), (KINDS, kinds), ("USL", by(Certain::Usl)), ("last point", by(Certain::Last))]
 }
 
 /// Families of the published curves, of all of which `docs/foresee.md` claims something.
-const FAMILIES: [&str; 8] =
-    ["altix page faults", "cna", "icelake page faults", "litl", "mctop", "postgres", "rwsem", "tlb"];
+const FAMILIES: [&str; 12] = [
+    "altix page faults",
+    "cna",
+    "concurrent maps",
+    "folly locks",
+    "folly rwlocks",
+    "icelake page faults",
+    "litl",
+    "mctop",
+    "postgres",
+    "rwsem",
+    "stream",
+    "tlb",
+];
 
 /// Whether all published families are there: the claims are of all of them together.
 pub fn published(sets: &Sets) -> bool {
@@ -194,24 +269,27 @@ pub fn unmet(tables: &[Table]) -> Vec<String> {
     };
     let curves = |beyond: f64, column: &str| {
         let is = |t: &Table, r: usize| {
-            t.text(r, "law") == Some("ncpu")
+            t.text(r, "law") == Some(OURS)
                 && t.text(r, "family") == Some("all")
                 && t.number(r, "beyond") == Some(beyond)
         };
         number("check", &is, column)
     };
     let change = |column: &str| number("what_ifs", &|t, r| t.text(r, "set") == Some("all"), column);
+    let better = |than: &str| Some(change("log score")? - change(than)?);
     let most = f64::INFINITY;
     [
-        ("mean error at 4 times, %", curves(4.0, "mean"), 0.0, 25.0),
-        ("median error at 4 times, %", curves(4.0, "median"), 0.0, 15.0),
-        ("off at Nmax at 4 times", curves(4.0, "off"), 0.0, 1.3),
+        ("mean error at 4 times, %", curves(4.0, "mean"), 0.0, 30.0),
+        ("median error at 4 times, %", curves(4.0, "median"), 0.0, 17.0),
+        ("off at Nmax at 4 times", curves(4.0, "off"), 0.0, 1.4),
         ("points in their bands at 4 times, %", curves(4.0, "covered"), 85.0, 95.0),
-        ("mean error at 16 times, %", curves(16.0, "mean"), 0.0, 40.0),
-        ("off at Nmax at 16 times", curves(16.0, "off"), 0.0, 1.5),
+        ("mean error at 16 times, %", curves(16.0, "mean"), 0.0, 58.0),
+        ("off at Nmax at 16 times", curves(16.0, "off"), 0.0, 1.9),
         ("points in their bands at 16 times, %", curves(16.0, "covered"), 85.0, 95.0),
-        ("mean error of what a change gives, %", change("error"), 0.0, 25.0),
+        ("mean error of what a change gives, %", change("error"), 0.0, 27.0),
         ("right signs of what a change gives, %", change("sign"), 85.0, most),
+        ("log score of what a change gives, over that of no change", better("log no change"), 0.1, most),
+        ("log score of what a change gives, over that of the root", better("log root"), 0.1, most),
     ]
     .into_iter()
     .filter(|(_, is, from, to)| !is.is_some_and(|x| (*from..=*to).contains(&x)))
@@ -230,20 +308,23 @@ pub fn unmet(tables: &[Table]) -> Vec<String> {
 /// The verdicts as tables: one over all, one by family, one of every curve.
 pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
     let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
+    let float = |name: &str, meaning: &str| Column::float(name, Unit::None, Kind::Mean, meaning);
     let columns = [
-        Column::text("law", "ncpu's laws with their beliefs, or the USL fitted to the same points"),
+        Column::text(
+            "law",
+            "ncpu's laws, each family judged by what was learnt from the others, or from other kinds; the USL; the last point",
+        ),
         Column::text("family", "curves of one origin; those of `all` weigh the same by family"),
         Column::float("beyond", Unit::None, Kind::Key, "fitted up to Nmax over this"),
         Column::int("curves", Unit::None, Kind::Count, "curves"),
-        percent("mean", "mean of |foretold / measured - 1| beyond"),
+        percent("mean", "mean of |predicted / measured - 1| beyond"),
         percent("median", "its median over points"),
-        Column::float(
-            "off",
-            Unit::None,
-            Kind::Mean,
-            "how many times too much or too little at Nmax, geometric mean",
-        ),
+        float("off", "how many times too much or too little at Nmax, geometric mean"),
+        float("bias", "mean of ln (predicted / measured)"),
         percent("covered", "points beyond that are in the 90 % band"),
+        float("CRPS", "continuous ranked probability score of ln X: mean error of what is certain"),
+        float("log score", "mean logarithm of the probability density of ln X"),
+        float("Brier", "squared error of the probability that less is done than at the last point fitted"),
     ];
     let mut out = Table::builder("check", &columns);
     let mut every = Table::builder(
@@ -254,26 +335,24 @@ pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
             Column::text("curve", "column"),
             Column::float("beyond", Unit::None, Kind::Key, "fitted up to Nmax over this"),
             Column::int("fitted", Unit::None, Kind::Gauge, "points fitted"),
-            percent("mean", "mean of |foretold / measured - 1| beyond"),
+            percent("mean", "mean of |predicted / measured - 1| beyond"),
             Column::float("off", Unit::None, Kind::Mean, "how many times too much or too little at Nmax"),
             percent("covered", "points beyond that are in the 90 % band"),
-            percent("USL", "mean of |foretold / measured - 1| of the USL"),
+            percent("USL", "mean of |predicted / measured - 1| of the USL"),
         ],
     );
     for beyond in [4.0, 16.0] {
-        let (ours, theirs) = all(sets, beyond, beliefs);
-        for (law, judged) in [("ncpu", &ours), ("USL", &theirs)] {
-            let mut families: Vec<&str> =
+        let all = all(sets, beyond, beliefs);
+        for (law, judged) in &all {
+            let families: BTreeSet<&str> =
                 judged.iter().map(|j| sets.curves[j.curve].family.as_str()).collect();
-            families.sort_unstable();
-            families.dedup();
             for family in std::iter::once("all").chain(families) {
                 let part: Vec<Judged> = judged
                     .iter()
                     .filter(|j| family == "all" || sets.curves[j.curve].family == family)
                     .cloned()
                     .collect();
-                let v = verdict(sets, &part, law == "ncpu");
+                let v = verdict(sets, &part);
                 out.row()
                     .text(law)
                     .text(family)
@@ -282,10 +361,15 @@ pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
                     .float(100.0 * v.mean)
                     .float(100.0 * v.median)
                     .float(v.off)
-                    .float_opt(v.covered.map(|c| 100.0 * c));
+                    .float(v.bias)
+                    .float_opt(v.chances.map(|(covered, _)| 100.0 * covered))
+                    .float(v.crps)
+                    .float_opt(v.chances.map(|(_, log)| log))
+                    .float(v.brier);
             }
         }
-        for j in &ours {
+        let theirs = all.iter().find(|(law, _)| *law == "USL").map_or(&[][..], |(_, judged)| judged);
+        for j in all.iter().find(|(law, _)| *law == OURS).map_or(&[][..], |(_, judged)| judged) {
             let curve = &sets.curves[j.curve];
             let usl = theirs.iter().find(|t| t.curve == j.curve).map(|t| 100.0 * t.mean_error());
             every
@@ -297,7 +381,7 @@ pub fn tables(sets: &Sets, beliefs: &Beliefs) -> Vec<Table> {
                 .int(j.fitted as u64)
                 .float(100.0 * j.mean_error())
                 .float(j.off())
-                .float(100.0 * j.covered() as f64 / j.points.len() as f64)
+                .float(100.0 * j.covered())
                 .float_opt(usl);
         }
     }
@@ -345,21 +429,31 @@ mod tests {
                     .float(1.29)
                     .float(covered);
             }
-            let mut changes =
-                Table::builder("what_ifs", &[Column::text("set", ""), percent("error"), percent("sign")]);
-            changes.row().text("all").float(24.9).float(sign);
+            let score = |name: &str| Column::float(name, Unit::None, Kind::Mean, "");
+            let mut changes = Table::builder(
+                "what_ifs",
+                &[
+                    Column::text("set", ""),
+                    percent("error"),
+                    percent("sign"),
+                    score("log score"),
+                    score("log no change"),
+                    score("log root"),
+                ],
+            );
+            changes.row().text("all").float(24.9).float(sign).float(-0.1).float(-1.0).float(-0.5);
             [check.finish(), changes.finish()]
         };
         assert!(unmet(&tables(24.0, 90.0, 96.0)).is_empty());
         assert_eq!(
-            unmet(&tables(25.04, 90.0, 96.0)),
-            ["mean error at 4 times, %: 25.04, and 25 at most is claimed"]
+            unmet(&tables(30.04, 90.0, 96.0)),
+            ["mean error at 4 times, %: 30.04, and 30 at most is claimed"]
         );
-        let wide = unmet(&tables(24.0, 97.0, 80.0));
+        let wide = unmet(&tables(24.0, 99.0, 80.0));
         assert_eq!(wide.len(), 3, "{wide:?}");
-        assert!(wide[0].ends_with("97.00, and 85 to 95 is claimed"), "{wide:?}");
+        assert!(wide[0].ends_with("99.00, and 85 to 95 is claimed"), "{wide:?}");
         assert!(wide[2].ends_with("80.00, and 85 at least is claimed"), "{wide:?}");
-        assert_eq!(unmet(&[]).len(), 9);
+        assert_eq!(unmet(&[]).len(), 11);
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! What fitted laws foretell, together.
+//! A forecast from several fitted laws together.
 
-use super::fit::{Belief, Point, Posterior, fit};
+use super::belief::Believed;
+use super::fit::{Point, Posterior, fit};
 use super::law::{At, Law};
 use ncpu_foresee::sim::Random;
 
 /// A forecast of a throughput.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// The throughput.
     pub x: f64,
@@ -13,28 +14,24 @@ pub struct Forecast {
     pub low: f64,
     /// 90 % band.
     pub high: f64,
+    /// The distribution of ln X.
+    pub chances: Distribution,
 }
 
-/// Fewer points say too little of a law with many parameters: the simplest decides then, and what is foretold goes on from the
-/// last point.
+/// A draw whose ln X is further from the median than this has the weight of a draw at this distance.
+const FARTHEST: f64 = 3.0;
+/// Fewer points say too little of a law with many parameters.
 const FEW: usize = 4;
 
-/// How much a law weighs in a forecast from few points, and from more. The power law leaves most open, and the USL knows
-/// neither packages nor distances.
-fn weight(law: Law, few: bool) -> f64 {
-    match (few, law) {
-        (_, Law::Knee) | (true, Law::Usl) | (false, Law::Power) => 1.0,
-        (true, Law::Power) | (false, Law::Usl) => 0.0,
-    }
+/// Whether a law is used with few points, and with more: the power law leaves most open.
+fn is_used(law: Law, few: bool) -> bool {
+    !few || law != Law::Power
 }
 
-/// Throughputs further from the median than this, in ln X, weigh no more and no less.
-const FARTHEST: f64 = 3.0;
 /// Few points say something of the next two doublings of N. Farther on, what may be is mostly what was believed before.
 const NEAR: f64 = 2.0;
 /// How fast that goes: a forecast leans less by this power of the doublings.
-const FADES: i32 = 6;
-
+const FADES: i32 = 3;
 /// What the trend weighs in a forecast, beside the laws. Forecasts of different kinds are wrong in different places, and their
 /// mean is wrong less than either; the trend alone is far worse than the laws.
 const TREND: f64 = 0.2;
@@ -46,13 +43,8 @@ const SPAN: f64 = 4.0;
 const STRAND: f64 = 0.3;
 /// Slopes of ln X over ln C that make sense: no program gains more than the cores.
 const SLOPES: (f64, f64) = (-2.0, 1.0);
-
-/// The bands' ends, as quantiles of what may be: what 90 % of the points of published curves are between, each family's foretold
-/// without it.
-const BAND: (f64, f64) = (0.07, 0.93);
-
-/// By how much ln X goes astray for each doubling of N beyond what was measured, standard deviation.
-const ASTRAY: f64 = 0.05;
+/// The band's ends, as quantiles.
+const BAND: (f64, f64) = (0.05, 0.95);
 
 /// The curve as if it went on as it ended: a straight line through its last points, ln X over ln C, damped.
 #[derive(Clone, Copy, Debug)]
@@ -91,55 +83,125 @@ fn cores(at: &At) -> f64 {
     at.cores + STRAND * at.strands
 }
 
-/// Laws, fitted to the same points, and what each weighs; and the trend of these points.
+/// Laws, fitted to the same points.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    laws: Vec<(Posterior, f64)>,
+    laws: Vec<Posterior>,
     few: bool,
+    astray: f64,
     trend: Option<Trend>,
 }
 
 impl Fitted {
     /// Fits each law with its belief; `None` without a point.
-    pub fn to(points: &[Point], beliefs: &[Belief]) -> Option<Fitted> {
+    pub fn to(points: &[Point], believed: &Believed) -> Option<Fitted> {
         let few = points.len() < FEW;
-        let weighed = beliefs.iter().map(|b| (b, weight(b.law, few))).filter(|(_, weight)| *weight > 0.0);
-        let laws: Vec<(Posterior, f64)> =
-            weighed.map(|(b, weight)| Some((fit(points, b, 1)?, weight))).collect::<Option<_>>()?;
-        (!laws.is_empty()).then_some(Fitted { laws, few, trend: Trend::of(points) })
+        let used = believed.laws.iter().filter(|b| is_used(b.law, few));
+        let laws: Vec<Posterior> = used.map(|b| fit(points, b, 1)).collect::<Option<_>>()?;
+        (!laws.is_empty()).then_some(Fitted { laws, few, astray: believed.astray, trend: Trend::of(points) })
     }
 
-    /// Foretells the throughput somewhere: by all laws' draws together, and by the trend.
-    ///
-    /// Each draw weighs 1/X, so the median is where the mean of |foretold / X - 1| is least: what is foretold too high makes it
-    /// larger than what is foretold too low. From few points that holds nearby only.
-    pub fn forecast(&self, at: &At) -> Forecast {
-        let mut random = Random::new(1 ^ at.n.to_bits());
-        let mut all = Vec::new();
-        let last = self.laws.first().map_or(at.n, |(posterior, _)| posterior.last.0.n);
-        let beyond = (at.n / last).log2().max(0.0);
-        for (posterior, weight) in &self.laws {
+    /// The same laws, taken to go astray by another amount for each doubling.
+    pub(super) fn with_astray(&self, astray: f64) -> Fitted {
+        Fitted { astray, ..self.clone() }
+    }
+
+    /// The distribution of ln X somewhere: the draws of all laws, each continued from the last point and each as likely. A measured point strays
+    /// about its law, and a law goes astray from the program further on.
+    pub fn chances(&self, at: &At) -> Distribution {
+        let mut parts = Vec::new();
+        for posterior in &self.laws {
             let (law, (last, x)) = (posterior.law, &posterior.last);
-            for p in &posterior.draws {
-                let mut log = law.throughput(p, at).ln();
-                if self.few {
-                    log += (x / law.throughput(p, last)).ln();
-                }
-                all.push((log + law.noise(p).hypot(ASTRAY * beyond) * random.normal(), *weight));
-            }
+            let beyond = (at.n / last.n).log2().max(0.0);
+            parts.extend(posterior.draws.iter().map(|p| {
+                let log = (law.throughput(p, at) / law.throughput(p, last) * x).ln();
+                (log, law.noise(p).hypot(self.astray * beyond))
+            }));
         }
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let middle = weighted(&all, 0.5);
-        let inverse =
-            |(log, weight): &(f64, f64)| (*log, weight * (-(log - middle).clamp(-FARTHEST, FARTHEST)).exp());
-        let least = weighted(&all.iter().map(inverse).collect::<Vec<_>>(), 0.5);
+        Distribution { parts }
+    }
+
+    /// Predicts the throughput somewhere: by all laws' draws together, and by the trend.
+    ///
+    /// Each draw weighs 1/X, so the median is where the mean of |forecast / X - 1| is least: a forecast that is too high makes it larger than
+    /// one that is too low. From few points that holds nearby only.
+    pub fn forecast(&self, at: &At) -> Forecast {
+        let chances = self.chances(at);
+        let all = chances.sample(1 ^ at.n.to_bits());
+        let middle = quantile(&all, 0.5);
+        let inverse: Vec<(f64, f64)> =
+            all.iter().map(|log| (*log, (-(log - middle).clamp(-FARTHEST, FARTHEST)).exp())).collect();
+        let last = self.laws.first().map_or(at.n, |posterior| posterior.last.0.n);
+        let beyond = (at.n / last).log2().max(0.0);
         let lean = if self.few { (NEAR / beyond.max(NEAR)).powi(FADES) } else { 1.0 };
-        let by_laws = middle + lean * (least - middle);
+        let by_laws = middle + lean * (weighted(&inverse, 0.5) - middle);
         let trend = self.trend.filter(|_| beyond > 0.0);
-        let x = trend.map_or(by_laws, |t| by_laws + TREND * (t.log(at) - by_laws)).exp();
-        Forecast { x, low: weighted(&all, BAND.0).exp().min(x), high: weighted(&all, BAND.1).exp().max(x) }
+        let x = trend.map_or(by_laws, |t| by_laws + TREND * (t.log(at) - by_laws));
+        let (low, high) = (quantile(&all, BAND.0).min(x), quantile(&all, BAND.1).max(x));
+        Forecast { x: x.exp(), low: low.exp(), high: high.exp(), chances }
     }
 }
+
+/// Student's t distributions with four degrees of freedom, each as likely: where they lie, and how wide they are. Tails are long, since
+/// programs do what no law has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    parts: Vec<(f64, f64)>,
+}
+
+impl Distribution {
+    /// A number from each part, sorted.
+    fn sample(&self, seed: u64) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        let mut all: Vec<f64> = self
+            .parts
+            .iter()
+            .map(|(log, spread)| {
+                let squares = -0.5 * (random.unit() * random.unit()).max(1e-300).ln();
+                log + spread * random.normal() / squares.max(1e-9).sqrt()
+            })
+            .collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
+        self.parts.iter().map(|&(log, spread)| of(log, spread)).sum::<f64>() / self.parts.len() as f64
+    }
+
+    /// Logarithm of the probability density of what was measured.
+    pub fn log_score(&self, log: f64) -> f64 {
+        let density = |at: f64, spread: f64| {
+            let t = (log - at) / spread;
+            0.375 * (1.0 + 0.25 * t * t).powf(-2.5) / spread
+        };
+        self.mean(density).max(1e-300).ln()
+    }
+
+    /// How likely ln X is at most this.
+    pub fn at_most(&self, log: f64) -> f64 {
+        let below = |at: f64, spread: f64| {
+            let t = (log - at) / spread;
+            let s = 1.0 + 0.25 * t * t;
+            0.5 + 0.375 * t / s.sqrt() * (1.0 - t * t / s / 12.0)
+        };
+        self.mean(below).clamp(0.0, 1.0)
+    }
+
+    /// Continuous ranked probability score of what was measured: the mean distance from it less half of the mean distance between two
+    /// draws. A forecast without a band has its own distance.
+    pub fn crps(&self, log: f64) -> f64 {
+        let thinned = Distribution { parts: self.parts.iter().step_by(THINNED).copied().collect() };
+        let all = thinned.sample(7);
+        let n = all.len() as f64;
+        let off = all.iter().map(|x| (x - log).abs()).sum::<f64>() / n;
+        let apart: f64 = (0..).zip(&all).map(|(i, x)| x * (2.0 * f64::from(i) + 1.0 - n)).sum();
+        off - apart / (n * n)
+    }
+}
+
+/// Every Nth draw is enough for a score.
+const THINNED: usize = 4;
 
 /// A quantile of sorted numbers with weights.
 pub(super) fn weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
@@ -169,6 +231,28 @@ mod tests {
     }
 
     #[test]
+    fn scores_are_those_of_a_known_distribution() {
+        let one = Distribution { parts: vec![(2.0, 0.5); 20_000] };
+        // Student's t with four degrees of freedom: density 0.375 at 0, 0.95 at 2.1318.
+        assert!((one.log_score(2.0) - (0.375f64 / 0.5).ln()).abs() < 1e-9);
+        assert!((one.at_most(2.0) - 0.5).abs() < 1e-9);
+        assert!((one.at_most(2.0 + 0.5 * 2.1318) - 0.95).abs() < 1e-4);
+        assert!((one.at_most(2.0 - 0.5 * 2.1318) - 0.05).abs() < 1e-4);
+        // Its samples are of it: standard deviation 1.414, and the tail is long.
+        let all = one.sample(3);
+        assert!((quantile(&all, 0.95) - 2.0 - 0.5 * 2.1318).abs() < 0.06, "{}", quantile(&all, 0.95));
+        // A certain forecast scores its distance.
+        let certain = Distribution { parts: vec![(1.0, 1e-9); 100] };
+        assert!((certain.crps(1.5) - 0.5).abs() < 1e-6);
+        // Being right and wide is worse than right and narrow, and better than wrong and narrow.
+        let wide = Distribution { parts: vec![(1.0, 0.5); 5_000] };
+        let narrow = |at: f64| Distribution { parts: vec![(at, 0.05); 5_000] };
+        assert!(narrow(1.0).crps(1.0) < wide.crps(1.0) && wide.crps(1.0) < narrow(2.0).crps(1.0));
+        assert!(narrow(1.0).log_score(1.0) > wide.log_score(1.0));
+        assert!(wide.log_score(1.0) > narrow(2.0).log_score(1.0));
+    }
+
+    #[test]
     fn a_trend_goes_on_damped_and_stays_where_no_core_is_left() {
         let hardware = Hardware::of_shape("1x16x1".parse().unwrap());
         let at = |n: u32| At::of(&hardware, Order::Fill, f64::from(n), 1.0);
@@ -193,14 +277,17 @@ mod tests {
         let hardware = Hardware::of_shape("1x64x1".parse().unwrap());
         let at = |n: u32| At::of(&hardware, Order::Fill, f64::from(n), 1.0);
         let points: Vec<Point> = [1, 2, 4, 8].iter().map(|&n| (at(n), 10.0 * f64::from(n))).collect();
-        let fitted = Fitted::to(&points, &Law::ALL.map(Belief::weak)).unwrap();
+        let fitted = Fitted::to(&points, &Believed::weak()).unwrap();
         let (near, far) = (fitted.forecast(&at(12)), fitted.forecast(&at(48)));
         assert!((near.x / 120.0 - 1.0).abs() < 0.1, "{near:?}");
         assert!(far.x > 200.0 && far.x < 500.0, "{far:?}");
         assert!(far.high / far.low > near.high / near.low);
         // From few points too.
-        let few = Fitted::to(&points[..2], &Law::ALL.map(Belief::weak)).unwrap().forecast(&at(4));
+        let few = Fitted::to(&points[..2], &Believed::weak()).unwrap().forecast(&at(4));
         assert!((few.x / 40.0 - 1.0).abs() < 0.25 && few.low < 40.0 && few.high > 40.0, "{few:?}");
-        assert!(Fitted::to(&[], &Law::ALL.map(Belief::weak)).is_none());
+        // The band is wider for laws that go further astray.
+        let astray = fitted.with_astray(0.5).forecast(&at(48));
+        assert!(astray.high / astray.low > far.high / far.low);
+        assert!(Fitted::to(&[], &Believed::weak()).is_none());
     }
 }

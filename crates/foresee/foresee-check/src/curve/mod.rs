@@ -5,6 +5,7 @@ pub mod check;
 pub mod fit;
 pub mod forecast;
 pub mod law;
+pub mod learn;
 mod matrix;
 pub mod set;
 pub mod what_if;

@@ -44,6 +44,7 @@ pub enum Error {
 #[serde(deny_unknown_fields)]
 struct File {
     family: String,
+    kind: Option<String>,
     data: Option<String>,
     machine: String,
     #[serde(default)]
@@ -89,12 +90,23 @@ pub struct Curve {
     pub set: String,
     /// Curves of a family are of one origin and count as one.
     pub family: String,
+    /// Families of one kind are of similar programs [default: the family's name].
+    pub kind: String,
     /// Which group of the file's rows, where it has several.
     pub group: String,
     /// Which curve of the group.
     pub name: String,
     /// N, throughput, in the order of N.
     pub points: Vec<Point>,
+}
+
+impl Curve {
+    /// How many of its points have N of at most the largest over `beyond`; `None` where there are fewer than two, or no others.
+    pub fn split(&self, beyond: f64) -> Option<usize> {
+        let most = self.points.last()?.0.n;
+        let fitted = self.points.iter().filter(|p| p.0.n <= most / beyond).count();
+        (fitted >= 2 && fitted < self.points.len()).then_some(fitted)
+    }
 }
 
 /// A curve before a change and after it.
@@ -193,6 +205,7 @@ impl Sets {
             self.curves.push(Curve {
                 set: set.clone(),
                 family: file.family.clone(),
+                kind: file.kind.clone().unwrap_or_else(|| file.family.clone()),
                 group,
                 name,
                 points: placed(&hardware, &file, &points),

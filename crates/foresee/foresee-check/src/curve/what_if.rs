@@ -1,10 +1,10 @@
 //! What a change of the one thing that all pass through gives: foretold from the whole curve before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
-use super::belief::Beliefs;
+use super::belief::{Beliefs, Off};
 use super::fit::{Posterior, fit};
 use super::forecast::{quantile, weighted};
 use super::law::{self, At, Change, Law, Rest};
@@ -55,131 +55,215 @@ fn lost(before: &Curve, at: &At, x: f64) -> f64 {
     fewer.fold(x, f64::max) / x
 }
 
-/// What a change gives: of a lock that stays, but costs its waiters nothing or less, halfway between what the law says and
-/// what the curve has lost.
+/// Of a program whose lock stays, but costs its waiters nothing or less, this much of what the law says, as a logarithm, and of what the
+/// curve has lost since its peak: what is lost is another's too.
+const PROGRAM: (f64, f64) = (0.3, 0.5);
+/// Of a benchmark of nothing but that lock.
+const ALONE: (f64, f64) = (0.5, 0.5);
+
+/// The predicted ratio of a change, as a logarithm.
 fn gain(posterior: &Posterior, before: &Curve, at: &At, x: f64, what: &WhatIf) -> f64 {
-    let by_law = ratio(posterior, at, what);
-    match what.fix {
-        Change::Queue | Change::Numa | Change::Split(_) => (by_law * lost(before, at, x)).sqrt(),
-        Change::Nothing | Change::Removed => by_law,
+    let by_law = ratio(posterior, at, what).ln();
+    let (law, peak) = match what.fix {
+        Change::Queue | Change::Numa | Change::Split(_) if what.alone => ALONE,
+        Change::Queue | Change::Numa | Change::Split(_) => PROGRAM,
+        Change::Nothing | Change::Removed => (1.0, 0.0),
+    };
+    law * by_law + peak * lost(before, at, x).ln()
+}
+
+/// The ratio of a change at a point, measured and predicted, as logarithms.
+pub(super) struct Gain {
+    before: usize,
+    fix: Change,
+    measured: f64,
+    ncpu: f64,
+    root: f64,
+}
+
+/// Each change at each point, predicted from the whole curve before it.
+pub(super) fn all(sets: &Sets, beliefs: &Beliefs) -> Vec<Gain> {
+    let believed = beliefs.by_family(sets, false);
+    let of = |w: &WhatIf| -> Option<Vec<Gain>> {
+        let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
+        let knee = believed[before.family.as_str()].laws.iter().find(|b| b.law == Law::Knee)?;
+        let posterior = fit(&before.points, knee, 1)?;
+        let measured = |n: f64| after.points.iter().find(|p| p.0.n == n).map(|p| p.1);
+        let at = |(at, x): &(At, f64)| {
+            Some(Gain {
+                before: w.before,
+                fix: w.fix,
+                measured: (measured(at.n)? / x).ln(),
+                ncpu: gain(&posterior, before, at, *x, w),
+                root: 0.5 * lost(before, at, *x).ln(),
+            })
+        };
+        Some(before.points.iter().filter(|(at, _)| at.n > 1.0).filter_map(at).collect())
+    };
+    sets.what_ifs.par_iter().filter_map(of).flatten().collect()
+}
+
+/// By how much predictions are off, families weighing the same, but for one family or kind.
+pub(super) fn off(sets: &Sets, gains: &[Gain], without: &str) -> Off {
+    let mut families = BTreeMap::<&str, ([f64; 3], f64)>::new();
+    for g in gains.iter().filter(|g| g.fix != Change::Nothing) {
+        let curve = &sets.curves[g.before];
+        if curve.family == without || curve.kind == without {
+            continue;
+        }
+        let sums = families.entry(&curve.family).or_default();
+        for (sum, predicted) in sums.0.iter_mut().zip([g.ncpu, 0.0, g.root]) {
+            *sum += (g.measured - predicted).abs();
+        }
+        sums.1 += 1.0;
+    }
+    let mean = |i: usize| {
+        let all: f64 = families.values().map(|(sums, n)| sums[i] / n).sum();
+        if all > 0.0 { all / families.len() as f64 } else { 1.0 }
+    };
+    Off { ncpu: mean(0), none: mean(1), root: mean(2) }
+}
+
+/// Mean error and scores of what was said of some points.
+#[derive(Default)]
+struct Group {
+    pairs: BTreeSet<usize>,
+    /// Nothing was changed: it has no sign.
+    null: bool,
+    points: Vec<Scored>,
+}
+
+/// Predictions at a point, scored.
+#[derive(Clone, Copy)]
+struct Scored {
+    measured: f64,
+    ncpu: f64,
+    root: f64,
+    /// Log scores: ncpu, no change, root.
+    log: [f64; 3],
+    /// Of the probability that the change makes it slower.
+    brier: f64,
+}
+
+impl Scored {
+    fn of(g: &Gain, off: &Off) -> Scored {
+        let laplace =
+            |predicted: f64, scale: f64| -(2.0 * scale).ln() - (g.measured - predicted).abs() / scale;
+        let tail = 0.5 * (-(g.ncpu.abs()) / off.ncpu).exp();
+        let slower = if g.ncpu > 0.0 { tail } else { 1.0 - tail };
+        Scored {
+            measured: g.measured,
+            ncpu: g.ncpu,
+            root: g.root,
+            log: [laplace(g.ncpu, off.ncpu), laplace(0.0, off.none), laplace(g.root, off.root)],
+            brier: (slower - f64::from(u8::from(g.measured < 0.0))).powi(2),
+        }
+    }
+
+    fn is_loud(&self) -> bool {
+        self.measured.abs() > LOUD.ln()
     }
 }
 
-/// Ratios measured and foretold of pairs of curves.
-#[derive(Default)]
-struct Group {
-    pairs: u64,
-    /// Nothing was changed: it has no sign.
-    null: bool,
-    points: Vec<(f64, f64)>,
-}
-
-#[derive(Clone, Copy)]
-struct Verdict {
-    error: f64,
-    none: f64,
-    sign: Option<f64>,
+/// Percent by which a ratio is off.
+fn percent_off(measured: f64, predicted: f64) -> f64 {
+    100.0 * ((predicted - measured).exp() - 1.0).abs()
 }
 
 impl Group {
-    fn part(&self, loud: bool) -> Vec<(f64, f64)> {
-        self.points.iter().copied().filter(|(m, _)| (m.ln().abs() > LOUD.ln()) == loud).collect()
+    fn mean(&self, wanted: impl Fn(&Scored) -> bool, of: impl Fn(&Scored) -> f64) -> Option<f64> {
+        let all: Vec<f64> = self.points.iter().filter(|p| wanted(p)).map(of).collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
-    fn verdict(&self, loud: bool) -> Option<Verdict> {
-        let points = self.part(loud);
-        let mean = |of: &dyn Fn(f64, f64) -> f64| {
-            100.0 * points.iter().map(|&(m, f)| of(m, f)).sum::<f64>() / points.len() as f64
-        };
-        (!points.is_empty()).then(|| Verdict {
-            error: mean(&|m, f| (f / m - 1.0).abs()),
-            none: mean(&|m, _| (1.0 / m - 1.0).abs()),
-            sign: (!self.null).then(|| mean(&|m, f| f64::from(u8::from((m > 1.0) == (f > 1.0))))),
-        })
+    fn loud(&self, of: impl Fn(&Scored) -> f64) -> Option<f64> {
+        self.mean(Scored::is_loud, of)
     }
 }
 
 /// By set and change, and of all with families weighing the same: how far the ratio is off where the change made more
-/// than 1.3 times of a difference, and how often its sign was right there.
+/// than 1.3 times of a difference, how often its sign was right there, and how likely all that was measured was said to be.
 pub(super) fn table(sets: &Sets, beliefs: &Beliefs) -> Table {
     let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Mean, meaning);
+    let score = |name: &str, meaning: &str| Column::float(name, Unit::None, Kind::Mean, meaning);
     let mut out = Table::builder(
         "what_ifs",
         &[
             Column::text("set", "file; `all` counts each family the same"),
             Column::text("fix", "the change"),
-            Column::int("pairs", Unit::None, Kind::Count, "curves before and after"),
+            Column::int("pairs", Unit::None, Kind::Count, "curves before it"),
             Column::int(
                 "points",
                 Unit::None,
                 Kind::Count,
                 "points where the change made more than 1.3 times of a difference",
             ),
-            percent("error", "mean of |ratio foretold / ratio measured - 1| there"),
+            percent("error", "mean of |ratio predicted / ratio measured - 1| there"),
             percent("no change", "the same of saying that nothing changes"),
+            percent("root", "the same of the square root of the curve's peak over what it has there"),
             percent(
                 "sign",
-                "of those, faster foretold where it was faster, slower where slower; null where nothing was changed",
+                "of those, faster predicted where it was faster, slower where slower; null where nothing was changed",
             ),
             Column::int("quiet", Unit::None, Kind::Count, "points where it made less"),
-            percent("quiet error", "mean of |ratio foretold / ratio measured - 1| there"),
+            percent("quiet error", "mean of |ratio predicted / ratio measured - 1| there"),
+            score(
+                "log score",
+                "mean logarithm of the probability density of the ratio's logarithm, all points",
+            ),
+            score("log no change", "the same of saying that nothing changes"),
+            score("log root", "the same of the square root of peak over now"),
+            score("Brier", "squared error of the probability that the change makes it slower"),
         ],
     );
-    let all = sets.what_ifs.par_iter().filter_map(|w| {
-        let (before, after) = (&sets.curves[w.before], &sets.curves[w.after]);
-        let knee = beliefs.without(&before.family).iter().find(|b| b.law == Law::Knee)?;
-        let posterior = fit(&before.points, knee, 1)?;
-        let measured = |n: f64| after.points.iter().find(|p| p.0.n == n).map(|p| p.1);
-        let points: Vec<(f64, f64)> = before
-            .points
-            .iter()
-            .filter(|(at, _)| at.n > 1.0)
-            .filter_map(|(at, x)| Some((measured(at.n)? / x, gain(&posterior, before, at, *x, w))))
-            .collect();
-        Some((before, w.fix, points))
-    });
-    let all: Vec<_> = all.collect();
     let mut groups = BTreeMap::<(String, String), Group>::new();
     let mut families = BTreeMap::<&str, Group>::new();
-    for (before, fix, points) in all {
-        let set = groups.entry((before.set.clone(), format!("{fix:?}").to_lowercase())).or_default();
-        set.null = fix == Change::Nothing;
+    let believed = beliefs.by_family(sets, false);
+    for g in all(sets, beliefs) {
+        let before = &sets.curves[g.before];
+        let scored = Scored::of(&g, &believed[before.family.as_str()].changes);
+        let set = groups.entry((before.set.clone(), format!("{:?}", g.fix).to_lowercase())).or_default();
+        set.null = g.fix == Change::Nothing;
         let mut into = vec![set];
-        if fix != Change::Nothing {
+        if g.fix != Change::Nothing {
             into.push(families.entry(&before.family).or_default());
         }
         for group in into {
-            group.pairs += 1;
-            group.points.extend(&points);
+            group.pairs.insert(g.before);
+            group.points.push(scored);
         }
     }
-    let mean = |of: &dyn Fn(&Group) -> Option<f64>| {
-        let all: Vec<f64> = families.values().filter_map(of).collect();
-        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    let sign = |p: &Scored| 100.0 * f64::from(u8::from((p.measured > 0.0) == (p.ncpu > 0.0)));
+    type Of<'a> = &'a dyn Fn(&Group) -> Option<f64>;
+    let columns: [Of<'_>; 9] = [
+        &|g| g.loud(|p| percent_off(p.measured, p.ncpu)),
+        &|g| g.loud(|p| percent_off(p.measured, 0.0)),
+        &|g| g.loud(|p| percent_off(p.measured, p.root)),
+        &|g| g.loud(sign).filter(|_| !g.null),
+        &|g| g.mean(|p| !p.is_loud(), |p| percent_off(p.measured, p.ncpu)),
+        &|g| g.mean(|_| true, |p| p.log[0]),
+        &|g| g.mean(|_| true, |p| p.log[1]),
+        &|g| g.mean(|_| true, |p| p.log[2]),
+        &|g| g.mean(|_| true, |p| p.brier).filter(|_| !g.null),
+    ];
+    let mut row = |set: &str, fix: &str, groups: &[&Group]| {
+        let count =
+            |loud: bool| groups.iter().flat_map(|g| &g.points).filter(|p| p.is_loud() == loud).count() as u64;
+        let value = |of: Of<'_>| {
+            let all: Vec<f64> = groups.iter().filter_map(|g| of(g)).collect();
+            (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+        };
+        let mut cells = columns.iter().map(|of| value(*of));
+        let mut next = || cells.next().flatten();
+        let row = out.row().text(set).text(fix).int(groups.iter().map(|g| g.pairs.len() as u64).sum::<u64>());
+        let row =
+            row.int(count(true)).float_opt(next()).float_opt(next()).float_opt(next()).float_opt(next());
+        let row = row.int(count(false)).float_opt(next());
+        row.float_opt(next()).float_opt(next()).float_opt(next()).float_opt(next());
     };
-    let count = |loud| families.values().map(|g| g.part(loud).len() as u64).sum::<u64>();
-    out.row()
-        .text("all")
-        .text("families weigh the same")
-        .int(families.values().map(|g| g.pairs).sum::<u64>())
-        .int(count(true))
-        .float_opt(mean(&|g| g.verdict(true).map(|v| v.error)))
-        .float_opt(mean(&|g| g.verdict(true).map(|v| v.none)))
-        .float_opt(mean(&|g| g.verdict(true).and_then(|v| v.sign)))
-        .int(count(false))
-        .float_opt(mean(&|g| g.verdict(false).map(|v| v.error)));
+    row("all", "families weigh the same", &families.values().collect::<Vec<_>>());
     for ((set, fix), group) in &groups {
-        let (loud, quiet) = (group.verdict(true), group.verdict(false));
-        out.row()
-            .text(set)
-            .text(fix)
-            .int(group.pairs)
-            .int(group.part(true).len() as u64)
-            .float_opt(loud.map(|v| v.error))
-            .float_opt(loud.map(|v| v.none))
-            .float_opt(loud.and_then(|v| v.sign))
-            .int(group.part(false).len() as u64)
-            .float_opt(quiet.map(|v| v.error));
+        row(set, fix, &[group]);
     }
     out.finish()
 }
@@ -207,6 +291,7 @@ mod tests {
         let curve = Curve {
             set: name("s"),
             family: name("f"),
+            kind: name("f"),
             group: name(""),
             name: name("c"),
             points: points.clone(),

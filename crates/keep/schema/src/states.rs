@@ -132,7 +132,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Activities of the program's threads. Each moment of a thread is in one of these.
+    /// Activities of the program's threads, each moment of a thread one of these; and parts of the latency of a request.
     pub enum Activity("activity of a thread") {
         User = "user code": "on CPU in the program's own code" since 9,
         System = "kernel code": "on CPU in the kernel" since 9,
@@ -152,6 +152,10 @@ vocabulary! {
         Thread = "another thread": "asleep for another thread: a condition, a join, a barrier, or a futex of unknown purpose" since 9,
         Idle = "waiting for work": "threads of a pool without work, and threads that slept in a futex throughout" since 9,
         Stopped = "stopped": "stopped by a signal, a debugger or the freezer" since 9,
+        Quota = "quota": "runnable, but the quota of its control group was used up" since 9,
+        Unread = "unread": "of a request: in the socket, while the thread that reads it did something else" since 9,
+        Aside = "set aside": "of a request: read, while its thread did something else" since 9,
+        Handed = "handed over": "of a request: on its way from the thread that read it to the one that answered" since 9,
         Rest = "rest": "asleep for anything else" since 9,
     }
 }
@@ -169,6 +173,7 @@ vocabulary! {
         Semaphore = "semaphore": "asleep for a semaphore of System V" since 9,
         Device = "device": "a request in a block device: of the program, and of kernel threads for any program" since 9,
         Call = "system call": "from entry to return" since 9,
+        Request = "request": "of a client, from its arrival to the end of the answer" since 9,
     }
 }
 

@@ -31,7 +31,8 @@ use crate::target::TargetArgs;
 use crate::tenants::TenantArgs;
 
 /// Tables that are made of those of an observation.
-const MADE: [&str; 7] = ["causes", "layers", "tenants", "ledger", "timeline", "phases", "percentiles"];
+const MADE: [&str; 8] =
+    ["causes", "layers", "tenants", "ledger", "timeline", "phases", "percentiles", "request_bands"];
 
 /// Tables that there can be of an observation.
 fn tables() -> impl Iterator<Item = &'static str> {
@@ -147,6 +148,11 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "CALL", value_delimiter = ',', value_parser = call_number)]
     latency_of: Vec<u32>,
 
+    /// Follow each request of a client from its arrival on a connection to the end of the answer: latencies, and what the slow
+    /// ones waited for
+    #[arg(long)]
+    requests: bool,
+
     #[command(flatten)]
     probes: ProbesArgs,
 
@@ -174,10 +180,11 @@ impl ObserveArgs {
     /// The target of the observation.
     fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
         let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
-        let latency_of = self.latency_of.clone();
+        let (latency_of, requests) = (self.latency_of.clone(), self.requests);
         Ok(move |target| Config {
             user_locks_of_all,
             latency_of: latency_of.clone(),
+            requests,
             probes,
             patterns: patterns.clone(),
             ..Config::onion(target, hz)
@@ -404,6 +411,8 @@ fn report(
                 }
                 false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, text_width()),
             };
+            let width = text_width();
+            text += &ncpu_report::served::Requests::of(recording)?.render(width, args.verbose);
             let kinds: &[Length] = if args.verbose { &Length::ALL } else { &[Length::Call] };
             if let Some(percentiles) = ncpu_report::lengths::of_recording(recording, kinds)? {
                 text += &format!("\n{}", ncpu_table::render_text(&percentiles, text_width()));
@@ -427,6 +436,7 @@ fn report(
             let table = ncpu_report::lengths::of_recording(recording, &Length::ALL)?;
             vec![table.unwrap_or_else(|| ncpu_schema::percentiles::Rows::new().finish())]
         }
+        Some("request_bands") if observed => vec![ncpu_report::served::Requests::of(recording)?.bands()],
         Some(name @ ("timeline" | "phases")) if observed => {
             over_time(recording)?.tables().into_iter().filter(|table| table.name() == name).collect()
         }

@@ -24,6 +24,7 @@ pub mod numa;
 pub mod onion;
 pub mod scale;
 mod seconds;
+pub mod served;
 pub mod tenants;
 pub mod thread_time;
 pub mod threads;

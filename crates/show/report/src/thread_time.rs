@@ -205,7 +205,7 @@ impl ThreadTime {
 }
 
 /// An activity in a line, with what it is for.
-fn words_for(doing: Activity, what: Option<&str>) -> String {
+pub(crate) fn words_for(doing: Activity, what: Option<&str>) -> String {
     let words = match doing {
         Activity::User => "on CPU in user code",
         Activity::System => "on CPU in the kernel",
@@ -225,6 +225,10 @@ fn words_for(doing: Activity, what: Option<&str>) -> String {
         Activity::Thread => "waiting for another thread",
         Activity::Idle => "waiting for work",
         Activity::Stopped => "stopped",
+        Activity::Quota => "held back by the quota of the control group",
+        Activity::Unread => "unread in the socket, while the thread was busy",
+        Activity::Aside => "set aside, while the thread was busy",
+        Activity::Handed => "waiting for a worker thread to take it",
         Activity::Rest => "asleep",
     };
     let Some(what) = what else { return words.into() };

@@ -41,6 +41,21 @@ tables! {
         grounds "grounds": Word<Grounds>, "how the other is known" since 9;
     }
 
+    /// Where the latency of requests goes, by band of latency, from tables `served` and `served_parts`: `--table request_bands`. A bin that lies in
+    /// two bands is divided between them by its requests.
+    request_bands {
+        process "process": Text, "name of the process" since 9;
+        request "request": Text, "protocol and verb, and the port of the server" since 9;
+        band "band": Text, "of the requests in the order of their latency: p0-50 is the faster half" since 9;
+        count "count": Float [None Count], "requests" since 9;
+        latency "latency": Float [Milliseconds Gauge], "mean of their latencies" since 9;
+        doing "doing": Word<Activity>, "what its thread did, or the request waited for" since 9;
+        what "what": Text, "the lock, peer or system call; on run queues the process that ran there" since 9;
+        each "each": Float [Milliseconds Gauge], "time in it, mean of all requests of the band" since 9;
+        having "having": Float [None Count], "requests that it is a part of" since 9;
+        holder "holder": Text, "the thread that ended most of the waiting" since 9;
+    }
+
     /// How long what happens often takes, from table `lengths`, within 1.6 %: `--table percentiles`.
     percentiles {
         of "of": Word<Length>, "what has these lengths";

@@ -269,6 +269,49 @@ tables! {
         count "count": Int [None Count], "how many" since 9;
     }
 
+    /// Requests of clients that the program answered, by latency: from the arrival of a request on a connection to the last write of
+    /// the answer. With `--requests`. Exact; rows of several observations add up exactly by bin.
+    served {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        process "process": Text, "name of the process" since 9;
+        request "request": Text, "protocol and verb, by its first bytes, and the port of the server" since 9;
+        from "from": Float [Microseconds Key], "latencies of this or longer: a quarter of an octave" since 9;
+        to "to": Float [Microseconds Key], "and shorter than this" since 9;
+        count "count": Int [None Count], "requests" since 9;
+        seconds "seconds": Float [Seconds Time], "their latencies, summed" since 9;
+        max "max": Float [Microseconds Peak], "longest of those" since 9;
+    }
+
+    /// Where the latency of those requests went, by latency: the parts of a bin sum to its row in `served`. A wait is exact; time on CPU is
+    /// the rest, of which system calls are timed.
+    served_parts {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        process "process": Text, "name of the process" since 9;
+        request "request": Text, "as in served" since 9;
+        from "from": Float [Microseconds Key], "latencies of this or longer: a quarter of an octave" since 9;
+        to "to": Float [Microseconds Key], "and shorter than this" since 9;
+        doing "doing": Word<Activity>, "what its thread did, or the request waited for" since 9;
+        what "what": Text, "the lock, peer or system call; on run queues the process that ran there" since 9;
+        count "count": Int [None Count], "requests that it is a part of" since 9;
+        seconds "seconds": Float [Seconds Time], "time, all requests together" since 9;
+        max "max": Float [Microseconds Peak], "longest in one request" since 9;
+        holder "holder": Text, "the thread that ended most of the waiting" since 9;
+    }
+
+    /// The slowest requests of each interval, part by part.
+    slow_requests {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        process "process": Text, "name of the process" since 9;
+        thread "tid": Int, "the thread that answered" since 9;
+        request "request": Text, "as in served" since 9;
+        began "began": Float [Seconds Key], "when it arrived, since the observation began" since 9;
+        latency "latency": Float [Microseconds Peak], "from its arrival to the end of the answer" since 9;
+        doing "doing": Word<Activity>, "what its thread did, or the request waited for" since 9;
+        what "what": Text, "as in served_parts" since 9;
+        seconds "seconds": Float [Seconds Time], "time in that" since 9;
+        holder "holder": Text, "the thread that ended the longest wait" since 9;
+    }
+
     /// Time asleep by system call. Exact.
     sleeps {
         call "call": Text, "system call";

@@ -46,6 +46,8 @@ pub struct Config {
     pub looks: u32,
     /// Numbers of the system calls that are timed, each from entry to return.
     pub latency_of: Vec<u32>,
+    /// Follow requests of clients from their arrival to the answer.
+    pub requests: bool,
     /// How much the program may be slowed by probes that run at each event.
     pub probes: Probes,
     /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
@@ -83,6 +85,7 @@ impl Config {
             as_on: 0,
             looks: Config::LOOKS,
             latency_of: Vec::new(),
+            requests: false,
             probes: Probes::default(),
             lock_windows: None,
             switch_windows: None,

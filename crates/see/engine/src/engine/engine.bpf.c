@@ -28,6 +28,7 @@
 #include "reclaim.h"
 #include "requests.h"
 #include "samples.h"
+#include "served.h"
 #include "stack_copies.h"
 #include "switches.h"
 #include "tenants.h"

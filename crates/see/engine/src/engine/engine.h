@@ -220,6 +220,11 @@ struct cpu_slot {
 	__u32 tenant;		/* of the current task */
 	__u32 tenant_pad;
 	__u64 drop_lengths;	/* lengths for which there was no row */
+	__u64 drop_requests;	/* requests of clients for which there was no row, or that were forgotten before the answer came */
+	__u64 slow_window;	/* ns, when the count of slow requests that were sent to user space began */
+	__u64 slow_from;	/* ns; faster requests are not sent */
+	__u32 slow_sent;
+	__u32 slow_pad;
 	__u64 comings;		/* changes whenever the CPU comes online; written by the one that brings it up */
 } __attribute__((aligned(128)));
 
@@ -299,6 +304,7 @@ enum length_of {
 	LENGTH_SEMAPHORE,
 	LENGTH_DEVICE,
 	LENGTH_CALL,
+	LENGTH_REQUEST, /* of a client, from its arrival to the end of the answer */
 };
 
 /* Of a CPU. They only grow, and begin again from 0. */
@@ -313,6 +319,76 @@ struct length_slot {
 	__u32 tgid;
 	__u32 of;		/* enum length_of */
 	__u32 count[LENGTH_PARTS];
+};
+
+/* Parts of a request's time that are kept apart; shorter ones of the same kind are added to them. */
+#define REQUEST_PARTS 6
+
+/* What a request waited for, beside enum life. */
+enum request_wait {
+	REQUEST_QUEUED = LIFE_N, /* on a run queue: `what` is the process that ran there + 2 */
+	REQUEST_HELD,	/* its thread might not run: the quota of its control group was used up */
+	REQUEST_UNREAD,	/* in the socket: its thread did something else */
+	REQUEST_ASIDE,	/* its thread had read it and did something else */
+	REQUEST_HANDED,	/* from the thread that had read it to the one that answered */
+	REQUEST_WHOLE,	/* of rows: all of the request */
+};
+
+struct request_part {
+	__u64 what;		/* the object, in the code of its enum life; 1 where there is none */
+	__u64 ns;
+	__u64 sent;		/* ns of it before the answer was last written to */
+	__u64 futex;		/* as in a time_slot */
+	__u32 place;
+	__u32 class;
+	__u32 event;
+	__u32 holder;		/* tid that ended the longest wait */
+	__u32 life;		/* enum life or enum request_wait */
+	__u32 longest;		/* us, of those waits */
+};
+
+/* A request of a client that is being answered. */
+struct client_request {
+	__u64 kind;		/* protocol << 56 | port << 40 | the verb, five bits a letter */
+	__u64 began;		/* ns, when it arrived, or was read where that is not known */
+	__u64 answered;		/* ns, when the answer was last written to; 0: not yet */
+	__u64 system;		/* ns in system calls, without waits */
+	__u64 system_sent;	/* of it, before `answered` */
+	__u64 left;		/* ns, when its thread turned to something else */
+	__u64 events;		/* ns that this thread had waited for events by then */
+	__u32 tgid, tid;
+	__u32 parts;
+	__u32 pad;
+	struct request_part part[REQUEST_PARTS];
+};
+
+enum protocol { PROTOCOL_UNKNOWN, PROTOCOL_HTTP, PROTOCOL_REDIS, PROTOCOL_POSTGRES, PROTOCOL_TLS, PROTOCOL_HTTP2 };
+
+/*
+ * Requests that were answered, by kind, latency and process: all of a request, or one thing that it waited for. The key is the
+ * first four members.
+ */
+struct request_slot {
+	__u64 kind;
+	__u64 what;		/* 1 of all of a request, as in a request_part otherwise */
+	__u32 tgid;
+	__u32 bin;		/* of the whole latency: octave << 2 | the next two bits, | enum request_wait << 8 */
+	__u64 count;
+	__u64 ns;
+	__u64 max;		/* ns */
+	__u64 user, system;	/* ns, of all of a request */
+	__u64 futex;
+	__u32 place;
+	__u32 class;
+	__u32 event;
+	__u32 holder;		/* tid that most of it is blamed on (majority vote) */
+	__u64 vote;		/* ns, weight of the vote */
+};
+
+/* One of the slowest, with all of its parts. */
+struct request_event {
+	struct event_head head;
+	struct client_request request;
 };
 
 #define KIND_FUTEX 0x80000000u /* | what PostgreSQL says that it waits for: EVENT */

@@ -6,11 +6,12 @@ use ncpu_symbols::Copied;
 
 use super::layout::{Asked, COPY_AT, Sampled, TenantHead, ThreadOut, WentOff, state};
 use super::places;
+use super::served::Slow;
 use super::tenants::NewTenant;
 use crate::bpf_support::comm;
 use crate::bpf_support::ring::{
-    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_SAMPLE, EV_TENANT, EV_USER_STACK, EventHead,
-    StackHead, copied, walked,
+    EV_EXEC, EV_EXIT, EV_FUTEX, EV_LOCK_STACK, EV_OFF_CPU, EV_REQUEST, EV_SAMPLE, EV_TENANT, EV_USER_STACK,
+    EventHead, StackHead, copied, walked,
 };
 use crate::bpf_support::{Stack, read};
 
@@ -46,6 +47,8 @@ pub enum Event {
     UserLockStack(u64, Stack),
     /// A process has begun another program, and has its name.
     Exec(u32, String),
+    /// One of the slowest requests of clients.
+    Request(Box<Slow>),
     /// A tenant was seen for the first time, or again after its number was given to others.
     Tenant(NewTenant),
     /// The stack of a thread going off CPU, by its identity.
@@ -134,6 +137,9 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
     }
     if head.kind == EV_EXEC {
         return Some(Event::Exec(head.tgid, comm(&head.comm)));
+    }
+    if head.kind == EV_REQUEST {
+        return read(&bytes[size_of::<EventHead>()..]).map(|q| Event::Request(Box::new(Slow::of(&q))));
     }
     if head.kind == EV_TENANT {
         return new_tenant(bytes).map(Event::Tenant);

@@ -262,6 +262,8 @@ pub(crate) use types::{length_slot as LengthSlot, lengths as Lengths};
 pub(crate) const LIVES: usize = 16;
 /// A row of the table of time off CPU.
 pub(crate) use types::time_slot as TimeSlot;
+/// Requests of clients: a row of their table, and one that is sent.
+pub(crate) use types::{client_request as ClientRequest, request_slot as RequestSlot};
 
 /// `struct thread_out`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -361,6 +363,10 @@ unsafe impl Plain for CpuSlot {}
 unsafe impl Plain for LockSlot {}
 // SAFETY: integers only.
 unsafe impl Plain for TimeSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for RequestSlot {}
+// SAFETY: integers and an array of structs of integers only.
+unsafe impl Plain for ClientRequest {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for Lengths {}
 // SAFETY: integers and an array of integers only.
@@ -428,6 +434,7 @@ const _: () = assert!(std::mem::offset_of!(KernelPython, cframe) == 24);
 const _: () = assert!(std::mem::offset_of!(KernelPython, is_entry) == 40);
 const _: () = assert!(std::mem::offset_of!(KernelPython, line) == 48);
 
+const _: () = assert!(std::mem::offset_of!(types::request_event, request) == size_of::<EventHead>());
 same_records!(super::skel::types);
 same_layout!(ThreadOut, types::thread_out:
     tgid = tgid, tid = tid, ppid = ppid, target = target, start = start, micro = micro, spin = spin, vcx = vcx,

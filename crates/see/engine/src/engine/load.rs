@@ -5,9 +5,9 @@ use std::path::Path;
 use libbpf_rs::{Link, ProgramAttachType};
 
 use super::layout::HALVES;
-use super::layout::{FirstSlot, LengthSlot, TenantSlot, TimeSlot};
+use super::layout::{FirstSlot, LengthSlot, RequestSlot, TenantSlot, TimeSlot};
 use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
-use super::{Config, LockSlot, thread_time};
+use super::{Config, LockSlot, served, thread_time};
 use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
 use crate::bpf_support::{Error, Feature, Result, perf};
@@ -24,6 +24,11 @@ const TENANTS: [usize; 2] = [64, 4096];
 const LENGTH_TABLE_BYTES: usize = 4 << 20;
 /// The rows of time off CPU take this much.
 const TIME_TABLE_BYTES: usize = 4 << 20;
+/// The rows of requests of clients take this much, and as many may be set aside at a time.
+const REQUEST_TABLE_BYTES: usize = 8 << 20;
+const REQUESTS_ASIDE: u32 = 8192;
+/// Where data for a connection is read and written (Linux 6.3).
+const CLIENTS: [&str; 3] = ["sock_recv_length", "sock_send_length", "sk_data_ready"];
 /// `OTHER_ROWS` of engine.h.
 const OTHER_ROWS: usize = 64;
 /// `IO_ROWS` and `IO_OTHERS` of engine.h.
@@ -64,7 +69,20 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let lengths = (LENGTH_TABLE_BYTES / size_of::<LengthSlot>() / HALVES / cpus).clamp(64, 4096);
     let lengths = 1 << lengths.ilog2();
 
+    let clients = config.requests && CLIENTS.into_iter().all(|tracepoint| types.has(tracepoint));
+    if config.requests && !clients {
+        notes.push("no requests: the kernel has no sock:sock_recv_length (it came with Linux 6.3)".into());
+    }
+    let requests = match clients {
+        true => (REQUEST_TABLE_BYTES / size_of::<RequestSlot>() / HALVES / cpus).clamp(256, 16_384),
+        false => 1,
+    };
+    let requests = 1 << requests.ilog2();
+
     if let Some(ro) = &mut open.maps.rodata_data {
+        ro.cfg_requests = clients.into();
+        ro.cfg_request_slots = requests as u32;
+        ro.call_reads = served::call_reads();
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
         ro.cfg_self = std::process::id();
         ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
@@ -105,6 +123,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.first_slots.set_max_entries((first * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.time_slots.set_max_entries((times * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.request_slots.set_max_entries((requests * cpus * HALVES) as u32).map_err(&sized)?;
+    open.maps.requests_aside.set_max_entries(if clients { REQUESTS_ASIDE } else { 1 }).map_err(&sized)?;
     open.maps.lengths.set_max_entries(cpus as u32).map_err(&sized)?;
     open.maps.length_slots.set_max_entries((lengths * cpus * HALVES) as u32).map_err(&sized)?;
     open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
@@ -208,6 +228,11 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.user_registers.set_autoload(config.traces_calls() && has("x86_fpu_regs_activated"));
     progs.timed_call_begins.set_autoload(!config.latency_of.is_empty());
     progs.timed_call_ends.set_autoload(!config.latency_of.is_empty());
+    progs.request_read.set_autoload(clients);
+    progs.request_answered.set_autoload(clients);
+    progs.request_arrives.set_autoload(clients);
+    progs.request_calls.set_autoload(clients);
+    progs.request_call_over.set_autoload(clients);
     // Signals are few where they do not cost.
     progs.signal_deliver.set_autoload(config.traces_calls() || config.counts_signals());
     progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
@@ -324,6 +349,11 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
         &p.signal_deliver,
         &p.timed_call_ends,
         &p.timed_call_begins,
+        &p.request_answered,
+        &p.request_call_over,
+        &p.request_calls,
+        &p.request_arrives,
+        &p.request_read,
         &p.settle,
     ])?;
     let Interrupts(hard) = interrupts;

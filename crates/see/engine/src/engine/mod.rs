@@ -22,6 +22,7 @@ mod load;
 mod per_call;
 mod places;
 mod requests;
+mod served;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
 mod switches;
@@ -59,6 +60,8 @@ pub(crate) use layout::{futex_key, site_key, wait_event};
 pub(crate) use lengths::LengthCount;
 pub use requests::Requests;
 pub(crate) use requests::device_of;
+pub use served::Slow;
+pub(crate) use served::{Protocol, RequestRow, RequestWait, latency_bin};
 pub use tenants::NewTenant;
 pub(crate) use tenants::{Shares, Spent};
 pub(crate) use thread_time::{Life, TimeRow, role_hash};
@@ -81,7 +84,9 @@ use switches::Switches;
 use tenants::Tenants;
 use uprobes::{Group, Programs, Uprobes};
 
-use layout::{Calls, CpuSlot, FirstSlot, IoRow, LengthSlot, Lengths, LockSlot, ProbeCounts, TimeSlot};
+use layout::{
+    Calls, CpuSlot, FirstSlot, IoRow, LengthSlot, Lengths, LockSlot, ProbeCounts, RequestSlot, TimeSlot,
+};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
 const STRIKES_HZ: u32 = 997;
@@ -177,6 +182,7 @@ pub struct Engine {
     first_others: u64,
     io_rows: Mapped<IoRow>,
     times: Mapped<TimeSlot>,
+    request_rows: Mapped<RequestSlot>,
     lengths: Mapped<Lengths>,
     length_rows: Mapped<LengthSlot>,
     /// What the arrays had at the last call.
@@ -270,6 +276,9 @@ impl Engine {
         let time_count = skel.maps.time_slots.max_entries() as usize;
         let times =
             Mapped::to_clear(&skel.maps.time_slots, time_count).map_err(io("mapping the time off CPU"))?;
+        let request_count = skel.maps.request_slots.max_entries() as usize;
+        let request_rows = Mapped::to_clear(&skel.maps.request_slots, request_count)
+            .map_err(io("mapping the requests of clients"))?;
         let lengths = Mapped::new(&skel.maps.lengths, cpus).map_err(io("mapping the counts of lengths"))?;
         let length_count = skel.maps.length_slots.max_entries() as usize;
         let length_rows = Mapped::to_clear(&skel.maps.length_slots, length_count)
@@ -313,6 +322,7 @@ impl Engine {
             first_others: 0,
             io_rows,
             times,
+            request_rows,
             lengths,
             length_rows,
             length_before: vec![0; lengths::ARRAYS * lengths::BINS],
@@ -688,7 +698,7 @@ impl Engine {
             Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
         let bss = self.skel.maps.bss_data.as_ref();
         let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
-        let mut drops = [0u64; 8];
+        let mut drops = [0u64; 9];
         for cpu in 0..self.slots.len() {
             let now = self.slots.get(cpu);
             // Never seen, or seen once and about to come online again.
@@ -734,6 +744,7 @@ impl Engine {
                 // Of tenants, which all CPUs count together.
                 0,
                 now.drop_lengths,
+                now.drop_requests,
             ];
             drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
         }
@@ -758,6 +769,7 @@ impl Engine {
             "requests to devices (tables full, or an end missed in an interrupt)",
             "threads of tenants (no number, or no room in the ring buffer, was free): they count as tenant other",
             "lengths of waits (their table full); their sums are not affected",
+            "parts of requests (their table full); the count of requests is not affected",
         ];
         snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
         snap
@@ -793,6 +805,7 @@ impl Engine {
             requests: self.requests(old),
             first: self.first_waits(old),
             times: self.time_rows(old),
+            served: self.served_rows(old),
             lengths: self.length_counts(old),
             goroutines,
             coverage: self.contentions.take(self.ended.unwrap_or_else(monotonic_ns)),

@@ -16,6 +16,7 @@
 #define NET_RX_SOFTIRQ 3	/* include/linux/interrupt.h */
 #define S_IFMT 0170000		/* include/uapi/linux/stat.h */
 #define S_IFSOCK 0140000
+#define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define TCP_LISTEN 10
@@ -62,6 +63,15 @@ struct sock_common {
 
 struct sock {
 	struct sock_common __sk_common;
+	u32 sk_max_ack_backlog;
+	u16 sk_type;
+	u16 sk_protocol;
+};
+
+struct unix_address;
+
+struct unix_sock {
+	struct unix_address *addr;
 };
 
 struct socket {

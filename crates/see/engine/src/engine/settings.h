@@ -24,6 +24,7 @@ const volatile __u32 cfg_registers;	/* of user code that a timer meets */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */
 const volatile __u32 cfg_rq_clock;	/* the scheduler's clock runs with CLOCK_MONOTONIC, and is as fine */
+const volatile __u32 cfg_requests;	/* requests of clients are followed */
 const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */
 
 /* User space retunes these while running. */
@@ -54,6 +55,7 @@ __u64 switch_ns;			/* ns that the kernel takes to call the program at a switch, 
 __u64 wake_ns;
 
 struct tenant_event tenant_events; /* as the one below */
+struct request_event slow_requests; /* as the one below */
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */
 
 struct {

@@ -21,6 +21,7 @@
 #include "places.h"
 #include "lengths.h"
 #include "thread_time.h"
+#include "served.h"
 
 /* Kernel then user frames, packed. */
 static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, bool user)
@@ -161,6 +162,9 @@ static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct
  */
 static __always_inline bool sleeps_often(struct task_rec *r, __u32 state, __u64 now)
 {
+	/* What a request waits for is always followed. */
+	if (cfg_requests && r->serves)
+		return false;
 	return now - r->slept < LONG_SLEEP && state & TASK_INTERRUPTIBLE && !r->nlocks && !in_user(r) && r->like_wait;
 }
 
@@ -215,7 +219,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = WAIT_RUNQ;
-		r->throttled = cfg_tenants && is_throttled(p);
+		r->throttled = (cfg_tenants || (cfg_requests && r->serves)) && is_throttled(p);
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
@@ -505,15 +509,23 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = r->wait;
 	}
-	if (r->state == LAT && r->throttled)
+	if (cfg_requests && r->target) {
+		r->came_from = r->state == LAT ? r->since : now;
+		if (r->runnable != WAIT_RUNQ)
+			r->slept_until = r->came_from;
+	}
+	if (r->state == LAT && r->throttled && cfg_tenants)
 		held_back(s, r, now);
 	else if (r->state == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now, r->tenant);
+	bool held = r->throttled;
 	r->throttled = 0;
 	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
 	if (r->target)
 		woke(r, next);
+	if (cfg_requests && r->serves && r->state == LAT)
+		request_queued(next, r->queue, r->since, now, held);
 	if (calls_off)
 		r->on_state = USR;
 	micro(r, r->on_state, now);

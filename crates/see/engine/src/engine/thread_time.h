@@ -296,6 +296,8 @@ APART int slept_for(struct task_rec *r, __u64 ns, __u32 tgid)
 	return 0;
 }
 
+static __always_inline void request_slept(struct task_struct *p, struct task_rec *r, __u64 ns);
+
 /* A thread comes on CPU. Its sleep, if that was one, is put down here and not where it was woken: its record is this CPU's now. */
 static __always_inline void woke(struct task_rec *r, struct task_struct *p)
 {
@@ -311,6 +313,8 @@ static __always_inline void woke(struct task_rec *r, struct task_struct *p)
 		if (cfg_tenants && observing && (r->life == LIFE_DEVICE || r->life == LIFE_FAULT) && !r->freeing)
 			waited_for_device(r, r->slept, r->slept + ns);
 	}
+	if (cfg_requests && r->serves)
+		request_slept(p, r, ns);
 	r->by[MASK(r->life, 15)] += ns;
 }
 

@@ -114,6 +114,9 @@ struct task_rec {
 	__u8 file_uses;
 	__u64 call_began;	/* ns, of `timed_call` */
 	__u64 held_asleep;	/* ns that who woke it had slept meanwhile */
+	__u64 came_from;	/* ns, when it was put on the queue from which it came */
+	__u64 slept_until;	/* ns, when it was woken last */
+	__u8 serves;		/* it answers a request: it has a record in `serving` */
 };
 _Static_assert(__builtin_offsetof(struct task_rec, micro) == 56, "what wake-ups look at is one line");
 

@@ -373,6 +373,8 @@ pub struct Locks {
     pub first: Vec<FirstWaits>,
     /// Time off CPU by role and by what was waited for.
     pub(crate) times: Vec<TimeRow>,
+    /// Requests of clients that were answered.
+    pub(crate) served: Vec<super::RequestRow>,
     /// How long what happens often takes.
     pub(crate) lengths: Vec<LengthCount>,
     /// Fraction of the time in which waits of goroutines were counted.

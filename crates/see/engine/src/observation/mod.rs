@@ -21,6 +21,7 @@ mod queued;
 mod requests;
 pub(crate) mod room;
 pub(crate) mod samples;
+mod served;
 mod settings;
 pub(crate) mod shortage;
 mod tenants;
@@ -64,6 +65,7 @@ use requests::Devices;
 use room::Room;
 use samples::Samples;
 pub use samples::ThreadStack;
+use served::SlowRequests;
 use settings::Settings;
 use shortage::Shortage;
 use tenants::Tenants;
@@ -122,6 +124,7 @@ pub struct Observation {
     threads: HashMap<ThreadKey, Known>,
     /// `None` where the configuration does not ask for it.
     thread_time: Option<ThreadTime>,
+    slow: SlowRequests,
     exited: Vec<ThreadOut>,
     process_names: Names,
     thread_names: Names,
@@ -232,6 +235,7 @@ impl Observation {
             sleeps: HashMap::new(),
             threads,
             thread_time,
+            slow: SlowRequests::default(),
             exited: Vec::new(),
             process_names: Names::new(),
             thread_names: Names::new(),
@@ -412,6 +416,7 @@ impl Observation {
                     }
                     self.exited.push(*thread);
                 }
+                Event::Request(slow) => self.slow.met(*slow),
                 Event::Tenant(new) => {
                     if let Some(tenants) = &mut self.tenants {
                         tenants.meet(&new);
@@ -519,6 +524,7 @@ impl Observation {
         };
         let times = std::mem::take(&mut locks.times);
         let counts = std::mem::take(&mut locks.lengths);
+        let answered = std::mem::take(&mut locks.served);
         let snap = self.engine.snapshot();
         self.receive();
         self.correct(true);
@@ -609,6 +615,14 @@ impl Observation {
             let (processes, threads) = (&self.process_names, &self.thread_names);
             time.table(t, &times, &mut self.locks, &mut self.symbols, processes, threads)
         });
+        let mut names = served::Names {
+            locks: &mut self.locks,
+            symbols: &mut self.symbols,
+            processes: &self.process_names,
+            threads: &self.thread_names,
+        };
+        let [served, parts] = served::tables(t, &answered, &mut names);
+        let slow = self.slow.table(t, &self.engine, &mut names);
         let lengths = lengths::table(
             t,
             &counts,
@@ -665,6 +679,9 @@ impl Observation {
             bound,
             runnable,
             lengths,
+            served,
+            parts,
+            slow,
             self.settings.table(t, &self.process_names),
         ];
         self.symbols.forget_unused(Instant::now());

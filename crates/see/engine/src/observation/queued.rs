@@ -233,7 +233,7 @@ fn online() -> Vec<u32> {
     ncpu_machine::online_cpus(Path::new("/")).map(|set| set.iter().collect()).unwrap_or_default()
 }
 
-fn named(pid: u32) -> Option<String> {
+pub(super) fn named(pid: u32) -> Option<String> {
     process::name(&process_dir(pid))
 }
 

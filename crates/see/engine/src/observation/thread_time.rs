@@ -444,7 +444,7 @@ fn divided(lived: &Lived) -> Vec<(TimeRow, Part)> {
 }
 
 /// What an object is in the table, and its name.
-fn meaning(
+pub(super) fn meaning(
     row: &TimeRow,
     pool: bool,
     locks: &mut LockTables,

@@ -27,6 +27,8 @@ pub const EV_USER_STACK: u32 = 6;
 pub const EV_EXEC: u32 = 7;
 /// A tenant was seen for the first time.
 pub const EV_TENANT: u32 = 8;
+/// One of the slowest requests of clients.
+pub const EV_REQUEST: u32 = 9;
 
 /// `struct event_head` of stack.h.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,7 +9,7 @@
 #define CALLER_STACK 24	/* frames of a waiter or sender */
 
 /* Kinds of records; ring.rs has the list for user space. */
-enum event { EV_SAMPLE = 1, EV_EXIT, EV_LOCK_STACK, EV_OFF_CPU, EV_FUTEX, EV_USER_STACK, EV_EXEC, EV_TENANT };
+enum event { EV_SAMPLE = 1, EV_EXIT, EV_LOCK_STACK, EV_OFF_CPU, EV_FUTEX, EV_USER_STACK, EV_EXEC, EV_TENANT, EV_REQUEST };
 
 /* Head of every record in the ring buffer. */
 struct event_head {

@@ -1,0 +1,162 @@
+//! Requests of clients, beside the log of a server that times them itself. Needs root and BPF; says so and passes where there are
+//! none.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Seen, allowed, observe};
+
+/// `server.c`, compiled.
+fn compile() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("server-{}", std::process::id()));
+    let done = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&to)
+        .arg(here.join("tests/c/server.c"))
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to
+}
+
+/// The server's own log.
+#[derive(Debug)]
+struct Log {
+    requests: f64,
+    p50: f64,
+    p99: f64,
+    slow: f64,
+    /// ms that slow requests took on average.
+    slow_ms: f64,
+}
+
+/// Requests of a server with a cause of `unit` ms, as its log has them and as they are seen.
+fn serve(server: &str, cause: &str, requests: u32, unit: f64) -> (Log, Seen) {
+    let program = compile();
+    let told = tempfile::NamedTempFile::new().expect("a file");
+    let argv: [OsString; 6] = [
+        program.clone().into(),
+        server.into(),
+        cause.into(),
+        requests.to_string().into(),
+        unit.to_string().into(),
+        told.path().into(),
+    ];
+    let seen = observe(&argv, |config| config.requests = true);
+    std::fs::remove_file(program).expect("it was compiled");
+    assert_eq!(seen.ended.status, 0);
+    let text = std::fs::read_to_string(told.path()).expect("it was written");
+    let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let [requests, p50, p99, slow, slow_ms] = figures[..] else { panic!("{figures:?}") };
+    (Log { requests, p50, p99, slow, slow_ms }, seen)
+}
+
+/// Seconds of requests by what they went to.
+fn parts(seen: &Seen) -> BTreeMap<String, f64> {
+    let mut out = BTreeMap::new();
+    for (t, r) in seen.rows("served_parts") {
+        let doing = t.text(r, "doing").expect("an activity").to_owned();
+        *out.entry(doing).or_default() += t.number(r, "seconds").expect("seconds");
+    }
+    out
+}
+
+#[test]
+fn each_request_is_counted_with_what_it_waited_for() {
+    let Some(_one) = allowed() else { return };
+    const UNIT: f64 = 3.0;
+    for server in ["threads", "epoll", "pool", "local"] {
+        let (log, seen) = serve(server, "timer", 400, UNIT);
+        assert_eq!(seen.sum("served", "count"), log.requests, "{server}");
+        let all = seen.sum("served", "seconds");
+        let parts = parts(&seen);
+        let sum: f64 = parts.values().sum();
+        assert!((sum - all).abs() < 1e-6 * all, "{server}: {sum} of {all}: {parts:?}");
+        // Each slept for no less, and for nothing else.
+        let slept = parts.get("timer").copied().unwrap_or(0.0);
+        assert!(slept >= log.slow * UNIT / 1e3, "{server}: {slept} of {log:?}: {parts:?}");
+        let names: Vec<&str> = seen.rows("served").filter_map(|(t, r)| t.text(r, "request")).collect();
+        assert!(names.iter().all(|name| name.starts_with("HTTP GET on ")), "{names:?}");
+        // The slowest are kept with all of their parts.
+        let longest =
+            seen.rows("slow_requests").filter_map(|(t, r)| t.number(r, "latency")).fold(0.0, f64::max);
+        let max = seen.rows("served").filter_map(|(t, r)| t.number(r, "max")).fold(0.0, f64::max);
+        assert!((longest - max).abs() < 1e-6, "{server}: {longest} of {max}");
+    }
+}
+
+#[test]
+fn nothing_is_followed_where_nobody_asks() {
+    let Some(_one) = allowed() else { return };
+    let program = compile();
+    let argv: [OsString; 4] = [program.clone().into(), "threads".into(), "quiet".into(), "40".into()];
+    let seen = observe(&argv, |_| {});
+    std::fs::remove_file(program).expect("it was compiled");
+    assert_eq!(seen.rows("served").count() + seen.rows("slow_requests").count(), 0);
+}
+
+mod quiet {
+    use ncpu_trials::{MOST, hold};
+
+    use super::*;
+
+    /// The latency in us that a part of the requests does not exceed, by the bins of table `lengths`.
+    fn quantile(seen: &Seen, part: f64) -> f64 {
+        let mut bins: Vec<(f64, f64, f64)> = seen
+            .rows("lengths")
+            .filter(|(t, r)| t.text(*r, "of") == Some("request"))
+            .map(|(t, r)| {
+                let of = |column: &str| t.number(r, column).expect("a number");
+                (of("from"), of("to"), of("count"))
+            })
+            .collect();
+        bins.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let all: f64 = bins.iter().map(|bin| bin.2).sum();
+        let mut seen = 0.0;
+        let found = bins.iter().find(|bin| {
+            seen += bin.2;
+            seen >= part * all
+        });
+        found.map_or(0.0, |bin| (bin.0 + bin.1) / 2.0)
+    }
+
+    /// Whether what makes requests slow has its time, and the percentile that they are is the log's.
+    fn planted(server: &str, cause: &str, doing: &[&str]) {
+        let (log, seen) = serve(server, cause, 1000, 20.0);
+        let parts = parts(&seen);
+        let took = log.slow * log.slow_ms / 1e3;
+        let found: f64 = doing.iter().filter_map(|doing| parts.get(*doing)).sum();
+        let p99 = quantile(&seen, 0.99);
+        let line = format!(
+            "{server} {cause}: {found:.3} of {took:.3} s, p99 {p99:.0} of {:.0} us, {parts:?}",
+            log.p99
+        );
+        eprintln!("{line}");
+        assert!(found >= 0.9 * took && found <= 1.1 * took, "{line}");
+        assert!((p99 - log.p99).abs() <= 0.03 * log.p99, "{line}");
+    }
+
+    #[test]
+    fn causes_have_their_time() {
+        let Some(_one) = allowed() else { return };
+        for server in ["threads", "epoll", "pool", "local"] {
+            // In a loop others wait behind the slow one: held to the log by the cause alone, below.
+            for (cause, doing) in [
+                ("timer", &["timer"][..]),
+                ("lock", &["user lock", "pipe", "another thread"]),
+                ("disk", &["device", "kernel code"]),
+                ("spin", &["user code"]),
+                ("pipe", &["pipe"]),
+            ] {
+                if server != "epoll" {
+                    hold(MOST, &format!("{server} {cause}"), || planted(server, cause, doing));
+                }
+            }
+        }
+    }
+}

@@ -26,7 +26,7 @@ const FEWEST: f64 = 5.0;
 const SLOWER: (f64, f64) = (2.0, 1.0);
 
 /// Bands of latency: their names, and the parts of all requests between which they lie.
-const BANDS: [(&str, f64, f64); 5] = [
+pub(crate) const BANDS: [(&str, f64, f64); 5] = [
     ("p0-50", 0.0, 0.5),
     ("p50-90", 0.5, 0.9),
     ("p90-99", 0.9, 0.99),
@@ -34,11 +34,11 @@ const BANDS: [(&str, f64, f64); 5] = [
     ("p99.9-100", 0.999, 1.0),
 ];
 
-/// What a request waited for.
+/// Kind and object of a wait.
 type What = (Activity, Option<String>);
 
 /// Milliseconds with two or three digits.
-fn ms(ms: f64) -> String {
+pub(crate) fn ms(ms: f64) -> String {
     if ms < 0.1 { format!("{ms:.3}") } else { figure(ms) }
 }
 
@@ -106,7 +106,7 @@ pub struct Sum {
     pub count: f64,
     /// Their latencies, seconds.
     pub seconds: f64,
-    /// What they consist of.
+    /// Parts of their latencies.
     pub parts: BTreeMap<What, Part>,
 }
 
@@ -120,8 +120,13 @@ impl Sum {
     }
 
     /// Milliseconds of each request, on average.
-    fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         if self.count > 0.0 { 1e3 * self.seconds / self.count } else { 0.0 }
+    }
+
+    /// Parts in ms a request with their words, most first.
+    pub(crate) fn told(&self) -> Vec<(What, f64, String)> {
+        told(self.parts.keys().map(|what| (what.clone(), self.each(what))).collect())
     }
 
     fn each(&self, what: &What) -> f64 {
@@ -172,8 +177,8 @@ impl Kind {
         out
     }
 
-    /// What the slow requests have more than the usual half, each in ms a request, most first; with how many those are. `None`
-    /// where they are few, or hardly slower.
+    /// Parts of which the slow requests have more than the faster half, in ms a request, most first; with those requests, and the
+    /// quantile above which they lie. `None` where they are few, or hardly slower.
     fn slow(&self) -> Option<(f64, Sum, Vec<(What, f64, String)>)> {
         let usual = self.between(0.0, 0.5);
         let slow = [0.99, 0.9].into_iter().map(|from| (from, self.between(from, 1.0)));
@@ -189,7 +194,7 @@ impl Kind {
     }
 }
 
-/// What one of the slowest requests consists of.
+/// One of the slowest requests, with its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowest {
     /// Process and request.
@@ -270,7 +275,7 @@ impl Requests {
     }
 
     /// Kinds of requests, those with most time first.
-    fn largest(&self) -> Vec<(&(String, String), &Kind)> {
+    pub(crate) fn largest(&self) -> Vec<(&(String, String), &Kind)> {
         let mut all: Vec<_> = self.kinds.iter().collect();
         all.sort_by(|a, b| b.1.seconds().total_cmp(&a.1.seconds()).then_with(|| a.0.cmp(b.0)));
         all
@@ -359,7 +364,7 @@ impl Kind {
             if sum.count < 0.5 {
                 continue;
             }
-            let parts = told(sum.parts.keys().map(|what| (what.clone(), sum.each(what))).collect());
+            let parts = sum.told();
             let shown = parts.iter().filter(|(_, ms, _)| *ms >= SHOWN * sum.mean()).take(PARTS);
             let shown: Vec<String> = shown.map(|(_, part, line)| format!("{} {line}", ms(*part))).collect();
             let first = format!("  {band:<9} {:>9.0}  {:>7}  ", sum.count, ms(sum.mean()));
@@ -382,8 +387,13 @@ fn has_holder(doing: Activity) -> bool {
 }
 
 /// A part of a request in words.
-fn words((doing, what): &What) -> String {
-    words_for(*doing, what.as_deref())
+pub(crate) fn words((doing, what): &What) -> String {
+    match (doing, what) {
+        (Activity::Unread, Some(what)) => {
+            format!("unread in the socket, behind another request of its thread ({})", safe::line(what))
+        }
+        (doing, what) => words_for(*doing, what.as_deref()),
+    }
 }
 
 /// The slowest requests of a recording.

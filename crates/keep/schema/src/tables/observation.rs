@@ -291,7 +291,7 @@ tables! {
         from "from": Float [Microseconds Key], "latencies of this or longer: a quarter of an octave" since 9;
         to "to": Float [Microseconds Key], "and shorter than this" since 9;
         doing "doing": Word<Activity>, "what its thread did, or the request waited for" since 9;
-        what "what": Text, "the lock, peer or system call; on run queues the process that ran there" since 9;
+        what "what": Text, "the lock, peer or system call; on run queues the process that ran there; of unread requests the longest part of the request before" since 9;
         count "count": Int [None Count], "requests that it is a part of" since 9;
         seconds "seconds": Float [Seconds Time], "time, all requests together" since 9;
         max "max": Float [Microseconds Peak], "longest in one request" since 9;

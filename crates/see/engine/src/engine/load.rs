@@ -24,7 +24,7 @@ const TENANTS: [usize; 2] = [64, 4096];
 const LENGTH_TABLE_BYTES: usize = 4 << 20;
 /// The rows of time off CPU take this much.
 const TIME_TABLE_BYTES: usize = 4 << 20;
-/// The rows of requests of clients take this much, and as many may be set aside at a time.
+/// Bytes of the rows of clients' requests, and requests that may be set aside at a time.
 const REQUEST_TABLE_BYTES: usize = 8 << 20;
 const REQUESTS_ASIDE: u32 = 8192;
 /// Where data for a connection is read and written (Linux 6.3).

@@ -70,6 +70,9 @@ struct serving {
 	__u32 worker;	/* it answers what others read: without a connection, `request` has what it does since `free` */
 	__u32 pad;
 	__u64 free;	/* ns, since when it is done with its last request, or was woken for another */
+	__u64 busy_until; /* ns, when it was done with a request that took long lately */
+	__u64 busy_ns;	/* ns of the longest part of that */
+	__u64 busy_with; /* enum life or enum request_wait of this part; REQUEST_WHOLE: it was on CPU */
 	struct client_request request;
 };
 
@@ -168,7 +171,7 @@ static __always_inline void request_slept(struct task_struct *p, struct task_rec
 
 	if (!t)
 		return;
-	/* Woken by whoever has read a request, as it seems. */
+	/* Woken by the thread that has read a request, as it seems. */
 	if (!t->sock && (r->life == LIFE_EVENTS || (r->life == LIFE_FUTEX && !in_user(r) && !is_lock(r->futex_word >> 16)))) {
 		t->request.parts = 0;
 		t->request.system = 0;
@@ -321,6 +324,37 @@ APART int request_over(struct client_request *q)
 	return 0;
 }
 
+/* Keeps the longest part of a request that is over: what others waited for meanwhile, which the same thread serves. */
+APART int keep_busy(struct serving *t)
+{
+	if (!t)
+		return 0;
+	struct client_request *q = &t->request;
+	__u64 on = q->answered - q->began, most = 0, with = REQUEST_WHOLE;
+
+	for (int i = 0; i < REQUEST_PARTS; i++) {
+		if (i >= q->parts)
+			break;
+		__u64 ns = q->part[i].sent;
+		on = on > ns ? on - ns : 0;
+		if (ns > most && q->part[i].life != REQUEST_UNREAD) {
+			most = ns;
+			with = q->part[i].life;
+		}
+	}
+	if (on > most) {
+		most = on;
+		with = REQUEST_WHOLE;
+	}
+	/* Many short ones do not hide a long one before them. */
+	if (most * 2 < t->busy_ns && q->answered - t->busy_until < t->busy_ns)
+		return 0;
+	t->busy_until = q->answered;
+	t->busy_ns = most;
+	t->busy_with = with;
+	return 0;
+}
+
 /* The thread turns to something else: its request is over if there is an answer, and is set aside otherwise. */
 APART int leave_request(struct serving *t, struct task_rec *r)
 {
@@ -331,6 +365,7 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 	if (q->answered) {
 		t->free = q->answered;
 		request_over(q);
+		keep_busy(t);
 		/* A worker may have begun with the next one, which it is known to serve when it answers. */
 		for (int i = 0; i < REQUEST_PARTS; i++) {
 			q->part[i].ns -= q->part[i].sent;
@@ -356,8 +391,8 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 
 /*
  * The current thread goes on with a request that it has set aside, or that another thread has read. `q` is the request when it was set
- * aside; nothing where its reader has not turned to something else yet. What came in between is a part of it, but for what a worker has
- * done since it was woken for it.
+ * aside; nothing where its reader has not turned to something else yet. The time in between is a part of it, but for the work of a worker
+ * since that was woken for it.
  */
 APART int go_on_with(struct serving *t, struct task_rec *r, struct client_request *q, struct connection *c, __u64 now)
 {
@@ -412,7 +447,7 @@ APART int take_up_request(struct serving *t, struct task_rec *r, struct connecti
 		bpf_map_delete_elem(&requests_aside, &sock);
 		return 0;
 	}
-	/* It has been answered, or there is no such. */
+	/* It has been answered, or was never read. */
 	if (!q && (c->answered == c->began || c->tid == tid))
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
@@ -562,8 +597,11 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 	__u64 work = t->free > q->began && (!slept || t->free > r->came) ? t->free : slept ? r->came : now;
 	if (work > now)
 		work = now;
-	if (work > q->began + queued)
-		add_request_part(q, r, REQUEST_UNREAD, 1, work - q->began - queued);
+	if (work <= q->began + queued)
+		return;
+	__u64 unread = work - q->began - queued;
+	bool behind = t->busy_until > q->began && t->busy_ns * 2 >= unread;
+	add_request_part(q, r, REQUEST_UNREAD, behind ? t->busy_with + 2 : 1, unread);
 }
 
 SEC("tp_btf/sock_recv_length")

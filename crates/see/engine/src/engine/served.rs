@@ -10,7 +10,7 @@ use crate::names::call_name;
 /// `LIFE_N` of engine.h.
 const LIVES: u32 = layout::LIVES as u32;
 
-/// What a request waited for (`enum request_wait` of engine.h).
+/// A kind of wait of a request (`enum request_wait` of engine.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum RequestWait {
     /// Its thread slept.
@@ -30,7 +30,8 @@ pub(crate) enum RequestWait {
 }
 
 impl RequestWait {
-    fn new(raw: u32) -> RequestWait {
+    /// By its number.
+    pub fn new(raw: u32) -> RequestWait {
         match raw.checked_sub(LIVES) {
             None => RequestWait::Asleep(Life::new(raw)),
             Some(0) => RequestWait::Queued,
@@ -60,7 +61,7 @@ pub(super) fn call_reads() -> [u8; 512] {
     std::array::from_fn(|nr| call_kind(&call_name(nr as u32)))
 }
 
-/// What a client speaks (`enum protocol` of engine.h), and the verb of its request.
+/// Protocol of a client (`enum protocol` of engine.h), and the verb of its request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Protocol {
     Unknown,
@@ -135,7 +136,7 @@ pub(crate) struct RequestRow {
     /// Of whole requests: ns on CPU.
     pub user: u64,
     pub system: u64,
-    /// What was waited for, with who ended it.
+    /// The object of the wait, with the thread that ended it.
     pub what: TimeRow,
 }
 
@@ -194,7 +195,7 @@ pub struct Slow {
     pub(crate) took: u64,
     pub(crate) user: u64,
     pub(crate) system: u64,
-    /// What it waited for, and how long.
+    /// Its waits with their lengths.
     pub(crate) parts: Vec<(RequestWait, TimeRow)>,
 }
 
@@ -309,7 +310,7 @@ mod tests {
         let slow = Slow::of(&q);
         assert_eq!((slow.took, slow.user, slow.system), (1000, 100, 300));
         assert_eq!(slow.parts[0].0, RequestWait::Queued);
-        // A record that does not add up is no reason to panic.
+        // Nor does a record that does not add up panic.
         q.part[0].sent = u64::MAX;
         assert_eq!((Slow::of(&q).user, Slow::of(&q).system), (0, 0));
         q.parts = u32::MAX;

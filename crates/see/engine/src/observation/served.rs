@@ -9,7 +9,7 @@ use ncpu_table::Table;
 use super::bounds::{self, OTHERS_NAME};
 use super::locks::LockTables;
 use super::thread_time::meaning;
-use crate::engine::{Engine, Protocol, RequestRow, RequestWait, Slow, TimeRow, latency_bin};
+use crate::engine::{Engine, Life, Protocol, RequestRow, RequestWait, Slow, TimeRow, latency_bin};
 use crate::names::Symbols;
 
 /// Kinds of requests that have rows of their own in an interval: those with most time.
@@ -32,7 +32,7 @@ impl Names<'_> {
         self.processes.of(tgid).unwrap_or("[gone]").into()
     }
 
-    /// What a request waited for, and its name.
+    /// Kind and object of a wait.
     fn wait(&mut self, wait: RequestWait, row: &TimeRow) -> (Activity, Option<String>) {
         match wait {
             RequestWait::Asleep(_) => match meaning(row, false, self.locks, self.symbols) {
@@ -42,7 +42,10 @@ impl Names<'_> {
             },
             RequestWait::Queued => (Activity::RunQueue, self.ran(row.what.saturating_sub(2) as u32)),
             RequestWait::Held => (Activity::Quota, None),
-            RequestWait::Unread => (Activity::Unread, None),
+            RequestWait::Unread => {
+                let before = row.what.checked_sub(2).map(|wait| RequestWait::new(wait as u32));
+                (Activity::Unread, before.map(|wait| busy_with(wait).into()))
+            }
             RequestWait::Aside => (Activity::Aside, None),
             RequestWait::Handed | RequestWait::Whole => (Activity::Handed, None),
         }
@@ -59,6 +62,34 @@ impl Names<'_> {
 
     fn holder(&self, row: &TimeRow) -> Option<String> {
         (row.holder != 0).then(|| self.threads.of(row.holder).map(String::from)).flatten()
+    }
+}
+
+/// The longest part of a request that another waited for.
+fn busy_with(wait: RequestWait) -> &'static str {
+    match wait {
+        RequestWait::Whole => "on CPU",
+        RequestWait::Queued => "waiting for a CPU",
+        RequestWait::Held => "quota",
+        RequestWait::Unread => "unread",
+        RequestWait::Aside => "set aside",
+        RequestWait::Handed => "handed over",
+        RequestWait::Asleep(life) => match life {
+            Life::Futex => "futex",
+            Life::KernelLock => "kernel lock",
+            Life::FileLock => "file lock",
+            Life::Semaphore => "semaphore",
+            Life::MessageQueue => "message queue",
+            Life::Device => "device",
+            Life::Fault => "page fault",
+            Life::Socket => "socket",
+            Life::Pipe => "pipe",
+            Life::Events => "events",
+            Life::Timer => "timer",
+            Life::Child => "child",
+            Life::Stopped => "stopped",
+            Life::Rest | Life::Passed | Life::ByFile => "asleep",
+        },
     }
 }
 

@@ -16,6 +16,7 @@ mod grid;
 mod layers;
 mod markup;
 mod plain;
+mod requests;
 mod tables;
 mod tenants;
 #[cfg(test)]
@@ -54,13 +55,14 @@ static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     lines.map(|line| line.strip_prefix("export ").unwrap_or(line).to_owned() + "\n").collect()
 });
 
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("causes", "What is wrong"),
     ("layers", "Layers"),
     ("tenants", "Tenants"),
     ("time", "Over time"),
     ("locks", "Kernel locks"),
     ("user-locks", "User locks"),
+    ("requests", "Requests"),
     ("threads", "Threads"),
     ("calls", "System calls"),
     ("flames", "Flame graphs"),
@@ -90,6 +92,7 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
     };
     tables::locks(&mut out, recording, &onion);
     tables::user_locks(&mut out, recording);
+    requests::section(&mut out, recording)?;
     threads::section(&mut out, recording);
     tables::calls(&mut out, recording, &onion);
     flame::section(&mut out, recording);
@@ -102,6 +105,7 @@ pub fn page(recording: &Recording) -> Result<String, ncpu_schema::Error> {
 fn has(recording: &Recording, section: &str) -> bool {
     match section {
         "time" => !recording.manifest.simulated,
+        "requests" => recording.tables.contains_key("served"),
         "tenants" => recording.tables.contains_key("tenant_losses"),
         _ => true,
     }

@@ -73,6 +73,9 @@ impl Observer {
                 let mut thin =
                     Unprivileged::begin(&config.target, ours, hz, locks).ok_or(Error::NotPermitted)?;
                 sink.view(thin.view());
+                if config.requests {
+                    thin.note("no requests: following them needs root, or CAP_BPF and CAP_PERFMON".into());
+                }
                 if matches!(e, Error::PidNamespace) {
                     thin.note(
                         "observed as without root (docs/without-root.md), since this is a PID namespace, as of a container: \

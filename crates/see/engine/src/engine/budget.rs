@@ -338,7 +338,7 @@ mod tests {
         /// More hits never give a larger share.
         #[test]
         fn more_hits_never_pay(took in 0.0f64..1e9, more in 0.0f64..1e9, share in 0.001f64..1.0) {
-            let start = Budget { probes: Probes::Auto, share, credit: None };
+            let start = Budget { probes: Probes::Auto, share, credit: None, most: 1.0 };
             let (mut one, mut other) = (start, start);
             prop_assert!(one.look(&busy(took)) >= other.look(&busy(took + more)));
         }

@@ -133,7 +133,7 @@ fi
 # More processes than functions of generated code are kept of.
 for _ in {1..20}; do kind "${nobody[@]}" "$dir/behave" map-many; done
 # Threads, names, stacks and mappings that are not as a program's.
-for storm in names renames threads forks futexes chains cycle nothing; do
+for storm in names renames threads forks futexes chains cycle nothing execs passing unnamed memfds deep; do
   kind "${nobody[@]}" "$dir/storms" "$storm" 10
 done
 # Programs that come and go.

@@ -2,6 +2,8 @@
  * names: threads whose names are escapes, other alphabets' marks and an observer's own; renames: names that change all the time.
  * threads, forks: as many short ones as the machine makes. futexes: a million words that threads wait at.
  * chains: frame pointers that lead through ever other return addresses; cycle: one that leads to itself.
+ * execs: becomes itself again and again, with another name and megabytes of environment; passing: locks at ever new addresses;
+ * unnamed, memfds: code at ever new places, in memory and in files without a path; deep: stacks of 60,000 frames.
  * nothing: unmaps the files of its program and its libraries, and runs on in memory without a name. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -110,19 +112,102 @@ static void nothing(void)
 	((void (*)(void))page)();
 }
 
+static void execs(char *seconds)
+{
+	static char variable[120000];
+	const char *so_far = getenv("EXECS");
+	int count = so_far ? atoi(so_far) + 1 : 0;
+	char name[32], times[32], *environment[16] = {times}, *arguments[200] = {name, "execs", seconds};
+
+	snprintf(times, sizeof(times), "EXECS=%d", count);
+	snprintf(name, sizeof(name), "\033]0;%d\007<b>", count);
+	memcpy(variable, "A=\033[2J<script>", 15);
+	memset(variable + 15, 'E', sizeof(variable) - 16);
+	for (int i = 1; i < 15; i++)
+		environment[i] = variable;
+	for (int i = 3; i < 199; i++)
+		arguments[i] = "\n\t\x9b\xff";
+	burn(2000000);
+	execve("/proc/self/exe", arguments, environment);
+}
+
+static void *passing(void *unused)
+{
+	const struct timespec soon = {0, 1000};
+	for (;;) {
+		unsigned *words = mmap(0, 1 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		for (int i = 0; i < 1000; i++)
+			syscall(SYS_futex, &words[i * 100], FUTEX_WAIT_PRIVATE, 0, &soon, 0, 0);
+		munmap(words, 1 << 20);
+	}
+}
+
+/* mov $0x10000, %ecx; 1: dec %ecx; jnz 1b; ret */
+static const unsigned char counts_down[] = {0xb9, 0, 0, 1, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3};
+
+static void *unnamed(void *unused)
+{
+	for (unsigned long i = 0;; i++) {
+		unsigned char *code = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		memcpy(code + i % 4000, counts_down, sizeof(counts_down));
+		((void (*)(void))(code + i % 4000))();
+		munmap(code, 4096);
+	}
+}
+
+static void *memfds(void *unused)
+{
+	for (unsigned long i = 0;; i++) {
+		char name[64];
+		snprintf(name, sizeof(name), "\033[31m\n%lu", i);
+		int file = syscall(SYS_memfd_create, name, 0);
+		if (write(file, counts_down, sizeof(counts_down)) != sizeof(counts_down))
+			exit(1);
+		void *code = mmap(0, 4096, 5, MAP_PRIVATE, file, 0);
+		close(file);
+		((void (*)(void))code)();
+		munmap(code, 4096);
+	}
+}
+
+static void deep(int frames)
+{
+	volatile char here[64];
+	here[0] = frames;
+	if (frames)
+		deep(frames - 1);
+	else
+		for (;;)
+			burn(100000);
+	work += here[0];
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
-	if (argc != 3)
+	if (argc < 3)
 		return 2;
 	const char *kind = argv[1];
-	alarm(atoi(argv[2]));
+	/* What is left of it outlives an exec. */
+	if (!getenv("EXECS"))
+		alarm(atoi(argv[2]));
 	if (!strcmp(kind, "names"))
 		for (uintptr_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 			pthread_create(&thread, 0, named, (void *)i);
 	else if (!strcmp(kind, "renames"))
 		for (int i = 0; i < 4; i++)
 			pthread_create(&thread, 0, renamed, 0);
+	else if (!strcmp(kind, "execs"))
+		execs(argv[2]);
+	else if (!strcmp(kind, "passing"))
+		for (int i = 0; i < 4; i++)
+			pthread_create(&thread, 0, passing, 0);
+	else if (!strcmp(kind, "unnamed"))
+		unnamed(0);
+	else if (!strcmp(kind, "memfds"))
+		memfds(0);
+	else if (!strcmp(kind, "deep"))
+		deep(60000);
 	else if (!strcmp(kind, "threads"))
 		for (;;)
 			if (!pthread_create(&thread, 0, shortly, 0))

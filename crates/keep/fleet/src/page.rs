@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ncpu_schema::Layer;
-use ncpu_table::{Table, safe};
+use ncpu_table::{Column, Table, Unit, safe};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -82,13 +82,25 @@ pub fn page(asked: &mut Asked, question: &Question) -> Result<String> {
 pub fn of_table(asked: &Asked, table: &Table) -> String {
     let numbers: Vec<bool> = table.columns().iter().map(|c| c.ty != ncpu_table::Type::Text).collect();
     let class = |number: bool| if number { " class=n" } else { "" };
+    // Shares and times have a bar as long as their part of the column's largest.
+    let has_bar = |unit| matches!(unit, Unit::Percent | Unit::Share | Unit::CpuSeconds | Unit::Seconds);
+    let most = |column: &Column| {
+        let cells = (0..table.num_rows()).filter_map(|r| table.number(r, &column.name));
+        has_bar(column.unit).then(|| cells.map(f64::abs).fold(0.0, f64::max)).filter(|most| *most > 0.0)
+    };
+    let most: Vec<Option<f64>> = table.columns().iter().map(most).collect();
     let mut rows = String::new();
     for r in 0..table.num_rows() {
         rows += "<tr>";
-        for (column, &number) in table.columns().iter().zip(&numbers) {
+        for ((column, &number), most) in table.columns().iter().zip(&numbers).zip(&most) {
             let text = table.text(r, &column.name).map(String::from);
             let cell = text.or_else(|| Some(ncpu_table::figure(table.number(r, &column.name)?)));
-            rows += &format!("<td{}>{}</td>", class(number), escaped(cell.as_deref().unwrap_or("-")));
+            let part = most.and_then(|most| Some(100.0 * table.number(r, &column.name)?.abs() / most));
+            let class = match part {
+                Some(part) => format!(" class=\"n bar\" style=--part:{part:.1}%"),
+                None => class(number).into(),
+            };
+            rows += &format!("<td{class}>{}</td>", escaped(cell.as_deref().unwrap_or("-")));
         }
         rows += "</tr>";
     }

@@ -53,6 +53,8 @@ pub(crate) struct Symbol {
 pub(crate) struct Elf<'d> {
     file: File<'d>,
     segments: Segments,
+    /// All sections by name; of several of one name the first.
+    names: HashMap<Vec<u8>, SectionIndex>,
     /// By address; thread-local ones by offset, after the others.
     pub sections: Vec<Section>,
     bases: HashMap<SectionIndex, u64>,
@@ -92,6 +94,17 @@ impl<'d> Elf<'d> {
             _ => Segments::default(),
         };
         let relocatable = file.kind() == ObjectKind::Relocatable;
+        let mut names = HashMap::new();
+        for section in file.sections() {
+            let name = section.name_bytes().unwrap_or_default();
+            // Names may overlap: then each is as long as the file, and to look for one would be to read all of them.
+            if !budget.keep(96 + name.len() as u64) {
+                break;
+            }
+            if name.len() <= MAX_SECTION_NAME {
+                names.entry(name.to_vec()).or_insert(section.index());
+            }
+        }
         let (mut sections, mut bases) = (Vec::new(), HashMap::new());
         let mut free = 1 << 16;
         for section in file.sections() {
@@ -139,8 +152,25 @@ impl<'d> Elf<'d> {
         }
         let places = sections.iter().enumerate().map(|(at, section)| (section.index, at)).collect();
         // Whether the Go linker made it.
-        let is_go = [".go.buildinfo", ".gopclntab"].iter().any(|name| file.section_by_name(name).is_some());
-        Ok(Elf { file, segments, sections, bases, places, is_go, budget })
+        let is_go = [".go.buildinfo", ".gopclntab"].iter().any(|name| names.contains_key(name.as_bytes()));
+        Ok(Elf { file, segments, names, sections, bases, places, is_go, budget })
+    }
+
+    /// A section by its name, or by that of its compressed form (`.zdebug_info`).
+    fn section(&self, name: &str) -> Option<object::Section<'d, '_>> {
+        let compressed = || self.names.get(format!(".zdebug_{}", name.strip_prefix(".debug_")?).as_bytes());
+        let index = self.names.get(name.as_bytes()).or_else(compressed)?;
+        self.file.section_by_index(*index).ok()
+    }
+
+    /// The name of the file with its debug information, and that file's checksum: a text that ends with a zero, then on the next
+    /// word a number.
+    fn debug_link(&self) -> Option<(&'d str, u32)> {
+        let data = self.section(".gnu_debuglink")?.data().ok()?;
+        let end = data.iter().position(|&byte| byte == 0)?;
+        let sum = *data.get((end + 4) & !3..)?.first_chunk()?;
+        let sum = if self.big_endian() { u32::from_be_bytes(sum) } else { u32::from_le_bytes(sum) };
+        Some((std::str::from_utf8(&data[..end]).ok()?, sum))
     }
 
     /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
@@ -254,7 +284,7 @@ impl<'d> Elf<'d> {
     }
 
     fn debug_section(&self, name: &str) -> Option<Cow<'d, [u8]>> {
-        let section = self.file.section_by_name(name)?;
+        let section = self.section(name)?;
         let compressed = section.compressed_data().ok()?;
         // No coder of sections makes them smaller than this; a header that says so wants our memory.
         let most = (compressed.data.len() as u64).saturating_mul(1100).saturating_add(4096);
@@ -308,8 +338,7 @@ impl<'d> Elf<'d> {
                 None,
             ));
         }
-        if let Ok(Some((name, checksum))) = self.file.gnu_debuglink()
-            && let Ok(name) = std::str::from_utf8(name)
+        if let Some((name, checksum)) = self.debug_link()
             && !name.contains('/')
             && let Some(dir) = path.parent()
         {

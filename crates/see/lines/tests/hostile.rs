@@ -131,6 +131,33 @@ fn what_unfolds_takes_memory_in_proportion_to_the_file() {
 }
 
 #[test]
+fn names_of_sections_that_overlap_are_not_read_again_and_again() {
+    const COUNT: usize = 3000;
+    const NAMES: usize = 1 << 20;
+    let mut data = common::elf_of(0x1000, 0x100, &[("a_lock", 0x1000, 8), ("b_lock", 0x1008, 8)]);
+    data.resize(data.len().next_multiple_of(8), 0);
+    let (at, word) = (data.len(), |n: u64| n.to_le_bytes());
+    let strings = at + 64 * COUNT;
+    for i in 0..COUNT {
+        // Its name begins at byte 4 i of one long text; the last section is that text.
+        let (kind, offset, size) = if i == COUNT - 1 { (3u32, strings, NAMES) } else { (1, 0, 0) };
+        data.extend((4 * i as u32).to_le_bytes());
+        data.extend(kind.to_le_bytes());
+        for n in [0, 0, offset as u64, size as u64, 0, 1, 0] {
+            data.extend(word(n));
+        }
+    }
+    data.extend(vec![b'n'; NAMES - 1]);
+    data.push(0);
+    data[0x28..0x30].copy_from_slice(&word(at as u64));
+    data[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
+    data[0x3c..0x3e].copy_from_slice(&(COUNT as u16).to_le_bytes());
+    data[0x3e..0x40].copy_from_slice(&(COUNT as u16 - 1).to_le_bytes());
+    let report = bytes(&data, &Options::default()).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("unfold to more")), "{:?}", report.notes);
+}
+
+#[test]
 fn a_time_ends_it() {
     let options = Options { longest: std::time::Duration::ZERO, ..Options::default() };
     let members: String = (0..500).map(|i| format!("long m{i};\n")).collect();

@@ -335,10 +335,10 @@ mod tests {
             ("4x0x2", "at least one"),
             ("1000x1000", "1000000 CPUs are more than the 65536"),
             ("99999999999x99999999999", "more than"),
-            ("8*64", "is no machine"),
-            ("8x-1", "is no machine"),
-            ("", "is no machine"),
-            ("1x1x1x1x1", "is no machine"),
+            ("8*64", "unknown machine"),
+            ("8x-1", "unknown machine"),
+            ("", "unknown machine"),
+            ("1x1x1x1x1", "unknown machine"),
         ] {
             let told = text.parse::<Shape>().unwrap_err().to_string();
             assert!(told.contains(expect), "{text}: {told}");

@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(found.shape.to_string(), "4x6x2");
         assert!(has_kin(&find("8x64x2").unwrap()) && !has_kin(&find("epyc-7r13").unwrap()));
         assert_eq!(find("epyc-7r13").unwrap().shape.cpus(), 192);
-        assert!(find("epyc-9").unwrap_err().to_string().contains("is no machine"));
+        assert!(find("epyc-9").unwrap_err().to_string().contains("unknown machine"));
         assert!(find("/nowhere").unwrap_err().to_string().contains("/nowhere"));
     }
 

@@ -213,7 +213,7 @@ fn what_goes_wrong_is_said() {
         (vec!["--on", "2x2"], "from what?"),
         (vec!["--model", &good, "--on", "0x4"], "at least one package"),
         (vec!["--model", &good, "--on", "2x0x2"], "at least one package"),
-        (vec!["--model", &good, "--on", "2x2x2x2x2"], "is no machine"),
+        (vec!["--model", &good, "--on", "2x2x2x2x2"], "unknown machine"),
         (vec!["--model", &good, "--on", tree.to_str().unwrap()], "only machines whose parts are alike"),
         (
             vec!["--model", &good, "--on", &machine],
@@ -227,7 +227,7 @@ fn what_goes_wrong_is_said() {
             "neither `threads` nor what was recorded",
         ),
         (vec!["--model", &good, "--on", "1000x1000"], "1000000 CPUs are more than"),
-        (vec!["--model", &good, "--on", "toaster"], "is no machine"),
+        (vec!["--model", &good, "--on", "toaster"], "unknown machine"),
         (vec!["--model", &good, "--on", "/nowhere/at/all"], "/nowhere/at/all"),
         (vec!["--model", &good, "--on", "2x2", "--cpus", "8"], "has 4 CPUs"),
         (vec!["--model", &good, "--on", "2x2", "--cpus", "one"], "is not a number of CPUs"),

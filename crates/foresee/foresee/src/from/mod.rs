@@ -329,8 +329,13 @@ pub fn recording_beside(
     let counts = (beside.counted.as_ref(), &beside.takes[..]);
     taken::put(&mut model, (&seen, &lines), counts, (slack, per_unit), throughput.is_some(), &mut notes)?;
     let sleep_ns = model.sleep_ns;
+    let modelled = match used.cpus {
+        1 => 0.0,
+        _ => model.recorded.as_ref().map_or(0.0, |r| r.unseen - without_modelled(&model, r.unseen)),
+    };
     if let Some(recorded) = &mut model.recorded {
         recorded.sleep_ns = Some(sleep_ns);
+        recorded.unseen -= modelled;
     }
     if let Some(handed) = model.recorded.as_ref().map(|r| r.handover_ns).filter(|ns| *ns > DEAR) {
         notes.push(format!(
@@ -349,7 +354,26 @@ const LOCKING: [&str; 20] = [
 /// A smaller share of the time is not told of.
 const TOLD: f64 = 0.05;
 
-/// Share of the CPU time in calls and faults that take locks which threads share, where one CPU hides that they wait.
+/// Waits of a smaller share of the CPU time do not show. A lock that is busy for a share s of the time makes two threads wait for about
+/// s squared of it.
+const SHOWN: f64 = 0.01;
+
+/// How likely another CPU runs the program while one does: a lock that is never wanted by two at once has no waits. One CPU alone shows
+/// none.
+fn overlap(used: &Used) -> f64 {
+    match used.cpus {
+        0 | 1 => 0.0,
+        _ => ((used.target + used.spin) / used.capacity().max(f64::MIN_POSITIVE)).min(1.0),
+    }
+}
+
+/// The part of a share of the time in locks that may have no waits in the recording.
+fn hidden(share: f64, overlap: f64) -> f64 {
+    (1.0 - overlap) * share + overlap * share.min(SHOWN.sqrt())
+}
+
+/// Share of the CPU time in calls and faults that take locks which threads share, as far as the recording would not have shown that they
+/// wait for one another.
 fn unseen(
     recording: &Recording,
     model: &Model,
@@ -357,15 +381,18 @@ fn unseen(
     workers: &Workers,
     notes: &mut Vec<String>,
 ) -> f64 {
-    if used.cpus > 1 || workers.threads < 2 {
+    if workers.threads < 2 {
         return 0.0;
     }
-    let atomics = lines::unseen_atomics(recording);
+    let overlap = overlap(used);
+    let hidden = |share: f64| hidden(share, overlap);
+    let atomics = hidden(lines::unseen_atomics(recording));
     if atomics >= TOLD {
         notes.push(format!(
-            "{:.1} % of its CPU time is in atomic operations, and one CPU does not show which memory threads share: the band reaches down to \
+            "{:.1} % of its CPU time is in atomic operations, and {} does not show which memory threads share: the band reaches down to \
              where all of them are on one line",
-            10.0 * atomics
+            10.0 * atomics,
+            seldom(used.cpus)
         ));
     }
     // Processes share neither memory nor files.
@@ -377,7 +404,7 @@ fn unseen(
         s.class == SampleClass::Fault
             || s.class == SampleClass::Syscall && LOCKING.contains(&s.detail.as_str())
     };
-    let share = model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0);
+    let share = hidden(model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0));
     if share < TOLD {
         return atomics;
     }
@@ -387,12 +414,29 @@ fn unseen(
     most.dedup();
     most.truncate(3);
     notes.push(format!(
-        "{:.0} % of its CPU time is in calls and faults that take locks of the process ({}), which its threads share: on more CPUs they may \
-         wait for one another, and the band reaches down to where all of that is done one at a time",
+        "{:.0} % of its CPU time is in calls and faults that take locks of the process ({}), which its threads share, and {} does not show \
+         whether they wait for one another: the band reaches down to where all of that is done one at a time",
         100.0 * share,
-        most.join(", ")
+        most.join(", "),
+        seldom(used.cpus)
     ));
     1.0 - (1.0 - share) * (1.0 - atomics)
+}
+
+/// Why waits would not show.
+fn seldom(cpus: u32) -> &'static str {
+    match cpus {
+        0 | 1 => "one CPU",
+        _ => "a recording in which so few of them ran at the same time",
+    }
+}
+
+/// Without the part of a unit in which the model has it hold locks of the kernel, or write lines.
+fn without_modelled(model: &Model, unseen: f64) -> f64 {
+    let kernel = model.lock.iter().filter(|l| l.kernel);
+    let held: f64 = kernel.map(|l| l.takes * l.hold_ns).sum();
+    let lines: f64 = model.line.iter().map(|l| l.writes * crate::sim::OWNED_NS).sum();
+    (unseen - (held + lines) / (held + lines + model.work_ns).max(f64::MIN_POSITIVE)).max(0.0)
 }
 
 /// A smaller part of a thread is that of one that has just been woken.

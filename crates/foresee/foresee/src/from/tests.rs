@@ -322,7 +322,7 @@ fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
     // 0.4 of the work on two CPUs, and 0.6 of it on one at a time.
     let two = point(&learnt.model, 2);
     assert!(two.band.0 < two.throughput / 1.55 && two.band.0 > two.throughput / 2.4, "{:?}", two.band);
-    // Processes share neither memory nor files, and two CPUs show who waits.
+    // Processes share neither memory nor files, and two CPUs show who waits, but for short waits.
     let mut apart = run.clone();
     let rows: Vec<_> = (0..4).map(|i| (10 + i, 0.25, 0.75, 0.0, 0)).collect();
     apart.tables.insert("threads".into(), threads_in(&[10, 11, 12, 13], &rows));
@@ -330,7 +330,38 @@ fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
         |run: &Recording, x| super::recording(run, Some(x), None).unwrap().model.recorded.unwrap().unseen;
     assert_eq!(none(&apart, x), 0.0);
     let (run, x) = observed(&truth, 2);
-    assert_eq!(none(&run, x), 0.0);
+    let left = none(&run, x);
+    assert!(left > 0.05 && left < 0.15, "{left}");
+}
+
+#[test]
+fn cpus_that_seldom_ran_a_program_together_hide_its_locks() {
+    let used = |cpus: u32, target: f64| super::Used {
+        cpus,
+        numbers: (0..u64::from(cpus)).collect(),
+        all: cpus,
+        elapsed: 1.0,
+        target,
+        spin: 0.0,
+        tlb: 0.0,
+        interrupts: 0.0,
+        idle: 0.0,
+        others: f64::from(cpus) - target,
+    };
+    let hidden = |cpus: u32, target: f64| super::hidden(0.8, super::overlap(&used(cpus, target)));
+    assert_eq!(hidden(1, 1.0), 0.8);
+    // Both CPUs had nothing else to do, and would have shown a lock that is busy for more than a tenth.
+    assert!((hidden(2, 2.0) - 0.1).abs() < 1e-9);
+    // Other programs took seven eighths.
+    assert!((hidden(2, 0.25) - (0.875 * 0.8 + 0.125 * 0.1)).abs() < 1e-9);
+    assert!(hidden(16, 16.0) <= 0.1 + 1e-9);
+    // What the model has already is not counted twice.
+    let line =
+        crate::model::LineModel { name: "count".into(), writes: 100.0, copies: 1, among: 1, bounded: false };
+    let shared = Model { line: vec![line], ..plain(4) };
+    let left = super::without_modelled(&shared, 0.1);
+    assert!(left > 0.0 && left < 0.06, "{left}");
+    assert_eq!(super::without_modelled(&plain(4), 0.1), 0.1);
 }
 
 #[test]

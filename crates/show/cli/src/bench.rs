@@ -27,7 +27,7 @@ use crate::table_args::TableArgs;
 /// Measure system calls, locks and memory with benchmarks one can trust
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Names of benchmarks, or patterns as in 'mem*'; without any, the list of them
+    /// Names of benchmarks, or patterns as in 'mem*' [default: list them]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -51,7 +51,7 @@ pub struct BenchArgs {
     #[arg(short = 'D', long, value_name = "MS", default_value_t = 1000)]
     duration: u64,
 
-    /// Operations in a sample; found by the runner without
+    /// Operations in a sample [default: chosen by the runner]
     #[arg(short = 'B', long, value_name = "N")]
     batch: Option<u64>,
 
@@ -67,7 +67,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WHERE")]
     mem: Option<Memory>,
 
-    /// Tell the watts while each benchmark ran and the joules of an operation, by meters below DIR
+    /// Report the watts while each benchmark ran and the joules of an operation, by meters below DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/")]
     energy: Option<PathBuf>,
 

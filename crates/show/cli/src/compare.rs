@@ -38,7 +38,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
 
-    /// Seed of that order; another one each time without
+    /// Seed of that order [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 

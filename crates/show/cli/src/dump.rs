@@ -59,7 +59,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "MAPPING")]
     exclude: Vec<String>,
 
-    /// Bytes a dump may have, as in 10g; what is longer is kept as a part
+    /// Bytes a dump may have, as in 10g; a longer dump is kept in part
     #[arg(long, value_name = "SIZE", value_parser = size)]
     limit: Option<u64>,
 
@@ -75,7 +75,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "FILE", group = "other")]
     cat: Option<PathBuf>,
 
-    /// Tell what a dump has: threads, signal, segments, files with build IDs
+    /// Show the contents of a dump: threads, signal, segments, files with build IDs
     #[arg(long, value_name = "FILE", group = "other")]
     info: Option<PathBuf>,
 

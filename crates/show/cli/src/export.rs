@@ -1,4 +1,4 @@
-//! `ncpu report --pprof`, `--folded`, `--perfetto`: a recording for other tools.
+//! `ncpu report --pprof`, `--folded`, `--speedscope`, `--perfetto`: a recording for other tools.
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,10 @@ pub struct ExportArgs {
     #[arg(long, value_name = "KIND", default_value = "cpu", requires = "folded")]
     stacks: Stacks,
 
+    /// Write the stacks to FILE for www.speedscope.app, with a profile for each kind
+    #[arg(long, value_name = "FILE")]
+    speedscope: Option<PathBuf>,
+
     /// Write what CPUs and threads did over time to FILE for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
@@ -46,7 +50,7 @@ impl ExportArgs {
     /// # Errors
     /// A file cannot be written, a table is not as the schema has it, or there are no stacks to write.
     pub fn write(&self, recording: &Recording) -> anyhow::Result<bool> {
-        let stacks = self.pprof.is_some() || self.folded.is_some();
+        let stacks = self.pprof.is_some() || self.folded.is_some() || self.speedscope.is_some();
         anyhow::ensure!(
             !stacks || recording.tables.contains_key("stacks"),
             "there are no stacks in this recording: `ncpu run` and `ncpu watch` record them"
@@ -66,6 +70,10 @@ impl ExportArgs {
                 Stacks::OffCpu => StackKind::OffCpu,
             };
             put(file, &export::folded(recording, kind)?)?;
+        }
+        if let Some(file) = &self.speedscope {
+            let name = recording.manifest.command.join(" ");
+            put(file, &export::speedscope(recording, &name)?)?;
         }
         if let Some(file) = &self.perfetto {
             put(file, &export::perfetto(recording)?)?;

@@ -197,7 +197,7 @@ const MORE: &[More] = &[
     More {
         command: "bench",
         examples: &[
-            ("ncpu bench", "which benchmarks there are"),
+            ("ncpu bench", "list the benchmarks"),
             ("ncpu bench getpid -T 4", "one, with four threads"),
             ("ncpu bench 'mem*' -- -s 8k", "several, with an option of their own"),
         ],
@@ -207,7 +207,7 @@ const MORE: &[More] = &[
         command: "scale",
         examples: &[
             ("ncpu scale -- make -j{n}", "elapsed time of a build over CPU counts"),
-            ("ncpu scale --metric 'tps = ([0-9.]+)' -- pgbench -c {n}", "throughput that the command tells"),
+            ("ncpu scale --metric 'tps = ([0-9.]+)' -- pgbench -c {n}", "throughput that the command prints"),
             ("ncpu scale --from points.csv --to 512", "figures measured elsewhere, predicted up to 512"),
         ],
         see: &["bench", "run"],
@@ -277,8 +277,8 @@ const MORE: &[More] = &[
     More {
         command: "fix",
         examples: &[
-            ("ncpu fix -- ./server --requests 100000", "try what helps without a change of it"),
-            ("ncpu fix --undo", "clean up after commands that were killed"),
+            ("ncpu fix -- ./server --requests 100000", "try remedies that need no change of it"),
+            ("ncpu fix --undo", "clean up after killed commands"),
         ],
         see: &["run", "dose", "scale", "preload", "place", "partition", "hugepages"],
     },

@@ -80,6 +80,10 @@ struct Cli {
     #[arg(long, value_name = "FILE", global = true, hide = true)]
     config: Option<std::path::PathBuf>,
 
+    /// Colour text: on a terminal, always or never [default: auto, as NO_COLOR and CLICOLOR_FORCE say]
+    #[arg(long, value_name = "WHEN", global = true, hide = true)]
+    color: Option<paint::When>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -213,6 +217,9 @@ fn command_line() -> ExitCode {
         Ok(parsed) => parsed,
         Err(e) => return out::usage(&e),
     };
+    if let Some(when) = cli.color {
+        paint::choose(when);
+    }
     let result = out::begin(&matches).and_then(|()| run(cli.command));
     let result = match result {
         Ok(code) => out::end(true).map(|()| code),

@@ -8,7 +8,7 @@ use crate::command::{Done, last_words};
 /// Options of commands that compare throughputs.
 #[derive(Args, Debug)]
 pub struct MetricArgs {
-    /// CMD tells its throughput: what the last match of REGEX in its standard output captures, as in
+    /// Throughput from CMD's standard output: the capture of the last match of REGEX, as in
     /// 'tps = ([0-9.]+)'. That output then goes through a pipe
     #[arg(long, value_name = "REGEX")]
     pub metric: Option<String>,

@@ -1,7 +1,8 @@
-//! Colour on terminals: NO_COLOR turns it off, CLICOLOR_FORCE on.
+//! Colour on terminals: NO_COLOR turns it off, CLICOLOR_FORCE on, and `--color` decides over both.
 
 use std::env::var_os;
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
@@ -10,8 +11,32 @@ const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
 const OFF: &str = "\x1b[0m";
 
-/// Whether to colour what goes to a terminal, or not to one.
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// On a terminal
+    Auto,
+    /// Also in files and pipes
+    Always,
+    /// Nowhere
+    Never,
+}
+
+/// The choice of `--color`.
+static CHOICE: OnceLock<When> = OnceLock::new();
+
+/// Takes the choice of the command line, once.
+pub fn choose(when: When) {
+    let _ = CHOICE.set(when);
+}
+
+/// Whether to colour text for a terminal, or for a file or pipe.
 pub fn wanted(terminal: bool) -> bool {
+    match CHOICE.get() {
+        Some(When::Always) => return true,
+        Some(When::Never) => return false,
+        Some(When::Auto) | None => {}
+    }
     let set = |name: &str| var_os(name).is_some_and(|v| !v.is_empty());
     let forced = set("CLICOLOR_FORCE") && var_os("CLICOLOR_FORCE").is_some_and(|v| v != "0");
     !set("NO_COLOR") && (forced || terminal && var_os("TERM").is_some_and(|t| t != "dumb"))

@@ -9,7 +9,7 @@ use ncpu_engine::engine::Patterns;
 /// Patterns that distinguish waits, common to commands that use them.
 #[derive(Args, Debug)]
 pub struct PatternArgs {
-    /// Know more locks by the functions on a waiter's stack: FILE is asked before ncpu's own table, in the same words
+    /// Name more locks by functions on a waiter's stack: FILE is consulted before ncpu's own table, in the same words
     /// (docs/locks.md)
     #[arg(id = "patterns", long, value_name = "FILE")]
     file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! `ncpu report --pprof`, `--folded`, `--perfetto`: what other tools are given is what the tables tell.
+//! `ncpu report --pprof`, `--folded`, `--speedscope`, `--perfetto`: other tools get the figures of the tables.
 
 mod common;
 
@@ -43,6 +43,11 @@ fn other_tools_are_given_what_the_tables_tell() {
     };
     assert!((microseconds("") / 1e6 - own.values().sum::<f64>()).abs() < 1e-4);
     assert!((microseconds(";counts_and_counts ") / 1e6 - seconds).abs() < 1e-4);
+
+    let scope: serde_json::Value = serde_json::from_str(&report(&["--speedscope", "-"])).unwrap();
+    let sum: f64 =
+        scope["profiles"][0]["weights"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap()).sum();
+    assert!((sum - own.values().sum::<f64>()).abs() < 1e-6, "{sum} {own:?}");
 
     let (profile, trace) = (path("busy.pb"), path("busy.perfetto-trace"));
     assert_eq!(report(&["--pprof", &profile, "--perfetto", &trace]), "", "only files");

@@ -276,6 +276,14 @@ fn colour_is_for_terminals_unless_asked_for() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
     command.args(["topology", "--table", "objects"]).env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1");
     assert!(!out(&command.output().unwrap()).contains('\x1b'));
+    // The command line decides over both.
+    let chosen = |when: &str, name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        command.args(["topology", "--table", "objects", "--color", when]).env(name, "1");
+        out(&command.output().unwrap())
+    };
+    assert!(chosen("always", "NO_COLOR").starts_with("\x1b[1m"));
+    assert!(!chosen("never", "CLICOLOR_FORCE").contains('\x1b'));
 }
 
 #[test]

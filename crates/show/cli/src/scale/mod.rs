@@ -47,7 +47,7 @@ pub struct ScaleArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
-    /// Seed of the order of the runs; another one each time without
+    /// Seed of the order of the runs [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 

@@ -14,8 +14,8 @@ use ncpu_engine::engine::Config;
 use ncpu_engine::observation::Observation;
 use ncpu_observe_core::program::Target;
 use ncpu_schema::{
-    CpuState, IdleReason, Loss, Microstate, Vocabulary, cpu_time, idle_time, tenant_idle, tenant_losses,
-    tenant_names, tenant_time,
+    CpuState, IdleReason, Loss, Microstate, cpu_time, idle_time, tenant_idle, tenant_losses, tenant_names,
+    tenant_time,
 };
 use ncpu_table::Table;
 use ncpu_trials::{MOST, hold};

@@ -319,7 +319,7 @@ fn table(tried: &[Tried], least: f64, kept: Option<usize>) -> Table {
         let gain = one.gain();
         let without = Seen::mean(one.rounds.iter().map(|round| round.0));
         let with = Seen::mean(one.rounds.iter().map(|round| round.1));
-        let interval = gain.and_then(|gain| gain.interval);
+        let (interval, whole) = (gain.and_then(|gain| gain.interval), !one.rounds.is_empty());
         let verdict = match (one.helps(least), kept == Some(i)) {
             (_, true) => "helps, kept",
             (true, _) => "helps, undone",
@@ -331,10 +331,10 @@ fn table(tried: &[Tried], least: f64, kept: Option<usize>) -> Table {
             .float_opt(gain.map(|gain| gain.value))
             .float_opt(interval.map(|ends| ends.0))
             .float_opt(interval.map(|ends| ends.1))
-            .float(without.lost)
-            .float(with.lost)
-            .float(without.neighbour)
-            .float(with.neighbour)
+            .float_opt(whole.then_some(without.lost))
+            .float_opt(whole.then_some(with.lost))
+            .float_opt(whole.then_some(without.neighbour))
+            .float_opt(whole.then_some(with.neighbour))
             .text(verdict);
     }
     out.finish()
@@ -362,5 +362,6 @@ mod tests {
         let table = table(&[helps, noise, tried(&[])], 2.0, None);
         let verdicts: Vec<_> = (0..3).filter_map(|row| table.text(row, "verdict")).collect();
         assert_eq!(verdicts, ["helps, undone", "no difference", "unknown"]);
+        assert!(table.number(0, "lost").is_some() && table.number(2, "lost").is_none());
     }
 }

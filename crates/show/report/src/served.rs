@@ -42,8 +42,11 @@ pub(crate) fn ms(ms: f64) -> String {
     if ms < 0.1 { format!("{ms:.3}") } else { figure(ms) }
 }
 
+/// A part of a request's latency: what, how many ms, and its words.
+pub(crate) type ListedPart = (What, f64, String);
+
 /// Parts with their ms, most first: waits for a CPU as one, with the programs behind which they were.
-fn told(parts: Vec<(What, f64)>) -> Vec<(What, f64, String)> {
+fn told(parts: Vec<(What, f64)>) -> Vec<ListedPart> {
     let queued: Vec<&(What, f64)> = parts.iter().filter(|(what, _)| what.0 == Activity::RunQueue).collect();
     let all: f64 = queued.iter().map(|(_, ms)| ms).sum();
     let mut behind: Vec<(&str, f64)> =
@@ -63,7 +66,7 @@ fn told(parts: Vec<(What, f64)>) -> Vec<(What, f64, String)> {
     if !names.is_empty() {
         line += &format!(", behind {}", names.join(", "));
     }
-    let mut out: Vec<(What, f64, String)> = parts
+    let mut out: Vec<ListedPart> = parts
         .iter()
         .filter(|(what, _)| what.0 != Activity::RunQueue)
         .map(|(what, part)| (what.clone(), *part, words(what)))
@@ -125,7 +128,7 @@ impl Sum {
     }
 
     /// Parts in ms a request with their words, most first.
-    pub(crate) fn told(&self) -> Vec<(What, f64, String)> {
+    pub(crate) fn told(&self) -> Vec<ListedPart> {
         told(self.parts.keys().map(|what| (what.clone(), self.each(what))).collect())
     }
 
@@ -179,7 +182,7 @@ impl Kind {
 
     /// Parts of which the slow requests have more than the faster half, in ms a request, most first; with those requests, and the
     /// quantile above which they lie. `None` where they are few, or hardly slower.
-    fn slow(&self) -> Option<(f64, Sum, Vec<(What, f64, String)>)> {
+    fn slow(&self) -> Option<(f64, Sum, Vec<ListedPart>)> {
         let usual = self.between(0.0, 0.5);
         let slow = [0.99, 0.9].into_iter().map(|from| (from, self.between(from, 1.0)));
         let (from, slow) = slow.into_iter().find(|(_, slow)| slow.count >= FEWEST)?;

@@ -159,7 +159,7 @@ impl Waiter {
         }
         let sleep = match self.timeouts {
             0 => starved(queue),
-            n => starved(queue) / LOOKS << (n / DOUBLES_AFTER).min(DOUBLINGS),
+            n => (starved(queue) / LOOKS) << (n / DOUBLES_AFTER).min(DOUBLINGS),
         };
         Some(Instant::now().plus(sleep))
     }

@@ -146,7 +146,7 @@ fn a_recording_that_is_a_bomb_is_left_out_and_the_rest_is_taken() {
         ("long", "MiB of memory"),
         ("rows", "it holds 10 rows and the manifest says 11"),
         ("torn", "it is not a Parquet file, or is cut off"),
-        ("name", "its host name has 100000 bytes"),
+        ("name", "a name of 100000 bytes"),
     ] {
         let line = |l: &&str| l.contains(&format!("/{name}")) && l.contains(why);
         assert_eq!(said.lines().filter(line).count(), 1, "{name}: {said}");

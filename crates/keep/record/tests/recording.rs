@@ -226,7 +226,7 @@ fn other_files_are_ignored_with_a_note() {
     fs::write(dir.join("old.parquet"), "mine").unwrap();
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.notes.len(), 2, "{:?}", recording.notes);
-    assert!(recording.notes[0].contains("README is no part"));
+    assert!(recording.notes[0].contains("README does not belong to the recording"));
     assert_eq!(recording.tables.len(), 2);
 }
 
@@ -271,7 +271,7 @@ fn a_finish_cut_off_leaves_the_streams_in_charge() {
     fs::copy(dir.join("cpus.arrows"), whole.join("cpus.arrows")).unwrap();
     let recording = Recording::open(&whole).unwrap();
     assert_eq!(recording.tables["cpus"].num_rows(), 12);
-    assert!(recording.notes[0].contains("cpus.arrows is no part"));
+    assert!(recording.notes[0].contains("cpus.arrows does not belong to the recording"));
 }
 
 #[test]

@@ -107,40 +107,34 @@ mod quiet {
 
     use super::*;
 
-    /// The latency in us that a part of the requests does not exceed, by the bins of table `lengths`.
-    fn quantile(seen: &Seen, part: f64) -> f64 {
-        let mut bins: Vec<(f64, f64, f64)> = seen
-            .rows("lengths")
-            .filter(|(t, r)| t.text(*r, "of") == Some("request"))
-            .map(|(t, r)| {
-                let of = |column: &str| t.number(r, column).expect("a number");
-                (of("from"), of("to"), of("count"))
-            })
-            .collect();
-        bins.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let all: f64 = bins.iter().map(|bin| bin.2).sum();
-        let mut seen = 0.0;
-        let found = bins.iter().find(|bin| {
-            seen += bin.2;
-            seen >= part * all
-        });
-        found.map_or(0.0, |bin| (bin.0 + bin.1) / 2.0)
+    /// The part of the requests whose latency is not above so many us, by the bins of table `lengths`.
+    fn part_within(seen: &Seen, us: f64) -> f64 {
+        let (mut within, mut all) = (0.0, 0.0);
+        for (t, r) in seen.rows("lengths").filter(|(t, r)| t.text(*r, "of") == Some("request")) {
+            let of = |column: &str| t.number(r, column).expect("a number");
+            all += of("count");
+            if (of("from") + of("to")) / 2.0 <= us {
+                within += of("count");
+            }
+        }
+        within / all
     }
 
-    /// Whether what makes requests slow has its time, and the percentile that they are is the log's.
+    /// Whether what makes requests slow has its time, and the 99th percentile is the log's within 3 %.
     fn planted(server: &str, cause: &str, doing: &[&str]) {
         let (log, seen) = serve(server, cause, 1000, 20.0);
         let parts = parts(&seen);
         let took = log.slow * log.slow_ms / 1e3;
         let found: f64 = doing.iter().filter_map(|doing| parts.get(*doing)).sum();
-        let p99 = quantile(&seen, 0.99);
+        let [less, more] = [0.97, 1.03].map(|factor| part_within(&seen, factor * log.p99));
         let line = format!(
-            "{server} {cause}: {found:.3} of {took:.3} s, p99 {p99:.0} of {:.0} us, {parts:?}",
+            "{server} {cause}: {found:.3} of {took:.3} s, {less} and {more} within 0.97 and 1.03 of {:.0} us, {parts:?}",
             log.p99
         );
         eprintln!("{line}, median {:.1} us", log.p50);
         assert!(found >= 0.9 * took && found <= 1.1 * took, "{line}");
-        assert!((p99 - log.p99).abs() <= 0.03 * log.p99, "{line}");
+        // Two requests of a thousand, since the server's log and the table may draw the line at another of those near it.
+        assert!(less <= 0.992 && more >= 0.988, "{line}");
     }
 
     #[test]

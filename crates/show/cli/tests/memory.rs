@@ -56,7 +56,7 @@ fn anyone_gets_an_estimate_and_is_told() {
 fn mistakes_are_told_before_the_look() {
     for (args, word) in [
         (&["-k", "nothing"][..], "its columns are time, node, class"),
-        (&["--pfns", "9-1"], "no range of page frames"),
+        (&["--pfns", "9-1"], "invalid range of page frames"),
         (&["--walk", "-k", "pfn"], "cannot be used with"),
         (&["1", "0"], "0 reports"),
     ] {

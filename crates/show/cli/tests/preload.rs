@@ -216,8 +216,8 @@ fn what_is_not_there_is_told() {
     let program = compiled(dir.path(), "program", &["-ldl"]);
     let program = path(&program);
     refused(&["nonsense", program], 125, &["no libncpu_nonsense.so in ", "there are: ", "getenv"]);
-    refused(&["../getenv", program], 125, &["`../getenv` is no name"]);
-    refused(&["getenv,,", program], 125, &["`` is no name"]);
+    refused(&["../getenv", program], 125, &["invalid library name `../getenv`"]);
+    refused(&["getenv,,", program], 125, &["invalid library name ``"]);
     refused(&["getenv", "no_such_command"], 127, &["no_such_command: command not found"]);
     refused(&["getenv", "/etc/passwd"], 126, &["/etc/passwd: Permission denied"]);
     refused(&["getenv", "/etc"], 126, &["/etc: not a regular file"]);

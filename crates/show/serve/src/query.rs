@@ -24,8 +24,11 @@ impl Query {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let name = decoded(name).ok_or_else(|| Wrong("a parameter's name cannot be read".into()))?;
             if !known.contains(&name.as_str()) {
-                let known = if known.is_empty() { "there are none".into() } else { known.join(", ") };
-                return Err(Wrong(format!("unknown parameter `{}`: {known}", ncpu_table::safe::line(&name))));
+                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+                return Err(Wrong(format!(
+                    "unknown parameter `{}`; expected {known}",
+                    ncpu_table::safe::line(&name)
+                )));
             }
             let value = decoded(value).ok_or_else(|| Wrong(format!("{name}: it is not UTF-8")))?;
             if all.insert(name.clone(), value).is_some() {

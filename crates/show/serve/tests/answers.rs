@@ -175,7 +175,7 @@ fn who_asks_wrongly_is_told_so() {
         ("/pprof/cpu?seconds=1e9", 400, "seconds"),
         ("/pprof/cpu?seconds=1&from=-5", 400, "from and to"),
         ("/pprof/gpu", 404, "openapi"),
-        ("/metrics?x", 400, "no parameter"),
+        ("/metrics?x", 400, "unknown parameter `x`; expected none"),
     ] {
         let answer = get(&at, path, &[]);
         assert_eq!(answer.status, status, "{path}: {}", answer.text());

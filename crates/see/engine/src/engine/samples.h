@@ -181,8 +181,11 @@ int sample(void *ctx)
 	charge(s, now);
 	/* One that computes all the time does not come on CPU again when it is moved to another control group. */
 	struct task_rec *r = cfg_tenants && s->task ? look(p) : NULL;
-	if (r)
+	if (r) {
+		if (r->tenant == TENANT_OTHERS)
+			r->css_set = 0; /* there may be a free number by now */
 		tenant_comes(s, r, p);
+	}
 	struct copied_stack *c = copy_room();
 	if (c) {
 		struct stack_event *e = &c->e;

@@ -522,8 +522,9 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	r->throttled = 0;
 	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
-	if (r->target)
-		woke(r, next);
+	__u64 slept = r->target ? woke(r, next) : 0;
+	if (cfg_requests && r->serves && slept)
+		request_slept(next, r, slept);
 	if (cfg_requests && r->serves && r->state == LAT)
 		request_queued(next, r->queue, r->since, now, held);
 	if (calls_off)

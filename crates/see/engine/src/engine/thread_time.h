@@ -296,10 +296,11 @@ APART int slept_for(struct task_rec *r, __u64 ns, __u32 tgid)
 	return 0;
 }
 
-static __always_inline void request_slept(struct task_struct *p, struct task_rec *r, __u64 ns);
-
-/* A thread comes on CPU. Its sleep, if that was one, is put down here and not where it was woken: its record is this CPU's now. */
-static __always_inline void woke(struct task_rec *r, struct task_struct *p)
+/*
+ * A thread comes on CPU. Its sleep, if that was one, is put down here and not where it was woken: its record is this CPU's now. Returns
+ * how long it slept, 0 if it did not.
+ */
+static __always_inline __u64 woke(struct task_rec *r, struct task_struct *p)
 {
 	__u64 all = asleep_in_all(r);
 	__s64 ns = all - r->slept_all;
@@ -307,15 +308,14 @@ static __always_inline void woke(struct task_rec *r, struct task_struct *p)
 	r->slept_all = all;
 	/* Who wakes it on another CPU adds to the same sums: now and then one of two additions is lost. */
 	if (ns <= 0)
-		return;
+		return 0;
 	if (r->stands && !(p->flags & PF_KTHREAD)) {
 		slept_for(r, ns, p->tgid);
 		if (cfg_tenants && observing && (r->life == LIFE_DEVICE || r->life == LIFE_FAULT) && !r->freeing)
 			waited_for_device(r, r->slept, r->slept + ns);
 	}
-	if (cfg_requests && r->serves)
-		request_slept(p, r, ns);
 	r->by[MASK(r->life, 15)] += ns;
+	return ns;
 }
 
 /* A thread wakes this one. If it is what was waited for, its last sleep, where it fell into this wait, held both up. */

@@ -53,6 +53,34 @@ fn each_begins_with_its_command_and_is_whole() {
     }
 }
 
+/// The noisy neighbour of each run of workloads/tenants.sh is named for nine tenths of the loss, with its cause, and tenants share the
+/// capacity.
+#[test]
+fn tenants_name_the_noisy_neighbour() {
+    let all = transcripts();
+    let runs: Vec<_> = all.iter().filter(|t| t.command.starts_with("tenants.sh ")).collect();
+    assert!(runs.len() >= 3, "docs/tenants.md shows three causes");
+    for Transcript { command, lines, .. } in runs {
+        let cause = command.split(' ').nth(1).unwrap();
+        let text = lines[1..].join(" ");
+        let sentence = text.split("/web.service lost ").nth(1).unwrap_or_else(|| panic!("{command}: {text}"));
+        let sentence = sentence.split(". ").next().unwrap();
+        let named = match cause {
+            "weight" => "behind /batch.service on run queues",
+            "disk" => "which served /batch.service",
+            _ => "held back by its own CPU limit",
+        };
+        let words = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(named), "{command}: {words}");
+        let seconds = numbers(&words);
+        assert!(seconds[1] >= 0.9 * seconds[0], "{command}: {words}");
+        let at = lines.iter().position(|l| l.starts_with("capacity ")).expect("a table of tenants");
+        let rows = lines[at + 1..].iter().take_while(|line| line.contains('%'));
+        let shares: f64 = rows.filter_map(|line| numbers(line.split('%').next()?).pop()).sum();
+        assert!((99.0..=101.0).contains(&shares), "{command}: {shares} %");
+    }
+}
+
 /// `logger 4 5 · 5.0 s · 2 CPUs · 10.0 CPU-s of capacity …`, and a table of layers, of which small ones are left out.
 fn short_form(file: &str, command: &str, lines: &[String]) {
     let words = lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");

@@ -410,8 +410,8 @@ fn the_start_of_ncpu_itself_is_not_counted_and_memory_is_shown() {
     let o = ncpu(&state, &args);
     assert!(o.status.success(), "{}", err(&o));
     let text = out(&o);
-    // A debug build takes half as long to start as the command to run.
-    assert!(number(&text, "x") > 0.85, "{text}");
+    // A debug build takes half as long to start as the command to run: counted, it would be 0.67.
+    assert!(number(&text, "x") > 0.75, "{text}");
     // It is no larger than ncpu's own start.
     assert!(text.contains(r#""rss":null"#), "{text}");
     let program = "x = bytearray(150 << 20)";

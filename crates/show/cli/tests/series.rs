@@ -176,7 +176,7 @@ fn a_full_disk_ends_a_recording_and_the_watch_goes_on_when_there_is_room() {
     let place = tempfile::tempdir().unwrap();
     // A file system of its own, in a mount namespace of its own.
     let script = format!(
-        "mount -t tmpfs -o size=2m small {0} || exit 77
+        "mount -t tmpfs -o size=16m small {0} || exit 77
          {1} watch --record {0}/always --rotate 1s --interval 0.1 2>{0}.said &
          watch=$!
          wait_for() {{ n=0; until \"$@\"; do sleep 0.1; n=$((n + 1)); [ $n -lt 1200 ] || exit 3; done; }}

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ncpu_machine::tenant::{self, By, Tenant};
-use ncpu_record::{Manifest, Recording, Selection};
+use ncpu_record::{Manifest, Recording, Selection, tenants};
 use ncpu_schema::{
     CpuState, Division, IdleReason, Layer, SampleClass, Strange, cpu_time, events, fleet, locks, samples,
-    tenant_losses, tenant_names, user_locks,
+    tenant_losses, user_locks,
 };
 use ncpu_table::{Column, Table};
 use sha2::{Digest, Sha256};
@@ -75,10 +75,6 @@ struct Loss {
 
 /// Losses of a recording that have rows of their own.
 const LOSSES: usize = 1000;
-
-/// Numbers of tenants that are always the same: the kernel's, and the first that is not.
-const KERNEL: u64 = 1;
-const FIRST: u64 = 4;
 
 /// Bytes of a text that each row of a recording has.
 const LONGEST: usize = 4096;
@@ -264,31 +260,9 @@ impl Rolled {
     /// Losses of tenants, by their names; of causes that a newer version brought, too. The smallest are in one row for each cause.
     fn add_losses(&mut self, recording: &Recording) -> Result<(), ncpu_schema::Error> {
         let Some(table) = recording.tables.get(tenant_losses::NAME) else { return Ok(()) };
-        let Some(known) = tenant_names::Reader::open(recording)? else { return Ok(()) };
-        let mut tenants: Vec<(u64, Tenant)> = Vec::new();
-        for row in known.rows() {
-            let cell = |cell: Option<&str>| cell.map(String::from);
-            let Some(id) = known.tenant.get(row) else { continue };
-            tenants.push((
-                id,
-                Tenant {
-                    cgroup: cell(known.cgroup.get(row)).unwrap_or_default(),
-                    program: cell(known.program.get(row)).unwrap_or_default(),
-                    unit: cell(known.unit.get(row)),
-                    pod: cell(known.pod.get(row)),
-                    container: cell(known.container.get(row)),
-                    job: cell(known.job.get(row)),
-                    job_name: cell(known.job_name.get(row)),
-                    step: cell(known.step.get(row)),
-                    user: cell(known.user.get(row)),
-                    session: cell(known.session.get(row)),
-                    kernel: id == KERNEL,
-                },
-            ));
-        }
-        tenant::name_jobs(&mut tenants);
+        let Some(tenants) = tenants::read(recording)? else { return Ok(()) };
         let name = |(id, tenant): (u64, Tenant)| {
-            let name = if id < FIRST { tenant.program.clone() } else { tenant.name(By::Tenant) };
+            let name = if id < tenants::FIRST { tenant.program.clone() } else { tenant.name(By::Tenant) };
             (id, text(Some(&name)))
         };
         let names: HashMap<u64, String> = tenants.into_iter().map(name).collect();

@@ -43,6 +43,7 @@ mod series;
 mod sink;
 mod stream;
 mod sync;
+pub mod tenants;
 mod whole;
 mod write;
 

@@ -11,8 +11,9 @@ mod text;
 
 use std::collections::{BTreeMap, HashMap};
 
-use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant, name_jobs};
-use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, ledger, tenant_losses, tenant_names, tenants};
+use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant};
+use ncpu_record::tenants as recorded;
+use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, ledger, tenant_losses, tenants};
 use ncpu_table::Table;
 
 pub use text::render;
@@ -125,16 +126,11 @@ impl Tenancy {
     /// # Errors
     /// A table is not what the schema says.
     pub fn of(recording: &impl Tables, naming: &Naming) -> Result<Option<Tenancy>, Error> {
-        let Some(known) = tenant_names::Reader::open(recording)? else { return Ok(None) };
+        let Some(met) = recorded::read(recording)? else { return Ok(None) };
         let mut names: HashMap<u64, String> = HashMap::new();
         let mut members: HashMap<String, Tenant> = HashMap::new();
-        let mut tenants: Vec<(u64, Tenant)> = known
-            .rows()
-            .filter_map(|row| known.tenant.get(row).map(|id| (id, member(&known, row, id))))
-            .collect();
-        name_jobs(&mut tenants);
-        for (id, tenant) in tenants {
-            let name = if id < FIRST { tenant.program.clone() } else { naming.name(&tenant) };
+        for (id, tenant) in met {
+            let name = if id < recorded::FIRST { tenant.program.clone() } else { naming.name(&tenant) };
             members.entry(name.clone()).or_insert(tenant);
             names.insert(id, name);
         }
@@ -238,25 +234,5 @@ impl Tenancy {
             });
         }
         rows.finish()
-    }
-}
-
-/// Numbers below this one are always the same.
-const FIRST: u64 = 4;
-
-fn member(known: &tenant_names::Reader<'_>, row: usize, id: u64) -> Tenant {
-    let text = |cell: Option<&str>| cell.map(String::from);
-    Tenant {
-        cgroup: known.cgroup.get(row).unwrap_or_default().into(),
-        program: known.program.get(row).unwrap_or_default().into(),
-        unit: text(known.unit.get(row)),
-        pod: text(known.pod.get(row)),
-        container: text(known.container.get(row)),
-        job: text(known.job.get(row)),
-        job_name: text(known.job_name.get(row)),
-        step: text(known.step.get(row)),
-        user: text(known.user.get(row)),
-        session: text(known.session.get(row)),
-        kernel: id == 1,
     }
 }

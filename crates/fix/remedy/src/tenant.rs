@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ncpu_machine::limits::Mounts;
 use ncpu_machine::tenant::Tenant;
 use ncpu_schema::Loss;
 
@@ -15,21 +16,13 @@ struct Hierarchy {
 
 /// The hierarchy that CPU time is divided in: that of version 1 where there is one.
 fn hierarchy(root: &Path) -> Option<Hierarchy> {
-    let mounts = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
-    let mut unified = None;
-    for line in mounts.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [_, at, kind, options, ..] = words[..] else { continue };
-        let mount = root.join(at.trim_start_matches('/'));
-        match kind {
-            "cgroup" if options.split(',').any(|o| o == "cpu") => {
-                return Some(Hierarchy { mount, unified: false });
-            }
-            "cgroup2" => unified = Some(Hierarchy { mount, unified: true }),
-            _ => {}
-        }
-    }
-    unified
+    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
+    let mounts = Mounts::parse(&text);
+    let (dir, unified) = match mounts.by_controller.get("cpu") {
+        Some(dir) => (dir, false),
+        None => (mounts.unified.as_ref()?, true),
+    };
+    Some(Hierarchy { mount: root.join(dir), unified })
 }
 
 impl Hierarchy {

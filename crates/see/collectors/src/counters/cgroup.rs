@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use ncpu_machine::limits::Mounts;
+
 use super::{Error, Result};
 
 /// Opens the directory of a cgroup: a path below the mount, or an absolute one in it.
@@ -29,15 +31,9 @@ fn directory(mount: &Path, path: &str) -> PathBuf {
 }
 
 fn mount(mounts: &str) -> Option<PathBuf> {
-    let lines = || {
-        mounts.lines().filter_map(|line| {
-            let mut words = line.split(' ');
-            Some((words.nth(1)?, words.next()?, words.next()?))
-        })
-    };
-    let v1 =
-        lines().find(|(_, kind, options)| *kind == "cgroup" && options.split(',').any(|o| o == "perf_event"));
-    v1.or_else(|| lines().find(|(_, kind, _)| *kind == "cgroup2")).map(|(dir, ..)| dir.into())
+    let mut mounts = Mounts::parse(mounts);
+    let dir = mounts.by_controller.remove("perf_event").or(mounts.unified)?;
+    Some(Path::new("/").join(dir))
 }
 
 #[cfg(test)]

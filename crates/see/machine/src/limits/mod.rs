@@ -21,6 +21,7 @@ mod sysctl;
 pub mod throttle;
 
 pub use boot::parse_boot_log;
+pub use mounts::Mounts;
 pub use pressure::{Pressure, parse as parse_pressure};
 pub use process::parse_rlimits;
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::files::Files;
 
-/// Where control groups are mounted.
+/// Where control groups are mounted: paths without the slashes around them, so that a root can be put before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mounts {
-    /// cgroup v2.
+pub struct Mounts {
+    /// Version 2.
     pub unified: Option<String>,
-    /// cgroup v1, by controller.
+    /// Version 1, by controller.
     pub by_controller: BTreeMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ impl Mounts {
                 }
                 "cgroup" => {
                     for option in options.split(',') {
-                        if matches!(option, "cpu" | "cpuacct" | "memory" | "pids" | "cpuset") {
+                        if matches!(option, "cpu" | "cpuacct" | "memory" | "perf_event" | "pids" | "cpuset") {
                             out.by_controller.entry(option.into()).or_insert_with(|| dir.clone());
                         }
                     }
@@ -40,7 +40,7 @@ impl Mounts {
         out
     }
 
-    pub fn read(files: &Files<'_>) -> Mounts {
+    pub(super) fn read(files: &Files<'_>) -> Mounts {
         // /proc/self is not this process in a gathered tree, but was of the gathering one.
         Mounts::parse(&files.text("proc/mounts").unwrap_or_default())
     }

@@ -77,10 +77,6 @@ impl Target {
 }
 
 fn cgroup2_mount() -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (_, dir, kind) = (words.next()?, words.next()?, words.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(dir))
-    })
+    let text = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    Some(Path::new("/").join(ncpu_machine::limits::Mounts::parse(&text).unified?))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS, UserLock};
+use super::layout::{FirstSlot, KIND_FUTEX, KIND_USER, OTHERS, UserLock, quarter};
 use super::{Engine, layout};
 
 /// Such waits for a lock, of lengths in one bin.
@@ -44,9 +44,7 @@ impl Default for FirstOf {
 impl FirstWaits {
     /// The bin `part` (0 to 3) of a row, without what was counted.
     fn of(row: &FirstSlot, part: u64) -> FirstWaits {
-        let octave = (row.octave & 0xff) as u32;
-        let step = 1u64 << octave.clamp(2, 62) >> 2;
-        let from = (4 + part) * step;
+        let (from, to) = quarter((row.octave & 0xff) as u32, part);
         let kind = match row.kind {
             kind if kind & KIND_FUTEX != 0 => FirstOf::Futex,
             kind if kind & KIND_USER != 0 => FirstOf::Traced(UserLock::from(kind & 0xff)),
@@ -59,7 +57,7 @@ impl FirstWaits {
             ahead: (row.octave >> 8).saturating_sub(1) as u32,
             // Those below 4 ns count as 4.
             from: if from == 4 { 0 } else { from },
-            to: from + step,
+            to,
             count: 0,
         }
     }
@@ -69,13 +67,8 @@ impl Engine {
     /// Takes those of one half of the table out of it, and counts those that found no room there.
     pub(super) fn first_waits(&mut self, half: usize) -> Vec<FirstWaits> {
         let mut sums: HashMap<(u64, u64, u32, u32, u64), FirstWaits> = HashMap::new();
-        let rows = self.first_waits.len() / layout::HALVES;
-        for i in half * rows..(half + 1) * rows {
-            if self.first_waits.first_word(i) == 0 {
-                continue;
-            }
-            let row = self.first_waits.get(i);
-            self.first_waits.clear(i);
+        let rows = layout::of_half(self.first_waits.len(), half);
+        for row in self.first_waits.take(rows) {
             for (part, count) in (0u64..).zip(row.count).filter(|(_, count)| *count > 0) {
                 let key = (row.lock, row.octave, row.tgid, row.kind, part);
                 sums.entry(key).or_insert_with(|| FirstWaits::of(&row, part)).count += u64::from(count);

@@ -61,6 +61,18 @@ pub(super) use types::go_wait as GoWait;
 /// One half of a table is written while the other is read.
 pub(super) const HALVES: usize = 2;
 
+/// The rows of one half of a table.
+pub(super) fn of_half(rows: usize, half: usize) -> std::ops::Range<usize> {
+    let rows = rows / HALVES;
+    half * rows..(half + 1) * rows
+}
+
+/// The ends of a quarter of an octave, ns.
+pub(super) fn quarter(octave: u32, part: u64) -> (u64, u64) {
+    let step = 1u64 << (octave.clamp(2, 62) - 2);
+    ((4 + part) * step, (5 + part) * step)
+}
+
 pub(super) const KIND_FUTEX: u32 = 0x8000_0000;
 pub(super) const KIND_OFF: u32 = 0x4000_0000;
 pub(super) const KIND_SLEEP: u32 = 0x2000_0000;
@@ -125,6 +137,11 @@ impl FutexClass {
             FutexClass::Semaphore => "semaphore",
             FutexClass::Condition => "condition",
         }
+    }
+
+    /// This one, else what the place of the wait says.
+    pub fn or(self, place: Option<FutexClass>) -> FutexClass {
+        if self == FutexClass::Unknown { place.unwrap_or(self) } else { self }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ncpu_schema::Length;
 
-use super::layout::{LengthSlot, Lengths};
+use super::layout::Lengths;
 use super::{Engine, layout};
 
 /// `LENGTH_BITS`, `LENGTH_PARTS`, and the bins of an array, of engine.h.
@@ -82,13 +82,8 @@ impl Engine {
             }
         }
         let mut sums: HashMap<(u32, u64, u32, u64, usize), u64> = HashMap::new();
-        let rows = self.length_rows.len() / layout::HALVES;
-        for i in half * rows..(half + 1) * rows {
-            if self.length_rows.first_word(i) == 0 {
-                continue;
-            }
-            let row: LengthSlot = self.length_rows.get(i);
-            self.length_rows.clear(i);
+        let rows = layout::of_half(self.length_rows.len(), half);
+        for row in self.length_rows.take(rows) {
             for (part, count) in row.count.iter().enumerate().filter(|(_, count)| **count > 0) {
                 *sums.entry((row.of, row.what, row.tgid, row.octave, part)).or_default() += u64::from(*count);
             }

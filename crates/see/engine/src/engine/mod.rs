@@ -790,13 +790,8 @@ impl Engine {
                 slot.last != 0 || slot.switches != 0
             };
             let parts = (0..self.slots.len()).filter(used).map(|cpu| old * half + cpu * part);
-            for i in parts.flat_map(|start| start..start + part) {
-                if table.first_word(i) == 0 {
-                    continue;
-                }
-                let s = table.get(i);
+            for s in table.take(parts.flat_map(|start| start..start + part)) {
                 waits::add(sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default(), &s);
-                table.clear(i);
             }
         }
         self.forget_ended();

@@ -61,12 +61,7 @@ impl Engine {
         let parts = self.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / layout::HALVES;
         let (rows, others) = (parts * load::IO_ROWS, parts * load::IO_OTHERS);
         let behind = rows * layout::HALVES + half * others;
-        for i in (half * rows..(half + 1) * rows).chain(behind..behind + others) {
-            if self.io_rows.first_word(i) == 0 {
-                continue;
-            }
-            let row = self.io_rows.get(i);
-            self.io_rows.clear(i);
+        for row in self.io_rows.take((half * rows..(half + 1) * rows).chain(behind..behind + others)) {
             let sum = sums.entry((row.device, row.operation, row.tgid)).or_default();
             (sum.device, sum.operation, sum.tgid) = (row.device, row.operation, row.tgid);
             sum.count += row.count;

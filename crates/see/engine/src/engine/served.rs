@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::layout::{ClientRequest, FutexClass, RequestSlot};
+use super::layout::{ClientRequest, FutexClass, RequestSlot, quarter};
 use super::thread_time::{Life, TimeRow};
 use super::{Engine, layout};
 use crate::names::call_name;
@@ -41,6 +41,11 @@ impl RequestWait {
             Some(4) => RequestWait::Handed,
             Some(_) => RequestWait::Whole,
         }
+    }
+
+    /// What its thread slept for; the rest where it did not sleep.
+    fn life(self) -> Life {
+        if let RequestWait::Asleep(life) = self { life } else { Life::Rest }
     }
 }
 
@@ -117,9 +122,7 @@ impl Protocol {
 
 /// The ends of a bin of latencies, ns.
 pub(crate) fn latency_bin(bin: u32) -> (u64, u64) {
-    let (octave, part) = ((bin >> 2).clamp(2, 60), u64::from(bin & 3));
-    let step = 1 << (octave - 2);
-    ((4 + part) * step, (5 + part) * step)
+    quarter(bin >> 2, (bin & 3).into())
 }
 
 /// Requests of one kind and latency: all of them, or what they waited for.
@@ -155,7 +158,7 @@ impl RequestRow {
             system: row.system,
             what: TimeRow {
                 tgid: row.tgid,
-                life: if let RequestWait::Asleep(life) = wait { life } else { Life::Rest },
+                life: wait.life(),
                 what: row.what,
                 futex: row.futex,
                 place: row.place,
@@ -212,10 +215,9 @@ impl Slow {
                 let ns = p.sent.min(on);
                 on -= ns;
                 let wait = RequestWait::new(p.life);
-                let life = if let RequestWait::Asleep(life) = wait { life } else { Life::Rest };
                 let row = TimeRow {
                     tgid: q.tgid,
-                    life,
+                    life: wait.life(),
                     what: p.what,
                     futex: p.futex,
                     place: p.place,
@@ -249,13 +251,8 @@ impl Engine {
     /// Takes the requests of one half of the table out of it.
     pub(super) fn served_rows(&mut self, half: usize) -> Vec<RequestRow> {
         let mut sums: HashMap<(u64, u64, u32, u32), RequestRow> = HashMap::new();
-        let rows = self.request_rows.len() / layout::HALVES;
-        for i in half * rows..(half + 1) * rows {
-            if self.request_rows.first_word(i) == 0 {
-                continue;
-            }
-            let row = self.request_rows.get(i);
-            self.request_rows.clear(i);
+        let rows = layout::of_half(self.request_rows.len(), half);
+        for row in self.request_rows.take(rows) {
             let new = RequestRow::of(&row);
             sums.entry((row.kind, row.what, row.tgid, row.bin))
                 .and_modify(|sum| sum.add(&new))

@@ -58,6 +58,18 @@ impl<T: Plain> Mapped<T> {
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<u64>().read_volatile() }
     }
 
+    /// Takes the values at these places out, but for empty ones, whose first word is 0. As [`Mapped::clear`].
+    pub fn take(&mut self, places: impl IntoIterator<Item = usize>) -> impl Iterator<Item = T> {
+        places.into_iter().filter_map(|place| {
+            if self.first_word(place) == 0 {
+                return None;
+            }
+            let value = self.get(place);
+            self.clear(place);
+            Some(value)
+        })
+    }
+
     /// Makes a value all zeroes; only of a mapping made by [`Mapped::to_clear`], and of values that no program
     /// writes meanwhile.
     pub fn clear(&mut self, index: usize) {

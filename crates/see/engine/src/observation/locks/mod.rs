@@ -195,10 +195,7 @@ impl LockTables {
             ..FutexWaits::default()
         };
         let place = self.waiters.place(&waits);
-        let class = match (row.class, place.as_ref().map(|p| p.class)) {
-            (FutexClass::Unknown, Some(class)) => class,
-            (class, _) => class,
-        };
+        let class = row.class.or(place.as_ref().map(|p| p.class));
         let name = match self.backends.lock(&waits) {
             Some((_, name)) => name,
             None => self.name_of(symbols, row.tgid, row.futex).to_string(),
@@ -233,9 +230,7 @@ impl LockTables {
                 continue;
             };
             row.place = place.into();
-            if let (FutexClass::Unknown, Some(known)) = (row.class, self.waiters.place(&row)) {
-                row.class = known.class;
-            }
+            row.class = row.class.or(self.waiters.place(&row).map(|p| p.class));
             match at.entry((row.tgid, place, row.event, row.class.name())) {
                 Entry::Occupied(have) => {
                     let (sum, futexes) = &mut out[*have.get()];

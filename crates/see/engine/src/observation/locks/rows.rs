@@ -145,10 +145,7 @@ impl LockTables {
         for (row, words) in &futexes {
             let place = self.waiters.place(row);
             // Only the kernel side knows what is a lock by those who post it.
-            let class = match (row.class, place.as_ref().map(|p| p.class)) {
-                (FutexClass::Unknown, Some(class)) => class,
-                (class, _) => class,
-            };
+            let class = row.class.or(place.as_ref().map(|p| p.class));
             let text = |of: fn(&Place) -> Option<&Arc<str>>| place.as_deref().and_then(of).map(|s| &**s);
             // What the waiter says itself is exact, and names the lock.
             let said = self.backends.lock(row);

@@ -180,9 +180,9 @@ impl Kind {
         out
     }
 
-    /// Parts of which the slow requests have more than the faster half, in ms a request, most first; with those requests, and the
-    /// quantile above which they lie. `None` where they are few, or hardly slower.
-    fn slow(&self) -> Option<(f64, Sum, Vec<ListedPart>)> {
+    /// Parts of which the slow requests have more than the faster half, in ms a request, most first; with those requests, the quantile
+    /// above which they lie, and how much slower they are, ms. `None` where they are few, or hardly slower.
+    fn slow(&self) -> Option<(f64, Sum, f64, Vec<ListedPart>)> {
         let usual = self.between(0.0, 0.5);
         let slow = [0.99, 0.9].into_iter().map(|from| (from, self.between(from, 1.0)));
         let (from, slow) = slow.into_iter().find(|(_, slow)| slow.count >= FEWEST)?;
@@ -193,7 +193,7 @@ impl Kind {
         let excess = |what: &What| (what.clone(), slow.each(what) - usual.each(what));
         let parts = slow.parts.keys().map(excess).filter(|(_, ms)| *ms > 0.0).collect();
         let parts = told(parts).into_iter().filter(|(_, ms, _)| *ms >= SHOWN * more).collect();
-        Some((from, slow, parts))
+        Some((from, slow, more, parts))
     }
 }
 
@@ -325,12 +325,12 @@ impl Requests {
                 ms(kind.max / 1e3)
             );
             out += &wrap(&line, width, "", "  ");
-            if let Some((from, slow, parts)) = kind.slow() {
+            if let Some((from, slow, slower, parts)) = kind.slow() {
                 let first = format!(
                     "the slowest {:.0} % take {} ms on average, {} more than the faster half:",
                     100.0 * (1.0 - from),
                     ms(slow.mean()),
-                    ms(slow.mean() - kind.between(0.0, 0.5).mean())
+                    ms(slower)
                 );
                 out += &wrap(&first, width, "  ", "    ");
                 for (what, more, mut line) in parts.into_iter().take(PARTS) {

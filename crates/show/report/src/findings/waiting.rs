@@ -261,10 +261,9 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
     let mut of: HashMap<&str, (Most, Most, f64, f64, &str)> = HashMap::new();
     for s in slept.iter().filter(|s| sleeps(s)) {
-        let known = |f: &&&str| view.entry(When::SleepsIn, f).is_some();
-        let Some(function) = s.user.iter().find(known) else { continue };
-        let Some(entry) = view.entry(When::SleepsIn, function) else { continue };
-        let sum = of.entry(entry).or_insert_with(|| (Most::default(), Most::default(), 0.0, 0.0, *function));
+        let known = s.user.iter().find_map(|f| Some((*f, view.entry(When::SleepsIn, f)?)));
+        let Some((function, entry)) = known else { continue };
+        let sum = of.entry(entry).or_insert_with(|| (Most::default(), Most::default(), 0.0, 0.0, function));
         let within = |f: &str| view.entry(When::SleepsIn, f).is_some();
         sum.0.add(&Place::beyond(&s.user, within).words(), s.seconds);
         sum.1.add(s.process, s.seconds);

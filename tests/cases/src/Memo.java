@@ -1,4 +1,4 @@
-// A map computes a value while it holds the lock of its bin: all who want that key, or a neighbour of it, wait.
+// A map computes a value while it holds the lock of its bin: all threads that want that key, or a neighbour of it, wait.
 import java.util.concurrent.*;
 public class Memo {
   static final ConcurrentHashMap<Integer, Double> rates = new ConcurrentHashMap<>(16);

@@ -1,4 +1,4 @@
-# Two processes write one SQLite database; who finds it locked sleeps, ever longer, and asks again.
+# Two processes write one SQLite database; one that finds it locked sleeps, ever longer, and asks again.
 import multiprocessing, os, sqlite3, sys, tempfile, time
 end = time.time() + float(sys.argv[1])
 path = tempfile.mkdtemp() + "/orders-of-case.db"

@@ -221,10 +221,14 @@ impl Findings {
             let meanwhile =
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
             let waited = |found: &Finding| found.waited.unwrap_or(0.0);
+            // A device holds a program up that waits for it a third of its time. One whose threads mostly ran, or stood for a CPU,
+            // had other work meanwhile.
+            let held = |found: &Finding| waited(found) >= 0.5 * waiting::active(view);
             // Where the program itself keeps them busy, what else is waited for may be its own doing.
             let counts = |found: &Finding| match found.kind {
                 Kind::Lock | Kind::KernelLock => beside || busy,
-                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device | Kind::Binding => beside,
+                Kind::Device => beside && held(found),
+                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding => beside,
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();

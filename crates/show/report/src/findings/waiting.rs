@@ -622,7 +622,7 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 }
 
 /// How long the program's threads were on CPU, or would have been.
-fn active(view: &View<'_>) -> f64 {
+pub(super) fn active(view: &View<'_>) -> f64 {
     let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
     let mut sum = 0.0;
     for row in t.rows() {

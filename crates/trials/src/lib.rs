@@ -34,8 +34,8 @@ pub struct Plan {
 }
 
 /// Two of four trials: fails once in 2000 where a trial holds 95 times in 100, and passes 52 times in 1000 where a trial
-/// holds once in ten. A run has dozens of these tests: at two of three, one run of four would fail by chance. The third
-/// and fourth trials run only where the first two disagree.
+/// holds once in ten. A run has dozens of these tests: at two of three, one run of four would fail by chance. A third
+/// trial runs only where one of the first two fails, a fourth where only one of three holds.
 pub const MOST: Plan = Plan::new(2, 4);
 
 /// A single trial, for a test that repeats its measurement itself or whose bound leaves nothing to chance.

@@ -462,11 +462,14 @@ mod quiet {
                 calls.map_or(0.0, |n| n.parse::<f64>().unwrap_or(0.0))
             };
             let rate = |from: f64, begin: Instant| (reads() - from) / begin.elapsed().as_secs_f64();
+            let for_a_while = || {
+                let (from, begin) = (reads(), Instant::now());
+                std::thread::sleep(Duration::from_millis(700));
+                rate(from, begin)
+            };
             std::thread::sleep(Duration::from_millis(300));
-            let (from, begin) = (reads(), Instant::now());
-            std::thread::sleep(Duration::from_millis(700));
-            let alone = rate(from, begin);
-            if ours.0.id() == 0 || alone == 0.0 {
+            let before = for_a_while();
+            if ours.0.id() == 0 || before == 0.0 {
                 return eprintln!("skipped: this file system reads through the page cache alone");
             }
             let others = (eater.start_with("many_reads", &[1], &path), beside.start("now_and_then", &[1]));
@@ -483,11 +486,9 @@ mod quiet {
             drop(others);
             // The disk is others' too: what it does alone is measured on both sides, and a drift widens the bound.
             std::thread::sleep(Duration::from_millis(200));
-            let (from, begin) = (reads(), Instant::now());
-            std::thread::sleep(Duration::from_millis(700));
-            let again = rate(from, begin);
-            let drift = (alone - again).abs() / alone.max(again);
-            let alone = (alone + again) / 2.0;
+            let after = for_a_while();
+            let drift = (before - after).abs() / before.max(after);
+            let alone = (before + after) / 2.0;
             let measured = 1.0 - slower.get() / alone;
             if measured < 0.2 {
                 return eprintln!(

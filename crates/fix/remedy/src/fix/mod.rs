@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ncpu_machine::Topology;
+use ncpu_machine::limits::Mounts;
 use ncpu_schema::Layer;
 
 use crate::image::Image;
@@ -305,7 +306,7 @@ fn system(root: &Path) -> Result<Vec<Remedy>> {
 /// The files that limit the CPU time of our control group and of those above it, and what lifts each limit.
 fn quotas(root: &Path) -> Vec<(PathBuf, String)> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_default();
-    let (own, mounts) = (read("proc/self/cgroup"), read("proc/self/mounts"));
+    let (own, mounts) = (read("proc/self/cgroup"), Mounts::parse(&read("proc/self/mounts")));
     let mut out = Vec::new();
     for line in own.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -314,16 +315,7 @@ fn quotas(root: &Path) -> Vec<(PathBuf, String)> {
         if !unified && !controllers.split(',').any(|c| c == "cpu") {
             continue;
         }
-        let mount = mounts.lines().find_map(|l| {
-            let words: Vec<&str> = l.split(' ').collect();
-            let (at, kind, options) = (words.get(1)?, words.get(2)?, words.get(3)?);
-            let fits = if unified {
-                *kind == "cgroup2"
-            } else {
-                *kind == "cgroup" && options.split(',').any(|o| o == "cpu")
-            };
-            fits.then(|| at.trim_start_matches('/').to_string())
-        });
+        let mount = if unified { mounts.unified.as_ref() } else { mounts.by_controller.get("cpu") };
         let Some(mount) = mount else { continue };
         let top = root.join(mount);
         let group = top.join(path.trim_start_matches('/'));

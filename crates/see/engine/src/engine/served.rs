@@ -43,7 +43,7 @@ impl RequestWait {
         }
     }
 
-    /// What its thread slept for; the rest where it did not sleep.
+    /// The reason for which the thread slept; [`Life::Rest`] where it did not sleep.
     fn life(self) -> Life {
         if let RequestWait::Asleep(life) = self { life } else { Life::Rest }
     }

@@ -58,7 +58,8 @@ impl<T: Plain> Mapped<T> {
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<u64>().read_volatile() }
     }
 
-    /// Takes the values at these places out, but for empty ones, whose first word is 0. As [`Mapped::clear`].
+    /// Reads the values at these places and clears each one. A value with a first word of 0 is empty, and is left out. The
+    /// conditions of [`Mapped::clear`] hold here too.
     pub fn take(&mut self, places: impl IntoIterator<Item = usize>) -> impl Iterator<Item = T> {
         places.into_iter().filter_map(|place| {
             if self.first_word(place) == 0 {

@@ -90,6 +90,10 @@ const WAITED: f64 = 0.4;
 /// The same where the program itself keeps the CPUs busy: a thread may starve while all CPUs do useful work.
 const WAITED_BUSY: f64 = 0.3;
 
+/// A device holds a program up where its waits are this part of the time in which threads ran or stood for a CPU: a third of both
+/// together.
+const HELD: f64 = 0.5;
+
 /// Seconds of a cause in one layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
@@ -221,9 +225,8 @@ impl Findings {
             let meanwhile =
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
             let waited = |found: &Finding| found.waited.unwrap_or(0.0);
-            // A device holds a program up that waits for it a third of its time. One whose threads mostly ran, or stood for a CPU,
-            // had other work meanwhile.
-            let held = |found: &Finding| waited(found) >= 0.5 * waiting::active(view);
+            // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
+            let held = |found: &Finding| waited(found) >= HELD * waiting::active(view);
             // Where the program itself keeps them busy, what else is waited for may be its own doing.
             let counts = |found: &Finding| match found.kind {
                 Kind::Lock | Kind::KernelLock => beside || busy,

@@ -505,7 +505,7 @@ fn what_most_of_the_work_is_in_is_the_longest_chain_of_calls_with_most_of_it() {
 
 #[test]
 fn a_device_holds_up_who_waits_for_it_a_third_of_the_time() {
-    // Other programs have most of the CPUs; the program's threads ran or stood for a CPU so long.
+    // Other programs have most of the CPUs; the program's threads ran or stood for a CPU for `active` seconds.
     let of = |active: f64| {
         let read = "main;load;__read;__x64_sys_read_[k];vfs_read_[k];filemap_get_pages_[k];io_schedule_[k]";
         let row: [&str; 5] = ["off-cpu", "I/O", "stamps", "stamps", &format!("I/O;stamps;{read}")];

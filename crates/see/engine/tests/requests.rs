@@ -116,7 +116,9 @@ fn told(seen: &Seen) -> String {
         let words = ["device", "process", "operation", "by"].map(text).join(" ");
         format!("{:?} s: {words} {:?}\n", t.number(r, "t"), t.int(r, "count"))
     };
-    seen.rows("requests").map(row).collect()
+    let dropped =
+        seen.rows("drops").map(|(t, r)| format!("{:?}: {:?}\n", t.text(r, "what"), t.int(r, "count")));
+    seen.rows("requests").map(row).chain(dropped).collect()
 }
 
 #[test]
@@ -195,6 +197,11 @@ fn more_processes_than_there_is_room_for_are_counted_together() {
     assert_eq!(seen.ended.status, 0);
     let (count, ..) = requests(&seen, &reads.disk, "call");
     let lost = lost(&seen);
+    eprintln!("{count} and {lost}\n{}", told(&seen));
     // Each has a page of its own; pages of programs and libraries may be read besides.
-    assert!(count + lost >= PROCESSES && lost <= PROCESSES / 50, "{count} and {lost} lost of {PROCESSES}");
+    assert!(
+        count + lost >= PROCESSES && lost <= PROCESSES / 50,
+        "{count} and {lost} lost of {PROCESSES}\n{}",
+        told(&seen)
+    );
 }

@@ -11,6 +11,7 @@ pub mod budget;
 mod calibrate;
 mod config;
 mod contentions;
+mod counted;
 mod events;
 mod first_waits;
 mod go;
@@ -700,7 +701,8 @@ impl Engine {
         let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
         let mut drops = [0u64; 9];
         for cpu in 0..self.slots.len() {
-            let now = self.slots.get(cpu);
+            // The CPU charges time meanwhile: with an old `last` beside a new `at` that time would count twice.
+            let now = self.slots.get_whole(cpu, |a, b| (a.last, a.at) == (b.last, b.at));
             // Never seen, or seen once and about to come online again.
             if now.last == 0 && now.at == [0; CpuState::ALL.len()] {
                 continue;

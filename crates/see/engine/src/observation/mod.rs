@@ -525,7 +525,8 @@ impl Observation {
         let times = std::mem::take(&mut locks.times);
         let counts = std::mem::take(&mut locks.lengths);
         let answered = std::mem::take(&mut locks.served);
-        let snap = self.engine.snapshot();
+        let mut snap = self.engine.snapshot();
+        snap.keep_counted(&self.before);
         self.receive();
         self.correct(true);
         // What follows may take its time, and programs that have just begun may not.

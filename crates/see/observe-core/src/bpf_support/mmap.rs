@@ -51,6 +51,12 @@ impl<T: Plain> Mapped<T> {
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<T>().read_volatile() }
     }
 
+    /// A copy of one value that another writes, read again until two copies in a row are the `same`. Gives the last copy,
+    /// torn or not, after [`READS`].
+    pub fn get_whole(&self, index: usize, same: impl Fn(&T, &T) -> bool) -> T {
+        until_same(|| self.get(index), same)
+    }
+
     /// The first word of a value, to skip empty slots cheaply.
     pub fn first_word(&self, index: usize) -> u64 {
         assert!(index < self.len);
@@ -90,9 +96,53 @@ impl<T: Plain> Mapped<T> {
     }
 }
 
+/// Copies of a value that [`Mapped::get_whole`] reads at most.
+const READS: usize = 16;
+
+fn until_same<T>(mut read: impl FnMut() -> T, same: impl Fn(&T, &T) -> bool) -> T {
+    let mut last = read();
+    for _ in 1..READS {
+        let next = read();
+        let whole = same(&last, &next);
+        last = next;
+        if whole {
+            break;
+        }
+    }
+    last
+}
+
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, never handed out.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_until_two_copies_are_the_same() {
+        let copies = [(1, 2), (3, 2), (3, 4), (3, 4), (5, 6)];
+        let mut reads = 0;
+        let read = || {
+            reads += 1;
+            copies[reads - 1]
+        };
+        assert_eq!(until_same(read, |a, b| a == b), (3, 4));
+        assert_eq!(reads, 4);
+    }
+
+    #[test]
+    fn a_value_that_never_stands_still_is_read_a_bounded_number_of_times() {
+        let mut reads = 0;
+        let read = || {
+            reads += 1;
+            reads
+        };
+        assert_eq!(until_same(read, |a, b| a == b), READS);
+        assert_eq!(reads, READS);
     }
 }

@@ -258,6 +258,8 @@ pub(crate) use types::calls as Calls;
 pub(crate) use types::cpu_slot as CpuSlot;
 /// An octave of waits of who was first in a lock's queue.
 pub(crate) use types::first_slot as FirstSlot;
+/// A request that is queued or in flight.
+pub(crate) use types::io_request as IoRequest;
 /// Requests to a device of a kind, by a process.
 pub(crate) use types::io_row as IoRow;
 /// Counts of a kind of interrupt on a CPU.
@@ -376,6 +378,8 @@ unsafe impl Plain for WentOff {}
 unsafe impl Plain for Sampled {}
 // SAFETY: integers and arrays of integers only.
 unsafe impl Plain for CpuSlot {}
+// SAFETY: integers only.
+unsafe impl Plain for IoRequest {}
 // SAFETY: integers only.
 unsafe impl Plain for LockSlot {}
 // SAFETY: integers only.

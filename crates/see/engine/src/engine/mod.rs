@@ -194,6 +194,8 @@ pub struct Engine {
     start: Vec<CpuSlot>,
     began: u64,
     ended: Option<u64>,
+    /// Requests to devices, once the observation has ended.
+    unseen_ends: u64,
     notes: Vec<String>,
     hz: u32,
     /// Whether the end of faults is watched.
@@ -332,6 +334,7 @@ impl Engine {
             start: Vec::new(),
             began: 0,
             ended: None,
+            unseen_ends: 0,
             notes,
             hz: 0,
             micro: false,
@@ -502,6 +505,12 @@ impl Engine {
         self.mark(&perf::online_cpus());
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
+        }
+        match self.unseen_ends() {
+            Ok(unseen) => self.unseen_ends = unseen,
+            Err(e) => {
+                self.notes.push(format!("requests to devices whose end was not seen are not counted: {e}"))
+            }
         }
     }
 
@@ -759,7 +768,7 @@ impl Engine {
             snap.queued = bss.queue_idle;
             snap.pending = both(&bss.pending.idle, &bss.pending.time);
             snap.runnable = bss.runnable_ns;
-            drops[5] += bss.io_left_out;
+            drops[5] += bss.io_left_out + self.unseen_ends;
             drops[6] += bss.tenants_missed;
         }
         let names = [

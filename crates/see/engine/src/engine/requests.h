@@ -19,6 +19,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, IO_REQUESTS);
 	__type(key, __u32);
 	__type(value, struct io_request);

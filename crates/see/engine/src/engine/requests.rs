@@ -2,9 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::layout::IoRow;
+use libbpf_rs::MapCore as _;
+
+use super::layout::{IoRequest, IoRow};
 use super::{Engine, layout, load};
 use crate::bpf_support::namespace::{self, process_dir};
+use crate::bpf_support::{Error, Mapped, Result};
+
+/// `IO_BY_CALL` of `enum io_by` in engine.h.
+const IO_BY_CALL: u16 = 0;
 
 /// Requests of one kind to one device, for one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -71,6 +77,22 @@ impl Engine {
             sum.max = sum.max.max(row.max);
         }
         sums.values().map(Requests::of).collect()
+    }
+
+    /// Requests that processes waited for in a call, and that are in the table though these processes have ended: their
+    /// ends were not seen.
+    pub(super) fn unseen_ends(&self) -> Result<u64> {
+        if namespace::is_own() {
+            return Ok(0);
+        }
+        let io = |source| Error::Io { doing: "mapping the requests", source };
+        let rows = self.skel.maps.io_requests.max_entries() as usize;
+        let table: Mapped<IoRequest> = Mapped::new(&self.skel.maps.io_requests, rows).map_err(io)?;
+        let unseen = (0..table.len()).filter(|row| table.first_word(*row) != 0).filter(|row| {
+            let request = table.get(*row);
+            request.by == IO_BY_CALL && request.tgid != 0 && !process_dir(request.tgid).exists()
+        });
+        Ok(unseen.count() as u64)
     }
 
     /// Makes room for other processes with requests in flight: those that have ended have none.

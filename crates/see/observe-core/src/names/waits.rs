@@ -4,12 +4,23 @@ use std::sync::Arc;
 
 use ncpu_symbols::name_parts;
 
-use super::push_clean;
+use super::{is_beginning, push_clean};
 
-/// Where a thread waits. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
+/// The function that waits, of frames leaf first. Where no function of the program has a name, its file is given, and never the
+/// function that its threads begin with. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
 pub fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
-    let named = || frames.iter().filter(|f| !f.starts_with("[unknown"));
-    named().find(|f| !f.starts_with('[') && !is_wait_function(f)).or_else(|| named().next())
+    let named = || frames.iter().filter(|f| !f.starts_with("[unknown") && !is_beginning(f));
+    let own = named().find(|f| !f.starts_with('[') && !is_wait_function(f));
+    let file = || frames.iter().find(|f| f.starts_with("[unknown ") && !is_of_c_library(f));
+    own.or_else(file).or_else(|| named().next())
+}
+
+/// Whether a frame without a name lies in the C library, or in what the kernel maps.
+fn is_of_c_library(frame: &str) -> bool {
+    let file = frame.trim_start_matches("[unknown ");
+    ["libc.so", "libc-", "libpthread", "ld-", "libc.musl", "[vdso]"]
+        .iter()
+        .any(|start| file.starts_with(start))
 }
 
 /// Frames as table columns have them.
@@ -114,10 +125,19 @@ mod tests {
         ];
         assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
         assert_eq!(at(&["<libncpu::locks::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
+        // Its file is known, if not its name; threads' first function is nobody's caller.
+        let stripped =
+            ["__lll_lock_wait", "___pthread_mutex_lock", "[unknown sort]", "start_thread", "clone3"];
+        assert_eq!(at(&stripped), Some("[unknown sort]".into()));
+        assert_eq!(at(&stripped[2..]), Some("[unknown sort]".into()));
         assert_eq!(
             at(&["libncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
-            Some("libncpu::probe::mutex_slow".into())
+            Some("[unknown libfoo.so]".into())
         );
+        // A caller of the C library's is lost.
+        let lost = ["__lll_lock_wait", "[unknown libc.so.6]", "start_thread"];
+        assert_eq!(at(&lost), Some("__lll_lock_wait".into()));
+        assert_eq!(at(&["start_thread", "clone3"]), None);
         assert_eq!(at(&["__lll_lock_wait", "pthread_mutex_lock@GLIBC", "f"]), Some("f".into()));
         assert_eq!(at(&["[unknown]"]), None);
         for name in [

@@ -186,7 +186,7 @@ impl<'a> Waited<'a> {
         self.names.iter().any(|(name, _)| name.starts_with('/'))
     }
 
-    /// The callers of the place, outermost first.
+    /// The callers of the place, outermost first; empty where its name says as much.
     fn callers(&self) -> String {
         let stack = self.stack();
         let from = self.shown().and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
@@ -196,7 +196,11 @@ impl<'a> Waited<'a> {
             .take(3)
             .map(|f| short(f))
             .collect();
-        frames.into_iter().rev().collect::<Vec<_>>().join(" → ")
+        let callers = match (frames.is_empty(), self.shown()) {
+            (true, Some(place)) => short(place),
+            _ => frames.into_iter().rev().collect::<Vec<_>>().join(" → "),
+        };
+        if self.name().ends_with(&format!(" in {callers}")) { String::new() } else { callers }
     }
 }
 
@@ -295,7 +299,9 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
             .get(row)
             .is_some_and(|stack| stack.split(';').next().is_some_and(|leaf| leaf.contains("pthread_cond_")));
         let (held, lock) = (is_held_lock(ty) && !condition, t.lock.get(row).unwrap_or(""));
-        let place = t.caller.get(row).filter(|caller| !caller.starts_with('['));
+        // Of code without names the file is known.
+        let is_place = |caller: &&str| !caller.starts_with('[') || caller.starts_with("[unknown ");
+        let place = t.caller.get(row).filter(is_place);
         let pattern = t.pattern.get(row);
         // A static lock is one wherever it is waited for, and a file is.
         let one = if held && !lock.is_empty() && !lock.starts_with("0x") && pattern != Some(lock) {
@@ -508,13 +514,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         .with("lock", name.clone())
         .with("named", if of_kind { name.clone() } else { format!("lock {name}") })
         .with("place", if place.is_empty() { lock.process.to_string() } else { place.clone() })
-        .with(
-            "callers",
-            [lock.callers(), place.clone(), lock.process.into()]
-                .into_iter()
-                .find(|c| !c.is_empty())
-                .unwrap_or_default(),
-        )
+        .with("callers", Some(lock.callers()).filter(|c| !c.is_empty()).unwrap_or(lock.process.to_string()))
         .with("rate", format!("{:.0}", lock.waits / view.elapsed().max(f64::MIN_POSITIVE)))
         .with("remedy", lock.advice.unwrap_or(""));
     claim.key = format!("{} {name} {place}", kind.word());

@@ -129,6 +129,34 @@ fn useful_work_is_no_cause_whatever_its_name() {
 }
 
 #[test]
+fn a_program_of_one_thread_is_called_that() {
+    let mut manifest = Manifest::new(Purpose::Run, 2, vec!["xz".into(), "nums".into()], 1.0);
+    manifest.complete = true;
+    let mut recording = Recording::new(manifest);
+    let cpus: [&[f64]; 2] = [&[10.0, 0.0, 9.5, 0.5], &[10.0, 1.0, 0.0, 10.0]];
+    let serial = [10.0, 9.5, 1.0];
+    let charged = ["serial", "stamps", "stamps", "running", "compress", "stamps;compress"];
+    let mut tables = stacks(&[("user", "stamps;compress", 950.0)]);
+    tables.extend([
+        table("cpu_time", &[], &["t", "CPU", "target", "idle"], &[(&[], cpus[0]), (&[], cpus[1])]),
+        table("idle_time", &[], &["t", "serial", "asleep"], &[(&[], &serial)]),
+        table(
+            "critical_path",
+            &["reason", "process", "thread", "doing", "code", "stack"],
+            &["idle", "seconds"],
+            &[(&charged, &[9.5, 9.5])],
+        ),
+    ]);
+    for table in tables {
+        recording = recording.with(table);
+    }
+    let text = text(&recording);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = "stamps runs one thread at a time, and 48 % of the capacity idles meanwhile:";
+    assert!(words.contains(sentence), "{text}");
+}
+
+#[test]
 fn a_lock_costs_time_where_others_have_the_cpus() {
     let of = |others| {
         let mut tables = stacks(&[("user", "stamps;start_thread;handle;work", 1600.0)]);

@@ -86,7 +86,7 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         .sum();
     if let Some(alone) = findings.alone.as_ref().filter(|_| beside < 0.1) {
         return format!(
-            "Nothing stands out: {} runs one thread at a time, and {} of the capacity idles meanwhile.",
+            "{} runs one thread at a time, and {} of the capacity idles meanwhile: its option for threads, or several of it at once, use more CPUs.",
             safe::line(alone),
             percent(share(Layer::Serial))
         );

@@ -201,9 +201,9 @@ fn more_processes_than_there_is_room_for_are_counted_together() {
     assert_eq!(seen.ended.status, 0);
     let (count, ..) = requests(&seen, &reads.disk, "call");
     let lost = lost(&seen);
-    // Each has a page of its own; pages of programs and libraries may be read besides.
+    // Each has a page of its own; pages of programs and libraries may be read besides. The last may be under way at the end.
     assert!(
-        count + lost >= PROCESSES && lost <= PROCESSES / MAY_LOSE,
+        count + lost + 16 >= PROCESSES && lost <= PROCESSES / MAY_LOSE,
         "{count} and {lost} lost of {PROCESSES}\n{}",
         told(&seen)
     );

@@ -506,7 +506,7 @@ impl Engine {
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 0;
         }
-        match self.unseen_ends() {
+        match self.unseen_ends(until) {
             Ok(unseen) => self.unseen_ends = unseen,
             Err(e) => {
                 self.notes.push(format!("requests to devices whose end was not seen are not counted: {e}"))

@@ -9,6 +9,9 @@ use super::{Engine, layout, load};
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::bpf_support::{Error, Mapped, Result};
 
+/// ns; most devices are done with a request sooner.
+const UNDER_WAY: u64 = 50_000_000;
+
 /// `IO_BY_CALL` of `enum io_by` in engine.h.
 const IO_BY_CALL: u16 = 0;
 
@@ -80,8 +83,8 @@ impl Engine {
     }
 
     /// Requests that processes waited for in a call, and that are in the table though these processes have ended: their
-    /// ends were not seen.
-    pub(super) fn unseen_ends(&self) -> Result<u64> {
+    /// ends were not seen. Those of the last [`UNDER_WAY`] before `end`, ns, may be read-ahead that nobody waited for.
+    pub(super) fn unseen_ends(&self, end: u64) -> Result<u64> {
         if namespace::is_own() {
             return Ok(0);
         }
@@ -90,7 +93,8 @@ impl Engine {
         let table: Mapped<IoRequest> = Mapped::new(&self.skel.maps.io_requests, rows).map_err(io)?;
         let unseen = (0..table.len()).filter(|row| table.first_word(*row) != 0).filter(|row| {
             let request = table.get(*row);
-            request.by == IO_BY_CALL && request.tgid != 0 && !process_dir(request.tgid).exists()
+            let old = request.issued != 0 && request.issued + UNDER_WAY < end;
+            old && request.by == IO_BY_CALL && request.tgid != 0 && !process_dir(request.tgid).exists()
         });
         Ok(unseen.count() as u64)
     }

@@ -12,8 +12,9 @@ use crate::bpf_support::{Error, Mapped, Result};
 /// ns; most devices are done with a request sooner.
 const UNDER_WAY: u64 = 50_000_000;
 
-/// `IO_BY_CALL` of `enum io_by` in engine.h.
+/// Of `enum io_by` in engine.h.
 const IO_BY_CALL: u16 = 0;
+const IO_BY_AHEAD: u16 = 1;
 
 /// Requests of one kind to one device, for one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,8 +83,8 @@ impl Engine {
         sums.values().map(Requests::of).collect()
     }
 
-    /// Requests that processes waited for in a call, and that are in the table though these processes have ended: their
-    /// ends were not seen. Those of the last [`UNDER_WAY`] before `end`, ns, may be read-ahead that nobody waited for.
+    /// Requests of processes that are in the table though these have ended, which the kernel lets nobody do before they are done:
+    /// their ends were not seen. Those of the last [`UNDER_WAY`] before `end`, ns, may be read-ahead that nobody waited for.
     pub(super) fn unseen_ends(&self, end: u64) -> Result<u64> {
         if namespace::is_own() {
             return Ok(0);
@@ -94,7 +95,8 @@ impl Engine {
         let unseen = (0..table.len()).filter(|row| table.first_word(*row) != 0).filter(|row| {
             let request = table.get(*row);
             let old = request.issued != 0 && request.issued + UNDER_WAY < end;
-            old && request.by == IO_BY_CALL && request.tgid != 0 && !process_dir(request.tgid).exists()
+            let asked = matches!(request.by, IO_BY_CALL | IO_BY_AHEAD);
+            old && asked && request.tgid != 0 && !process_dir(request.tgid).exists()
         });
         Ok(unseen.count() as u64)
     }
